@@ -13,6 +13,7 @@ mod list;
 mod push;
 mod read_limiter;
 mod schedules;
+mod late;
 mod settle;
 mod topics;
 mod bulk;
@@ -36,7 +37,7 @@ pub use self::push::{Offer, PushOutcome};
 use self::push_batcher::PushBatcher;
 use self::read_limiter::ReadLimiter;
 pub use self::schedules::ScheduleList;
-pub use self::settle::ReserveRequest;
+pub use self::settle::{ReserveRequest, Selection};
 use self::stats_collector::Scrapes;
 use self::topics::Topics;
 pub use self::topics::{Declared, TopicMoved};
@@ -172,18 +173,19 @@ impl Broker {
         group: &GroupName,
         request: ReserveRequest,
     ) -> Result<Vec<Delivery>> {
-        self.reserve_aged(topic, group, request, std::time::Duration::ZERO).await
+        self.reserve_selected(topic, group, request, Selection::default()).await
     }
 
-    /// Only messages that were pushed at least `min_age` ago. Errors: as [`Broker::reserve`].
-    pub async fn reserve_aged(
+    /// Only messages that are selected. Errors: as [`Broker::reserve`]; `Invalid` with `per_key` above 1 for a topic
+    /// without ordering.
+    pub async fn reserve_selected(
         &self,
         topic: &TopicName,
         group: &GroupName,
         request: ReserveRequest,
-        min_age: std::time::Duration,
+        selection: Selection,
     ) -> Result<Vec<Delivery>> {
-        request.check(min_age)?;
+        request.check(selection)?;
         let clock = self.store.backend.clock().local();
         let until = clock.instant().plus(request.wait);
         let mut descriptor = self.topics.group_or_create(topic, group).await?;
@@ -192,7 +194,9 @@ impl Broker {
             check_visibility_timeout(visibility_timeout)?;
             let delivery = self.join(&descriptor, group)?;
             let wait = until.since(clock.instant());
-            let want = Want { max: request.max, visibility_timeout, min_age };
+            selection.check_ordering(&descriptor)?;
+            let Selection { min_age, per_key } = selection;
+            let want = Want { max: request.max, visibility_timeout, min_age, per_key };
             let deliveries = delivery.reserve(want, wait).await?;
             if !deliveries.is_empty() || !delivery.is_closed() || self.groups.is_stopping() {
                 return Ok(deliveries);

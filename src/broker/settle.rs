@@ -8,10 +8,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::{Broker, check_count};
-use crate::delivery::remote::{Ask, Opened, Place, Ruling};
+use crate::delivery::remote::{Ask, Opened, Place, Ruling, What};
 use crate::delivery::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{MIN_AGE_MAX, WAIT_MAX};
+use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::show_span;
@@ -82,13 +82,14 @@ impl Broker {
         }
     }
 
-    /// Those that another process may know more about, with their index. Errors: `NotFound`, `Invalid` with none or too
-    /// many.
+    /// Those that another process may know more about, with their index. Late ones are for the owner of now. Errors:
+    /// `NotFound`, `Invalid` with none or too many.
     pub async fn elsewhere(
         &self,
         topic: &TopicName,
         group: &GroupName,
         receipts: &[&str],
+        late: bool,
     ) -> Result<Vec<(usize, Receipt)>> {
         check_count("receipts", receipts.len())?;
         let descriptor = self.topics.group(topic, group).await?;
@@ -96,7 +97,7 @@ impl Broker {
         let tag = GroupTag::of(topic, group);
         let read = |text: &str| check_receipt(Receipt::parse(text), tag, &descriptor).ok();
         let read = receipts.iter().enumerate().filter_map(|(at, text)| Some((at, read(text)?)));
-        let knows = |receipt: &Receipt| delivery.as_ref().is_some_and(|delivery| delivery.knows(receipt));
+        let knows = |receipt: &Receipt| delivery.as_ref().is_some_and(|delivery| delivery.knows(receipt, late));
         Ok(read.filter(|(_, receipt)| !knows(receipt)).collect())
     }
 }
@@ -110,10 +111,37 @@ pub struct ReserveRequest {
     pub visibility_timeout: Option<Duration>,
 }
 
+/// Which messages a consumer wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection {
+    /// Only messages that were pushed at least this long ago, at most 3,650 d.
+    pub min_age: Duration,
+    /// With ordering: successive messages of one key in one batch, 1 to 10.
+    pub per_key: usize,
+}
+
+impl Default for Selection {
+    fn default() -> Selection {
+        Selection { min_age: Duration::ZERO, per_key: 1 }
+    }
+}
+
+impl Selection {
+    pub(super) fn check_ordering(self, descriptor: &Descriptor) -> Result<()> {
+        if self.per_key > 1 && !descriptor.is_ordered() {
+            return Err(Error::invalid("per_key", "is above 1, but the topic has no ordering"));
+        }
+        Ok(())
+    }
+}
+
 impl ReserveRequest {
-    /// Checks every limit, also that of the age that messages have to have. Errors: `Invalid`, naming the field.
-    pub fn check(&self, min_age: Duration) -> Result<()> {
+    /// Checks every limit, also those of the selection. Errors: `Invalid`, naming the field.
+    pub fn check(&self, Selection { min_age, per_key }: Selection) -> Result<()> {
         check_count("max", self.max)?;
+        if !(1..=PER_KEY_MAX).contains(&per_key) {
+            return Err(Error::range("per_key", format!("is 1 to {PER_KEY_MAX}")));
+        }
         if min_age > MIN_AGE_MAX {
             return Err(Error::range("min_age", format!("is at most {}", show_span(MIN_AGE_MAX))));
         }
@@ -172,31 +200,35 @@ struct Found {
 }
 
 impl Broker {
-    /// Whichever broker handed them out, in the order asked. Errors: as [`Broker::settle`].
+    /// Whichever broker handed them out, in the order asked. With `late` an ack or a nack counts after its delivery
+    /// ended, if the message waits and nobody has had it since. Errors: as [`Broker::settle`].
     pub async fn settle_anywhere(
         &self,
         topic: &TopicName,
         group: &GroupName,
         decisions: Vec<(String, Decision)>,
+        late: bool,
     ) -> Result<Vec<Ruling>> {
-        self.rule((topic, group), Ask::Settle(decisions)).await
+        self.rule((topic, group), Ask { what: What::Settle(decisions), late }).await
     }
 
-    /// Whichever broker handed them out, in the order asked. Errors: as [`Broker::extend`].
+    /// Whichever broker handed them out, in the order asked. With `late` a message that waits since its delivery ended,
+    /// and that nobody has had since, waits until `timeout` from now. Errors: as [`Broker::extend`].
     pub async fn extend_anywhere(
         &self,
         topic: &TopicName,
         group: &GroupName,
         receipts: Vec<String>,
         timeout: Duration,
+        late: bool,
     ) -> Result<Vec<Ruling>> {
         check_visibility_timeout(timeout)?;
-        self.rule((topic, group), Ask::Extend(receipts, timeout)).await
+        self.rule((topic, group), Ask { what: What::Extend(receipts, timeout), late }).await
     }
 
     async fn rule(&self, place: Place<'_>, ask: Ask) -> Result<Vec<Ruling>> {
         check_count("receipts", ask.receipts().len())?;
-        let elsewhere = self.elsewhere(place.0, place.1, &ask.receipts()).await?;
+        let elsewhere = self.elsewhere(place.0, place.1, &ask.receipts(), ask.late).await?;
         if elsewhere.is_empty() {
             return Ok(self.here(place, ask, self.settle_timeout()).await?.into_iter().map(Ruling::of).collect());
         }
@@ -205,23 +237,28 @@ impl Broker {
         let is_elsewhere = |at: &usize| elsewhere.binary_search_by_key(at, |(at, _)| *at).is_ok();
         let mine: Vec<usize> = all.clone().filter(|at| !is_elsewhere(at)).collect();
         let there = self.there(place, &ask, elsewhere, LOOK_AGAIN_AFTER, until);
-        let (here, there) = join(self.picked(place, &ask, &mine), there).await;
+        let (here, there) = join(self.picked(place, &ask, &mine, until), there).await;
         let mut rulings: BTreeMap<usize, Ruling> = here?.into_iter().chain(there?).collect();
         Ok(all.map(|at| rulings.remove(&at).unwrap_or(Ruling::of(Verdict::Unreachable))).collect())
     }
 
     async fn here(&self, (topic, group): Place<'_>, ask: Ask, timeout: Duration) -> Result<Vec<Verdict>> {
-        match ask {
-            Ask::Settle(decisions) => self.settle_within(topic, group, decisions, timeout).await,
-            Ask::Extend(receipts, timeout) => self.extend(topic, group, &receipts, timeout).await,
+        let until = self.clock().instant().plus(timeout);
+        let mut verdicts = match ask.what.clone() {
+            What::Settle(decisions) => self.settle_within(topic, group, decisions, timeout).await?,
+            What::Extend(receipts, timeout) => self.extend(topic, group, &receipts, timeout).await?,
+        };
+        if ask.late {
+            self.settle_late((topic, group), &ask, &mut verdicts, until).await?;
         }
+        Ok(verdicts)
     }
 
-    async fn picked(&self, place: Place<'_>, ask: &Ask, at: &[usize]) -> Result<Vec<(usize, Ruling)>> {
+    async fn picked(&self, place: Place<'_>, ask: &Ask, at: &[usize], until: Instant) -> Result<Vec<(usize, Ruling)>> {
         if at.is_empty() {
             return Ok(Vec::new());
         }
-        let verdicts = self.here(place, ask.pick(at), self.settle_timeout()).await?;
+        let verdicts = self.here(place, ask.pick(at), until.since(self.clock().instant())).await?;
         Ok(at.iter().copied().zip(verdicts.into_iter().map(Ruling::of)).collect())
     }
 
@@ -235,23 +272,31 @@ impl Broker {
         until: Instant,
     ) -> BoxFuture<'a, Result<Vec<(usize, Ruling)>>> {
         async move {
-            let Found { over, mine, owned, open } = tokio::select! {
-                found = self.look_for_owners(place, items.clone()) => found,
-                () = self.clock().sleep_until(until) => Found { open: items, ..Found::default() },
+            let Found { over, mine, owned, mut open } = tokio::select! {
+                found = self.look_for_owners(place, items.clone(), ask.late) => found,
+                () = self.clock().sleep_until(until) => Found { open: items.clone(), ..Found::default() },
             };
-            if let Ask::Settle(_) = ask {
+            if let What::Settle(_) = ask.what {
                 self.metrics.group(place.0, place.1).stale.inc_by(over.len() as u64);
             }
+            let mut rulings = over;
+            // What neither this process nor the store had may be at another owner by now.
+            let (unclear, settled): (Vec<_>, Vec<_>) = self
+                .picked(place, ask, &mine, until)
+                .await?
+                .into_iter()
+                .partition(|(_, ruling)| ask.late && ruling.verdict == Verdict::Unreachable);
+            rulings.extend(settled);
+            let is_unclear = |(at, _): &&Item| unclear.iter().any(|(unclear, _)| unclear == at);
+            open.extend(items.iter().filter(is_unclear).cloned());
             let asked = owned.iter().map(|(owner, items)| self.ask_owner(place, ask, owner, items, until));
             let later = async {
                 if open.is_empty() || !self.pause(pauses.next(), until).await {
                     return Ok(open.iter().map(|(at, _)| (*at, Ruling::of(Verdict::Unreachable))).collect());
                 }
-                self.there(place, ask, open, pauses, until).await
+                self.there(place, ask, open.clone(), pauses, until).await
             };
-            let (mine, (asked, later)) = join(self.picked(place, ask, &mine), join(join_all(asked), later)).await;
-            let mut rulings = over;
-            rulings.extend(mine?);
+            let (asked, later) = join(join_all(asked), later).await;
             rulings.extend(asked.into_iter().flatten());
             rulings.extend(later?);
             Ok(rulings)
@@ -265,7 +310,8 @@ impl Broker {
         clock.instant() < until
     }
 
-    async fn look_for_owners(&self, place: Place<'_>, items: Vec<Item>) -> Found {
+    /// Late receipts of an epoch that is over are for the owner of now, and if there is none for this process.
+    async fn look_for_owners(&self, place: Place<'_>, items: Vec<Item>, late: bool) -> Found {
         let (mut found, mut unknown) = (Found::default(), Vec::new());
         for item in items {
             match self.remote.epochs.owner(place, &item.1) {
@@ -283,7 +329,12 @@ impl Broker {
                 }
             };
             let lost = Verdict::Stale(StaleReason::LostPartition);
+            let member = tenant.and_then(|tenant| tenant.member.clone()).filter(MemberId::is_plausible);
             match tenant.map(|tenant| (tenant, self.remote.learn(place, &item.1, tenant))) {
+                None | Some((_, None | Some(None))) if late => match member {
+                    Some(owner) if owner != *self.member() => found.owned.entry(owner).or_default().push(item),
+                    _ => found.mine.push(item.0),
+                },
                 None => found.over.push((item.0, Ruling::of(lost))),
                 Some((tenant, None)) => found.over.push((item.0, Ruling::about(lost, tenant.member.as_ref()))),
                 Some((_, Some(None))) => found.open.push(item),
@@ -344,7 +395,7 @@ impl Broker {
             }
             // Nobody receives what is sent to the owner: its process has ended, or is about to listen again.
             if matches!(sent, Ok(false))
-                && let Some(rulings) = self.are_over(place, items, perhaps_received, until).await
+                && let Some(rulings) = self.are_over(place, items, (perhaps_received, ask.late), until).await
             {
                 // It may have answered meanwhile.
                 let answered = question.answer().now_or_never();
@@ -367,7 +418,7 @@ impl Broker {
         &self,
         place: Place<'_>,
         items: &[Item],
-        perhaps_received: bool,
+        (perhaps_received, late): (bool, bool),
         until: Instant,
     ) -> Option<Vec<(usize, Ruling)>> {
         let partitions = items.iter().map(|(_, receipt)| receipt.partition);
@@ -382,6 +433,8 @@ impl Broker {
             return None;
         }
         let verdict = match perhaps_received {
+            // Repeated, it is for the next owner.
+            _ if late => Verdict::Unreachable,
             true => Verdict::UnknownOutcome,
             false => Verdict::Stale(StaleReason::LostPartition),
         };

@@ -188,6 +188,8 @@ pub(super) struct Reserve {
     pub(super) visibility_timeout: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) min_age: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) per_key: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -272,6 +274,7 @@ pub(super) struct Found {
 #[derive(Debug, Serialize)]
 pub(super) struct Receipts<'a, R> {
     pub(super) receipts: &'a [R],
+    pub(super) late: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -279,6 +282,7 @@ pub(super) struct Extension<'a> {
     pub(super) receipts: &'a [String],
     #[serde(with = "span")]
     pub(super) visibility_timeout: Duration,
+    pub(super) late: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -289,6 +293,7 @@ pub(super) struct NackOfAll<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'a str>,
     pub(super) bury: bool,
+    pub(super) late: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]

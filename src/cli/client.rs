@@ -206,12 +206,12 @@ impl Client {
         }
     }
 
-    pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String]) -> CallResult<Vec<Verdict>> {
-        self.settle(group, "ack", &Receipts { receipts }).await
+    pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String], late: bool) -> CallResult<Vec<Verdict>> {
+        self.settle(group, "ack", &Receipts { receipts, late }).await
     }
 
     pub(super) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Verdict>> {
-        self.settle(group, "nack", &Receipts { receipts }).await
+        self.settle(group, "nack", &Receipts { receipts, late: false }).await
     }
 
     pub(super) async fn nack_all(&self, group: &GroupOf, nack: &NackOfAll<'_>) -> CallResult<Vec<Verdict>> {

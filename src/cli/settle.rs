@@ -11,7 +11,7 @@ use super::client::{CallResult, Client, GroupOf};
 use super::failure::Failure;
 use super::{ServerArgs, consume, output, parse};
 use crate::delivery::Verdict;
-use crate::model::limits::BATCH_MESSAGES_MAX;
+use crate::model::limits::{BATCH_MESSAGES_MAX, PER_KEY_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::parse_span;
 
@@ -19,6 +19,7 @@ const ACK_EXAMPLES: &str = "\
 Examples:
   dwell ack orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e
   dwell reserve orders --max 10 --json | jq -r .receipt | dwell ack orders -
+  dwell ack orders --late - < receipts.txt     also after the visibility timeout
 
 Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its reason.
 Repeating an ack is harmless.";
@@ -50,6 +51,9 @@ struct ReceiptArgs {
     /// The group that the deliveries are for
     #[arg(long, default_value = "default", value_parser = parse::group)]
     group: GroupName,
+    /// Also settle deliveries that have ended, if no consumer has had the message since
+    #[arg(long)]
+    late: bool,
     /// Print one JSON object for each receipt
     #[arg(long)]
     json: bool,
@@ -98,14 +102,15 @@ pub(super) struct ExtendArgs {
 }
 
 pub(super) async fn ack(args: &AckArgs) -> Result<(), Failure> {
-    settle(&args.which, &args.server, async |client, of, receipts| client.ack(of, receipts).await).await
+    settle(&args.which, &args.server, async |client, of, receipts| client.ack(of, receipts, args.which.late).await)
+        .await
 }
 
 pub(super) async fn nack(args: &NackArgs) -> Result<(), Failure> {
     let NackArgs { delay, bury, .. } = *args;
     let reason = args.reason.as_deref();
     let nack = async |client: &Client, of: &GroupOf, receipts: &[String]| {
-        client.nack_all(of, &NackOfAll { receipts, delay, reason, bury }).await
+        client.nack_all(of, &NackOfAll { receipts, delay, reason, bury, late: args.which.late }).await
     };
     settle(&args.which, &args.server, nack).await
 }
@@ -113,7 +118,7 @@ pub(super) async fn nack(args: &NackArgs) -> Result<(), Failure> {
 pub(super) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
     let visibility_timeout = args.visibility_timeout;
     settle(&args.which, &args.server, async |client, of, receipts| {
-        client.extend(of, &Extension { receipts, visibility_timeout }).await
+        client.extend(of, &Extension { receipts, visibility_timeout, late: args.which.late }).await
     })
     .await
 }
@@ -212,6 +217,9 @@ pub(super) struct ReserveArgs {
     /// Only messages that were pushed at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     min_age: Option<Duration>,
+    /// Successive messages of one key in the batch, 1 to 10; for topics with ordering [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PER_KEY_MAX as i64))]
+    per_key: Option<u16>,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -226,6 +234,7 @@ pub(super) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
         wait: args.wait,
         visibility_timeout: args.visibility_timeout,
         min_age: args.min_age,
+        per_key: args.per_key.map(usize::from),
     };
     for delivery in &args.server.client()?.reserve(&of, &request).await? {
         let text = |delivery: &Delivery| format!("{} {}", delivery.receipt, consume::shown(delivery));

@@ -3,10 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::model::message::{GroupName, Message, TopicName};
+use crate::model::limits::ID_BYTES_MAX;
+use crate::model::message::{GroupName, Message, MessageId, TopicName};
 use crate::model::partition::{self, Partition};
 use crate::model::time::Timestamp;
+use crate::model::version::Version;
 use crate::store::Epoch;
+
+pub(super) const RECEIPT_BYTES_MAX: usize = 150 + ID_BYTES_MAX;
 
 /// A message in the hands of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,7 @@ pub struct Delivery {
 }
 
 /// The name of one delivery: the partition, the epoch of its owner, a number within the epoch, and a tag of the group.
+/// Attempt, version and id of the message say what was delivered, for settlements that come after the deadline.
 ///
 /// A text without meaning for consumers. Every delivery has another one, also of the same message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,6 +41,9 @@ pub struct Receipt {
     pub epoch: Epoch,
     pub serial: u64,
     pub group: GroupTag,
+    pub attempt: u32,
+    pub version: Version,
+    pub id: MessageId,
 }
 
 /// Tells the receipts of one group of a topic from those of all others.
@@ -51,17 +59,20 @@ impl GroupTag {
 impl Receipt {
     /// Reads a receipt; `None` for anything that dwell never wrote.
     pub fn parse(text: &str) -> Option<Receipt> {
-        if text.len() > 100 {
+        if text.len() > RECEIPT_BYTES_MAX {
             return None;
         }
-        let (partition, rest) = text.split_once('.')?;
-        let (rest, group) = rest.rsplit_once('.')?;
-        let (epoch, serial) = rest.rsplit_once('.')?;
+        // The id comes last, since it may have dots.
+        let mut parts = text.splitn(8, '.');
+        let mut next = || parts.next();
         let receipt = Receipt {
-            partition: Partition(partition.parse().ok()?),
-            epoch: Epoch::parse(epoch)?,
-            serial: serial.parse().ok()?,
-            group: GroupTag(u32::from_str_radix(group, 16).ok()?),
+            partition: Partition(next()?.parse().ok()?),
+            epoch: Epoch::parse(&format!("{}.{}", next()?, next()?))?,
+            serial: next()?.parse().ok()?,
+            group: GroupTag(u32::from_str_radix(next()?, 16).ok()?),
+            attempt: next()?.parse().ok()?,
+            version: Version::from_us(u64::from_str_radix(next()?, 16).ok()?),
+            id: MessageId::new(next()?).ok()?,
         };
         (receipt.to_string() == text).then_some(receipt)
     }
@@ -69,7 +80,8 @@ impl Receipt {
 
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}.{:08x}", self.partition, self.epoch, self.serial, self.group.0)
+        let Receipt { partition, epoch, serial, group, attempt, version, id } = self;
+        write!(f, "{partition}.{epoch}.{serial}.{:08x}.{attempt}.{:x}.{id}", group.0, version.as_us())
     }
 }
 
@@ -101,15 +113,29 @@ mod tests {
     fn a_receipt_is_read_back_and_garbage_is_not() -> Result<()> {
         let group = GroupTag::of(&TopicName::new("orders")?, &GroupName::standard());
         assert_ne!(group, GroupTag::of(&TopicName::new("orders")?, &GroupName::new("audit")?));
-        let receipt = Receipt { partition: Partition(3), epoch: Epoch::after(16), serial: 152, group };
-        assert_eq!(Receipt::parse(&receipt.to_string()), Some(receipt));
-        assert!(Receipt::parse("3.17.tok.1.0000002a").is_some());
-        for bad in
-            ["", "3", "3.17.tok", "3.17.tok.1", "x.17.tok.1.0000002a", "3.17.tok.x.0000002a", "03.17.tok.1.0000002a"]
-        {
-            assert_eq!(Receipt::parse(bad), None, "{bad:?}");
+        for id in ["order-4711", "a.b..c", ".a"] {
+            let (version, id) = (Version::from_us(1_767_323_045_678_901), MessageId::new(id)?);
+            let epoch = Epoch::after(16);
+            let receipt = Receipt { partition: Partition(3), epoch, serial: 152, group, attempt: 2, version, id };
+            assert_eq!(Receipt::parse(&receipt.to_string()), Some(receipt));
         }
-        for bad in ["3.17.tok.+1.0000002a", "70000.17.tok.1.0000002a", "3.17.tok.1.2a", "3.17.tok.1.0000002A"] {
+        let good = "3.17.tok.1.0000002a.1.6475f6b8e0c1d.a";
+        assert!(Receipt::parse(good).is_some());
+        for end in 0..good.len() {
+            assert_eq!(Receipt::parse(&good[..end]), None, "{}", &good[..end]);
+        }
+        for bad in [
+            "x.17.tok.1.0000002a.1.1.a",
+            "03.17.tok.1.0000002a.1.1.a",
+            "70000.17.tok.1.0000002a.1.1.a",
+            "3.17.tok.x.0000002a.1.1.a",
+            "3.17.tok.+1.0000002a.1.1.a",
+            "3.17.tok.1.2a.1.1.a",
+            "3.17.tok.1.0000002A.1.1.a",
+            "3.17.tok.1.0000002a.-1.1.a",
+            "3.17.tok.1.0000002a.1.01.a",
+            "3.17.tok.1.0000002a.1.1.a b",
+        ] {
             assert_eq!(Receipt::parse(bad), None, "{bad:?}");
         }
         assert_eq!(Receipt::parse(&"1".repeat(10_000)), None);

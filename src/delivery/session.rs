@@ -38,7 +38,7 @@ impl Session {
         let settings = &self.delivery.descriptor().settings;
         let visibility_timeout = self.visibility_timeout.unwrap_or(settings.visibility_timeout);
         let _waiting = self.delivery.demand.wait(room);
-        let want = Want { max: 1, visibility_timeout, min_age: Duration::ZERO };
+        let want = Want { max: 1, visibility_timeout, min_age: Duration::ZERO, per_key: 1 };
         self.delivery.wait_for(Some(&self.hand), want, until).await.pop()
     }
 

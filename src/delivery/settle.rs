@@ -9,15 +9,26 @@ use futures_util::future::{join_all, select};
 use super::GroupDelivery;
 use super::ownership::{Owned, now};
 use super::receipt::{Decision, GroupTag, Receipt};
-use super::table::{Decided, Now};
+use super::table::{Decided, LateOutcome, Now};
 use super::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
+use crate::store::LateSettlement;
 
 pub(super) struct Made {
     pub(super) partition: Partition,
     pub(super) owned: Arc<Owned>,
     pub(super) decided: Decided,
+}
+
+/// What an owner says of a settlement that came after its delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LateVerdict {
+    Made(Verdict),
+    /// Somebody has the message or has had it since, or it was changed.
+    Over,
+    /// The store knows.
+    Elsewhere,
 }
 
 struct Unanswered {
@@ -108,19 +119,52 @@ impl GroupDelivery {
         receipts.into_iter().map(|receipt| extend(receipt).unwrap_or_else(|refusal| refusal)).collect()
     }
 
+    /// Settles what the memory of this owner holds, after its deliveries ended; with each settlement comes the verdict
+    /// if it counts. `None` if this process does not own the partition. What is not answered after `timeout` is
+    /// `Pending`.
+    pub async fn settle_late(
+        &self,
+        partition: Partition,
+        settlements: &[(LateSettlement, Verdict)],
+        timeout: Duration,
+    ) -> Option<Vec<LateVerdict>> {
+        let owned = self.owned(partition)?;
+        let outcomes: Vec<LateOutcome> = {
+            let mut table = owned.table();
+            settlements.iter().map(|(late, _)| table.settle_late(late)).collect()
+        };
+        let ticket = |outcome: &LateOutcome| match outcome {
+            LateOutcome::Decided(decided) => Some(decided.ticket),
+            LateOutcome::Over | LateOutcome::Elsewhere => None,
+        };
+        if let Some(last) = outcomes.iter().filter_map(ticket).max() {
+            owned.kick.notify_one();
+            let deadline = std::pin::pin!(self.store.backend.clock().local().sleep(timeout));
+            let _ = select(std::pin::pin!(owned.settled(last)), deadline).await;
+        }
+        let progress = owned.progress();
+        let verdict = |(outcome, (_, made)): (LateOutcome, &(LateSettlement, Verdict))| match outcome {
+            LateOutcome::Decided(decided) => LateVerdict::Made(progress.verdict(decided.ticket, *made)),
+            LateOutcome::Over => LateVerdict::Over,
+            LateOutcome::Elsewhere => LateVerdict::Elsewhere,
+        };
+        Some(outcomes.into_iter().zip(settlements).map(verdict).collect())
+    }
+
     fn find(&self, receipt: Option<Receipt>) -> Result<(Receipt, Arc<Owned>), Verdict> {
         let receipt = check_receipt(receipt, self.tag, &self.descriptor())?;
         let owned = self.owned(receipt.partition).filter(|owned| owned.lease.claim().epoch == receipt.epoch);
         owned.map(|owned| (receipt, owned)).ok_or(Verdict::Stale(StaleReason::LostPartition))
     }
 
-    /// Whether no other broker has to be asked: this process owns the partition, or has lost it since the delivery.
-    pub fn knows(&self, receipt: &Receipt) -> bool {
+    /// Whether no other broker has to be asked: this process owns the partition, or has lost it since the delivery. If it
+    /// has lost it, only another one can settle late.
+    pub fn knows(&self, receipt: &Receipt, late: bool) -> bool {
         // A broker that stood still has an older epoch than that of the delivery, and does not know it yet.
         let is_up_to_date = |owned: Arc<Owned>| receipt.epoch.number() <= owned.lease.claim().epoch.number();
         let owns = self.owned(receipt.partition).is_some_and(is_up_to_date);
         // A partition that is lost is in `lost` before it leaves `pairs`.
-        owns || {
+        owns || !late && {
             let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
             lost.get(&receipt.partition) == Some(&receipt.epoch)
         }

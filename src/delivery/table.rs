@@ -4,14 +4,15 @@
 //! the reservations in the store tell the next epoch what may have been handed out.
 
 mod order;
+mod late;
 mod settle;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::order::{Keepsake, Lane, Order, lane_of};
-
+pub(super) use self::late::LateOutcome;
+use self::order::{Batch, Keepsake, Lane, Order, lane_of};
 pub(super) use self::settle::Decided;
 use super::receipt::{Delivery, GroupTag, Receipt};
 use super::session::{Hand, Place};
@@ -25,6 +26,7 @@ use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
 use crate::model::time::Timestamp;
 use crate::model::topic::Expiry;
+use crate::model::version::Version;
 use crate::platform::clock::Instant;
 use crate::store::{
     Buried, Charge, Claim, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned,
@@ -50,6 +52,8 @@ pub struct Want {
     pub visibility_timeout: Duration,
     /// Only messages that were pushed at least this long ago.
     pub min_age: Duration,
+    /// With ordering: successive messages of one key in one batch, at most.
+    pub per_key: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -70,9 +74,10 @@ struct Slot {
     index: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Held {
     slot: Slot,
+    version: Version,
     ready_at: Timestamp,
     place: Timestamp,
     charged: u32,
@@ -230,7 +235,7 @@ impl Table {
     }
 
     fn hold(&mut self, slot: Slot, reserved: ReservedMessage, now: Now) {
-        let ReservedMessage { id, ready_at, place, attempts, bytes, message, .. } = reserved;
+        let ReservedMessage { id, ready_at, place, attempts, bytes, version, message } = reserved;
         let message = match message {
             Ok(message) => message,
             Err(error) => {
@@ -244,7 +249,8 @@ impl Table {
             return self.bury(id, slot, None, DeadReason::MaxAttempts, attempts, Some(last_error));
         }
         self.note_priority(message.envelope.priority);
-        self.line_up(Held { slot, ready_at, place, charged: attempts, charged_before: attempts, bytes, message }, now);
+        let (charged, charged_before) = (attempts, attempts);
+        self.line_up(Held { slot, version, ready_at, place, charged, charged_before, bytes, message }, now);
     }
 
     fn attempts_of(&self, message: &Message) -> u32 {
@@ -257,17 +263,17 @@ impl Table {
     /// Hands out up to so many messages, into a hand if they are for a session; expired ones are settled instead and
     /// counted.
     pub fn take(&mut self, hand: Option<&Arc<Hand>>, want: Want, now: Now, deliveries: &mut Vec<Delivery>) -> usize {
-        let Want { max, visibility_timeout, min_age } = want;
-        let mut expired = 0;
+        let Want { max, visibility_timeout, min_age, per_key } = want;
+        let (mut expired, mut batch) = (0, None);
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.size()).sum();
         while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && !self.is_full() {
-            let Some(held) = self.choose(min_age, now).and_then(|place| self.ready.remove(place)) else {
+            let successor = batch.as_mut().and_then(|batch| self.successor(batch, min_age, now));
+            let Some(held) = successor.or_else(|| self.next_ready(min_age, now)) else {
                 let hungrier = (self.appetite * 2).max(max);
                 self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);
                 break;
             };
-            self.held_bytes -= held.bytes;
             bytes += held.bytes;
             if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
                 expired += 1;
@@ -279,10 +285,17 @@ impl Table {
                     }
                 }
             } else {
+                batch = Batch::follow(batch, &held, per_key);
                 deliveries.push(self.hand_out(hand, held, visibility_timeout, now));
             }
         }
         expired
+    }
+
+    fn next_ready(&mut self, min_age: Duration, now: Now) -> Option<Held> {
+        let held = self.choose(min_age, now).and_then(|place| self.ready.remove(place))?;
+        self.held_bytes -= held.bytes;
+        Some(held)
     }
 
     fn hand_out(&mut self, hand: Option<&Arc<Hand>>, held: Held, visibility_timeout: Duration, now: Now) -> Delivery {
@@ -292,7 +305,15 @@ impl Table {
         let attempt = held.charged.max(1);
         let max_attempts = self.attempts_of(&held.message);
         let id = held.message.id.clone();
-        let receipt = Receipt { partition: self.partition, epoch: self.epoch.clone(), serial, group: self.group };
+        let receipt = Receipt {
+            partition: self.partition,
+            epoch: self.epoch.clone(),
+            serial,
+            group: self.group,
+            attempt,
+            version: held.version,
+            id: id.clone(),
+        };
         let (slot, handed_at) = (held.slot, now.instant);
         let _place = hand.map(|hand| hand.hold(receipt.clone()));
         let keepsake = self.order.as_mut().map(|order| order.hand_out(&held));

@@ -1,12 +1,16 @@
 //! The verdict on a decision about a delivery, with the reason of a refusal.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::mem::{Discriminant, discriminant};
 
 use super::receipt::Decision;
 use super::table::Decided;
 use crate::model::limits::RECENT_DECISIONS_MAX;
+use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
+use crate::model::version::Version;
+use crate::store::LateSettlement;
 
 /// The outcome of a decision, or of an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub enum StaleReason {
     /// It was decided otherwise before, or its stream was closed.
     AlreadySettled,
     DeliveryEnded,
+    /// An earlier message of its key failed, in the same batch.
+    Returned,
     /// The owner that handed it out lost the partition or gave it up.
     LostPartition,
 }
@@ -57,6 +63,7 @@ impl StaleReason {
             StaleReason::DeadlinePassed => "deadline_passed",
             StaleReason::AlreadySettled => "already_settled",
             StaleReason::DeliveryEnded => "delivery_ended",
+            StaleReason::Returned => "returned",
             StaleReason::LostPartition => "lost_partition",
         }
     }
@@ -73,10 +80,11 @@ impl UnknownReason {
 
 impl Verdict {
     /// Every verdict with which a decision does not count.
-    pub const REFUSALS: [Verdict; 8] = [
+    pub const REFUSALS: [Verdict; 9] = [
         Verdict::Stale(StaleReason::DeadlinePassed),
         Verdict::Stale(StaleReason::AlreadySettled),
         Verdict::Stale(StaleReason::DeliveryEnded),
+        Verdict::Stale(StaleReason::Returned),
         Verdict::Stale(StaleReason::LostPartition),
         Verdict::Unknown(UnknownReason::NotIssued),
         Verdict::Unknown(UnknownReason::Malformed),
@@ -130,6 +138,9 @@ impl Verdict {
             Verdict::Stale(StaleReason::DeliveryEnded) => {
                 "the delivery was settled, or its visibility timeout passed, too long ago to know which"
             }
+            Verdict::Stale(StaleReason::Returned) => {
+                "an earlier message of its key failed, in the same batch: both are delivered again, in order"
+            }
             Verdict::Stale(StaleReason::LostPartition) => {
                 "the broker that delivered the message no longer owns its partition: the message is delivered again, unless it \
                  was settled before, or its topic or group was deleted"
@@ -170,31 +181,34 @@ type Said = Discriminant<Decision>;
 /// reason.
 #[derive(Debug, Default)]
 pub(super) struct VerdictCache {
-    decisions: Newest<(Said, Decided)>,
-    timed_out: Newest<()>,
+    decisions: Newest<u64, (Said, Decided)>,
+    /// Deliveries that ended otherwise, and why.
+    ended: Newest<u64, StaleReason>,
+    /// What was acknowledged after its delivery had ended.
+    acked_late: Newest<(MessageId, Version), Decided>,
 }
 
 #[derive(Debug)]
-struct Newest<V> {
-    entries: HashMap<u64, V>,
-    order: VecDeque<u64>,
+struct Newest<K, V> {
+    entries: HashMap<K, V>,
+    order: VecDeque<K>,
 }
 
-impl<V> Default for Newest<V> {
-    fn default() -> Newest<V> {
+impl<K, V> Default for Newest<K, V> {
+    fn default() -> Newest<K, V> {
         Newest { entries: HashMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<V> Newest<V> {
-    fn insert(&mut self, serial: u64, entry: V) {
+impl<K: Clone + Eq + Hash, V> Newest<K, V> {
+    fn insert(&mut self, key: K, entry: V) {
         if self.order.len() == RECENT_DECISIONS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.entries.remove(&oldest);
         }
-        self.order.push_back(serial);
-        self.entries.insert(serial, entry);
+        self.order.push_back(key.clone());
+        self.entries.insert(key, entry);
     }
 }
 
@@ -207,8 +221,18 @@ impl VerdictCache {
         self.decisions.insert(serial, (said, decided));
     }
 
-    pub(super) fn timed_out(&mut self, serial: u64) {
-        self.timed_out.insert(serial, ());
+    pub(super) fn ended(&mut self, serial: u64, why: StaleReason) {
+        self.ended.insert(serial, why);
+    }
+
+    pub(super) fn remember_late(&mut self, late: &LateSettlement, decided: Decided) {
+        self.acked_late.insert((late.id.clone(), late.version), decided);
+    }
+
+    /// What a late ack did the first time.
+    pub(super) fn again_late(&self, late: &LateSettlement) -> Option<Decided> {
+        let decided = self.acked_late.entries.get(&(late.id.clone(), late.version))?;
+        Some(Decided { again: true, ..*decided })
     }
 
     /// What the same decision did the first time. `None` for another one, and when that is forgotten.
@@ -220,10 +244,8 @@ impl VerdictCache {
     pub(super) fn end(&self, serial: u64) -> StaleReason {
         if self.decisions.entries.contains_key(&serial) {
             StaleReason::AlreadySettled
-        } else if self.timed_out.entries.contains_key(&serial) {
-            StaleReason::DeadlinePassed
         } else {
-            StaleReason::DeliveryEnded
+            self.ended.entries.get(&serial).copied().unwrap_or(StaleReason::DeliveryEnded)
         }
     }
 }
@@ -272,11 +294,11 @@ mod tests {
         let (mut recent, most) = (VerdictCache::default(), RECENT_DECISIONS_MAX as u64);
         recent.remember(0, said(&Decision::Ack), decided(1));
         for serial in 1..=most {
-            recent.timed_out(serial);
+            recent.ended(serial, StaleReason::DeadlinePassed);
         }
         assert_eq!(recent.end(0), StaleReason::AlreadySettled, "deadlines do not push decisions out");
         assert_eq!(recent.end(1), StaleReason::DeadlinePassed);
-        recent.timed_out(most + 1);
+        recent.ended(most + 1, StaleReason::Returned);
         assert_eq!(recent.end(1), StaleReason::DeliveryEnded, "nobody knows any more");
     }
 }

@@ -221,6 +221,8 @@ pub const DATAGRAM_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const DATAGRAMS_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Verdicts that an owner remembers for requests that other brokers may repeat.
 pub const REMOTE_VERDICTS_MAX: usize = 250_000;
+/// Successive messages of one key that a consumer may get in one batch.
+pub const PER_KEY_MAX: usize = 10;
 /// Decisions that an owner remembers after they were made, for each partition of a group: who says the same again,
 /// because the first answer was lost, gets it again. As many as one request may make.
 pub const RECENT_DECISIONS_MAX: usize = BATCH_MESSAGES_MAX;

@@ -14,8 +14,7 @@ use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, Version};
 use crate::store::{
-    Call, Charge, Epoch, Fate, Fates, Forwarded, LogTarget, Owner, Purge, Pushed, Put, Recovered, RepairCursor, Repaired,
-    ReserveLimit, Reserved, Settlement,
+    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Owner, Purge, Pushed, Put, Recovered, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement,
 };
 use crate::wal::Record;
 
@@ -141,6 +140,27 @@ impl<S: LogTarget> BufferedStore<S> {
         let (topic, Purge { group, dead_letters }) = (descriptor.topic.clone(), purge.clone());
         let record = Record::Purge { topic, partition, group, dead_letters, version };
         self.kept(journal, vec![record], losses).await.map(drop)
+    }
+
+    /// Keeps that messages were acknowledged after their deadlines, for this group.
+    pub(super) async fn keep_late_ends(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        settled: impl Iterator<Item = (&LateSettlement, &LateFate)>,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let acked = settled.filter(|(late, fate)| late.next_at.is_none() && **fate == LateFate::Done);
+        let end = |(late, _): (&LateSettlement, _)| Record::End {
+            topic: descriptor.topic.clone(),
+            partition,
+            id: late.id.clone(),
+            version: late.version,
+            groups: vec![group.clone()],
+        };
+        self.kept(journal, acked.map(end).collect(), losses).await.map(drop)
     }
 
     pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {

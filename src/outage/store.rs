@@ -13,13 +13,13 @@ use super::answers::JournaledOwner;
 use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::PUT_IDS_MAX;
-use crate::model::message::{Conflict, Message, MessageId, TopicName};
+use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
-    self, Acquired, Buffered, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LogTarget, Loss, MemberId, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant, Wakes, restoring,
+    self, Acquired, Buffered, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LateFate, LateSettlement, LogTarget, Loss, MemberId, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant, Wakes, restoring,
 };
 use crate::wal::{self, Record};
 
@@ -255,6 +255,21 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
         self.postpone(descriptor, partition, call, reschedule).await
+    }
+
+    async fn settle_late(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        call: &Call,
+        settlements: &[LateSettlement],
+    ) -> Result<Vec<LateFate>> {
+        let losses = self.losses();
+        let settled = self.store.settle_late(descriptor, partition, group, call, settlements);
+        let fates = self.reach(settled).await?;
+        self.keep_late_ends(descriptor, partition, group, settlements.iter().zip(&fates), losses).await?;
+        Ok(fates)
     }
 
     async fn buffered(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Buffered>> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{HandedOver, StoreClock, TakenOver};
+use crate::codec::Failure;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, GroupName, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -85,6 +86,20 @@ pub trait Messages: Send + Sync + 'static {
         call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled>;
+
+    /// Settles messages of a group that wait, scheduled or ready: each only if it is as its last delivery left it, so
+    /// of the same version and with as many attempts charged. Answers for each. What such a call acknowledged is
+    /// remembered for a while: acknowledging it again is answered the same. At most
+    /// [`crate::model::limits::CALL_IDS_MAX`] messages. Errors: `Stale` when the partition has seen a newer descriptor:
+    /// load it again.
+    async fn settle_late(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        call: &Call,
+        settlements: &[LateSettlement],
+    ) -> Result<Vec<LateFate>>;
 
     /// The messages of this id that are on the local disk, on their way to the store.
     async fn buffered(&self, _topic: &TopicName, _id: &MessageId) -> Result<Vec<Buffered>> {
@@ -234,6 +249,29 @@ pub enum Rescheduled {
     Changed(GroupName),
     /// It expires before the due time that was asked for. Nothing was changed anywhere.
     Expires,
+}
+
+/// A decision about a delivery that has ended: it counts while the message waits and nobody has had it since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateSettlement {
+    pub id: MessageId,
+    /// Version of the message that was delivered.
+    pub version: Version,
+    /// Attempt of the delivery, from 1.
+    pub attempt: u32,
+    /// When the message is due again; `None` acknowledges it.
+    pub next_at: Option<Timestamp>,
+    /// What is added to its history.
+    pub failure: Option<Failure>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LateFate {
+    Done,
+    /// The owner of the pair has it, or a reservation that is not recovered yet.
+    InFlight,
+    /// Somebody has had it since, it was changed, or it is gone.
+    Over,
 }
 
 /// Partitions whose streams are remembered; past it all are forgotten, and new streams begin.

@@ -36,6 +36,7 @@ mod redis_cluster;
 mod shape;
 mod identity;
 mod idle;
+mod late;
 mod metrics;
 mod schedules;
 mod sessions;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dwell::broker::{Broker, Options, ReserveRequest};
+use dwell::broker::{Broker, Options, ReserveRequest, Selection};
 use dwell::delivery::Decision;
 use dwell::model::error::{Error, Result};
 use dwell::model::limits::PREFETCH_LIMIT_BYTES_MIN;
@@ -94,7 +94,8 @@ async fn who_takes_nothing_starves_no_other_group(world: World) -> Result<()> {
     let (of_hog, of_group) = (hog.clone(), group.clone());
     running.beside(|stop| async move {
         let waits = async {
-            while aged.reserve_aged(&of_hog, &of_group, request(1), Duration::from_secs(86_400)).await.is_ok() {}
+            let old = Selection { min_age: Duration::from_secs(86_400), ..Selection::default() };
+            while aged.reserve_selected(&of_hog, &of_group, request(1), old).await.is_ok() {}
         };
         tokio::select! {
             () = waits => {}

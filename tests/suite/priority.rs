@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::{Broker, Options, ReserveRequest};
+use dwell::broker::{Broker, Options, ReserveRequest, Selection};
 use dwell::delivery::{Decision, Delivery};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
@@ -55,7 +55,8 @@ impl Shop {
 
     async fn reserve(&self, max: usize, wait: Duration, min_age: Duration) -> Result<Vec<Delivery>> {
         let request = ReserveRequest { max, wait, visibility_timeout: None };
-        self.broker.reserve_aged(&orders()?, &GroupName::standard(), request, min_age).await
+        let selection = Selection { min_age, ..Selection::default() };
+        self.broker.reserve_selected(&orders()?, &GroupName::standard(), request, selection).await
     }
 
     async fn one(&self) -> Result<Delivery> {

@@ -122,7 +122,7 @@ async fn a_receipt_of_a_newer_epoch_is_for_another_broker(world: World) -> Resul
     let owner = world.steal(&pair, shop.broker.member()).await?;
     let newer = Receipt { epoch: owner.epoch().clone(), ..taken.receipt.clone() };
     let (older, newer_text) = (taken.receipt.to_string(), newer.to_string());
-    let elsewhere = shop.broker.elsewhere(&topic, &group, &[&older, &newer_text]).await?;
+    let elsewhere = shop.broker.elsewhere(&topic, &group, &[&older, &newer_text], false).await?;
     assert_eq!(elsewhere, [(1, newer)]);
     Ok(())
 }

@@ -26,7 +26,7 @@ use super::problem::{Class, Problem};
 use super::strict_json::{JsonOrDefault, NoFields, present};
 use super::{App, authorization, reply, schema};
 use crate::api::access::{Scope, Scopes, Shown};
-use crate::broker::{ReserveRequest, StreamRequest};
+use crate::broker::{ReserveRequest, Selection, StreamRequest};
 use crate::delivery::{self, Session};
 use crate::model::error::{Error, Kind};
 use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
@@ -66,18 +66,23 @@ pub(crate) struct Reserve {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 10000)]
     min_age_ms: Option<Duration>,
+    /// Successive messages of one key in this batch, 1 to 10, in order. Above 1 only for topics with ordering. Default 1.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 10)]
+    per_key: Option<usize>,
 }
 
 impl Reserve {
-    fn request(self) -> Result<(ReserveRequest, Duration), Problem> {
+    fn request(self) -> Result<(ReserveRequest, Selection), Problem> {
         let request = ReserveRequest {
             max: self.max.unwrap_or(1),
             wait: one_span("wait", self.wait, self.wait_ms)?.unwrap_or_default(),
             visibility_timeout: one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?,
         };
         let min_age = one_span("min_age", self.min_age, self.min_age_ms)?.unwrap_or_default();
-        request.check(min_age)?;
-        Ok((request, min_age))
+        let selection = Selection { min_age, per_key: self.per_key.unwrap_or(1) };
+        request.check(selection)?;
+        Ok((request, selection))
     }
 }
 
@@ -156,10 +161,10 @@ pub(crate) async fn reserve(
     token: ShownToken,
     asked: JsonOrDefault<Reserve>,
 ) -> Result<Response, Problem> {
-    let (request, min_age) = asked.read(Reserve::request)?;
+    let (request, selection) = asked.read(Reserve::request)?;
     // From here to the reply nothing awaits: a client that leaves in between loses no delivery.
     let consumer = Consumer::enter(app.clone(), token)?;
-    let reserved = consumer.take(Box::pin(app.broker.reserve_aged(&topic, &group, request, min_age))).await?;
+    let reserved = consumer.take(Box::pin(app.broker.reserve_selected(&topic, &group, request, selection))).await?;
     let deliveries = reserved.map_err(Problem::of_waiting)?;
     let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.size());
     let held = app.answers.take(reply::weigh(payloads));

@@ -30,6 +30,9 @@ pub(crate) struct Ack {
     /// 1 to 1,000 receipts.
     #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
     receipts: Items<TextOr<Settling>>,
+    /// Also deliveries that have ended, if their messages wait and no consumer has had them since. Default false.
+    #[serde(default)]
+    late: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,6 +71,10 @@ pub(crate) struct Nack {
     /// For those that say neither `delay` nor `bury`: they can never succeed. Not together with `delay`.
     #[serde(default)]
     bury: bool,
+    /// Also deliveries that have ended, if their messages wait and no consumer has had them since. Default false. A late
+    /// `bury` does not count.
+    #[serde(default)]
+    late: bool,
 }
 
 /// A delivery that failed, or its receipt alone.
@@ -127,15 +134,19 @@ pub(crate) struct Extend {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 300000)]
     visibility_timeout_ms: Option<Duration>,
+    /// Also deliveries that have ended, if their messages wait and no consumer has had them since: these wait until the
+    /// new deadline, and then are delivered again. Default false.
+    #[serde(default)]
+    late: bool,
 }
 
 impl Extend {
-    fn deadlines(self) -> Result<(Vec<String>, Duration), Problem> {
+    fn deadlines(self) -> Result<(Vec<String>, Duration, bool), Problem> {
         let timeout = one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?;
         let why = "is missing, and so is `visibility_timeout_ms`";
         let timeout = timeout.ok_or_else(|| Problem::wrong(Fault::Missing, "visibility_timeout", why))?;
         check_visibility_timeout(timeout)?;
-        Ok((self.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect(), timeout))
+        Ok((self.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect(), timeout, self.late))
     }
 }
 
@@ -252,8 +263,9 @@ pub(crate) async fn ack(
     _: NoParams,
     ack: Json<Ack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let decisions = ack.read(Ok)?.receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
-    settle(&app, &topic, &group, decisions).await
+    let Ack { receipts, late } = ack.read(Ok)?;
+    let decisions = receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
+    settle(&app, &topic, &group, decisions, late).await
 }
 
 /// Report that deliveries failed.
@@ -272,7 +284,11 @@ pub(crate) async fn nack(
     _: NoParams,
     nack: Json<Nack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    settle(&app, &topic, &group, nack.read(decisions_of)?).await
+    let (decisions, late) = nack.read(|nack| {
+        let late = nack.late;
+        Ok((decisions_of(nack)?, late))
+    })?;
+    settle(&app, &topic, &group, decisions, late).await
 }
 
 /// Extend the deadlines of deliveries.
@@ -290,9 +306,9 @@ pub(crate) async fn extend(
     _: NoParams,
     extend: Json<Extend>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let (receipts, timeout) = extend.read(Extend::deadlines)?;
+    let (receipts, timeout, late) = extend.read(Extend::deadlines)?;
     let asked = receipts.clone();
-    let rulings = app.broker.extend_anywhere(&topic, &group, asked, timeout).await?;
+    let rulings = app.broker.extend_anywhere(&topic, &group, asked, timeout, late).await?;
     Verdicts::answer(receipts, &rulings)
 }
 
@@ -301,9 +317,10 @@ async fn settle(
     topic: &TopicName,
     group: &GroupName,
     decisions: Vec<(String, Decision)>,
+    late: bool,
 ) -> Result<Reply<Verdicts>, Problem> {
     let receipts = decisions.iter().map(|(receipt, _)| receipt.clone()).collect();
-    let rulings = app.broker.settle_anywhere(topic, group, decisions).await?;
+    let rulings = app.broker.settle_anywhere(topic, group, decisions, late).await?;
     Verdicts::answer(receipts, &rulings)
 }
 
@@ -397,7 +414,8 @@ mod tests {
             ("c".to_owned(), Decision::Nack { delay: None, reason: Some("y".into()) }),
         ];
         assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
-        let Ack { receipts } = parse(br#"{"receipts": ["a", {"receipt": "b"}]}"#, Ok)?;
+        let Ack { receipts, late } = parse(br#"{"receipts": ["a", {"receipt": "b"}], "late": true}"#, Ok)?;
+        assert!(late);
         let receipts: Vec<_> = receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
         assert_eq!(receipts, ["a", "b"]);
         Ok(())

@@ -19,9 +19,7 @@ use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
-    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Purge, Purged, Pushed, Put,
-    Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
-    TakenOver, Tenant, VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
+    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant, VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -109,6 +107,7 @@ always_away! {
         cancel(&Descriptor, Partition, &Call, &MessageId) -> Cancelled;
         purge_group(&Descriptor, Partition, &Call, &Purge) -> Purged;
         reschedule(&Descriptor, Partition, &Call, &Reschedule) -> Rescheduled;
+        settle_late(&Descriptor, Partition, &GroupName, &Call, &[LateSettlement]) -> Vec<LateFate>;
     } and {}
     store::Reads {
         peek(&GroupPartition, &MessageId) -> Option<Peeked>;

@@ -128,7 +128,7 @@ impl Target {
                 Ok(taken.map(|d| Taken { receipt: d.receipt.to_string(), due_at: d.message.due_at }).collect())
             }
             Target::Http(client) => {
-                let request = Reserve { max, wait, visibility_timeout: None, min_age: None };
+                let request = Reserve { max, wait, visibility_timeout: None, min_age: None, per_key: None };
                 Ok(client.reserve_as(&of(topic), &request).await?)
             }
         }
@@ -144,7 +144,7 @@ impl Target {
             }
             Target::Http(client) => {
                 let receipts: Vec<_> = taken.into_iter().map(|taken| taken.receipt).collect();
-                let verdicts = client.ack(&of(topic), &receipts).await?;
+                let verdicts = client.ack(&of(topic), &receipts, false).await?;
                 verdicts.into_iter().map(|verdict| verdict.status).find(|status| status != "acked")
             }
         };

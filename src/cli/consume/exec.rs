@@ -99,7 +99,11 @@ impl Exec {
     async fn extend(&self, delivery: &Delivery) {
         let receipts = std::slice::from_ref(&delivery.receipt);
         let id = &delivery.id;
-        match self.client.extend(&self.of, &Extension { receipts, visibility_timeout: self.visibility_timeout }).await {
+        match self
+            .client
+            .extend(&self.of, &Extension { receipts, visibility_timeout: self.visibility_timeout, late: false })
+            .await
+        {
             Ok(verdicts) => {
                 for refused in verdicts.iter().filter(|verdict| verdict.reason.is_some()).map(refusal) {
                     output::note(format_args!("{id}: its deadline could not be moved: {refused}"));

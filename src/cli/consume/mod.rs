@@ -148,7 +148,7 @@ impl Consumer<'_> {
                 output::value(self.args.json, delivery, shown)?;
             }
             let receipts: Vec<String> = deliveries.into_iter().map(|delivery| delivery.receipt).collect();
-            let verdicts = self.settled(|| self.client.ack(&self.of, &receipts)).await?;
+            let verdicts = self.settled(|| self.client.ack(&self.of, &receipts, false)).await?;
             tally.count(&verdicts);
             return Ok(());
         };
@@ -177,7 +177,7 @@ impl Consumer<'_> {
         match exec.run(delivery).await {
             Outcome::Ack => {
                 let receipts = [receipt];
-                self.settled(|| self.client.ack(&self.of, &receipts)).await
+                self.settled(|| self.client.ack(&self.of, &receipts, false)).await
             }
             Outcome::Nack(reason) => {
                 output::note(format_args!("{} failed: {reason}", delivery.id));
@@ -267,7 +267,7 @@ impl Source<'_> {
     async fn ask(&mut self, max: usize) -> CallResult<Vec<Delivery>> {
         let (visibility_timeout, min_age) = (self.args.visibility_timeout, self.args.min_age);
         if !self.args.stream {
-            let request = Reserve { max, wait: WAIT, visibility_timeout, min_age };
+            let request = Reserve { max, wait: WAIT, visibility_timeout, min_age, per_key: None };
             return self.client.reserve(&self.of, &request).await;
         }
         let mut stream = match self.stream.take() {

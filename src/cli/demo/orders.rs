@@ -215,7 +215,7 @@ impl Consumer<'_> {
     /// Consumes until `until`. Everything that fails here ends the demo.
     pub(super) async fn run(self, until: Instant) -> Result<(), Failure> {
         let paid = paid(self.orders);
-        let request = Reserve { max: MAX, wait: WAIT, visibility_timeout: None, min_age: None };
+        let request = Reserve { max: MAX, wait: WAIT, visibility_timeout: None, min_age: None, per_key: None };
         let mut settling = FuturesUnordered::new();
         while self.clock.instant() < until {
             let reserving = self.client.reserve(self.of, &request);
@@ -273,7 +273,7 @@ impl Consumer<'_> {
     async fn settle(self, decisions: Decisions) -> Result<(), Failure> {
         if !decisions.acks.is_empty() {
             let (ids, receipts): (Vec<_>, Vec<_>) = decisions.acks.into_iter().unzip();
-            self.note(&ids, "acked", self.client.ack(self.of, &receipts).await)?;
+            self.note(&ids, "acked", self.client.ack(self.of, &receipts, false).await)?;
         }
         if !decisions.nacks.is_empty() {
             let (ids, nacks): (Vec<_>, Vec<_>) = decisions.nacks.into_iter().unzip();

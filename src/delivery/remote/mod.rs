@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-pub(crate) use self::wire::Ask;
 use self::wire::{Answer, Parcel, Request, RequestName};
+pub(crate) use self::wire::{Ask, What};
 use crate::delivery::{Receipt, Verdict};
 use crate::model::error::Result;
 use crate::model::limits::{REMOTE_EPOCHS_MAX, REMOTE_VERDICTS_MAX};
@@ -322,6 +322,8 @@ mod tests {
     use super::*;
     use crate::delivery::GroupTag;
     use crate::model::error::Result;
+    use crate::model::message::MessageId;
+    use crate::model::version::Version;
 
     #[test]
     fn a_request_is_worked_on_once_and_answered_alike_until_it_ends() {
@@ -355,6 +357,9 @@ mod tests {
             epoch: epoch.clone(),
             serial: 7,
             group: tag,
+            attempt: 1,
+            version: Version::default(),
+            id: MessageId::fresh(),
         };
         let (epoch, owner) = (Epoch::after(1), MemberId::from_store("b"));
         epochs.learn(place, &receipt(&epoch, 0), &owner);

@@ -33,7 +33,14 @@ impl TryFrom<String> for RequestName {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) struct Ask {
+    pub(crate) what: What,
+    /// Whether it counts after a delivery ended, if nobody has had the message since.
+    pub(crate) late: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
     Settle(Vec<(String, Decision)>),
     Extend(Vec<String>, Duration),
 }
@@ -65,8 +72,20 @@ pub(super) enum Parcel {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum WireParcel {
-    Request { name: RequestName, from: String, until_ms: u64, topic: TopicName, group: GroupName, ask: WireAsk },
-    Answer { name: RequestName, verdicts: Vec<WireVerdict> },
+    Request {
+        name: RequestName,
+        from: String,
+        until_ms: u64,
+        topic: TopicName,
+        group: GroupName,
+        ask: WireAsk,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        late: bool,
+    },
+    Answer {
+        name: RequestName,
+        verdicts: Vec<WireVerdict>,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -104,30 +123,31 @@ struct WireVerdict {
 
 impl Ask {
     pub(crate) fn receipts(&self) -> Vec<&str> {
-        match self {
-            Ask::Settle(decisions) => decisions.iter().map(|(receipt, _)| receipt.as_str()).collect(),
-            Ask::Extend(receipts, _) => receipts.iter().map(String::as_str).collect(),
+        match &self.what {
+            What::Settle(decisions) => decisions.iter().map(|(receipt, _)| receipt.as_str()).collect(),
+            What::Extend(receipts, _) => receipts.iter().map(String::as_str).collect(),
         }
     }
 
     pub(crate) fn pick(&self, at: &[usize]) -> Ask {
-        match self {
-            Ask::Settle(decisions) => Ask::Settle(at.iter().filter_map(|at| decisions.get(*at).cloned()).collect()),
-            Ask::Extend(receipts, timeout) => {
-                Ask::Extend(at.iter().filter_map(|at| receipts.get(*at).cloned()).collect(), *timeout)
+        let what = match &self.what {
+            What::Settle(decisions) => What::Settle(at.iter().filter_map(|at| decisions.get(*at).cloned()).collect()),
+            What::Extend(receipts, timeout) => {
+                What::Extend(at.iter().filter_map(|at| receipts.get(*at).cloned()).collect(), *timeout)
             }
-        }
+        };
+        Ask { what, late: self.late }
     }
 
     fn is_valid(&self) -> bool {
         let fits = |delay: &Option<Duration>| delay.is_none_or(|delay| delay <= DELAY_MAX);
         (1..=BATCH_MESSAGES_MAX).contains(&self.receipts().len())
-            && match self {
-                Ask::Settle(decisions) => decisions.iter().all(|(_, decision)| match decision {
+            && match &self.what {
+                What::Settle(decisions) => decisions.iter().all(|(_, decision)| match decision {
                     Decision::Nack { delay, .. } => fits(delay),
                     Decision::Ack | Decision::Bury { .. } => true,
                 }),
-                Ask::Extend(_, timeout) => check_visibility_timeout(*timeout).is_ok(),
+                What::Extend(_, timeout) => check_visibility_timeout(*timeout).is_ok(),
             }
     }
 }
@@ -141,8 +161,9 @@ impl Parcel {
     /// `None` for everything that dwell does not write.
     pub(super) fn decode(bytes: &[u8]) -> Option<Parcel> {
         match serde_json::from_slice(bytes).ok()? {
-            WireParcel::Request { name, from, until_ms, topic, group, ask } => {
-                let (from, until, ask) = (MemberId::from_store(&from), Timestamp::from_ms(until_ms), Ask::from(ask));
+            WireParcel::Request { name, from, until_ms, topic, group, ask, late } => {
+                let (from, until) = (MemberId::from_store(&from), Timestamp::from_ms(until_ms));
+                let ask = Ask { what: ask.into(), late };
                 let is_valid = from.is_plausible() && ask.is_valid();
                 is_valid.then_some(Parcel::Request(Request { name, from, until, topic, group, ask }))
             }
@@ -163,7 +184,8 @@ impl From<Parcel> for WireParcel {
                 until_ms: until.as_ms(),
                 topic,
                 group,
-                ask: ask.into(),
+                ask: ask.what.into(),
+                late: ask.late,
             },
             Parcel::Answer(Answer { name, verdicts }) => {
                 WireParcel::Answer { name, verdicts: verdicts.into_iter().map(WireVerdict::of).collect() }
@@ -172,24 +194,24 @@ impl From<Parcel> for WireParcel {
     }
 }
 
-impl From<Ask> for WireAsk {
-    fn from(ask: Ask) -> WireAsk {
-        match ask {
-            Ask::Settle(decisions) => {
+impl From<What> for WireAsk {
+    fn from(what: What) -> WireAsk {
+        match what {
+            What::Settle(decisions) => {
                 WireAsk::Settle(decisions.into_iter().map(|(receipt, decision)| (receipt, decision.into())).collect())
             }
-            Ask::Extend(receipts, timeout) => WireAsk::Extend { receipts, timeout_ms: ms(timeout) },
+            What::Extend(receipts, timeout) => WireAsk::Extend { receipts, timeout_ms: ms(timeout) },
         }
     }
 }
 
-impl From<WireAsk> for Ask {
-    fn from(ask: WireAsk) -> Ask {
+impl From<WireAsk> for What {
+    fn from(ask: WireAsk) -> What {
         match ask {
             WireAsk::Settle(decisions) => {
-                Ask::Settle(decisions.into_iter().map(|(receipt, decision)| (receipt, decision.into())).collect())
+                What::Settle(decisions.into_iter().map(|(receipt, decision)| (receipt, decision.into())).collect())
             }
-            WireAsk::Extend { receipts, timeout_ms } => Ask::Extend(receipts, Duration::from_millis(timeout_ms)),
+            WireAsk::Extend { receipts, timeout_ms } => What::Extend(receipts, Duration::from_millis(timeout_ms)),
         }
     }
 }
@@ -243,6 +265,7 @@ fn ms(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::receipt::RECEIPT_BYTES_MAX;
     use crate::model::error::Result;
 
     fn request(ask: Ask) -> Result<Parcel> {
@@ -260,9 +283,10 @@ mod tests {
             ("c".to_owned(), nack(None, None)),
             ("d".to_owned(), Decision::Bury { reason: Some("never".to_owned()) }),
         ];
-        let ask = Ask::Settle(decisions);
+        let ask = Ask { what: What::Settle(decisions), late: false };
         assert_eq!(ask.pick(&[3, 0]).receipts(), ["d", "a"]);
-        let extend = Ask::Extend(vec!["a".to_owned()], Duration::from_secs(5));
+        let extend = Ask { what: What::Extend(vec!["a".to_owned()], Duration::from_secs(5)), late: true };
+        assert!(extend.pick(&[0]).late);
         let mut verdicts = vec![Verdict::Acked, Verdict::Extended(Timestamp::from_ms(9)), Verdict::Pending];
         verdicts.extend(Verdict::REFUSALS);
         let answer = Parcel::Answer(Answer { name: RequestName::fresh(), verdicts });
@@ -275,8 +299,9 @@ mod tests {
     #[test]
     fn a_thousand_reasons_of_any_length_fit() -> Result<()> {
         let reason = Some("\u{1}".repeat(10 * REASON_BYTES_MAX));
-        let decision = ("9".repeat(100), Decision::Bury { reason });
-        let bytes = request(Ask::Settle(vec![decision; BATCH_MESSAGES_MAX]))?.encode();
+        let decision = ("9".repeat(RECEIPT_BYTES_MAX), Decision::Bury { reason });
+        let ask = Ask { what: What::Settle(vec![decision; BATCH_MESSAGES_MAX]), late: true };
+        let bytes = request(ask)?.encode();
         assert!(bytes.len() <= crate::model::limits::DATAGRAM_BYTES_MAX, "{}", bytes.len());
         assert!(Parcel::decode(&bytes).is_some());
         Ok(())

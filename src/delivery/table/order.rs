@@ -4,17 +4,21 @@
 //! not settled yet. What is reserved of the same key stands behind it, by place, and the next one is current only when the
 //! store has answered that the current one is gone or dead: so the next owner finds nothing that was overtaken.
 //! A current message that fails stays reserved, with its payload in memory, so that nothing has to make room for it.
+//!
+//! A consumer may ask for several of a key: then all that it has are current. If one fails, it comes back together with
+//! those that follow it, in front of what no consumer had, and the key continues once none is current.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{APPETITE_FIRST, Fate, Held, Now, Out, Slot, Table};
-use crate::codec::Failure;
-use crate::model::limits::{ORDERED_BYTES_MAX, PARKED_MESSAGES_MAX};
+use crate::delivery::verdict::StaleReason;
+use crate::model::limits::{ORDERED_BYTES_MAX, PARKED_MESSAGES_MAX, PER_KEY_MAX};
 use crate::model::message::{Message, MessageId};
 use crate::model::time::Timestamp;
-use crate::store::{ReserveLimit, Retried, Returned};
+use crate::store::{Reservation, ReserveLimit, Retried, Returned};
 
 /// A key, or the id of a message without one.
 pub(super) type Lane = Arc<str>;
@@ -24,6 +28,10 @@ struct Line {
     slot: Slot,
     place: Timestamp,
     started: bool,
+    /// How many messages are current.
+    current: usize,
+    /// How many of those behind came back: they are in front, by their rank.
+    returned: usize,
     behind: VecDeque<Held>,
 }
 
@@ -37,9 +45,33 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Keepsake {
     lane: Lane,
-    place: Timestamp,
-    bytes: usize,
-    message: Message,
+    held: Held,
+}
+
+/// A key of which a consumer gets several messages, and how many more.
+#[derive(Debug)]
+pub(super) struct Batch {
+    lane: Lane,
+    more: usize,
+}
+
+impl Batch {
+    /// After the hand-out of a message: of the same key one more, and of another key the first one.
+    pub(super) fn follow(batch: Option<Batch>, held: &Held, per_key: usize) -> Option<Batch> {
+        if per_key <= 1 {
+            return None;
+        }
+        let lane = lane_of(&held.message);
+        match batch {
+            Some(Batch { lane: same, more }) if same == lane => Some(Batch { lane, more: more.saturating_sub(1) }),
+            _ => Some(Batch { lane, more: per_key - 1 }),
+        }
+    }
+}
+
+/// The order of messages of a key that are reserved: those of one millisecond are reserved in their order.
+fn rank(held: &Held) -> (Timestamp, Reservation, usize) {
+    (held.place, held.slot.reservation, held.slot.index)
 }
 
 #[derive(Debug, Default)]
@@ -68,9 +100,7 @@ impl Order {
     }
 
     pub(super) fn has_in_line(&self, id: &MessageId) -> bool {
-        let is = |held: &Held| held.message.id == *id;
-        self.lines.values().any(|line| line.behind.iter().any(is))
-            || self.waiting.values().any(|waiting| is(&waiting.held))
+        self.in_line().any(|held| held.message.id == *id)
     }
 
     pub(super) fn parked(&self) -> usize {
@@ -87,40 +117,89 @@ impl Order {
             line.started = true;
         }
         self.bytes += held.bytes;
-        Keepsake { lane, place: held.place, bytes: held.bytes, message: held.message.clone() }
+        Keepsake { lane, held: held.clone() }
     }
 
-    fn wait(&mut self, held: Held, ticket: u64) {
+    /// A current message of a key goes back, in front of those that no consumer had. Its bytes stay counted.
+    fn come_back(&mut self, lane: &Lane, held: Held) {
+        let Some(line) = self.lines.get_mut(lane) else { return };
+        let at = line.behind.range(..line.returned).filter(|before| rank(before) < rank(&held)).count();
+        line.behind.insert(at, held);
+        line.returned += 1;
+        line.current -= 1;
+        self.parked += 1;
+    }
+
+    /// A current message is gone. True if none is current any more.
+    fn end_current(&mut self, lane: &Lane) -> bool {
+        let Some(line) = self.lines.get_mut(lane) else { return false };
+        line.current = line.current.saturating_sub(1);
+        line.current == 0
+    }
+
+    /// Takes a message that no consumer has and that is not ready out of its line, with whether it was current.
+    pub(super) fn pull(&mut self, lane: &Lane, slot: Slot) -> Option<(Held, bool)> {
+        let waits = self.waiting.iter().find(|(_, waiting)| waiting.held.slot == slot).map(|(key, _)| *key);
+        if let Some(Waiting { held, .. }) = waits.and_then(|key| self.waiting.remove(&key)) {
+            self.bytes -= held.bytes;
+            return Some((held, true));
+        }
+        let line = self.lines.get_mut(lane)?;
+        let at = line.behind.iter().position(|held| held.slot == slot)?;
+        let held = line.behind.remove(at)?;
+        line.returned -= usize::from(at < line.returned);
+        self.parked -= 1;
+        self.bytes -= held.bytes;
+        Some((held, false))
+    }
+
+    pub(super) fn behind(&mut self, lane: &Lane, slot: Slot) -> Option<&mut Held> {
+        self.lines.get_mut(lane)?.behind.iter_mut().find(|held| held.slot == slot)
+    }
+
+    pub(super) fn in_line(&self) -> impl Iterator<Item = &Held> {
+        let behind = self.lines.values().flat_map(|line| &line.behind);
+        behind.chain(self.waiting.values().map(|waiting| &waiting.held))
+    }
+
+    pub(super) fn wait(&mut self, held: Held, ticket: u64) {
         self.number += 1;
         self.bytes += held.bytes;
         self.waiting.insert((held.ready_at, self.number), Waiting { held, ticket });
     }
 
     fn park(line: &mut Line, held: Held) {
-        let at = line.behind.partition_point(|before| before.place <= held.place);
-        line.behind.insert(at, held);
+        let later = line.behind.range(line.returned..).rev().take_while(|behind| behind.place > held.place).count();
+        line.behind.insert(line.behind.len() - later, held);
     }
 
-    fn next(&mut self, lane: &Lane) -> Option<Held> {
+    /// The next one of a key becomes current. With whether a consumer had it.
+    fn next(&mut self, lane: &Lane) -> Option<(Held, bool)> {
         let line = self.lines.get_mut(lane)?;
         let Some(next) = line.behind.pop_front() else {
             self.lines.remove(lane);
             return None;
         };
-        (line.slot, line.place, line.started) = (next.slot, next.place, false);
+        let was_out = line.returned > 0;
+        (line.slot, line.place, line.started, line.current) = (next.slot, next.place, was_out, 1);
+        line.returned -= usize::from(was_out);
         self.parked -= 1;
         self.bytes -= next.bytes;
-        Some(next)
+        Some((next, was_out))
     }
 
-    /// Everything that nobody has and that is not ready: waiting ones first, then those behind. Keys whose current message
-    /// is out, or not settled, keep it.
-    fn drain(&mut self) -> Vec<Held> {
-        let mut held: Vec<Held> = std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.held).collect();
-        self.lines.values_mut().for_each(|line| held.extend(line.behind.drain(..)));
+    /// Everything that nobody has and that is not ready: those that wait, and those behind. Keys whose current messages
+    /// are out, or not settled, keep these.
+    fn drain(&mut self) -> (Vec<Held>, Vec<Held>) {
+        let waiting = std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.held).collect::<Vec<_>>();
+        let mut behind = Vec::new();
+        for line in self.lines.values_mut() {
+            line.returned = 0;
+            behind.extend(line.behind.drain(..));
+        }
         self.parked = 0;
-        held.iter().for_each(|held| self.bytes -= held.bytes);
-        held
+        waiting.iter().chain(&behind).for_each(|held| self.bytes -= held.bytes);
+        (waiting, behind)
     }
 
     fn leave(&mut self, held: &Held) {
@@ -144,7 +223,8 @@ impl Table {
         let current = match order.lines.entry(lane.clone()) {
             Entry::Vacant(free) => {
                 let (slot, place) = (held.slot, held.place);
-                free.insert(Line { slot, place, started: false, behind: VecDeque::new() });
+                let (started, current, returned, behind) = (false, 1, 0, VecDeque::new());
+                free.insert(Line { slot, place, started, current, returned, behind });
                 return self.take_turn(held, now);
             }
             Entry::Occupied(line) => line.into_mut(),
@@ -170,12 +250,12 @@ impl Table {
             let at = line.behind.partition_point(|before| before.place < later.place);
             line.behind.insert(at, later);
         }
-        if let Some(first) = first {
+        if let Some((first, _)) = first {
             self.take_turn(first, now);
         }
     }
 
-    fn withdraw(&mut self, slot: Slot) -> Option<Held> {
+    pub(super) fn withdraw(&mut self, slot: Slot) -> Option<Held> {
         let place = |line: &VecDeque<Held>| line.iter().position(|held| held.slot == slot);
         let found = match place(&self.ready) {
             Some(at) => self.ready.remove(at),
@@ -188,10 +268,7 @@ impl Table {
     /// It is the turn of a message, at once or when its next attempt is due.
     fn take_turn(&mut self, held: Held, now: Now) {
         match &mut self.order {
-            Some(order) if held.ready_at > now.store => {
-                // Its charge is in the store.
-                order.wait(held, 0);
-            }
+            Some(order) if held.ready_at > now.store => order.wait(held, self.tickets),
             _ => self.present(held),
         }
     }
@@ -209,7 +286,7 @@ impl Table {
 
     pub(super) fn freed(&mut self, out: &mut Out) -> Option<Lane> {
         let (order, keepsake) = (self.order.as_mut()?, out.keepsake.take()?);
-        order.bytes -= keepsake.bytes;
+        order.bytes -= keepsake.held.bytes;
         Some(keepsake.lane)
     }
 
@@ -219,15 +296,68 @@ impl Table {
         order.returning -= usize::from(matches!(fate, Fate::Back(_)));
     }
 
-    /// A delivery failed and is tried again: it stays reserved and current, and only its charge goes to the store.
-    pub(super) fn keep(&mut self, out: Out, keepsake: Keepsake, next_at: Timestamp, failure: Option<Failure>) {
-        let Out { slot, id, attempt, .. } = out;
-        let Keepsake { place, bytes, message, .. } = keepsake;
-        self.decide_fate(id.clone(), slot, None, Fate::Kept(Retried { id, next_at, attempts: attempt, failure }));
-        let held = Held { slot, ready_at: next_at, place, charged: attempt, charged_before: attempt, bytes, message };
+    /// The next message of the key of a batch, for the same consumer. One that was charged before has its turn alone.
+    pub(super) fn successor(&mut self, batch: &mut Batch, min_age: Duration, now: Now) -> Option<Held> {
+        let order = self.order.as_mut().filter(|_| batch.more > 0)?;
+        let line = order.lines.get_mut(&batch.lane)?;
+        let may = |held: &&Held| {
+            let ripe_at = held.message.envelope.pushed_at.plus(min_age);
+            held.charged == 0 && held.ready_at.max(ripe_at) <= now.store
+        };
+        line.behind.front().filter(may)?;
+        let next = line.behind.pop_front()?;
+        line.returned = line.returned.saturating_sub(1);
+        line.current += 1;
+        order.parked -= 1;
+        order.bytes -= next.bytes;
+        Some(next)
+    }
+
+    /// A delivery failed and is tried again: it stays reserved, and only its charge goes to the store.
+    pub(super) fn fail_in_order(&mut self, serial: u64, keepsake: Keepsake, retried: Retried, now: Now) {
+        let Keepsake { lane, held } = keepsake;
+        let (next_at, attempts) = (retried.next_at, retried.attempts);
+        self.decide_fate(retried.id.clone(), held.slot, None, Fate::Kept(retried));
+        let failed = Held { ready_at: next_at, charged: attempts, charged_before: attempts, ..held };
         if let Some(order) = &mut self.order {
-            order.bytes -= bytes;
-            order.wait(held, self.tickets);
+            order.come_back(&lane, failed);
+        }
+        for later in serial + 1..serial + PER_KEY_MAX as u64 {
+            self.recall(later, &lane, now);
+        }
+        if self.order.as_ref().is_some_and(|order| order.lines.get(&lane).is_some_and(|line| line.current == 0)) {
+            self.go_on(&lane, now);
+        }
+    }
+
+    /// Ends a delivery of this key as if it had not been made. One whose own deadline has passed fails itself.
+    fn recall(&mut self, serial: u64, lane: &Lane, now: Now) {
+        let is_of_key = |out: &Out| out.keepsake.as_ref().is_some_and(|keepsake| keepsake.lane == *lane);
+        if !self.out.get(&serial).is_some_and(|out| out.deadline > now.instant && is_of_key(out)) {
+            return;
+        }
+        let Some(Out { deadline, keepsake: Some(Keepsake { held, .. }), .. }) = self.out.remove(&serial) else {
+            return;
+        };
+        self.deadlines.remove(&(deadline, serial));
+        self.recent.get_or_insert_default().ended(serial, StaleReason::Returned);
+        let (id, attempts, next_at) = (held.message.id.clone(), held.charged_before, held.ready_at);
+        if held.charged != attempts {
+            let kept = Retried { id: id.clone(), next_at, attempts, failure: None };
+            self.decide_fate(id, held.slot, None, Fate::Kept(kept));
+        }
+        if let Some(order) = &mut self.order {
+            order.come_back(lane, Held { charged: attempts, ..held });
+        }
+    }
+
+    fn go_on(&mut self, lane: &Lane, now: Now) {
+        let Some(order) = &mut self.order else { return };
+        match order.next(lane) {
+            // Its next attempt has to follow what was decided about it.
+            Some((next, true)) => order.wait(next, self.tickets),
+            Some((next, false)) => self.take_turn(next, now),
+            None => {}
         }
     }
 
@@ -261,8 +391,8 @@ impl Table {
         let before = self.ready.len();
         let leaving = self.order.as_mut().map(|order| std::mem::take(&mut order.leaving)).unwrap_or_default();
         for lane in leaving {
-            if let Some(next) = self.order.as_mut().and_then(|order| order.next(&lane)) {
-                self.take_turn(next, now);
+            if self.order.as_mut().is_some_and(|order| order.end_current(&lane)) {
+                self.go_on(&lane, now);
             }
         }
         self.ready.len() > before
@@ -270,10 +400,11 @@ impl Table {
 
     pub(super) fn give_back_in_order(&mut self, ready: Vec<Held>) {
         let Some(order) = &mut self.order else { return };
-        let waiting: Vec<Held> = order.drain();
+        let (waiting, behind) = order.drain();
         ready.iter().chain(&waiting).for_each(|held| order.leave(held));
-        order.returning += ready.len() + waiting.len();
-        for Held { slot, ready_at, place, charged, charged_before, message, .. } in ready.into_iter().chain(waiting) {
+        let all: Vec<Held> = ready.into_iter().chain(waiting).chain(behind).collect();
+        order.returning += all.len();
+        for Held { slot, ready_at, place, charged, charged_before, message, .. } in all {
             let id = message.id;
             if charged != charged_before {
                 let kept = Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None };

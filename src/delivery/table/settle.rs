@@ -69,20 +69,18 @@ impl Table {
             Decision::Nack { delay, reason } => {
                 let failure = Some(Failure::new(now.store, out.attempt, reason.as_deref()));
                 let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
-                self.try_again(out, now.store.plus(delay), failure);
+                self.try_again(serial, out, now.store.plus(delay), failure, now);
                 false
             }
         };
         Decided { ticket: self.tickets, handling, dead, again: false }
     }
 
-    fn try_again(&mut self, mut out: Out, next_at: Timestamp, failure: Option<Failure>) {
+    fn try_again(&mut self, serial: u64, mut out: Out, next_at: Timestamp, failure: Option<Failure>, now: Now) {
+        let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
         match out.keepsake.take() {
-            Some(keepsake) => self.keep(out, keepsake, next_at, failure),
-            None => {
-                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
-                self.decide_fate(out.id, out.slot, None, Fate::Again(retried));
-            }
+            Some(keepsake) => self.fail_in_order(serial, keepsake, retried, now),
+            None => self.decide_fate(out.id, out.slot, None, Fate::Again(retried)),
         }
     }
 
@@ -104,7 +102,7 @@ impl Table {
             match self.out.remove(&serial) {
                 Some(out) => {
                     self.conclude(serial, out, Decision::Nack { delay: None, reason }, now);
-                    self.recent.get_or_insert_default().timed_out(serial);
+                    self.recent.get_or_insert_default().ended(serial, StaleReason::DeadlinePassed);
                 }
                 None => drop(self.deadlines.pop_first()),
             }

@@ -7,18 +7,19 @@ use sled::{Batch, Tree};
 use super::Inner;
 use super::keys::{Kind, Place, Score, scored_of};
 use super::open::broken;
+use super::owner::{remember, schedule, unschedule};
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, Topics, locked};
-use crate::codec::{body_due_at, decode_body, set_body_due_at};
-use crate::model::error::{Error, Result};
-use crate::model::limits::{CANCELLED_IDS_MAX, CANCELLED_KEPT};
+use crate::codec::{body_due_at, body_version, decode_body, set_body_due_at};
+use crate::model::error::{Error, Kind as ErrorKind, Result};
+use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, RECENT_DECISIONS_MAX};
 use crate::model::message::{GroupName, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{Cancelled, Fate, Fates, Reschedule, Rescheduled};
+use crate::store::{Cancelled, Fate, Fates, LateFate, LateSettlement, Reschedule, Rescheduled};
 
 const FORGOTTEN_MAX: usize = 17;
 
@@ -149,6 +150,95 @@ impl Inner {
             state.pairs.entry(group).or_default().counts = counts;
         }
         Ok((Rescheduled::Done(Fates(fates)), wake))
+    }
+}
+
+impl Inner {
+    /// One after the other, so that equal ids meet. Answers also whether one is due before all that wait.
+    pub(super) fn settle_late_now(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        settlements: &[LateSettlement],
+    ) -> Result<(Vec<LateFate>, bool)> {
+        if settlements.len() > CALL_IDS_MAX {
+            let detail = format!("{} late settlements in one call, at most {CALL_IDS_MAX}", settlements.len());
+            return Err(Error::new(ErrorKind::TooLarge, detail));
+        }
+        let topics = self.topics();
+        let (topic, places) = current(&topics, descriptor, partition)?;
+        let place = places.iter().find(|(name, _)| name == group).map(|(_, place)| *place);
+        let place = place.ok_or_else(|| Error::not_found(format!("there is no group {group}")))?;
+        let state = topic.partition(partition);
+        let mut state = locked(&state);
+        let (mut fates, mut wake) = (Vec::with_capacity(settlements.len()), false);
+        for late in settlements {
+            let (fate, earlier) = self.settle_one_late(descriptor, place, &mut state, late)?;
+            fates.push(fate);
+            wake |= earlier;
+        }
+        Ok((fates, wake))
+    }
+
+    fn settle_one_late(
+        &self,
+        descriptor: &Descriptor,
+        place: Place,
+        state: &mut PartitionState,
+        late: &LateSettlement,
+    ) -> Result<(LateFate, bool)> {
+        let stored = Stored::new(&self.tree, place);
+        let PartitionState { pairs, seen, .. } = state;
+        let pair = pairs.entry(place.group).or_default();
+        let Some(body) = stored.hash().get(&late.id)? else {
+            let is_acked = |(id, version): &(MessageId, Version)| *id == late.id && *version >= late.version;
+            let is_done = late.next_at.is_none() && pair.acked_late.iter().any(is_acked);
+            return Ok((if is_done { LateFate::Done } else { LateFate::Over }, false));
+        };
+        if body_version(&body) != late.version {
+            return Ok((LateFate::Over, false));
+        }
+        let score = stored.zset().score(&late.id)?;
+        // After a release nobody owns what a reservation holds; with ordering its place is known only there.
+        let is_left = pair.lease.is_none() && (late.next_at.is_none() || !descriptor.is_ordered());
+        if score.is_none() && !is_left {
+            return Ok((LateFate::InFlight, false));
+        }
+        let charged = stored.attempts(&late.id)?.unwrap_or(0).max(u32::from(score.is_none()));
+        if charged != late.attempt {
+            return Ok((LateFate::Over, false));
+        }
+        let (mut batch, mut counts, mut remembered, now) = (Batch::default(), pair.counts, *seen, self.now());
+        let mut wake = false;
+        match late.next_at {
+            None => {
+                unschedule(&stored, &mut batch, &mut counts, &late.id)?;
+                stored.hash().remove(&mut batch, late.id.as_str().as_bytes())?;
+                counts.hash = counts.hash.saturating_sub(1);
+                stored.uncharge(&mut batch, &late.id);
+                let window = descriptor.settings.dedup_window;
+                if !window.is_zero() {
+                    remember(&stored, &mut batch, &mut remembered, &[&late.id], now, now.plus(window))?;
+                }
+            }
+            Some(next_at) if descriptor.is_ordered() => {
+                stored.charge_until(&mut batch, &late.id, late.attempt, next_at, late.failure.as_ref())?;
+            }
+            Some(next_at) => {
+                wake = stored.zset().head()?.is_none_or(|head| next_at < head);
+                schedule(&stored, &mut batch, &mut counts, &late.id, next_at)?;
+                stored.charge(&mut batch, &late.id, late.attempt, late.failure.as_ref())?;
+            }
+        }
+        self.apply(batch)?;
+        pair.counts = counts;
+        *seen = remembered;
+        if late.next_at.is_none() {
+            pair.acked_late.truncate(RECENT_DECISIONS_MAX - 1);
+            pair.acked_late.push_front((late.id.clone(), late.version));
+        }
+        Ok((LateFate::Done, wake))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{self, Call, Cancelled, Channel, Purge, Purged, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{self, Call, Cancelled, Channel, LateFate, LateSettlement, Purge, Purged, Pushed, Put, Reschedule, Rescheduled};
 
 #[async_trait]
 impl store::Messages for Embedded {
@@ -115,6 +115,23 @@ impl store::Messages for Embedded {
         }
         self.commit().await?;
         Ok(rescheduled)
+    }
+
+    async fn settle_late(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        _call: &Call,
+        settlements: &[LateSettlement],
+    ) -> Result<Vec<LateFate>> {
+        self.committer.check()?;
+        let (fates, wake) = self.settle_late_now(descriptor, partition, group, settlements)?;
+        if wake {
+            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+        }
+        self.commit().await?;
+        Ok(fates)
     }
 }
 

@@ -437,7 +437,7 @@ impl Lease {
 /// Expired entries of `seen` that a settlement forgets beyond as many as it adds, so that `seen` shrinks.
 const PRUNED_EXTRA: usize = 16;
 
-fn schedule(
+pub(super) fn schedule(
     stored: &Stored<'_>,
     batch: &mut Batch,
     counts: &mut Counts,
@@ -470,7 +470,7 @@ fn places(stored: &Stored<'_>, epoch: &Epoch, settlement: &Settlement) -> Result
     Ok(places)
 }
 
-fn remember(
+pub(super) fn remember(
     stored: &Stored<'_>,
     batch: &mut Batch,
     count: &mut u64,

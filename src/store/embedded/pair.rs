@@ -1,5 +1,7 @@
 //! A pair: what the tree holds of it, and what memory holds of it.
 
+use std::collections::VecDeque;
+
 use sled::{Batch, Tree};
 
 use super::collections::{Hash, Zset};
@@ -10,6 +12,7 @@ use crate::codec::{Failure, extend_history};
 use crate::model::error::{Error, Result};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
+use crate::model::version::Version;
 
 const CHARGE_BYTES: usize = 4;
 
@@ -18,6 +21,8 @@ pub(super) struct PairState {
     pub(super) counts: Counts,
     /// Who owns it; `None` after a release or a restart.
     pub(super) lease: Option<Lease>,
+    /// What late settlements acknowledged last, so that a repeated one is answered the same.
+    pub(super) acked_late: VecDeque<(MessageId, Version)>,
 }
 
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use super::keys::PairKeys;
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::{Redis, Shared, topics};
-use crate::codec::encode_body;
+use crate::codec::{encode_body, encode_failure};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, PAIR_MESSAGES_MAX, PUT_IDS_MAX};
 use crate::model::message::{Conflict, DedupKey, GroupName, Message, MessageId};
@@ -16,7 +16,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
-use crate::store::{self, Cancelled, Fate, Fates, Purge, Purged, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{self, Cancelled, Fate, Fates, LateFate, LateSettlement, Purge, Purged, Pushed, Put, Reschedule, Rescheduled};
 
 #[async_trait]
 impl store::Messages for Redis {
@@ -139,6 +139,53 @@ impl store::Messages for Redis {
             Ok(Rescheduled::Done(Fates(fates.collect::<Result<_>>()?)))
         };
         self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
+    }
+
+    async fn settle_late(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        call: &store::Call,
+        settlements: &[LateSettlement],
+    ) -> Result<Vec<LateFate>> {
+        check_ids(settlements.len(), CALL_IDS_MAX)?;
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
+        let pair = self.keys.group(&descriptor.topic, partition, group);
+        let shared = [&shared.generation, &memory, &shared.seen, &shared.gone, &shared.wake];
+        let own = [&pair.reservations, &pair.zset, &pair.hash, &pair.attempts];
+        let keys: Vec<&str> = shared.into_iter().chain(own).map(String::as_str).collect();
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let window = u64::try_from(descriptor.settings.dedup_window.as_millis()).unwrap_or(u64::MAX);
+        let make = || {
+            let call = Call::new(&SCRIPTS.settle_late, &keys)
+                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.valid_until(until))
+                .arg(self.time_override())
+                .arg(call.id.seq)
+                .arg(window)
+                .arg(u8::from(descriptor.is_ordered()))
+                .arg(group.as_str());
+            Ok(settlements.iter().fold(call, |call, late| {
+                call.arg(late.id.as_str())
+                    .arg(late.version.as_us())
+                    .arg(late.attempt)
+                    .arg(late.next_at.map_or(String::new(), |next_at| next_at.as_ms().to_string()))
+                    .arg(late.failure.as_ref().map_or(String::new(), encode_failure))
+            }))
+        };
+        let read = |mut reply: Reply| reply.text()?.chars().map(late_fate).collect();
+        self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
+    }
+}
+
+fn late_fate(letter: char) -> Result<LateFate> {
+    match letter {
+        'd' => Ok(LateFate::Done),
+        'f' => Ok(LateFate::InFlight),
+        'o' => Ok(LateFate::Over),
+        other => Err(Error::corrupt(format!("a script answered {other:?} for a late settlement"))),
     }
 }
 

@@ -83,7 +83,8 @@ scripts! {
     repair: "#!lua flags=allow-oom", "_time";
     reserve: "#!lua flags=allow-oom", "_time", "_chain";
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_chain";
-    settle: "#!lua flags=allow-oom", "_time", "_chain";
+    settle: "#!lua flags=allow-oom", "_time", "_chain", "_charge";
+    settle_late: "#!lua flags=allow-oom", "_time", "_call", "_gone", "_body", "_charge";
     start: "#!lua flags=allow-oom", "_time", "_chain";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     waiting: "#!lua flags=allow-oom,no-writes";

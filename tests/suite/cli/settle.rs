@@ -44,6 +44,8 @@ async fn a_script_reserves_and_settles() -> Result<()> {
     }
     let nack = ["nack", "orders", &receipts[0], "--delay", "1h", "--reason", "smtp: 451"];
     assert_eq!(shell.dwell(&nack)?.ok().as_deref(), Some("1 nacked\n"));
+    let late = shell.dwell(&["ack", "orders", &receipts[0], "--late"])?;
+    assert_eq!(late.ok().as_deref(), Some("1 acked\n"), "nobody has had it since");
     let bury = ["nack", "orders", &receipts[1], "--bury", "--reason", "smtp: 550"];
     assert_eq!(shell.dwell(&bury)?.ok().as_deref(), Some("1 buried\n"));
     let dead = shell.dwell(&["dead-letters", "list", "orders"])?;
@@ -53,6 +55,19 @@ async fn a_script_reserves_and_settles() -> Result<()> {
     let nothing = shell.dwell(&["reserve", "orders"])?;
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""), "{nothing:?}");
     assert_eq!(shell.pipe("", &["ack", "orders", "-"])?.ok().as_deref(), Some(""), "nothing to settle is no failure");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_script_reserves_successive_messages_of_a_key() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["topic", "create", "orders", "--partitions", "1", "--ordering", "key"])?;
+    let lines: String =
+        (0..3).map(|n| format!("{{\"payload\": \"m{n}\", \"id\": \"m{n}\", \"key\": \"k\"}}\n")).collect();
+    shell.pipe(&lines, &["push", "orders", "--file", "-"])?;
+    let said = shell.dwell(&["reserve", "orders", "--max", "10", "--per-key", "3", "--wait", "20s", "--json"])?;
+    let ids: Vec<_> = objects(&said).iter().map(|taken| taken["id"].clone()).collect();
+    assert_eq!(ids, ["m0", "m1", "m2"], "{said:?}");
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod dead;
 mod dedup;
 mod forwarding;
 mod groups;
+mod late;
 mod leases;
 mod list;
 mod look;
@@ -111,6 +112,11 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_reschedule_that_finds_one_group_changed_changes_none, cancels_and_reschedules_need_the_current_descriptor;
     purge: a_purged_group_is_empty_and_others_keep_theirs, an_owner_of_a_purged_group_is_refused_in_every_call,
         dead_letters_are_purged_only_if_asked, what_is_pushed_after_a_purge_stays, a_purge_needs_the_current_descriptor;
+    late: a_message_that_waits_since_its_delivery_is_acknowledged, a_late_ack_is_remembered_for_the_dedup_window,
+        a_message_that_somebody_had_since_is_left_alone, a_message_that_was_rescheduled_since_is_another_one,
+        a_message_that_nobody_had_is_not_settled_late, a_message_is_due_again_when_a_late_settlement_says,
+        a_recovered_message_is_settled_by_its_last_delivery, what_a_released_owner_left_behind_is_settled,
+        with_ordering_a_late_settlement_leaves_the_place;
     put: what_is_new_is_stored_under_every_policy, a_rejected_push_changes_nothing,
         a_replaced_message_is_another_one, a_debounced_message_has_another_due_time_and_nothing_else,
         what_is_in_flight_or_dead_is_left_alone, what_was_settled_lately_or_in_one_group_is_not_given_again,

@@ -137,6 +137,33 @@ async fn receipts_of_an_owner_that_is_gone_are_not_acked_and_stale_once_another_
 }
 
 #[tokio::test]
+async fn a_late_settlement_counts_at_any_member_and_after_a_takeover() -> Result<()> {
+    let (fleet, [(a, of_a), (b, _)]) = both().await?;
+    let late = |taken: &[Taken]| json!({"receipts": receipts(taken), "late": true});
+    let nack = json!({"receipts": receipts(&of_a[..2]), "delay": "1h"});
+    assert_eq!(statuses(&results(&a, NACK, nack).await?), ["nacked"; 2]);
+    for member in [&b, &a, &b] {
+        assert_eq!(statuses(&results(member, ACK, late(&of_a[..2])).await?), ["acked"; 2], "{}", member.log());
+    }
+    assert_eq!(fleet.counts().await?, 98);
+    // A delivery that is in flight is demand.
+    b.take(ORDERS, 1).await?;
+    a.signal(Signal::KILL)?;
+    b.shared(ORDERS, &[8]).await?;
+    let mut extend = late(&of_a[2..4]);
+    extend["visibility_timeout"] = json!("10m");
+    assert_eq!(statuses(&results(&b, EXTEND, extend).await?), ["extended"; 2], "{}", b.log());
+    for _ in 0..2 {
+        assert_eq!(statuses(&results(&b, ACK, late(&of_a[4..])).await?), ["acked"; 6], "{}", b.log());
+    }
+    assert_eq!(statuses(&acked(&b, &receipts(&of_a[2..4])).await?), ["stale"; 2], "not without being asked for");
+    assert_eq!(fleet.counts().await?, 92);
+    let looked = b.ask(&format!("GET /v1/topics/orders/messages/{}", of_a[2].id)).await?;
+    assert_eq!((&looked["state"], &looked["attempts"]), (&json!("scheduled"), &json!(1)), "{looked}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_owner_that_stands_still_costs_the_time_of_a_settlement_and_no_more() -> Result<()> {
     let (_fleet, [(a, of_a), (b, _)]) = both().await?;
     a.signal(Signal::STOP)?;

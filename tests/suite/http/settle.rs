@@ -67,6 +67,56 @@ async fn a_single_receipt_that_is_not_settled_is_answered_with_a_problem() -> Ou
 }
 
 #[tokio::test]
+async fn a_late_settlement_counts_after_the_visibility_timeout() -> Outcome {
+    let dwell = Served::start().await?;
+    let settings =
+        json!({"partitions": 1, "visibility_timeout": "30s", "backoff": {"kind": "ladder", "steps": ["1h"]}});
+    dwell.tell("PUT /v1/topics/orders", settings).await?;
+    dwell.send(dwell.request("POST /v1/topics/orders/messages")?.body("x")).await?;
+    let receipt = dwell.receipt("orders").await?;
+    dwell.pass(std::time::Duration::from_secs(31));
+    while dwell.counts("orders").await? != [1, 0, 0, 0] {}
+    let late = async |verb: &str, more: Value| {
+        let mut body = json!({"receipts": [receipt], "late": true});
+        body.as_object_mut().into_iter().for_each(|body| body.extend(more.as_object().cloned().unwrap_or_default()));
+        dwell.send(dwell.request(&format!("POST {GROUP}/{verb}"))?.json(&body)).await
+    };
+    let extended = late("extend", json!({"visibility_timeout": "5m"})).await?;
+    assert_eq!((extended.status, &extended.body["results"][0]["status"]), (200, &json!("extended")), "{extended:?}");
+    assert!(extended.body["results"][0]["deadline"].is_string(), "{extended:?}");
+    let buried = late("nack", json!({"bury": true})).await?;
+    assert_eq!((buried.status, &buried.body["reason"]), (409, &json!("deadline_passed")), "{buried:?}");
+    for verb in ["nack", "ack", "ack"] {
+        let settled = late(verb, json!({})).await?;
+        assert_eq!((settled.status, &settled.body["results"][0]["status"]), (200, &json!(format!("{verb}ed"))));
+    }
+    assert_eq!(dwell.counts("orders").await?, [0, 0, 0, 0]);
+    let unread = late("ack", json!({"late": "yes"})).await?;
+    assert_eq!(unread.status, 422, "{unread:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reserve_takes_successive_messages_of_a_key() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1, "ordering": "key"})).await?;
+    let messages: Vec<_> = (0..3).map(|n| json!({"id": format!("m{n}"), "key": "k", "payload": "x"})).collect();
+    dwell.tell("POST /v1/topics/orders/messages/batch", json!({"messages": messages})).await?;
+    let line = format!("POST {GROUP}/reserve");
+    let reserve = async |body: Value| dwell.send(dwell.request(&line)?.json(&body)).await;
+    let taken = reserve(json!({"max": 10, "per_key": 2, "wait_ms": 60_000})).await?;
+    let ids: Vec<_> = taken.body["deliveries"].as_array().into_iter().flatten().map(|taken| &taken["id"]).collect();
+    assert_eq!(ids, ["m0", "m1"], "{taken:?}");
+    for per_key in [0, 11] {
+        assert_eq!(reserve(json!({"per_key": per_key})).await?.status, 422, "{per_key}");
+    }
+    dwell.tell("PUT /v1/topics/mails", json!({"partitions": 1})).await?;
+    let mails = "POST /v1/topics/mails/groups/default/reserve";
+    assert_eq!(dwell.send(dwell.request(mails)?.json(&json!({"per_key": 2}))).await?.status, 422);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_batch_says_of_each_receipt_why_it_was_not_settled() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;

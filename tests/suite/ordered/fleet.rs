@@ -2,6 +2,7 @@
 //!
 //! `make order` is the long form: `DWELL_MESSAGES` messages over `DWELL_KEYS` keys. `DWELL_SEED` repeats the choices of a run.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -161,24 +162,45 @@ async fn batch(client: &HttpClient, body: &Value) -> bool {
     results.is_some_and(|(_, body)| body["results"].as_array().is_some_and(|results| !results.is_empty()))
 }
 
-/// Takes what comes; fails at some of it, forgets some, and never succeeds with poison.
+const GROUP: &str = "/v1/topics/ledger/groups/default";
+
+/// What a consumer does with a message: it fails at some, forgets some, and never succeeds with poison.
+enum Does {
+    Ack,
+    Nack(Value),
+    Nothing,
+}
+
+fn does(id: &str, receipt: &Value, rng: &mut Rng) -> Does {
+    match rng.u32(..1_000) {
+        _ if id.ends_with("-77") && id.starts_with("k-1") => Does::Nack(json!({"receipt": receipt})),
+        0 => Does::Nothing,
+        1..20 => Does::Nack(json!({"receipt": receipt, "delay_ms": rng.u32(..50)})),
+        _ => Does::Ack,
+    }
+}
+
 async fn consume(client: HttpClient, book: Arc<Sequences>, mut rng: Rng, over: CancellationToken) {
-    const GROUP: &str = "/v1/topics/ledger/groups/default";
     while !over.is_cancelled() {
-        let answer = client.post(&format!("{GROUP}/reserve"), &json!({"max": 100, "wait": "200ms"})).await;
-        let Some((200, body)) = answer else {
+        let per_key = if rng.bool() { 1 } else { rng.usize(2..=5) };
+        let request = json!({"max": 100 / per_key, "wait": "200ms", "per_key": per_key});
+        let Some((200, body)) = client.post(&format!("{GROUP}/reserve"), &request).await else {
             tokio::task::yield_now().await;
             continue;
         };
+        let deliveries = body["deliveries"].as_array().cloned().unwrap_or_default();
+        if per_key > 1 {
+            consume_in_order(&client, &book, &mut rng, &deliveries).await;
+            continue;
+        }
         let (mut acks, mut nacks) = (Vec::new(), Vec::new());
-        for delivery in body["deliveries"].as_array().into_iter().flatten() {
+        for delivery in &deliveries {
             let (id, receipt) = (delivery["id"].as_str().unwrap_or_default(), &delivery["receipt"]);
             book.came(id);
-            match rng.u32(..1_000) {
-                _ if id.ends_with("-77") && id.starts_with("k-1") => nacks.push(json!({"receipt": receipt})),
-                0 => {}
-                1..20 => nacks.push(json!({"receipt": receipt, "delay_ms": rng.u32(..50)})),
-                _ => acks.push(receipt.clone()),
+            match does(id, receipt, &mut rng) {
+                Does::Ack => acks.push(receipt.clone()),
+                Does::Nack(nack) => nacks.push(nack),
+                Does::Nothing => {}
             }
         }
         if !nacks.is_empty() {
@@ -188,6 +210,37 @@ async fn consume(client: HttpClient, book: Arc<Sequences>, mut rng: Rng, over: C
             client.post(&format!("{GROUP}/ack"), &json!({"receipts": acks})).await;
         }
     }
+}
+
+/// Several messages of a key one after the other: the next one once the one before is acked, and if nobody else has it.
+async fn consume_in_order(client: &HttpClient, book: &Sequences, rng: &mut Rng, deliveries: &[Value]) {
+    let mut failed = HashSet::new();
+    for delivery in deliveries {
+        let (id, receipt) = (delivery["id"].as_str().unwrap_or_default(), &delivery["receipt"]);
+        let key = id.rsplit_once('-').map_or(id, |(key, _)| key);
+        let mine = json!({"receipts": [receipt], "visibility_timeout": "3s"});
+        if failed.contains(key) || !is_settled(client, "extend", &mine, "extended").await {
+            failed.insert(key);
+            continue;
+        }
+        book.came(id);
+        let is_done = match does(id, receipt, rng) {
+            Does::Ack => is_settled(client, "ack", &json!({"receipts": [receipt]}), "acked").await,
+            Does::Nack(nack) => {
+                client.post(&format!("{GROUP}/nack"), &json!({"receipts": [nack]})).await;
+                false
+            }
+            Does::Nothing => false,
+        };
+        if !is_done {
+            failed.insert(key);
+        }
+    }
+}
+
+async fn is_settled(client: &HttpClient, verb: &str, body: &Value, status: &str) -> bool {
+    let answer = client.post(&format!("{GROUP}/{verb}"), body).await;
+    answer.is_some_and(|(code, body)| code == 200 && body["results"][0]["status"] == status)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,8 +12,8 @@ use dwell::model::error::{Error, Result};
 use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, MessageId};
 use dwell::model::partition::Partition;
 use dwell::store::{
-    Buried, Charge, Expected, Owner, PartitionStats, Rescheduled, Reservation, Retried, Returned, Settlement, State,
-    Window,
+    Buried, Charge, Expected, LateFate, LateSettlement, Owner, PartitionStats, Rescheduled, Reservation, Retried,
+    Returned, Settlement, State, Window,
 };
 use fastrand::Rng;
 
@@ -78,7 +78,8 @@ async fn play(world: World, seed: u64, can_reopen: bool) -> Result<()> {
             24..30 => game.cancel().await?,
             30..36 => game.reschedule().await?,
             36..38 => game.list(group).await?,
-            38..52 => game.reserve(group).await?,
+            38..50 => game.reserve(group).await?,
+            50..52 => game.settle_late(group).await?,
             52..62 => game.settle(group).await?,
             62..67 => game.start(group).await?,
             67..73 => game.take_over(group).await?,
@@ -348,6 +349,27 @@ impl Game {
         }
         player.owner.settle(&settlement).await?;
         self.model.settle(group, player.owner.epoch().number(), &settlement, now);
+        Ok(())
+    }
+
+    /// Settles a message as one would whose delivery has ended, or whose delivery was another one.
+    async fn settle_late(&mut self, group: usize) -> Result<()> {
+        let (id, pair) = (self.id()?, self.topic.pair_of(GROUPS[group])?);
+        let Some(peeked) = self.topic.store.reads.peek(&pair, &id).await? else { return Ok(()) };
+        let attempt = (peeked.attempts + self.random.u32(0..2)).max(1);
+        let version = peeked.version.plus(usize::from(self.random.u8(0..4) == 0));
+        let later = self.world.now().plus(Duration::from_millis(self.random.u64(0..50)));
+        let next_at = self.random.bool().then_some(later);
+        let late = LateSettlement { id, version, attempt, next_at, failure: None };
+        let call = new_call(&*self.topic.store.backend, 1);
+        let (descriptor, messages) = (&self.topic.descriptor, &self.topic.store.messages);
+        let settlements = std::slice::from_ref(&late);
+        let fates = messages.settle_late(descriptor, pair.partition, &pair.group, &call, settlements).await?;
+        let expected = match version == peeked.version {
+            true => self.model.groups[group].settle_late(&late, self.model.ordered),
+            false => LateFate::Over,
+        };
+        assert_eq!(fates, [expected], "{late:?}");
         Ok(())
     }
 

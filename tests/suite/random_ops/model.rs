@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dwell::model::message::{Conflict, Message, MessageId};
 use dwell::model::time::Timestamp;
-use dwell::store::{Charge, Expected, Fate, PartitionStats, Pushed, Put, Settlement};
+use dwell::store::{Charge, Expected, Fate, LateFate, LateSettlement, PartitionStats, Pushed, Put, Settlement};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Place {
@@ -288,6 +288,20 @@ impl Group {
             }
         }
         recovered
+    }
+
+    /// What a settlement does that comes after a delivery of this version ended.
+    pub(super) fn settle_late(&mut self, late: &LateSettlement, ordered: bool) -> LateFate {
+        let Some(known) = self.messages.get_mut(&late.id) else { return LateFate::Over };
+        match (known.state, late.next_at) {
+            (Place::Dead(..), _) => return LateFate::Over,
+            (Place::Held, _) => return LateFate::InFlight,
+            (Place::Waiting(_), _) if known.attempts.unwrap_or(0) != late.attempt => return LateFate::Over,
+            (Place::Waiting(_), None) => drop(self.messages.remove(&late.id)),
+            (Place::Waiting(_), Some(next_at)) if ordered => known.retry_at = Some(next_at),
+            (Place::Waiting(_), Some(next_at)) => (known.state, known.place) = (Place::Waiting(next_at), next_at),
+        }
+        LateFate::Done
     }
 
     /// Takes dead messages out; they are gone, or ready again.

@@ -2,3 +2,10 @@
 local function charged_due(charge, due)
   return (string.gsub(charge, '^(%S+) ?%S*', '%1 ' .. due, 1))
 end
+-- The history in a charge with one more line, if any: the newest 16.
+local function history_with(charge, failure)
+  local lines = string.match(charge or '', '^%S+ %S+ (.*)$') or ''
+  if failure == '' then return lines end
+  if select(2, string.gsub(lines, '\n', '')) >= 16 then lines = string.match(lines, '^[^\n]*\n(.*)$') end
+  return lines .. failure
+end

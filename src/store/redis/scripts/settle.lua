@@ -32,12 +32,8 @@ end
 
 from, to = block()
 call('ZADD', KEYS[2], from, to)
--- The newest 16 lines, that of now included.
 local function history(id, failure)
-  local lines = charges and string.match(redis.call('HGET', KEYS[4], id) or '', '^%S+ %S+ (.*)$') or ''
-  if failure == '' then return lines end
-  if select(2, string.gsub(lines, '\n', '')) >= 16 then lines = string.match(lines, '^[^\n]*\n(.*)$') end
-  return lines .. failure
+  return history_with(charges and redis.call('HGET', KEYS[4], id) or '', failure)
 end
 
 from, to = block()

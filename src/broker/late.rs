@@ -1,0 +1,195 @@
+//! Settlements that came after their deliveries ended: they count if the message waits and nobody has had it since.
+//!
+//! A message is in the memory of its owner, or it waits in the store; each decides for itself in one step. It may move
+//! from one to the other while they are asked, so both are asked until one of them knows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::Broker;
+use crate::codec::Failure;
+use crate::delivery::remote::{Ask, Place, What};
+use crate::delivery::{Decision, LateVerdict, Receipt, Verdict};
+use crate::model::error::{Kind, Result};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::platform::clock::Instant;
+use crate::store::{Call, LateFate, LateSettlement};
+
+/// The pause before owner and store are asked again.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// A settlement and the verdict if it counts, with the number of its receipt.
+type Late = (usize, (LateSettlement, Verdict));
+
+impl Broker {
+    /// Decides again about deliveries that had ended. A verdict stays if the settlement does not count; it is
+    /// `Unreachable` if it is not known whether it does.
+    pub(super) async fn settle_late(
+        &self,
+        place: Place<'_>,
+        ask: &Ask,
+        verdicts: &mut [Verdict],
+        until: Instant,
+    ) -> Result<()> {
+        let has_ended = |verdict: &Verdict| matches!(verdict, Verdict::Stale(_) | Verdict::UnknownOutcome);
+        let ended = verdicts.iter().enumerate().filter(|(_, verdict)| has_ended(verdict)).map(|(at, _)| at);
+        let ended: Vec<usize> = ended.collect();
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let descriptor = self.topics.group(place.0, place.1).await?;
+        let mut by_partition: BTreeMap<Partition, Vec<Late>> = BTreeMap::new();
+        for at in ended {
+            if let Some((partition, late)) = self.late(&descriptor, &ask.what, at) {
+                by_partition.entry(partition).or_default().push((at, late));
+            }
+        }
+        let settled =
+            by_partition.into_iter().map(|(partition, late)| self.settle_late_in(place, partition, late, until));
+        for (at, verdict) in join_all(settled).await.into_iter().flatten() {
+            verdicts[at] = verdict;
+            self.count_late(place, verdict);
+        }
+        Ok(())
+    }
+
+    /// A burial is never late: it would hide a message that another consumer may finish.
+    fn late(&self, descriptor: &Descriptor, what: &What, at: usize) -> Option<(Partition, (LateSettlement, Verdict))> {
+        let now = self.now();
+        let (text, decision) = match what {
+            What::Settle(decisions) => decisions.get(at).map(|(text, decision)| (text, Some(decision)))?,
+            What::Extend(receipts, _) => (receipts.get(at)?, None),
+        };
+        let Receipt { partition, attempt, version, id, .. } = Receipt::parse(text)?;
+        let (next_at, failure, made) = match (decision, what) {
+            (Some(Decision::Ack), _) => (None, None, Verdict::Acked),
+            (Some(Decision::Nack { delay, reason }), _) => {
+                let backoff = || descriptor.settings.backoff.delay(attempt, fastrand::f64());
+                let failure = reason.as_deref().map(|reason| Failure::new(now, attempt, Some(reason)));
+                (Some(now.plus(delay.unwrap_or_else(backoff))), failure, Verdict::Nacked)
+            }
+            (None, What::Extend(_, timeout)) => {
+                let deadline = now.plus(*timeout);
+                (Some(deadline), None, Verdict::Extended(deadline))
+            }
+            (Some(Decision::Bury { .. }) | None, _) => return None,
+        };
+        Some((partition, (LateSettlement { id, version, attempt, next_at, failure }, made)))
+    }
+
+    async fn settle_late_in(
+        &self,
+        place: Place<'_>,
+        partition: Partition,
+        mut open: Vec<Late>,
+        until: Instant,
+    ) -> Vec<(usize, Verdict)> {
+        let mut made = Vec::new();
+        loop {
+            let is_owner = self.ask_memory(place, partition, &mut open, &mut made, until).await;
+            let is_answered = self.ask_store(place, partition, &mut open, &mut made).await;
+            let waits = is_owner || !is_answered;
+            let clock = self.clock();
+            if open.is_empty() || !waits || clock.instant() >= until {
+                break;
+            }
+            clock.sleep_until(clock.instant().plus(PAUSE).min(until)).await;
+        }
+        made.extend(open.into_iter().map(|(at, _)| (at, Verdict::Unreachable)));
+        made
+    }
+
+    /// False if this process does not own the partition.
+    async fn ask_memory(
+        &self,
+        (topic, group): Place<'_>,
+        partition: Partition,
+        open: &mut Vec<Late>,
+        made: &mut Vec<(usize, Verdict)>,
+        until: Instant,
+    ) -> bool {
+        let delivery = match self.topics.group(topic, group).await {
+            Ok(descriptor) => self.groups.find(&descriptor, group).ok().flatten(),
+            Err(_) => None,
+        };
+        let Some(delivery) = delivery else { return false };
+        let settlements: Vec<(LateSettlement, Verdict)> = open.iter().map(|(_, late)| late.clone()).collect();
+        let timeout = until.since(self.clock().instant());
+        let Some(verdicts) = delivery.settle_late(partition, &settlements, timeout).await else { return false };
+        let mut verdicts = verdicts.into_iter();
+        open.retain(|(at, _)| match verdicts.next() {
+            Some(LateVerdict::Made(verdict)) => {
+                made.push((*at, verdict));
+                false
+            }
+            Some(LateVerdict::Over) => false,
+            Some(LateVerdict::Elsewhere) | None => true,
+        });
+        true
+    }
+
+    /// False if the store did not answer.
+    async fn ask_store(
+        &self,
+        (topic, group): Place<'_>,
+        partition: Partition,
+        open: &mut Vec<Late>,
+        made: &mut Vec<(usize, Verdict)>,
+    ) -> bool {
+        if open.is_empty() {
+            return true;
+        }
+        let settlements: Vec<LateSettlement> = open.iter().map(|(_, (late, _))| late.clone()).collect();
+        let fates = match self.late_fates(topic, group, partition, &settlements).await {
+            Ok(fates) => fates,
+            Err(error) if error.kind() == Kind::NotFound => {
+                open.clear();
+                return true;
+            }
+            Err(error) => {
+                tracing::debug!(%topic, %group, partition = partition.0, %error, "late settlements are not settled yet");
+                return false;
+            }
+        };
+        let mut fates = fates.into_iter();
+        open.retain(|(at, (_, verdict))| match fates.next() {
+            Some(LateFate::Done) => {
+                made.push((*at, *verdict));
+                false
+            }
+            Some(LateFate::Over) => false,
+            Some(LateFate::InFlight) | None => true,
+        });
+        true
+    }
+
+    async fn late_fates(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        partition: Partition,
+        settlements: &[LateSettlement],
+    ) -> Result<Vec<LateFate>> {
+        let settle = |descriptor: Arc<Descriptor>| async move {
+            let make = async |call: &Call| {
+                self.store.messages.settle_late(&descriptor, partition, group, call, settlements).await
+            };
+            self.topics.call(topic, partition, settlements.len(), make, |_| true).await
+        };
+        self.topics.say(topic, settle).await
+    }
+
+    fn count_late(&self, (topic, group): Place<'_>, verdict: Verdict) {
+        let counts = self.metrics.group(topic, group);
+        match verdict {
+            Verdict::Acked => counts.acked.inc(),
+            Verdict::Nacked => counts.nacked.inc(),
+            _ => {}
+        }
+    }
+}

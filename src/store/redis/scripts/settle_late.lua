@@ -1,0 +1,74 @@
+-- settle_late: settles messages of a group that wait, each only if it is as its last delivery left it.
+--   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:gone   KEYS[5] T:wake
+--   KEYS[6] T:<group>:r   KEYS[7] T:<group>:z   KEYS[8] T:<group>:h   KEYS[9] T:<group>:a
+--   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] time override, us, or ''   ARGV[4] number of the call
+--   ARGV[5] dedup window, ms   ARGV[6] 1 with ordering, else 0   ARGV[7] group
+--   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '')
+-- Returns {'OK', now us, a letter for each: d done, f in flight, o over} or, with nothing changed, {'LATE', now us}
+--   {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}.
+-- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
+-- After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
+-- T:gone has the version up to which a message is over in a group, so a repeated ack finds that it was done.
+local now_us = time_us(ARGV[3])
+local answer = string.format('%.0f', now_us)
+local now = math.floor(now_us / 1000)
+if now > tonumber(ARGV[2]) then return {'LATE', answer} end
+local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+if generation ~= ARGV[1] then
+  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
+  return {'BEHIND', answer}
+end
+local known, answered = begin_call(KEYS[2], ARGV[4])
+if known == 'late' then return {'LATE', answer} end
+if known == 'gap' then return {'GAP', answer} end
+if known == 'repeat' then return {'OK', answer, answered} end
+
+local seen, gone, z, h, a = KEYS[3], KEYS[4], KEYS[7], KEYS[8], KEYS[9]
+local window, ordered, group = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
+local line = redis.call('HGET', KEYS[6], '@')
+local released = line and string.match(line, '^%d+%.%-/')
+local head = tonumber(redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')[2] or math.huge)
+local earliest = math.huge
+
+local function settle(id, version, attempts, next_at, failure)
+  local body = redis.call('HGET', h, id)
+  if not body then
+    local over = next_at == '' and redis.call('ZSCORE', gone, id .. ' ' .. group)
+    return over and tonumber(over) >= version and 'd' or 'o'
+  end
+  if version_of(body) ~= version then return 'o' end
+  local score = redis.call('ZSCORE', z, id)
+  if not score and (not released or ordered and next_at ~= '') then return 'f' end
+  local charge = redis.call('HGET', a, id)
+  local charged = tonumber(string.match(charge or '0', '^%d+'))
+  if not score then charged = math.max(1, charged) end
+  if charged ~= attempts then return 'o' end
+  if next_at == '' then
+    redis.call('ZREM', z, id)
+    redis.call('HDEL', h, id)
+    redis.call('HDEL', a, id)
+    if window > 0 then redis.call('ZADD', seen, now + window, id) end
+    remember_version(gone, now_us, id .. ' ' .. group, version)
+    return 'd'
+  end
+  local lines = history_with(charge, failure)
+  redis.call('HSET', a, id, attempts .. ' ' .. next_at .. (lines == '' and '' or ' ' .. lines))
+  -- With ordering it keeps its place, and waits in the memory of its owner.
+  if not ordered then
+    redis.call('ZADD', z, next_at, id)
+    earliest = math.min(earliest, tonumber(next_at))
+  end
+  return 'd'
+end
+
+local letters = {}
+for i = 8, #ARGV, 5 do
+  letters[#letters + 1] = settle(ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4])
+end
+-- More than were added, so that it shrinks.
+local old = window > 0 and redis.call('ZRANGE', seen, '-inf', now, 'BYSCORE', 'LIMIT', 0, #letters + 17) or {}
+if #old > 0 then redis.call('ZREM', seen, unpack(old)) end
+local fates = table.concat(letters)
+end_call(KEYS[2], ARGV[4], fates)
+if earliest < head then redis.call('SPUBLISH', KEYS[5], string.format('%.0f', earliest)) end
+return {'OK', answer, fates}
