@@ -163,8 +163,7 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.size());
     body.extend_from_slice(&message.due_at.as_ms().to_be_bytes());
     body.extend_from_slice(&version.as_us().to_be_bytes());
-    let has_more =
-        envelope.dedup.is_some() || envelope.dead_letter_source.is_some() || !envelope.attachment.is_empty();
+    let has_more = envelope.dedup.is_some() || envelope.dead_letter_source.is_some() || !envelope.attachment.is_empty();
     let format = match (&envelope.trace, envelope.priority) {
         _ if has_more => FORMAT_MORE,
         (Some(_), _) => FORMAT_TRACE,

@@ -14,7 +14,8 @@ use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, Version};
 use crate::store::{
-    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Owner, Purge, Pushed, Put, Recovered, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement,
+    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Owner, Purge, Pushed, Put,
+    Recovered, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement,
 };
 use crate::wal::Record;
 

@@ -19,7 +19,9 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
-    self, Acquired, Buffered, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LateFate, LateSettlement, LogTarget, Loss, MemberId, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant, Wakes, restoring,
+    self, Acquired, Buffered, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LateFate,
+    LateSettlement, LogTarget, Loss, MemberId, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store,
+    StoreClock, TakenOver, Tenant, Wakes, restoring,
 };
 use crate::wal::{self, Record};
 

@@ -45,7 +45,8 @@ pub use maintenance::{
     CensusClaim, Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, VerifyCursor, VerifyPage,
 };
 pub use messages::{
-    Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, LateFate, LateSettlement, Messages, Purge, Purged, Pushed, Put, Reschedule, Rescheduled,
+    Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, LateFate, LateSettlement, Messages, Purge, Purged, Pushed,
+    Put, Reschedule, Rescheduled,
 };
 pub use notifications::{Channel, Releases, Sleeper, Wake, Wakes};
 pub use owner::{

@@ -19,7 +19,11 @@ use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
-    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant, VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
+    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor,
+    LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth,
+    PartitionStats, Peeked, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
+    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant, VerifyCursor, VerifyPage,
+    WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 

@@ -20,7 +20,9 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{self, Call, Cancelled, Channel, LateFate, LateSettlement, Purge, Purged, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{
+    self, Call, Cancelled, Channel, LateFate, LateSettlement, Purge, Purged, Pushed, Put, Reschedule, Rescheduled,
+};
 
 #[async_trait]
 impl store::Messages for Embedded {

@@ -23,7 +23,7 @@ const TOO_FEW: &str = "Redis: too few";
 
 /// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
 /// back and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
-const CONFIRMED: [&str; 23] = [
+const CONFIRMED: [&str; 25] = [
     "push",
     "push_ordered",
     "put",

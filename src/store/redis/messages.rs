@@ -16,7 +16,9 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
-use crate::store::{self, Cancelled, Fate, Fates, LateFate, LateSettlement, Purge, Purged, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{
+    self, Cancelled, Fate, Fates, LateFate, LateSettlement, Purge, Purged, Pushed, Put, Reschedule, Rescheduled,
+};
 
 #[async_trait]
 impl store::Messages for Redis {
