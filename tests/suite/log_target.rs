@@ -156,7 +156,7 @@ async fn no_log_brings_back_what_was_purged_and_a_live_push_goes_above_it() -> R
     assert_eq!(story.replay(Conflict::Keep, &[(1, before, &message)]).await?, [DUPLICATE]);
     assert_eq!(story.restore(&[set(&message, before, &call.id)]).await?, 0);
     // Its version is from before the purge.
-    assert_eq!(kind_of(story.push_as(&late, &[message.clone()]).await), Some(Kind::Stale));
+    assert_eq!(kind_of(story.push_as(&late, std::slice::from_ref(&message)).await), Some(Kind::Stale));
     assert_eq!(orders.stats().await?.ready, 0);
     assert_eq!(story.replay(Conflict::Keep, &[(2, purged.version.plus(1), &message)]).await?, [STORED]);
     Ok(())

@@ -181,7 +181,7 @@ impl PauseOf {
     }
 }
 
-/// What to delete of a group.
+/// The messages of a group to delete.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"all": true})))]
@@ -277,8 +277,8 @@ pub(crate) async fn delete(
 
 /// Delete all messages of a group.
 ///
-/// Also those in flight, whose receipts become stale; other groups keep theirs. What was pushed before the request is gone
-/// once it is answered, also what brokers have buffered. A repeated request also deletes what was pushed since.
+/// Also those in flight, whose receipts become stale; other groups keep theirs. Messages pushed before the request are gone
+/// once it is answered, also those that brokers have buffered. A repeated request also deletes messages pushed since.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/purge", operation_id = "purgeGroup",
     tag = "groups", request_body = PurgeOf,
