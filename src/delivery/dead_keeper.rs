@@ -29,6 +29,12 @@ const IDS_MAX: usize = 10 * RECOVER_IDS_MAX;
 pub(super) struct DeadKeeper {
     next: Instant,
     generation: u64,
+    /// `None` when there is nothing to forward.
+    forwarding: Option<Box<Forwarding>>,
+}
+
+#[derive(Debug, Default)]
+struct Forwarding {
     ids: Vec<MessageId>,
     /// Where looking through all dead letters stands.
     scan: Option<Scan>,
@@ -44,8 +50,13 @@ enum Scan {
 
 impl DeadKeeper {
     pub(super) fn new() -> DeadKeeper {
-        let (next, unforwarded) = (Instant::default(), RepeatThrottle::default());
-        DeadKeeper { next, generation: 0, ids: Vec::new(), scan: Some(Scan::Begins), unforwarded }
+        let mut keeper = DeadKeeper { next: Instant::default(), generation: 0, forwarding: None };
+        keeper.forwarding().begin();
+        keeper
+    }
+
+    fn forwarding(&mut self) -> &mut Forwarding {
+        self.forwarding.get_or_insert_default()
     }
 
     pub(super) fn next(&self) -> Instant {
@@ -54,7 +65,7 @@ impl DeadKeeper {
 
     /// Whether messages died that are not forwarded yet.
     pub(super) fn has_new(&self) -> bool {
-        !self.ids.is_empty()
+        self.forwarding.as_ref().is_some_and(|forwarding| !forwarding.ids.is_empty())
     }
 
     pub(super) fn died(&mut self, descriptor: &Descriptor, buried: &[Buried]) {
@@ -66,38 +77,49 @@ impl DeadKeeper {
             return;
         }
         let forwards = buried.iter().filter(|buried| is_forwarded(buried.record.reason));
-        self.ids.extend(forwards.map(|buried| buried.id.clone()));
-        if self.ids.len() > IDS_MAX {
-            (self.ids, self.scan) = (Vec::new(), Some(Scan::Begins));
+        let forwarding = self.forwarding();
+        forwarding.ids.extend(forwards.map(|buried| buried.id.clone()));
+        if forwarding.ids.len() > IDS_MAX {
+            forwarding.begin();
         }
     }
 
     pub(super) fn set_generation(&mut self, generation: u64) {
         if self.generation != generation {
-            (self.generation, self.next, self.scan) = (generation, Instant::default(), Some(Scan::Begins));
+            (self.generation, self.next) = (generation, Instant::default());
+            self.forwarding().scan = Some(Scan::Begins);
         }
     }
 
     /// A failed look is repeated later.
     pub(super) async fn look(&mut self, delivery: &GroupDelivery, pair: &GroupPartition) {
         let now = delivery.store.backend.clock().local().instant();
-        let forwarded = match self.forward(delivery, pair).await {
-            Ok(()) if self.ids.is_empty() && self.scan.is_none() => {
-                self.unforwarded.is_over();
-                Instant::FAR
-            }
-            Ok(()) => now.plus(PAGE_PAUSE),
-            Err(error) => {
-                let pause = if error.is_outage() { OUTAGE_PAUSE } else { PAUSE };
-                self.report(pair, &error, now);
-                now.plus(pause)
-            }
+        let forwarded = match &mut self.forwarding {
+            None => Instant::FAR,
+            Some(forwarding) => match forwarding.forward(delivery, pair).await {
+                Ok(()) if forwarding.ids.is_empty() && forwarding.scan.is_none() => {
+                    self.forwarding = None;
+                    Instant::FAR
+                }
+                Ok(()) => now.plus(PAGE_PAUSE),
+                Err(error) => {
+                    forwarding.report(pair, &error, now);
+                    now.plus(if error.is_outage() { OUTAGE_PAUSE } else { PAUSE })
+                }
+            },
         };
         let dropped = drop_past(delivery, pair, now).await.unwrap_or_else(|error| {
             tracing::debug!(topic = %pair.topic, group = %pair.group, partition = pair.partition.0, %error, "dead messages past their bounds were not dropped");
             now.plus(PAUSE)
         });
         self.next = forwarded.min(dropped);
+    }
+}
+
+impl Forwarding {
+    /// Looks through all dead letters, also for a page that an earlier owner left on its way.
+    fn begin(&mut self) {
+        (self.ids, self.scan) = (Vec::new(), Some(Scan::Begins));
     }
 
     fn report(&self, pair: &GroupPartition, error: &Error, now: Instant) {
