@@ -13,5 +13,6 @@ pub mod coordination;
 pub mod delivery;
 pub mod broker;
 pub mod api;
+pub mod sqs;
 pub mod app;
 pub mod cli;

@@ -17,6 +17,7 @@ mod pages;
 mod receipts;
 mod requests;
 mod schedules;
+mod sqs;
 mod times;
 mod wal;
 
@@ -28,7 +29,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 type Target = fn(&[u8]) -> Corpus;
 
 /// Each has a directory of its name in fuzz/corpus.
-const TARGETS: [(&str, Target); 12] = [
+const TARGETS: [(&str, Target); 13] = [
     ("addresses", addresses::run),
     ("bodies", bodies::run),
     ("codec", codec::run),
@@ -39,6 +40,7 @@ const TARGETS: [(&str, Target); 12] = [
     ("receipts", receipts::run),
     ("requests", requests::run),
     ("schedules", schedules::run),
+    ("sqs", sqs::run),
     ("times", times::run),
     ("wal", wal::run),
 ];

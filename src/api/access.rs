@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::platform::clock::Clock;
-use crate::platform::secret::{self, TokenFile};
+use crate::platform::secret::{self, Secret, TokenFile};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
@@ -75,6 +75,13 @@ impl Access {
             return Some(&self.local);
         }
         self.owner(Shown::new(token?))
+    }
+
+    /// The token with this name, and its text: for clients that sign with it.
+    pub fn named(&self, name: &str) -> Option<(&Actor, Secret)> {
+        let now = self.clock.instant();
+        let (actor, file) = self.tokens.iter().find(|(actor, _)| *actor.name == *name)?;
+        Some((actor, file.token(now).ok()?.secret().clone()))
     }
 
     pub fn owner(&self, Shown(given): Shown) -> Option<&Actor> {

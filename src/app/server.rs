@@ -13,6 +13,7 @@ use crate::model::error::Result;
 use crate::model::limits::{ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODY_TIMEOUT};
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
+use crate::sqs::{Sqs, SqsOptions};
 use crate::store::Description;
 use crate::telemetry::spans::{SpanOptions, Tracer};
 
@@ -31,6 +32,8 @@ pub struct ServerOptions {
     pub answer_patience: Duration,
     pub console: Console,
     pub webhooks: Vec<Webhook>,
+    /// Whether SQS clients are served, and how.
+    pub sqs: Option<SqsOptions>,
     pub spans: Option<SpanOptions>,
     pub clock: Clock,
 }
@@ -50,6 +53,7 @@ impl ServerOptions {
             answer_patience: ANSWER_PATIENCE,
             console: Console::Full,
             webhooks: Vec::new(),
+            sqs: None,
             spans: None,
             clock: Clock::System,
         }
@@ -105,11 +109,19 @@ impl Server {
         if address.is_beyond() && !is_tls {
             tracing::warn!(%address, "listening beyond loopback without TLS: tokens and messages can be read on their way");
         }
+        let sqs = options.sqs.map(|sqs| {
+            let known = (access.clone(), options.clock.clone());
+            Sqs::new(broker.clone(), known, sqs, is_tls, engine.groups().clone())
+        });
         let app = App::new(broker, options.clock, address.guard(is_tls), connections.clone());
         let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
         let app = app.with_connections(options.connections.max);
         let app = app.with_answers(options.answer_bytes, options.answer_patience);
         let app = app.with_access(access);
+        let app = match sqs {
+            Some(sqs) => app.with_gateway(sqs),
+            None => app,
+        };
         let (stopping, answers) = (app.stopping(), app.answers());
         connections.start(listener.serve(
             http::router(app),

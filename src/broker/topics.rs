@@ -248,6 +248,11 @@ impl Broker {
         self.topics.look_again(topic).await
     }
 
+    /// The topic as this process knows it: a change made elsewhere takes effect within seconds. Errors: `NotFound`.
+    pub async fn cached_topic(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        self.topics.get(topic).await
+    }
+
     pub async fn topics(&self) -> Result<Vec<TopicName>> {
         self.store.topics.topics().await
     }

@@ -49,6 +49,9 @@ pub(super) struct ConfigArgs {
     /// Keep messages in this Redis, not in the embedded store [key: redis.url]
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
+    /// Serve clients of Amazon SQS, too [key: sqs.enabled]
+    #[arg(long)]
+    sqs: bool,
     /// off, error, warn, info, debug or trace [key: log.level]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -59,10 +62,12 @@ pub(super) struct ConfigArgs {
 
 impl ConfigArgs {
     pub(super) fn sources(&self) -> Sources {
+        let sqs = self.sqs.then(|| "true".to_owned());
         let given = [
             ("listen", "--listen", &self.listen),
             ("data_dir", "--data-dir", &self.data_dir),
             ("redis.url", "--redis", &self.redis),
+            ("sqs.enabled", "--sqs", &sqs),
             ("log.level", "--log-level", &self.log_level),
             ("log.format", "--log-format", &self.log_format),
         ];

@@ -23,6 +23,7 @@ Examples:
   dwell serve                                          the embedded store, http://127.0.0.1:7373
   dwell serve --redis redis://127.0.0.1:6379           messages in Redis
   dwell serve --listen unix:/run/dwell/dwell.sock
+  dwell serve --sqs                                    also for clients of Amazon SQS
   dwell serve --config dwell.toml --log-format json
 
 SIGTERM or SIGINT stops it gracefully: it hands out nothing more, consumers may settle their
@@ -107,7 +108,8 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
     let (socket_mode, tls) = (config.socket_mode, config.tls.clone());
     let console = config.console;
     let connections = Connections { idle_timeout: config.http_idle_timeout, ..options.connections };
-    Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, spans, connections, ..options })
+    let sqs = Some(config.sqs.clone()).filter(|sqs| sqs.enabled);
+    Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, sqs, spans, connections, ..options })
 }
 
 fn banner(server: &Server, config: &Config) -> String {
@@ -128,7 +130,7 @@ fn banner(server: &Server, config: &Config) -> String {
         "dwell {version}
   store    {kind}: {location}
            {durability}
-  address  {address}
+  address  {address}{sqs}
   try      {curl} -i '{url}/v1/topics/hello/messages?delay=2s' -d 'hello, later'
            {curl} --json '{{\"wait\": \"10s\"}}' {url}/v1/topics/hello/groups/default/reserve",
         version = env!("CARGO_PKG_VERSION"),
@@ -136,6 +138,7 @@ fn banner(server: &Server, config: &Config) -> String {
         location = store.location,
         durability = store.durability,
         address = server.url(),
+        sqs = if config.sqs.enabled { format!("\n  sqs      AWS_ENDPOINT_URL_SQS={url}") } else { String::new() },
     )
 }
 

@@ -93,6 +93,10 @@ impl Bearer {
         }
     }
 
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
     /// Compares in constant time.
     pub(crate) fn is(&self, other: &Digest) -> bool {
         self.digest.ct_eq(other).into()

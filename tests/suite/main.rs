@@ -55,6 +55,7 @@ mod private_data;
 mod http;
 mod console;
 mod access;
+mod sqs;
 mod log_target;
 mod logs;
 mod cli;

@@ -244,6 +244,12 @@ impl Line {
         Some(Line { actor, method, route, subject, status: None })
     }
 
+    /// Of a request of another protocol.
+    pub(crate) fn of_gateway(actor: Actor, route: &str, topic: Option<TopicName>) -> Line {
+        let (subject, route) = (Subject { topic, ..Subject::default() }, route.to_owned());
+        Line { actor, method: Method::POST, route, subject, status: None }
+    }
+
     pub(crate) fn end(mut self, response: &Response) {
         self.status = Some(response.status().as_u16());
     }

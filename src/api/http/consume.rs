@@ -254,7 +254,7 @@ async fn next_line(
     Some((Ok(line), (consumer, session)))
 }
 
-pub(crate) struct ShownToken(Option<Shown>);
+pub(crate) struct ShownToken(pub(crate) Option<Shown>);
 
 impl FromRequestParts<App> for ShownToken {
     type Rejection = Problem;

@@ -13,6 +13,7 @@ mod cron;
 mod dead;
 mod document;
 mod field_errors;
+mod gateway;
 mod groups;
 mod list;
 mod listen;
@@ -53,6 +54,7 @@ use utoipa_axum::routes;
 
 pub use authorization::BY_HAND;
 pub use console::{Console, FILES as CONSOLE_FILES};
+pub use gateway::{AnswerRoom, Consumers, Gateway, GatewayReply, Head, NotTaken};
 pub use listen::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode};
 pub use listener::{Connections, Door, Listener};
 pub use origin_guard::Guard;
@@ -82,6 +84,7 @@ pub struct Inner {
     clock: Clock,
     guard: Guard,
     access: Access,
+    gateway: Option<Arc<dyn Gateway>>,
     tasks: Tasks,
     faults: Arc<Faults>,
     /// Fires when the broker begins to stop: from then on it is not ready.
@@ -101,6 +104,7 @@ impl App {
             clock,
             guard,
             access: Access::free(),
+            gateway: None,
             tasks,
             faults: Arc::default(),
             stopping: CancellationToken::new(),
@@ -141,6 +145,12 @@ impl App {
 
     pub fn with_access(mut self, access: Access) -> App {
         Arc::make_mut(&mut self.0).access = access;
+        self
+    }
+
+    /// Another protocol on the same listener.
+    pub fn with_gateway(mut self, gateway: Arc<dyn Gateway>) -> App {
+        Arc::make_mut(&mut self.0).gateway = Some(gateway);
         self
     }
 
@@ -217,10 +227,15 @@ pub fn router(app: App) -> Router {
 
 /// The layers of every request, the outermost last.
 fn layered(router: Router<App>, app: App) -> Router {
-    router
+    let router = router
         .fallback(request_log::no_route)
         .method_not_allowed_fallback(request_log::no_method)
-        .layer(from_fn_with_state(app.clone(), authorization::check))
+        .layer(from_fn_with_state(app.clone(), authorization::check));
+    let router = match &app.gateway {
+        Some(_) => router.layer(from_fn_with_state(app.clone(), gateway::check)),
+        None => router,
+    };
+    router
         .layer(from_fn_with_state(app.clone(), origin_guard::check))
         .layer(CatchPanicLayer::custom(request_log::panicked))
         .layer(from_fn_with_state(app.clone(), request_log::observe))

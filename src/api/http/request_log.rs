@@ -13,6 +13,7 @@ use utoipa::openapi::OpenApi;
 
 use super::App;
 use super::document::SERVED;
+use super::gateway::Route;
 use super::problem::{Class, Problem, Said};
 use crate::model::error::Kind;
 use crate::platform::clock::Instant;
@@ -35,7 +36,8 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     let began = app.clock.instant();
     let mut response = id.clone().scope(next.run(request)).instrument(span.clone()).await;
     let now = app.clock.instant();
-    let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
+    let of_gateway = response.extensions().get::<Route>().map(|Route(route)| *route);
+    let route = of_gateway.unwrap_or(route.as_ref().map_or(UNMATCHED, MatchedPath::as_str));
     app.metrics.http.request(route, response.status().as_u16(), now.since(began));
     span.in_scope(|| app.faults.note(now, &method, &uri, &response));
     let headers = response.headers_mut();

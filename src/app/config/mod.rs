@@ -9,6 +9,7 @@ mod reader;
 mod redis_store;
 mod show;
 mod sources;
+mod sqs;
 mod tokens;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::model::limits::{
 };
 use crate::model::topic::Settings;
 use crate::outage::hand_over::HandOverOptions;
+use crate::sqs::SqsOptions;
 use crate::telemetry::spans::{ENDPOINT_ACCEPTED, Endpoint, SpanOptions};
 use crate::wal::LIMIT_BYTES;
 use reader::Reader;
@@ -64,6 +66,8 @@ pub struct Config {
     pub prefetch_limit_bytes: u64,
     pub topic_defaults: Settings,
     pub auto_create: bool,
+    /// Whether SQS clients are served, and how.
+    pub sqs: SqsOptions,
     pub log: LogConfig,
     pub trace: TraceConfig,
     /// Where messages are posted to. Only the file says it.
@@ -118,6 +122,7 @@ impl Config {
             ),
             topic_defaults: read.topic_defaults(default.topic_defaults),
             auto_create: read.switch("topic.auto_create", default.auto_create),
+            sqs: read.sqs(),
             log: LogConfig {
                 level: read.word("log.level", LogLevel::ALL, LogLevel::Info, LogLevel::name),
                 format: read.word("log.format", LogFormat::ALL, LogFormat::Text, LogFormat::name),

@@ -243,7 +243,7 @@ fn unknown(key: &str, origin: Origin, meant: Option<&str>) -> ConfigError {
     whole(key, origin, problem)
 }
 
-pub const KEYS: [&str; 52] = [
+pub const KEYS: [&str; 61] = [
     "listen",
     "console",
     "socket_mode",
@@ -291,6 +291,15 @@ pub const KEYS: [&str; 52] = [
     "topic.backoff.factor",
     "topic.backoff.jitter",
     "topic.backoff.steps",
+    "sqs.enabled",
+    "sqs.public_url",
+    "sqs.region",
+    "sqs.account",
+    "sqs.partitions",
+    "sqs.max_delay",
+    "sqs.strict",
+    "sqs.auto_create",
+    "sqs.celery_eta",
     "log.level",
     "log.format",
     "trace.otlp_endpoint",

@@ -131,7 +131,7 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
     Ok(())
 }
 
-const COMMON: [(&str, &str); 35] = [
+const COMMON: [(&str, &str); 44] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
@@ -163,6 +163,15 @@ const COMMON: [(&str, &str); 35] = [
     ("DWELL_TOPIC_DEAD_MAX_AGE", "1d"),
     ("DWELL_TOPIC_DEAD_MAX_COUNT", "1000"),
     ("DWELL_TOPIC_AUTO_CREATE", "false"),
+    ("DWELL_SQS_ENABLED", "true"),
+    ("DWELL_SQS_PUBLIC_URL", "https://sqs.example:8443"),
+    ("DWELL_SQS_REGION", "eu-west-1"),
+    ("DWELL_SQS_ACCOUNT", "123456789012"),
+    ("DWELL_SQS_PARTITIONS", "4"),
+    ("DWELL_SQS_MAX_DELAY", "15m"),
+    ("DWELL_SQS_STRICT", "true"),
+    ("DWELL_SQS_AUTO_CREATE", "true"),
+    ("DWELL_SQS_CELERY_ETA", "true"),
     ("DWELL_LOG_LEVEL", "debug"),
     ("DWELL_LOG_FORMAT", "json"),
     ("DWELL_TRACE_OTLP_ENDPOINT", "http://collector:4318"),
@@ -233,6 +242,17 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             dead_letter: None,
         },
         auto_create: false,
+        sqs: SqsOptions {
+            enabled: true,
+            public_url: "https://sqs.example:8443".to_owned(),
+            region: "eu-west-1".to_owned(),
+            account: "123456789012".to_owned(),
+            partitions: 4,
+            max_delay: secs(900),
+            strict: true,
+            auto_create: true,
+            celery_eta: true,
+        },
         log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },
         trace: TraceConfig { endpoint: Endpoint::parse("http://collector:4318").ok(), ca_file: None, ratio: 0.5 },
         webhooks: Vec::new(),

@@ -34,6 +34,15 @@ impl Annotations {
         self
     }
 
+    /// Adds an annotation, or changes its text.
+    pub fn set(&mut self, name: impl Into<String>, text: impl Into<String>) {
+        self.0.insert(name.into(), text.into());
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// Errors: `Invalid` for a name or a size that is out of range.
     pub fn check(&self) -> Result<()> {
         let names = 1..=ANNOTATION_NAME_BYTES_MAX;

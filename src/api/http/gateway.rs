@@ -1,0 +1,154 @@
+//! Another protocol on the same listener. Its requests have their own paths, tokens and answers; limits of bodies,
+//! answers and waiting consumers, metrics, and the log of failures are shared.
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+
+use super::answer_budget::Held;
+use super::authorization::Line;
+use super::consume::{Consumer, ShownToken};
+use super::problem::Said;
+use super::{App, body};
+use crate::api::access::{Actor, Shown};
+use crate::model::message::TopicName;
+use crate::platform::request_id::RequestId;
+
+/// Answers the requests of another protocol.
+#[async_trait]
+pub trait Gateway: Send + Sync + 'static {
+    /// Whether a request is of this protocol. Requests of the API never are.
+    fn takes(&self, head: &Head) -> bool;
+
+    /// Bytes of the largest body.
+    fn body_bytes_max(&self) -> usize;
+
+    /// `body` is an error when it could not be read: a status and a sentence.
+    async fn answer(&self, head: Head, body: Result<Bytes, (u16, String)>, consumers: Consumers) -> GatewayReply;
+}
+
+/// A request without its body.
+#[derive(Debug)]
+pub struct Head {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl Head {
+    pub fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    /// As it was sent, in percent-encoding.
+    pub fn path(&self) -> &str {
+        self.uri.path()
+    }
+
+    pub fn query(&self) -> Option<&str> {
+        self.uri.query()
+    }
+
+    /// All values of a header with commas between them; `None` without any, and for bytes that are not UTF-8.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let values = self.headers.get_all(name).iter().map(|value| std::str::from_utf8(value.as_bytes()));
+        let values = values.collect::<Result<Vec<_>, _>>().ok()?;
+        (!values.is_empty()).then(|| values.join(","))
+    }
+
+    /// The id of the request in answers and in the log.
+    pub fn request_id(&self) -> RequestId {
+        RequestId::current().unwrap_or_else(RequestId::fresh)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct GatewayReply {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+    /// The label of metrics: one of a few.
+    pub route: &'static str,
+    /// The name of the failure and its detail, for the log.
+    pub failure: Option<(&'static str, String)>,
+    /// Who changed which topic, for the audit log.
+    pub audit: Option<(Actor, Option<TopicName>)>,
+}
+
+/// The route of a request that no path shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route(pub(crate) &'static str);
+
+/// The places of consumers that wait.
+pub struct Consumers(App);
+
+/// Why a consumer gets nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotTaken {
+    /// All places of waiting consumers are taken.
+    Full,
+    /// The token was revoked meanwhile.
+    Revoked,
+    /// Answers that clients do not read take all the memory there is for answers.
+    NoRoom,
+}
+
+/// Memory of an answer that is being written.
+#[derive(Debug)]
+pub struct AnswerRoom(#[expect(dead_code, reason = "gives the bytes back when dropped")] Held);
+
+impl Consumers {
+    /// Polls `work`, which takes deliveries, only while the token is valid and there is room for an answer.
+    pub async fn take<T>(&self, token: Option<Shown>, work: impl Future<Output = T>) -> Result<T, NotTaken> {
+        let consumer = Consumer::enter(self.0.clone(), ShownToken(token)).map_err(|_| NotTaken::Full)?;
+        consumer.take(Box::pin(work)).await.map_err(|problem| match problem.status() {
+            StatusCode::UNAUTHORIZED => NotTaken::Revoked,
+            _ => NotTaken::NoRoom,
+        })
+    }
+
+    /// Counts `bytes` of memory until the room is dropped.
+    pub fn room(&self, bytes: usize) -> AnswerRoom {
+        AnswerRoom(self.0.answers.take(bytes))
+    }
+}
+
+pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
+    let Some(gateway) = app.gateway.clone() else { return next.run(request).await };
+    let (parts, body) = request.into_parts();
+    let head = Head { method: parts.method.clone(), uri: parts.uri.clone(), headers: parts.headers.clone() };
+    if !gateway.takes(&head) {
+        return next.run(Request::from_parts(parts, body)).await;
+    }
+    let read = body::read(&app, &head.headers, body, gateway.body_bytes_max(), "body").await;
+    let read = read.map_err(|problem| (problem.status().as_u16(), problem.detail().to_owned()));
+    let is_cut = read.is_err();
+    let reply = gateway.answer(head, read, Consumers(app.clone())).await;
+    response(reply, is_cut)
+}
+
+fn response(reply: GatewayReply, is_cut: bool) -> Response {
+    let mut response = Response::new(Body::from(reply.body));
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in reply.headers {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    if is_cut {
+        // The rest of the body may still arrive, so the connection cannot be used again.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response.extensions_mut().insert(Route(reply.route));
+    if let Some((name, detail)) = reply.failure {
+        response.extensions_mut().insert(Said { name, detail: detail.into() });
+    }
+    if let Some((actor, topic)) = reply.audit {
+        Line::of_gateway(actor, reply.route, topic).end(&response);
+    }
+    response
+}

@@ -1,0 +1,415 @@
+//! Amazon SQS on dwell's listener: its requests become operations of the broker.
+//!
+//! A queue is a topic with its group `default`. The broker knows nothing of this; what SQS keeps with a queue are annotations
+//! of the topic.
+
+mod errors;
+mod model;
+mod json;
+mod query;
+mod md5;
+mod sigv4;
+mod ids;
+mod route;
+mod eta;
+mod recent;
+mod options;
+mod queue;
+mod receipt;
+mod batch;
+mod message;
+mod send;
+mod receive;
+mod settle;
+mod manage;
+mod moves;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use self::errors::{DENIED, Failure, NO_QUEUE, NO_TOKEN, Result, UNAVAILABLE, UNKNOWN_ACTION};
+use self::ids::Sequence;
+use self::model::{Action, Answer, Request, required};
+use self::moves::Moves;
+pub use self::options::SqsOptions;
+use self::queue::Queue;
+use self::recent::Recent;
+use self::route::{Protocol, queue_name, recognise};
+use self::sigv4::{Signature, Signed, unknown_token};
+use crate::api::access::{Access, Actor, Scope, Scopes, Shown};
+use crate::api::http::{Consumers, Gateway, GatewayReply, Head};
+use crate::broker::Broker;
+use crate::model::error::Kind;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::topic::Descriptor;
+use crate::platform::clock::Clock;
+use crate::platform::tasks::Tasks;
+
+/// A message of 1 MiB grows up to 6-fold in JSON and 3-fold in a form.
+const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+const SENDER_MAX: usize = 100;
+
+/// The requests of SQS clients, answered by a broker.
+pub struct Sqs {
+    broker: Broker,
+    access: Access,
+    clock: Clock,
+    options: SqsOptions,
+    scheme: &'static str,
+    sequence: Sequence,
+    recent: Recent,
+    moves: Moves,
+    tasks: Tasks,
+}
+
+/// Who asks, and what the request says about itself.
+pub(crate) struct Caller {
+    actor: Actor,
+    shown: Option<Shown>,
+    /// The name of the token, or the access key where none is needed.
+    sender: String,
+    region: String,
+    /// Where the client reaches this broker, without a slash at the end.
+    url: String,
+    /// The same in all retries of one call of a client; of a client that does not say it, one that no other call has.
+    invocation: String,
+    trace_header: Option<String>,
+}
+
+impl Caller {
+    fn needs(&self, scope: Scope) -> Result<()> {
+        if self.actor.scopes.grant(Scopes::of(&[scope])) {
+            return Ok(());
+        }
+        let (name, scope) = (&self.actor.name, scope.name());
+        Err(Failure::new(DENIED, format!("The token {name} lacks the scope {scope}.")))
+    }
+
+    fn queue_url(&self, account: &str, name: &str) -> String {
+        format!("{}/{account}/{name}", self.url)
+    }
+
+    fn arn(&self, account: &str, name: &str) -> String {
+        format!("arn:aws:sqs:{}:{account}:{name}", self.region)
+    }
+}
+
+/// The scope that an action needs; `View` is any token.
+fn scope(action: Action) -> Scope {
+    match action {
+        Action::SendMessage | Action::SendMessageBatch | Action::CreateQueue => Scope::Produce,
+        Action::ReceiveMessage
+        | Action::DeleteMessage
+        | Action::DeleteMessageBatch
+        | Action::ChangeMessageVisibility
+        | Action::ChangeMessageVisibilityBatch => Scope::Consume,
+        Action::GetQueueUrl
+        | Action::ListQueues
+        | Action::GetQueueAttributes
+        | Action::ListQueueTags
+        | Action::ListDeadLetterSourceQueues
+        | Action::ListMessageMoveTasks => Scope::View,
+        _ => Scope::Admin,
+    }
+}
+
+/// The JSON protocol names the action in a header, Query among the parameters.
+enum Decoded {
+    Json(Action),
+    Query(Action, Vec<(String, String)>),
+}
+
+impl Decoded {
+    fn action(&self) -> Action {
+        match self {
+            Decoded::Json(action) | Decoded::Query(action, _) => *action,
+        }
+    }
+}
+
+impl Sqs {
+    /// `is_tls`: whether clients reach the listener by HTTPS. Moves of messages run in `tasks`.
+    pub fn new(
+        broker: Broker,
+        (access, clock): (Access, Clock),
+        options: SqsOptions,
+        is_tls: bool,
+        tasks: Tasks,
+    ) -> Arc<Sqs> {
+        let scheme = if is_tls { "https" } else { "http" };
+        let (sequence, recent, moves) = (Sequence::default(), Recent::default(), Moves::default());
+        Arc::new(Sqs { broker, access, clock, options, scheme, sequence, recent, moves, tasks })
+    }
+
+    /// Errors: those of a missing, unknown or wrong signature.
+    fn authenticate(&self, head: &Head, body: &[u8]) -> Result<Caller> {
+        let header = |name: &str| head.header(name);
+        let signed = Signed { method: head.method(), path: head.path(), query: head.query(), header: &header };
+        let signature = Signature::read(&signed);
+        if !self.access.asks() {
+            let signature = signature.ok().flatten();
+            let sender = signature.as_ref().map(|it| it.key_id.clone());
+            return Ok(self.caller(head, (Actor::local(), None), sender, signature));
+        }
+        let bearer = head.header("authorization").and_then(|it| Some(it.strip_prefix("Bearer ")?.trim().to_owned()));
+        if let Some(token) = bearer {
+            let actor = self.access.who(Some(&token)).ok_or_else(unknown_token)?.clone();
+            return Ok(self.caller(head, (actor, Some(Shown::new(&token))), None, None));
+        }
+        let missing = || Failure::new(NO_TOKEN, "Request is missing Authentication Token");
+        let signature = signature?.ok_or_else(missing)?;
+        let (actor, secret) = self.access.named(&signature.key_id).ok_or_else(unknown_token)?;
+        signature.verify(&signed, body, secret.expose(), self.clock.now())?;
+        Ok(self.caller(head, (actor.clone(), Some(Shown::new(secret.expose()))), None, Some(signature)))
+    }
+
+    fn caller(
+        &self,
+        head: &Head,
+        (actor, shown): (Actor, Option<Shown>),
+        sender: Option<String>,
+        signature: Option<Signature>,
+    ) -> Caller {
+        let plain = |text: &String| (1..=SENDER_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+        let sender = sender.filter(plain).unwrap_or_else(|| actor.name.to_string());
+        let region = signature.map_or_else(|| self.options.region.clone(), |signature| signature.region);
+        let url = match self.options.public_url.trim_end_matches('/') {
+            "" => format!("{}://{}", self.scheme, head.header("host").unwrap_or_else(|| "localhost".to_owned())),
+            url => url.to_owned(),
+        };
+        let invocation = head.header("amz-sdk-invocation-id").or_else(|| head.header("aws-sdk-invocation-id"));
+        let invocation = invocation.filter(|id| ids::parse(id).is_some()).unwrap_or_else(ids::random);
+        Caller { actor, shown, sender, region, url, invocation, trace_header: head.header("x-amzn-trace-id") }
+    }
+
+    /// The queue of a name. Errors: `QueueDoesNotExist`.
+    async fn queue(&self, name: &str) -> Result<Queue> {
+        let topic = TopicName::new(name)?;
+        match self.broker.cached_topic(&topic).await {
+            Ok(descriptor) => Ok(default_queue(name, topic, descriptor)),
+            Err(error) if error.kind() == Kind::NotFound => self.queue_of_group(name).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// `orders--audit` is the group `audit` of the topic `orders`.
+    async fn queue_of_group(&self, name: &str) -> Result<Queue> {
+        let (topic, group) = name.split_once("--").ok_or_else(Failure::no_queue)?;
+        let topic = TopicName::new(topic).map_err(|_| Failure::no_queue())?;
+        let group = GroupName::new(group).map_err(|_| Failure::no_queue())?;
+        let descriptor = self.broker.cached_topic(&topic).await?;
+        match descriptor.groups.contains(&group) {
+            true => Ok(Queue { name: name.to_owned(), topic, group, descriptor }),
+            false => Err(Failure::no_queue()),
+        }
+    }
+
+    /// As the store has it now.
+    async fn queue_uncached(&self, name: &str) -> Result<Queue> {
+        let topic = TopicName::new(name)?;
+        match self.broker.topic(&topic).await {
+            Ok(descriptor) => Ok(default_queue(name, topic, descriptor)),
+            Err(error) if error.kind() == Kind::NotFound => self.queue_of_group(name).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn queue_or_create(&self, caller: &Caller, name: &str) -> Result<Queue> {
+        match self.queue(name).await {
+            Err(failure) if failure.class == NO_QUEUE && self.options.auto_create => {
+                self.auto_create(caller, name).await?;
+                self.queue(name).await
+            }
+            found => found,
+        }
+    }
+
+    async fn run(
+        &self,
+        action: Action,
+        caller: &Caller,
+        request: Request,
+        path: &str,
+        consumers: &Consumers,
+    ) -> Result<Answer> {
+        match action {
+            Action::CreateQueue => return self.create_queue(caller, &request).await,
+            Action::ListQueues => return self.list_queues(caller, &request).await,
+            Action::GetQueueUrl => {
+                let name = required(&request.queue_name, "QueueName")?;
+                let queue = self.queue_or_create(caller, name).await?;
+                let queue_url = Some(caller.queue_url(&self.options.account, &queue.name));
+                return Ok(Answer { queue_url, ..Answer::default() });
+            }
+            Action::StartMessageMoveTask => return self.start_move(&request).await,
+            Action::ListMessageMoveTasks => return self.list_moves(&request).await,
+            Action::CancelMessageMoveTask => return self.cancel_move(&request).await,
+            _ => {}
+        }
+        let name = queue_name(request.queue_url.as_deref(), path)?;
+        match action {
+            Action::SendMessage => {
+                let queue = self.queue_or_create(caller, name).await?;
+                self.send_message(caller, &queue, request.entries).await
+            }
+            Action::SendMessageBatch => {
+                let queue = self.queue_or_create(caller, name).await?;
+                self.send_batch(caller, &queue, request.entries).await
+            }
+            Action::ReceiveMessage => {
+                let queue = self.queue(name).await?;
+                self.receive_message(caller, &queue, request, consumers).await
+            }
+            Action::DeleteMessage
+            | Action::DeleteMessageBatch
+            | Action::ChangeMessageVisibility
+            | Action::ChangeMessageVisibilityBatch => {
+                let queue = self.queue(name).await?;
+                self.settle(action, &queue, request.entries).await
+            }
+            Action::GetQueueAttributes => self.get_attributes(caller, name, &request).await,
+            Action::SetQueueAttributes => self.set_attributes(name, &request).await,
+            Action::AddPermission => self.add_permission(caller, name, &request).await,
+            Action::RemovePermission => self.remove_permission(caller, name, &request).await,
+            Action::TagQueue => self.tag_queue(name, &request.tags).await,
+            Action::UntagQueue => self.untag_queue(name, &request.tag_keys).await,
+            Action::ListQueueTags => {
+                let tags = self.queue_uncached(name).await?.tags();
+                Ok(Answer { tags, ..Answer::default() })
+            }
+            Action::ListDeadLetterSourceQueues => {
+                let queue = self.queue(name).await?;
+                self.list_sources(caller, &queue, &request).await
+            }
+            Action::DeleteQueue => self.delete_queue(&self.queue_uncached(name).await?).await,
+            Action::PurgeQueue => self.purge_queue(&self.queue(name).await?).await,
+            _ => Err(Failure::new(UNKNOWN_ACTION, "The action is not implemented.")),
+        }
+    }
+}
+
+fn default_queue(name: &str, topic: TopicName, descriptor: Arc<Descriptor>) -> Queue {
+    Queue { name: name.to_owned(), topic, group: GroupName::standard(), descriptor }
+}
+
+fn decode(protocol: &Protocol, head: &Head, body: &[u8]) -> Result<Decoded> {
+    let unknown =
+        |name: &str| Failure::new(UNKNOWN_ACTION, format!("The action {name} is not valid for this endpoint."));
+    let named = |name: &str| Action::named(name).ok_or_else(|| unknown(&name.chars().take(80).collect::<String>()));
+    match protocol {
+        Protocol::Json(name) => Ok(Decoded::Json(named(name)?)),
+        Protocol::Query => {
+            let mut pairs = query::pairs(head.query().unwrap_or_default())?;
+            let form = str::from_utf8(body).map_err(|_| Failure::new(errors::MALFORMED, "The form is not UTF-8."))?;
+            pairs.extend(query::pairs(form.trim())?);
+            let action = pairs.iter().find(|(name, _)| name == "Action").map(|(_, value)| value.as_str());
+            Ok(Decoded::Query(named(action.unwrap_or_default())?, pairs))
+        }
+    }
+}
+
+/// A body that could not be read.
+fn unread((status, why): (u16, String)) -> Failure {
+    match status {
+        500.. => Failure::new(UNAVAILABLE, why),
+        _ => Failure::new(errors::INVALID_PARAMETER, why),
+    }
+}
+
+#[async_trait]
+impl Gateway for Sqs {
+    fn takes(&self, head: &Head) -> bool {
+        recognise(head.method(), head.path(), head.query(), |name| head.header(name)).is_some()
+    }
+
+    fn body_bytes_max(&self) -> usize {
+        BODY_BYTES_MAX
+    }
+
+    async fn answer(
+        &self,
+        head: Head,
+        body: std::result::Result<Bytes, (u16, String)>,
+        consumers: Consumers,
+    ) -> GatewayReply {
+        let protocol = recognise(head.method(), head.path(), head.query(), |name| head.header(name));
+        let protocol = protocol.unwrap_or(Protocol::Query);
+        let mut log = Log { action: None, audit: None };
+        let answered = self.answered(&head, &protocol, body, &consumers, &mut log).await;
+        reply(&protocol, &head, log, answered)
+    }
+}
+
+/// What is known of a request when it fails.
+struct Log {
+    action: Option<Action>,
+    audit: Option<(Actor, Option<TopicName>)>,
+}
+
+impl Sqs {
+    async fn answered(
+        &self,
+        head: &Head,
+        protocol: &Protocol,
+        body: std::result::Result<Bytes, (u16, String)>,
+        consumers: &Consumers,
+        log: &mut Log,
+    ) -> Result<Answer> {
+        let body = body.map_err(unread)?;
+        let caller = self.authenticate(head, &body)?;
+        let decoded = decode(protocol, head, &body)?;
+        let action = decoded.action();
+        log.action = Some(action);
+        let request = match &decoded {
+            Decoded::Json(action) => json::decode(*action, &body)?,
+            Decoded::Query(action, pairs) => query::decode(*action, pairs)?,
+        };
+        drop((decoded, body));
+        if scope(action) == Scope::Admin {
+            let name = queue_name(request.queue_url.as_deref(), head.path()).ok();
+            log.audit = Some((caller.actor.clone(), name.and_then(|name| TopicName::new(name).ok())));
+        }
+        if scope(action) != Scope::View {
+            caller.needs(scope(action))?;
+        }
+        self.run(action, &caller, request, head.path(), consumers).await
+    }
+}
+
+fn reply(protocol: &Protocol, head: &Head, log: Log, answered: Result<Answer>) -> GatewayReply {
+    let request_id = ids::of_message(head.request_id().as_str());
+    let content_type = match protocol {
+        Protocol::Json(_) => json::CONTENT_TYPE,
+        Protocol::Query => query::CONTENT_TYPE,
+    };
+    let mut headers = vec![("content-type", content_type.to_owned()), ("x-amzn-requestid", request_id.clone())];
+    let route = log.action.map_or("AmazonSQS", Action::route);
+    let audit = log.audit;
+    match answered {
+        Ok(answer) => {
+            let body = match (protocol, log.action) {
+                (Protocol::Query, Some(action)) => query::encode(action, &answer, &request_id),
+                _ => json::encode(&answer),
+            };
+            GatewayReply { status: 200, headers, body, route, failure: None, audit }
+        }
+        Err(failure) => {
+            if failure.class == UNAVAILABLE {
+                headers.push(("retry-after", "1".to_owned()));
+            }
+            let body = match protocol {
+                Protocol::Json(_) => {
+                    headers.push(("x-amzn-query-error", json::query_error(&failure)));
+                    json::encode_failure(&failure)
+                }
+                Protocol::Query => query::encode_failure(&failure, &request_id),
+            };
+            let said = Some((failure.class.shape, failure.message.into_owned()));
+            GatewayReply { status: failure.class.status, headers, body, route, failure: said, audit }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Queues: a name becomes a topic and a group, and the attributes of a queue settings and annotations of the topic.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::errors::{Failure, INVALID_ATTRIBUTE, INVALID_NAME, NAME_EXISTS, Result};
+use super::route::{FIFO, name_of_arn};
+use crate::model::limits::{ATTEMPTS_MAX, VISIBILITY_TIMEOUT_MIN};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::retry::{Backoff, Step};
+use crate::model::topic::{DeadLetterTopic, Descriptor, Ordering, Settings};
+
+/// Annotations with this prefix are attributes of the queue, the others are its tags.
+pub(crate) const PREFIX: &str = "sqs.";
+
+/// How long the id of a consumed message is remembered: a client repeats a request for a shorter time.
+const REMEMBERED: Duration = Duration::from_secs(300);
+/// Partitions of a high-throughput FIFO queue, times those of other queues.
+const FIFO_PARTITIONS: u16 = 8;
+
+/// A topic and a group as a client sees them.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    pub(crate) topic: TopicName,
+    pub(crate) group: GroupName,
+    pub(crate) descriptor: Arc<Descriptor>,
+}
+
+/// An attribute that is a number: its range, and what it is without being set.
+struct Number {
+    name: &'static str,
+    min: u64,
+    max: u64,
+    default: Option<u64>,
+}
+
+const fn number(name: &'static str, min: u64, max: u64, default: Option<u64>) -> Number {
+    Number { name, min, max, default }
+}
+
+const NUMBERS: [Number; 6] = [
+    number("DelaySeconds", 0, 900, Some(0)),
+    number("KmsDataKeyReusePeriodSeconds", 60, 86_400, None),
+    number("MaximumMessageSize", 1_024, 1_048_576, Some(1_048_576)),
+    number(RETENTION, 60, 1_209_600, Some(345_600)),
+    number("ReceiveMessageWaitTimeSeconds", 0, 20, Some(0)),
+    number(VISIBILITY, 0, 43_200, Some(30)),
+];
+const RETENTION: &str = "MessageRetentionPeriod";
+pub(crate) const VISIBILITY: &str = "VisibilityTimeout";
+const REDRIVE: &str = "RedrivePolicy";
+pub(crate) const FIFO_QUEUE: &str = "FifoQueue";
+pub(crate) const CONTENT_BASED: &str = "ContentBasedDeduplication";
+pub(crate) const SCOPE: &str = "DeduplicationScope";
+const THROUGHPUT: &str = "FifoThroughputLimit";
+pub(crate) const POLICY: &str = "Policy";
+/// An annotation that a purge of a FIFO queue changes: deduplication ids of before do not count any more.
+pub(crate) const PURGED: &str = "Purged";
+const SSE: &str = "SqsManagedSseEnabled";
+const TEXTS: [&str; 3] = [POLICY, "RedriveAllowPolicy", "KmsMasterKeyId"];
+const COMPUTED: [&str; 6] = [
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesDelayed",
+    "ApproximateNumberOfMessagesNotVisible",
+    "CreatedTimestamp",
+    "LastModifiedTimestamp",
+    "QueueArn",
+];
+const OF_FIFO: [&str; 4] = [FIFO_QUEUE, CONTENT_BASED, SCOPE, THROUGHPUT];
+
+/// Everything that can be asked for.
+pub(crate) fn is_attribute(name: &str) -> bool {
+    let all = TEXTS.iter().chain(&COMPUTED).chain(&OF_FIFO).chain(&[REDRIVE, SSE]);
+    all.copied().chain(NUMBERS.iter().map(|number| number.name)).any(|known| known == name)
+}
+
+pub(crate) type Attributes = BTreeMap<String, String>;
+
+/// When messages of a queue die, and where they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RedrivePolicy {
+    pub(crate) target: TopicName,
+    max_receive_count: u32,
+}
+
+impl RedrivePolicy {
+    fn read(text: &str) -> Result<RedrivePolicy> {
+        let invalid = |reason: &str| Failure::parameter(REDRIVE, text, reason);
+        let policy: BTreeMap<String, Value> =
+            serde_json::from_str(text).map_err(|_| invalid("Redrive policy is not a valid JSON map."))?;
+        let mandatory = |name: &str| {
+            let reason = format!("Redrive policy does not contain mandatory attribute: {name}.");
+            policy.get(name).ok_or_else(|| invalid(&reason))
+        };
+        let (arn, count) = (mandatory("deadLetterTargetArn")?, mandatory("maxReceiveCount")?);
+        let target = arn.as_str().and_then(name_of_arn).and_then(|name| TopicName::new(name).ok());
+        let target = target.ok_or_else(|| invalid("Dead letter target is not a valid ARN."))?;
+        let shown = count.as_str().map_or_else(|| count.to_string(), str::to_owned);
+        let in_range = shown.parse().ok().filter(|count| (1..=ATTEMPTS_MAX).contains(count));
+        let reason = format!(
+            "Invalid value for maxReceiveCount: {shown}, valid values are from 1 to {ATTEMPTS_MAX} both inclusive."
+        );
+        let max_receive_count = in_range.ok_or_else(|| invalid(&reason))?;
+        Ok(RedrivePolicy { target, max_receive_count })
+    }
+
+    fn of(settings: &Settings) -> Option<RedrivePolicy> {
+        let target = settings.dead_letter.as_ref()?.topic.clone();
+        Some(RedrivePolicy { target, max_receive_count: settings.max_attempts })
+    }
+
+    fn set(policy: Option<RedrivePolicy>, settings: &mut Settings) {
+        settings.max_attempts = policy.as_ref().map_or(0, |policy| policy.max_receive_count);
+        settings.dead_letter = policy.map(|policy| DeadLetterTopic { topic: policy.target });
+    }
+}
+
+pub(crate) fn redrive_target(settings: &Settings) -> Option<TopicName> {
+    RedrivePolicy::of(settings).map(|policy| policy.target)
+}
+
+/// The settings of a queue that nobody says anything about. Errors: `InvalidParameterValue`.
+pub(crate) fn standard(name: &str, attributes: &Attributes, partitions: NonZeroU16) -> Result<Settings> {
+    let is_fifo = name.ends_with(FIFO);
+    let is_said = attributes.get(FIFO_QUEUE).is_some_and(|said| said.eq_ignore_ascii_case("true"));
+    match (is_fifo, is_said) {
+        (true, true) | (false, false) => {}
+        (true, false) => {
+            let why = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length";
+            return Err(Failure::invalid(why));
+        }
+        (false, true) => {
+            let why = "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end \
+                       with .fifo suffix and be 1 to 80 in length.";
+            return Err(Failure::invalid(why));
+        }
+    }
+    let is = |name: &str, value: &str| attributes.get(name).is_some_and(|given| given == value);
+    let is_fast = is(SCOPE, "messageGroup") && is(THROUGHPUT, "perMessageGroupId");
+    let fifo_partitions = match is_fast {
+        true => partitions.saturating_mul(NonZeroU16::MIN.saturating_add(FIFO_PARTITIONS - 1)),
+        false => NonZeroU16::MIN,
+    };
+    let retention = NUMBERS.iter().find(|number| number.name == RETENTION).and_then(|number| number.default);
+    Ok(Settings {
+        partitions: if is_fifo { fifo_partitions } else { partitions },
+        ordering: if is_fifo { Ordering::Key } else { Ordering::None },
+        visibility_timeout: Duration::from_secs(30),
+        max_attempts: 0,
+        backoff: Backoff::Ladder { steps: vec![Step(Duration::ZERO)] },
+        dedup_window: REMEMBERED,
+        ttl: Duration::from_secs(retention.unwrap_or_default()),
+        ..Settings::default()
+    })
+}
+
+/// Settings with other attributes. Errors: those of AWS, for an attribute that is unknown or wrong.
+pub(crate) fn changed(mut settings: Settings, name: &str, attributes: &Attributes) -> Result<Settings> {
+    let is_fifo = name.ends_with(FIFO);
+    for (attribute, value) in attributes {
+        if !is_fifo && [SCOPE, THROUGHPUT].contains(&attribute.as_str()) {
+            let why = format!("You can specify the {attribute} only when FifoQueue is set to true.");
+            return Err(Failure::new(INVALID_NAME, why));
+        }
+        let is_of_fifo = [FIFO_QUEUE, CONTENT_BASED].contains(&attribute.as_str());
+        if !is_attribute(attribute) || COMPUTED.contains(&attribute.as_str()) || !is_fifo && is_of_fifo {
+            return Err(Failure::new(INVALID_NAME, format!("Unknown Attribute {attribute}.")));
+        }
+        change(&mut settings, attribute, value, is_fifo)?;
+    }
+    settings.annotations.check()?;
+    Ok(settings)
+}
+
+fn change(settings: &mut Settings, attribute: &str, value: &str, is_fifo: bool) -> Result<()> {
+    let wrong = || Failure::attribute(attribute);
+    if let Some(number) = NUMBERS.iter().find(|number| number.name == attribute) {
+        let value: u64 = value.trim().parse().map_err(|_| wrong())?;
+        if !(number.min..=number.max).contains(&value) {
+            return Err(wrong());
+        }
+        match attribute {
+            RETENTION => settings.ttl = Duration::from_secs(value),
+            VISIBILITY => settings.visibility_timeout = Duration::from_secs(value).max(VISIBILITY_TIMEOUT_MIN),
+            _ => annotate(settings, attribute, &value.to_string()),
+        }
+        return Ok(());
+    }
+    match attribute {
+        // The others were refused before.
+        FIFO_QUEUE => {}
+        CONTENT_BASED | SSE => match value.to_ascii_lowercase().as_str() {
+            value @ ("true" | "false") => annotate(settings, attribute, value),
+            _ => return Err(wrong()),
+        },
+        SCOPE if ["queue", "messageGroup"].contains(&value) => annotate(settings, attribute, value),
+        THROUGHPUT if ["perQueue", "perMessageGroupId"].contains(&value) => annotate(settings, attribute, value),
+        SCOPE | THROUGHPUT => return Err(wrong()),
+        REDRIVE if value.is_empty() => RedrivePolicy::set(None, settings),
+        REDRIVE => {
+            let policy = RedrivePolicy::read(value)?;
+            if policy.target.as_str().ends_with(FIFO) != is_fifo {
+                let why = "Dead-letter queue must be same type of queue as the source.";
+                return Err(Failure::parameter(REDRIVE, value, why));
+            }
+            RedrivePolicy::set(Some(policy), settings);
+        }
+        _ => annotate(settings, attribute, value),
+    }
+    Ok(())
+}
+
+/// An empty text removes the annotation.
+fn annotate(settings: &mut Settings, attribute: &str, value: &str) {
+    let name = format!("{PREFIX}{attribute}");
+    match value {
+        "" => settings.annotations.remove(&name),
+        value => settings.annotations.set(name, value),
+    }
+}
+
+/// The first attribute that is sent and differs. Errors: `QueueNameExists`.
+pub(crate) fn check_equal(asked: &Attributes, there: &Attributes) -> Result<()> {
+    let is_equal = |name: &str, value: &str| match there.get(name) {
+        None => value.is_empty(),
+        Some(there) if name == REDRIVE => {
+            serde_json::from_str::<Value>(there).ok() == serde_json::from_str::<Value>(&unquoted_count(value)).ok()
+        }
+        Some(there) => there.eq_ignore_ascii_case(value.trim()),
+    };
+    match asked.iter().find(|(name, value)| !is_equal(name, value)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let why = format!("A queue already exists with the same name and a different value for attribute {name}");
+            Err(Failure::new(NAME_EXISTS, why))
+        }
+    }
+}
+
+/// A redrive policy whose count may be a text, with a number.
+fn unquoted_count(policy: &str) -> String {
+    let Ok(mut policy) = serde_json::from_str::<Value>(policy) else { return policy.to_owned() };
+    if let Some(count) = policy.get("maxReceiveCount").and_then(Value::as_str).and_then(|it| it.parse::<u32>().ok()) {
+        policy["maxReceiveCount"] = count.into();
+    }
+    policy.to_string()
+}
+
+impl Queue {
+    pub(crate) fn is_fifo(&self) -> bool {
+        self.name.ends_with(FIFO)
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.descriptor.settings
+    }
+
+    /// An attribute that is kept as an annotation.
+    pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
+        self.settings().annotations.get(&format!("{PREFIX}{name}"))
+    }
+
+    /// An attribute that is a number; 0 for one without a default.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        let default = NUMBERS.iter().find(|number| number.name == name).and_then(|number| number.default);
+        let said = match name {
+            VISIBILITY => Some(self.settings().visibility_timeout.as_secs()),
+            RETENTION if self.settings().ttl.is_zero() => Some(1_209_600),
+            RETENTION => Some(self.settings().ttl.as_secs()),
+            _ => self.annotation(name).and_then(|text| text.parse().ok()),
+        };
+        said.or(default).unwrap_or_default()
+    }
+
+    pub(crate) fn tags(&self) -> BTreeMap<String, String> {
+        let tags = self.settings().annotations.iter().filter(|(name, _)| !name.starts_with(PREFIX));
+        tags.map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
+    }
+
+    /// All attributes but the counts. `arn` makes the ARN of a queue.
+    pub(crate) fn attributes(&self, arn: impl Fn(&str) -> String) -> Attributes {
+        let mut all = Attributes::new();
+        let mut set = |name: &str, value: String| drop(all.insert(name.to_owned(), value));
+        for number in NUMBERS.iter().filter(|it| it.default.is_some() || self.annotation(it.name).is_some()) {
+            set(number.name, self.number(number.name).to_string());
+        }
+        for name in TEXTS {
+            if let Some(text) = self.annotation(name) {
+                set(name, text.to_owned());
+            }
+        }
+        set(SSE, self.annotation(SSE).unwrap_or("true").to_owned());
+        set("QueueArn", arn(&self.name));
+        set("CreatedTimestamp", (self.descriptor.incarnation / 1_000).to_string());
+        set("LastModifiedTimestamp", (self.descriptor.generation / 1_000).to_string());
+        if let Some(RedrivePolicy { target, max_receive_count }) = RedrivePolicy::of(self.settings()) {
+            let policy = json!({"deadLetterTargetArn": arn(target.as_str()), "maxReceiveCount": max_receive_count});
+            set(REDRIVE, policy.to_string());
+        }
+        if self.is_fifo() {
+            set(FIFO_QUEUE, "true".to_owned());
+            for (name, default) in [(CONTENT_BASED, "false"), (SCOPE, "queue"), (THROUGHPUT, "perQueue")] {
+                set(name, self.annotation(name).unwrap_or(default).to_owned());
+            }
+        }
+        all
+    }
+}
+
+/// The type of a queue is fixed. Errors: `InvalidAttributeValue`, `InvalidAttributeName`.
+pub(crate) fn check_type_unchanged(queue: &Queue, attributes: &Attributes) -> Result<()> {
+    match attributes.get(FIFO_QUEUE) {
+        Some(_) if !queue.is_fifo() => Err(Failure::new(INVALID_NAME, "Unknown Attribute FifoQueue.")),
+        Some(value) if !value.eq_ignore_ascii_case("true") => Err(Failure::new(
+            INVALID_ATTRIBUTE,
+            "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.",
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,212 @@
+//! ReceiveMessage.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::errors::{Failure, Result, THROTTLED, UNAVAILABLE};
+use super::md5::{self, hex_md5};
+use super::message::{self, DEDUP_META, SENDER_META, TRACE_META};
+use super::model::{Answer, AttributeValue, Received, Request};
+use super::query::is_xml;
+use super::queue::{Queue, VISIBILITY};
+use super::sigv4::unknown_token;
+use super::{Caller, Sqs, ids, receipt};
+use crate::api::http::{Consumers, NotTaken};
+use crate::broker::{ReserveRequest, Selection};
+use crate::delivery::{Decision, Delivery};
+use crate::model::error::Kind;
+use crate::model::limits::{JSON_GROWTH_MAX, VISIBILITY_TIMEOUT_MIN};
+use crate::model::time::Timestamp;
+
+/// Some clients give up after the very time that they ask for: what comes in the last instant would be hidden from them.
+const EARLIER: Duration = Duration::from_millis(100);
+/// Says that a body is base64: it has bytes that no text has.
+const ENCODING: &str = "dwell-encoding";
+
+/// What a client asks for.
+struct Wanted {
+    max: usize,
+    wait: Duration,
+    /// `None` is the queue's; zero makes a message visible at once.
+    visibility_timeout: Option<Duration>,
+    system: Vec<String>,
+    user: Vec<String>,
+}
+
+impl Wanted {
+    fn read(queue: &Queue, request: Request) -> Result<Wanted> {
+        let between = "Must be between 1 and 10, if provided.";
+        let max = in_range("MaxNumberOfMessages", request.max_number_of_messages, 1..=10, between)?;
+        let wait = "Must be >= 0 and <= 20, if provided.";
+        let wait = in_range("WaitTimeSeconds", request.wait_time_seconds, 0..=20, wait)?;
+        let visible = "Must be >= 0 and <= 43200, if provided.";
+        let visible = in_range("VisibilityTimeout", request.visibility_timeout, 0..=43_200, visible)?;
+        let wait = wait.unwrap_or_else(|| queue.number("ReceiveMessageWaitTimeSeconds"));
+        let mut system = request.attribute_names;
+        system.extend(request.message_system_attribute_names);
+        Ok(Wanted {
+            max: max.and_then(|max| usize::try_from(max).ok()).unwrap_or(1),
+            wait: Duration::from_secs(wait).saturating_sub(EARLIER),
+            visibility_timeout: visible
+                .or_else(|| (queue.number(VISIBILITY) == 0).then_some(0))
+                .map(Duration::from_secs),
+            system,
+            user: request.message_attribute_names,
+        })
+    }
+
+    fn has_system(&self, name: &str) -> bool {
+        self.system.iter().any(|wanted| wanted == "All" || wanted == name)
+    }
+
+    fn has_user(&self, name: &str) -> bool {
+        self.user.iter().any(|wanted| match wanted.strip_suffix(".*") {
+            Some(prefix) => prefix.is_empty() || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.')),
+            None => wanted == "All" || wanted == "*" || wanted == name,
+        })
+    }
+}
+
+/// Errors: `InvalidParameterValue`.
+pub(crate) fn in_range(
+    name: &str,
+    value: Option<i64>,
+    range: RangeInclusive<i64>,
+    reason: &str,
+) -> Result<Option<u64>> {
+    match value {
+        None => Ok(None),
+        Some(value) if range.contains(&value) => Ok(u64::try_from(value).ok()),
+        Some(value) => Err(Failure::parameter(name, value, reason)),
+    }
+}
+
+impl Sqs {
+    pub(crate) async fn receive_message(
+        &self,
+        caller: &Caller,
+        queue: &Queue,
+        request: Request,
+        consumers: &Consumers,
+    ) -> Result<Answer> {
+        let wanted = Wanted::read(queue, request)?;
+        let visibility_timeout = wanted.visibility_timeout.map(|timeout| timeout.max(VISIBILITY_TIMEOUT_MIN));
+        let reserve = ReserveRequest { max: wanted.max, wait: wanted.wait, visibility_timeout };
+        // Of a FIFO queue successive messages of a group come together.
+        let selection = Selection { per_key: if queue.is_fifo() { wanted.max } else { 1 }, ..Selection::default() };
+        let reserved = self.broker.reserve_selected(&queue.topic, &queue.group, reserve, selection);
+        let deliveries = consumers.take(caller.shown, reserved).await.map_err(not_taken)?;
+        let deliveries = deliveries.map_err(|error| match error.kind() {
+            Kind::Full => Failure::new(THROTTLED, error.detail().to_owned()),
+            _ => Failure::from(error),
+        })?;
+        let _room = consumers.room(deliveries.iter().map(|it| JSON_GROWTH_MAX * it.message.envelope.size()).sum());
+        if wanted.visibility_timeout == Some(Duration::ZERO) {
+            let visible =
+                |it: &Delivery| (it.receipt.to_string(), Decision::Nack { delay: Some(Duration::ZERO), reason: None });
+            let decisions: Vec<_> = deliveries.iter().map(visible).collect();
+            if !decisions.is_empty() {
+                self.broker.settle(&queue.topic, &queue.group, decisions).await?;
+            }
+        }
+        let now = self.broker.now();
+        let messages =
+            deliveries.into_iter().map(|delivery| received(self, caller, (queue, &wanted), delivery, now)).collect();
+        Ok(Answer { messages, ..Answer::default() })
+    }
+}
+
+fn not_taken(why: NotTaken) -> Failure {
+    match why {
+        NotTaken::Full => Failure::new(THROTTLED, "As many consumers wait as may."),
+        NotTaken::Revoked => unknown_token(),
+        NotTaken::NoRoom => {
+            Failure::new(UNAVAILABLE, "Answers that clients do not read take all the memory for answers.")
+        }
+    }
+}
+
+fn received(
+    sqs: &Sqs,
+    caller: &Caller,
+    (queue, wanted): (&Queue, &Wanted),
+    delivery: Delivery,
+    now: Timestamp,
+) -> Received {
+    let envelope = &delivery.message.envelope;
+    let mut message_attributes = message::attached(envelope);
+    message_attributes.retain(|name, _| wanted.has_user(name));
+    let text = str::from_utf8(&envelope.payload).ok().filter(|text| text.chars().all(is_xml));
+    let body = text.map_or_else(|| STANDARD.encode(&envelope.payload), str::to_owned);
+    if text.is_none() {
+        let (data_type, string_value) = ("String".to_owned(), Some("base64".to_owned()));
+        let base64 = AttributeValue { data_type, string_value, binary_value: None };
+        message_attributes.insert(ENCODING.to_owned(), base64);
+    }
+    let mut system = system_attributes(queue, &delivery, now);
+    if let Some(source) = &envelope.dead_letter_source {
+        system.push(("DeadLetterQueueSourceArn", caller.arn(&sqs.options.account, source.topic.as_str())));
+    }
+    Received {
+        message_id: ids::of_message(delivery.message.id.as_str()),
+        receipt_handle: receipt::encode(queue, &delivery.receipt),
+        md5_of_body: hex_md5(body.as_bytes()),
+        body,
+        attributes: system
+            .into_iter()
+            .filter(|(name, _)| wanted.has_system(name))
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+        md5_of_attributes: md5::of_attributes(&message_attributes),
+        message_attributes,
+    }
+}
+
+fn system_attributes(queue: &Queue, delivery: &Delivery, now: Timestamp) -> Vec<(&'static str, String)> {
+    let envelope = &delivery.message.envelope;
+    // Deliveries in the queue where it died count, too.
+    let attempts = envelope.dead_letter_source.as_ref().map_or(0, |source| source.attempts) + delivery.attempt;
+    let first = if delivery.attempt == 1 { now } else { delivery.message.due_at };
+    let meta = |name: &str| envelope.meta.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone());
+    let mut all = vec![
+        ("SenderId", meta(SENDER_META).unwrap_or_else(|| "dwell".to_owned())),
+        ("SentTimestamp", envelope.pushed_at.as_ms().to_string()),
+        ("ApproximateFirstReceiveTimestamp", first.as_ms().to_string()),
+        ("ApproximateReceiveCount", attempts.to_string()),
+    ];
+    if queue.is_fifo() {
+        let id = delivery.message.id.as_str();
+        all.push(("SequenceNumber", ids::sequence_number(id, envelope.pushed_at)));
+    }
+    all.extend(envelope.key.as_ref().map(|key| ("MessageGroupId", key.to_string())));
+    all.extend(meta(DEDUP_META).map(|dedup| ("MessageDeduplicationId", dedup)));
+    all.extend(meta(TRACE_META).map(|trace| ("AWSTraceHeader", trace)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_chosen_by_name_prefix_and_all() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let wanted = |system: &[&str], user: &[&str]| Wanted {
+            max: 1,
+            wait: Duration::ZERO,
+            visibility_timeout: None,
+            system: names(system),
+            user: names(user),
+        };
+        for all in ["All", "*", ".*"] {
+            assert!(wanted(&[], &[all]).has_user("a.b"), "{all}");
+        }
+        let some = wanted(&["SenderId"], &["a.*", "c"]);
+        assert_eq!(["a.b", "c", "a", "ab", "c.d"].map(|name| some.has_user(name)), [true, true, false, false, false]);
+        assert!(some.has_system("SenderId") && !some.has_system("SentTimestamp"));
+        assert!(wanted(&["All"], &[]).has_system("SentTimestamp"));
+    }
+}

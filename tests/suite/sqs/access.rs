@@ -1,0 +1,134 @@
+//! Tokens: clients sign with them, and scopes hold.
+
+use std::path::Path;
+
+use dwell::api::access::{Scope, Scopes, Token};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use reqwest::RequestBuilder;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::tempdir;
+
+use super::{Answer, Broker, Outcome, Store, text};
+
+const TOKENS: [(&str, &str, &[Scope]); 3] = [
+    ("producer", "s3cret-of-the-producer", &[Scope::Produce]),
+    ("consumer", "s3cret-of-the-consumer", &[Scope::Consume]),
+    ("admin", "s3cret-of-the-operator", &[Scope::Admin]),
+];
+
+fn tokens_in(dir: &Path) -> Outcome<Vec<Token>> {
+    let token = |(name, token, scopes): &(&str, &str, &[Scope])| {
+        let file = dir.join(name);
+        std::fs::write(&file, token)?;
+        Ok(Token { name: (*name).into(), file, scopes: Scopes::of(scopes) })
+    };
+    TOKENS.iter().map(token).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hmac(key: &[u8], text: &str) -> Outcome<Vec<u8>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key)?;
+    mac.update(text.as_bytes());
+    Ok(mac.finalize().into_bytes().to_vec())
+}
+
+/// Signs as an SDK does, at a number of seconds since 1970.
+fn signed(
+    dwell: &Broker,
+    action: &str,
+    body: &Value,
+    (name, secret): (&str, &str),
+    at: i64,
+) -> Outcome<RequestBuilder> {
+    let time = jiff::Timestamp::from_second(at)?.strftime("%Y%m%dT%H%M%SZ").to_string();
+    let (date, host) = (&time[..8], dwell.base.trim_start_matches("http://"));
+    let names = "host;x-amz-date;x-amz-target";
+    let headers = format!("host:{host}\nx-amz-date:{time}\nx-amz-target:AmazonSQS.{action}\n");
+    let canonical = format!("POST\n/\n\n{headers}\n{names}\n{}", hex(&Sha256::digest(body.to_string())));
+    let scope = format!("{date}/eu-west-1/sqs/aws4_request");
+    let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(canonical)));
+    let mut key = format!("AWS4{secret}").into_bytes();
+    for part in [date, "eu-west-1", "sqs", "aws4_request", &text] {
+        key = hmac(&key, part)?;
+    }
+    let signature = hex(&key);
+    let authorization =
+        format!("AWS4-HMAC-SHA256 Credential={name}/{scope}, SignedHeaders={names}, Signature={signature}");
+    Ok(dwell.request(action, body).header("x-amz-date", time).header("authorization", authorization))
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+async fn asked(dwell: &Broker, action: &str, body: Value, name: &str) -> Outcome<Answer> {
+    let secret = TOKENS.iter().find(|(other, ..)| *other == name).map_or("", |(_, secret, _)| *secret);
+    Broker::send(signed(dwell, action, &body, (name, secret), now())?).await
+}
+
+#[tokio::test]
+async fn a_signature_with_a_token_is_needed_and_its_scopes_hold() -> Outcome {
+    let dir = tempdir()?;
+    let tokens = tokens_in(dir.path())?;
+    let dwell = Broker::start_with(&Store::Embedded, |options| options.tokens = tokens).await?;
+    let created = asked(&dwell, "CreateQueue", json!({"QueueName": "orders"}), "producer").await?;
+    assert_eq!(created.status, 200, "{created:?}");
+    let url = text(&created.body["QueueUrl"]);
+    let send = json!({"QueueUrl": url, "MessageBody": "x"});
+    assert_eq!(asked(&dwell, "SendMessage", send.clone(), "producer").await?.status, 200);
+    let receive = json!({"QueueUrl": url, "WaitTimeSeconds": 20, "AttributeNames": ["SenderId"]});
+    let received = asked(&dwell, "ReceiveMessage", receive.clone(), "consumer").await?;
+    assert_eq!(received.body["Messages"][0]["Attributes"], json!({"SenderId": "producer"}), "{received:?}");
+    let arn = json!({"QueueUrl": url, "AttributeNames": ["QueueArn"]});
+    let arn = asked(&dwell, "GetQueueAttributes", arn, "consumer").await?;
+    assert_eq!(arn.body["Attributes"]["QueueArn"], "arn:aws:sqs:eu-west-1:000000000000:orders");
+    for (action, body, name) in [
+        ("SendMessage", send.clone(), "consumer"),
+        ("ReceiveMessage", receive, "producer"),
+        ("PurgeQueue", json!({"QueueUrl": url}), "consumer"),
+        ("DeleteQueue", json!({"QueueUrl": url}), "producer"),
+        ("CreateQueue", json!({"QueueName": "other", "Attributes": {"DelaySeconds": "1"}}), "producer"),
+    ] {
+        let answer = asked(&dwell, action, body, name).await?;
+        assert_eq!((answer.status, answer.code.as_deref()), (403, Some("AccessDenied;Sender")), "{action} {name}");
+    }
+    let code = async |request: RequestBuilder| Ok::<_, Box<dyn std::error::Error>>(Broker::send(request).await?.code);
+    let secret = TOKENS[0].1;
+    let forged = |name, secret, at| signed(&dwell, "SendMessage", &send, (name, secret), at);
+    assert_eq!(code(dwell.request("SendMessage", &send)).await?.as_deref(), Some("MissingAuthenticationToken;Sender"));
+    assert_eq!(code(forged("nobody", secret, now())?).await?.as_deref(), Some("InvalidClientTokenId;Sender"));
+    assert_eq!(code(forged("producer", "wrong", now())?).await?.as_deref(), Some("SignatureDoesNotMatch;Sender"));
+    assert_eq!(code(forged("producer", secret, now() - 3_600)?).await?.as_deref(), Some("RequestExpired;Sender"));
+    let bearer = dwell.request("SendMessage", &send).header("authorization", format!("Bearer {secret}"));
+    assert_eq!(Broker::send(bearer).await?.status, 200);
+    // Native requests need their own authorization.
+    let native = dwell.client.get(format!("{}/v1/topics", dwell.base)).send().await?;
+    assert_eq!(native.status().as_u16(), 401);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_web_page_cannot_send_a_form() -> Outcome {
+    let dwell = Broker::start(&Store::Embedded).await?;
+    let form = "Action=CreateQueue&QueueName=orders";
+    for (name, value) in [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site"), ("host", "evil.example")]
+    {
+        let request = dwell.client.post(&dwell.base).header("content-type", "application/x-www-form-urlencoded");
+        let response = request.header(name, value).body(form).send().await?;
+        assert_eq!(response.status().as_u16(), 403, "{name}");
+    }
+    assert_eq!(dwell.tell("ListQueues", json!({})).await?, Value::Null);
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_option_no_request_is_of_sqs() -> Outcome {
+    let dwell = Broker::start_with(&Store::Embedded, |options| options.sqs = None).await?;
+    let response = dwell.request("ListQueues", &json!({})).send().await?;
+    assert_eq!(response.status().as_u16(), 405);
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! Messages of standard queues: sent, received, hidden, deleted.
+
+use serde_json::{Value, json};
+
+use super::{Broker, Outcome, Store, stories, text};
+
+stories! {
+    a_message_is_received_as_it_was_sent_and_is_gone_when_deleted,
+    a_message_is_visible_again_after_its_timeout,
+    a_visibility_timeout_can_be_changed,
+    a_message_that_nobody_had_since_is_deleted_and_hidden_late,
+    a_purged_queue_is_empty_also_of_what_is_in_flight,
+    a_delayed_message_is_not_early,
+    a_repeated_call_is_stored_once,
+    each_entry_of_a_batch_is_answered,
+    native_clients_and_sqs_clients_share_a_topic,
+    a_message_received_without_a_timeout_stays_visible,
+    the_query_protocol_does_the_same,
+}
+
+async fn a_message_is_received_as_it_was_sent_and_is_gone_when_deleted(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    assert_eq!(url, format!("{}/000000000000/orders", dwell.base));
+    let attributes = json!({
+        "n": {"DataType": "Number.int", "StringValue": "7"}, "b": {"DataType": "Binary", "BinaryValue": "AP8="},
+    });
+    let message = json!({
+        "QueueUrl": url, "MessageBody": "hello", "MessageAttributes": attributes, "MessageGroupId": "customer-1",
+        "MessageSystemAttributes": {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}},
+    });
+    let sent = dwell.tell("SendMessage", message).await?;
+    assert_eq!(sent["MD5OfMessageBody"], "5d41402abc4b2a76b9719d911017c592");
+    assert_eq!(text(&sent["MD5OfMessageSystemAttributes"]).len(), 32);
+    let all = json!({"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]});
+    let received = dwell.receive(&url, all).await?;
+    assert_eq!(
+        (&received["Body"], &received["MessageId"], &received["MD5OfBody"]),
+        (&json!("hello"), &sent["MessageId"], &sent["MD5OfMessageBody"])
+    );
+    assert_eq!(received["MessageAttributes"], attributes);
+    assert_eq!(received["MD5OfMessageAttributes"], sent["MD5OfMessageAttributes"]);
+    let system = &received["Attributes"];
+    assert_eq!(
+        (&system["ApproximateReceiveCount"], &system["MessageGroupId"], &system["AWSTraceHeader"], &system["SenderId"]),
+        (&json!("1"), &json!("customer-1"), &json!("Root=1"), &json!("local"))
+    );
+    assert_eq!(text(&system["SentTimestamp"]).len(), 13);
+    let handle = &received["ReceiptHandle"];
+    for _ in 0..2 {
+        let deleted = dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handle})).await?;
+        assert_eq!(deleted, Value::Null);
+    }
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    Ok(())
+}
+
+async fn a_message_is_visible_again_after_its_timeout(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({"VisibilityTimeout": "1"})).await?;
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+    let mut handles = Vec::new();
+    for attempt in 1..=3 {
+        let received = dwell.receive(&url, json!({"AttributeNames": ["ApproximateReceiveCount"]})).await?;
+        assert_eq!(received["Attributes"], json!({"ApproximateReceiveCount": attempt.to_string()}));
+        handles.push(received["ReceiptHandle"].clone());
+    }
+    let change = json!({"QueueUrl": url, "ReceiptHandle": handles[0], "VisibilityTimeout": 5});
+    let (shape, code, why) = dwell.refused("ChangeMessageVisibility", change).await?;
+    assert_eq!((shape.as_str(), code.as_str()), ("InvalidParameterValueException", "InvalidParameterValue"));
+    assert!(why.ends_with("Message does not exist or is not available for visibility timeout change."), "{why}");
+    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handles[2]})).await?;
+    Ok(())
+}
+
+async fn a_visibility_timeout_can_be_changed(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({"VisibilityTimeout": "600"})).await?;
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+    let first = dwell.receive(&url, json!({})).await?;
+    let change =
+        |handle: &Value, secs: u64| json!({"QueueUrl": url, "ReceiptHandle": handle, "VisibilityTimeout": secs});
+    dwell.tell("ChangeMessageVisibility", change(&first["ReceiptHandle"], 300)).await?;
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    dwell.tell("ChangeMessageVisibility", change(&first["ReceiptHandle"], 0)).await?;
+    let second = dwell.receive(&url, json!({})).await?;
+    assert_eq!(second["MessageId"], first["MessageId"]);
+    assert_ne!(second["ReceiptHandle"], first["ReceiptHandle"]);
+    let entries = json!([
+        {"Id": "a", "ReceiptHandle": second["ReceiptHandle"], "VisibilityTimeout": 1},
+        {"Id": "b", "ReceiptHandle": "garbage", "VisibilityTimeout": 1},
+        {"Id": "c", "ReceiptHandle": second["ReceiptHandle"]},
+    ]);
+    let batch = dwell.tell("ChangeMessageVisibilityBatch", json!({"QueueUrl": url, "Entries": entries})).await?;
+    assert_eq!(batch["Successful"], json!([{"Id": "a"}]));
+    let codes: Vec<_> = batch["Failed"].as_array().into_iter().flatten().map(|failed| text(&failed["Code"])).collect();
+    assert_eq!(codes, ["ReceiptHandleIsInvalid", "MissingParameter"]);
+    assert_eq!(dwell.receive(&url, json!({})).await?["MessageId"], first["MessageId"]);
+    Ok(())
+}
+
+async fn a_message_that_nobody_had_since_is_deleted_and_hidden_late(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+    let first = dwell.receive(&url, json!({"VisibilityTimeout": 1})).await?;
+    dwell.visible(&url, 1).await?;
+    let hide = json!({"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"], "VisibilityTimeout": 600});
+    dwell.tell("ChangeMessageVisibility", hide).await?;
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "y"})).await?;
+    let second = dwell.receive(&url, json!({"VisibilityTimeout": 1})).await?;
+    dwell.visible(&url, 1).await?;
+    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": second["ReceiptHandle"]})).await?;
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    Ok(())
+}
+
+async fn a_purged_queue_is_empty_also_of_what_is_in_flight(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    let send = |secs: u64| json!({"QueueUrl": url, "MessageBody": "x", "DelaySeconds": secs});
+    for secs in [0, 0, 600] {
+        dwell.tell("SendMessage", send(secs)).await?;
+    }
+    let received = dwell.receive(&url, json!({})).await?;
+    dwell.tell("PurgeQueue", json!({"QueueUrl": url})).await?;
+    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": received["ReceiptHandle"]})).await?;
+    let counts = json!({"QueueUrl": url, "AttributeNames": ["All"]});
+    let counts = dwell.tell("GetQueueAttributes", counts).await?;
+    for kind in ["", "Delayed", "NotVisible"] {
+        assert_eq!(counts["Attributes"][format!("ApproximateNumberOfMessages{kind}")], "0", "{kind}");
+    }
+    let sent = dwell.tell("SendMessage", send(0)).await?;
+    assert_eq!(dwell.receive(&url, json!({})).await?["MessageId"], sent["MessageId"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn any_broker_settles_what_another_one_handed_out() -> Outcome {
+    let store = Store::Redis(crate::support::RedisServer::start().await?);
+    let (one, other) = (Broker::start(&store).await?, Broker::start(&store).await?);
+    let url = one.queue("orders", json!({})).await?;
+    one.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+    let received = one.receive(&url, json!({})).await?;
+    let handle = &received["ReceiptHandle"];
+    let hide = json!({"QueueUrl": "orders", "ReceiptHandle": handle, "VisibilityTimeout": 300});
+    other.tell("ChangeMessageVisibility", hide).await?;
+    other.tell("DeleteMessage", json!({"QueueUrl": "orders", "ReceiptHandle": handle})).await?;
+    let counts = json!({"QueueUrl": "orders", "AttributeNames": ["ApproximateNumberOfMessagesNotVisible"]});
+    let counts = one.tell("GetQueueAttributes", counts).await?;
+    assert_eq!(counts["Attributes"], json!({"ApproximateNumberOfMessagesNotVisible": "0"}));
+    Ok(())
+}
+
+async fn a_delayed_message_is_not_early(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({"DelaySeconds": "600"})).await?;
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "queue"})).await?;
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "long", "DelaySeconds": 90_000})).await?;
+    let began = std::time::Instant::now();
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x", "DelaySeconds": 1})).await?;
+    let counts = json!({"QueueUrl": url, "AttributeNames": ["ApproximateNumberOfMessagesDelayed"]});
+    let counts = dwell.tell("GetQueueAttributes", counts).await?;
+    assert_eq!(counts["Attributes"], json!({"ApproximateNumberOfMessagesDelayed": "3"}));
+    assert_eq!(dwell.receive(&url, json!({})).await?["Body"], "x");
+    assert!(began.elapsed() >= std::time::Duration::from_secs(1));
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "now", "DelaySeconds": 0})).await?;
+    assert_eq!(dwell.receive(&url, json!({})).await?["Body"], "now");
+    Ok(())
+}
+
+async fn a_repeated_call_is_stored_once(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    let send = async |body: &str, id: &str| {
+        let request = dwell.request("SendMessage", &json!({"QueueUrl": url, "MessageBody": body}));
+        let answer = Broker::send(request.header("amz-sdk-invocation-id", id)).await?;
+        Ok::<_, Box<dyn std::error::Error>>(text(&answer.body["MessageId"]))
+    };
+    let id = "4f0c9c3e-9d0a-4c52-9f0f-0a1b2c3d4e5f";
+    let first = send("x", id).await?;
+    assert_eq!(send("x", id).await?, first);
+    let handle = dwell.receive(&url, json!({})).await?["ReceiptHandle"].clone();
+    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handle})).await?;
+    assert_eq!(send("x", id).await?, first, "also after the message was deleted");
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    let others =
+        [send("y", id).await?, send("x", "4f0c9c3e-9d0a-4c52-9f0f-0a1b2c3d4e60").await?, send("x", "no").await?];
+    assert!(!others.contains(&first), "{others:?}");
+    Ok(())
+}
+
+async fn each_entry_of_a_batch_is_answered(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({"MaximumMessageSize": "1024"})).await?;
+    let entries = json!([
+        {"Id": "good", "MessageBody": "a"},
+        {"Id": "large", "MessageBody": "x".repeat(1_025)},
+        {"Id": "control", "MessageBody": "a\u{1}"},
+        {"Id": "empty", "MessageBody": ""},
+        {"Id": "also", "MessageBody": "b", "MessageAttributes": {"t": {"DataType": "String", "StringValue": "v"}}},
+    ]);
+    let batch = dwell.tell("SendMessageBatch", json!({"QueueUrl": url, "Entries": entries})).await?;
+    let ids = |list: &str| -> Vec<String> {
+        batch[list].as_array().into_iter().flatten().map(|entry| text(&entry["Id"])).collect()
+    };
+    assert_eq!(
+        (ids("Successful"), ids("Failed")),
+        (vec!["good".into(), "also".into()], vec!["large".into(), "control".into(), "empty".into()])
+    );
+    let why = "One or more parameters cannot be validated. Reason: Message must be shorter than 1024 bytes.";
+    assert_eq!(
+        batch["Failed"][0],
+        json!({"Id": "large", "SenderFault": true, "Code": "InvalidParameterValue", "Message": why})
+    );
+    let mut handles = Vec::new();
+    while handles.len() < 2 {
+        let received =
+            dwell.tell("ReceiveMessage", json!({"QueueUrl": url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 20}));
+        handles
+            .extend(received.await?["Messages"].as_array().into_iter().flatten().map(|it| it["ReceiptHandle"].clone()));
+    }
+    let entry = |(n, handle): (usize, &Value)| json!({"Id": n.to_string(), "ReceiptHandle": handle});
+    let mut entries: Vec<_> = handles.iter().enumerate().map(entry).collect();
+    entries.push(json!({"Id": "x", "ReceiptHandle": "garbage"}));
+    let batch = dwell.tell("DeleteMessageBatch", json!({"QueueUrl": url, "Entries": entries})).await?;
+    assert_eq!(batch["Successful"], json!([{"Id": "0"}, {"Id": "1"}]));
+    assert_eq!(batch["Failed"][0]["Code"], "ReceiptHandleIsInvalid");
+    let many = json!({"QueueUrl": url, "Entries": vec![json!({"Id": "a", "MessageBody": "x"}); 11]});
+    let (shape, code, why) = dwell.refused("SendMessageBatch", many).await?;
+    assert_eq!(
+        (shape.as_str(), code.as_str()),
+        ("TooManyEntriesInBatchRequest", "AWS.SimpleQueueService.TooManyEntriesInBatchRequest")
+    );
+    assert_eq!(why, "Maximum number of entries per request are 10. You have sent 11.");
+    Ok(())
+}
+
+async fn native_clients_and_sqs_clients_share_a_topic(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let push = async |payload: &'static [u8]| {
+        let request = dwell.client.post(format!("{}/v1/topics/orders/messages", dwell.base)).body(payload);
+        Ok::<_, Box<dyn std::error::Error>>(request.send().await?.json::<Value>().await?)
+    };
+    push(b"native").await?;
+    let received = dwell.receive("orders", json!({})).await?;
+    assert_eq!((&received["Body"], text(&received["MessageId"]).len()), (&json!("native"), 36));
+    dwell.tell("DeleteMessage", json!({"QueueUrl": "orders", "ReceiptHandle": received["ReceiptHandle"]})).await?;
+    push(b"\xff\0").await?;
+    let received = dwell.receive("orders", json!({})).await?;
+    let encoding = json!({"dwell-encoding": {"DataType": "String", "StringValue": "base64"}});
+    assert_eq!((&received["Body"], &received["MessageAttributes"]), (&json!("/wA="), &encoding));
+    dwell.tell("DeleteMessage", json!({"QueueUrl": "orders", "ReceiptHandle": received["ReceiptHandle"]})).await?;
+    let sent = dwell.tell("SendMessage", json!({"QueueUrl": "orders", "MessageBody": "from SQS"})).await?;
+    let reserve = format!("{}/v1/topics/orders/groups/default/reserve", dwell.base);
+    let reserved = dwell.client.post(reserve).json(&json!({"wait": "20s"})).send().await?.json::<Value>().await?;
+    let delivery = &reserved["deliveries"][0];
+    assert_eq!((&delivery["payload"], &delivery["id"]), (&json!("from SQS"), &sent["MessageId"]));
+    Ok(())
+}
+
+async fn a_message_received_without_a_timeout_stays_visible(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+    for _ in 0..2 {
+        assert_eq!(dwell.receive(&url, json!({"VisibilityTimeout": 0})).await?["Body"], "x");
+    }
+    let attributes = json!({"QueueUrl": url, "Attributes": {"VisibilityTimeout": "0"}});
+    dwell.tell("SetQueueAttributes", attributes).await?;
+    for _ in 0..2 {
+        assert_eq!(dwell.receive(&url, json!({})).await?["Body"], "x");
+    }
+    Ok(())
+}
+
+async fn the_query_protocol_does_the_same(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let version = ("Version", "2012-11-05");
+    let (status, xml) = dwell.form(&[("Action", "CreateQueue"), version, ("QueueName", "orders")]).await?;
+    let url = format!("{}/000000000000/orders", dwell.base);
+    assert_eq!(status, 200);
+    let result = format!("<CreateQueueResult><QueueUrl>{url}</QueueUrl></CreateQueueResult>");
+    assert!(xml.contains(&result), "{xml}");
+    let send = [
+        ("Action", "SendMessage"),
+        version,
+        ("QueueUrl", &url),
+        ("MessageBody", "a <b> & \r\n ö"),
+        ("MessageAttribute.1.Name", "n"),
+        ("MessageAttribute.1.Value.DataType", "String"),
+        ("MessageAttribute.1.Value.StringValue", "v"),
+    ];
+    let (_, sent) = dwell.form(&send).await?;
+    let receive = [
+        ("Action", "ReceiveMessage"),
+        version,
+        ("QueueUrl", &url),
+        ("WaitTimeSeconds", "20"),
+        ("AttributeName.1", "All"),
+        ("MessageAttributeName.1", "All"),
+    ];
+    let (_, received) = dwell.form(&receive).await?;
+    assert!(received.contains("<Body>a &lt;b&gt; &amp; &#xD;\n ö</Body>"), "{received}");
+    let inside = |xml: &str, name: &str| -> String {
+        let after = xml.split(&format!("<{name}>")).nth(1).unwrap_or_default();
+        after.split(&format!("</{name}>")).next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(inside(&received, "MD5OfMessageAttributes"), inside(&sent, "MD5OfMessageAttributes"));
+    let handle = inside(&received, "ReceiptHandle");
+    let delete = [("Action", "DeleteMessage"), version, ("QueueUrl", &url), ("ReceiptHandle", &handle)];
+    let (status, xml) = dwell.form(&delete).await?;
+    assert!(status == 200 && !xml.contains("Result"), "{xml}");
+    let (status, xml) = dwell.form(&[("Action", "GetQueueUrl"), version, ("QueueName", "absent")]).await?;
+    assert_eq!(status, 400);
+    assert!(xml.contains("<Code>AWS.SimpleQueueService.NonExistentQueue</Code>"), "{xml}");
+    assert!(xml.contains("for this wsdl version"), "{xml}");
+    let get = format!("{}/?Action=ListQueues&Version=2012-11-05", dwell.base);
+    assert!(dwell.client.get(get).send().await?.text().await?.contains(&url));
+    Ok(())
+}
