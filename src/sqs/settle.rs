@@ -43,7 +43,11 @@ impl Sqs {
         let verdict = match secs {
             0 => {
                 let nack = Decision::Nack { delay: Some(Duration::ZERO), reason: None };
-                self.decide(queue, receipt, nack).await?
+                match self.decide(queue, receipt, nack).await? {
+                    // It is back already: a message before it in its group was given back.
+                    Verdict::Stale(StaleReason::Returned) => return Ok(()),
+                    verdict => verdict,
+                }
             }
             secs => self.extend(queue, receipt, Duration::from_secs(secs)).await?,
         };
