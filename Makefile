@@ -6,6 +6,8 @@
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
 # make sqs        programs that speak Amazon SQS against a broker on both stores; needs Python, Node.js, Go, Java and Maven;
 #                 STEPS="boto3 cli" leaves out the rest, MESSAGES=50000 makes it long
+# make clients    the client libraries: their conformance vectors, real brokers that are killed and restarted, every example;
+#                 needs Node.js, Go and Python; MESSAGES=100000 LANGUAGES="python go" make it another one
 # make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc
 # make screenshots  the pictures of docs/operate/console.md, of a broker at work, taken anew
 # make docs       the documentation as a site with search, in target/site; builds mdbook once, unless it is in PATH
@@ -23,7 +25,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo docs contract sqs dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo docs contract clients sqs dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 2 \* $$(nproc))
@@ -72,6 +74,12 @@ contract:
 
 sqs:
 	tests/sqs/run $(STEPS)
+
+LANGUAGES ?= python typescript go shell
+
+clients: tools
+	cargo build --locked --quiet --bin dwell
+	DWELL_BIN=target/debug/dwell clients/run $(LANGUAGES)
 
 RACES ?= 100000
 

@@ -5,9 +5,9 @@ use dwell::model::error::Result;
 use super::{File, files, line_of, pages, places_of};
 
 /// What others call something that dwell calls otherwise.
-const BANNED: [&str; 18] = [
+const BANNED: [&str; 16] = [
     "job", "jobs", "task", "queue", "queues", "queued", "queueing", "enqueue", "enqueued", "dequeue", "shard",
-    "shards", "sharded", "tube", "tubes", "worker", "workers", "pop",
+    "shards", "sharded", "tube", "tubes", "pop",
 ];
 
 /// Names of the standard library, of other crates and of Linux; and cron jobs, which everybody calls so.

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Runs what the pages of a client show, against a real broker: the example of its README and of the how-to guide, and its programs.
+
+    examples.py LANGUAGE        python, typescript, go or shell; DWELL_BIN names the broker
+
+Runs in the directory where the client is installed; CLIENTS is the directory of the sources.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from lab import Story, free_port, until
+
+CLIENTS = Path(os.environ["CLIENTS"])
+PATIENCE = 60
+# The address on every page.
+ADDRESS = "http://127.0.0.1:7373"
+# Language, the name of its code blocks, and how a file with such a block is run.
+BLOCKS = {"python": ("python", "py", ["python3"]), "typescript": ("js", "mjs", ["node"]), "go": ("go", "go", ["go", "run"])}
+PROGRAMS = {
+    "python": [["python3", "examples/close_unpaid_orders.py"]],
+    "typescript": [["node", "examples/close-unpaid-orders.mjs"]],
+    "go": [["./close_unpaid_orders"]],
+    "shell": [["./close-unpaid-orders.sh"]],
+}
+SERVERS = {
+    "python": ["uvicorn", "--app-dir", "examples", "--port", "{port}", "close_unpaid_orders_fastapi:app"],
+    "typescript": ["node", "examples/close-unpaid-orders-express.mjs"],
+}
+
+
+class Program:
+    """A program whose lines are read as it runs, in a process group of its own."""
+
+    def __init__(self, command, server, **env):
+        print("  " + " ".join(command), flush=True)
+        self.lines = []
+        self.child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            env={**os.environ, "DWELL_SERVER": server, "PAY_WITHIN": "1s", "PYTHONUNBUFFERED": "1", **env},
+        )
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.child.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def wait_for(self, text):
+        is_there = lambda: any(text in line for line in self.lines)
+        try:
+            until(text, lambda: is_there() or self.child.poll() is not None, PATIENCE)
+        except TimeoutError:
+            pass
+        if not is_there():
+            self.kill()
+            raise SystemExit(f"examples: {text!r} was not printed, but:\n" + "\n".join(self.lines))
+
+    def stop(self, good):
+        os.killpg(self.child.pid, signal.SIGTERM)
+        try:
+            code = self.child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise SystemExit("examples: does not stop at SIGTERM:\n" + "\n".join(self.lines))
+        self.reader.join(5)
+        if code not in good:
+            raise SystemExit(f"examples: ended with {code}:\n" + "\n".join(self.lines))
+
+    def kill(self):
+        if self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGKILL)
+            self.child.wait()
+
+
+def blocks(language):
+    """The first block of the README, and the one of the how-to guide."""
+    name = BLOCKS[language][0]
+    pages = [CLIENTS / language / "README.md", CLIENTS.parent / "docs/how-to/clients.md"]
+    for page in pages:
+        found = re.search(rf"^```{name}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        if not found:
+            raise SystemExit(f"examples: {page} has no example in {language}")
+        yield page, found[1]
+
+
+def run_block(language, page, block, server):
+    _, ending, command = BLOCKS[language]
+    # Go and Node.js find the client from the directory of the program.
+    with tempfile.TemporaryDirectory(dir=".", prefix="example-") as directory:
+        file = Path(directory, f"main.{ending}")
+        file.write_text(block.replace(ADDRESS, server))
+        program = Program([*command, str(file) if language != "go" else f"./{directory}"], server)
+        try:
+            print(f"    the example of {page.name}", flush=True)
+            program.wait_for("close order 4711")
+            if language == "python":
+                # The only one whose worker minds signals without being told to.
+                program.stop((0,))
+        finally:
+            program.kill()
+
+
+def post(url):
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=10) as answer:
+        return answer.status
+
+
+def accepts(url):
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def run_server(command, server):
+    port = free_port()
+    program = Program([part.format(port=port) for part in command], server, PORT=str(port))
+    try:
+        url = f"http://127.0.0.1:{port}/orders"
+        until("the shop serves", lambda: accepts(url) or program.child.poll() is not None, PATIENCE)
+        post(f"{url}/4711")
+        post(f"{url}/4712")
+        post(f"{url}/4711/pay")
+        program.wait_for("paid order 4711")
+        program.wait_for("closed order 4712")
+        # uvicorn ends by the signal after it has stopped.
+        program.stop((0, -signal.SIGTERM))
+    finally:
+        program.kill()
+
+
+def run_program(command, server):
+    program = Program(command, server)
+    try:
+        program.wait_for("paid order 4711")
+        program.wait_for("closed order 4712")
+        program.stop((0,))
+        if any("closed order 4711" in line for line in program.lines):
+            raise SystemExit("examples: an order that was paid is closed")
+    finally:
+        program.kill()
+
+
+def main():
+    language = sys.argv[1]
+    count = 0
+
+    def each(run, *args):
+        nonlocal count
+        story = Story(os.environ["DWELL_BIN"], "calm", 0)
+        try:
+            run(*args, story.server)
+        finally:
+            story.close()
+        count += 1
+
+    for page, block in blocks(language) if language in BLOCKS else []:
+        each(run_block, language, page, block)
+    for command in PROGRAMS.get(language, []):
+        each(run_program, command)
+    if language in SERVERS:
+        each(run_server, SERVERS[language])
+    print(f"{language}: {count} examples do what they say", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+module example.com/dwell
+
+go 1.23

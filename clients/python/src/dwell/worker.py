@@ -1,0 +1,526 @@
+"""The worker: reserves messages that are due, runs a handler for each, and settles it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import queue
+import signal
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Awaitable, Callable, Iterator, Mapping, Union
+
+from ._http import REPEATED, DwellError, Interrupt, Interrupted, Transport, backoff
+from .client import Client, _part
+from .messages import Duration, duration_field, from_answer, seconds
+
+log = logging.getLogger("dwell")
+
+# Decisions are gathered for this long, in seconds, or until there are this many.
+GATHER = 0.005
+GATHERED = 100
+# Longest reason that is sent; the broker cuts longer ones.
+REASON = 1000
+SUCCESS = frozenset({"acked", "nacked", "buried", "extended", "pending"})
+# Refusals that a new token, scope or topic ends.
+PATIENT = REPEATED | {0, 401, 403, 404, 500}
+
+
+class Retry(Exception):
+    """Raised by a handler: deliver the message again, after `after` or the backoff of its topic."""
+
+    def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Bury(Exception):
+    """Raised by a handler: the message can never succeed; make it a dead letter."""
+
+
+@dataclass
+class Delivery:
+    """A message that was handed to this worker. `lost` is set once another consumer may have it."""
+
+    id: str
+    receipt: str
+    attempt: int
+    partition: int
+    due_at: datetime
+    deadline: datetime
+    lateness_ms: int
+    payload: bytes = b""
+    key: str | None = None
+    pushed_at: datetime | None = None
+    content_type: str | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+    dedup_key: str | None = None
+    priority: int = 0
+    traceparent: str | None = None
+    tracestate: str | None = None
+    lost: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    _extend: Callable[[Duration], bool] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def bytes(self) -> bytes:
+        """The payload."""
+        return self.payload
+
+    @property
+    def text(self) -> str:
+        """The payload as text."""
+        return self.payload.decode()
+
+    def json(self) -> Any:
+        """The payload, read as JSON."""
+        return json.loads(self.payload)
+
+    def extend(self, visibility: Duration) -> bool:
+        """Moves the deadline to `visibility` from now. Returns whether the delivery still belongs to this worker."""
+        return bool(self._extend and self._extend(visibility))
+
+
+Handler = Callable[[Delivery], Union[None, Awaitable[None]]]
+Hook = Callable[[str, Union[Delivery, None]], None]
+
+
+@dataclass
+class Stats:
+    """Counters since the start, and the state now. `last_poll` is a Unix time, `lateness_ms` of the last delivery."""
+
+    delivered: int = 0
+    acked: int = 0
+    nacked: int = 0
+    buried: int = 0
+    extended: int = 0
+    stale: int = 0
+    lost: int = 0
+    poll_failures: int = 0
+    settle_failures: int = 0
+    in_flight: int = 0
+    lateness_ms: int = 0
+    last_poll: float = 0.0
+
+
+async def _awaited(result: Awaitable[None] | None) -> None:
+    if result is not None:
+        await result
+
+
+@dataclass
+class _Slot:
+    delivery: Delivery
+    deadline: float
+    extend_at: float
+    extend_until: float
+    decision: tuple[str, Mapping[str, Any]] | None = None
+    decided_at: float = 0.0
+    not_before: float = 0.0
+    tries: int = 0
+    has_ended: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class Worker:
+    """Handles messages of a group, up to `concurrency` at a time.
+
+    A handler that returns acknowledges its message. An exception delivers it again after the backoff of the topic, `Retry` after
+    the given time, and `Bury` makes it a dead letter. While a handler runs, the worker extends the deadline of its delivery, for
+    up to `max_runtime`. `on_event` is called with the name of a counter of `Stats`, or ``settled``, and the delivery.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        *,
+        group: str = "default",
+        concurrency: int = 8,
+        visibility: Duration = "30s",
+        max_runtime: Duration = "1h",
+        drain: Duration = "25s",
+        wait: Duration = "30s",
+        handler: Handler | None = None,
+        on_event: Hook | None = None,
+    ) -> None:
+        self._client = client
+        self._path = f"/v1/topics/{_part(topic)}/groups/{_part(group)}"
+        self._concurrency = concurrency
+        self._visibility, self._visible = visibility, seconds(visibility)
+        self._max_runtime, self._drain = seconds(max_runtime), seconds(drain)
+        self._wait, self._wait_seconds = wait, seconds(wait)
+        self._handler = handler
+        self._on_event = on_event
+        self._stats = Stats()
+        self._error: BaseException | None = None
+        # One lock, and a condition for each loop, so that a decision wakes only those that wait for it.
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._decided = threading.Condition(lock)
+        self._begun_or_extended = threading.Condition(lock)
+        self._slots: dict[str, _Slot] = {}
+        self._stopping = threading.Event()
+        self._is_over = False
+        self._control: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+        self._begun: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
+        self._interrupt = Interrupt()
+        self._handler_threads = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def handle(self, handler: Handler) -> Handler:
+        """Sets the handler: a function or a coroutine function. May be used as a decorator."""
+        self._handler = handler
+        return handler
+
+    @property
+    def stats(self) -> Stats:
+        """A copy of the counters, for health checks and metrics."""
+        with self._changed:
+            return replace(self._stats, in_flight=len(self._slots))
+
+    def run(self) -> None:
+        """Works until `stop`, SIGTERM or SIGINT. A second signal ends it without `drain`. Raises an error that cannot pass."""
+        with self._signals():
+            self._work()
+
+    async def run_async(self) -> None:
+        """Works until `stop`, or until its asyncio task is cancelled. Coroutine handlers run in the loop that awaits this."""
+        self._loop = asyncio.get_running_loop()
+        work = asyncio.ensure_future(asyncio.to_thread(self._work))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self.stop()
+            await work
+            raise
+
+    def stop(self, drain: Duration | None = None) -> None:
+        """Reserves nothing more, and waits up to `drain` for handlers. Returns at once; `run` returns at the end."""
+        self._control.put(self._drain if drain is None else seconds(drain))
+
+    def _work(self) -> None:
+        if self._handler is None:
+            raise ValueError("a worker needs a handler")
+        own_loop, loop_thread = None, threading.current_thread()
+        if self._loop is None and inspect.iscoroutinefunction(self._handler):
+            own_loop = self._loop = asyncio.new_event_loop()
+            loop_thread = self._thread(own_loop.run_forever)
+        poll = self._thread(self._poll_loop)
+        helpers = [self._thread(self._settle_loop), self._thread(self._extend_loop)]
+        drain = self._control.get()
+        self._stopping.set()
+        self._interrupt.set()
+        with self._changed:
+            self._changed.notify_all()
+        poll.join(2.0)
+        self._drain_for(drain or 0.0)
+        with self._changed:
+            for slot in self._slots.values():
+                if not slot.decision and not slot.has_ended:
+                    self._abandon(slot)
+                    self._decide(slot, "nack", reason="the worker stopped before the handler had finished", delay="0s")
+            # Decisions are sent, or given up at their deadline.
+            self._changed.wait_for(lambda: not any(slot.decision for slot in self._slots.values()), max(5.0, self._visible))
+            self._is_over = True
+            self._changed.notify_all()
+            self._decided.notify()
+            self._begun_or_extended.notify()
+        for _ in range(self._handler_threads):
+            self._begun.put(None)
+        for helper in helpers:
+            helper.join(2.0)
+        if own_loop:
+            own_loop.call_soon_threadsafe(own_loop.stop)
+            loop_thread.join(2.0)
+            own_loop.close()
+        if self._error:
+            raise self._error
+
+    def _drain_for(self, drain: float) -> None:
+        """Waits for the handlers. Another `stop` may shorten it."""
+        until = time.monotonic() + drain
+        while (left := until - time.monotonic()) > 0:
+            with self._changed:
+                if self._changed.wait_for(lambda: not self._slots or not self._control.empty(), min(left, 0.1)) and not self._slots:
+                    return
+            if not self._control.empty():
+                until = min(until, time.monotonic() + (self._control.get() or 0.0))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        seen: list[int] = []
+
+        def on_signal(number: int, _: object) -> None:
+            seen.append(number)
+            self._control.put(self._drain if len(seen) == 1 else 0.0)
+
+        before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @staticmethod
+    def _thread(target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, name=f"dwell{target.__name__}", daemon=True)
+        thread.start()
+        return thread
+
+    def _event(self, name: str, delivery: Delivery | None) -> None:
+        if hasattr(self._stats, name):
+            setattr(self._stats, name, getattr(self._stats, name) + 1)
+        if self._on_event:
+            try:
+                self._on_event(name, delivery)
+            except Exception:
+                log.exception("on_event failed")
+
+    # Reserve
+
+    def _poll_loop(self) -> None:
+        # A broker hands out the messages of its own partitions, so polls that change between brokers would move them around.
+        transport = self._client.transport.sibling()
+        try:
+            self._poll(transport)
+        finally:
+            transport.close()
+
+    def _poll(self, transport: Transport) -> None:
+        failures = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping.is_set() or self._free() > 0)
+                free = self._free()
+            if self._stopping.is_set():
+                return
+            body = {
+                "max": free,
+                **duration_field("wait", self._wait),
+                **duration_field("visibility_timeout", self._visibility),
+            }
+            try:
+                _, answer = transport.call(
+                    "POST", f"{self._path}/reserve", body,
+                    timeout=self._wait_seconds + 10, retry_for=0, interrupt=self._interrupt,
+                )
+            except Interrupted:
+                return
+            except DwellError as error:
+                with self._changed:
+                    self._event("poll_failures", None)
+                log.warning("reserve failed: %s", error)
+                if error.status not in PATIENT:
+                    self._error = error
+                    self.stop()
+                    return
+                self._stopping.wait(max(error.retry_after, backoff(failures, first=0.1)))
+                failures += 1
+                continue
+            failures = 0
+            with self._changed:
+                self._stats.last_poll = time.time()
+                now = time.monotonic()
+                for delivery in answer["deliveries"]:
+                    self._begin(from_answer(Delivery, delivery), now)
+                self._begun_or_extended.notify()
+
+    def _running(self) -> int:
+        return sum(not slot.decision for slot in self._slots.values())
+
+    def _free(self) -> int:
+        """How many handlers can begin. Settlements may be under way for as many more."""
+        return min(self._concurrency - self._running(), 2 * self._concurrency - len(self._slots), 1000)
+
+    def _begin(self, delivery: Delivery, now: float) -> None:
+        slot = _Slot(delivery, now + self._visible, now + self._visible / 3, now + self._max_runtime)
+        delivery._extend = lambda visibility: self._extend([slot], visibility)
+        self._slots[delivery.receipt] = slot
+        self._stats.lateness_ms = delivery.lateness_ms
+        self._event("delivered", delivery)
+        if self._stopping.is_set():
+            self._decide(slot, "nack", delay="0s")
+        elif self._loop and inspect.iscoroutinefunction(self._handler):
+            self._loop.call_soon_threadsafe(self._handle_in_loop, slot)
+        else:
+            if self._handler_threads < self._running():
+                self._handler_threads += 1
+                self._thread(self._handle_loop)
+            self._begun.put(slot)
+
+    # Handle
+
+    def _handle_loop(self) -> None:
+        while slot := self._begun.get():
+            try:
+                assert self._handler
+                result = self._handler(slot.delivery)
+                if inspect.isawaitable(result):
+                    asyncio.run(_awaited(result))
+                error: BaseException | None = None
+            except BaseException as raised:
+                error = raised
+            self._end(slot, error)
+
+    def _handle_in_loop(self, slot: _Slot) -> None:
+        """Starts a coroutine handler. Runs in the loop."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._end(slot, asyncio.CancelledError() if task.cancelled() else task.exception())
+
+        if slot.delivery.lost.is_set():
+            self._end(slot, None)
+        else:
+            assert self._handler and self._loop
+            slot.task = self._loop.create_task(_awaited(self._handler(slot.delivery)))
+            slot.task.add_done_callback(ended)
+
+    def _end(self, slot: _Slot, error: BaseException | None) -> None:
+        with self._changed:
+            slot.has_ended = True
+            if slot.decision:
+                return
+            if slot.delivery.lost.is_set():
+                self._release(slot)
+            elif error is None:
+                self._decide(slot, "ack")
+            elif isinstance(error, Bury):
+                self._decide(slot, "nack", bury=True, reason=str(error))
+            elif isinstance(error, Retry):
+                self._decide(slot, "nack", reason=str(error), **duration_field("delay", error.after))
+            else:
+                log.warning("handler of %s failed", slot.delivery.id, exc_info=error)
+                self._decide(slot, "nack", reason=str(error) or type(error).__name__)
+
+    def _abandon(self, slot: _Slot) -> None:
+        slot.delivery.lost.set()
+        if slot.task and self._loop:
+            self._loop.call_soon_threadsafe(slot.task.cancel)
+
+    def _release(self, slot: _Slot) -> None:
+        self._slots.pop(slot.delivery.receipt, None)
+        self._changed.notify_all()
+
+    # Settle
+
+    def _decide(self, slot: _Slot, verb: str, **fields: Any) -> None:
+        if "reason" in fields:
+            fields["reason"] = fields["reason"][:REASON]
+        slot.decision = (verb, {name: value for name, value in fields.items() if value != ""})
+        slot.decided_at = time.monotonic()
+        self._changed.notify_all()
+        self._decided.notify()
+
+    def _settle_loop(self) -> None:
+        while True:
+            with self._changed:
+                while not (batch := self._gathered()):
+                    if self._is_over:
+                        return
+                    times = [max(s.decided_at + GATHER, s.not_before) for s in self._slots.values() if s.decision]
+                    self._decided.wait(max(0.0, min(times) - time.monotonic()) if times else None)
+            verb = batch[0].decision[0] if batch[0].decision else ""
+            receipts = [{"receipt": s.delivery.receipt, **s.decision[1]} for s in batch if s.decision]
+            body = {"receipts": [r["receipt"] for r in receipts] if verb == "ack" else receipts}
+            try:
+                verdicts = self._verdicts(verb, body)
+            except DwellError as error:
+                log.warning("%s of %d deliveries failed: %s", verb, len(batch), error)
+                verdicts = [{"status": "failed"}] * len(batch)
+            with self._changed:
+                for slot, verdict in zip(batch, verdicts):
+                    self._settled(slot, verb, verdict)
+
+    def _gathered(self) -> list[_Slot]:
+        """The decisions to send now: one verb, once enough are gathered, or nothing more can be waited for."""
+        now = time.monotonic()
+        ready = [slot for slot in self._slots.values() if slot.decision and slot.not_before <= now]
+        if not ready:
+            return []
+        is_complete = len(ready) >= GATHERED or all(slot.decision for slot in self._slots.values())
+        if not is_complete and min(slot.decided_at for slot in ready) + GATHER > now:
+            return []
+        verb = ready[0].decision and ready[0].decision[0]
+        return [slot for slot in ready if slot.decision and slot.decision[0] == verb][:GATHERED]
+
+    def _verdicts(self, verb: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        timeout = max(1.0, self._visible / 3)
+        _, answer = self._client.transport.call("POST", f"{self._path}/{verb}", body, timeout=timeout, retry_for=0)
+        verdicts: list[Mapping[str, Any]] = answer["results"]
+        return verdicts
+
+    def _settled(self, slot: _Slot, verb: str, verdict: Mapping[str, Any]) -> None:
+        status, delivery = verdict["status"], slot.delivery
+        if status in SUCCESS:
+            # The nack of the last attempt is answered with "buried".
+            is_buried = status == "buried" or bool(slot.decision and slot.decision[1].get("bury"))
+            self._event("acked" if verb == "ack" else "buried" if is_buried else "nacked", delivery)
+        elif status in ("unreachable", "failed"):
+            self._event("settle_failures", delivery)
+            if time.monotonic() < slot.deadline:
+                slot.not_before = time.monotonic() + backoff(slot.tries)
+                slot.tries += 1
+                return
+            log.warning("%s of %s was not answered before the deadline: it may be delivered again", verb, delivery.id)
+        else:
+            self._event("stale", delivery)
+            log.warning("%s of %s came too late: %s", verb, delivery.id, verdict.get("reason", status))
+        self._event("settled", delivery)
+        self._release(slot)
+
+    # Extend
+
+    def _extend_loop(self) -> None:
+        while True:
+            with self._changed:
+                while True:
+                    if self._is_over:
+                        return
+                    now = time.monotonic()
+                    running = [s for s in self._slots.values() if not s.decision and not s.delivery.lost.is_set()]
+                    for slot in running:
+                        if now >= slot.deadline:
+                            self._lose(slot)
+                    due = [s for s in running if s.extend_at <= now < min(s.deadline, s.extend_until)]
+                    if due:
+                        break
+                    times = [s.extend_at if now < s.extend_at < s.extend_until else s.deadline for s in running if now < s.deadline]
+                    self._begun_or_extended.wait(max(0.0, min(times) - now) if times else None)
+            for start in range(0, len(due), 1000):
+                self._extend(due[start:start + 1000], self._visibility)
+
+    def _extend(self, slots: list[_Slot], visibility: Duration) -> bool:
+        """Extends deliveries in one call. Returns whether all of them still belong to this worker."""
+        asked = time.monotonic()
+        body = {"receipts": [s.delivery.receipt for s in slots], **duration_field("visibility_timeout", visibility)}
+        try:
+            verdicts = self._verdicts("extend", body)
+        except DwellError as error:
+            log.warning("extend of %d deliveries failed: %s", len(slots), error)
+            verdicts = [{"status": "unreachable"}] * len(slots)
+        visible = seconds(visibility)
+        with self._changed:
+            for slot, verdict in zip(slots, verdicts):
+                if verdict["status"] in SUCCESS:
+                    slot.deadline, slot.extend_at = asked + visible, asked + visible / 3
+                    self._event("extended", slot.delivery)
+                elif verdict["status"] == "unreachable":
+                    slot.extend_at = time.monotonic() + min(1.0, self._visible / 10)
+                elif not slot.decision:
+                    self._lose(slot)
+            self._begun_or_extended.notify()
+            return not any(slot.delivery.lost.is_set() for slot in slots)
+
+    def _lose(self, slot: _Slot) -> None:
+        if not slot.delivery.lost.is_set():
+            log.warning("delivery of %s is lost: another consumer may have it", slot.delivery.id)
+            self._event("lost", slot.delivery)
+            self._abandon(slot)
