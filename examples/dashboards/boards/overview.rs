@@ -146,11 +146,12 @@ fn waiting() -> Vec<Panel> {
             .query(census("sum", "topic, group", r#"dwell_messages{state="dead"}"#, "state"), "{{topic}} {{group}}")
             .watched_by("DwellDeadLetters"),
         Panel::lines(
-            "Dead and dropped",
-            "Dead messages that the topic's bounds of age or count removed for good.",
+            "Dead letters dropped and forwarded",
+            "Dead letters that the topic's bounds of age or count removed for good, and those moved to a dead-letter topic.",
             Unit::MessagesPerSecond,
         )
-        .query(rate("bound", "dwell_dead_dropped_total", Of::Group), "{{bound}}"),
+        .query(rate("bound", "dwell_dead_dropped_total", Of::Group), "{{bound}}")
+        .query(rate("topic", "dwell_dead_forwarded_total", Of::Group), "forwarded: {{topic}}"),
         Panel::lines(
             "Cron jobs",
             "Occurrences of cron jobs: pushed by a broker, or passed over.",
