@@ -1,6 +1,6 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
 #                 prometheus 2.42 or newer, curl, chromium; THREADS tests at a time, two for each processor
-# make quick      what finds most mistakes within a minute after a small change: everything compiles, unit tests pass
+# make quick      what finds most mistakes within a minute after a small change: the unit tests, and the short tests of each room
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
@@ -33,9 +33,13 @@ THREADS ?= $(shell expr 2 \* $$(nproc))
 test: tools
 	cargo test --locked -- --test-threads=$(THREADS)
 
-quick:
-	cargo check --locked --tests
+# Tests that take 20 seconds together on two processors, of every room.
+QUICK = conformance::embedded conformance::redis:: sessions verdicts windows identity outage::control config_check
+QUICK += http::refusals http::envelope cli::mistakes reference tidy::
+
+quick: tools
 	cargo test --locked --lib
+	cargo test --locked --test suite -- $(QUICK) --test-threads=$(THREADS)
 
 # Programs that the tests start, each with the Debian package that has it; one a line, sorted.
 TOOLS += cc:gcc

@@ -250,7 +250,7 @@ struct Extra {
 }
 
 impl Extra {
-    /// What stands behind the header and the priority.
+    /// The rest behind the header and the priority.
     fn decode(format: u8, bytes: Bytes) -> Result<Extra> {
         match format {
             FORMAT_TRACE => {

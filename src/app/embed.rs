@@ -135,7 +135,7 @@ impl Consumer {
     }
 }
 
-/// A message in the hands of this program. Dropping it settles nothing: it comes again after its deadline.
+/// A message in the hands of this program. Dropping it settles nothing: it is redelivered after its deadline.
 pub struct Received {
     broker: Broker,
     place: (TopicName, GroupName),
@@ -162,7 +162,7 @@ impl Received {
         self.settle(Decision::Ack).await
     }
 
-    /// The message failed: it comes again after `delay`, or after the backoff of the topic.
+    /// The message failed: it is redelivered after `delay`, or after the backoff of the topic.
     ///
     /// # Errors
     /// See [`Unsettled`].

@@ -40,7 +40,7 @@ pub enum StoreOptions {
     Redis {
         /// Where it is, and how it is spoken to.
         redis: RedisOptions,
-        /// What keeps pushes while it is away.
+        /// Keeps pushes while Redis is unavailable.
         failover: OutageOptions,
     },
 }

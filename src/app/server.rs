@@ -22,7 +22,7 @@ pub struct ServerOptions {
     pub listen: Listen,
     pub socket_mode: SocketMode,
     pub tls: Option<TlsFiles>,
-    /// Who may do what. Without any, everyone who reaches the listener may do everything, and other machines do not.
+    /// Access tokens with their scopes. Without any, everyone who reaches the listener may do everything, and other machines do not.
     pub tokens: Vec<Token>,
     pub store: StoreOptions,
     pub broker: broker::Options,

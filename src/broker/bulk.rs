@@ -57,12 +57,12 @@ impl Broker {
         topic: &TopicName,
         group: &GroupName,
         window: Window,
-        deed: BulkAction,
+        action: BulkAction,
         cursor: Option<&str>,
     ) -> Result<BulkOutcome> {
         check(window)?;
         let now = self.store.backend.clock().now();
-        let window = deed.window(window, now)?;
+        let window = action.window(window, now)?;
         let descriptor = with_group(self.topics.load(topic).await?, group)?;
         let (mut partition, mut after) = read_cursor(cursor)?;
         let (began, mut done) = (self.clock().instant(), BulkOutcome::default());
@@ -75,7 +75,7 @@ impl Broker {
             let page = self.store.reads.window(&pair, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
             for some in page.chunks(AT_ONCE) {
                 let changes = some.iter().map(|(due, id)| {
-                    let to = deed.target(*due).map(|to| to.max(now));
+                    let to = action.target(*due).map(|to| to.max(now));
                     self.change_one(&descriptor, partition, group, id, to)
                 });
                 for changed in join_all(changes).await {

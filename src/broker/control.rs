@@ -1,4 +1,4 @@
-//! What producers do to messages that wait: cancel and reschedule; and pushes with a policy about ids that are there.
+//! Changes of waiting messages by producers: cancel and reschedule; and pushes with a policy about ids that are there.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use futures_util::future::join_all;
 
 use super::Broker;
 use super::list::Location;
-use super::push::{PushOutcome, other_key};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, Due, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -123,26 +122,5 @@ impl Broker {
             self.topics.call(&descriptor.topic, partition, messages.len(), make, is_applied).await
         };
         self.topics.push(descriptor.clone(), put).await
-    }
-}
-
-pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflict, put: Put) -> Result<PushOutcome> {
-    let id = &message.id;
-    let refused = |why: String| Err(Error::new(Kind::Conflict, why));
-    match put {
-        Put::Pushed(Pushed::Duplicate) if conflict == Conflict::Reject => {
-            refused(format!("message {id} is there already; nothing changed"))
-        }
-        Put::Pushed(pushed) => Ok(PushOutcome::new(id.clone(), partition, message.due_at, pushed)),
-        Put::InFlight => {
-            refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))
-        }
-        Put::Dead => {
-            refused(format!("message {id} is dead, and stays as it is; redrive or purge it, or take another id"))
-        }
-        Put::OtherKey => Err(other_key(id)),
-        Put::Expires => {
-            refused(format!("message {id} expires before the new due time, and stays as it is; replace it"))
-        }
     }
 }

@@ -40,7 +40,7 @@ pub struct DeadSwept {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Deed {
+enum DeadAction {
     Redrive,
     Purge,
     Count,
@@ -92,27 +92,27 @@ impl Broker {
     }
 
     pub async fn redrive(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<u64> {
-        self.deed(topic, group, ids, Deed::Redrive).await
+        self.change_dead(topic, group, ids, DeadAction::Redrive).await
     }
 
     pub async fn purge(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<u64> {
-        self.deed(topic, group, ids, Deed::Purge).await
+        self.change_dead(topic, group, ids, DeadAction::Purge).await
     }
 
     /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter.
     pub async fn redrive_many(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
-        self.sweep(topic, group, sweep, Deed::Redrive).await
+        self.sweep(topic, group, sweep, DeadAction::Redrive).await
     }
 
     /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter.
     pub async fn purge_many(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
-        self.sweep(topic, group, sweep, Deed::Purge).await
+        self.sweep(topic, group, sweep, DeadAction::Purge).await
     }
 
     /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter, `Full`.
     pub async fn count_dead(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
         let _read = self.reads.begin().await?;
-        self.sweep(topic, group, sweep, Deed::Count).await
+        self.sweep(topic, group, sweep, DeadAction::Count).await
     }
 
     async fn scan(
@@ -131,14 +131,20 @@ impl Broker {
         Ok(DeadScan { descriptor, group: group.clone(), filter: filter.clone(), place })
     }
 
-    async fn deed(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>, deed: Deed) -> Result<u64> {
+    async fn change_dead(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        ids: Option<&[MessageId]>,
+        change: DeadAction,
+    ) -> Result<u64> {
         if let Some(ids) = ids {
             super::check_count("ids", ids.len())?;
-            return self.deed_ids(topic, group, ids, deed).await;
+            return self.change_ids(topic, group, ids, change).await;
         }
         let (mut sweep, mut count) = (DeadSweep::default(), 0);
         loop {
-            let swept = self.sweep(topic, group, &sweep, deed).await?;
+            let swept = self.sweep(topic, group, &sweep, change).await?;
             count += swept.count;
             sweep.cursor = swept.next;
             if sweep.cursor.is_none() {
@@ -148,20 +154,32 @@ impl Broker {
     }
 
     /// The key of a dead message is not known from its id, so every partition is asked.
-    async fn deed_ids(&self, topic: &TopicName, group: &GroupName, ids: &[MessageId], deed: Deed) -> Result<u64> {
+    async fn change_ids(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        ids: &[MessageId],
+        change: DeadAction,
+    ) -> Result<u64> {
         let descriptor = self.topics.group(topic, group).await?;
         let mut done = 0;
         for partition in descriptor.partitions() {
             let pair = descriptor.pair(partition, group);
             for page in ids.chunks(RECOVER_IDS_MAX) {
-                done += self.deed_page(&pair, page, deed).await?;
+                done += self.change_page(&pair, page, change).await?;
             }
         }
         Ok(done)
     }
 
-    /// What dies after the sweep began is left alone, so that a message that fails at once does not go round and round.
-    async fn sweep(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep, deed: Deed) -> Result<DeadSwept> {
+    /// A message that dies after the sweep began is left alone, so that a message that fails at once does not go round and round.
+    async fn sweep(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        sweep: &DeadSweep,
+        change: DeadAction,
+    ) -> Result<DeadSwept> {
         if sweep.rate.is_some_and(|rate| !(1..=REDRIVE_RATE_MAX).contains(&rate)) {
             return Err(Error::range("rate", format!("is not in 1 to {REDRIVE_RATE_MAX}")));
         }
@@ -184,7 +202,7 @@ impl Broker {
             }
             let ids: Vec<MessageId> = found.dead.into_iter().map(|dead| dead.id).collect();
             let pair = scan.descriptor.pair(found.partition, group);
-            let done = self.deed_page(&pair, &ids, deed).await?;
+            let done = self.change_page(&pair, &ids, change).await?;
             count += done;
             if let Some(rate) = sweep.rate {
                 self.clock().sleep(Duration::from_secs(done) / rate).await;
@@ -193,11 +211,11 @@ impl Broker {
         Ok(DeadSwept { count, next: (!scan.is_over()).then(|| scan.place.cursor()) })
     }
 
-    async fn deed_page(&self, pair: &GroupPartition, ids: &[MessageId], deed: Deed) -> Result<u64> {
-        let answers = match deed {
-            Deed::Redrive => self.store.dead_letters.redrive(pair, ids).await?,
-            Deed::Purge => self.store.dead_letters.purge(pair, ids).await?,
-            Deed::Count => return Ok(ids.len() as u64),
+    async fn change_page(&self, pair: &GroupPartition, ids: &[MessageId], change: DeadAction) -> Result<u64> {
+        let answers = match change {
+            DeadAction::Redrive => self.store.dead_letters.redrive(pair, ids).await?,
+            DeadAction::Purge => self.store.dead_letters.purge(pair, ids).await?,
+            DeadAction::Count => return Ok(ids.len() as u64),
         };
         Ok(answers.into_iter().filter(|was_dead| *was_dead).count() as u64)
     }
@@ -233,7 +251,7 @@ impl DeadFilter {
     }
 }
 
-/// Where a walk through the dead messages of all partitions stands. What dies after it began is not on the way.
+/// Where a walk through the dead messages of all partitions stands. Messages that die after it began are not included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DeadPlace {
     began: Timestamp,

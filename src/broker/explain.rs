@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Broker;
-use crate::delivery::{Hindrance, MessageLocation};
+use crate::delivery::{BlockedReason, MessageLocation};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{AUDIT_FINDINGS_MAX, DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
@@ -117,8 +117,8 @@ impl Broker {
             }
             (None, Some(owner)) => {
                 let here = self.groups.find(descriptor, group)?.filter(|here| here.owns(partition));
-                match here.map(|here| here.hindrance(partition)) {
-                    Some(Some(hindrance)) => hindered(hindrance),
+                match here.map(|here| here.blocked_reason(partition)) {
+                    Some(Some(blocked_reason)) => hindered(blocked_reason),
                     Some(None) => {
                         let stats = self.store.reads.stats(&[descriptor.pair(partition, group)]).await?;
                         let ready = stats.first().map_or(0, |stats| stats.ready);
@@ -142,8 +142,8 @@ impl Broker {
     ) -> Result<Reason> {
         let id = &peeked.message.id;
         let here = self.groups.find(descriptor, group)?;
-        let hindrance = here.as_ref().and_then(|delivery| delivery.hindrance(partition));
-        Ok(match here.and_then(|delivery| delivery.whereabouts(partition, id)) {
+        let blocked_reason = here.as_ref().and_then(|delivery| delivery.blocked_reason(partition));
+        Ok(match here.and_then(|delivery| delivery.location_of(partition, id)) {
             Some(MessageLocation::Out { attempt, deadline }) => {
                 let clock = self.store.backend.clock();
                 let until = clock.now().plus(deadline.since(clock.local().instant()));
@@ -152,7 +152,7 @@ impl Broker {
             Some(MessageLocation::Decided) => {
                 Reason::new("decided", "its consumer has decided, and the store has not answered yet")
             }
-            Some(MessageLocation::Held) => hindrance.map_or_else(
+            Some(MessageLocation::Held) => blocked_reason.map_or_else(
                 || Reason::new("prefetched", "due, and ready for the next consumer who asks this broker"),
                 hindered,
             ),
@@ -171,17 +171,17 @@ impl Broker {
     }
 }
 
-fn hindered(hindrance: Hindrance) -> Reason {
-    match hindrance {
-        Hindrance::NoConsumer { unasked } => {
+fn hindered(blocked_reason: BlockedReason) -> Reason {
+    match blocked_reason {
+        BlockedReason::NoConsumer { unasked } => {
             let since = show_span(unasked);
             Reason::new("no_consumer", format!("due, and no consumer has asked this broker for messages for {since}"))
         }
-        Hindrance::AtMaxInFlight => Reason::new(
+        BlockedReason::AtMaxInFlight => Reason::new(
             "at_max_in_flight",
             "due, and consumers have as many deliveries as the group may have in flight",
         ),
-        Hindrance::RateLimited => Reason::new("rate_limited", "due, and waits for its turn by the group's rate"),
+        BlockedReason::RateLimited => Reason::new("rate_limited", "due, and waits for its turn by the group's rate"),
     }
 }
 

@@ -287,7 +287,7 @@ impl Broker {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct GroupWish {
+pub struct GroupRequest {
     /// A new group gets a copy of the messages of this one; without it, only those pushed from now on.
     pub copy_of: Option<GroupName>,
     /// Messages that are handed out in a second, at most; 0 is without a limit. `None` leaves it as it is.
@@ -296,7 +296,7 @@ pub struct GroupWish {
     pub max_in_flight: Option<u32>,
 }
 
-impl GroupWish {
+impl GroupRequest {
     fn apply(&self, subscription: &mut Subscription) -> Result<()> {
         if let Some(rate) = self.rate {
             subscription.rate = if rate == 0.0 { None } else { Some(Rate::new(rate)?) };
@@ -325,18 +325,18 @@ pub struct Subscribed {
 impl Broker {
     /// Creates a group, or changes its limits. Errors: `Invalid` limits; `NotFound`; `Full` past the limit of groups;
     /// `Conflict` for a copy of a group that does not exist, or is being copied itself.
-    pub async fn make_group(&self, topic: &TopicName, group: &GroupName, wish: GroupWish) -> Result<Subscribed> {
+    pub async fn make_group(&self, topic: &TopicName, group: &GroupName, request: GroupRequest) -> Result<Subscribed> {
         let (mut created, mut changed) = (false, false);
         let descriptor = self
             .change(topic, |there| {
                 created = !there.groups.contains(group);
                 let mut wanted = there.clone();
                 let mut subscription = there.subscription(group);
-                wish.apply(&mut subscription)?;
+                request.apply(&mut subscription)?;
                 if created {
-                    admit(there, &wish)?;
+                    admit(there, &request)?;
                     wanted.groups.push(group.clone());
-                    subscription.copy_of = wish.copy_of.clone();
+                    subscription.copy_of = request.copy_of.clone();
                 }
                 if subscription != there.subscription(group) {
                     *wanted.subscription_mut(group) = subscription;
@@ -446,12 +446,12 @@ impl Broker {
     }
 }
 
-fn admit(there: &Descriptor, wish: &GroupWish) -> Result<()> {
+fn admit(there: &Descriptor, request: &GroupRequest) -> Result<()> {
     if there.groups.len() >= GROUPS_MAX {
         let detail = format!("topic {} has {GROUPS_MAX} groups, which is the limit; delete one first", there.topic);
         return Err(Error::new(Kind::Full, detail));
     }
-    let Some(source) = &wish.copy_of else { return Ok(()) };
+    let Some(source) = &request.copy_of else { return Ok(()) };
     if !there.groups.contains(source) {
         return Err(Error::new(Kind::Conflict, format!("topic {} has no group {source} to copy", there.topic)));
     }

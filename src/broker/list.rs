@@ -126,7 +126,7 @@ impl Broker {
         limit: usize,
     ) -> Result<(Vec<ListEntry>, Option<Place>)> {
         let now = self.store.backend.clock().now();
-        // What is due in this very millisecond is ready.
+        // A message that is due in this millisecond is ready.
         let later = Timestamp::from_ms(now.as_ms().saturating_add(1));
         let window = match which {
             Which::Scheduled => Window { from: window.from.max(later), ..window },

@@ -29,7 +29,7 @@ pub use self::control::RescheduleOutcome;
 pub use self::dead::{DeadFilter, DeadList, DeadSweep, DeadSwept};
 pub use self::explain::Audit;
 use self::groups::{Filling, Groups};
-pub use self::groups::{GroupWish, PauseFor, Subscribed};
+pub use self::groups::{GroupRequest, PauseFor, Subscribed};
 use self::list::Location;
 pub use self::list::{ListEntry, MessageList, Which};
 use self::push::DefaultPartitioner;

@@ -23,8 +23,8 @@ const AT_ONCE: usize = 32;
 const SETTLE_WAIT: Duration = Duration::from_secs(1);
 
 impl Broker {
-    /// Deletes the messages of a group, scheduled, ready or in flight; other groups keep theirs. What was pushed before
-    /// is gone once this has answered, also what a log has; what is pushed from then on stays. Receipts become stale.
+    /// Deletes the messages of a group, scheduled, ready or in flight; other groups keep theirs. Messages that were pushed
+    /// before are gone once this has answered, also those in a log; later ones stay. Receipts become stale.
     /// Errors: `NotFound`; `Conflict` for a group that is being copied; `OutcomeUnknown` when some partitions are
     /// purged and others are not: purge it again.
     pub async fn purge_group(&self, topic: &TopicName, purge: &Purge) -> Result<Purged> {
@@ -80,7 +80,7 @@ impl Broker {
             let descriptor = with_group(descriptor, &purge.group)?;
             let make = async |call: &Call| self.store.messages.purge_group(&descriptor, partition, call, purge).await;
             let purged = self.topics.call(topic, partition, 1, make, |_| true).await?;
-            // What this process has of it in memory is not handed out once this has answered.
+            // Messages in the memory of this process are not handed out once this has answered.
             self.check_lease(&descriptor, partition, &purge.group).await;
             Ok(purged)
         };

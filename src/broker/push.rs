@@ -12,22 +12,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::control::outcome;
-use super::push_batcher::Arrived;
+use super::push_batcher::{Arrived, StoredDuplicate};
 use super::{Broker, check_count};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, PUT_IDS_MAX, TOPICS_MAX};
-use crate::model::message::{Conflict, Due, GroupName, Message, MessageId, NewMessage, TopicName};
+use crate::model::message::{Conflict, Due, Message, MessageId, NewMessage, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
-use crate::store::{Pushed, Store};
+use crate::store::{Pushed, Put};
 use crate::telemetry::metrics::TopicMetrics;
 use crate::telemetry::spans::{Span, SpanKind, about};
 
-/// Messages that one call looks at: a payload may have 1 MiB.
-const BODIES_AT_ONCE: usize = 16;
 /// A turn ends after so many messages; a batch is not cut.
 const TURN_MESSAGES: usize = 250;
 /// A turn also ends after this time, so that a slow producer spreads its messages one by one.
@@ -35,7 +32,7 @@ const TURN_TIME: Duration = Duration::from_millis(5);
 /// Turns until every partition had one.
 const WAYS_MAX: u16 = 8;
 
-/// What became of a push.
+/// Outcome of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushOutcome {
     /// The id, given or made.
@@ -208,7 +205,7 @@ impl Broker {
                         let pushed = if is_own { Pushed::Stored } else { pushed };
                         let outcome = PushOutcome::new(id, partition, due_at, pushed);
                         let outcome = match there.filter(|_| !is_own) {
-                            Some(there) => there.outcome(due, outcome),
+                            Some(there) => duplicate(there, due, outcome),
                             None => Ok(outcome),
                         };
                         (index, outcome)
@@ -294,78 +291,36 @@ fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct There {
-    due_at: Timestamp,
-    /// Or what is there has another id, and the same dedup key.
-    is_same_key: bool,
-    is_same_payload: bool,
-}
-
-/// `None` for a message that was settled, is dead or cannot be read now.
-pub(super) async fn look(
-    store: &Store,
-    descriptor: &Descriptor,
-    partition: Partition,
-    messages: &[Message],
-    pushed: &[Pushed],
-) -> Vec<Option<There>> {
-    let mut there = vec![None; messages.len()];
-    let first_of = |(n, message): (usize, &Message)| match pushed.get(n) {
-        Some(Pushed::Duplicate) => Some((n, message.id.clone())),
-        Some(Pushed::DuplicateOf(first)) => Some((n, first.clone())),
-        _ => None,
-    };
-    let mut left: Vec<(usize, MessageId)> = messages.iter().enumerate().filter_map(first_of).collect();
-    for group in &descriptor.groups {
-        left = look_in(store, descriptor, partition, group, (messages, left), &mut there).await;
-    }
-    there
-}
-
-/// Answers which ones the group does not have.
-async fn look_in(
-    store: &Store,
-    descriptor: &Descriptor,
-    partition: Partition,
-    group: &GroupName,
-    (messages, wanted): (&[Message], Vec<(usize, MessageId)>),
-    there: &mut [Option<There>],
-) -> Vec<(usize, MessageId)> {
-    let (pair, mut absent) = (descriptor.pair(partition, group), Vec::new());
-    for some in wanted.chunks(BODIES_AT_ONCE) {
-        let ids: Vec<_> = some.iter().map(|(_, id)| id.clone()).collect();
-        let found = store.reads.bodies(&pair, &ids).await.unwrap_or_default();
-        for (at, (n, id)) in some.iter().enumerate() {
-            match found.get(at).and_then(Option::as_ref) {
-                Some(stored) => there[*n] = Some(There::new(stored, &messages[*n])),
-                None => absent.push((*n, id.clone())),
-            }
+fn outcome(partition: Partition, message: &Message, conflict: Conflict, put: Put) -> Result<PushOutcome> {
+    let id = &message.id;
+    let refused = |why: String| Err(Error::new(Kind::Conflict, why));
+    match put {
+        Put::Pushed(Pushed::Duplicate) if conflict == Conflict::Reject => {
+            refused(format!("message {id} is there already; nothing changed"))
+        }
+        Put::Pushed(pushed) => Ok(PushOutcome::new(id.clone(), partition, message.due_at, pushed)),
+        Put::InFlight => {
+            refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))
+        }
+        Put::Dead => {
+            refused(format!("message {id} is dead, and stays as it is; redrive or purge it, or take another id"))
+        }
+        Put::OtherKey => Err(other_key(id)),
+        Put::Expires => {
+            refused(format!("message {id} expires before the new due time, and stays as it is; replace it"))
         }
     }
-    absent
 }
 
-impl There {
-    fn new(stored: &Message, pushed: &Message) -> There {
-        There {
-            due_at: stored.due_at,
-            is_same_key: stored.id != pushed.id || stored.envelope.key == pushed.envelope.key,
-            is_same_payload: stored.envelope.payload == pushed.envelope.payload
-                && stored.envelope.attachment == pushed.envelope.attachment,
-        }
+/// The outcome of a duplicate, which says what is there. `due` is the time at which the push wants its message, if
+/// it gives one: with a delay, a repeat is due later by the time between the two. Errors: `Conflict`: what is there
+/// has another key, so it is another message.
+fn duplicate(there: StoredDuplicate, due: Option<Timestamp>, outcome: PushOutcome) -> Result<PushOutcome> {
+    if !there.is_same_key {
+        return Err(other_key(&outcome.id));
     }
-
-    /// The outcome of a duplicate, which says what is there. `due` is the time at which the push wants its message, if
-    /// it gives one: with a delay, a repeat is due later by the time between the two. Errors: `Conflict`: what is there
-    /// has another key, so it is another message.
-    pub(super) fn outcome(self, due: Option<Timestamp>, outcome: PushOutcome) -> Result<PushOutcome> {
-        if !self.is_same_key {
-            return Err(other_key(&outcome.id));
-        }
-        let differs = !self.is_same_payload || due.is_some_and(|due| due != self.due_at);
-        Ok(PushOutcome { due_at: self.due_at, differs, ..outcome })
-    }
+    let differs = !there.is_same_payload || due.is_some_and(|due| due != there.due_at);
+    Ok(PushOutcome { due_at: there.due_at, differs, ..outcome })
 }
 
 pub(super) fn other_key(id: &MessageId) -> Error {

@@ -9,16 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::push::{self, There};
 use super::topics::Topics;
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{Message, MessageId, TopicName};
+use crate::model::message::{GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::tasks::Tasks;
 use crate::store::{Call, Pushed, Store};
+
+/// Messages that one call looks at: a payload may have 1 MiB.
+const BODIES_AT_ONCE: usize = 16;
 
 type Lane = (TopicName, u64, Partition);
 
@@ -28,7 +30,7 @@ pub(super) struct Arrived {
     pub(super) due_at: Timestamp,
     pub(super) pushed: Pushed,
     /// The stored message of a duplicate.
-    pub(super) there: Option<There>,
+    pub(super) there: Option<StoredDuplicate>,
 }
 
 struct Waiting {
@@ -43,7 +45,7 @@ pub(super) struct PushBatcher {
     store: Store,
     topics: Arc<Topics>,
     tasks: Tasks,
-    /// What waits for the call that is out. A lane without an entry has none out.
+    /// Pushes that wait for the call that is out. A lane without an entry has none out.
     waiting: Mutex<HashMap<Lane, VecDeque<Waiting>>>,
 }
 
@@ -115,7 +117,7 @@ impl PushBatcher {
         let is_of_another = |pushed: &Pushed| matches!(pushed, Pushed::DuplicateOf(_));
         let found = match &pushed {
             Ok(pushed) if !is_fresh || pushed.iter().any(is_of_another) => {
-                push::look(&self.store, &descriptor, partition, &messages, pushed).await
+                look(&self.store, &descriptor, partition, &messages, pushed).await
             }
             _ => Vec::new(),
         };
@@ -159,6 +161,69 @@ impl Drop for Driver {
     fn drop(&mut self) {
         if !self.done {
             self.batcher.waiting().remove(&self.lane);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StoredDuplicate {
+    pub(super) due_at: Timestamp,
+    /// Or what is there has another id, and the same dedup key.
+    pub(super) is_same_key: bool,
+    pub(super) is_same_payload: bool,
+}
+
+/// `None` for a message that was settled, is dead or cannot be read now.
+async fn look(
+    store: &Store,
+    descriptor: &Descriptor,
+    partition: Partition,
+    messages: &[Message],
+    pushed: &[Pushed],
+) -> Vec<Option<StoredDuplicate>> {
+    let mut there = vec![None; messages.len()];
+    let first_of = |(n, message): (usize, &Message)| match pushed.get(n) {
+        Some(Pushed::Duplicate) => Some((n, message.id.clone())),
+        Some(Pushed::DuplicateOf(first)) => Some((n, first.clone())),
+        _ => None,
+    };
+    let mut left: Vec<(usize, MessageId)> = messages.iter().enumerate().filter_map(first_of).collect();
+    for group in &descriptor.groups {
+        left = look_in(store, descriptor, partition, group, (messages, left), &mut there).await;
+    }
+    there
+}
+
+/// Answers which ones the group does not have.
+async fn look_in(
+    store: &Store,
+    descriptor: &Descriptor,
+    partition: Partition,
+    group: &GroupName,
+    (messages, wanted): (&[Message], Vec<(usize, MessageId)>),
+    there: &mut [Option<StoredDuplicate>],
+) -> Vec<(usize, MessageId)> {
+    let (pair, mut absent) = (descriptor.pair(partition, group), Vec::new());
+    for some in wanted.chunks(BODIES_AT_ONCE) {
+        let ids: Vec<_> = some.iter().map(|(_, id)| id.clone()).collect();
+        let found = store.reads.bodies(&pair, &ids).await.unwrap_or_default();
+        for (at, (n, id)) in some.iter().enumerate() {
+            match found.get(at).and_then(Option::as_ref) {
+                Some(stored) => there[*n] = Some(StoredDuplicate::new(stored, &messages[*n])),
+                None => absent.push((*n, id.clone())),
+            }
+        }
+    }
+    absent
+}
+
+impl StoredDuplicate {
+    fn new(stored: &Message, pushed: &Message) -> StoredDuplicate {
+        StoredDuplicate {
+            due_at: stored.due_at,
+            is_same_key: stored.id != pushed.id || stored.envelope.key == pushed.envelope.key,
+            is_same_payload: stored.envelope.payload == pushed.envelope.payload
+                && stored.envelope.attachment == pushed.envelope.attachment,
         }
     }
 }

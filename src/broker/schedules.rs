@@ -72,7 +72,7 @@ impl Broker {
         .await
     }
 
-    /// Removes a schedule. What it has pushed stays. Errors: `NotFound`.
+    /// Removes a schedule. Messages that it has pushed stay. Errors: `NotFound`.
     pub async fn remove_schedule(&self, topic: &TopicName, name: &ScheduleName) -> Result<()> {
         let descriptor = self.topics.get(topic).await?;
         let partition = descriptor.partition_of(name.as_str());
@@ -131,7 +131,7 @@ impl Broker {
             let change = ScheduleChange { schedule, seen, revision, last };
             match self.store.cron_jobs.put_schedule(&descriptor, partition, &change).await {
                 Ok(true) => {
-                    tell(&descriptor.topic, before.as_ref().map(|before| &before.schedule), &change.schedule);
+                    log_change(&descriptor.topic, before.as_ref().map(|before| &before.schedule), &change.schedule);
                     let last = change.last.or(before.map(|before| before.last)).unwrap_or_default();
                     return Ok(ScheduleRecord { schedule: change.schedule, revision: change.revision, last });
                 }
@@ -144,7 +144,7 @@ impl Broker {
     }
 }
 
-fn tell(topic: &TopicName, before: Option<&Schedule>, after: &Schedule) {
+fn log_change(topic: &TopicName, before: Option<&Schedule>, after: &Schedule) {
     let name = &after.name;
     match before.map(|before| before.paused) {
         None => tracing::info!(%topic, cron = %name, "cron job created"),

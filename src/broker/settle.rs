@@ -17,7 +17,7 @@ use crate::model::partition::Partition;
 use crate::model::time::show_span;
 use crate::model::topic::{Descriptor, check_visibility_timeout};
 use crate::platform::clock::Instant;
-use crate::store::{HandedOver, MemberId, TakenOver, Tenant};
+use crate::store::{HandedOver, MemberId, OwnerRecord, TakenOver};
 use crate::wal::Record;
 
 /// The pause before a request that somebody may have received is repeated: from the first to the longest.
@@ -165,8 +165,7 @@ impl Broker {
             _ => None,
         });
         if let Some(wanted) = created.filter(|_| !is_admin).find(|wanted| !is_pushed(wanted)) {
-            let why =
-                format!("topic {} was created with settings of its own: that needs a token with `admin`", wanted.topic);
+            let why = format!("topic {} was created with settings: that needs a token with `admin`", wanted.topic);
             return Err(Error::new(Kind::Forbidden, why));
         }
         self.store.messages.take_over(handed, is_admin).await
@@ -280,7 +279,7 @@ impl Broker {
                 self.metrics.group(place.0, place.1).stale.inc_by(over.len() as u64);
             }
             let mut rulings = over;
-            // What neither this process nor the store had may be at another owner by now.
+            // A message that neither this process nor the store had may be at another owner by now.
             let (unclear, settled): (Vec<_>, Vec<_>) = self
                 .picked(place, ask, &mine, until)
                 .await?
@@ -319,10 +318,10 @@ impl Broker {
                 None => unknown.push(item),
             }
         }
-        let tenants = self.tenants(place, unknown.iter().map(|(_, receipt)| receipt.partition)).await;
+        let owner_records = self.owner_records(place, unknown.iter().map(|(_, receipt)| receipt.partition)).await;
         for item in unknown {
-            let tenant = match &tenants {
-                Ok(tenants) => tenants.get(&item.1.partition),
+            let tenant = match &owner_records {
+                Ok(owner_records) => owner_records.get(&item.1.partition),
                 Err(_) => {
                     found.open.push(item);
                     continue;
@@ -345,11 +344,11 @@ impl Broker {
         found
     }
 
-    async fn tenants(
+    async fn owner_records(
         &self,
         (topic, group): Place<'_>,
         partitions: impl Iterator<Item = Partition>,
-    ) -> Result<BTreeMap<Partition, Tenant>> {
+    ) -> Result<BTreeMap<Partition, OwnerRecord>> {
         let mut partitions: Vec<Partition> = partitions.collect();
         partitions.sort_unstable();
         partitions.dedup();
@@ -358,8 +357,12 @@ impl Broker {
         }
         let descriptor = self.topics.group(topic, group).await?;
         let pairs: Vec<_> = partitions.iter().map(|partition| descriptor.pair(*partition, group)).collect();
-        let tenants = self.store.leases.tenants(&pairs).await?;
-        Ok(partitions.into_iter().zip(tenants).filter_map(|(partition, tenant)| Some((partition, tenant?))).collect())
+        let owner_records = self.store.leases.owner_records(&pairs).await?;
+        Ok(partitions
+            .into_iter()
+            .zip(owner_records)
+            .filter_map(|(partition, tenant)| Some((partition, tenant?)))
+            .collect())
     }
 
     /// Brings receipts to their owner, all in one request, which is repeated unchanged until it is answered.
@@ -422,12 +425,12 @@ impl Broker {
         until: Instant,
     ) -> Option<Vec<(usize, Ruling)>> {
         let partitions = items.iter().map(|(_, receipt)| receipt.partition);
-        let tenants = tokio::select! {
-            tenants = self.tenants(place, partitions) => tenants.ok()?,
+        let owner_records = tokio::select! {
+            owner_records = self.owner_records(place, partitions) => owner_records.ok()?,
             () = self.clock().sleep_until(until) => return None,
         };
         let is_over = |receipt: &Receipt| {
-            tenants.get(&receipt.partition).and_then(|tenant| tenant.epoch.as_ref()) != Some(&receipt.epoch)
+            owner_records.get(&receipt.partition).and_then(|tenant| tenant.epoch.as_ref()) != Some(&receipt.epoch)
         };
         if !items.iter().all(|(_, receipt)| is_over(receipt)) {
             return None;
@@ -439,7 +442,7 @@ impl Broker {
             false => Verdict::Stale(StaleReason::LostPartition),
         };
         let ruling = |(at, receipt): &Item| {
-            let tenant = tenants.get(&receipt.partition).and_then(|tenant| tenant.member.as_ref());
+            let tenant = owner_records.get(&receipt.partition).and_then(|tenant| tenant.member.as_ref());
             (*at, Ruling::about(verdict, tenant.filter(|_| !perhaps_received)))
         };
         items.iter().for_each(|(_, receipt)| self.remote.epochs.forget(place, receipt));
@@ -461,12 +464,12 @@ impl Broker {
     async fn work(&self, opened: Opened) {
         match opened {
             Opened::Repeat(to, answer) => self.remote.send(&to, answer).await,
-            Opened::Decide(errand) => {
-                let (topic, group) = errand.place.clone();
+            Opened::Decide(request) => {
+                let (topic, group) = request.place.clone();
                 // It stops waiting for the store before the sender stops waiting for it.
-                let timeout = errand.patience.min(self.settle_timeout()) * 4 / 5;
-                let decided = self.here((&topic, &group), errand.ask.clone(), timeout).await;
-                self.remote.answer(errand, decided).await;
+                let timeout = request.patience.min(self.settle_timeout()) * 4 / 5;
+                let decided = self.here((&topic, &group), request.ask.clone(), timeout).await;
+                self.remote.answer(request, decided).await;
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Counts the messages of the whole store for the metrics: one process of the fleet does it for all.
 //!
 //! Nothing is asked of the store, and no key is held in it, while nobody scrapes the metrics of this process. A count
-//! of all topics is shown, or none when the store fails meanwhile. What a scrape cannot tell at once it starts, for the
-//! next one.
+//! of all topics is shown, or none when the store fails meanwhile. A scrape starts a slow count, and the next
+//! scrape shows it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::model::message::{GroupName, TopicName};
 use crate::model::topic::{GroupPartition, Rest};
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
-use crate::store::{CensusClaim, PartitionDepth};
+use crate::store::{PartitionDepth, StatsClaim};
 use crate::telemetry::metrics::{Depth, Tally, WITHIN};
 
 /// The census ends this time after the last scrape.
@@ -73,7 +73,7 @@ impl StatsCollector {
             let wait = async {
                 match until {
                     Some(until) => self.broker.clock().sleep_until(until).await,
-                    // The sender lives as long as the broker, so waiting cannot fail.
+                    // The broker holds the sender, so waiting cannot fail.
                     None => drop(self.scrapes.changed().await),
                 }
             };
@@ -101,7 +101,7 @@ impl StatsCollector {
             }
         };
         self.count_at = Instant::START;
-        self.broker.metrics.census.end();
+        self.broker.metrics.stats.end();
         Some(self.now().plus(again_in))
     }
 
@@ -122,22 +122,22 @@ impl StatsCollector {
         let sent = self.now();
         self.may_hold = true;
         let claim = self.broker.store.maintenance.claim_stats_collection(self.broker.member(), self.ttl).await?;
-        let census = &self.broker.metrics.census;
+        let stats = &self.broker.metrics.stats;
         // The last third is for an answer to a scrape that is under way when this process stands still.
         let (renew_at, until) = (sent.plus(self.ttl / 3), sent.plus(self.ttl * 2 / 3));
         match claim {
-            CensusClaim::Held { expires_in } => {
+            StatsClaim::Held { expires_in } => {
                 self.may_hold = false;
                 return Ok(Some(expires_in));
             }
-            CensusClaim::Alone => census.hold(Instant::START, Instant::FAR),
-            CensusClaim::Kept => census.hold(Instant::START, until),
-            CensusClaim::Taken => {
-                census.end();
-                census.hold(self.now(), until);
+            StatsClaim::Alone => stats.hold(Instant::START, Instant::FAR),
+            StatsClaim::Kept => stats.hold(Instant::START, until),
+            StatsClaim::Taken => {
+                stats.end();
+                stats.hold(self.now(), until);
             }
         }
-        self.renew_at = if claim == CensusClaim::Alone { Instant::FAR } else { renew_at };
+        self.renew_at = if claim == StatsClaim::Alone { Instant::FAR } else { renew_at };
         Ok(None)
     }
 
@@ -161,14 +161,14 @@ impl StatsCollector {
                 }
             }
         }
-        // The largest have labels of their own: small ones with early names must not hide them.
+        // The largest have their own labels: small ones with early names must not hide them.
         counted.sort_by_key(|(_, groups)| Reverse(groups.values().map(Depth::messages).max()));
         let mut tally = Tally::default();
         for (topic, groups) in &counted {
             groups.iter().for_each(|(group, depth)| tally.add(topic.as_str(), group.as_str(), depth));
         }
         let now = self.now();
-        self.broker.metrics.census.show(now, now.since(began), &tally)?;
+        self.broker.metrics.stats.show(now, now.since(began), &tally)?;
         self.count_at = began.plus(self.ttl).max(now.plus(self.busy.0 * (SHARE - 1)));
         Ok(None)
     }
@@ -222,7 +222,7 @@ impl StatsCollector {
     }
 
     async fn give_up(&mut self) {
-        self.broker.metrics.census.end();
+        self.broker.metrics.stats.end();
         self.count_at = Instant::START;
         if std::mem::take(&mut self.may_hold)
             && let Err(error) = self.broker.store.maintenance.yield_stats_collection(self.broker.member()).await
@@ -261,15 +261,15 @@ impl Broker {
     pub fn scrape(&self) -> Result<String> {
         let (metrics, now) = (&self.metrics, self.clock().instant());
         let before = self.scrapes.note(now);
-        let vitals = self.store.backend.health_snapshot();
-        metrics.store.breaker_open.set(i64::from(vitals.is_away));
+        let health = self.store.backend.health_snapshot();
+        metrics.store.breaker_open.set(i64::from(health.is_away));
         metrics.store.clock_offset.set(self.store.backend.clock().local_ahead_seconds());
-        metrics.process.data_dir_free.set(vitals.free_bytes.map_or(f64::NAN, |bytes| bytes as f64));
+        metrics.process.data_dir_free.set(health.free_bytes.map_or(f64::NAN, |bytes| bytes as f64));
         metrics.process.observe();
-        let with_census = metrics.census.look(now, before);
+        let with_stats = metrics.stats.look(now, before);
         let text = metrics.text()?;
         // The process may have stood still just now, and another one counts.
-        if with_census && !metrics.census.look(self.clock().instant(), before) {
+        if with_stats && !metrics.stats.look(self.clock().instant(), before) {
             return metrics.text();
         }
         Ok(text)

@@ -359,7 +359,7 @@ impl Broker {
             for group in &from.groups {
                 let pair = from.pair(partition, group);
                 if from.has_forwarded {
-                    // What a broker left on its way to a dead-letter topic when it died.
+                    // Dead letters that a broker was forwarding when it died.
                     forward_page(&self.store, &pair, None, &[]).await?;
                 }
                 loop {

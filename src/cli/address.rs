@@ -8,8 +8,7 @@ use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 
 use super::api::Problem;
-use super::client::CallResult;
-use super::failure::{CallError, Failure};
+use super::failure::{CallError, CallResult, Failure};
 use crate::platform::clock::Clock;
 use crate::platform::https::{self, Roots};
 use crate::platform::secret::TokenFile;

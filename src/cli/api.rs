@@ -1,4 +1,4 @@
-//! What goes over HTTP, as docs/reference/http.md has it. Fields that are not known are passed over, so that an older client
+//! Requests and answers over HTTP, as in docs/reference/http.md. Fields that are not known are passed over, so that an older client
 //! can read a newer broker.
 
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use clap::Args;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::dead::DeadFilter;
-use super::output;
 use crate::model::error::Missing;
-use crate::model::time::{Timestamp, millis, span};
+use crate::model::time::{Timestamp, millis, parse_span, span};
 use crate::model::topic::Settings;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -28,7 +28,7 @@ pub(super) struct Problem {
     pub(super) missing: Option<Missing>,
     pub(super) id: Option<String>,
     #[serde(default)]
-    results: serde_json::Value,
+    results: Value,
     #[serde(default)]
     pub(super) errors: Vec<FieldError>,
 }
@@ -225,6 +225,15 @@ pub(super) struct Delivery {
     pub(super) lateness_ms: u64,
 }
 
+impl Delivery {
+    /// `2026-01-02T03:04:05.678Z 01JH… attempt 1, 2 ms late, key customer-7: close order 4711`.
+    pub(super) fn shown(&self) -> String {
+        let Delivery { due_at, id, attempt, lateness_ms, key, .. } = self;
+        let key = key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
+        format!("{due_at} {id} attempt {attempt}, {lateness_ms} ms late{key}: {}", self.payload.shown())
+    }
+}
+
 /// A payload: text, or base64 when it is not UTF-8.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 pub(super) struct Payload {
@@ -232,6 +241,11 @@ pub(super) struct Payload {
     pub(super) text: Option<String>,
     #[serde(default, rename = "payload_base64", skip_serializing_if = "Option::is_none")]
     pub(super) base64: Option<String>,
+}
+
+/// On one line, with a dot for each control character: a terminal must not obey it.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
 }
 
 impl Payload {
@@ -249,7 +263,7 @@ impl Payload {
     /// The payload on one line: text as it is but for control characters, other bytes as their number.
     pub(super) fn shown(&self) -> String {
         match (&self.text, self.bytes()) {
-            (Some(text), _) => output::printable(text),
+            (Some(text), _) => printable(text),
             (None, Ok(bytes)) => format!("({} bytes)", bytes.len()),
             (None, Err(_)) => String::new(),
         }
@@ -350,6 +364,26 @@ pub(super) struct Dead {
     pub(super) unreadable: Option<String>,
     #[serde(flatten)]
     pub(super) payload: Payload,
+}
+
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub(super) struct DeadFilter {
+    /// Only those with this reason: max_attempts, buried, unreadable or expired
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// Only those that died at least this long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) older_than: Option<Duration>,
+    /// Only those that died at most this long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) younger_than: Option<Duration>,
+    /// Only those with this text in the last error or the payload
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
 }
 
 /// Dead messages that are meant: these, or those for which the rest holds.
@@ -456,6 +490,86 @@ pub(super) struct CronJob {
     pub(super) paused: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct NewDue {
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) past: Option<&'static str>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Control {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) buffered: bool,
+    pub(super) groups: Vec<GroupFate>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct GroupFate {
+    pub(super) group: String,
+    pub(super) status: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Explained {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) buffered: bool,
+    pub(super) groups: Vec<GroupReason>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct GroupReason {
+    pub(super) group: String,
+    pub(super) reason: String,
+    pub(super) detail: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct MessagePage {
+    pub(super) messages: Vec<Value>,
+    pub(super) next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct MessageInfo {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) state: String,
+    pub(super) attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_at: Option<Timestamp>,
+    pub(super) due_at: Timestamp,
+    pub(super) pushed_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) etag: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) died_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<String>,
+    #[serde(default)]
+    pub(super) meta: BTreeMap<String, String>,
     #[serde(flatten)]
     pub(super) payload: Payload,
 }

@@ -11,15 +11,11 @@ use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
 use super::api::{
-    BulkChange, BulkChanged, BulkCount, CronJob, CronPage, DeadPage, Deliveries, Delivery, Extension, Findings,
-    Forecast, Group, Groups, MoveTo, Moved, Nack, NackOfAll, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic,
-    Topics, Verdict, Which,
+    BulkChange, BulkChanged, BulkCount, Control, CronJob, CronPage, DeadFilter, DeadPage, Deliveries, Delivery,
+    Explained, Extension, Findings, Forecast, Group, Groups, MessageInfo, MessagePage, MoveTo, Moved, Nack, NackOfAll,
+    NewDue, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Topics, Verdict, Which,
 };
-use super::dead::DeadFilter;
-use super::failure::{CallError, Failure};
-use super::group::{NewGroup, PauseOf, PurgeOf};
-use super::message::{Control, Explained, Looked, MessagePage, NewDue};
-use super::topic::Declaration;
+use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
 use crate::model::limits::STREAM_SILENCE_MAX;
 use crate::model::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
@@ -33,8 +29,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A broker closes a connection that was idle for 75 s; one that is about to be closed must not be used.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-
-pub(super) type CallResult<T> = Result<T, CallError>;
 
 /// A broker to call. Clones share its connections.
 #[derive(Debug, Clone)]
@@ -97,12 +91,12 @@ impl Client {
     }
 
     /// Declares a topic, and says whether that made it.
-    pub(super) async fn declare(&self, topic: &TopicName, settings: &Declaration) -> CallResult<(bool, Topic)> {
+    pub(super) async fn declare(&self, topic: &TopicName, settings: &impl Serialize) -> CallResult<(bool, Topic)> {
         self.put(&format!("/{topic}"), settings).await
     }
 
     /// Changes settings of a topic, which is not created if it was deleted meanwhile.
-    pub(super) async fn update_topic(&self, topic: &TopicName, settings: &Declaration) -> CallResult<Topic> {
+    pub(super) async fn update_topic(&self, topic: &TopicName, settings: &impl Serialize) -> CallResult<Topic> {
         self.call(self.request(Method::PUT, &format!("/{topic}")).header(IF_MATCH, "*").json(settings)).await
     }
 
@@ -111,7 +105,7 @@ impl Client {
     }
 
     /// Creates or updates a group, and says whether it was created.
-    pub(super) async fn put_group(&self, group: &GroupOf, new: &NewGroup) -> CallResult<(bool, Group)> {
+    pub(super) async fn put_group(&self, group: &GroupOf, new: &impl Serialize) -> CallResult<(bool, Group)> {
         self.put(&group.place(), new).await
     }
 
@@ -127,11 +121,11 @@ impl Client {
         self.delete(&group.place()).await
     }
 
-    pub(super) async fn purge_group(&self, group: &GroupOf, purge: &PurgeOf) -> CallResult<Swept> {
+    pub(super) async fn purge_group(&self, group: &GroupOf, purge: &impl Serialize) -> CallResult<Swept> {
         self.post(&group.path("purge"), purge).await
     }
 
-    pub(super) async fn pause(&self, group: &GroupOf, pause: &PauseOf) -> CallResult<Group> {
+    pub(super) async fn pause(&self, group: &GroupOf, pause: &impl Serialize) -> CallResult<Group> {
         self.post(&group.path("pause"), pause).await
     }
 
@@ -245,7 +239,7 @@ impl Client {
         self.call(self.request(method, &group.path("verify")).query(&cursor.map(|cursor| [("cursor", cursor)]))).await
     }
 
-    pub(super) async fn get_message(&self, message: &MessageOf<'_>, group: &GroupName) -> CallResult<Looked> {
+    pub(super) async fn get_message(&self, message: &MessageOf<'_>, group: &GroupName) -> CallResult<MessageInfo> {
         self.call(self.message(Method::GET, message, "").query(&[("group", group.as_str())])).await
     }
 
@@ -426,7 +420,7 @@ pub(super) struct DeliveryStream {
 }
 
 impl DeliveryStream {
-    /// What comes next, perhaps nothing but a sign of life. # Errors: `NoAnswer` at the end of the stream, or when it is silent.
+    /// The next deliveries; none for a keep-alive. # Errors: `NoAnswer` at the end of the stream, or when it is silent.
     pub(super) async fn next(&mut self) -> CallResult<Vec<Delivery>> {
         let chunk = tokio::select! {
             chunk = self.response.chunk() => chunk.map_err(|error| self.client.unreachable(error))?,
@@ -490,7 +484,7 @@ mod tests {
     #[tokio::test]
     async fn nobody_there_is_said_with_the_address_and_a_hint() -> Result<(), Failure> {
         let client = Client::new(&ServerAddress::parse("unix:/does/not/exist.sock").map_err(Failure::new)?)?;
-        let failure = client.topics().await.map_err(Failure::from).err().unwrap_or_else(Failure::said);
+        let failure = client.topics().await.map_err(Failure::from).err().unwrap_or_else(Failure::printed);
         assert_eq!(failure.code, crate::cli::failure::UNAVAILABLE);
         assert!(failure.message.contains("unix:/does/not/exist.sock: No such file"), "{}", failure.message);
         assert!(failure.message.ends_with("is `dwell serve` running there?"), "{}", failure.message);

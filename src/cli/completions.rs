@@ -96,7 +96,7 @@ mod tests {
     use super::super::Cli;
     use super::*;
 
-    fn said(line: &str) -> String {
+    fn printed(line: &str) -> String {
         let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let error = Cli::command().try_get_matches_from(std::iter::once("dwell".to_owned()).chain(typed.clone()));
         let error = error.err();
@@ -105,15 +105,15 @@ mod tests {
 
     #[test]
     fn unknown_commands_are_answered_with_those_that_exist() {
-        let show = said("topic show orders");
+        let show = printed("topic show orders");
         assert!(show.starts_with("error: `dwell topic` has no command `show`; it is `dwell topic get`\n"), "{show}");
         assert!(show.contains("Commands: create, update, get, list, move, delete\n"), "{show}");
-        assert!(said("topics list").contains("; it is `dwell topic`\n"));
-        assert!(said("version").contains("; it is `dwell --version`\n"));
-        assert!(said("topic rm a").contains("; it is `dwell topic delete`\n"));
-        assert!(said("message show a b").contains("`dwell message get`"));
+        assert!(printed("topics list").contains("; it is `dwell topic`\n"));
+        assert!(printed("version").contains("; it is `dwell --version`\n"));
+        assert!(printed("topic rm a").contains("; it is `dwell topic delete`\n"));
+        assert!(printed("message show a b").contains("`dwell message get`"));
         // A word of another tool that means nothing there.
-        assert!(said("bulk show").starts_with("error: `dwell bulk` has no command `show`\n"));
-        assert_eq!(said("topic get"), "");
+        assert!(printed("bulk show").starts_with("error: `dwell bulk` has no command `show`\n"));
+        assert_eq!(printed("topic get"), "");
     }
 }

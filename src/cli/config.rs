@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::failure::Failure;
-use super::{output, serve};
+use super::output;
+use crate::api::http::Connections;
 use crate::app::config::{Config, ConfigErrors, Flag, Sources, show};
+use crate::app::engine::{OutageOptions, StoreOptions};
+use crate::app::server::ServerOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,9 +93,39 @@ impl From<ConfigErrors> for Failure {
 pub(super) fn run(args: &ConfigCommandArgs) -> Result<(), Failure> {
     match &args.command {
         ConfigCommand::Check(args) => {
-            serve::options(&Config::load(&args.sources())?, false)?.check()?;
+            options(&Config::load(&args.sources())?, false)?.check()?;
             output::line("the configuration is correct")
         }
         ConfigCommand::Show(args) => output::line(show(&args.sources())?.trim_end()),
     }
+}
+
+pub(super) fn data_dir(config: &Config) -> Result<PathBuf, Failure> {
+    config.data_dir.clone().ok_or_else(|| Failure::usage("data_dir: a directory is needed"))
+}
+
+pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
+    let dir = data_dir(config)?;
+    let store = match config.redis.options() {
+        None => StoreOptions::Embedded { dir: dir.join("store") },
+        Some(redis) => StoreOptions::Redis {
+            redis,
+            failover: OutageOptions {
+                limit_bytes: config.wal_limit_bytes,
+                journal_window: config.journal_window(),
+                adopt,
+                start_without: config.redis.start_without,
+                silence: config.broker_options().lease_ttl,
+                hand_over: config.hand_over.clone(),
+                ..OutageOptions::new(dir)
+            },
+        },
+    };
+    let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
+    let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
+    let (socket_mode, tls) = (config.socket_mode, config.tls.clone());
+    let console = config.console;
+    let connections = Connections { idle_timeout: config.http_idle_timeout, ..options.connections };
+    let sqs = Some(config.sqs.clone()).filter(|sqs| sqs.enabled);
+    Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, sqs, spans, connections, ..options })
 }

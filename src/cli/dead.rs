@@ -1,19 +1,15 @@
 //! `dwell dead-letters`: lists, redrives and purges dead letters.
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use super::ServerArgs;
-use super::api::{self, Dead, Swept, Which};
-use super::client::{CallResult, Client, GroupOf};
-use super::failure::Failure;
+use super::api::{self, Dead, DeadFilter, Swept, Which};
+use super::client::{Client, GroupOf};
+use super::failure::{CallResult, Failure};
 use super::output::{self, YesArgs};
 use super::parse::{self, GroupArgs};
 use crate::model::limits::{BATCH_MESSAGES_MAX, REDRIVE_RATE_MAX};
 use crate::model::message::MessageId;
-use crate::model::time::{parse_span, span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,26 +58,6 @@ enum DeadCommand {
         #[command(flatten)]
         yes: YesArgs,
     },
-}
-
-#[derive(Debug, Clone, Default, Args, Serialize)]
-pub(super) struct DeadFilter {
-    /// Only those with this reason: max_attempts, buried, unreadable or expired
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    /// Only those that died at least this long ago
-    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) older_than: Option<Duration>,
-    /// Only those that died at most this long ago
-    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) younger_than: Option<Duration>,
-    /// Only those with this text in the last error or the payload
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<String>,
 }
 
 const DESCRIBED: [&str; 5] = ["all", "reason", "older_than", "younger_than", "text"];

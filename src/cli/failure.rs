@@ -15,7 +15,7 @@ const INTERRUPTED: u8 = 130;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) code: u8,
-    /// What is printed; empty when everything was said before.
+    /// The text to print; empty when everything was printed before.
     pub(super) message: String,
 }
 
@@ -32,7 +32,7 @@ impl Failure {
         Failure { code: INTERRUPTED, message: message.into() }
     }
 
-    pub(super) fn said() -> Failure {
+    pub(super) fn printed() -> Failure {
         Failure { code: FAILED, message: String::new() }
     }
 
@@ -49,6 +49,8 @@ impl From<Error> for Failure {
         Failure { code, message: error.detail().to_owned() }
     }
 }
+
+pub(super) type CallResult<T> = Result<T, CallError>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CallError {

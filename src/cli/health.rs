@@ -153,7 +153,7 @@ mod tests {
         let server = format!("unix:{}", socket.display());
         for kind in [&[][..], &["--live"]] {
             let words = [&["health", "--timeout", "50ms", "--server", &server], kind].concat();
-            let failure = run(&Line::try_parse_from(words)?.args).await.err().unwrap_or_else(Failure::said);
+            let failure = run(&Line::try_parse_from(words)?.args).await.err().unwrap_or_else(Failure::printed);
             assert_eq!(failure.code, UNAVAILABLE);
             assert_eq!(failure.message, format!("no answer from {server} within 50ms"));
         }

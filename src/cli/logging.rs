@@ -69,9 +69,10 @@ fn escaped(text: &str) -> String {
 
 /// A panic is a line of the log like any other, in its form and with its request.
 fn log_panic(panic: &PanicHookInfo<'_>) {
-    let said = panic.payload();
-    let said = said.downcast_ref::<&str>().copied().or_else(|| said.downcast_ref::<String>().map(String::as_str));
-    let error: String = said.unwrap_or_default().chars().take(PANIC_SHOWN).collect();
+    let payload = panic.payload();
+    let payload =
+        payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let error: String = payload.unwrap_or_default().chars().take(PANIC_SHOWN).collect();
     let at = panic.location().map(ToString::to_string).unwrap_or_default();
     tracing::error!(at, error, "panicked: a defect in dwell, please report it");
 }

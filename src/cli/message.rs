@@ -1,20 +1,18 @@
 //! `dwell message`: gets, lists, cancels and reschedules messages, and makes them due now.
 //! `dwell explain`: why one is not delivered yet.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::api::Payload;
+use super::api::{Control, GroupReason, MessageInfo, NewDue, Payload};
 use super::client::{Client, MessageOf, Query};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::model::limits::BATCH_MESSAGES_MAX;
 use crate::model::message::{GroupName, Key, MessageId, Past, TopicName};
-use crate::model::time::{Timestamp, parse_span, span};
+use crate::model::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -126,8 +124,8 @@ pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
     let now = NewDue { delay: Some(Duration::ZERO), due_at: None, past: None };
     let (which, control) = match &args.command {
         MessageCommand::Get { which, group } => {
-            let looked = client.get_message(&which.message(), group).await?;
-            return output::value(which.json, &looked, shown);
+            let info = client.get_message(&which.message(), group).await?;
+            return output::value(which.json, &info, shown);
         }
         MessageCommand::List(args) => return list(&client, args).await,
         MessageCommand::Cancel(which) => (which, client.cancel(&which.message()).await?),
@@ -137,9 +135,9 @@ pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
         }
         MessageCommand::Run(which) => (which, client.reschedule(&which.message(), &now, None).await?),
     };
-    output::value(which.json, &control, told)?;
+    output::value(which.json, &control, shown_control)?;
     // Some group has it in flight: that is not what was asked for.
-    if control.status == "partly" { Err(Failure::said()) } else { Ok(()) }
+    if control.status == "partly" { Err(Failure::printed()) } else { Ok(()) }
 }
 
 async fn list(client: &Client, args: &ListArgs) -> Result<(), Failure> {
@@ -179,19 +177,19 @@ fn listed(message: &Value) -> String {
 }
 
 /// `close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, tried 0 times  close order 4711`.
-fn shown(looked: &Looked) -> String {
-    let times = if looked.attempts == 1 { "once".to_owned() } else { format!("{} times", looked.attempts) };
-    let next = looked.next_at.filter(|at| *at != looked.due_at).map_or(String::new(), |at| format!(", next at {at}"));
-    let dead = looked.reason.as_ref().map_or(String::new(), |reason| format!(", {reason}"));
-    let error = looked.last_error.as_ref().map_or(String::new(), |error| format!(": {error:?}"));
-    let (id, state, partition, due) = (&looked.id, &looked.state, looked.partition, looked.due_at);
-    let owner = looked.owner.as_ref().map_or(String::new(), |owner| format!(", owner {owner}"));
-    let payload = looked.payload.shown();
+fn shown(info: &MessageInfo) -> String {
+    let times = if info.attempts == 1 { "once".to_owned() } else { format!("{} times", info.attempts) };
+    let next = info.next_at.filter(|at| *at != info.due_at).map_or(String::new(), |at| format!(", next at {at}"));
+    let dead = info.reason.as_ref().map_or(String::new(), |reason| format!(", {reason}"));
+    let error = info.last_error.as_ref().map_or(String::new(), |error| format!(": {error:?}"));
+    let (id, state, partition, due) = (&info.id, &info.state, info.partition, info.due_at);
+    let owner = info.owner.as_ref().map_or(String::new(), |owner| format!(", owner {owner}"));
+    let payload = info.payload.shown();
     format!("{id} {state} in partition {partition}, due {due}{next}, tried {times}{dead}{error}{owner}  {payload}")
 }
 
 /// `close-4711 cancelled`; the groups one by one where they differ.
-fn told(control: &Control) -> String {
+fn shown_control(control: &Control) -> String {
     let due = control.due_at.map_or(String::new(), |at| format!(", due {at}"));
     let buffered = if control.buffered { " (it was buffered on the broker's disk)" } else { "" };
     let others = control.groups.iter().filter(|group| group.status != control.status);
@@ -221,84 +219,4 @@ pub(super) async fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     }
     let line = |group: &GroupReason| format!("{}: {}: {}", group.group, group.reason, group.detail);
     output::line(explained.groups.iter().map(line).collect::<Vec<_>>().join("\n"))
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct NewDue {
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) delay: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) due_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) past: Option<&'static str>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Control {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) status: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) due_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) buffered: bool,
-    pub(super) groups: Vec<GroupFate>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct GroupFate {
-    pub(super) group: String,
-    pub(super) status: String,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Explained {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) buffered: bool,
-    pub(super) groups: Vec<GroupReason>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct GroupReason {
-    pub(super) group: String,
-    pub(super) reason: String,
-    pub(super) detail: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct MessagePage {
-    pub(super) messages: Vec<Value>,
-    pub(super) next_cursor: Option<String>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Looked {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) state: String,
-    pub(super) attempts: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) next_at: Option<Timestamp>,
-    pub(super) due_at: Timestamp,
-    pub(super) pushed_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) expires_at: Option<Timestamp>,
-    pub(super) etag: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) owner: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) died_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) last_error: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) content_type: Option<String>,
-    #[serde(default)]
-    pub(super) meta: BTreeMap<String, String>,
-    #[serde(flatten)]
-    pub(super) payload: Payload,
 }

@@ -146,7 +146,7 @@ pub fn main() -> ExitCode {
         Err(error) => return output::report(&Failure::new(format!("cannot start the runtime: {error}"))),
     };
     let result = runtime.block_on(run(cli.command));
-    // What still runs was left behind on purpose, by a second signal; nothing waits for it.
+    // A second signal leaves running tasks behind on purpose; nothing waits for them.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -67,11 +67,6 @@ pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// On one line, with a dot for each control character: a terminal must not obey it.
-pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
-}
-
 pub(super) fn messages(count: u64) -> String {
     if count == 1 { "1 message".to_owned() } else { format!("{} messages", thousands(count)) }
 }

@@ -31,7 +31,7 @@ impl GroupArgs {
     }
 }
 
-/// What all times of a command line are relative to: the hour from `now` to `+1h` is no longer than that.
+/// The time that all relative times of a command line start from: the hour from `now` to `+1h` is no longer than that.
 static NOW: LazyLock<Timestamp> = LazyLock::new(|| Clock::System.now());
 
 /// The detail of an error alone, since clap names the argument.

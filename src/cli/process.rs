@@ -1,4 +1,4 @@
-//! What a command does as a process: it is told to end by signals, and has a directory while it runs.
+//! A command as a process: it is told to end by signals, and has a directory while it runs.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

@@ -1,20 +1,18 @@
 //! `dwell serve`: runs a broker until it is told to stop.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use super::config::ConfigArgs;
+use super::config::{ConfigArgs, data_dir, options};
 use super::failure::Failure;
 use super::process::Signals;
 use super::supervisor::Supervisor;
 use super::{logging, output};
-use crate::api::http::{Connections, Listen};
+use crate::api::http::Listen;
 use crate::app::config::Config;
-use crate::app::engine::{OutageOptions, StoreOptions, claim_directory};
-use crate::app::server::{Server, ServerOptions};
+use crate::app::engine::claim_directory;
+use crate::app::server::Server;
 use crate::model::limits::CONNECTIONS_MAX;
 use crate::platform::files;
 
@@ -44,7 +42,7 @@ pub(super) struct ServeArgs {
 pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(&args.config.sources())?;
     logging::start(config.log);
-    // Whatever the shell says: payloads are for this user alone.
+    // Overrides the shell's umask: payloads are for this user alone.
     umask(Mode::RWXG | Mode::RWXO);
     let mut signals = Signals::listen()?;
     let mut options = options(&config, args.adopt)?;
@@ -80,36 +78,6 @@ fn connections_max() -> usize {
         tracing::warn!(files, connections, "few connections are taken: raise the limit of open files");
     }
     connections
-}
-
-fn data_dir(config: &Config) -> Result<PathBuf, Failure> {
-    config.data_dir.clone().ok_or_else(|| Failure::usage("data_dir: a directory is needed"))
-}
-
-pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
-    let dir = data_dir(config)?;
-    let store = match config.redis.options() {
-        None => StoreOptions::Embedded { dir: dir.join("store") },
-        Some(redis) => StoreOptions::Redis {
-            redis,
-            failover: OutageOptions {
-                limit_bytes: config.wal_limit_bytes,
-                journal_window: config.journal_window(),
-                adopt,
-                start_without: config.redis.start_without,
-                silence: config.broker_options().lease_ttl,
-                hand_over: config.hand_over.clone(),
-                ..OutageOptions::new(dir)
-            },
-        },
-    };
-    let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
-    let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
-    let (socket_mode, tls) = (config.socket_mode, config.tls.clone());
-    let console = config.console;
-    let connections = Connections { idle_timeout: config.http_idle_timeout, ..options.connections };
-    let sqs = Some(config.sqs.clone()).filter(|sqs| sqs.enabled);
-    Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, sqs, spans, connections, ..options })
 }
 
 fn banner(server: &Server, config: &Config) -> String {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::api::{self, Delivery, Extension, NackOfAll, Reserve};
-use super::client::{CallResult, Client, GroupOf};
-use super::failure::Failure;
-use super::{ServerArgs, consume, output, parse};
+use super::client::{Client, GroupOf};
+use super::failure::{CallResult, Failure};
+use super::{ServerArgs, output, parse};
 use crate::delivery::Verdict;
 use crate::model::limits::{BATCH_MESSAGES_MAX, PER_KEY_MAX};
 use crate::model::message::{GroupName, TopicName};
@@ -78,7 +78,7 @@ pub(super) struct NackArgs {
     /// Until the next attempt, as in 10s [default: the topic's backoff]
     #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "bury")]
     delay: Option<Duration>,
-    /// What went wrong, kept as the last error
+    /// Reason of the failure, kept as the last error
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Make the messages dead letters at once: they can never succeed
@@ -237,7 +237,7 @@ pub(super) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
         per_key: args.per_key.map(usize::from),
     };
     for delivery in &args.server.client()?.reserve(&of, &request).await? {
-        let text = |delivery: &Delivery| format!("{} {}", delivery.receipt, consume::shown(delivery));
+        let text = |delivery: &Delivery| format!("{} {}", delivery.receipt, delivery.shown());
         output::value(args.json, delivery, text)?;
     }
     Ok(())

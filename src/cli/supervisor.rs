@@ -48,7 +48,7 @@ impl Supervisor {
     }
 
     /// Says again and again that dwell works, and only while it does: each time after the timer has fired and a thread of
-    /// the runtime has taken up something new. A store that is away is no reason for silence: a restart brings none back.
+    /// the runtime has taken up something new. It reports also while the store is unavailable: a restart would not bring the store back.
     async fn keep_alive(&self) -> Infallible {
         let Some(span) = self.span else { return pending().await };
         loop {

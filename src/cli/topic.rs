@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::{Serialize, Serializer};
 
-use super::api::{Counts, DeadLetterTo, Group, MoveTo, Topic};
+use super::api::{Counts, DeadLetterTo, Group, MoveTo, Topic, printable};
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -117,7 +117,7 @@ pub(super) struct Declaration {
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) ttl: Option<Duration>,
-    /// What happens to an expired message: drop or bury
+    /// Policy for an expired message: drop or bury
     #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) on_expiry: Option<Expiry>,
@@ -228,8 +228,7 @@ fn settings(topic: &Topic) -> String {
     if let Some(dead_letter) = &settings.dead_letter {
         rows.push(vec!["  dead-letter topic".to_owned(), dead_letter.topic.to_string()]);
     }
-    let annotation =
-        |(name, text): (&str, &str)| vec!["  annotation".to_owned(), output::printable(&format!("{name}={text}"))];
+    let annotation = |(name, text): (&str, &str)| vec!["  annotation".to_owned(), printable(&format!("{name}={text}"))];
     rows.extend(settings.annotations.iter().map(annotation));
     output::columns(&rows, &[])
 }

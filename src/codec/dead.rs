@@ -37,7 +37,7 @@ pub struct Failure {
     pub at: Timestamp,
     /// From 1.
     pub attempt: u32,
-    /// What the nack said, or why there was none; cut so that it takes at most 200 bytes as JSON.
+    /// The reason of the nack, or why there was none; cut so that it takes at most 200 bytes as JSON.
     pub reason: Option<String>,
 }
 
@@ -67,7 +67,7 @@ fn bytes_in_json(c: char) -> usize {
 pub struct DeadRecord {
     pub reason: DeadReason,
     pub attempts: u32,
-    /// What the last nack said, or why there was none; at most 1,024 bytes.
+    /// The reason of the last nack, or why there was none; at most 1,024 bytes.
     pub last_error: Option<String>,
     /// How the last attempts failed, oldest first; at most [`HISTORY_MAX`].
     pub history: Vec<Failure>,

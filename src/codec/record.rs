@@ -24,7 +24,7 @@ const PREFIX: usize = NUMBER_END + 8;
 /// Bytes of one record: a message, or the settings of a topic, and what stands before them.
 const RECORD_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + 64 * 1024;
 
-/// What a log keeps. The WAL keeps requests: [`Record::Create`], [`Record::Push`] and [`Record::Cancel`], to be replayed.
+/// A record of a log. The WAL keeps requests: [`Record::Create`], [`Record::Push`] and [`Record::Cancel`], to be replayed.
 /// The journal keeps answers: [`Record::Set`], [`Record::End`], [`Record::Purge`] and
 /// [`Record::Delete`], to be restored.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,11 +16,11 @@ use crate::store::MemberId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shares {
     partitions: u16,
-    seats: Vec<Seat>,
+    ranked_members: Vec<RankedMember>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Seat {
+pub struct RankedMember {
     hash: u32,
     member: MemberId,
 }
@@ -33,28 +33,29 @@ impl Shares {
         members: impl IntoIterator<Item = &'a MemberId>,
     ) -> Shares {
         let place = place(topic, group);
-        let mut seats: Vec<Seat> = members.into_iter().map(|member| Seat::of(place, member)).collect();
-        seats.sort_unstable();
-        seats.dedup();
-        Shares { partitions, seats }
+        let mut ranked_members: Vec<RankedMember> =
+            members.into_iter().map(|member| RankedMember::of(place, member)).collect();
+        ranked_members.sort_unstable();
+        ranked_members.dedup();
+        Shares { partitions, ranked_members }
     }
 
     pub fn members(&self) -> usize {
-        self.seats.len()
+        self.ranked_members.len()
     }
 
     pub fn include(&self, others: &Shares) -> bool {
-        others.seats.iter().all(|seat| self.contain(seat))
+        others.ranked_members.iter().all(|ranked_member| self.contain(ranked_member))
     }
 
-    pub fn contain(&self, seat: &Seat) -> bool {
-        self.seats.binary_search(seat).is_ok()
+    pub fn contain(&self, ranked_member: &RankedMember) -> bool {
+        self.ranked_members.binary_search(ranked_member).is_ok()
     }
 
     /// 0 for one that is not a member.
-    pub fn quota(&self, seat: &Seat) -> usize {
-        let (partitions, members) = (usize::from(self.partitions), self.seats.len());
-        match self.seats.binary_search(seat) {
+    pub fn quota(&self, ranked_member: &RankedMember) -> usize {
+        let (partitions, members) = (usize::from(self.partitions), self.ranked_members.len());
+        match self.ranked_members.binary_search(ranked_member) {
             Ok(rank) => partitions / members + usize::from(rank < partitions % members),
             Err(_) => 0,
         }
@@ -63,21 +64,21 @@ impl Shares {
     /// Whether exactly so many members come before this one when `partition` looks for an owner.
     ///
     /// Looks at few members unless `place` is large: most partitions find them soon.
-    pub fn is_at(&self, place: usize, seat: &Seat, partition: Partition) -> bool {
-        let own = (seat.score(partition), seat.hash);
-        let before = |other: &&Seat| (other.score(partition), other.hash) > own;
-        self.seats.iter().filter(before).take(place + 1).count() == place
+    pub fn is_at(&self, place: usize, ranked_member: &RankedMember, partition: Partition) -> bool {
+        let own = (ranked_member.score(partition), ranked_member.hash);
+        let before = |other: &&RankedMember| (other.score(partition), other.hash) > own;
+        self.ranked_members.iter().filter(before).take(place + 1).count() == place
     }
 }
 
-impl Seat {
-    pub fn new(topic: &TopicName, group: &GroupName, member: &MemberId) -> Seat {
-        Seat::of(place(topic, group), member)
+impl RankedMember {
+    pub fn new(topic: &TopicName, group: &GroupName, member: &MemberId) -> RankedMember {
+        RankedMember::of(place(topic, group), member)
     }
 
-    fn of(place: u32, member: &MemberId) -> Seat {
+    fn of(place: u32, member: &MemberId) -> RankedMember {
         // Mixed, so that the order of the members is another one in each group.
-        Seat { hash: mix(place ^ hash(member.as_str().as_bytes())), member: member.clone() }
+        RankedMember { hash: mix(place ^ hash(member.as_str().as_bytes())), member: member.clone() }
     }
 
     /// How much the member would like to own a partition (rendezvous): the one with the highest score comes first.
@@ -128,7 +129,7 @@ mod tests {
     fn quotas(topic: &str, partitions: u16, members: &[MemberId]) -> Result<Vec<usize>> {
         let (topic, group) = place(topic)?;
         let shares = Shares::new(&topic, &group, partitions, members);
-        Ok(members.iter().map(|member| shares.quota(&Seat::new(&topic, &group, member))).collect())
+        Ok(members.iter().map(|member| shares.quota(&RankedMember::new(&topic, &group, member))).collect())
     }
 
     #[test]
@@ -149,13 +150,13 @@ mod tests {
         let (topic, group) = place("orders")?;
         let mut list = members(5);
         let shares = Shares::new(&topic, &group, 8, &list);
-        assert_eq!(shares.quota(&Seat::new(&topic, &group, &MemberId::from_store("stranger"))), 0);
+        assert_eq!(shares.quota(&RankedMember::new(&topic, &group, &MemberId::from_store("stranger"))), 0);
         list.reverse();
         list.push(list[2].clone());
         assert_eq!(Shares::new(&topic, &group, 8, &list), shares);
         let fewer = Shares::new(&topic, &group, 8, &list[..2]);
         assert!(shares.include(&fewer) && shares.include(&shares) && !fewer.include(&shares));
-        assert_eq!(Shares::new(&topic, &group, 8, &[]).quota(&Seat::new(&topic, &group, &list[0])), 0);
+        assert_eq!(Shares::new(&topic, &group, 8, &[]).quota(&RankedMember::new(&topic, &group, &list[0])), 0);
         Ok(())
     }
 
@@ -194,14 +195,15 @@ mod tests {
         let shares = Shares::new(&topic, &group, 1_000, &members);
         let mut first = vec![0; 1_000];
         for member in &members {
-            let seat = Seat::new(&topic, &group, member);
-            let order = seat.order(1_000);
-            assert!(order.is_sorted_by_key(|partition| !seat.score(*partition)));
-            let chosen = order.iter().filter(|partition| shares.is_at(0, &seat, **partition));
+            let ranked_member = RankedMember::new(&topic, &group, member);
+            let order = ranked_member.order(1_000);
+            assert!(order.is_sorted_by_key(|partition| !ranked_member.score(*partition)));
+            let chosen = order.iter().filter(|partition| shares.is_at(0, &ranked_member, **partition));
             let chosen: Vec<_> = chosen.collect();
             assert!((60..=140).contains(&chosen.len()), "{}", chosen.len());
             chosen.iter().for_each(|partition| first[usize::from(partition.0)] += 1);
-            let places = order.iter().map(|partition| (0..10).filter(|n| shares.is_at(*n, &seat, *partition)).count());
+            let places =
+                order.iter().map(|partition| (0..10).filter(|n| shares.is_at(*n, &ranked_member, *partition)).count());
             assert!(places.into_iter().all(|places| places == 1));
         }
         assert!(first.iter().all(|choices| *choices == 1));

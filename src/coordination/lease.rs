@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
-use crate::store::{Claim, Glance, MemberId, Renewal, Store};
+use crate::store::{Claim, HeadState, MemberId, Renewal, Store};
 
 const RENEWALS_MAX: usize = 500;
 const MARGIN: u32 = 10;
@@ -25,7 +25,7 @@ pub struct Lease {
     claim: Claim,
     valid_until_ms: AtomicU64,
     losses: AtomicU64,
-    glance: Mutex<Option<Glance>>,
+    head_state: Mutex<Option<HeadState>>,
     why_lost: OnceLock<String>,
     changed: Notify,
 }
@@ -40,8 +40,8 @@ impl Lease {
     }
 
     /// Takes what the last renewal saw of the pair, unless it was taken before.
-    pub fn take_glance(&self) -> Option<Glance> {
-        self.glance().take()
+    pub fn take_head_state(&self) -> Option<HeadState> {
+        self.head_state().take()
     }
 
     pub fn is_lost(&self) -> bool {
@@ -53,7 +53,7 @@ impl Lease {
         self.changed.notified().await;
     }
 
-    /// Resolves when it is lost. After that [`Lease::changed`] may have missed a renewal: there is a glance to take.
+    /// Resolves when it is lost. After that [`Lease::changed`] may have missed a renewal: there is a head_state to take.
     pub async fn lost(&self) {
         while !self.is_lost() {
             self.changed().await;
@@ -71,8 +71,8 @@ impl Lease {
         self.changed.notify_one();
     }
 
-    fn glance(&self) -> MutexGuard<'_, Option<Glance>> {
-        self.glance.lock().unwrap_or_else(PoisonError::into_inner)
+    fn head_state(&self) -> MutexGuard<'_, Option<HeadState>> {
+        self.head_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The owner loop logs a loss, and an outage is logged elsewhere, once.
@@ -119,7 +119,7 @@ impl LeaseKeeper {
             claim,
             valid_until_ms: AtomicU64::new(0),
             losses: AtomicU64::new(0),
-            glance: Mutex::default(),
+            head_state: Mutex::default(),
             why_lost: OnceLock::new(),
             changed: Notify::new(),
         });
@@ -151,9 +151,9 @@ impl LeaseKeeper {
                         lease.lose(STORE_CHANGED.to_owned());
                         self.forget(lease);
                     }
-                    Ok(Renewal::Kept(glance)) => {
+                    Ok(Renewal::Kept(head_state)) => {
                         lease.renewed(sent, self.ttl, losses);
-                        *lease.glance() = Some(glance);
+                        *lease.head_state() = Some(head_state);
                         lease.changed.notify_one();
                     }
                     Ok(Renewal::Lost { by }) => {

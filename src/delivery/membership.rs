@@ -8,7 +8,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::GroupDelivery;
-use super::ownership::{Acquisition, Kick, Ownership};
+use super::ownership::{Acquisition, Ownership};
+use super::prefetch::LoopSignal;
 use crate::coordination::membership::{Action, Event, Member, Timing};
 use crate::model::error::Kind;
 use crate::model::partition::Partition;
@@ -21,9 +22,9 @@ pub struct Membership {
     delivery: Arc<GroupDelivery>,
     member: Member,
     tasks: Tasks,
-    releases: BTreeMap<Partition, Arc<Kick>>,
-    tell: mpsc::UnboundedSender<Event>,
-    told: mpsc::UnboundedReceiver<Event>,
+    releases: BTreeMap<Partition, Arc<LoopSignal>>,
+    sender: mpsc::UnboundedSender<Event>,
+    receiver: mpsc::UnboundedReceiver<Event>,
     changed: Arc<Notify>,
     rewritten: Arc<Notify>,
     freed: Arc<Releases>,
@@ -47,15 +48,15 @@ impl Membership {
         subscriptions.shrink_to_fit();
         let id = delivery.keeper.member().clone();
         let member = Member::new(topic, group, descriptor.settings.partitions.get(), id, timing);
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::unbounded_channel();
         let releases = BTreeMap::new();
         Box::new(Membership {
             delivery,
             member,
             tasks,
             releases,
-            tell,
-            told,
+            sender,
+            receiver,
             changed,
             rewritten,
             freed,
@@ -75,7 +76,7 @@ impl Membership {
         while self.step(event) {
             let clock = self.delivery.store.backend.clock().local();
             event = tokio::select! {
-                Some(event) = self.told.recv() => event,
+                Some(event) = self.receiver.recv() => event,
                 () = self.changed.notified() => Event::MembersChanged,
                 () = self.delivery.demand.begun() => Event::Tick,
                 () = self.rewritten.notified() => {
@@ -92,12 +93,12 @@ impl Membership {
                 }
                 Ok(()) = losses.changed() => {
                     let loss = *losses.borrow_and_update();
-                    self.delivery.kick_all();
+                    self.delivery.signal_all();
                     self.hold(loss)
                 }
                 Ok(()) = pressed.changed() => {
                     pressed.mark_unchanged();
-                    self.delivery.kick_all();
+                    self.delivery.signal_all();
                     Event::Tick
                 }
                 () = clock.sleep_until(self.member.next_wake()) => Event::Tick,
@@ -124,17 +125,17 @@ impl Membership {
 
     /// Feeds the state machine and does what it says. False once the member is gone.
     fn step(&mut self, event: Event) -> bool {
-        if matches!(event, Event::Beaten(_) | Event::BeatFailed | Event::Departed) {
+        if matches!(event, Event::HeartbeatAnswered(_) | Event::HeartbeatFailed | Event::Departed) {
             self.delivery.log_changes();
         }
         let now = self.delivery.store.backend.clock().local().instant();
         self.member.wanted(self.delivery.last_wanted(now));
         let actions = self.member.step(now, event);
         self.note();
-        let mut lives = true;
+        let mut is_running = true;
         for action in actions {
             match action {
-                Action::Beat => self.heartbeat(),
+                Action::Heartbeat => self.heartbeat(),
                 Action::Depart => self.depart(),
                 Action::Acquire(partition) => self.acquire(partition),
                 Action::Release(partition) => {
@@ -142,10 +143,10 @@ impl Membership {
                         release.release();
                     }
                 }
-                Action::Gone => lives = false,
+                Action::Gone => is_running = false,
             }
         }
-        lives
+        is_running
     }
 
     fn note(&mut self) {
@@ -188,34 +189,34 @@ impl Membership {
         let (has_demand, owned) = (standing.has_demand, standing.owned);
         let state = MemberState { has_demand, waiting: delivery.demand.waiting(), owned };
         let (topic, group) = (delivery.descriptor().topic.clone(), delivery.group.clone());
-        delivery.terms.heartbeats.record(Heartbeat { topic, group, state }, self.tell.clone());
+        delivery.terms.heartbeats.record(Heartbeat { topic, group, state }, self.sender.clone());
     }
 
     fn depart(&self) {
-        let (delivery, tell) = (self.delivery.clone(), self.tell.clone());
+        let (delivery, sender) = (self.delivery.clone(), self.sender.clone());
         self.tasks.start(async move {
             let topic = delivery.descriptor().topic.clone();
             let left = delivery.store.groups.leave(&topic, &delivery.group, delivery.keeper.member()).await;
-            let _ = tell.send(if left.is_ok() { Event::Departed } else { Event::BeatFailed });
+            let _ = sender.send(if left.is_ok() { Event::Departed } else { Event::HeartbeatFailed });
         });
     }
 
     fn acquire(&mut self, partition: Partition) {
-        let kick = Arc::new(Kick::default());
-        self.releases.insert(partition, kick.clone());
-        self.tasks.start(own_partition(self.delivery.clone(), partition, kick, self.tell.clone()));
+        let signal = Arc::new(LoopSignal::default());
+        self.releases.insert(partition, signal.clone());
+        self.tasks.start(own_partition(self.delivery.clone(), partition, signal, self.sender.clone()));
     }
 }
 
 async fn own_partition(
     delivery: Arc<GroupDelivery>,
     partition: Partition,
-    kick: Arc<Kick>,
-    tell: mpsc::UnboundedSender<Event>,
+    signal: Arc<LoopSignal>,
+    sender: mpsc::UnboundedSender<Event>,
 ) {
-    let event = match Box::pin(acquire(&delivery, partition, &kick)).await {
+    let event = match Box::pin(acquire(&delivery, partition, &signal)).await {
         Ok(ownership) => {
-            let _ = tell.send(Event::Acquired(partition));
+            let _ = sender.send(Event::Acquired(partition));
             match ownership.serve().await {
                 Ok(()) => Event::Released(partition),
                 Err(_) => Event::Lost(partition),
@@ -223,17 +224,17 @@ async fn own_partition(
         }
         Err(event) => event,
     };
-    let _ = tell.send(event);
+    let _ = sender.send(event);
 }
 
 /// Errors: why the pair is not owned, for the membership.
 async fn acquire(
     delivery: &Arc<GroupDelivery>,
     partition: Partition,
-    kick: &Arc<Kick>,
+    signal: &Arc<LoopSignal>,
 ) -> Result<Box<Ownership>, Event> {
     // Never given up half-way: the lease would be kept without an owner loop.
-    Err(match Ownership::acquire(delivery, partition, kick).await {
+    Err(match Ownership::acquire(delivery, partition, signal).await {
         Ok(Acquisition::Owned(ownership)) => return Ok(ownership),
         Ok(Acquisition::Held(by, expires_in)) => Event::Held { partition, by, expires_in },
         Ok(Acquisition::Gone) => {
@@ -270,7 +271,7 @@ pub struct Heartbeats {
 
 struct Asked {
     heartbeat: Heartbeat,
-    tell: mpsc::UnboundedSender<Event>,
+    sender: mpsc::UnboundedSender<Event>,
 }
 
 impl Heartbeats {
@@ -279,11 +280,11 @@ impl Heartbeats {
         Arc::new(Heartbeats { store, member, absent_after, tasks, asked: Mutex::default() })
     }
 
-    /// Sends [`Event::Beaten`] or [`Event::BeatFailed`] to `tell`.
-    pub(super) fn record(self: &Arc<Heartbeats>, heartbeat: Heartbeat, tell: mpsc::UnboundedSender<Event>) {
+    /// Sends [`Event::HeartbeatAnswered`] or [`Event::HeartbeatFailed`] to `sender`.
+    pub(super) fn record(self: &Arc<Heartbeats>, heartbeat: Heartbeat, sender: mpsc::UnboundedSender<Event>) {
         let (slot, mut all) = (heartbeat.slot(), self.asked());
         let asked = all.entry(slot).or_default();
-        asked.push(Asked { heartbeat, tell });
+        asked.push(Asked { heartbeat, sender });
         if asked.len() == 1 {
             let all = self.clone();
             self.tasks.start(async move { all.call(slot).await });
@@ -291,15 +292,15 @@ impl Heartbeats {
     }
 
     async fn call(&self, slot: u32) {
-        let (heartbeats, tells): (Vec<_>, Vec<_>) =
-            self.gathered(slot).await.into_iter().map(|asked| (asked.heartbeat, asked.tell)).unzip();
+        let (heartbeats, senders): (Vec<_>, Vec<_>) =
+            self.gathered(slot).await.into_iter().map(|asked| (asked.heartbeat, asked.sender)).unzip();
         let answers = self.store.groups.heartbeat(&self.member, &heartbeats, self.absent_after).await;
-        for ((answer, tell), heartbeat) in answers.into_iter().zip(tells).zip(heartbeats) {
-            let event = answer.map(|members| Event::Beaten(members.into())).unwrap_or_else(|error| {
+        for ((answer, sender), heartbeat) in answers.into_iter().zip(senders).zip(heartbeats) {
+            let event = answer.map(|members| Event::HeartbeatAnswered(members.into())).unwrap_or_else(|error| {
                 tracing::debug!(topic = %heartbeat.topic, group = %heartbeat.group, %error, "no heartbeat");
-                Event::BeatFailed
+                Event::HeartbeatFailed
             });
-            let _ = tell.send(event);
+            let _ = sender.send(event);
         }
     }
 

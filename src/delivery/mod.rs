@@ -28,11 +28,11 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::dead_keeper::forward_page;
 use self::demand::Demand;
 pub use self::membership::{Heartbeats, Membership};
-use self::ownership::{Owned, now};
+use self::ownership::Owned;
 pub use self::prefetch::PrefetchBudget;
 use self::rate_limiter::RateLimiter;
-pub use self::receipt::{Decision, Delivery, GroupTag, Receipt};
-pub use self::session::{Hand, Session};
+pub use self::receipt::{Decision, Delivery, GroupTag, Receipt, SessionReceipts};
+pub use self::session::Session;
 pub use self::settle::{LateVerdict, check_receipt};
 pub use self::table::{MessageLocation, Now, Policy, Table, Want};
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
@@ -86,7 +86,7 @@ pub struct Terms {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hindrance {
+pub enum BlockedReason {
     NoConsumer {
         /// Since the last request, or since this process joined the group.
         unasked: Duration,
@@ -133,6 +133,12 @@ impl GroupDelivery {
         }
     }
 
+    /// Both clocks and a random number, for one step.
+    pub(super) fn now(&self) -> Now {
+        let clock = self.store.backend.clock();
+        Now { store: clock.now(), instant: clock.local().instant(), chance: fastrand::f64() }
+    }
+
     pub fn descriptor(&self) -> Arc<Descriptor> {
         self.descriptor.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -149,7 +155,7 @@ impl GroupDelivery {
     pub fn abandon(&self) {
         self.gone.cancel();
         self.close();
-        self.kick_all();
+        self.signal_all();
     }
 
     pub fn is_closed(&self) -> bool {
@@ -161,12 +167,12 @@ impl GroupDelivery {
         self.owned(partition).map_or(0, |owned| owned.table().held())
     }
 
-    pub fn whereabouts(&self, partition: Partition, id: &MessageId) -> Option<MessageLocation> {
-        self.owned(partition)?.table().whereabouts(id)
+    pub fn location_of(&self, partition: Partition, id: &MessageId) -> Option<MessageLocation> {
+        self.owned(partition)?.table().location_of(id)
     }
 
-    /// What holds up all messages of a partition that are due; `None` where nothing does, or this process does not own it.
-    pub fn hindrance(&self, partition: Partition) -> Option<Hindrance> {
+    /// The reason that holds up all due messages of a partition; `None` where nothing does, or this process does not own it.
+    pub fn blocked_reason(&self, partition: Partition) -> Option<BlockedReason> {
         let owned = self.owned(partition)?;
         let (is_full, is_holding) = {
             let table = owned.table();
@@ -174,10 +180,10 @@ impl GroupDelivery {
         };
         let unasked = self.demand.unasked(self.store.backend.clock().local().instant());
         match self.demand.waiting() {
-            _ if is_full => Some(Hindrance::AtMaxInFlight),
-            0 if unasked >= BETWEEN_REQUESTS => Some(Hindrance::NoConsumer { unasked }),
+            _ if is_full => Some(BlockedReason::AtMaxInFlight),
+            0 if unasked >= BETWEEN_REQUESTS => Some(BlockedReason::NoConsumer { unasked }),
             0 => None,
-            _ => (is_holding && self.rate().is_some()).then_some(Hindrance::RateLimited),
+            _ => (is_holding && self.rate().is_some()).then_some(BlockedReason::RateLimited),
         }
     }
 
@@ -197,7 +203,12 @@ impl GroupDelivery {
     }
 
     /// Nothing is taken and then waited with, so a future that is dropped strands nothing.
-    async fn wait_for(&self, hand: Option<&Arc<Hand>>, want: Want, until: Instant) -> Vec<Delivery> {
+    async fn wait_for(
+        &self,
+        session_receipts: Option<&Arc<SessionReceipts>>,
+        want: Want,
+        until: Instant,
+    ) -> Vec<Delivery> {
         let clock = self.store.backend.clock().local();
         let demanding = !want.min_age.is_zero();
         let mut kicked = false;
@@ -205,7 +216,7 @@ impl GroupDelivery {
             // Listening begins before looking, so that nothing arrives unnoticed in between.
             let mut arrival = std::pin::pin!(self.arrivals.notified(demanding));
             arrival.as_mut().enable();
-            let deliveries = self.take(hand, want);
+            let deliveries = self.take(session_receipts, want);
             if !deliveries.is_empty() {
                 // One arrival wakes one consumer; what it leaves is for the next.
                 self.arrivals.notify_one();
@@ -213,7 +224,7 @@ impl GroupDelivery {
             }
             if !kicked {
                 // The loops may have given everything back, or wait for a consumer before they charge attempts.
-                self.kick_all();
+                self.signal_all();
                 kicked = true;
             }
             tokio::select! {
@@ -225,9 +236,9 @@ impl GroupDelivery {
         }
     }
 
-    fn take(&self, hand: Option<&Arc<Hand>>, want: Want) -> Vec<Delivery> {
+    fn take(&self, session_receipts: Option<&Arc<SessionReceipts>>, want: Want) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
-        let now = now(self.store.backend.clock());
+        let now = self.now();
         if self.closed.is_cancelled() || self.rest(now.store).is_some() {
             return deliveries;
         }
@@ -245,13 +256,14 @@ impl GroupDelivery {
             }
             let mut table = owned.table();
             let before = table.room();
-            let expired = table.take(hand, Want { max: max - deliveries.len(), ..want }, now, &mut deliveries);
+            let expired =
+                table.take(session_receipts, Want { max: max - deliveries.len(), ..want }, now, &mut deliveries);
             // Room that was there before is known to the loop: to say it again would keep both busy for nothing.
             let hungry = table.room().is_some_and(|room| before != Some(room));
             drop(table);
             self.counts.expired.inc_by(expired as u64);
             if hungry || expired > 0 {
-                owned.kick.notify_one();
+                owned.signal.notify_one();
             }
         }
         if let Some(slots) = slots {
@@ -295,9 +307,9 @@ impl GroupDelivery {
         self.pairs.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kick_all(&self) {
+    fn signal_all(&self) {
         for (_, owned) in self.pairs() {
-            owned.kick.notify_one();
+            owned.signal.notify_one();
         }
     }
 
@@ -331,10 +343,10 @@ impl GroupDelivery {
 
 /// Lease events since the last log line: one line after each heartbeat instead of one for each partition.
 #[derive(Debug, Default)]
-pub(super) struct Changes(Mutex<Happened>);
+pub(super) struct Changes(Mutex<PendingChanges>);
 
 #[derive(Debug, Default)]
-struct Happened {
+struct PendingChanges {
     lost: usize,
     why: Option<Error>,
     /// Partitions taken over from an owner that was gone, and the messages that it had reserved.
@@ -355,14 +367,14 @@ impl Changes {
         happened.messages += messages;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Happened> {
+    fn lock(&self) -> MutexGuard<'_, PendingChanges> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl GroupDelivery {
     pub(super) fn log_changes(&self) {
-        let Happened { lost, why, recovered, messages } = std::mem::take(&mut *self.changes.lock());
+        let PendingChanges { lost, why, recovered, messages } = std::mem::take(&mut *self.changes.lock());
         let (topic, group) = (&self.descriptor().topic, &self.group);
         if let Some(error) = why {
             tracing::warn!(%topic, %group, partitions = lost, %error, "leases lost");

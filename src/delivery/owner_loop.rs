@@ -8,14 +8,13 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
 use super::dead_keeper::DeadKeeper;
-use super::ownership::now;
 use super::{GroupDelivery, Owned};
 use crate::coordination::lease::STORE_CHANGED;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{Charge, Glance, Loss, Owner, ReserveLimit, Settlement};
+use crate::store::{Charge, HeadState, Loss, Owner, ReserveLimit, Settlement};
 
 /// How long a call may take to be answered after its lease is lost: then its outcome is known.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
@@ -28,7 +27,7 @@ enum Head {
 }
 
 enum Plan {
-    Note(Glance),
+    Note(HeadState),
     KeepDead,
     Settle(Settlement, u64),
     Charge(Vec<Charge>),
@@ -98,7 +97,7 @@ impl OwnerLoop {
         let clock = self.delivery.store.backend.clock().local().clone();
         let mut drain_until = Instant::FAR;
         loop {
-            if !self.draining && (self.owned.kick.is_released() || self.delivery.is_closed()) {
+            if !self.draining && (self.owned.signal.is_released() || self.delivery.is_closed()) {
                 self.draining = true;
                 self.owned.drain();
                 drain_until = clock.instant().plus(self.delivery.terms.drain_timeout);
@@ -130,7 +129,7 @@ impl OwnerLoop {
             // Its membership kicks it for what concerns all pairs of the group.
             tokio::select! {
                 () = clock.sleep_until(until.min(drain_until)) => {}
-                () = self.owned.kick.notified() => {}
+                () = self.owned.signal.notified() => {}
                 () = self.woken.notified() => self.head = Head::Unknown,
                 () = self.owned.lease.changed() => {}
             }
@@ -189,7 +188,7 @@ impl OwnerLoop {
 
     async fn carry_out(&mut self, plan: Plan) -> Result<()> {
         match plan {
-            Plan::Note(glance) => self.glanced(glance).await,
+            Plan::Note(head_state) => self.note_head(head_state).await,
             Plan::KeepDead => self.dead.look(&self.delivery, &self.owned.lease.claim().pair).await,
             Plan::Settle(settlement, ticket) => {
                 self.sent = ticket;
@@ -197,11 +196,11 @@ impl OwnerLoop {
                 self.dead.died(&self.delivery.descriptor(), &settlement.buried);
                 self.settled_last = true;
                 self.owned.advance(|progress| progress.settled = ticket);
-                // What went back to the zset may be the new head.
+                // A returned message may be the new head.
                 let retried = settlement.retried.iter().map(|retried| retried.next_at);
                 let earliest = retried.chain(settlement.returned.iter().map(|returned| returned.ready_at)).min();
                 self.head = earlier(self.head, earliest);
-                if self.owned.table().settled(now(self.delivery.store.backend.clock())) {
+                if self.owned.table().settled(self.delivery.now()) {
                     self.delivery.arrivals.notify_one();
                 }
             }
@@ -219,10 +218,10 @@ impl OwnerLoop {
 
     fn plan(&mut self) -> Plan {
         let store_clock = self.delivery.store.backend.clock();
-        let now = now(store_clock);
+        let now = self.delivery.now();
         self.dead.set_generation(self.delivery.descriptor().generation);
-        if let Some(glance) = self.owned.lease.take_glance() {
-            return Plan::Note(glance);
+        if let Some(head_state) = self.owned.lease.take_head_state() {
+            return Plan::Note(head_state);
         }
         if (!self.draining || self.dead.has_new()) && self.dead.next() <= now.instant {
             return Plan::KeepDead;
@@ -297,7 +296,7 @@ impl OwnerLoop {
         let found = !reserved.messages.is_empty();
         let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
         let mut table = self.owned.table();
-        table.reserved(reserved, now(self.delivery.store.backend.clock()));
+        table.reserved(reserved, self.delivery.now());
         let bytes = table.bytes();
         table.part().arrived(bytes);
         let expected = table.unsettled() as u64;
@@ -320,9 +319,9 @@ impl OwnerLoop {
     }
 
     /// After a renewal read the pair: makes up for a lost wake, and applies changed settings.
-    async fn glanced(&mut self, glance: Glance) {
-        self.head = earlier(self.head, glance.head);
-        if glance.generation > self.delivery.descriptor().generation {
+    async fn note_head(&mut self, head_state: HeadState) {
+        self.head = earlier(self.head, head_state.head);
+        if head_state.generation > self.delivery.descriptor().generation {
             self.delivery.look_again().await;
         }
         let partition = self.owned.lease.claim().pair.partition;

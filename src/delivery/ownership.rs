@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::owner_loop::OwnerLoop;
-use super::prefetch::{Part, PrefetchBudget};
-use super::table::{Now, Table};
+use super::prefetch::{LoopSignal, Part, PrefetchBudget};
+use super::table::Table;
 use super::verdict::{StaleReason, Verdict};
 use super::{GroupDelivery, Policy};
 use crate::coordination::lease::Lease;
@@ -19,7 +19,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition, Rest};
 use crate::platform::clock::Instant;
-use crate::store::{Acquired, Channel, Claim, MemberId, Owner, ReserveLimit, StoreClock, Wake};
+use crate::store::{Acquired, Channel, Claim, MemberId, Owner, ReserveLimit, Wake};
 
 pub(super) enum Acquisition {
     Owned(Box<Ownership>),
@@ -39,7 +39,7 @@ impl Ownership {
     pub(super) async fn acquire(
         delivery: &Arc<GroupDelivery>,
         partition: Partition,
-        kick: &Arc<Kick>,
+        signal: &Arc<LoopSignal>,
     ) -> Result<Acquisition> {
         let pair = delivery.descriptor().pair(partition, &delivery.group);
         let keeper = &delivery.keeper;
@@ -50,9 +50,9 @@ impl Ownership {
             Ok(Acquired::Held { by, expires_in }) => Ok(Acquisition::Held(by, expires_in)),
             Ok(Acquired::Owned(mut owner)) => {
                 if delivery.descriptor().is_ordered() {
-                    owner.keep_places();
+                    owner.keep_positions();
                 }
-                // What was acquired while the store may have lost something hands nothing out: another may own it too.
+                // A partition that was acquired while the store may have lost something hands nothing out: another may own it too.
                 if delivery.store.backend.losses().borrow().count != losses {
                     return Err(Error::unavailable(format!("{pair} was acquired while the store changed; it waits")));
                 }
@@ -60,7 +60,7 @@ impl Ownership {
                 let table = Table::new(&claim, delivery.policy(partition));
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(delivery, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
-                let owned = Arc::new(Owned::new(lease, table, delivery.terms.budget.clone(), kick.clone()));
+                let owned = Arc::new(Owned::new(lease, table, delivery.terms.budget.clone(), signal.clone()));
                 let woken = Arc::new(Notify::new());
                 let owner_loop = OwnerLoop::new(delivery.clone(), owner, owned, woken.clone());
                 Ok(Acquisition::Owned(Box::new(Ownership { delivery: delivery.clone(), partition, owner_loop, woken })))
@@ -179,7 +179,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// What became of the decision with this ticket, which is `made` once it is in the store.
+    /// The verdict on the decision with this ticket, which is `made` once it is in the store.
     pub(super) fn verdict(&self, ticket: u64, made: Verdict) -> Verdict {
         match self {
             Progress { settled, .. } if ticket <= *settled => made,
@@ -190,36 +190,11 @@ impl Progress {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Kick {
-    notify: Notify,
-    is_released: AtomicBool,
-}
-
-impl Kick {
-    pub(super) fn notify_one(&self) {
-        self.notify.notify_one();
-    }
-
-    pub(super) async fn notified(&self) {
-        self.notify.notified().await;
-    }
-
-    pub(super) fn release(&self) {
-        self.is_released.store(true, Ordering::SeqCst);
-        self.notify_one();
-    }
-
-    pub(super) fn is_released(&self) -> bool {
-        self.is_released.load(Ordering::SeqCst)
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Owned {
     pub(super) lease: Arc<Lease>,
     memory: Mutex<Memory>,
-    pub(super) kick: Arc<Kick>,
+    pub(super) signal: Arc<LoopSignal>,
     progress: Mutex<Progress>,
     advanced: Notify,
     /// The lease is being given up: nothing more is handed out, what is out may still be settled.
@@ -267,12 +242,12 @@ impl Drop for TableGuard<'_> {
 }
 
 impl Owned {
-    pub(super) fn new(lease: Arc<Lease>, table: Table, budget: Arc<PrefetchBudget>, kick: Arc<Kick>) -> Owned {
-        let part = Part::new(budget, kick.clone());
+    pub(super) fn new(lease: Arc<Lease>, table: Table, budget: Arc<PrefetchBudget>, signal: Arc<LoopSignal>) -> Owned {
+        let part = Part::new(budget, signal.clone());
         Owned {
             lease,
             memory: Mutex::new(Memory { table, part }),
-            kick,
+            signal,
             progress: Mutex::default(),
             advanced: Notify::new(),
             draining: AtomicBool::new(false),
@@ -323,10 +298,6 @@ impl Owned {
     fn progress_mut(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-pub(super) fn now(clock: &StoreClock) -> Now {
-    Now { store: clock.now(), instant: clock.local().instant(), chance: fastrand::f64() }
 }
 
 impl GroupDelivery {
@@ -381,7 +352,7 @@ impl GroupDelivery {
         drop(descriptor);
         for (partition, owned) in self.pairs() {
             owned.table().set_policy(self.policy(partition));
-            owned.kick.notify_one();
+            owned.signal.notify_one();
         }
         true
     }

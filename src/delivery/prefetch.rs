@@ -1,21 +1,21 @@
 //! One budget of prefetched payloads for all partitions that this process owns.
 //!
-//! A partition asks before it reserves, for at least the largest message, so that the budget holds. What is not free it
+//! A partition asks before it reserves, for at least the largest message, so that the budget holds. It waits in line for bytes that are not
 //! waits for in line. When the first in line has waited for a second, the partitions that hold more than their share
 //! give back what nobody has taken: so a group whose consumers take nothing does not starve the others.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::ATTENTION;
-use super::ownership::Kick;
 use crate::model::limits::{ENVELOPE_BYTES_MAX, PREFETCH_BYTES_MAX};
 use crate::platform::clock::Instant;
 use crate::store::ReserveLimit;
 
-/// What a partition may always prefetch at least: the largest message, and what comes while it is handed out.
+/// Bytes that a partition may always prefetch: the largest message, and what comes while it is handed out.
 const PART_BYTES_MIN: usize = 2 * ENVELOPE_BYTES_MAX;
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ struct State {
     taken: usize,
     parts: usize,
     last: u64,
-    line: VecDeque<(u64, Arc<Kick>)>,
+    line: VecDeque<(u64, Arc<LoopSignal>)>,
     press_at: Instant,
 }
 
@@ -53,11 +53,36 @@ impl PrefetchBudget {
     }
 
     fn notify_first(&self, state: &State) {
-        if let Some((_, kick)) = state.line.front()
+        if let Some((_, signal)) = state.line.front()
             && self.free(state) >= ENVELOPE_BYTES_MAX
         {
-            kick.notify_one();
+            signal.notify_one();
         }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LoopSignal {
+    notify: Notify,
+    is_released: AtomicBool,
+}
+
+impl LoopSignal {
+    pub(super) fn notify_one(&self) {
+        self.notify.notify_one();
+    }
+
+    pub(super) async fn notified(&self) {
+        self.notify.notified().await;
+    }
+
+    pub(super) fn release(&self) {
+        self.is_released.store(true, Ordering::SeqCst);
+        self.notify_one();
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::SeqCst)
     }
 }
 
@@ -65,20 +90,20 @@ impl PrefetchBudget {
 pub(super) struct Part {
     budget: Arc<PrefetchBudget>,
     number: u64,
-    kick: Arc<Kick>,
+    signal: Arc<LoopSignal>,
     held: usize,
     granted: usize,
     asks_at: Option<Instant>,
 }
 
 impl Part {
-    pub(super) fn new(budget: Arc<PrefetchBudget>, kick: Arc<Kick>) -> Part {
+    pub(super) fn new(budget: Arc<PrefetchBudget>, signal: Arc<LoopSignal>) -> Part {
         let mut state = budget.state();
         state.parts += 1;
         state.last += 1;
         let number = state.last;
         drop(state);
-        Part { budget, number, kick, held: 0, granted: 0, asks_at: None }
+        Part { budget, number, signal, held: 0, granted: 0, asks_at: None }
     }
 
     /// `None` is nothing yet: the loop is kicked when there is room, and asks again at [`Part::asks_at`].
@@ -93,7 +118,7 @@ impl Part {
         let is_first = state.line.front().is_none_or(|(first, _)| *first == self.number);
         if !is_first || free < ENVELOPE_BYTES_MAX {
             match self.asks_at {
-                None => state.line.push_back((self.number, self.kick.clone())),
+                None => state.line.push_back((self.number, self.signal.clone())),
                 Some(at) if now < at => return None,
                 Some(_) if is_first && now >= state.press_at => {
                     state.press_at = now.plus(ATTENTION);

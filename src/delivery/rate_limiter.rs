@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::sync::futures::Notified;
 
-use super::ownership::now;
 use super::{GroupDelivery, Wakeups, Want};
 use crate::model::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
 use crate::model::time::Timestamp;
@@ -38,18 +37,18 @@ struct Open {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outlook {
+enum NextSlot {
     At(Instant),
     Ask,
 }
 
 /// Asks for the next slot on behalf of all waiting consumers. When it is dropped another one is woken to continue.
-struct Porter<'a> {
+struct AttendGuard<'a> {
     gate: &'a RateLimiter,
     others: &'a Wakeups,
 }
 
-impl Drop for Porter<'_> {
+impl Drop for AttendGuard<'_> {
     fn drop(&mut self) {
         self.gate.lock().attended = false;
         self.others.notify_one();
@@ -71,17 +70,17 @@ impl RateLimiter {
         }
     }
 
-    fn outlook(&self, now: Instant) -> Outlook {
+    fn next_slot(&self, now: Instant) -> NextSlot {
         let open = self.lock();
         match open.slots.iter().find(|slot| now < slot.to) {
-            Some(slot) => Outlook::At(slot.from),
-            None => open.not_before.filter(|at| now < *at).map_or(Outlook::Ask, Outlook::At),
+            Some(slot) => NextSlot::At(slot.from),
+            None => open.not_before.filter(|at| now < *at).map_or(NextSlot::Ask, NextSlot::At),
         }
     }
 
-    fn attend<'a>(&'a self, others: &'a Wakeups) -> Option<Porter<'a>> {
+    fn attend<'a>(&'a self, others: &'a Wakeups) -> Option<AttendGuard<'a>> {
         let was = std::mem::replace(&mut self.lock().attended, true);
-        (!was).then_some(Porter { gate: self, others })
+        (!was).then_some(AttendGuard { gate: self, others })
     }
 
     pub(super) fn given(&self, slots: Slots, ask: SlotAsk, (sent, answered): (Instant, Instant)) {
@@ -121,7 +120,7 @@ impl GroupDelivery {
         let Some(rate) = self.rate().filter(|_| self.has_ready(want)) else { return arrival.await };
         let Some(_porter) = self.gate.attend(&self.arrivals) else { return arrival.await };
         let now = clock.instant();
-        if let Outlook::At(at) = self.gate.outlook(now) {
+        if let NextSlot::At(at) = self.gate.next_slot(now) {
             return clock.sleep_until(at).await;
         }
         let ask = slots_to_ask(rate, want.max, until.since(now).min(SLOT_AHEAD_MAX));
@@ -136,7 +135,7 @@ impl GroupDelivery {
     }
 
     fn has_ready(&self, want: Want) -> bool {
-        let now = now(self.store.backend.clock());
+        let now = self.now();
         let is_ripe = |at: Timestamp| at <= now.store;
         let open = self.pairs().into_iter().filter(|(_, owned)| owned.is_open(now.instant));
         open.into_iter().any(|(_, owned)| owned.table().ripe_at(want.min_age).is_some_and(is_ripe))
@@ -148,7 +147,7 @@ impl GroupDelivery {
         }
         let clock = self.store.backend.clock();
         let ripe = self.pairs().into_iter().filter_map(|(_, owned)| owned.table().ripe_at(want.min_age));
-        // What is old enough already is not held back by its age.
+        // A message that is old enough already is not held back by its age.
         ripe.filter(|at| *at > clock.now()).min().map_or(Instant::FAR, |at| clock.reaches(at))
     }
 }
@@ -162,10 +161,10 @@ mod tests {
         let ms = |ms| Instant::START.plus(Duration::from_millis(ms));
         let ask = SlotAsk { count: 2, spacing: Duration::from_millis(10), within: Duration::from_secs(1) };
         let gate = RateLimiter::default();
-        assert_eq!(gate.outlook(ms(0)), Outlook::Ask);
+        assert_eq!(gate.next_slot(ms(0)), NextSlot::Ask);
         // Sent at 0, answered at 5: the store said "in 20 ms" somewhere in between.
         gate.given(Slots { count: 2, after: Duration::from_millis(20) }, ask, (ms(0), ms(5)));
-        assert_eq!((gate.outlook(ms(5)), gate.claim(9, ms(24))), (Outlook::At(ms(25)), vec![]));
+        assert_eq!((gate.next_slot(ms(5)), gate.claim(9, ms(24))), (NextSlot::At(ms(25)), vec![]));
         let first = gate.claim(9, ms(25));
         assert_eq!(first, [Slot { from: ms(25), to: ms(70) }]);
         gate.put_back(&first);
@@ -176,7 +175,7 @@ mod tests {
         assert_eq!(gate.claim(9, ms(150)), []);
         // None before its time: ask again when one could be within reach.
         gate.given(Slots { count: 0, after: Duration::from_millis(1_500) }, ask, (ms(200), ms(201)));
-        assert_eq!((gate.outlook(ms(201)), gate.outlook(ms(700))), (Outlook::At(ms(700)), Outlook::Ask));
+        assert_eq!((gate.next_slot(ms(201)), gate.next_slot(ms(700))), (NextSlot::At(ms(700)), NextSlot::Ask));
     }
 
     #[tokio::test]

@@ -1,7 +1,11 @@
-//! What a consumer gets, and what it may answer.
+//! Deliveries to a consumer, and its decisions about them.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::model::limits::ID_BYTES_MAX;
 use crate::model::message::{GroupName, Message, MessageId, TopicName};
@@ -94,14 +98,49 @@ pub enum Decision {
     Nack {
         /// Overrides the backoff.
         delay: Option<Duration>,
-        /// What went wrong, kept as the last error.
+        /// The reason of the failure, kept as the last error.
         reason: Option<String>,
     },
     /// It can never succeed: dead at once.
     Bury {
-        /// What went wrong, kept as the last error.
+        /// The reason of the failure, kept as the last error.
         reason: Option<String>,
     },
+}
+
+#[derive(Debug, Default)]
+pub struct SessionReceipts {
+    receipts: Mutex<HashSet<Receipt>>,
+    pub(super) freed: Notify,
+}
+
+impl SessionReceipts {
+    pub(super) fn hold(self: &Arc<SessionReceipts>, receipt: Receipt) -> ReceiptGuard {
+        self.receipts().insert(receipt.clone());
+        ReceiptGuard { session_receipts: self.clone(), receipt }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.receipts().len()
+    }
+
+    pub(super) fn receipts(&self) -> MutexGuard<'_, HashSet<Receipt>> {
+        self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Kept in the owner's memory while the delivery is undecided: a decision, a deadline and the loss of the pair free it.
+#[derive(Debug)]
+pub(super) struct ReceiptGuard {
+    session_receipts: Arc<SessionReceipts>,
+    receipt: Receipt,
+}
+
+impl Drop for ReceiptGuard {
+    fn drop(&mut self) {
+        self.session_receipts.receipts().remove(&self.receipt);
+        self.session_receipts.freed.notify_one();
+    }
 }
 
 #[cfg(test)]

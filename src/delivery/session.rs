@@ -1,13 +1,9 @@
 //! A stream's session: limits its deliveries in flight, and returns undecided ones when its client disconnects.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use super::ownership::now;
-use super::receipt::{Decision, Delivery, Receipt};
+use super::receipt::{Decision, Delivery, SessionReceipts};
 use super::{GroupDelivery, Want};
 use crate::model::error::Result;
 use crate::platform::clock::Instant;
@@ -15,7 +11,7 @@ use crate::platform::clock::Instant;
 /// Dropped without [`Session::end`] its client disconnected: undecided deliveries are nacked at once.
 pub struct Session {
     delivery: Arc<GroupDelivery>,
-    hand: Arc<Hand>,
+    session_receipts: Arc<SessionReceipts>,
     max_in_flight: usize,
     visibility_timeout: Option<Duration>,
     ended: bool,
@@ -28,7 +24,7 @@ impl Session {
         visibility_timeout: Option<Duration>,
     ) -> Result<Session> {
         delivery.admit()?;
-        Ok(Session { delivery, hand: Arc::default(), max_in_flight, visibility_timeout, ended: false })
+        Ok(Session { delivery, session_receipts: Arc::default(), max_in_flight, visibility_timeout, ended: false })
     }
 
     /// `None` after `wait`, or when [`Session::is_over`]. Nothing is taken unless it is returned.
@@ -39,7 +35,7 @@ impl Session {
         let visibility_timeout = self.visibility_timeout.unwrap_or(settings.visibility_timeout);
         let _waiting = self.delivery.demand.wait(room);
         let want = Want { max: 1, visibility_timeout, min_age: Duration::ZERO, per_key: 1 };
-        self.delivery.wait_for(Some(&self.hand), want, until).await.pop()
+        self.delivery.wait_for(Some(&self.session_receipts), want, until).await.pop()
     }
 
     /// Whether nothing more is handed out: the process stops or the topic is gone.
@@ -57,9 +53,9 @@ impl Session {
         let _waiting = self.delivery.demand.wait(0);
         loop {
             // A place that was freed before now has left its permit, so none is missed.
-            match self.max_in_flight.saturating_sub(self.hand.count()) {
+            match self.max_in_flight.saturating_sub(self.session_receipts.count()) {
                 0 => tokio::select! {
-                    () = self.hand.freed.notified() => {}
+                    () = self.session_receipts.freed.notified() => {}
                     () = self.delivery.store.backend.clock().local().sleep_until(until) => return None,
                     () = self.delivery.closed.cancelled() => return None,
                 },
@@ -74,52 +70,17 @@ impl Drop for Session {
         if self.ended {
             return;
         }
-        // Not while the hand is locked: every decision frees a place in it.
-        let undecided = std::mem::take(&mut *self.hand.receipts());
-        let now = now(self.delivery.store.backend.clock());
+        // Not while the receipts are locked: every decision removes one of them.
+        let undecided = std::mem::take(&mut *self.session_receipts.receipts());
+        let now = self.delivery.now();
         for receipt in undecided {
             let reason = Some("the stream's client went away".to_owned());
             let nack = Decision::Nack { delay: Some(Duration::ZERO), reason };
             let (verdict, made) = self.delivery.decide(Some(receipt), nack, now);
             if let Some(made) = made {
-                made.owned.kick.notify_one();
+                made.owned.signal.notify_one();
                 self.delivery.count(verdict);
             }
         }
-    }
-}
-
-#[derive(Debug, Default)]
-pub struct Hand {
-    receipts: Mutex<HashSet<Receipt>>,
-    freed: Notify,
-}
-
-impl Hand {
-    pub(super) fn hold(self: &Arc<Hand>, receipt: Receipt) -> Place {
-        self.receipts().insert(receipt.clone());
-        Place { hand: self.clone(), receipt }
-    }
-
-    fn count(&self) -> usize {
-        self.receipts().len()
-    }
-
-    fn receipts(&self) -> MutexGuard<'_, HashSet<Receipt>> {
-        self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Kept in the owner's memory while the delivery is undecided: a decision, a deadline and the loss of the pair free it.
-#[derive(Debug)]
-pub(super) struct Place {
-    hand: Arc<Hand>,
-    receipt: Receipt,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.hand.receipts().remove(&self.receipt);
-        self.hand.freed.notify_one();
     }
 }

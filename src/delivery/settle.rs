@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::future::{join_all, select};
 
 use super::GroupDelivery;
-use super::ownership::{Owned, now};
+use super::ownership::Owned;
 use super::receipt::{Decision, GroupTag, Receipt};
-use super::table::{Decided, LateOutcome, Now};
-use super::verdict::{StaleReason, UnknownReason, Verdict};
+use super::table::{LateOutcome, Now};
+use super::verdict::{Decided, StaleReason, UnknownReason, Verdict};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::store::LateSettlement;
@@ -21,7 +21,7 @@ pub(super) struct Made {
     pub(super) decided: Decided,
 }
 
-/// What an owner says of a settlement that came after its delivery ended.
+/// The verdict of an owner on a settlement that came after its delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LateVerdict {
     Made(Verdict),
@@ -50,7 +50,7 @@ impl GroupDelivery {
         let mut verdicts = Vec::with_capacity(decisions.len());
         let mut again = HashSet::new();
         let mut unanswered_by_pair: BTreeMap<Partition, Unanswered> = BTreeMap::new();
-        let now = now(self.store.backend.clock());
+        let now = self.now();
         for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
             let (verdict, made) = self.decide(receipt, decision, now);
             verdicts.push(verdict);
@@ -69,7 +69,7 @@ impl GroupDelivery {
             }
         }
         let waits = unanswered_by_pair.values().map(|unanswered| {
-            unanswered.owned.kick.notify_one();
+            unanswered.owned.signal.notify_one();
             unanswered.owned.settled(unanswered.last)
         });
         let deadline = std::pin::pin!(self.store.backend.clock().local().sleep(timeout));
@@ -109,18 +109,18 @@ impl GroupDelivery {
     }
 
     pub fn extend(&self, receipts: Vec<Option<Receipt>>, timeout: Duration) -> Vec<Verdict> {
-        let now = now(self.store.backend.clock());
+        let now = self.now();
         let extend = |receipt: Option<Receipt>| {
             let (receipt, owned) = self.find(receipt)?;
             let extended = owned.table().extend(receipt.serial, now.instant.plus(timeout));
-            owned.kick.notify_one();
+            owned.signal.notify_one();
             extended.map(|()| Verdict::Extended(now.store.plus(timeout)))
         };
         receipts.into_iter().map(|receipt| extend(receipt).unwrap_or_else(|refusal| refusal)).collect()
     }
 
     /// Settles what the memory of this owner holds, after its deliveries ended; with each settlement comes the verdict
-    /// if it counts. `None` if this process does not own the partition. What is not answered after `timeout` is
+    /// if it counts. `None` if this process does not own the partition. A settlement without an answer after `timeout` is
     /// `Pending`.
     pub async fn settle_late(
         &self,
@@ -138,7 +138,7 @@ impl GroupDelivery {
             LateOutcome::Over | LateOutcome::Elsewhere => None,
         };
         if let Some(last) = outcomes.iter().filter_map(ticket).max() {
-            owned.kick.notify_one();
+            owned.signal.notify_one();
             let deadline = std::pin::pin!(self.store.backend.clock().local().sleep(timeout));
             let _ = select(std::pin::pin!(owned.settled(last)), deadline).await;
         }

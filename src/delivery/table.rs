@@ -12,10 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::late::LateOutcome;
-use self::order::{Batch, Keepsake, Lane, Order, lane_of};
-pub(super) use self::settle::Decided;
-use super::receipt::{Delivery, GroupTag, Receipt};
-use super::session::{Hand, Place};
+use self::order::{Batch, Lane, Order, OrderedDelivery, lane_of};
+use super::receipt::{Delivery, GroupTag, Receipt, ReceiptGuard, SessionReceipts};
 use super::verdict::VerdictCache;
 use crate::codec::{DeadReason, DeadRecord};
 use crate::model::limits::{
@@ -32,7 +30,7 @@ use crate::store::{
     Buried, Charge, Claim, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned,
 };
 
-/// What is prefetched before it is known how fast consumers are.
+/// Messages to prefetch before the speed of the consumers is known.
 const APPETITE_FIRST: usize = 32;
 const CHARGED_AHEAD_MAX: usize = 32;
 
@@ -79,7 +77,7 @@ struct Held {
     slot: Slot,
     version: Version,
     ready_at: Timestamp,
-    place: Timestamp,
+    position: Timestamp,
     charged: u32,
     charged_before: u32,
     bytes: usize,
@@ -94,10 +92,10 @@ struct Out {
     max_attempts: u32,
     handed_at: Instant,
     deadline: Instant,
-    /// Frees a place in the hand of a session, whatever ends this delivery.
-    _place: Option<Place>,
+    /// Removes the receipt from its session, whatever ends this delivery.
+    _guard: Option<ReceiptGuard>,
     /// In a topic with ordering it may be handed out again without being reserved again.
-    keepsake: Option<Keepsake>,
+    ordered: Option<OrderedDelivery>,
 }
 
 #[derive(Debug)]
@@ -235,7 +233,7 @@ impl Table {
     }
 
     fn hold(&mut self, slot: Slot, reserved: ReservedMessage, now: Now) {
-        let ReservedMessage { id, ready_at, place, attempts, bytes, version, message } = reserved;
+        let ReservedMessage { id, ready_at, position, attempts, bytes, version, message } = reserved;
         let message = match message {
             Ok(message) => message,
             Err(error) => {
@@ -250,7 +248,7 @@ impl Table {
         }
         self.note_priority(message.envelope.priority);
         let (charged, charged_before) = (attempts, attempts);
-        self.line_up(Held { slot, version, ready_at, place, charged, charged_before, bytes, message }, now);
+        self.line_up(Held { slot, version, ready_at, position, charged, charged_before, bytes, message }, now);
     }
 
     fn attempts_of(&self, message: &Message) -> u32 {
@@ -260,9 +258,15 @@ impl Table {
         }
     }
 
-    /// Hands out up to so many messages, into a hand if they are for a session; expired ones are settled instead and
+    /// Hands out up to so many messages, into the receipts of a session if they are for one; expired ones are settled instead and
     /// counted.
-    pub fn take(&mut self, hand: Option<&Arc<Hand>>, want: Want, now: Now, deliveries: &mut Vec<Delivery>) -> usize {
+    pub fn take(
+        &mut self,
+        session_receipts: Option<&Arc<SessionReceipts>>,
+        want: Want,
+        now: Now,
+        deliveries: &mut Vec<Delivery>,
+    ) -> usize {
         let Want { max, visibility_timeout, min_age, per_key } = want;
         let (mut expired, mut batch) = (0, None);
         let wanted = deliveries.len() + max;
@@ -286,19 +290,25 @@ impl Table {
                 }
             } else {
                 batch = Batch::follow(batch, &held, per_key);
-                deliveries.push(self.hand_out(hand, held, visibility_timeout, now));
+                deliveries.push(self.hand_out(session_receipts, held, visibility_timeout, now));
             }
         }
         expired
     }
 
     fn next_ready(&mut self, min_age: Duration, now: Now) -> Option<Held> {
-        let held = self.choose(min_age, now).and_then(|place| self.ready.remove(place))?;
+        let held = self.choose(min_age, now).and_then(|position| self.ready.remove(position))?;
         self.held_bytes -= held.bytes;
         Some(held)
     }
 
-    fn hand_out(&mut self, hand: Option<&Arc<Hand>>, held: Held, visibility_timeout: Duration, now: Now) -> Delivery {
+    fn hand_out(
+        &mut self,
+        session_receipts: Option<&Arc<SessionReceipts>>,
+        held: Held,
+        visibility_timeout: Duration,
+        now: Now,
+    ) -> Delivery {
         let serial = self.serial;
         self.serial += 1;
         let deadline = now.instant.plus(visibility_timeout);
@@ -315,9 +325,9 @@ impl Table {
             id: id.clone(),
         };
         let (slot, handed_at) = (held.slot, now.instant);
-        let _place = hand.map(|hand| hand.hold(receipt.clone()));
-        let keepsake = self.order.as_mut().map(|order| order.hand_out(&held));
-        self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _place, keepsake });
+        let _guard = session_receipts.map(|session| session.hold(receipt.clone()));
+        let ordered = self.order.as_mut().map(|order| order.hand_out(&held));
+        self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _guard, ordered });
         self.deadlines.insert((deadline, serial));
         Delivery {
             receipt,
@@ -413,7 +423,7 @@ impl Table {
         self.out.len() >= self.policy.in_flight
     }
 
-    pub fn whereabouts(&self, id: &MessageId) -> Option<MessageLocation> {
+    pub fn location_of(&self, id: &MessageId) -> Option<MessageLocation> {
         if let Some(out) = self.out.values().find(|out| out.id == *id) {
             return Some(MessageLocation::Out { attempt: out.attempt, deadline: out.deadline });
         }
@@ -437,13 +447,15 @@ struct NextMessage {
 }
 
 impl NextMessage {
-    /// The place of the next one; of each message its priority, or `None` if it may not be taken.
+    /// The position of the next one; of each message its priority, or `None` if it may not be taken.
     fn choose(&mut self, priorities: impl Iterator<Item = Option<u8>>) -> Option<usize> {
         let (mut first, mut best) = (None, None);
-        for (place, priority) in priorities.enumerate().filter_map(|(place, priority)| Some((place, priority?))) {
-            first.get_or_insert(place);
+        for (position, priority) in
+            priorities.enumerate().filter_map(|(position, priority)| Some((position, priority?)))
+        {
+            first.get_or_insert(position);
             if best.is_none_or(|(_, highest)| priority > highest) {
-                best = Some((place, priority));
+                best = Some((position, priority));
             }
         }
         let (first, (best, _)) = (first?, best?);
@@ -490,8 +502,8 @@ mod tests {
     /// Hands all of them out; a letter each, in order of due time, with its priority.
     fn order(messages: &[(char, u8)]) -> String {
         let (mut chooser, mut left, mut out) = (NextMessage::default(), messages.to_vec(), String::new());
-        while let Some(place) = chooser.choose(left.iter().map(|(_, priority)| Some(*priority))) {
-            out.push(left.remove(place).0);
+        while let Some(position) = chooser.choose(left.iter().map(|(_, priority)| Some(*priority))) {
+            out.push(left.remove(position).0);
         }
         out
     }

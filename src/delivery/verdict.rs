@@ -3,14 +3,23 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::mem::{Discriminant, discriminant};
+use std::time::Duration;
 
 use super::receipt::Decision;
-use super::table::Decided;
 use crate::model::limits::RECENT_DECISIONS_MAX;
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
 use crate::store::LateSettlement;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decided {
+    /// Settled once [`super::table::Table::draft`] has handed out this ticket and the store has answered.
+    pub ticket: u64,
+    pub handling: Duration,
+    pub dead: bool,
+    pub again: bool,
+}
 
 /// The outcome of a decision, or of an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,16 +184,16 @@ impl Verdict {
 }
 
 /// A decision without its details: the first ones stand.
-type Said = Discriminant<Decision>;
+type DecisionKind = Discriminant<Decision>;
 
 /// The last ends of deliveries of one epoch: a repeated decision gets the same answer, and a late one learns the
 /// reason.
 #[derive(Debug, Default)]
 pub(super) struct VerdictCache {
-    decisions: Newest<u64, (Said, Decided)>,
+    decisions: Newest<u64, (DecisionKind, Decided)>,
     /// Deliveries that ended otherwise, and why.
     ended: Newest<u64, StaleReason>,
-    /// What was acknowledged after its delivery had ended.
+    /// Messages that were acknowledged after their delivery had ended.
     acked_late: Newest<(MessageId, Version), Decided>,
 }
 
@@ -212,13 +221,13 @@ impl<K: Clone + Eq + Hash, V> Newest<K, V> {
     }
 }
 
-pub(super) fn said(decision: &Decision) -> Said {
+pub(super) fn kind_of(decision: &Decision) -> DecisionKind {
     discriminant(decision)
 }
 
 impl VerdictCache {
-    pub(super) fn remember(&mut self, serial: u64, said: Said, decided: Decided) {
-        self.decisions.insert(serial, (said, decided));
+    pub(super) fn remember(&mut self, serial: u64, kind: DecisionKind, decided: Decided) {
+        self.decisions.insert(serial, (kind, decided));
     }
 
     pub(super) fn ended(&mut self, serial: u64, why: StaleReason) {
@@ -229,16 +238,16 @@ impl VerdictCache {
         self.acked_late.insert((late.id.clone(), late.version), decided);
     }
 
-    /// What a late ack did the first time.
+    /// The outcome of a late ack the first time.
     pub(super) fn again_late(&self, late: &LateSettlement) -> Option<Decided> {
         let decided = self.acked_late.entries.get(&(late.id.clone(), late.version))?;
         Some(Decided { again: true, ..*decided })
     }
 
-    /// What the same decision did the first time. `None` for another one, and when that is forgotten.
-    pub(super) fn again(&self, serial: u64, said: Said) -> Option<Decided> {
+    /// The outcome of the same decision the first time. `None` for another one, and when that is forgotten.
+    pub(super) fn again(&self, serial: u64, kind: DecisionKind) -> Option<Decided> {
         let (first, decided) = self.decisions.entries.get(&serial)?;
-        (*first == said).then_some(Decided { again: true, ..*decided })
+        (*first == kind).then_some(Decided { again: true, ..*decided })
     }
 
     pub(super) fn end(&self, serial: u64) -> StaleReason {
@@ -275,7 +284,7 @@ mod tests {
 
     #[test]
     fn so_many_are_remembered_and_not_one_more() {
-        let (ack, bury) = (said(&Decision::Ack), said(&Decision::Bury { reason: None }));
+        let (ack, bury) = (kind_of(&Decision::Ack), kind_of(&Decision::Bury { reason: None }));
         let (mut recent, most) = (VerdictCache::default(), RECENT_DECISIONS_MAX as u64);
         for serial in 0..most {
             recent.remember(serial, ack, decided(serial + 1));
@@ -292,7 +301,7 @@ mod tests {
     #[test]
     fn how_a_delivery_ended_is_known_until_it_is_forgotten() {
         let (mut recent, most) = (VerdictCache::default(), RECENT_DECISIONS_MAX as u64);
-        recent.remember(0, said(&Decision::Ack), decided(1));
+        recent.remember(0, kind_of(&Decision::Ack), decided(1));
         for serial in 1..=most {
             recent.ended(serial, StaleReason::DeadlinePassed);
         }

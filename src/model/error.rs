@@ -1,4 +1,4 @@
-//! What can go wrong, as a closed list: each kind says what the caller may do about it.
+//! Everything that can go wrong, as a closed list: each kind says what the caller may do about it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -57,7 +57,7 @@ names! { Kind::name:
     Bug => "bug",
 }
 
-/// What a request names and does not exist: a topic, or a group or a cron job of one.
+/// The resource that a request names and that does not exist: a topic, or a group or a cron job of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     pub topic: String,
@@ -192,7 +192,7 @@ impl Error {
         Error::new(Kind::NotFound, detail)
     }
 
-    /// What to do about it depends on the caller, so the front end says that.
+    /// The remedy depends on the caller, so the front end adds it.
     pub fn missing(missing: Missing) -> Error {
         let detail = missing.to_string();
         Error::new(Kind::NotFound, detail).about(About::Missing(missing))

@@ -201,7 +201,7 @@ pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(15);
 pub const WEBHOOKS_MAX: usize = 100;
 pub const WEBHOOK_CONCURRENCY_MAX: usize = 256;
 pub const WEBHOOK_TIMEOUT_MIN: Duration = Duration::from_millis(100);
-/// Longest time for a POST and its answer. What takes longer answers at once and works behind the answer, or streams.
+/// Longest time for a POST and its answer. Longer operations answer at once and work in the background, or stream.
 pub const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 /// How much longer the visibility timeout of a posted delivery is than the timeout of its POST.
 pub const WEBHOOK_MARGIN: Duration = Duration::from_secs(5);

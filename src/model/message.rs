@@ -143,7 +143,7 @@ fn check_printable(what: &str, text: &str, bytes_max: usize) -> Result<(), Strin
     }
 }
 
-/// What a push does whose id is already there.
+/// Policy of a push whose id is already there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Conflict {
     #[default]
@@ -301,7 +301,7 @@ impl NewMessage {
             return Err(Error::range("priority", format!("{} is not in 0 to {PRIORITY_MAX}", self.priority)));
         }
         if self.ttl.is_some_and(|ttl| ttl.is_zero()) {
-            return Err(Error::range("ttl", "a message that lives for 0s would never be delivered"));
+            return Err(Error::range("ttl", "a message with a ttl of 0s would never be delivered"));
         }
         check_content_type(self.content_type.as_deref())?;
         check_meta(&self.meta)?;
@@ -384,7 +384,7 @@ impl Message {
         }
     }
 
-    /// What decides the partition: the key, or else the dedup key, or else the id.
+    /// The routing key, which decides the partition: the key, or else the dedup key, or else the id.
     pub fn routing_key(&self) -> &str {
         let dedup_key = || self.envelope.dedup.as_ref().map(|dedup| dedup.key.as_str());
         self.envelope.key.as_ref().map(Key::as_str).or_else(dedup_key).unwrap_or(self.id.as_str())
@@ -403,11 +403,11 @@ pub struct DeadLetterSource {
     /// How often it was delivered there.
     pub attempts: u32,
     pub died_at: Timestamp,
-    /// What the last nack said, or why there was none; at most 1,024 bytes.
+    /// The reason of the last nack, or why there was none; at most 1,024 bytes.
     pub last_error: Option<String>,
 }
 
-/// What travels with a message and never changes.
+/// The parts of a message that never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     pub key: Option<Key>,
@@ -454,7 +454,7 @@ pub enum Due {
     Ahead(Timestamp),
 }
 
-/// What a push or a reschedule does about a due time in the past.
+/// Policy of a push or a reschedule with a due time in the past.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Past {
     #[default]

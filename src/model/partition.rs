@@ -40,7 +40,7 @@ pub fn hash(bytes: &[u8]) -> u32 {
     murmur3::murmur3_32(&mut Bytes(bytes), 0).unwrap_or(0)
 }
 
-/// What is left to hash, read as the hash asks for it: four bytes at a time, and the last ones alone.
+/// The rest of the input, read as the hash asks for it: four bytes at a time, and the last ones alone.
 ///
 /// A cursor calls `memcpy` for each read, since it does not know how long one is. A push in batches hashes several ids for
 /// each message, and the call is half of that where the C library is glibc, and nearly all of it where it is musl.

@@ -25,7 +25,7 @@ pub const MISSED_AFTER: Duration = Duration::from_secs(60);
 /// The first span that is looked back for the newest occurrences of a cron expression; then twice as far.
 const LOOK_BACK: Duration = Duration::from_secs(3_600);
 
-/// What is done about occurrences that were missed, because no broker ran or the store was away.
+/// Policy for occurrences that were missed because no broker ran or the store was unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Missed {
     Skip,
@@ -89,7 +89,7 @@ impl Schedule {
         if self.paused { None } else { self.timing.next(last) }
     }
 
-    /// What is to be fired at `now`, when everything up to `last` is done with; `None` when nothing has occurred.
+    /// The occurrences to fire at `now`, when everything up to `last` is done with; `None` when nothing has occurred.
     pub fn fires(&self, last: Timestamp, now: Timestamp) -> Option<Fires> {
         if self.paused {
             return None;

@@ -1,4 +1,4 @@
-//! What a topic is: its name, its groups and its settings.
+//! A topic: its name, its groups and its settings.
 
 mod annotations;
 mod subscription;
@@ -22,7 +22,7 @@ use crate::model::retry::Backoff;
 use crate::model::time::{millis, show_span};
 use crate::model::version::Version;
 
-/// What can be set for a topic. Every field has a default, so `{}` declares a topic.
+/// Settings of a topic. Every field has a default, so `{}` declares a topic.
 ///
 /// In JSON, as it is stored and answered, durations are integers: `visibility_timeout_ms`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub struct Settings {
     /// days.
     #[serde(rename = "ttl_ms", with = "millis")]
     pub ttl: Duration,
-    /// What becomes of a message whose time to live is over. Default: it is dropped.
+    /// Policy for a message whose time to live is over. Default: it is dropped.
     pub on_expiry: Expiry,
     /// How long dead messages are kept; 0 is without end. At most 3,650 days.
     #[serde(rename = "dead_max_age_ms", with = "millis")]
@@ -66,7 +66,7 @@ pub struct DeadLetterTopic {
     pub topic: TopicName,
 }
 
-/// What order the messages of a topic keep beyond their due times.
+/// Order of the messages of a topic beyond their due times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ordering {
@@ -260,7 +260,7 @@ impl std::fmt::Display for GroupPartition {
     }
 }
 
-/// What becomes of a message whose time to live is over before it was handed out.
+/// Policy for a message that expires before it was handed out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expiry {
@@ -287,7 +287,7 @@ impl Expiry {
 
 /// So many messages a second at most, by all members of a group together.
 ///
-/// Each hand-over needs a slot of its own. Slots begin at least [`Rate::spacing`] apart and are open for [`SLOT_OPEN`];
+/// Each hand-over needs its own slot. Slots begin at least [`Rate::spacing`] apart and are open for [`SLOT_OPEN`];
 /// one that nobody used in that time is gone. In any second there are hand-overs of slots that began in it or up to
 /// `SLOT_OPEN` before, in an interval of 1.05 s without its ends; and since slots are 1.05 s divided by the rate apart,
 /// that is never more of them than the rate, rounded up.

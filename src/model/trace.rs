@@ -54,7 +54,7 @@ impl TraceContext {
         TraceContext::new(trace_id, span_id, flags, tracestate)
     }
 
-    /// What the headers of a request say, if that is valid. A wrong state does not make the rest wrong: it is left out.
+    /// Reads the headers of a request; nothing if they are invalid. A wrong state does not make the rest wrong: it is left out.
     pub fn of_headers(traceparent: &str, tracestate: Option<&str>) -> Option<TraceContext> {
         let context = TraceContext::parse(traceparent, tracestate);
         context.or_else(|_| TraceContext::parse(traceparent, None)).ok()

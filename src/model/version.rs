@@ -1,12 +1,12 @@
-//! What tells operations apart: versions say which of two on a message came later, ids of calls whether a call is a repeat.
+//! Versions and call ids, which tell operations apart: versions say which of two on a message came later, ids of calls whether a call is a repeat.
 
 use std::fmt;
 
 /// Microseconds since the epoch on the store's clock, as the broker that gave the version knew it. A broker never gives
 /// one twice, and never an earlier one later.
 ///
-/// The body of a message carries the version of the operation that set it, a cancelled id that of its cancel. What comes
-/// out of a log changes only what has a lower version, so the order in which logs arrive does not matter.
+/// The body of a message carries the version of the operation that set it, a cancelled id that of its cancel. A record
+/// of a log changes only messages that have a lower version, so the order in which logs arrive does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(u64);
 

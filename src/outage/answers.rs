@@ -1,4 +1,4 @@
-//! What the store answered, for the journal: it is kept after the store has answered and before the client is told.
+//! The store's answers as records of the journal: it is kept after the store has answered and before the client is told.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<S: LogTarget> BufferedStore<S> {
             let partition = descriptor.partition_of(message.routing_key());
             match self.set(&descriptor, partition, &message, version, put, &call).await {
                 Ok(Some(record)) => records.push(record),
-                // What it gave way to may be in no journal.
+                // The message that replaced it may be in no journal.
                 Ok(None) => records.push(over(&descriptor, partition, &message, version)),
                 Err(_) => return false,
             }
@@ -186,7 +186,7 @@ impl<S: LogTarget> BufferedStore<S> {
         Err(Error::outcome_unknown("the store lost data meanwhile"))
     }
 
-    /// What the journal keeps of one message; nothing of what was refused.
+    /// The records of one message; none if it was refused.
     async fn set(
         &self,
         descriptor: &Descriptor,
@@ -201,7 +201,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 let (topic, message, call) = (descriptor.topic.clone(), message.clone(), call.clone());
                 Ok(Some(Record::Set { topic, message, version, groups: Vec::new(), call }))
             }
-            // What there is now is what the producer was promised; it need not be in every group, nor what it pushed.
+            // The stored message is the one that the producer was promised; it need not be in every group, nor what it pushed.
             Put::Pushed(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
                 self.read_back(descriptor, partition, &message.id, &descriptor.groups, call).await
             }
@@ -276,8 +276,8 @@ impl Owner for JournaledOwner {
         self.inner.is_in_doubt()
     }
 
-    fn keep_places(&mut self) {
-        self.inner.keep_places();
+    fn keep_positions(&mut self) {
+        self.inner.keep_positions();
     }
 
     async fn recover(&mut self) -> Result<Recovered> {

@@ -16,7 +16,7 @@ const FAR_US: u64 = 5_000_000;
 /// How long changes gather before they are noted, and how long it takes until a disk that failed is tried again.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// How long a wall clock that was set while the store is away is not noted.
+/// How long a wall clock that was set while the store is unavailable is not noted.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 impl<S: LogTarget> BufferedStore<S> {
@@ -51,7 +51,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 }
                 // Nodes of a cluster that disagree are no reason to say so each second.
                 if is_news(told_us, ahead_us) && off.is_due(Clock::System.instant()) {
-                    tell(ahead_us);
+                    log_offset(ahead_us);
                     told_us = ahead_us;
                 }
                 if noted != note || is_news(told_us, ahead_us) {
@@ -75,7 +75,7 @@ fn is_news(told_us: i64, ahead_us: i64) -> bool {
     told_us.abs_diff(ahead_us) >= FAR_US
 }
 
-fn tell(ahead_us: i64) {
+fn log_offset(ahead_us: i64) {
     let ahead_seconds = -ahead_us / 1_000_000;
     if ahead_us.unsigned_abs() < FAR_US {
         tracing::info!("the clock of this machine agrees with the store's again");

@@ -39,7 +39,7 @@ const TAKEN_LOGS_MAX: usize = 64;
 
 impl<S: LogTarget> BufferedStore<S> {
     /// Gives another broker, if one is configured, what is buffered; and the journal while the store is unavailable.
-    /// What it does not take in time stays on disk.
+    /// Records that it does not take in time stay on disk.
     pub(super) async fn hand_over(&self) {
         let Some(options) = &self.options.hand_over else { return };
         let journal = match &self.journal {
@@ -315,7 +315,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1_000));
 
-const SAID_BYTES: usize = 2_000;
+const ANSWER_BYTES: usize = 2_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOverOptions {
@@ -333,7 +333,7 @@ struct Answer {
     refused: u64,
 }
 
-enum NotTaken {
+enum PostError {
     Refused(String),
     Failed(String),
 }
@@ -382,12 +382,12 @@ impl Successor {
             let limit = Clock::System.instant().plus(PAGE_TIMEOUT).min(until);
             let answer = tokio::select! {
                 answer = self.post(page, body.clone()) => answer,
-                () = Clock::System.sleep_until(limit) => Err(NotTaken::Failed("no answer in time".to_owned())),
+                () = Clock::System.sleep_until(limit) => Err(PostError::Failed("no answer in time".to_owned())),
             };
             let why = match answer {
                 Ok(taken) => return Ok(taken),
-                Err(NotTaken::Refused(why)) => return Err(Error::refused(why)),
-                Err(NotTaken::Failed(why)) => why,
+                Err(PostError::Refused(why)) => return Err(Error::refused(why)),
+                Err(PostError::Failed(why)) => why,
             };
             if Clock::System.instant().plus(pause) >= until {
                 return Err(Error::unavailable(why));
@@ -397,7 +397,7 @@ impl Successor {
         }
     }
 
-    async fn post(&self, page: &HandedOver, body: Vec<u8>) -> std::result::Result<TakenOver, NotTaken> {
+    async fn post(&self, page: &HandedOver, body: Vec<u8>) -> std::result::Result<TakenOver, PostError> {
         let mut request = self
             .client
             .post(&self.url)
@@ -413,32 +413,33 @@ impl Successor {
         if let Some(value) = self.authorization()? {
             request = request.header(AUTHORIZATION, value);
         }
-        let failed = |error: reqwest::Error| NotTaken::Failed(innermost_cause(&error.without_url()));
+        let failed = |error: reqwest::Error| PostError::Failed(innermost_cause(&error.without_url()));
         let mut response = request.send().await.map_err(failed)?;
         let status = response.status();
-        let mut said = Vec::new();
-        while said.len() < SAID_BYTES
+        let mut body = Vec::new();
+        while body.len() < ANSWER_BYTES
             && let Ok(Some(chunk)) = response.chunk().await
         {
-            said.extend_from_slice(&chunk);
+            body.extend_from_slice(&chunk);
         }
-        said.truncate(SAID_BYTES);
+        body.truncate(ANSWER_BYTES);
         if status == StatusCode::OK {
-            let answer = serde_json::from_slice(&said);
-            let Answer { taken, refused } = answer.map_err(|error| NotTaken::Failed(format!("its answer: {error}")))?;
+            let answer = serde_json::from_slice(&body);
+            let Answer { taken, refused } =
+                answer.map_err(|error| PostError::Failed(format!("its answer: {error}")))?;
             return Ok(if taken + refused == 0 { TakenOver::LacksEarlier } else { TakenOver::Kept { taken, refused } });
         }
-        let why = format!("status {status}: {}", String::from_utf8_lossy(&said).trim());
+        let why = format!("status {status}: {}", String::from_utf8_lossy(&body).trim());
         let is_passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-        Err(if status.is_client_error() && !is_passing { NotTaken::Refused(why) } else { NotTaken::Failed(why) })
+        Err(if status.is_client_error() && !is_passing { PostError::Refused(why) } else { PostError::Failed(why) })
     }
 
-    fn authorization(&self) -> std::result::Result<Option<HeaderValue>, NotTaken> {
+    fn authorization(&self) -> std::result::Result<Option<HeaderValue>, PostError> {
         let Some(file) = &self.token else { return Ok(None) };
         let token =
-            file.token(Clock::System.instant()).map_err(|why| NotTaken::Failed(format!("the own token {why}")))?;
+            file.token(Clock::System.instant()).map_err(|why| PostError::Failed(format!("the own token {why}")))?;
         let value = HeaderValue::from_str(token.authorization().expose());
-        let mut value = value.map_err(|_| NotTaken::Refused("the own token cannot be sent".to_owned()))?;
+        let mut value = value.map_err(|_| PostError::Refused("the own token cannot be sent".to_owned()))?;
         value.set_sensitive(true);
         Ok(Some(value))
     }

@@ -19,17 +19,17 @@ pub(super) struct Journal {
     window: Duration,
     clock: Clock,
     metrics: WalMetrics,
-    trail: Mutex<Trail>,
+    timeline: Mutex<Timeline>,
     unwritten: RepeatThrottle,
 }
 
 #[derive(Default)]
-struct Trail {
+struct Timeline {
     marks: VecDeque<(Instant, Position)>,
     unbroken: Instant,
 }
 
-impl Trail {
+impl Timeline {
     fn due(&mut self, now: Instant, window: Duration) -> Option<Position> {
         if now.since(self.unbroken) < window {
             return None;
@@ -41,8 +41,8 @@ impl Trail {
 
 impl Journal {
     pub(super) fn new(log: Wal, window: Duration, clock: Clock, metrics: WalMetrics) -> Journal {
-        let trail = Mutex::new(Trail { marks: VecDeque::new(), unbroken: clock.instant() });
-        Journal { log, window, clock, metrics, trail, unwritten: RepeatThrottle::default() }
+        let timeline = Mutex::new(Timeline { marks: VecDeque::new(), unbroken: clock.instant() });
+        Journal { log, window, clock, metrics, timeline, unwritten: RepeatThrottle::default() }
     }
 
     pub(super) fn log(&self) -> &Wal {
@@ -69,20 +69,20 @@ impl Journal {
 
     /// The store was not there, or is another one: what is kept now is kept for a whole window from now on.
     pub(super) fn broken(&self) {
-        self.trail().unbroken = self.clock.instant();
+        self.timeline().unbroken = self.clock.instant();
     }
 
     pub(super) async fn look(&self) -> Result<()> {
         let now = self.clock.instant();
         let due = {
-            let mut trail = self.trail();
-            if trail.marks.back().is_some_and(|(at, _)| now.since(*at) < self.window / LOOKS) {
+            let mut timeline = self.timeline();
+            if timeline.marks.back().is_some_and(|(at, _)| now.since(*at) < self.window / LOOKS) {
                 return Ok(());
             }
             if let Some(end) = self.log.depth().end {
-                trail.marks.push_back((now, end));
+                timeline.marks.push_back((now, end));
             }
-            trail.due(now, self.window)
+            timeline.due(now, self.window)
         };
         match due {
             Some(position) => self.log.trim(position).await,
@@ -90,7 +90,7 @@ impl Journal {
         }
     }
 
-    fn trail(&self) -> std::sync::MutexGuard<'_, Trail> {
-        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    fn timeline(&self) -> std::sync::MutexGuard<'_, Timeline> {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

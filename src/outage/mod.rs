@@ -1,4 +1,4 @@
-//! A store around a store: while it is away, pushes go to the WAL and are replayed once it is back.
+//! A store around a store: while that one is unavailable, pushes go to the WAL and are replayed once it is back.
 //!
 //! Nothing above knows that there are two. Only pushes, and what a push asks about its topic, are taken elsewhere:
 //! consumers wait for the store, since what they decide belongs to its leases. Nothing here decides when a message is
@@ -38,7 +38,7 @@ use crate::wal::{LIMIT_BYTES, Wal, WalOptions};
 pub struct OutageOptions {
     /// The directory of everything that is kept; made if it is not there. One process at a time.
     pub dir: PathBuf,
-    /// Bytes on disk past which nothing is buffered; also of the journal, which has as many again.
+    /// Bytes on disk past which nothing is buffered; also of the journal, which has the same number again.
     pub limit_bytes: u64,
     /// How long pushes that the store took are kept as well, in case it loses them; `None` is not at all.
     pub journal_window: Option<Duration>,
@@ -89,14 +89,14 @@ pub struct BufferedStore<S> {
     offering: Mutex<()>,
     /// Whether the first page of the WAL was sent to the store, which did not answer.
     page_sent: AtomicBool,
-    heard: std::sync::Mutex<Heard>,
+    heard: std::sync::Mutex<LastContact>,
     restorers: std::sync::Mutex<Restorers>,
     buffered: Notify,
     taken: Notify,
     /// Logs of other brokers, and the number through which this one has taken them. Held also while the store is asked
     /// for its name: records for one store are not taken while another one becomes the own.
     taken_logs: Mutex<BTreeMap<String, u64>>,
-    unsaid: Unsaid,
+    throttles: LogThrottles,
 }
 
 #[derive(Debug, Default)]
@@ -107,15 +107,15 @@ struct Restorers {
 
 /// When the store last answered, by this machine's clock, and when it did before its last loss.
 #[derive(Debug, Clone, Copy, Default)]
-struct Heard {
+struct LastContact {
     losses: u64,
     last: Option<Timestamp>,
     before: Option<Timestamp>,
 }
 
-impl Heard {
-    fn now(self, losses: u64, now: Timestamp) -> Heard {
-        Heard { losses, last: Some(now), before: self.before(losses) }
+impl LastContact {
+    fn now(self, losses: u64, now: Timestamp) -> LastContact {
+        LastContact { losses, last: Some(now), before: self.before(losses) }
     }
 
     fn ever(self) -> Option<Timestamp> {
@@ -128,7 +128,7 @@ impl Heard {
 }
 
 #[derive(Debug, Default)]
-struct Unsaid {
+struct LogThrottles {
     not_taken: RepeatThrottle,
     not_replayed: RepeatThrottle,
     replay: RepeatThrottle,
@@ -191,7 +191,7 @@ impl<S: LogTarget> BufferedStore<S> {
             buffered,
             taken: Notify::new(),
             taken_logs: Mutex::default(),
-            unsaid: Unsaid::default(),
+            throttles: LogThrottles::default(),
         };
         failover.assume_clock().await;
         failover.heard_before().await;
@@ -239,7 +239,8 @@ impl<S: LogTarget> BufferedStore<S> {
     async fn heard_before(&self) {
         if let Some(journal) = &self.journal {
             let before = journal.log().newest().await.ok().flatten().map(|entry| entry.at);
-            *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Heard { before, ..Heard::default() };
+            *self.heard.lock().unwrap_or_else(PoisonError::into_inner) =
+                LastContact { before, ..LastContact::default() };
         }
     }
 
@@ -338,7 +339,7 @@ impl Breaker {
         self.reason().filter(|reason| reason.kind() == Kind::Conflict)
     }
 
-    /// Sends pushes elsewhere from now on. What is wrong may change while it is open: the last reason is shown.
+    /// Sends pushes elsewhere from now on. The reason may change while it is open: the last reason is shown.
     pub(super) fn open(&self, why: &Error) {
         self.reason.send_if_modified(|reason| {
             let opened = reason.is_none();
@@ -351,7 +352,7 @@ impl Breaker {
                 tracing::error!(error = %why, "pushes are refused");
             }
         } else if self.away.is_due(now) {
-            tracing::warn!(error = %why, "the store is away: pushes are buffered on disk");
+            tracing::warn!(error = %why, "the store is unavailable: pushes are buffered on disk");
         }
     }
 

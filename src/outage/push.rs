@@ -26,7 +26,7 @@ impl<S: LogTarget> BufferedStore<S> {
         messages: &[Message],
     ) -> Result<Vec<Put>> {
         let why = match self.breaker.reason() {
-            // Whatever happened to another push, this one was not sent.
+            // This push was not sent, whether or not another one was.
             Some(reason) => Error::unavailable(reason.detail().to_owned()),
             // The topic was created while the store was unavailable; the store is told before its messages come.
             None if descriptor.generation == 0 => Error::unavailable("the topic is on its way to the store"),

@@ -35,7 +35,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 () = stop.cancelled() => return,
                 step = self.step() => step,
             };
-            self.tell(&step, waiting);
+            self.report(&step, waiting);
             self.wal.observe();
             let wait = async {
                 match step {
@@ -60,12 +60,12 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    fn tell(&self, step: &Step, waiting: u64) {
+    fn report(&self, step: &Step, waiting: u64) {
         match step {
-            Step::Moved(_) if self.unsaid.replay.is_due(Clock::System.instant()) => {
+            Step::Moved(_) if self.throttles.replay.is_due(Clock::System.instant()) => {
                 tracing::info!(records = waiting, "replay begun");
             }
-            Step::Idle if self.unsaid.replay.is_over() => {
+            Step::Idle if self.throttles.replay.is_over() => {
                 tracing::info!(replayed = self.wal_metrics.replayed.get(), "replay done");
             }
             Step::Idle | Step::Moved(_) | Step::Stuck => {}
@@ -87,13 +87,13 @@ impl<S: LogTarget> BufferedStore<S> {
             Ok(page) => page,
             Err(error) => return self.stuck(&error),
         };
-        // A page is its own probe: a node of a cluster that is away keeps nothing from the others.
+        // A page is its own probe: an unavailable node of a cluster does not block the others.
         let Some(last) = page.last().map(|entry| entry.position) else {
             end.into_iter().for_each(|end| self.behind.done(end));
             return self.probe().await;
         };
         if self.is_lossy_after(losses) {
-            // What the journal gives back is older, and what the store remembers of this log says what it has lost.
+            // Restored records are older, and the progress that the store keeps of this log shows what it has lost.
             return Step::Stuck;
         }
         match self.wal.id().await {
@@ -113,8 +113,8 @@ impl<S: LogTarget> BufferedStore<S> {
         Step::Idle
     }
 
-    /// Gives a page to the store. What the store certainly did not take goes to the end of the WAL, so that it holds up
-    /// nothing; what it perhaps took, and what has an order, holds its page. A store that is found to have lost data
+    /// Gives a page to the store. Records that the store certainly did not take go to the end of the WAL, so that they hold up
+    /// nothing; those that it perhaps took, and those with an order, hold their page. A store that is found to have lost data
     /// since there were so many losses takes nothing.
     async fn move_page(&self, log: &str, page: Vec<Entry>, last: Position, (began, losses): (Instant, u64)) -> Step {
         let is_all = self.wal.depth().records <= page.len() as u64;
@@ -126,7 +126,7 @@ impl<S: LogTarget> BufferedStore<S> {
         self.breaker.close();
         let done = offered.done();
         if let Some(why) = &offered.why
-            && self.unsaid.not_taken.is_due(Clock::System.instant())
+            && self.throttles.not_taken.is_due(Clock::System.instant())
         {
             tracing::warn!(error = %why, records = offered.left.len(), "buffered messages not taken by the store: tried again");
         }
@@ -161,7 +161,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     fn stuck(&self, error: &Error) -> Step {
         let matters = !error.is_outage() || error.kind() == Kind::OutcomeUnknown;
-        if matters && self.unsaid.not_replayed.is_due(Clock::System.instant()) {
+        if matters && self.throttles.not_replayed.is_due(Clock::System.instant()) {
             tracing::error!(%error, "buffered messages cannot be replayed now");
         }
         Step::Stuck
@@ -175,7 +175,7 @@ pub(super) struct Offered {
     pub(super) stored: u64,
     pub(super) duplicate: u64,
     pub(super) dropped: u64,
-    pub(super) told: u64,
+    pub(super) passed: u64,
     pub(super) answers: Vec<Answer>,
     /// Whether the store was sent something and did not answer: nobody knows whether it was applied.
     pub(super) is_unknown: bool,
@@ -204,7 +204,7 @@ pub(super) enum Answer {
 
 impl Offered {
     pub(super) fn done(&self) -> u64 {
-        self.stored + self.duplicate + self.dropped + self.told
+        self.stored + self.duplicate + self.dropped + self.passed
     }
 
     fn leave(&mut self, records: impl IntoIterator<Item = Record>, why: Error) {
@@ -216,7 +216,7 @@ impl Offered {
     fn and(&mut self, other: Offered) {
         self.stored += other.stored;
         self.duplicate += other.duplicate;
-        self.told += other.told;
+        self.passed += other.passed;
         self.answers.extend(other.answers);
         if let Some(why) = other.why {
             self.leave(other.left, why);
@@ -235,7 +235,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
                     Ok(descriptor) => {
                         self.known.learn(&descriptor);
-                        offered.told += 1;
+                        offered.passed += 1;
                     }
                     Err(error) => offered.leave([Record::Create(wanted)], error),
                 },
@@ -269,7 +269,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 _ => offered.dropped += 1,
             }
         }
-        if offered.dropped > 0 && self.unsaid.dropped.is_due(Clock::System.instant()) {
+        if offered.dropped > 0 && self.throttles.dropped.is_due(Clock::System.instant()) {
             tracing::warn!(%topic, records = offered.dropped, "messages dropped: their topic was deleted after they were pushed");
         }
         let Some(descriptor) = descriptor else { return };
@@ -355,7 +355,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 }
                 Record::Cancel { id, version, .. } => {
                     self.limited(self.store.withdraw(descriptor, partition, id, *version)).await?;
-                    offered.told += 1;
+                    offered.passed += 1;
                     self.note(offered, || Answer::End(ended(&entry.record)));
                 }
                 // A WAL has no others, and creations were seen to.
@@ -363,7 +363,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 | Record::Set { .. }
                 | Record::End { .. }
                 | Record::Purge { .. }
-                | Record::Delete(_) => offered.told += 1,
+                | Record::Delete(_) => offered.passed += 1,
             }
         }
         if messages.is_empty() {
@@ -386,7 +386,7 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(Taken::All)
     }
 
-    /// What was perhaps handed over is perhaps in another broker's log too: its place in this one tells them apart.
+    /// A record that was perhaps handed over is perhaps in another broker's log too: its place in this one tells them apart.
     pub(super) fn note_origin(&self, entry: &mut Entry) {
         if let Record::Push { origin: origin @ None, .. } = &mut entry.record {
             *origin = self.wal.handed_over_as(entry.position);

@@ -176,10 +176,10 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Waits until every broker with a journal that is known has restored, or was silent for too long. Answers whether
     /// one noticed another loss, so that what this broker has is to be offered again.
     async fn wait_for_others(&self, began: Instant, is_loss: bool, offered_at: Timestamp) -> bool {
-        let said = if self.journal.is_some() { Progress::Settled(offered_at) } else { Progress::Look };
+        let progress = if self.journal.is_some() { Progress::Settled(offered_at) } else { Progress::Look };
         loop {
             let waited = Clock::System.instant().since(began);
-            let reports = match self.limited(self.store.report(&self.broker, said)).await {
+            let reports = match self.limited(self.store.report(&self.broker, progress)).await {
                 Ok(reports) => reports,
                 Err(error) if self.gives_up(&error, began) => {
                     tracing::warn!(%error, "it is not known whether other brokers have given back what the store lost");
@@ -241,7 +241,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 self.set_restorers(reports.brokers.into_iter().map(|report| report.broker).collect());
                 if journal.log().depth().records > 0
                     && let Err(error) = journal.look().await
-                    && self.unsaid.journal_not_trimmed.is_due(Clock::System.instant())
+                    && self.throttles.journal_not_trimmed.is_due(Clock::System.instant())
                 {
                     tracing::warn!(%error, "journal not trimmed");
                 }
@@ -252,17 +252,17 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Offers the store all that the journal has, until it has answered for all, or is suspected of another loss; and
-    /// answers how many messages it had lost. What is newer must not go to a store that lost what is older once more.
+    /// answers how many messages it had lost. Newer records must not go to a store that lost the older ones once more.
     async fn offer_journal(&self, losses: u64) -> u64 {
         let Some(journal) = &self.journal else { return 0 };
         let (mut after, mut given_back, mut pause) = (None, 0, PAUSE.0);
-        let (mut said, mut unread_since) = (None, None);
+        let (mut reported_at, mut unread_since) = (None, None);
         while self.losses() == losses {
             let now = Clock::System.instant();
-            if said.is_none_or(|said| now.since(said) >= self.options.silence / LOOKS)
+            if reported_at.is_none_or(|at| now.since(at) >= self.options.silence / LOOKS)
                 && self.limited(self.store.report(&self.broker, Progress::Busy)).await.is_ok()
             {
-                said = Some(now);
+                reported_at = Some(now);
             }
             let why = match journal.log().peek(after, PAGE_RECORDS, PAGE_BYTES).await {
                 Ok(page) => match self.offer_page(journal, page, losses).await {
@@ -280,7 +280,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 }
                 Err(error) => error,
             };
-            if self.unsaid.journal_unread.is_due(Clock::System.instant()) {
+            if self.throttles.journal_unread.is_due(Clock::System.instant()) {
                 tracing::warn!(error = %why, "what the store lost is not given back yet");
             }
             Clock::System.sleep(pause).await;
@@ -354,7 +354,7 @@ impl<S: LogTarget> BufferedStore<S> {
         self.store.purge_again(descriptor, *partition, &purge, *version, losses).await
     }
 
-    /// What the store refuses for what it is goes to the WAL, so that it holds up nothing.
+    /// A record that the store refuses for its content goes to the WAL, so that it holds up nothing.
     async fn restore_call(
         &self,
         descriptor: &Descriptor,

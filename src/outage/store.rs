@@ -1,4 +1,4 @@
-//! What the outage path changes of the store contract.
+//! The methods of the store contract that the outage path changes.
 //!
 //! Nothing here says that a message is cancelled while the store may have it and was not asked.
 
@@ -20,8 +20,8 @@ use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
     self, Acquired, Buffered, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LateFate,
-    LateSettlement, LogTarget, Loss, MemberId, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store,
-    StoreClock, TakenOver, Tenant, Wakes, restoring,
+    LateSettlement, LogTarget, Loss, MemberId, OwnerRecord, Purge, Purged, Pushed, Put, Renewal, Reschedule,
+    Rescheduled, Store, StoreClock, TakenOver, Wakes, restoring,
 };
 use crate::wal::{self, Record};
 
@@ -42,8 +42,11 @@ impl<S: LogTarget> BufferedStore<S> {
 impl<S: LogTarget> store::Backend for BufferedStore<S> {
     fn describe(&self) -> Description {
         let inner = self.store.describe();
-        let buffered =
-            format!("{}; while it is away, pushes are fsynced in {}", inner.durability, self.options.dir.display());
+        let buffered = format!(
+            "{}; while it is unavailable, pushes are fsynced in {}",
+            inner.durability,
+            self.options.dir.display()
+        );
         let durability = match self.options.journal_window {
             None => buffered,
             Some(window) => format!("{buffered}, and always for the last {window:?}"),
@@ -297,8 +300,8 @@ impl<S: LogTarget> store::Leases for BufferedStore<S> {
         })
     }
 
-    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
-        self.store.tenants(pairs).await
+    async fn owner_records(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
+        self.store.owner_records(pairs).await
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
@@ -344,7 +347,7 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(cancelled)
     }
 
-    /// Cancels what is in the WAL while the store cannot be asked. It will be told, in case that it has the message
+    /// Cancels what is in the WAL while the store cannot be asked. It will be appended, in case that it has the message
     /// from an earlier push of the same id.
     async fn cancel_buffered(
         &self,
@@ -358,12 +361,12 @@ impl<S: LogTarget> BufferedStore<S> {
             return Err(away.unwrap_or_else(|| Error::unavailable("the topic is on its way to the store")));
         }
         let (topic, version) = (descriptor.topic.clone(), self.store.clock().versions(1));
-        let told = self.wal.append(vec![Record::Cancel { topic, partition, id: id.clone(), version }]).await;
+        let appended = self.wal.append(vec![Record::Cancel { topic, partition, id: id.clone(), version }]).await;
         self.buffered.notify_one();
         if unbuffered == wal::Cancelled::RemovedSent {
             return Err(perhaps_sent());
         }
-        told.map_err(|error| Error::outcome_unknown(error.detail().to_owned()))?;
+        appended.map_err(|error| Error::outcome_unknown(error.detail().to_owned()))?;
         Ok(Cancelled { fates: Fates::all(&descriptor.groups, Fate::Done), version: Some(version), buffered: true })
     }
 

@@ -137,7 +137,7 @@ pub(super) struct OrderedTopics {
 
 #[derive(Debug, Default)]
 struct Marks {
-    /// What an earlier process left may be of any topic.
+    /// Records of an earlier process may be of any topic.
     found: Option<Position>,
     last: HashMap<TopicName, Position>,
     done: Option<Position>,

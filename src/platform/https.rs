@@ -29,7 +29,7 @@ impl Roots {
         // Every system has some that are old or invalid.
         roots.add_parsable_certificates(found.certs);
         match roots.is_empty() {
-            true => Err(Error::invalid("ca_file", "is needed: this system has no certificates of its own")),
+            true => Err(Error::invalid("ca_file", "is needed: this system has no certificates")),
             false => Ok(Roots(Arc::new(roots))),
         }
     }

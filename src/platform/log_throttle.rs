@@ -10,10 +10,10 @@ const ENOUGH: Duration = Duration::from_secs(60);
 const ENOUGH_ONCE_OVER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
-pub struct RepeatThrottle(Mutex<Said>);
+pub struct RepeatThrottle(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct State {
     last: Option<Instant>,
     is_over: bool,
 }
@@ -21,22 +21,22 @@ struct Said {
 impl RepeatThrottle {
     /// Whether to log now; then the message counts as logged.
     pub fn is_due(&self, now: Instant) -> bool {
-        let mut said = self.said();
-        let enough = if said.is_over { ENOUGH_ONCE_OVER } else { ENOUGH };
-        if said.last.is_some_and(|last| now.since(last) < enough) {
+        let mut state = self.lock();
+        let enough = if state.is_over { ENOUGH_ONCE_OVER } else { ENOUGH };
+        if state.last.is_some_and(|last| now.since(last) < enough) {
             return false;
         }
-        *said = Said { last: Some(now), is_over: false };
+        *state = State { last: Some(now), is_over: false };
         true
     }
 
     /// The failure has ended. Returns whether it was logged, so that its end is to be logged too.
     pub fn is_over(&self) -> bool {
-        let mut said = self.said();
-        said.last.is_some() && !std::mem::replace(&mut said.is_over, true)
+        let mut state = self.lock();
+        state.last.is_some() && !std::mem::replace(&mut state.is_over, true)
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -48,7 +48,7 @@ const ONE_MORE: Duration = Duration::from_secs(10);
 /// Ten messages at once, then one each ten seconds.
 #[derive(Debug, Default)]
 pub struct BurstThrottle {
-    said: u32,
+    admitted: u32,
     since: Instant,
     unlogged: u64,
 }
@@ -57,13 +57,13 @@ impl BurstThrottle {
     /// Whether to log this message, and then how many were suppressed since the last one.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         let spans = u32::try_from(now.since(self.since).as_secs() / ONE_MORE.as_secs()).unwrap_or(u32::MAX);
-        self.said = self.said.saturating_sub(spans);
-        self.since = if self.said == 0 { now } else { self.since.plus(ONE_MORE.saturating_mul(spans)) };
-        if self.said == FEW {
+        self.admitted = self.admitted.saturating_sub(spans);
+        self.since = if self.admitted == 0 { now } else { self.since.plus(ONE_MORE.saturating_mul(spans)) };
+        if self.admitted == FEW {
             self.unlogged += 1;
             return None;
         }
-        self.said += 1;
+        self.admitted += 1;
         Some(std::mem::take(&mut self.unlogged))
     }
 }
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn what_stays_wrong_is_said_each_minute() {
         let throttle = RepeatThrottle::default();
-        let said: Vec<u64> = (5..200).filter(|second| throttle.is_due(at(*second))).collect();
-        assert_eq!(said, [5, 65, 125, 185]);
+        let state: Vec<u64> = (5..200).filter(|second| throttle.is_due(at(*second))).collect();
+        assert_eq!(state, [5, 65, 125, 185]);
     }
 
     #[test]
@@ -98,12 +98,12 @@ mod tests {
     #[test]
     fn of_many_lines_ten_are_said_and_then_one_each_ten_seconds() {
         let mut throttle = BurstThrottle::default();
-        let mut said = Vec::new();
+        let mut state = Vec::new();
         for second in 1_000..1_035 {
-            said.extend((0..100).filter_map(|_| throttle.admit(at(second)).map(|unlogged| (second, unlogged))));
+            state.extend((0..100).filter_map(|_| throttle.admit(at(second)).map(|unlogged| (second, unlogged))));
         }
         let first: Vec<(u64, u64)> = vec![(1_000, 0); 10];
-        assert_eq!(said, [first, vec![(1_010, 990), (1_020, 999), (1_030, 999)]].concat());
+        assert_eq!(state, [first, vec![(1_010, 990), (1_020, 999), (1_030, 999)]].concat());
         assert_eq!((0..100).filter(|_| throttle.admit(at(9_000)).is_some()).count(), 10);
     }
 }

@@ -22,7 +22,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether the store may have lost what it had answered. Changes with every new suspicion.
     fn losses(&self) -> watch::Receiver<Loss>;
 
-    /// What the store has to do in the background, until `stop`. The server runs it.
+    /// Runs the background work of the store until `stop`. The server runs it.
     async fn run(&self, stop: CancellationToken);
 
     async fn ping(&self) -> Result<()>;
@@ -43,7 +43,7 @@ pub trait Backend: Send + Sync + 'static {
     /// data.
     async fn store_id(&self, offered: &str) -> Result<String>;
 
-    /// What this process knows of the store without asking it, for metrics.
+    /// Health of the store as this process knows it without asking, for metrics.
     fn health_snapshot(&self) -> HealthSnapshot;
 }
 
@@ -63,13 +63,13 @@ pub struct HealthSnapshot {
     pub is_away: bool,
 }
 
-/// What is suspected. For one lease ttl after it, a member that this process has never heard of may still believe that
+/// Suspected losses. For one lease ttl after it, a member that this process has never heard of may still believe that
 /// it owns a pair, so nobody takes one, but for the owner that was valid all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Loss {
     pub count: u64,
     pub restores: bool,
-    /// What was lost is being restored: until that is done nothing is reserved.
+    /// Lost messages are being restored: until that is done nothing is reserved.
     pub is_restoring: bool,
     /// When anyone first noticed the last one; `None` when there is nothing to suspect.
     pub since: Option<Instant>,

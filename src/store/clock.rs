@@ -18,8 +18,8 @@ const KEPT_US: i64 = 2_000_000;
 
 const UNKNOWN: i64 = i64::MIN;
 
-/// By how much an offset from the local clocks has to change to be told. Calls take that long at times.
-const TOLD_US: u64 = 100_000;
+/// By how much an offset from the local clocks has to change to be published. Calls take that long at times.
+const PUBLISHED_US: u64 = 100_000;
 
 /// How far the estimate may go back, when an answer comes faster than the one before, without [`StoreClock::steady`]
 /// going back. A store that was replaced by one whose clock is behind makes nothing later than this.
@@ -35,24 +35,34 @@ pub struct StoreClock {
     kept_at_us: AtomicI64,
     /// Store time minus monotonic time at the receipt of the last answer, in microseconds.
     received_offset_us: AtomicI64,
-    /// The latest time that [`StoreClock::steady`] has told, in ms.
-    told_ms: AtomicU64,
+    /// The latest time that [`StoreClock::steady`] has published, in ms.
+    latest_ms: AtomicU64,
     /// The last version that was given or seen, in microseconds.
     version_us: AtomicU64,
     answered: AtomicBool,
     /// Why no due time can be fixed before an answer has come; unset when one can.
     doubt: OnceLock<Error>,
-    told: watch::Sender<Option<ClockNote>>,
+    published: watch::Sender<Option<ClockNote>>,
 }
 
 impl StoreClock {
     pub fn new(clock: Clock) -> StoreClock {
         let unknown = || AtomicI64::new(UNKNOWN);
         let (sent_offset_us, received_offset_us) = (unknown(), unknown());
-        let (answered, told_ms) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (answered, latest_ms) = (AtomicBool::new(false), AtomicU64::new(0));
         let (version_us, kept_at_us) = (AtomicU64::new(0), AtomicI64::new(0));
-        let (doubt, told) = (OnceLock::new(), watch::Sender::new(None));
-        StoreClock { clock, sent_offset_us, received_offset_us, kept_at_us, told_ms, version_us, answered, doubt, told }
+        let (doubt, published) = (OnceLock::new(), watch::Sender::new(None));
+        StoreClock {
+            clock,
+            sent_offset_us,
+            received_offset_us,
+            kept_at_us,
+            latest_ms,
+            version_us,
+            answered,
+            doubt,
+            published,
+        }
     }
 
     pub fn local(&self) -> &Clock {
@@ -67,7 +77,7 @@ impl StoreClock {
         let (most, least) = (store_us - instant_us(sent), store_us - now_us);
         let kept = self.sent_offset_us.load(Ordering::Relaxed);
         let is_old = now_us - self.kept_at_us.load(Ordering::Relaxed) >= KEPT_US;
-        // What is known cannot be more than `most` nor less than `least`, unless one of the clocks was set.
+        // The offset cannot be more than `most` nor less than `least`, unless one of the clocks was set.
         if kept == UNKNOWN || is_old || most < kept || kept < least {
             self.sent_offset_us.store(most, Ordering::Relaxed);
             self.kept_at_us.store(now_us, Ordering::Relaxed);
@@ -79,27 +89,27 @@ impl StoreClock {
 
     /// Tells what to note, when it changed by more than 100 ms because one of the clocks jumped or ran off.
     pub fn changes(&self) -> watch::Receiver<Option<ClockNote>> {
-        self.told.subscribe()
+        self.published.subscribe()
     }
 
     pub fn look(&self) {
         let Some(offset_us) = self.offset_us() else { return };
         // The boot stays the same while this process runs, so its id is read for a note only.
-        let now = ClockNote::of(self.here(), offset_us);
-        if self.told.borrow().as_ref().is_none_or(|told| now.is_off(told, TOLD_US)) {
-            self.told.send_replace(self.note());
+        let now = ClockNote::of(self.local_clocks(), offset_us);
+        if self.published.borrow().as_ref().is_none_or(|published| now.is_off(published, PUBLISHED_US)) {
+            self.published.send_replace(self.note());
         }
     }
 
     /// Takes the store's clock to be as an earlier process noted it, until an answer says otherwise. `newest` is a time
     /// that the wall clock had reached before. If neither can be right, no due time is fixed until then.
     pub fn assume(&self, note: Option<&ClockNote>, newest: Option<Timestamp>) {
-        let here = Here { boot_id: self.clock.boot_id(), ..self.here() };
+        let local_clocks = LocalClocks { boot_id: self.clock.boot_id(), ..self.local_clocks() };
         let wall = ClockNote { boot_id: None, since_boot_us: 0, ahead_us: 0, store_us: 0 };
-        match note.unwrap_or(&wall).offset_us(&here, newest.map(us)) {
+        match note.unwrap_or(&wall).offset_us(&local_clocks, newest.map(us)) {
             Ok(offset_us) if note.is_some() => {
                 let (most, least) =
-                    (offset_us.saturating_add_unsigned(TOLD_US), offset_us.saturating_sub_unsigned(TOLD_US));
+                    (offset_us.saturating_add_unsigned(PUBLISHED_US), offset_us.saturating_sub_unsigned(PUBLISHED_US));
                 for (known, offset_us) in [(&self.sent_offset_us, most), (&self.received_offset_us, least)] {
                     let _ = known.compare_exchange(UNKNOWN, offset_us, Ordering::Relaxed, Ordering::Relaxed);
                 }
@@ -118,14 +128,14 @@ impl StoreClock {
         }
     }
 
-    /// What to note now for a start without the store; `None` while nothing is known.
+    /// The note to keep now for a start without the store; `None` while nothing is known.
     pub fn note(&self) -> Option<ClockNote> {
-        let here = Here { boot_id: self.clock.boot_id(), ..self.here() };
-        Some(ClockNote::of(here, self.offset_us()?))
+        let local_clocks = LocalClocks { boot_id: self.clock.boot_id(), ..self.local_clocks() };
+        Some(ClockNote::of(local_clocks, self.offset_us()?))
     }
 
-    fn here(&self) -> Here {
-        Here { boot_id: None, boot_us: instant_us(self.clock.instant()), wall_us: us(self.clock.now_up()) }
+    fn local_clocks(&self) -> LocalClocks {
+        LocalClocks { boot_id: None, boot_us: instant_us(self.clock.instant()), wall_us: us(self.clock.now_up()) }
     }
 
     fn offset_us(&self) -> Option<i64> {
@@ -158,19 +168,19 @@ impl StoreClock {
         self.version_us.fetch_max(version.as_us(), Ordering::Relaxed);
     }
 
-    /// The same, and never before what it told last: what one producer pushes later is not due earlier. A clock that
+    /// The same, and never before what it published last: what one producer pushes later is not due earlier. A clock that
     /// was wrong by more than a second is put right all the same.
     pub fn steady(&self) -> Timestamp {
         let now = self.now();
-        let told = Timestamp::from_ms(self.told_ms.fetch_max(now.as_ms(), Ordering::Relaxed));
-        if told.since(now) <= CORRECTED_MAX {
-            return told.max(now);
+        let published = Timestamp::from_ms(self.latest_ms.fetch_max(now.as_ms(), Ordering::Relaxed));
+        if published.since(now) <= CORRECTED_MAX {
+            return published.max(now);
         }
-        self.told_ms.store(now.as_ms(), Ordering::Relaxed);
+        self.latest_ms.store(now.as_ms(), Ordering::Relaxed);
         now
     }
 
-    /// The store's time now, never ahead of it; `None` until an answer has told it.
+    /// The store's time now, never ahead of it; `None` until an answer has published it.
     pub fn surely(&self) -> Option<Timestamp> {
         if !self.answered.load(Ordering::Acquire) {
             return None;
@@ -228,31 +238,36 @@ pub struct ClockNote {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Here {
+pub(super) struct LocalClocks {
     pub(super) boot_id: Option<String>,
     pub(super) boot_us: i64,
     pub(super) wall_us: i64,
 }
 
 impl ClockNote {
-    pub(super) fn of(here: Here, since_boot_us: i64) -> ClockNote {
-        let store_us = here.boot_us.saturating_add(since_boot_us);
-        ClockNote { boot_id: here.boot_id, since_boot_us, ahead_us: store_us.saturating_sub(here.wall_us), store_us }
+    pub(super) fn of(local_clocks: LocalClocks, since_boot_us: i64) -> ClockNote {
+        let store_us = local_clocks.boot_us.saturating_add(since_boot_us);
+        ClockNote {
+            boot_id: local_clocks.boot_id,
+            since_boot_us,
+            ahead_us: store_us.saturating_sub(local_clocks.wall_us),
+            store_us,
+        }
     }
 
     /// The store's time minus the time since the boot, in microseconds, as far as this note tells. On the same boot
     /// nobody can have set that clock; on another one the wall clock counts. Errors: `Unavailable` when one of the
     /// clocks went back: behind the note, or the wall clock behind `newest_us`, which it had reached before.
-    fn offset_us(&self, here: &Here, newest_us: Option<i64>) -> Result<i64, Error> {
-        if here.boot_id.is_some() && self.boot_id == here.boot_id {
-            let store_us = here.boot_us.saturating_add(self.since_boot_us);
+    fn offset_us(&self, local_clocks: &LocalClocks, newest_us: Option<i64>) -> Result<i64, Error> {
+        if local_clocks.boot_id.is_some() && self.boot_id == local_clocks.boot_id {
+            let store_us = local_clocks.boot_us.saturating_add(self.since_boot_us);
             return if store_us < self.store_us { Err(gone_back()) } else { Ok(self.since_boot_us) };
         }
-        let store_us = here.wall_us.saturating_add(self.ahead_us);
-        if store_us < self.store_us || newest_us.is_some_and(|newest_us| here.wall_us < newest_us) {
+        let store_us = local_clocks.wall_us.saturating_add(self.ahead_us);
+        if store_us < self.store_us || newest_us.is_some_and(|newest_us| local_clocks.wall_us < newest_us) {
             return Err(gone_back());
         }
-        Ok(store_us.saturating_sub(here.boot_us))
+        Ok(store_us.saturating_sub(local_clocks.boot_us))
     }
 
     /// Whether an offset differs by more than `by_us` from that of an earlier note of the same boot.
@@ -360,13 +375,13 @@ mod tests {
 
     const HOUR_US: i64 = 3_600_000_000;
 
-    fn here(boot_id: Option<&str>, boot_us: i64, wall_us: i64) -> Here {
-        Here { boot_id: boot_id.map(str::to_owned), boot_us, wall_us }
+    fn local_clocks(boot_id: Option<&str>, boot_us: i64, wall_us: i64) -> LocalClocks {
+        LocalClocks { boot_id: boot_id.map(str::to_owned), boot_us, wall_us }
     }
 
     /// At noon by the wall clock, two hours after the boot `a`, with a store that is five seconds ahead.
     fn noted() -> ClockNote {
-        ClockNote::of(here(Some("a"), 2 * HOUR_US, 12 * HOUR_US), 10 * HOUR_US + 5_000_000)
+        ClockNote::of(local_clocks(Some("a"), 2 * HOUR_US, 12 * HOUR_US), 10 * HOUR_US + 5_000_000)
     }
 
     #[test]
@@ -386,22 +401,22 @@ mod tests {
         let note = noted();
         assert_eq!(note.ahead_us, 5_000_000);
         for wall_us in [0, 12 * HOUR_US, 90 * HOUR_US] {
-            let later = here(Some("a"), 3 * HOUR_US, wall_us);
+            let later = local_clocks(Some("a"), 3 * HOUR_US, wall_us);
             assert_eq!(note.offset_us(&later, Some(50 * HOUR_US)), Ok(note.since_boot_us));
         }
-        assert!(note.offset_us(&here(Some("a"), HOUR_US, 12 * HOUR_US), None).is_err());
+        assert!(note.offset_us(&local_clocks(Some("a"), HOUR_US, 12 * HOUR_US), None).is_err());
     }
 
     #[test]
     fn on_another_boot_the_wall_clock_counts_unless_it_went_back() {
         let note = noted();
         for boot_id in [Some("b"), None] {
-            let later = here(boot_id, 60_000_000, 13 * HOUR_US);
+            let later = local_clocks(boot_id, 60_000_000, 13 * HOUR_US);
             assert_eq!(note.offset_us(&later, Some(13 * HOUR_US)), Ok(13 * HOUR_US + 5_000_000 - 60_000_000));
             assert!(note.offset_us(&later, Some(13 * HOUR_US + 1)).is_err());
-            assert!(note.offset_us(&here(boot_id, 60_000_000, 12 * HOUR_US - 1), None).is_err());
+            assert!(note.offset_us(&local_clocks(boot_id, 60_000_000, 12 * HOUR_US - 1), None).is_err());
         }
         let nameless = ClockNote { boot_id: None, ..note };
-        assert!(nameless.offset_us(&here(None, 3 * HOUR_US, 11 * HOUR_US), None).is_err());
+        assert!(nameless.offset_us(&local_clocks(None, 3 * HOUR_US, 11 * HOUR_US), None).is_err());
     }
 }

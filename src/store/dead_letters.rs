@@ -58,7 +58,7 @@ pub struct DeadPage {
     pub next: Option<DeadCursor>,
 }
 
-/// What a group keeps of dead messages in a partition; what is older or more is dropped.
+/// Bounds of the dead letters of a group in a partition; those past them are dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeadBounds {
     pub died_before: Option<Timestamp>,
@@ -85,17 +85,17 @@ pub struct Forwarded {
     /// The stream of the pages of the pair; with the number of a page it is the call that stored the messages.
     pub stream: String,
     pub messages: Vec<ForwardedMessage>,
-    /// What the other topic did not take, and why.
+    /// Messages that the other topic refused; `refusal` says why.
     pub refused: Vec<MessageId>,
     pub refusal: Option<Error>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForwardedMessage {
-    /// What it was in the pair.
+    /// Its id in the pair.
     pub id: MessageId,
     pub version: Version,
-    /// What it is in the other topic.
+    /// The message in the other topic.
     pub message: Message,
     pub new_version: Version,
 }

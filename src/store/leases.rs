@@ -1,4 +1,4 @@
-//! Who owns a partition of a group: members, epochs and leases.
+//! Ownership of a partition of a group: members and leases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Glance, Owner};
+use super::{Epoch, HeadState, Owner, random_text};
 use crate::model::error::Result;
 use crate::model::limits::MEMBER_BYTES_MAX;
 use crate::model::topic::GroupPartition;
@@ -25,7 +25,7 @@ pub trait Leases: Send + Sync + 'static {
     ) -> Result<Acquired>;
 
     /// The owners of pairs, in the order asked; `None` for a pair without an epoch, and in a store of one process.
-    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>>;
+    async fn owner_records(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>>;
 
     /// Prolongs leases to `ttl` from now. A lapsed lease that nobody took is resumed under the same epoch.
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>>;
@@ -52,7 +52,7 @@ impl fmt::Debug for Acquired {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewal {
     /// The lease runs on; and what the store saw on the way.
-    Kept(Glance),
+    Kept(HeadState),
     Lost {
         by: Option<MemberId>,
     },
@@ -88,43 +88,8 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// One acquisition of a pair. Compare for equality only: after a data loss a number may recur, its random token never.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Epoch {
-    number: u64,
-    token: Arc<str>,
-}
-
-impl Epoch {
-    pub fn after(number: u64) -> Epoch {
-        Epoch { number: number.saturating_add(1), token: random_text().into() }
-    }
-
-    /// Its number, for people; tokens tell epochs apart.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Whether it is what an owner leaves that gave its lease up: nobody has it.
-    pub fn is_nobodys(&self) -> bool {
-        &*self.token == "-"
-    }
-
-    pub fn parse(text: &str) -> Option<Epoch> {
-        let (number, token) = text.split_once('.')?;
-        let plain = !token.is_empty() && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        plain.then_some(Epoch { number: number.parse().ok()?, token: token.into() })
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.number, self.token)
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tenant {
+pub struct OwnerRecord {
     /// The epoch; `None` if the last one was given up.
     pub epoch: Option<Epoch>,
     pub member: Option<MemberId>,
@@ -140,24 +105,9 @@ fn is_plain(c: &char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 
-/// 12 random characters: 62 bits, never used twice in practice.
-pub(crate) fn random_text() -> String {
-    std::iter::repeat_with(fastrand::alphanumeric).take(12).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_epoch_is_read_back_and_never_comes_twice() {
-        let epoch = Epoch::after(16);
-        assert_eq!(Epoch::parse(&epoch.to_string()), Some(epoch.clone()));
-        assert_ne!(Epoch::after(16), epoch);
-        for bad in ["", "17", "17.", ".a", "x.a", "17.a/b", "17.a b"] {
-            assert_eq!(Epoch::parse(bad), None, "{bad:?}");
-        }
-    }
 
     #[test]
     fn a_member_is_new_each_time_and_its_name_is_clean() {

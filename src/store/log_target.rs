@@ -1,9 +1,8 @@
-//! What the outage layer asks of a store: to apply what a log kept; and what a stopping broker gives to another one.
+//! Methods of a store for the outage layer: applying the records of a log; and what a stopping broker gives to another one.
 
 use async_trait::async_trait;
 
 use super::{Contract, Purge, Put};
-use crate::codec::NumberedRecord;
 use crate::model::error::Result;
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -41,7 +40,7 @@ pub enum Change {
     },
     End {
         id: MessageId,
-        /// What has this version or a lower one is over.
+        /// A message with this version or a lower one is over.
         version: Version,
         groups: Vec<GroupName>,
     },
@@ -103,7 +102,7 @@ pub trait LogTarget: Contract {
     /// that is neither replaced nor moved meanwhile: that one and what follows was not looked at. At most
     /// [`crate::model::limits::PUT_IDS_MAX`] messages. Errors: `Stale` when the partition has seen a newer descriptor:
     /// load it again. `Unavailable` when the store is suspected of another number of losses than `losses`: nothing was
-    /// applied. What a broker handed over is applied once, by whichever broker replays it first: the one that has it
+    /// applied. A record that a broker handed over is applied once, by whichever broker replays it first: the one that has it
     /// now, another one that was given it too, or the one that had it first.
     async fn replay(
         &self,
@@ -157,48 +156,4 @@ pub trait LogTarget: Contract {
 
     /// Everything is restored that was lost in so many losses.
     fn restored(&self, losses: u64);
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogKind {
-    /// Requests that the store has yet to take.
-    Wal,
-    /// What the store answered lately.
-    Journal,
-}
-
-impl LogKind {
-    pub const ALL: [LogKind; 2] = [LogKind::Wal, LogKind::Journal];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            LogKind::Wal => "wal",
-            LogKind::Journal => "journal",
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct HandedOver {
-    pub store: String,
-    /// When the store was last heard of, by the sender: one that is named later is the same one, emptied.
-    pub heard: Option<Timestamp>,
-    pub kind: LogKind,
-    pub log: String,
-    /// The number of the last record before these that has to be taken by the same broker: a journal is given from its
-    /// beginning. 0 at the beginning, and always of a write-ahead log.
-    pub after: u64,
-    pub records: Vec<NumberedRecord>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakenOver {
-    /// It keeps so many records, and not the others, for which the token is not good.
-    Kept {
-        taken: u64,
-        /// Deletions of topics and purges of groups that were left out.
-        refused: u64,
-    },
-    /// It lacks the records before these, and keeps nothing.
-    LacksEarlier,
 }

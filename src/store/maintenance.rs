@@ -13,8 +13,8 @@ use crate::model::topic::{Descriptor, GroupPartition};
 #[async_trait]
 pub trait Maintenance: Send + Sync + 'static {
     /// Gives a group that is a copy of another one a page of what that one holds in a partition, scheduled, ready or in
-    /// flight, due when its producer said. Repeat from the cursor until there is none. What the group has already is
-    /// left alone, so that beginning again copies nothing twice. Errors: `Stale` when the partition does not know that
+    /// flight, due when its producer said. Repeat from the cursor until there is none. Messages that the group already
+    /// has are left alone, so beginning again copies nothing twice. Errors: `Stale` when the partition does not know that
     /// the group is being copied, or knows that it no longer is.
     async fn copy(
         &self,
@@ -25,8 +25,8 @@ pub trait Maintenance: Send + Sync + 'static {
     ) -> Result<Copied>;
 
     /// Makes this member the one that counts for all who share the store, for `ttl` from now, unless another one is.
-    async fn claim_stats_collection(&self, _member: &MemberId, _ttl: Duration) -> Result<CensusClaim> {
-        Ok(CensusClaim::Alone)
+    async fn claim_stats_collection(&self, _member: &MemberId, _ttl: Duration) -> Result<StatsClaim> {
+        Ok(StatsClaim::Alone)
     }
 
     /// Ends that claim. Without one it does nothing.
@@ -36,7 +36,7 @@ pub trait Maintenance: Send + Sync + 'static {
 
     /// Moves a page of what a pair of the topic `from` holds, but for what is in flight, into the pairs of the same
     /// group of another topic, each message where its key belongs there. A message is in one of the two all the while;
-    /// saying it again after a failure goes on with it, and doubles nothing, also when what arrived was consumed since.
+    /// repeating it after a failure continues it, and doubles nothing, also when what arrived was consumed since.
     /// Errors: `Stale` when the other topic has changed or either is gone; `Full`.
     async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage>;
 
@@ -54,7 +54,7 @@ pub struct MovedPage {
     pub more: bool,
 }
 
-/// Where a copy goes on. Meaningful to the store only.
+/// Where a copy continues. Meaningful to the store only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyCursor(pub String);
 
@@ -65,7 +65,7 @@ pub struct Copied {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CensusClaim {
+pub enum StatsClaim {
     Alone,
     /// It is, and nobody else was since it said so last.
     Kept,
@@ -118,14 +118,14 @@ pub struct Finding {
     pub defect: Defect,
 }
 
-/// Where an audit goes on. Meaningful to the store only.
+/// Where a verification continues. Meaningful to the store only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyCursor(pub String);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyPage {
     pub seen: u64,
-    /// What was found; repaired, if that was asked for.
+    /// A finding; repaired, if that was requested.
     pub findings: Vec<Finding>,
     pub next: Option<VerifyCursor>,
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{HandedOver, StoreClock, TakenOver};
-use crate::codec::Failure;
+use super::StoreClock;
+use crate::codec::{Failure, NumberedRecord};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, GroupName, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -67,7 +67,7 @@ pub trait Messages: Send + Sync + 'static {
     ) -> Result<Cancelled>;
 
     /// Deletes all messages of a group in a partition, scheduled, ready or reserved, and ends the epoch of its owner,
-    /// which is announced. Other groups keep theirs. What waits in a log, and was answered before, does not come back.
+    /// which is announced. Other groups keep theirs. Messages that wait in a log, and were answered before, do not return.
     /// A call that is made again is answered as before, and deletes nothing that was pushed since. Errors: `Stale` when
     /// the partition has seen a newer descriptor: load it again.
     async fn purge_group(
@@ -88,8 +88,8 @@ pub trait Messages: Send + Sync + 'static {
     ) -> Result<Rescheduled>;
 
     /// Settles messages of a group that wait, scheduled or ready: each only if it is as its last delivery left it, so
-    /// of the same version and with as many attempts charged. Answers for each. What such a call acknowledged is
-    /// remembered for a while: acknowledging it again is answered the same. At most
+    /// of the same version and with as many attempts charged. Answers for each. Messages that such a call acknowledged
+    /// are remembered for a while: acknowledging it again is answered the same. At most
     /// [`crate::model::limits::CALL_IDS_MAX`] messages. Errors: `Stale` when the partition has seen a newer descriptor:
     /// load it again.
     async fn settle_late(
@@ -144,7 +144,7 @@ pub struct Purge {
     pub dead_letters: bool,
 }
 
-/// What a purge deleted.
+/// The messages that a purge deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Messages that were scheduled, ready or reserved.
@@ -209,7 +209,7 @@ pub struct Cancelled {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buffered {
     pub key: Option<Key>,
-    /// What decides its partition.
+    /// The key that decides its partition.
     pub routing_key: String,
 }
 
@@ -220,7 +220,7 @@ pub struct Reschedule {
     pub expected: Expected,
 }
 
-/// What a message has to be to be rescheduled. One that has the new due time already is as expected.
+/// Conditions for rescheduling a message. One that has the new due time already is as expected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expected {
     /// Due at that time, as the producer said it or a reschedule did.
@@ -235,7 +235,7 @@ pub enum Put {
     InFlight,
     /// Not replaced and not moved: it is dead in a group. Nothing changed.
     Dead,
-    /// What is there has this id and another key, so it is another message. Nothing changed.
+    /// The stored message has this id and another key, so it is another message. Nothing changed.
     OtherKey,
     /// Not moved: it expires before the due time that was asked for. Nothing changed.
     Expires,
@@ -251,6 +251,50 @@ pub enum Rescheduled {
     Expires,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogKind {
+    /// Requests that the store has yet to take.
+    Wal,
+    /// Recent answers of the store.
+    Journal,
+}
+
+impl LogKind {
+    pub const ALL: [LogKind; 2] = [LogKind::Wal, LogKind::Journal];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            LogKind::Wal => "wal",
+            LogKind::Journal => "journal",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct HandedOver {
+    pub store: String,
+    /// When the store was last heard of, by the sender: one that is named later is the same one, emptied.
+    pub heard: Option<Timestamp>,
+    pub kind: LogKind,
+    pub log: String,
+    /// The number of the last record before these that has to be taken by the same broker: a journal is given from its
+    /// beginning. 0 at the beginning, and always of a write-ahead log.
+    pub after: u64,
+    pub records: Vec<NumberedRecord>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenOver {
+    /// It keeps so many records, and not the others, for which the token is not good.
+    Kept {
+        taken: u64,
+        /// Deletions of topics and purges of groups that were left out.
+        refused: u64,
+    },
+    /// It lacks the records before these, and keeps nothing.
+    LacksEarlier,
+}
+
 /// A decision about a delivery that has ended: it counts while the message waits and nobody has had it since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateSettlement {
@@ -261,7 +305,7 @@ pub struct LateSettlement {
     pub attempt: u32,
     /// When the message is due again; `None` acknowledges it.
     pub next_at: Option<Timestamp>,
-    /// What is added to its history.
+    /// Added to its history.
     pub failure: Option<Failure>,
 }
 

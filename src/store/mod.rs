@@ -33,24 +33,20 @@ use dead_letters::other_id;
 pub use dead_letters::{
     Dead, DeadBounds, DeadCursor, DeadDropped, DeadLetters, DeadPage, Forward, Forwarded, ForwardedMessage,
 };
-pub use groups::{
-    Datagram, Datagrams, Groups, Heartbeat, LiveMember, MemberReport, MemberState, SlotAsk, Slots, slot_of,
-};
-pub(crate) use leases::random_text;
-pub use leases::{Acquired, Claim, Epoch, Leases, MemberId, Renewal, Tenant};
-pub use log_target::{
-    BrokerReport, Change, HandedOver, LogKind, LogTarget, Progress, Replayed, Reports, TakenOver, origin_page,
-};
+pub use groups::{Groups, Heartbeat, LiveMember, MemberReport, MemberState, SlotAsk, Slots, slot_of};
+pub use leases::{Acquired, Claim, Leases, MemberId, OwnerRecord, Renewal};
+pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports, origin_page};
 pub use maintenance::{
-    CensusClaim, Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, VerifyCursor, VerifyPage,
+    Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, StatsClaim, VerifyCursor, VerifyPage,
 };
 pub use messages::{
-    Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, LateFate, LateSettlement, Messages, Purge, Purged, Pushed,
-    Put, Reschedule, Rescheduled,
+    Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, HandedOver, LateFate, LateSettlement, LogKind, Messages,
+    Purge, Purged, Pushed, Put, Reschedule, Rescheduled, TakenOver,
 };
-pub use notifications::{Channel, Releases, Sleeper, Wake, Wakes};
+pub use notifications::{Channel, Datagram, Datagrams, Releases, Sleeper, Wake, Wakes};
+pub(crate) use owner::random_text;
 pub use owner::{
-    Buried, Charge, Glance, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
+    Buried, Charge, Epoch, HeadState, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
     ReservedMessage, Retried, Returned, Settlement,
 };
 pub use reads::{

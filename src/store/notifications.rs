@@ -10,10 +10,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use super::groups::{Datagrams, Mailbox};
 use super::leases::MemberId;
+use crate::model::limits::{DATAGRAM_BYTES_MAX, DATAGRAMS_BYTES_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::GroupPartition;
@@ -104,12 +104,12 @@ pub struct Wakes {
     sleepers: Arc<Mutex<Sleepers>>,
     /// Counts changes of the places where someone listens, for a store that has to subscribe to each.
     changes: watch::Sender<u64>,
-    mailbox: Mailbox,
+    inbox: Inbox,
 }
 
 impl Default for Wakes {
     fn default() -> Wakes {
-        Wakes { sleepers: Arc::default(), changes: watch::Sender::new(0), mailbox: Mailbox::default() }
+        Wakes { sleepers: Arc::default(), changes: watch::Sender::new(0), inbox: Inbox::default() }
     }
 }
 
@@ -128,12 +128,12 @@ impl Wakes {
     }
 
     pub fn datagrams(&self, member: &MemberId) -> Datagrams {
-        self.mailbox.open(self.subscribe(Channel::Member(member.clone()), Arc::new(Notify::new())))
+        self.inbox.open(self.subscribe(Channel::Member(member.clone()), Arc::new(Notify::new())))
     }
 
     /// A datagram for this process has arrived. False if it was dropped: there is no room, or nobody receives it.
     pub fn deliver(&self, datagram: Bytes) -> bool {
-        self.mailbox.put(datagram)
+        self.inbox.put(datagram)
     }
 
     pub fn wake(&self, channel: &Channel) {
@@ -166,7 +166,7 @@ fn is_silent(sleepers: &Sleepers, channel: &Channel) -> bool {
     !channel.beside().iter().any(|beside| sleepers.contains_key(beside))
 }
 
-/// As long as this lives, its owner is woken.
+/// Until this is dropped, its owner is woken.
 #[derive(Debug)]
 pub struct Wake {
     wakes: Wakes,
@@ -183,7 +183,7 @@ impl Drop for Wake {
                 here.remove();
             }
         }
-        // What many sleepers took is given back when they are gone.
+        // Frees the memory of many sleepers once they are gone.
         if sleepers.len() < sleepers.capacity() / 8 {
             sleepers.shrink_to_fit();
         }
@@ -192,6 +192,63 @@ impl Drop for Wake {
         if gone {
             self.wakes.changed();
         }
+    }
+}
+
+/// Bytes that a datagram counts as, at least: one that is empty takes memory too.
+const BYTES_MIN: usize = 512;
+
+/// A datagram that has arrived. It takes its part of the bound until it is dropped.
+#[derive(Debug)]
+pub struct Datagram {
+    pub bytes: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+pub struct Datagrams {
+    receiver: mpsc::UnboundedReceiver<Datagram>,
+    pub(super) _wake: Wake,
+}
+
+impl Datagrams {
+    pub async fn next(&mut self) -> Datagram {
+        match self.receiver.recv().await {
+            Some(datagram) => datagram,
+            // Another receiver took this one's place.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Inbox {
+    sender: Arc<Mutex<Option<mpsc::UnboundedSender<Datagram>>>>,
+    room: Arc<Semaphore>,
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox { sender: Arc::default(), room: Arc::new(Semaphore::new(DATAGRAMS_BYTES_MAX)) }
+    }
+}
+
+impl Inbox {
+    pub(super) fn open(&self, wake: Wake) -> Datagrams {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        Datagrams { receiver, _wake: wake }
+    }
+
+    /// Puts a datagram there. False if there is no room for it, or nobody takes it.
+    pub(super) fn put(&self, bytes: Bytes) -> bool {
+        if bytes.len() > DATAGRAM_BYTES_MAX {
+            return false;
+        }
+        let size = u32::try_from(bytes.len().max(BYTES_MIN)).unwrap_or(u32::MAX);
+        let Ok(room) = self.room.clone().try_acquire_many_owned(size) else { return false };
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        sender.as_ref().is_some_and(|sender| sender.send(Datagram { bytes, _room: room }).is_ok())
     }
 }
 
@@ -256,5 +313,30 @@ mod tests {
         drop(heads);
         assert_eq!((wakes.channels(), changes.has_changed().ok()), (vec![release], Some(false)));
         Ok(())
+    }
+
+    #[test]
+    fn what_was_put_is_taken_in_order_and_what_is_too_much_is_not_put() {
+        let wakes = Wakes::default();
+        assert!(!wakes.deliver(Bytes::from_static(b"nobody listens")));
+        let mut datagrams = wakes.datagrams(&MemberId::from_store("me"));
+        assert_eq!(wakes.channels(), [Channel::Member(MemberId::from_store("me"))]);
+        assert!(wakes.deliver(Bytes::from_static(b"a")) && wakes.deliver(Bytes::from_static(b"b")));
+        let mut next = || datagrams.next().now_or_never();
+        let first = next();
+        assert_eq!(first.as_ref().map(|datagram| &*datagram.bytes), Some(&b"a"[..]));
+        assert_eq!(next().map(|datagram| datagram.bytes), Some(Bytes::from_static(b"b")));
+        assert!(next().is_none());
+
+        assert!(!wakes.deliver(Bytes::from(vec![0; DATAGRAM_BYTES_MAX + 1])));
+        let fits = DATAGRAMS_BYTES_MAX / DATAGRAM_BYTES_MAX - 1;
+        let large = Bytes::from(vec![0; DATAGRAM_BYTES_MAX]);
+        assert!((0..fits).all(|_| wakes.deliver(large.clone())));
+        assert!(wakes.deliver(Bytes::from(vec![0; DATAGRAM_BYTES_MAX - BYTES_MIN])));
+        assert!(!wakes.deliver(Bytes::from_static(b"full: the first one is held")));
+        drop(first);
+        assert!(wakes.deliver(Bytes::from_static(b"it is not any more")));
+        drop(datagrams);
+        assert!(!wakes.deliver(Bytes::from_static(b"gone")) && wakes.channels().is_empty());
     }
 }

@@ -1,10 +1,11 @@
 //! The owner of a partition of a group.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::Epoch;
 use crate::codec::{DeadRecord, Failure};
 use crate::model::error::Result;
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
@@ -12,7 +13,7 @@ use crate::model::message::{Message, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
 
-/// What the owner of a pair may do: the handle of one epoch. The methods take `&mut self`, so that a second call in
+/// The operations of the owner of a pair: the handle of one epoch. The methods take `&mut self`, so that a second call in
 /// flight does not compile. Calls are numbered and repeated unchanged until they are answered, so none of them ever
 /// ends in `OutcomeUnknown`; they may take as long as an outage. Dropping a handle gives nothing up: what it reserved
 /// waits for the next epoch's recovery. Errors: `Stale` when another epoch owns the pair, or the store lost data that
@@ -25,14 +26,14 @@ pub trait Owner: Send {
     /// Whether the last call may have been applied without success: a copy went unanswered, or its future was dropped.
     fn is_in_doubt(&self) -> bool;
 
-    /// Says that the topic has an ordering: reservations keep the places of their messages, so that what is given back,
+    /// Says that the topic has an ordering: reservations keep the positions of their messages, so that what is given back,
     /// or recovered by the next epoch, stands where it stood. Before the first reservation.
-    fn keep_places(&mut self);
+    fn keep_positions(&mut self);
 
     /// Schedules again a page of what older epochs hold reserved. Repeat until nothing is left, before reserving.
     async fn recover(&mut self) -> Result<Recovered>;
 
-    /// Schedules again a page of the bodies that are in no place, not earlier than they were due, and drops ids without
+    /// Schedules again a page of the bodies that are in no zset, not earlier than they were due, and drops ids without
     /// body, after `from`. Only after recovery found either, and before anything is reserved.
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired>;
 
@@ -49,9 +50,9 @@ pub trait Owner: Send {
     async fn release(self: Box<Self>) -> Result<()>;
 }
 
-/// What a renewal sees of a pair: the safety look that makes a lost wake harmless.
+/// State of a pair, read at a renewal: the safety look that makes a lost wake harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glance {
+pub struct HeadState {
     pub head: Option<Timestamp>,
     pub generation: u64,
 }
@@ -63,11 +64,11 @@ pub struct Recovered {
     /// Whether older epochs had left reservations, even if this page found none of them any more.
     pub left_behind: bool,
     pub more: bool,
-    /// Once nothing is held: bodies in no place, or ids without body. Not 0 after a defect or data loss: repair.
+    /// Once nothing is held: bodies in no zset, or ids without body. Not 0 after a defect or data loss: repair.
     pub orphans: u64,
 }
 
-/// Where a repair goes on. Meaningful to the store only.
+/// Where a repair continues. Meaningful to the store only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairCursor(pub String);
 
@@ -98,7 +99,7 @@ pub struct Reservation(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved {
     pub reservation: Reservation,
-    /// What was due, oldest first; may be empty.
+    /// The due messages, oldest first; may be empty.
     pub messages: Vec<ReservedMessage>,
     pub head: Option<Timestamp>,
     /// Ids in the zset that had no body: dropped. Anything but 0 is a defect or a data loss.
@@ -113,7 +114,7 @@ pub struct ReservedMessage {
     /// When it became due, or due again after a retry.
     pub ready_at: Timestamp,
     /// Where it stood in the zset. With an ordering that stays so, also after a retry; without one it is `ready_at`.
-    pub place: Timestamp,
+    pub position: Timestamp,
     pub attempts: u32,
     pub bytes: usize,
     pub version: Version,
@@ -127,7 +128,7 @@ pub struct Settlement {
     /// Done, or expired: gone for good.
     pub acked: Vec<MessageId>,
     pub retried: Vec<Retried>,
-    /// Failed, in a topic with ordering: stays reserved, since it holds its key. What is also in `returned` goes back.
+    /// Failed, in a topic with ordering: stays reserved, since it holds its key. Messages that are also in `returned` go back.
     pub kept: Vec<Retried>,
     /// Never handed out: scheduled again without a charge.
     pub returned: Vec<Returned>,
@@ -154,14 +155,14 @@ pub struct Retried {
     pub next_at: Timestamp,
     /// Attempts charged now, absolute, so that a repeat does not count twice.
     pub attempts: u32,
-    /// What is added to its history, unless it was only given back.
+    /// Added to its history, unless it was only given back.
     pub failure: Option<Failure>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
     pub id: MessageId,
-    /// The due time it goes back to. With an ordering it goes back to its place, which is in this millisecond.
+    /// The due time it goes back to. With an ordering it goes back to its position, which is in this millisecond.
     pub ready_at: Timestamp,
 }
 
@@ -178,4 +179,59 @@ pub struct Charge {
     pub id: MessageId,
     /// Attempts charged now, absolute.
     pub attempts: u32,
+}
+
+/// One acquisition of a pair. Compare for equality only: after a data loss a number may recur, its random token never.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Epoch {
+    number: u64,
+    token: Arc<str>,
+}
+
+impl Epoch {
+    pub fn after(number: u64) -> Epoch {
+        Epoch { number: number.saturating_add(1), token: random_text().into() }
+    }
+
+    /// Its number, for people; tokens tell epochs apart.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it is what an owner leaves that gave its lease up: nobody has it.
+    pub fn is_nobodys(&self) -> bool {
+        &*self.token == "-"
+    }
+
+    pub fn parse(text: &str) -> Option<Epoch> {
+        let (number, token) = text.split_once('.')?;
+        let plain = !token.is_empty() && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        plain.then_some(Epoch { number: number.parse().ok()?, token: token.into() })
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.number, self.token)
+    }
+}
+
+/// 12 random characters: 62 bits, never used twice in practice.
+pub(crate) fn random_text() -> String {
+    std::iter::repeat_with(fastrand::alphanumeric).take(12).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_is_read_back_and_never_comes_twice() {
+        let epoch = Epoch::after(16);
+        assert_eq!(Epoch::parse(&epoch.to_string()), Some(epoch.clone()));
+        assert_ne!(Epoch::after(16), epoch);
+        for bad in ["", "17", "17.", ".a", "x.a", "17.a/b", "17.a b"] {
+            assert_eq!(Epoch::parse(bad), None, "{bad:?}");
+        }
+    }
 }

@@ -28,7 +28,7 @@ pub trait Reads: Send + Sync + 'static {
     }
 
     /// Messages of a pair that wait, scheduled or ready, and are tried next in the window, earliest first, then by id:
-    /// at most `limit` after a cursor. What does not move meanwhile is listed exactly once.
+    /// at most `limit` after a cursor. A message that does not move meanwhile is listed exactly once.
     async fn waiting(
         &self,
         pair: &GroupPartition,
@@ -51,7 +51,7 @@ pub trait Reads: Send + Sync + 'static {
     /// Counts the messages of pairs, in the order asked, and those that become due within each span from now.
     async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>>;
 
-    /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
+    /// Counts what becomes due in the spans ahead, for pairs in the order asked. Messages in flight are not counted.
     async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>>;
 
     /// A page of the waiting messages of a pair due in a window, earliest first, at most `limit` after a place.

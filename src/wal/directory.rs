@@ -97,7 +97,7 @@ impl Directory {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             firsts.extend(Segment::first_of(name));
             if path.extension().is_some_and(|ending| ending == TRIMMED) {
-                // What stays is tried again at the next start.
+                // The next start tries again to delete the rest.
                 let _ = std::fs::remove_dir_all(&path);
             }
         }
@@ -109,7 +109,7 @@ impl Directory {
         self.done.set(done).map_err(|error| failed(&self.dir, &error))
     }
 
-    /// Deletes a closed segment. What is done is durable before, so a segment that is missing was lost, not deleted.
+    /// Deletes a closed segment. The number of the last record that is done is durable before, so a missing segment was lost, not deleted.
     pub(super) fn delete(&self, segment: &Path) -> Result<()> {
         let delete = || {
             self.done.sync()?;

@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 
 use super::WalOptions;
 use super::directory::{Directory, Note};
-use super::read::Lack;
 use super::record_batch::{Depth, Position};
-use super::segment::Segment;
+use super::segment::{Gap, Segment};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
 use crate::platform::clock::Instant;
@@ -83,7 +82,7 @@ impl Log {
         let mut index = 0;
         while let Some(segment) = self.segments.get(index) {
             let first = segment.first();
-            // What cannot be opened now is tried again when it is read.
+            // A segment that cannot be opened now is tried again when it is read.
             let _ = self.open_segment(index);
             self.oldest();
             index += usize::from(self.segments.get(index).is_some_and(|segment| segment.first() == first));
@@ -98,16 +97,16 @@ impl Log {
     fn find_missing_segments(&mut self) {
         // Without a number that is done nobody knows whether the first segments were trimmed.
         let mut expected = if self.done == 0 { self.segments.front().map_or(1, Segment::first) } else { self.done + 1 };
-        let mut lacks = Vec::new();
+        let mut gaps = Vec::new();
         for segment in &self.segments {
             if segment.first() > expected {
-                lacks.push(Lack { from: expected, to: segment.first() });
+                gaps.push(Gap { from: expected, to: segment.first() });
             }
             expected = expected.max(segment.end());
         }
         let dir = self.options.dir.display().to_string();
-        for lack in lacks {
-            self.report(&dir, &lack);
+        for gap in gaps {
+            self.report(&dir, &gap);
         }
     }
 
@@ -132,17 +131,17 @@ impl Log {
                 self.next = self.next.max(segment.end());
                 Ok(())
             }
-            Ok(Some(lack)) => {
-                self.next = self.next.max(lack.to);
+            Ok(Some(gap)) => {
+                self.next = self.next.max(gap.to);
                 let dir = segment.dir().display().to_string();
-                self.report(&dir, &lack);
+                self.report(&dir, &gap);
                 Ok(())
             }
             Err(error) => Err(self.blame(index, error)),
         }
     }
 
-    /// What follows from an error of a segment: a damaged one is set aside, one on a failing disk is closed.
+    /// Handles an error of a segment: a damaged one is set aside, one on a failing disk is closed.
     pub(super) fn blame(&mut self, index: usize, error: Error) -> Error {
         if error.kind() != Kind::Corrupt {
             if let Some(segment) = self.segments.get_mut(index) {
@@ -172,16 +171,16 @@ impl Log {
         error
     }
 
-    pub(super) fn report(&mut self, dir: &str, lack: &Lack) {
-        let lost = lack.to - lack.from;
+    pub(super) fn report(&mut self, dir: &str, gap: &Gap) {
+        let lost = gap.to - gap.from;
         self.damaged += 1;
         self.metrics.damaged.inc();
         self.lost += lost;
         self.metrics.lost.inc_by(lost);
         tracing::error!(
             segment = dir,
-            first = lack.from,
-            end = lack.to,
+            first = gap.from,
+            end = gap.to,
             records = lost,
             "log damaged: records are missing"
         );

@@ -1,6 +1,6 @@
-//! The write-ahead log: what a producer was promised while the store is away.
+//! The write-ahead log: messages that were accepted while the store is unavailable.
 //!
-//! Records are numbered, checksummed and kept in segments, each a sled directory of its own. An append is answered once
+//! Records are numbered, checksummed and kept in segments, each in its own sled directory. An append is answered once
 //! its records survive a power cut; what is trimmed is not offered again, and its segments are deleted as a whole. One
 //! thread touches the files, one command after the other; an idle log costs nothing.
 //!
@@ -53,7 +53,7 @@ pub struct Wal {
 
 impl Wal {
     /// Opens the log in a directory, making it if it is not there. Takes as long as reading the segments' indexes does.
-    /// What is damaged is set aside and counted; it is no reason not to open, and neither is a disk that is full or
+    /// A damaged segment is set aside and counted; it is no reason not to open, and neither is a disk that is full or
     /// cannot be written: [`Wal::check`] says what is wrong, and it recovers once the disk does. Errors: `Conflict`
     /// when another process has the directory, `Unavailable` when no thread can be had.
     pub fn open(options: WalOptions, metrics: WalMetrics) -> Result<Wal> {
@@ -81,7 +81,7 @@ impl Wal {
     }
 
     /// Records behind a position, or behind what is trimmed, in order: at most so many, and so many bytes unless the
-    /// first one alone is larger; perhaps fewer. None at all means that nothing is left. What cannot be read is
+    /// first one alone is larger; perhaps fewer. None at all means that nothing is left. Unreadable records are
     /// skipped, reported and counted. Errors: `Unavailable` when the disk does not let it be read.
     pub async fn page(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
         self.ask(|answer| Command::Page { after, records_max, bytes_max, answer }).await
@@ -99,7 +99,7 @@ impl Wal {
         self.ask(|answer| Command::Trim(through, answer)).await
     }
 
-    /// What pages handed out is not on its way any more, and nobody took it: it can be cancelled again.
+    /// The replay gave up the records that pages handed out: they can be cancelled again.
     pub async fn take_back(&self) -> Result<()> {
         self.ask(Command::TakeBack).await
     }

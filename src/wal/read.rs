@@ -1,9 +1,4 @@
-//! Reading: pages for a replay, steps of a cancellation, and whether the disk or its content is to blame for a failure.
-
-use std::io;
-use std::path::Path;
-
-use rustix::io::Errno;
+//! Reading: pages for a replay, and steps of a cancellation.
 
 use super::log::{Log, again};
 use super::record_batch::{Cancelled, Entry, Position};
@@ -11,7 +6,6 @@ use super::segment::Scanned;
 use crate::codec::Record;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{MessageId, TopicName};
-use crate::platform::disk::{Refusal, free_bytes};
 
 /// Records that one step of a cancellation reads. Appends go on between two steps.
 const STEP_RECORDS: usize = 1_000;
@@ -59,7 +53,7 @@ impl Log {
                 (Ok(()), Some(segment)) => match segment.scan(*from, records_max, bytes_max) {
                     Ok(scanned) => {
                         let dir = segment.dir().display().to_string();
-                        scanned.lacks.iter().for_each(|lack| self.report(&dir, lack));
+                        scanned.gaps.iter().for_each(|gap| self.report(&dir, gap));
                         *from = scanned.reached.max(*from);
                         return Ok(Some(scanned));
                     }
@@ -99,7 +93,7 @@ impl Log {
             let index = self.segments.iter().position(|segment| segment.end() > *first);
             let Some(index) = index else { return Err(Error::bug("a record of no segment")) };
             self.remove(index, &waiting)?;
-            // What is cancelled stays so, whether this is written down or not.
+            // Cancelled records stay so, whether this is written down or not.
             let _ = self.trim_gone();
             outcome = if perhaps_sent { Cancelled::RemovedSent } else { Cancelled::Removed };
         }
@@ -122,53 +116,4 @@ impl Log {
 /// A damaged segment is passed, it is set aside already; what else went wrong is not.
 fn passed(error: Error) -> Result<()> {
     if error.kind() == Kind::Corrupt { Ok(()) } else { Err(error) }
-}
-
-/// Bytes of a disk that is as good as full: what sled says on it is no proof of damage.
-const FULL_BYTES: u64 = 1024 * 1024;
-
-/// Records that should be there: from this number to before that one nothing can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lack {
-    pub(super) from: u64,
-    pub(super) to: u64,
-}
-
-/// An error of sled in an open segment: `Unavailable` when the disk failed, `Corrupt` when its content is damaged.
-pub(super) fn broken(dir: &Path, error: &sled::Error) -> Error {
-    let is_disk = matches!(error, sled::Error::Io(error) if is_of_the_disk(error));
-    judge(dir, is_disk, &error.to_string())
-}
-
-pub(super) fn refused(dir: &Path, refusal: Refusal) -> Error {
-    match refusal {
-        Refusal::Locked => judge(dir, true, "another process uses it"),
-        Refusal::Io(error) => judge(dir, is_of_the_disk(&error), &error.to_string()),
-        Refusal::Damaged(why) => judge(dir, false, &why),
-    }
-}
-
-fn judge(dir: &Path, is_disk: bool, why: &str) -> Error {
-    let is_disk = is_disk || free_bytes(dir).is_some_and(|free| free < FULL_BYTES);
-    let kind = if is_disk { Kind::Unavailable } else { Kind::Corrupt };
-    Error::new(kind, format!("the log's segment {}: {why}", dir.display()))
-}
-
-/// Whether the disk or the process is in trouble. Other errors are about content, like an early end of a file.
-fn is_of_the_disk(error: &io::Error) -> bool {
-    const TROUBLES: [Errno; 12] = [
-        Errno::IO,
-        Errno::NOSPC,
-        Errno::DQUOT,
-        Errno::FBIG,
-        Errno::ROFS,
-        Errno::ACCESS,
-        Errno::PERM,
-        Errno::NOMEM,
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::INTR,
-        Errno::AGAIN,
-    ];
-    Errno::from_io_error(error).is_some_and(|errno| TROUBLES.contains(&errno))
 }

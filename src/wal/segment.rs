@@ -1,4 +1,4 @@
-//! A segment: the records of a range of numbers, in a sled directory of its own, which is deleted as a whole, since sled
+//! A segment: the records of a range of numbers, in its own sled directory, which is deleted as a whole, since sled
 //! never gives space back.
 //!
 //! Beside sled's files lie two marks: `last`, the number of the last record that was durable, which tells of a lost end;
@@ -10,9 +10,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use sled::{Batch, IVec, Tree};
 
-use super::read::{Lack, broken, refused};
 use super::record_batch;
 use super::record_batch::{
     Entry, Position, bundle_key, bundle_range, cancelled_key, cancelled_prefix, number_of, part_key,
@@ -20,7 +20,9 @@ use super::record_batch::{
 use crate::codec::{NumberedRecord, UnnumberedRecord};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
-use crate::platform::disk::{ChunkedValue, Disk, MarkerFile, PART_BYTES, Refusal, create, guarded, sync_directory};
+use crate::platform::disk::{
+    ChunkedValue, Disk, MarkerFile, PART_BYTES, Refusal, create, free_bytes, guarded, sync_directory,
+};
 
 /// Bytes that sled may use for its cache, for each open segment.
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
@@ -60,7 +62,7 @@ struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
     pub(super) entries: Vec<Entry>,
-    pub(super) lacks: Vec<Lack>,
+    pub(super) gaps: Vec<Gap>,
     /// The number behind the last one that was looked at.
     pub(super) reached: u64,
 }
@@ -161,7 +163,7 @@ impl Segment {
 
     /// Opens it, and the first time compares its end with its marks. Answers what is lost at the end. Errors:
     /// `Unavailable` when the disk does not let it be opened, `Corrupt` when it is damaged.
-    pub(super) fn open(&mut self, done: u64) -> Result<Option<Lack>> {
+    pub(super) fn open(&mut self, done: u64) -> Result<Option<Gap>> {
         if self.open.is_some() {
             return Ok(None);
         }
@@ -173,7 +175,7 @@ impl Segment {
         }
         let disk = disk.map_err(|refusal| refused(&dir, refusal))?;
         let (last, _) = MarkerFile::open(&dir.join(LAST)).map_err(unavailable)?;
-        let lack = if self.is_verified { None } else { self.guarded(|segment| segment.verify(disk.tree(), done))? };
+        let gap = if self.is_verified { None } else { self.guarded(|segment| segment.verify(disk.tree(), done))? };
         if !self.is_sealed {
             // A process that died while it made the segment may not have come to this.
             sync_directory(&dir).map_err(unavailable)?;
@@ -181,10 +183,10 @@ impl Segment {
         // sled makes room for what comes next.
         (self.bytes, self.file_bytes) = (bytes_in(&self.dir), disk.bytes());
         self.open = Some(Open { disk, last });
-        Ok(lack)
+        Ok(gap)
     }
 
-    fn verify(&mut self, tree: &Tree, done: u64) -> Result<Option<Lack>> {
+    fn verify(&mut self, tree: &Tree, done: u64) -> Result<Option<Gap>> {
         let failed = |error| broken(&self.dir, &error);
         let mut gone = BTreeSet::new();
         for key in tree.scan_prefix(cancelled_prefix()).keys() {
@@ -204,7 +206,7 @@ impl Segment {
         }
         self.set_damaged();
         let from = self.end.max(done.saturating_add(1));
-        Ok((from < expected).then_some(Lack { from, to: expected }))
+        Ok((from < expected).then_some(Gap { from, to: expected }))
     }
 
     pub(super) fn time_of(&self, number: u64) -> Option<Timestamp> {
@@ -234,7 +236,7 @@ impl Segment {
         let number = number_of(&key).unwrap_or_default();
         let part = |at| tree.get(part_key(number, at)).map_err(failed);
         match ChunkedValue::join(first, part) {
-            // What is cut is a gap in the numbers.
+            // Removed records leave a gap in the numbers.
             Err(error) if error.kind() == Kind::Corrupt => Ok((number, Bytes::new())),
             bundle => Ok((number, bundle?)),
         }
@@ -298,9 +300,9 @@ impl Segment {
     /// It must be open. Errors: `Unavailable` when the disk fails, `Corrupt` when sled cannot go on reading.
     pub(super) fn scan(&mut self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {
         let scanned = self.guarded(|segment| segment.scan_open(from, records_max, bytes_max))?;
-        for lack in &scanned.lacks {
+        for gap in &scanned.gaps {
             self.set_damaged();
-            self.gone.extend(lack.from..lack.to);
+            self.gone.extend(gap.from..gap.to);
         }
         Ok(scanned)
     }
@@ -345,13 +347,13 @@ impl Segment {
         while from < found {
             let next_gone = self.gone.range(from..found).next().copied().unwrap_or(found);
             if from < next_gone {
-                scanned.lacks.push(Lack { from, to: next_gone });
+                scanned.gaps.push(Gap { from, to: next_gone });
             }
             from = next_gone.saturating_add(1);
         }
     }
 
-    /// Ends it behind its last record, durably. What was written behind that, and not acknowledged, never counts.
+    /// Ends it behind its last record, durably. Records behind it were not acknowledged, and never count.
     /// Errors: `Unavailable` when the disk fails: it ends there only until the process does.
     pub(super) fn seal(&mut self) -> Result<()> {
         self.is_sealed = true;
@@ -408,4 +410,53 @@ fn without_snapshots(dir: &Path) -> bool {
         std::fs::rename(file.path(), dir.join(name)).is_ok()
     });
     renamed.filter(|is_renamed| *is_renamed).count() > 0
+}
+
+/// Bytes of a disk that is as good as full: what sled says on it is no proof of damage.
+const FULL_BYTES: u64 = 1024 * 1024;
+
+/// Records that should be there: from this number to before that one nothing can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gap {
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+/// An error of sled in an open segment: `Unavailable` when the disk failed, `Corrupt` when its content is damaged.
+fn broken(dir: &Path, error: &sled::Error) -> Error {
+    let is_disk = matches!(error, sled::Error::Io(error) if is_of_the_disk(error));
+    judge(dir, is_disk, &error.to_string())
+}
+
+fn refused(dir: &Path, refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Locked => judge(dir, true, "another process uses it"),
+        Refusal::Io(error) => judge(dir, is_of_the_disk(&error), &error.to_string()),
+        Refusal::Damaged(why) => judge(dir, false, &why),
+    }
+}
+
+fn judge(dir: &Path, is_disk: bool, why: &str) -> Error {
+    let is_disk = is_disk || free_bytes(dir).is_some_and(|free| free < FULL_BYTES);
+    let kind = if is_disk { Kind::Unavailable } else { Kind::Corrupt };
+    Error::new(kind, format!("the log's segment {}: {why}", dir.display()))
+}
+
+/// Whether the disk or the process is in trouble. Other errors are about content, like an early end of a file.
+fn is_of_the_disk(error: &io::Error) -> bool {
+    const TROUBLES: [Errno; 12] = [
+        Errno::IO,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::FBIG,
+        Errno::ROFS,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::NOMEM,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::INTR,
+        Errno::AGAIN,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| TROUBLES.contains(&errno))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dwell::broker::{Broker, GroupWish, Options, PauseFor, ReserveRequest};
+use dwell::broker::{Broker, GroupRequest, Options, PauseFor, ReserveRequest};
 use dwell::codec::DeadReason;
 use dwell::delivery::{Decision, Delivery, StaleReason, UnknownReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
@@ -371,7 +371,7 @@ async fn explain_names_what_holds_up_a_message_that_is_due(world: World) -> Resu
         Ok((reason.name, reason.detail))
     };
     shop.push("a", 0).await?;
-    let limit = |max_in_flight, rate| GroupWish { max_in_flight, rate, ..GroupWish::default() };
+    let limit = |max_in_flight, rate| GroupRequest { max_in_flight, rate, ..GroupRequest::default() };
     shop.broker.make_group(&topic, &group, limit(Some(1), None)).await?;
     let taken = shop.one_of(1).await?;
     shop.push("b", 0).await?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dwell::app::engine::{Engine, StoreOptions};
-use dwell::broker::{Broker, GroupWish, Options};
+use dwell::broker::{Broker, GroupRequest, Options};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::limits::{FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX, GROUPS_MAX, PARTITIONS_MAX};
 use dwell::model::message::{GroupName, NewMessage, TopicName};
@@ -31,7 +31,7 @@ async fn large(broker: &Broker) -> Result<TopicName> {
     let partitions = PARTITIONS_MAX.try_into().map_err(|_| Error::bug("no partitions"))?;
     broker.declare(topic.clone(), Settings { partitions, ..Settings::default() }).await?;
     for n in 1..GROUPS_MAX {
-        let wish = GroupWish { copy_of: None, rate: None, max_in_flight: None };
+        let wish = GroupRequest { copy_of: None, rate: None, max_in_flight: None };
         broker.make_group(&topic, &GroupName::new(format!("g{n}"))?, wish).await?;
     }
     Ok(topic)

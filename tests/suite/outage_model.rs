@@ -242,7 +242,7 @@ every_rule_is_needed! {
     a_replay_before_the_restore_breaks_p5: ReplayWaitsForRestore,
         Bounds { ids: 2, one_broker: true, losses: 1, outages: 1, deliveries: 0, ..QUIET } => Breach::Lost(0);
 
-    // Hand-over. What was given was replayed again by its first broker, or never.
+    // SessionReceipts-over. What was given was replayed again by its first broker, or never.
     a_record_that_two_brokers_replay_breaks_p3: HandedOverIsReplayedOnce,
         Bounds { operations: 1, ..HANDED_OVER } => Breach::Returned(0);
     a_log_that_keeps_its_name_is_never_replayed: HandOverRenamesLog,

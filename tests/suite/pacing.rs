@@ -4,7 +4,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::{Broker, GroupWish, Options, ReserveRequest};
+use dwell::broker::{Broker, GroupRequest, Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
@@ -46,7 +46,7 @@ impl Shop {
     }
 
     async fn limit(&self, rate: Option<f64>, max_in_flight: Option<u32>) -> Result<()> {
-        let wish = GroupWish { rate, max_in_flight, ..GroupWish::default() };
+        let wish = GroupRequest { rate, max_in_flight, ..GroupRequest::default() };
         self.broker.make_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
     }
 

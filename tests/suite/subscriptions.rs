@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::{Broker, GroupWish, Options, PauseFor, ReserveRequest, StreamRequest};
+use dwell::broker::{Broker, GroupRequest, Options, PauseFor, ReserveRequest, StreamRequest};
 use dwell::delivery::{Decision, Delivery, StaleReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
@@ -62,7 +62,7 @@ impl Shop {
         let copy_of = copy_of.map(GroupName::new).transpose()?;
         Ok(self
             .broker
-            .make_group(&orders()?, &named(group)?, GroupWish { copy_of, ..GroupWish::default() })
+            .make_group(&orders()?, &named(group)?, GroupRequest { copy_of, ..GroupRequest::default() })
             .await?
             .created)
     }

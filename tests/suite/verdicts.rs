@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::broker::{Broker, GroupWish, Options, ReserveRequest};
+use dwell::broker::{Broker, GroupRequest, Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery, Receipt, StaleReason, UnknownReason, Verdict};
 use dwell::model::error::{Error, Result};
 use dwell::model::limits::RECENT_DECISIONS_MAX;
@@ -64,7 +64,7 @@ async fn a_receipt_of_another_topic_or_group_is_unknown(world: World) -> Result<
     let (orders, audit, mails) = (place("orders", "default")?, place("orders", "audit")?, place("mails", "default")?);
     shop.push("orders").await?;
     shop.push("mails").await?;
-    shop.broker.make_group(&audit.0, &audit.1, GroupWish::default()).await?;
+    shop.broker.make_group(&audit.0, &audit.1, GroupRequest::default()).await?;
     let (order, mail) = (shop.take(&orders).await?, shop.take(&mails).await?);
     // Before and after this process consumes for the other group.
     assert_eq!(shop.settle(&audit, &order.receipt, Decision::Ack).await?, NOT_ISSUED);

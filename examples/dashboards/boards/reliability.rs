@@ -61,7 +61,7 @@ fn pushes() -> Vec<Panel> {
         format!("{of} / {}", rate("", outcomes, Of::Topic))
     };
     vec![
-        Panel::areas("Pushes by durability", "stored: in Redis. journaled: there and on the local disk. buffered: on the local disk, because Redis is away. failed: nowhere, and the producer was told.", Unit::MessagesPerSecond)
+        Panel::areas("Pushes by durability", "stored: in Redis. journaled: there and on the local disk. buffered: on the local disk, because Redis is unavailable. failed: nowhere, and the producer was told.", Unit::MessagesPerSecond)
             .query(rate("outcome", outcomes, Of::Topic), "{{outcome}}")
             .watched_by("DwellPushesFail")
             .wide(12),
@@ -94,7 +94,7 @@ fn logs() -> Vec<Panel> {
             .watched_by("DwellWalOldRecords"),
         Panel::lines("Size", "Bytes on disk, those of finished records included.", Unit::Bytes)
             .query(per_log("dwell_wal_bytes"), "{{instance}} {{log}}"),
-        Panel::lines("Part of the limit", "When it is 1, pushes are refused while Redis is away.", Unit::Part)
+        Panel::lines("Part of the limit", "When it is 1, pushes are refused while Redis is unavailable.", Unit::Part)
             .query(used, "{{instance}} {{log}}")
             .from(0.5, "orange")
             .from(0.9, "red")

@@ -17,8 +17,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::problem::{Class, Problem};
-use crate::model::error::Kind;
+use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::ANSWER_UNCOUNTED_BYTES_MAX;
 
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl AnswerBudget {
     /// Waits for room, then takes so many bytes. An answer is admitted while there is room for a single byte, so the
     /// bytes held exceed the budget by less than the answer admitted last. # Errors: 503 `full` when there is no room
     /// in time.
-    pub(crate) async fn admit(self: &Arc<Self>, bytes: usize) -> Result<Held, Problem> {
+    pub(crate) async fn admit(self: &Arc<Self>, bytes: usize) -> Result<Held> {
         let admitted = async {
             loop {
                 match self.try_take(bytes) {
@@ -56,7 +55,7 @@ impl AnswerBudget {
     }
 
     /// Polls `work` only while there is room. # Errors: 503 `full` when there is no room in time.
-    pub(crate) async fn while_room<T>(&self, work: impl Future<Output = T>) -> Result<T, Problem> {
+    pub(crate) async fn while_room<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         let mut work = pin!(work);
         loop {
             timeout(self.patience, self.room()).await.map_err(|_| no_room())?;
@@ -135,11 +134,8 @@ impl Drop for Held {
     }
 }
 
-fn no_room() -> Problem {
-    Problem::new(
-        Class::Verb(Kind::Full),
-        "answers that their clients do not read take all the memory there is for answers",
-    )
+fn no_room() -> Error {
+    Error::new(Kind::Full, "answers that their clients do not read take all the memory there is for answers")
 }
 
 /// A body whose pieces are counted. A connection keeps a piece until it is sent completely.
@@ -202,11 +198,11 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_waits_for_room_and_is_refused_when_there_is_none_in_time() -> Result<(), Problem> {
+    async fn an_answer_waits_for_room_and_is_refused_when_there_is_none_in_time() -> Result<()> {
         let budget = AnswerBudget::new(100, PATIENCE);
         let mut first = budget.admit(60).await?;
         let second = budget.admit(60).await?;
-        assert_eq!(budget.admit(1).await.err().map(|problem| problem.status().as_u16()), Some(503));
+        assert_eq!(budget.admit(1).await.err().map(|error| error.kind()), Some(Kind::Full));
         let mut third = pin!(budget.admit(1));
         assert!(poll!(third.as_mut()).is_pending());
         first.resize(41);
@@ -219,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_work_is_done_while_there_is_no_room() -> Result<(), Problem> {
+    async fn no_work_is_done_while_there_is_no_room() -> Result<()> {
         let budget = AnswerBudget::new(100, PATIENCE);
         let (done, is_done) = tokio::sync::oneshot::channel();
         let mut work = pin!(budget.while_room(is_done));

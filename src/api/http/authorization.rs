@@ -11,8 +11,9 @@ use axum::response::{IntoResponse, Response};
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::SecurityRequirement;
 
+use super::origin_guard::bearer;
 use super::problem::{Class, Problem};
-use super::{App, body, origin_guard, path_params};
+use super::{App, body, path_params};
 use crate::api::access::{Actor, Scope, Scopes};
 use crate::model::message::{GroupName, MessageId, ScheduleName, TopicName};
 
@@ -149,9 +150,9 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     };
     if is_read(request.method())
         && need != Need::Open
-        && let Err(problem) = app.answers.while_room(async {}).await
+        && let Err(error) = app.answers.while_room(async {}).await
     {
-        return refused(&app, request, problem);
+        return refused(&app, request, error.into());
     }
     if let Some(actor) = actor {
         request.extensions_mut().insert(actor.scopes);
@@ -192,12 +193,6 @@ fn lacks(need: Need, actor: Option<&Actor>) -> Option<Problem> {
     let has: Vec<_> = actor.scopes.each().map(|scope| scope.name()).collect();
     let detail = format!("this needs a token with the scope {needed}; `{}` has {}", actor.name, has.join(", "));
     Some(Problem::new(Class::ScopeMissing, detail))
-}
-
-pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let value = origin_guard::single(headers, header::AUTHORIZATION)?;
-    let shown = value.and_then(|value| value.split_once(' '));
-    Ok(shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim()))
 }
 
 fn refused(app: &App, request: Request, problem: Problem) -> Response {

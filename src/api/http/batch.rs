@@ -1,125 +1,26 @@
 //! Pushing a batch: all messages are checked before any is stored, then each is answered for itself.
 
-use std::time::Duration;
-
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::document::{BodyProblem, TopicProblem};
-use super::field_errors::{FieldError, collect};
-use super::message_json::{Meta, bytes_of, due_of, payload_of, trace_of, trace_of_headers};
+use super::field_errors::FieldError;
+use super::message_json::{Object, trace_of_headers};
 use super::path_params::{NoParams, TopicPath};
-use super::problem::{Class, Problem};
-use super::push::PushResult;
+use super::problem::{Class, Problem, collect};
+use super::push::{BatchMessage, PushResult};
 use super::reply::Reply;
-use super::schema;
-use super::strict_json::{Items, Object, TooMany, media_type, parse, present};
+use super::strict_json::{Items, TooMany, media_type, parse};
 use super::{App, body};
 use crate::model::error::Fault;
 use crate::model::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
-use crate::model::message::{Conflict, Dedup, DedupKey, Key, MessageId, NewMessage};
-use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::message::{MessageId, NewMessage};
+use crate::model::time::Timestamp;
 use crate::store::Pushed;
-
-/// One message: an item of a batch, or the body of a push as `application/json`. Exactly one of `payload`,
-/// `payload_base64` and `payload_json` is there.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"})))]
-pub(crate) struct BatchMessage {
-    /// The payload, as text.
-    #[serde(default, deserialize_with = "present")]
-    payload: Option<String>,
-    /// The payload, in standard base64 with padding.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Base64>)]
-    payload_base64: Option<String>,
-    /// The payload, as any JSON value; its content type is `application/json` unless `content_type` says otherwise.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    payload_json: Option<Box<RawValue>>,
-    /// Decides the partition; without a key the dedup key does, and without both the id.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Key>)]
-    key: Option<String>,
-    /// Makes the push repeatable. Default: a new ULID.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::MessageId>)]
-    id: Option<String>,
-    /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::ConflictPolicy>)]
-    conflict: Option<String>,
-    /// A duration from now, at most 3,650 d. Default 0.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    delay: Option<Duration>,
-    /// The same in milliseconds; not together with `delay`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 1800000)]
-    delay_ms: Option<Duration>,
-    /// The due time; not together with `delay`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Time>)]
-    due_at: Option<Timestamp>,
-    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Past>)]
-    past: Option<String>,
-    /// A duration from the due time, after which it is not delivered. Default: the topic's.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    ttl: Option<Duration>,
-    /// The same in milliseconds; not together with `ttl`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>)]
-    ttl_ms: Option<Duration>,
-    /// Attempts before it is dead, up to 1,000; 0 is without a limit. Default: the topic's.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 0, maximum = 1000)]
-    max_attempts: Option<u32>,
-    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 0, maximum = 9)]
-    priority: Option<u8>,
-    /// Makes another push of it to the partition within `dedup_for` a duplicate. Only with `conflict` `keep`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::DedupKey>)]
-    dedup_key: Option<String>,
-    /// How long from this push on, 1 s to 7 d. Required with `dedup_key`.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    dedup_for: Option<Duration>,
-    /// The same in milliseconds; not together with `dedup_for`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>)]
-    dedup_for_ms: Option<Duration>,
-    /// The media type of the payload.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::ContentType>)]
-    content_type: Option<String>,
-    /// Names and values that travel with the payload.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Meta>)]
-    meta: Option<Meta>,
-    /// Where the push stands in a trace, as in W3C Trace Context. Default: the header of the request.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::TraceParent>)]
-    traceparent: Option<String>,
-    /// What tracing systems add to that; not without `traceparent`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::TraceState>)]
-    tracestate: Option<String>,
-    /// Data of a gateway that travels beside the payload, in standard base64 with padding; it counts to the payload's limit.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Base64>)]
-    attachment: Option<String>,
-}
 
 /// A batch of 1 to 1,000 messages.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -144,33 +45,6 @@ pub(crate) struct BatchResults {
     /// `true` when the topic did not exist and was created for this batch.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     topic_created: bool,
-}
-
-impl BatchMessage {
-    pub(crate) fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
-        let (payload, implied) = payload_of(self.payload, self.payload_base64, self.payload_json)?;
-        let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
-        let message = NewMessage {
-            id: self.id.map(MessageId::new).transpose()?,
-            conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
-            key: self.key.map(Key::new).transpose()?,
-            dedup: Dedup::of(
-                self.dedup_key.map(DedupKey::new).transpose()?,
-                one_span("dedup_for", self.dedup_for, self.dedup_for_ms)?,
-            )?,
-            due: due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, past)?,
-            ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
-            max_attempts: self.max_attempts,
-            priority: self.priority.unwrap_or(0),
-            content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
-            meta: self.meta.unwrap_or_default().0,
-            trace: trace_of(self.traceparent.as_deref(), self.tracestate.as_deref())?,
-            attachment: self.attachment.map_or(Ok(Bytes::new()), |text| bytes_of("attachment", &text))?,
-            payload,
-        };
-        message.check(now)?;
-        Ok(message)
-    }
 }
 
 /// Push 1 to 1,000 messages; also as NDJSON.
@@ -294,9 +168,12 @@ fn of_lines(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::model::error::{Error, Kind};
     use crate::model::message::Due;
+    use crate::model::message::Key;
     use crate::model::partition::Partition;
 
     const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
@@ -332,7 +209,7 @@ mod tests {
             (r#"{"payload": "a", "delay": "1s", "due_at": 1767323045678}"#, "delay`: is given together with `due_at`"),
             (r#"{"payload": "a", "key": "\u0000"}"#, "key`: a key has no control characters"),
             (r#"{"payload": "a", "id": "a b"}"#, "id`: an id has only visible ASCII"),
-            (r#"{"payload": "a", "ttl": "0s"}"#, "ttl`: a message that lives for 0s"),
+            (r#"{"payload": "a", "ttl": "0s"}"#, "ttl`: a message with a ttl of 0s"),
             (r#"{"payload": "a", "max_attempts": 1001}"#, "max_attempts`: 1001 is not in 0 to 1000"),
             (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
             (r#"{"payload": "a", "dedup_key": "k"}"#, "dedup_for`: is missing, and `dedup_key` needs it"),
@@ -392,7 +269,7 @@ mod tests {
                 error: None,
             })
         };
-        let failed = || Err((id.clone(), Error::unavailable("the store is away")));
+        let failed = || Err((id.clone(), Error::unavailable("the store is unavailable")));
         let status = |outcomes| {
             answer(outcomes, false).map_or_else(|problem| problem.status(), |answer| answer.status()).as_u16()
         };

@@ -10,8 +10,9 @@ use http_body_util::BodyExt;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::App;
+use super::origin_guard::bearer;
 use super::problem::{Class, Problem};
-use super::{App, authorization};
 use crate::model::error::Kind;
 use crate::model::limits::{REFUSED_BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX};
 use crate::model::time::show_span;
@@ -112,7 +113,7 @@ async fn next(body: &mut Body, limit: usize, bytes: &mut BytesMut) -> Result<boo
 }
 
 fn owner(app: &App, headers: &HeaderMap) -> Owner {
-    let token = authorization::bearer(headers).ok()?.filter(|_| app.access.asks())?;
+    let token = bearer(headers).ok()?.filter(|_| app.access.asks())?;
     app.access.who(Some(token)).map(|actor| actor.name.clone())
 }
 

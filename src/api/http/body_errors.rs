@@ -18,8 +18,8 @@ use utoipa::PartialSchema;
 
 use super::document::{self, SERVED};
 use super::field_errors::{Faults, FieldError, child};
+use super::message_json::Object;
 use super::problem::Problem;
-use super::strict_json::Object;
 use crate::model::error::Fault;
 use crate::model::limits::BATCH_MESSAGES_MAX;
 use crate::model::message::{GroupName, Key, MessageId, TopicName};

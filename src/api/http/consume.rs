@@ -21,10 +21,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::document::{BodyProblem, TopicProblem, WaitProblem};
 use super::message_json::Contents;
+use super::origin_guard::bearer;
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Class, Problem};
 use super::strict_json::{JsonOrDefault, NoFields, present};
-use super::{App, authorization, reply, schema};
+use super::{App, reply, schema};
 use crate::api::access::{Scope, Scopes, Shown};
 use crate::broker::{ReserveRequest, Selection, StreamRequest};
 use crate::delivery::{self, Session};
@@ -263,7 +264,7 @@ impl FromRequestParts<App> for ShownToken {
         if !app.access.asks() {
             return Ok(ShownToken(None));
         }
-        Ok(ShownToken(authorization::bearer(&parts.headers)?.map(Shown::new)))
+        Ok(ShownToken(bearer(&parts.headers)?.map(Shown::new)))
     }
 }
 

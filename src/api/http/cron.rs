@@ -156,7 +156,7 @@ pub(crate) struct CronJob {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     from: Option<Timestamp>,
-    /// What happens to missed occurrences.
+    /// Policy for missed occurrences.
     #[schema(value_type = schema::Missed)]
     missed: &'static str,
     /// Whether nothing is pushed.
@@ -359,7 +359,7 @@ pub(crate) async fn pause(
     post, path = "/v1/topics/{topic}/cron/{name}/resume", operation_id = "resumeCronJob",
     tag = "cron",
     params(CronPath),
-    responses((status = 200, description = "It goes on", body = CronJob), Problem, TopicProblem)
+    responses((status = 200, description = "It continues", body = CronJob), Problem, TopicProblem)
 )]
 pub(crate) async fn resume(
     State(app): State<App>,

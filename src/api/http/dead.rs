@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::document::{BodyProblem, TopicProblem};
-use super::field_errors::collect;
+
 use super::message_json::{Contents, FailedAttempt};
 use super::path_params::{GroupPath, NoParams, Params};
-use super::problem::Problem;
+use super::problem::{Problem, collect};
 use super::reply::Reply;
 use super::schema;
 use super::strict_json::{Items, JsonOrDefault, present};

@@ -8,13 +8,12 @@ use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use serde_json::Value;
 use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::header::HeaderBuilder;
-use utoipa::openapi::schema::{ComponentsBuilder, ObjectBuilder, Type};
+use utoipa::openapi::schema::{ArrayBuilder, ComponentsBuilder, ObjectBuilder, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Components, ContentBuilder, Header, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
-use utoipa::{IntoResponses, Modify, OpenApi, PartialSchema};
+use utoipa::{IntoResponses, Modify, OpenApi, PartialSchema, ToSchema};
 
-use super::problem::{Class, PROBLEM_JSON, Problem, ProblemBody};
-use super::settle::SettlementProblem;
+use super::problem::{Class, PROBLEM_JSON, Problem, ProblemBody, TypeSchema};
 use super::{authorization, schema};
 use crate::api::access::Scope;
 use crate::model::error::Kind;
@@ -161,6 +160,41 @@ impl IntoResponses for Problem {
             StatusCode::SERVICE_UNAVAILABLE,
         ])
     }
+}
+
+/// The verdict on the only receipt of a request, when its decision does not count; or an error of the request.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the problem that `Verdicts::answer` makes")]
+#[schema(examples(json!({
+    "type": "urn:dwell:error:not-settled", "title": "The delivery is over", "status": 409,
+    "detail": "the visibility timeout passed before this request", "reason": "deadline_passed", "failed": 1,
+    "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "status": "stale", "reason": "deadline_passed"}],
+    "request_id": "01JGZK3W8M5T0000000000000A"
+})))]
+pub(crate) struct SettlementProblem {
+    #[schema(value_type = TypeSchema)]
+    r#type: String,
+    /// Short name of the type, for people.
+    title: String,
+    /// HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// The error, its place, and what to do; for people. It may change.
+    detail: String,
+    /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
+    request_id: Option<String>,
+    /// Why the decision does not count; absent when the request itself is wrong.
+    #[schema(value_type = Option<schema::VerdictReason>)]
+    reason: Option<String>,
+    /// 1, with a `reason`.
+    failed: Option<usize>,
+    /// The verdict, with a `reason`.
+    #[schema(schema_with = verdict_results, required = false)]
+    results: Option<Vec<()>>,
+}
+
+fn verdict_results() -> ArrayBuilder {
+    schema::list_of("Settled").description(Some("The verdict, with a `reason`."))
 }
 
 pub(crate) enum SettlementProblems {}

@@ -6,7 +6,6 @@ use std::fmt;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::problem::Problem;
 use super::schema;
 use crate::model::error::{Error, Fault};
 use crate::model::limits::LISTED_ERRORS_MAX;
@@ -32,10 +31,10 @@ pub(crate) struct FieldError {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     line: Option<usize>,
-    /// What kind of mistake it is; stable.
+    /// Kind of mistake; stable.
     #[schema(value_type = schema::FaultCode)]
     code: &'static str,
-    /// What is wrong, for people. It may change.
+    /// The error, for people. It may change.
     detail: String,
     #[serde(skip)]
     fault: Fault,
@@ -167,24 +166,6 @@ impl Faults {
         });
         self.more += more;
     }
-}
-
-/// Collects the parts of a body, or everything that is wrong with them. `place` moves an error to its part.
-pub(crate) fn collect<T>(
-    parts: impl Iterator<Item = (usize, Result<T, Problem>)>,
-    place: impl Fn(FieldError, usize) -> FieldError,
-) -> Result<Vec<T>, Problem> {
-    let (mut made, mut faults) = (Vec::with_capacity(parts.size_hint().0), Faults::default());
-    for (number, part) in parts {
-        match part.map_err(Problem::into_errors) {
-            Ok(part) => made.push(part),
-            Err(Err(of_something_else)) => return Err(*of_something_else),
-            Err(Ok((errors, more))) => {
-                faults.extend(errors.into_iter().map(|error| place(error, number)).collect(), more);
-            }
-        }
-    }
-    if faults.is_empty() { Ok(made) } else { Err(Problem::of_faults(faults)) }
 }
 
 #[cfg(test)]

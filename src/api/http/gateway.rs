@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::answer_budget::Held;
 use super::authorization::Line;
 use super::consume::{Consumer, ShownToken};
-use super::problem::Said;
+use super::problem::Summary;
 use super::{App, body};
 use crate::api::access::{Actor, Shown};
 use crate::model::message::TopicName;
@@ -145,7 +145,7 @@ fn response(reply: GatewayReply, is_cut: bool) -> Response {
     }
     response.extensions_mut().insert(Route(reply.route));
     if let Some((name, detail)) = reply.failure {
-        response.extensions_mut().insert(Said { name, detail: detail.into() });
+        response.extensions_mut().insert(Summary { name, detail: detail.into() });
     }
     if let Some((actor, topic)) = reply.audit {
         Line::of_gateway(actor, reply.route, topic).end(&response);

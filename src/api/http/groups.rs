@@ -18,7 +18,7 @@ use super::reply::{self, Reply, ResourcePath};
 use super::strict_json::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
 use super::{App, schema};
-use crate::broker::{Audit, GroupWish, PauseFor};
+use crate::broker::{Audit, GroupRequest, PauseFor};
 use crate::model::error::Fault;
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
@@ -228,8 +228,8 @@ pub(crate) async fn make(
     new: JsonOrDefault<NewGroup>,
 ) -> Result<Response, Problem> {
     let new = new.read(Ok)?;
-    let wish = GroupWish { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
-    let made = app.broker.make_group(&topic, &group, wish).await?;
+    let request = GroupRequest { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
+    let made = app.broker.make_group(&topic, &group, request).await?;
     let place = ResourcePath(&[("topics", topic.as_str()), ("groups", group.as_str())]);
     let body = Group::new(&made.descriptor, &group, app.broker.now());
     Ok(reply::created(reply::created_status(made.created), &place, body))
@@ -346,7 +346,7 @@ pub(crate) async fn pause(
     post, path = "/v1/topics/{topic}/groups/{group}/resume", operation_id = "resumeGroup",
     tag = "groups",
     params(GroupPath),
-    responses((status = 200, description = "It goes on", body = Group), Problem, TopicProblem)
+    responses((status = 200, description = "It continues", body = Group), Problem, TopicProblem)
 )]
 pub(crate) async fn resume(
     State(app): State<App>,

@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::authorization::may_see_payloads;
 use super::document::{BodyProblem, MatchProblem, TopicProblem};
-use super::message_json::{Contents, FailedAttempt, due_of};
+use super::message_json::{Contents, FailedAttempt, GroupFate, due_of};
 use super::path_params::{MessagePath, Params};
 use super::problem::{Class, Problem};
 use super::reply::Reply;
@@ -52,17 +52,6 @@ pub(crate) struct Control {
     groups: Vec<GroupFate>,
 }
 
-/// Result in one group.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct GroupFate {
-    /// Name of the group.
-    #[schema(value_type = schema::GroupName)]
-    group: String,
-    /// `cancelled` or `rescheduled`, `in_flight`, `dead` or `absent`.
-    #[schema(value_type = schema::GroupControlStatus)]
-    status: &'static str,
-}
-
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct KeyParams {
@@ -97,7 +86,7 @@ pub(crate) struct NewDue {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
-    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    /// Policy if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Past>)]
     past: Option<String>,
@@ -385,7 +374,7 @@ pub(crate) struct GroupReason {
     /// A stable name: see docs/reference/statuses.md.
     #[schema(value_type = schema::ExplainReason)]
     reason: &'static str,
-    /// The same in a sentence. What a consumer said with a nack is in it only for a token that sees payloads.
+    /// The same in a sentence. The reason of a nack is in it only for a token that sees payloads.
     detail: String,
 }
 

@@ -21,6 +21,17 @@ use crate::model::message::{self, Due, Envelope, Past};
 use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
 
+/// Result in one group.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupFate {
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
+    pub(crate) group: String,
+    /// `cancelled` or `rescheduled`, `in_flight`, `dead` or `absent`.
+    #[schema(value_type = schema::GroupControlStatus)]
+    pub(crate) status: &'static str,
+}
+
 /// Contents of a message in replies.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Contents {
@@ -50,7 +61,7 @@ pub(crate) struct Contents {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TraceParent>)]
     traceparent: Option<String>,
-    /// What tracing systems add to that.
+    /// Vendor-specific part of the trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TraceState>)]
     tracestate: Option<String>,
@@ -90,7 +101,7 @@ pub(crate) struct DeadLetterSource {
     /// When it died.
     #[schema(value_type = String, format = DateTime)]
     died_at: Timestamp,
-    /// What the last nack said, or why there was none.
+    /// Reason of the last nack, or why there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
 }
@@ -247,6 +258,30 @@ impl<'de> Visitor<'de> for MetaVisitor {
         }
         meta.check().map_err(de::Error::custom)?;
         Ok(meta)
+    }
+}
+
+/// An object with named fields: serde would also fill a struct from a list, by position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(std::marker::PhantomData)).map(Object)
+    }
+}
+
+struct ObjectVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::deserialize(de::value::MapAccessDeserializer::new(fields))
     }
 }
 

@@ -92,6 +92,12 @@ pub(crate) fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&st
     text.map_err(|_| Problem::malformed(format!("the header `{name}` has bytes that are not visible ASCII")))
 }
 
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let value = single(headers, header::AUTHORIZATION)?;
+    let shown = value.and_then(|value| value.split_once(' '));
+    Ok(shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim()))
+}
+
 fn is_console<B>(request: &axum::http::Request<B>) -> bool {
     let path = request.uri().path();
     request.method() == Method::GET && (path == "/ui" || path.starts_with("/ui/"))

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::field_errors::{Faults, FieldError};
-use super::message::GroupFate;
-use super::push::PushResult;
+use super::message_json::GroupFate;
 use super::reply::Reply;
 use super::schema;
 use crate::model::error::{Error, Fault, Kind, Missing};
@@ -150,9 +151,30 @@ struct Listed {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
+pub(crate) struct Summary {
     pub(crate) name: &'static str,
     pub(crate) detail: Arc<str>,
+}
+
+/// Stable type of an error: docs/reference/errors.md lists them all with what to do.
+pub(crate) enum TypeSchema {}
+
+impl PartialSchema for TypeSchema {
+    fn schema() -> RefOr<Schema> {
+        let names = Class::all().map(|class| format!("{TYPE_PREFIX}{}", class.name()));
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("Stable type of an error: docs/reference/errors.md lists them all with what to do."))
+            .enum_values(Some(names))
+            .examples([format!("{TYPE_PREFIX}invalid")])
+            .into()
+    }
+}
+
+impl ToSchema for TypeSchema {
+    fn name() -> Cow<'static, str> {
+        "ProblemType".into()
+    }
 }
 
 /// A problem as in RFC 9457: what went wrong, where, and what to do.
@@ -166,14 +188,14 @@ pub(crate) struct Said {
     }))
 )]
 pub(crate) struct ProblemBody {
-    #[schema(value_type = schema::ProblemType)]
+    #[schema(value_type = TypeSchema)]
     r#type: String,
     /// Short name of the type, for people.
     title: &'static str,
     /// HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is wrong, where, and what to do; for people. It may change.
+    /// The error, its place, and what to do; for people. It may change.
     detail: String,
     /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -182,7 +204,7 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<MissingNames>)]
     missing: Option<Missing>,
-    /// Everything that is wrong with the request, as far as that can be said field by field; at most 100.
+    /// Everything that is wrong with the request, as far as that can be summary field by field; at most 100.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, max_items = 100)]
     errors: Vec<FieldError>,
@@ -196,7 +218,7 @@ pub(crate) struct ProblemBody {
     id: Option<String>,
     /// Results of a batch in which no message succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<PushResult>>, no_recursion)]
+    #[schema(schema_with = push_results, required = false)]
     results: Option<serde_json::Value>,
     /// State of a message in each group, when a cancel or reschedule changed nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,6 +228,10 @@ pub(crate) struct ProblemBody {
     #[serde(flatten)]
     #[schema(ignore)]
     verdict: Option<Box<Refused>>,
+}
+
+fn push_results() -> ArrayBuilder {
+    schema::list_of("PushResult").description(Some("Results of a batch in which no message succeeded."))
 }
 
 /// Names of what does not exist: a topic, or a group or cron job of one that does.
@@ -389,11 +415,11 @@ impl From<Error> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (class, status) = (self.class, self.status);
-        let said = Said { name: class.name(), detail: self.detail().into() };
+        let summary = Summary { name: class.name(), detail: self.detail().into() };
         let mut body = self.body();
         body.request_id = RequestId::current().map(|id| id.to_string());
         let mut response = (status, Reply(body)).into_response();
-        response.extensions_mut().insert(said);
+        response.extensions_mut().insert(summary);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if matches!(class, Class::Verb(Kind::Full | Kind::Unavailable)) {
@@ -475,6 +501,24 @@ fn advice(class: Class) -> &'static str {
         Class::UnknownReceipt => "The receipt belongs to another topic or group, or to no delivery.",
         Class::MalformedReceipt => "The text is not a receipt.",
     }
+}
+
+/// Collects the parts of a body, or everything that is wrong with them. `place` moves an error to its part.
+pub(crate) fn collect<T>(
+    parts: impl Iterator<Item = (usize, Result<T, Problem>)>,
+    place: impl Fn(FieldError, usize) -> FieldError,
+) -> Result<Vec<T>, Problem> {
+    let (mut made, mut faults) = (Vec::with_capacity(parts.size_hint().0), Faults::default());
+    for (number, part) in parts {
+        match part.map_err(Problem::into_errors) {
+            Ok(part) => made.push(part),
+            Err(Err(of_something_else)) => return Err(*of_something_else),
+            Err(Ok((errors, more))) => {
+                faults.extend(errors.into_iter().map(|error| place(error, number)).collect(), more);
+            }
+        }
+    }
+    if faults.is_empty() { Ok(made) } else { Err(Problem::of_faults(faults)) }
 }
 
 #[cfg(test)]

@@ -7,24 +7,24 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::batch::BatchMessage;
 use super::document::{BodyProblem, TopicProblem};
-use super::message_json::{Meta, due_of, trace_of_headers};
+use super::message_json::{Meta, bytes_of, due_of, payload_of, trace_of, trace_of_headers};
 use super::path_params::{Params, TopicPath};
 use super::problem::{Problem, ProblemBody};
 use super::reply::{self, ResourcePath};
 use super::schema;
-use super::strict_json::{media_type, parse};
+use super::strict_json::{media_type, parse, present};
 use super::{App, body};
 use crate::broker::PushOutcome;
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past};
 use crate::model::partition::Partition;
-use crate::model::time::{Timestamp, one_span};
+use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::store::Pushed;
 
 /// The parameters of a push, which are those of a message but for the last one.
@@ -108,7 +108,7 @@ pub(crate) struct PushParams {
     /// Makes the push repeatable. Default: the header `Idempotency-Key`, and else a new ULID.
     #[param(value_type = Option<schema::MessageId>)]
     id: Option<MessageId>,
-    /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    /// Policy if the id exists: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
     #[param(value_type = Option<schema::ConflictPolicy>)]
     conflict: Option<Conflict>,
     /// A duration from now, at most 3,650 d. Default 0.
@@ -120,7 +120,7 @@ pub(crate) struct PushParams {
     /// The due time; not together with `delay`.
     #[param(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
-    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    /// Policy if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
     #[param(value_type = Option<schema::Past>)]
     past: Option<Past>,
     /// A duration from the due time, after which it is not delivered. Default: the topic's.
@@ -174,6 +174,128 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
             dedup_for_ms: params.millis("dedup_for_ms")?,
             raw: params.switch("raw")?,
         })
+    }
+}
+
+/// One message: an item of a batch, or the body of a push as `application/json`. Exactly one of `payload`,
+/// `payload_base64` and `payload_json` is there.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"})))]
+pub(crate) struct BatchMessage {
+    /// The payload, as text.
+    #[serde(default, deserialize_with = "present")]
+    payload: Option<String>,
+    /// The payload, in standard base64 with padding.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Base64>)]
+    payload_base64: Option<String>,
+    /// The payload, as any JSON value; its content type is `application/json` unless `content_type` says otherwise.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload_json: Option<Box<RawValue>>,
+    /// Decides the partition; without a key the dedup key does, and without both the id.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Key>)]
+    key: Option<String>,
+    /// Makes the push repeatable. Default: a new ULID.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::MessageId>)]
+    id: Option<String>,
+    /// Policy if the id exists: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::ConflictPolicy>)]
+    conflict: Option<String>,
+    /// A duration from now, at most 3,650 d. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 1800000)]
+    delay_ms: Option<Duration>,
+    /// The due time; not together with `delay`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Time>)]
+    due_at: Option<Timestamp>,
+    /// Policy if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Past>)]
+    past: Option<String>,
+    /// A duration from the due time, after which it is not delivered. Default: the topic's.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
+    /// Attempts before it is dead, up to 1,000; 0 is without a limit. Default: the topic's.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 1000)]
+    max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 9)]
+    priority: Option<u8>,
+    /// Makes another push of it to the partition within `dedup_for` a duplicate. Only with `conflict` `keep`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::DedupKey>)]
+    dedup_key: Option<String>,
+    /// How long from this push on, 1 s to 7 d. Required with `dedup_key`.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    dedup_for: Option<Duration>,
+    /// The same in milliseconds; not together with `dedup_for`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    dedup_for_ms: Option<Duration>,
+    /// The media type of the payload.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::ContentType>)]
+    content_type: Option<String>,
+    /// Names and values that travel with the payload.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Meta>)]
+    meta: Option<Meta>,
+    /// Where the push stands in a trace, as in W3C Trace Context. Default: the header of the request.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::TraceParent>)]
+    traceparent: Option<String>,
+    /// Vendor-specific part of the trace; not without `traceparent`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::TraceState>)]
+    tracestate: Option<String>,
+    /// Data of a gateway that travels beside the payload, in standard base64 with padding; it counts to the payload's limit.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Base64>)]
+    attachment: Option<String>,
+}
+
+impl BatchMessage {
+    pub(crate) fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
+        let (payload, implied) = payload_of(self.payload, self.payload_base64, self.payload_json)?;
+        let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+        let message = NewMessage {
+            id: self.id.map(MessageId::new).transpose()?,
+            conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
+            key: self.key.map(Key::new).transpose()?,
+            dedup: Dedup::of(
+                self.dedup_key.map(DedupKey::new).transpose()?,
+                one_span("dedup_for", self.dedup_for, self.dedup_for_ms)?,
+            )?,
+            due: due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, past)?,
+            ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
+            max_attempts: self.max_attempts,
+            priority: self.priority.unwrap_or(0),
+            content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
+            meta: self.meta.unwrap_or_default().0,
+            trace: trace_of(self.traceparent.as_deref(), self.tracestate.as_deref())?,
+            attachment: self.attachment.map_or(Ok(Bytes::new()), |text| bytes_of("attachment", &text))?,
+            payload,
+        };
+        message.check(now)?;
+        Ok(message)
     }
 }
 

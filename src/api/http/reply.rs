@@ -5,16 +5,12 @@
 use std::convert::Infallible;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
 
 use super::answer_budget::Held;
-use super::origin_guard::single;
-use super::problem::{Class, Problem};
-use crate::broker::Precondition;
-use crate::model::error::{Error, Fault, Kind};
 use crate::model::limits::{JSON_GROWTH_MAX, PAYLOAD_BYTES_MAX};
 use crate::model::topic::Descriptor;
 
@@ -73,26 +69,6 @@ pub(crate) fn tagged(mut response: Response, descriptor: &Descriptor) -> Respons
         response.headers_mut().insert(header::ETAG, tag);
     }
     response
-}
-
-pub(crate) fn precondition(headers: &HeaderMap) -> Result<Precondition, Problem> {
-    let Some(text) = single(headers, header::IF_MATCH)? else { return Ok(Precondition::None) };
-    if text.trim() == "*" {
-        return Ok(Precondition::Exists);
-    }
-    let tag = text.trim().strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    let generation = tag.filter(|tag| tag.bytes().all(|digit| digit.is_ascii_digit())).and_then(|tag| tag.parse().ok());
-    let wrong = || Problem::of_header("If-Match", Fault::Format, "is not one `ETag` that dwell gave, or `*`");
-    generation.map(Precondition::Generation).ok_or_else(wrong)
-}
-
-pub(crate) fn unmatched(precondition: Precondition, error: Error) -> Problem {
-    match (precondition, error.kind()) {
-        (Precondition::Exists | Precondition::Generation(_), Kind::Stale) => {
-            Problem::new(Class::PreconditionFailed, error.detail().to_owned())
-        }
-        _ => error.into(),
-    }
 }
 
 const PIECE_BYTES: usize = 16 * 1024;
@@ -196,19 +172,6 @@ mod tests {
         assert_eq!(place.path(), "/v1/topics/orders/messages/a%2Fb%3F%C3%A9~._-");
         let location = |status| created(status, &place, "x").headers().get(header::LOCATION).is_some();
         assert!(location(StatusCode::CREATED) && !location(StatusCode::OK) && !location(StatusCode::ACCEPTED));
-    }
-
-    #[test]
-    fn if_match_is_one_tag_or_any() {
-        let read = |text: &'static str| {
-            precondition(&HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(text))])).ok()
-        };
-        assert_eq!(precondition(&HeaderMap::new()).ok(), Some(Precondition::None));
-        assert_eq!(read("\"4711\""), Some(Precondition::Generation(4_711)));
-        assert_eq!(read("*"), Some(Precondition::Exists));
-        for bad in ["", "4711", "\"\"", "\"-1\"", "\"+1\"", "W/\"1\"", "\"1\", \"2\"", "\"1.2\""] {
-            assert_eq!(read(bad), None, "{bad:?}");
-        }
     }
 
     async fn read(items: Vec<String>, next: Option<&str>) -> Result<(Option<u64>, Value), Box<dyn std::error::Error>> {

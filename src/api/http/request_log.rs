@@ -14,7 +14,7 @@ use utoipa::openapi::OpenApi;
 use super::App;
 use super::document::SERVED;
 use super::gateway::Route;
-use super::problem::{Class, Problem, Said};
+use super::problem::{Class, Problem, Summary};
 use crate::model::error::Kind;
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::BurstThrottle;
@@ -62,14 +62,14 @@ pub(crate) struct Faults(Mutex<BTreeMap<&'static str, BurstThrottle>>);
 impl Faults {
     /// Client errors are logged only at debug and without their detail, which may repeat a part of a payload.
     fn note(&self, now: Instant, method: &Method, uri: &Uri, response: &Response) {
-        let (status, said) = (response.status(), response.extensions().get::<Said>());
-        let kind = said.map_or("", |said| said.name);
+        let (status, summary) = (response.status(), response.extensions().get::<Summary>());
+        let kind = summary.map_or("", |summary| summary.name);
         let path: String = uri.path().chars().take(PATH_SHOWN).collect();
         let code = status.as_u16();
         if !status.is_server_error() {
             return tracing::debug!(%method, path, status = code, kind, "answered");
         }
-        let error = said.map_or("", |said| &said.detail);
+        let error = summary.map_or("", |summary| &summary.detail);
         match if path == READINESS { None } else { self.admit(kind, now) } {
             Some(unlogged) if status == StatusCode::INTERNAL_SERVER_ERROR => {
                 tracing::error!(%method, path, status = code, kind, error, unlogged, "a request failed");

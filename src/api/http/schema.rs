@@ -4,12 +4,11 @@
 use serde_json::json;
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, KnownFormat, ObjectBuilder, OneOfBuilder, Schema,
-    SchemaFormat, Type,
+    SchemaFormat, SchemaType, Type,
 };
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::problem::{Class, TYPE_PREFIX};
 use crate::codec::DeadReason;
 use crate::delivery::Verdict;
 use crate::model::error::Fault;
@@ -86,6 +85,12 @@ fn number(least: f64, most: f64) -> ObjectBuilder {
     let format = SchemaFormat::KnownFormat(KnownFormat::Double);
     let number = ObjectBuilder::new().schema_type(Type::Number).format(Some(format));
     number.minimum(Some(least)).maximum(Some(most))
+}
+
+/// An optional list of a schema that is registered under a name elsewhere.
+pub(crate) fn list_of(name: &str) -> ArrayBuilder {
+    let types = SchemaType::from_iter([Type::Array, Type::Null]);
+    ArrayBuilder::new().schema_type(types).items(Ref::from_schema_name(name))
 }
 
 fn steps(of: RefOr<Schema>) -> ArrayBuilder {
@@ -199,16 +204,11 @@ schemas! {
     CronExpression = pattern(r"^\s*\S+\s+\S+\s+\S+\s+\S+\s+\S.*$", "cron").examples(["0 3 * * *"]);
     /// IANA name of a time zone.
     TimeZone = pattern("^[A-Za-z0-9_+/-]+$", "time-zone").examples(["Europe/Berlin"]);
-    /// Stable type of an error: docs/reference/errors.md lists them all with what to do.
-    ProblemType = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .enum_values(Some(Class::all().map(|class| format!("{TYPE_PREFIX}{}", class.name()))))
-        .examples([format!("{TYPE_PREFIX}invalid")]);
     /// Code of an error: docs/reference/errors.md lists them all.
     FaultCode = words(Fault::ALL.map(Fault::code));
-    /// What happens when a due time is in the past.
+    /// Policy for a due time in the past.
     Past = words(["now", "reject"]);
-    /// What a push does when a message with its id exists.
+    /// Policy of a push when a message with its id exists.
     ConflictPolicy = words(message::Conflict::ALL.map(message::Conflict::name));
     /// Outcome of a push.
     PushStatus = words(["stored", "journaled", "buffered", "duplicate", "replaced", "debounced", "error"]);
@@ -220,9 +220,9 @@ schemas! {
     GroupState = words(["active", "paused", "copying"]);
     /// Order of delivery within a topic.
     Ordering = words(["none", "key"]);
-    /// What happens to an expired message.
+    /// Policy for an expired message.
     Expiry = words(["drop", "bury"]);
-    /// What happens to missed occurrences.
+    /// Policy for missed occurrences.
     Missed = words(["last", "skip", "all"]);
     /// Bulk operation on the messages of a window.
     BulkAction = words(["cancel", "postpone", "advance", "park", "unpark"]);

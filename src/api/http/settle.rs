@@ -8,9 +8,8 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::document::{BodyProblem, SettlementProblems};
-use super::field_errors::collect;
 use super::path_params::{GroupPath, NoParams};
-use super::problem::{Class, Problem};
+use super::problem::{Class, Problem, collect};
 use super::reply::Reply;
 use super::schema;
 use super::strict_json::{Items, Json, TextOr, present};
@@ -182,36 +181,6 @@ pub(crate) struct Verdicts {
     results: Vec<Settled>,
 }
 
-/// The verdict on the only receipt of a request, when its decision does not count; or an error of the request.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the problem that `Verdicts::answer` makes")]
-#[schema(examples(json!({
-    "type": "urn:dwell:error:not-settled", "title": "The delivery is over", "status": 409,
-    "detail": "the visibility timeout passed before this request", "reason": "deadline_passed", "failed": 1,
-    "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "status": "stale", "reason": "deadline_passed"}],
-    "request_id": "01JGZK3W8M5T0000000000000A"
-})))]
-pub(crate) struct SettlementProblem {
-    #[schema(value_type = schema::ProblemType)]
-    r#type: String,
-    /// Short name of the type, for people.
-    title: String,
-    /// HTTP status.
-    #[schema(minimum = 400, maximum = 599)]
-    status: u16,
-    /// What is wrong, where, and what to do; for people. It may change.
-    detail: String,
-    /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
-    request_id: Option<String>,
-    /// Why the decision does not count; absent when the request itself is wrong.
-    #[schema(value_type = Option<schema::VerdictReason>)]
-    reason: Option<String>,
-    /// 1, with a `reason`.
-    failed: Option<usize>,
-    /// The verdict, with a `reason`.
-    results: Option<Vec<Settled>>,
-}
-
 impl Verdicts {
     fn new(receipts: Vec<String>, rulings: &[Ruling]) -> Verdicts {
         let settled = |(receipt, ruling): (String, &Ruling)| Settled {
@@ -325,29 +294,29 @@ async fn settle(
 }
 
 fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
-    let standard = HowItFailed::read(Some(nack.bury), nack.delay, nack.delay_ms, nack.reason)?;
+    let standard = NackDetails::read(Some(nack.bury), nack.delay, nack.delay_ms, nack.reason)?;
     let decide = |(i, TextOr(nacked)): (usize, TextOr<Nacked>)| {
         let Nacked { receipt, delay, delay_ms, reason, bury } = nacked;
-        let failed = HowItFailed::read(bury, delay, delay_ms, reason);
+        let failed = NackDetails::read(bury, delay, delay_ms, reason);
         (i, failed.map(|failed| (receipt, failed.or(&standard).decision())))
     };
     let decisions = nack.receipts.0.into_iter().enumerate().map(decide);
     collect(decisions, |error, i| error.under(&format!("/receipts/{i}")))
 }
 
-struct HowItFailed {
+struct NackDetails {
     bury: Option<bool>,
     delay: Option<Duration>,
     reason: Option<String>,
 }
 
-impl HowItFailed {
+impl NackDetails {
     fn read(
         bury: Option<bool>,
         delay: Option<Duration>,
         delay_ms: Option<Duration>,
         reason: Option<String>,
-    ) -> Result<HowItFailed, Problem> {
+    ) -> Result<NackDetails, Problem> {
         match one_span("delay", delay, delay_ms)? {
             Some(_) if bury == Some(true) => {
                 Err(Problem::wrong(Fault::Exclusive, "delay", "is given together with `bury`"))
@@ -356,18 +325,18 @@ impl HowItFailed {
                 let why = format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX));
                 Err(Problem::wrong(Fault::Range, "delay", why))
             }
-            delay => Ok(HowItFailed { bury, delay, reason }),
+            delay => Ok(NackDetails { bury, delay, reason }),
         }
     }
 
-    fn or(self, standard: &HowItFailed) -> HowItFailed {
+    fn or(self, standard: &NackDetails) -> NackDetails {
         let says_how = self.bury.is_some() || self.delay.is_some();
         let (bury, delay) = if says_how { (self.bury, self.delay) } else { (standard.bury, standard.delay) };
-        HowItFailed { bury, delay, reason: self.reason.or_else(|| standard.reason.clone()) }
+        NackDetails { bury, delay, reason: self.reason.or_else(|| standard.reason.clone()) }
     }
 
     fn decision(self) -> Decision {
-        let HowItFailed { bury, delay, reason } = self;
+        let NackDetails { bury, delay, reason } = self;
         if bury == Some(true) { Decision::Bury { reason } } else { Decision::Nack { delay, reason } }
     }
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::message_json::Object;
 use super::problem::{Class, Problem};
 use super::{App, body, body_errors};
 use crate::model::limits::{BATCH_MESSAGES_MAX, REQUEST_BODY_BYTES_MAX};
@@ -103,30 +104,6 @@ pub(crate) fn parse<T: DeserializeOwned + PartialSchema, M>(
 /// For `deserialize_with` beside `default`: a field may be absent, but not `null`.
 pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
-}
-
-/// An object with named fields: serde would also fill a struct from a list, by position.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Object<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor(std::marker::PhantomData)).map(Object)
-    }
-}
-
-struct ObjectVisitor<T>(std::marker::PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
-        T::deserialize(de::value::MapAccessDeserializer::new(fields))
-    }
 }
 
 /// An object, or the text of its main field alone.

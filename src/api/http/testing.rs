@@ -20,10 +20,10 @@ use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
     Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor,
-    LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth,
+    LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, OwnerRecord, Page, PartitionDepth,
     PartitionStats, Peeked, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
-    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant, VerifyCursor, VerifyPage,
-    WaitingCursor, Wakes, Window, WindowPage,
+    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, WaitingCursor,
+    Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -149,7 +149,7 @@ always_away! {
     }
     store::Leases {
         acquire(&GroupPartition, &MemberId, Duration, u64) -> Acquired;
-        tenants(&[GroupPartition]) -> Vec<Option<Tenant>>;
+        owner_records(&[GroupPartition]) -> Vec<Option<OwnerRecord>>;
     } and {
         async fn renew(&self, _: &MemberId, claims: &[Claim], _: Duration) -> Vec<Result<Renewal>> {
             claims.iter().map(|_| away()).collect()

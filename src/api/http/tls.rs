@@ -52,21 +52,21 @@ impl TlsFiles {
 
 impl Pems {
     fn config(&self) -> Result<ServerConfig, String> {
-        let (provider, said) = (Arc::new(default_provider()), |error: rustls::Error| error.to_string());
+        let (provider, text_of) = (Arc::new(default_provider()), |error: rustls::Error| error.to_string());
         let builder = ServerConfig::builder_with_provider(provider.clone());
-        let builder = builder.with_safe_default_protocol_versions().map_err(said)?;
+        let builder = builder.with_safe_default_protocol_versions().map_err(text_of)?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(pem) => {
                 let mut roots = RootCertStore::empty();
                 for root in certificates(pem)? {
-                    roots.add(root).map_err(said)?;
+                    roots.add(root).map_err(text_of)?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| error.to_string())?)
             }
         };
-        let mut config = builder.with_single_cert(certificates(&self.cert)?, key(&self.key)?).map_err(said)?;
+        let mut config = builder.with_single_cert(certificates(&self.cert)?, key(&self.key)?).map_err(text_of)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }

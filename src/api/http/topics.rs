@@ -4,18 +4,21 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::document::{BodyProblem, MatchProblem, StoreProblem, TopicProblem};
+use super::message_json::Object;
+use super::origin_guard::single;
 use super::path_params::{NoParams, TopicPath};
-use super::problem::Problem;
-use super::reply::{self, Reply, ResourcePath, precondition, tagged, unmatched};
-use super::strict_json::{Json, JsonOrDefault, Object, present};
+use super::problem::{Class, Problem};
+use super::reply::{self, Reply, ResourcePath, tagged};
+use super::strict_json::{Json, JsonOrDefault, present};
 use super::{App, schema};
-use crate::model::error::{Kind, Result};
+use crate::broker::Precondition;
+use crate::model::error::{Error, Fault, Kind, Result};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
@@ -69,7 +72,7 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 3600000)]
     ttl_ms: Option<Duration>,
-    /// What happens to an expired message: `drop` or `bury`. Default `drop`.
+    /// Policy for an expired message: `drop` or `bury`. Default `drop`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Expiry>)]
     on_expiry: Option<Expiry>,
@@ -444,4 +447,44 @@ pub(crate) async fn move_topic(
         in_flight: moved.in_flight,
         done: moved.done,
     }))
+}
+
+fn precondition(headers: &HeaderMap) -> Result<Precondition, Problem> {
+    let Some(text) = single(headers, header::IF_MATCH)? else { return Ok(Precondition::None) };
+    if text.trim() == "*" {
+        return Ok(Precondition::Exists);
+    }
+    let tag = text.trim().strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let generation = tag.filter(|tag| tag.bytes().all(|digit| digit.is_ascii_digit())).and_then(|tag| tag.parse().ok());
+    let wrong = || Problem::of_header("If-Match", Fault::Format, "is not one `ETag` that dwell gave, or `*`");
+    generation.map(Precondition::Generation).ok_or_else(wrong)
+}
+
+fn unmatched(precondition: Precondition, error: Error) -> Problem {
+    match (precondition, error.kind()) {
+        (Precondition::Exists | Precondition::Generation(_), Kind::Stale) => {
+            Problem::new(Class::PreconditionFailed, error.detail().to_owned())
+        }
+        _ => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn if_match_is_one_tag_or_any() {
+        let read = |text: &'static str| {
+            precondition(&HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(text))])).ok()
+        };
+        assert_eq!(precondition(&HeaderMap::new()).ok(), Some(Precondition::None));
+        assert_eq!(read("\"4711\""), Some(Precondition::Generation(4_711)));
+        assert_eq!(read("*"), Some(Precondition::Exists));
+        for bad in ["", "4711", "\"\"", "\"-1\"", "\"+1\"", "W/\"1\"", "\"1\", \"2\"", "\"1.2\""] {
+            assert_eq!(read(bad), None, "{bad:?}");
+        }
+    }
 }

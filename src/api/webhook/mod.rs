@@ -69,7 +69,7 @@ impl Target {
             _ => return Err("is not an http:// or https:// URL".to_owned()),
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("has a user or a password; sign with a secret_file in place of it".to_owned());
+            return Err("has a user or a password; sign with a secret_file instead".to_owned());
         }
         let host = url.host_str().unwrap_or_default();
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

@@ -51,14 +51,14 @@ impl Poster {
         match response {
             Ok(response) => {
                 let (status, retry_after) = (response.status().as_u16(), self.retry_after(response.headers()));
-                let mut said = Vec::new();
+                let mut text = Vec::new();
                 // The status decides. The body only explains it, and has to be read so that the connection can be kept.
                 tokio::select! {
-                    () = read(response, &mut said) => {}
+                    () = read(response, &mut text) => {}
                     () = self.clock.sleep_until(until) => {}
                 }
-                let said = String::from_utf8_lossy(&said).trim().to_owned();
-                Answer::Status { status, retry_after, said }
+                let text = String::from_utf8_lossy(&text).trim().to_owned();
+                Answer::Status { status, retry_after, text }
             }
             Err(error) => Answer::Failed(innermost_cause(&error.without_url())),
         }
@@ -118,11 +118,11 @@ fn encoded(text: &str) -> String {
     })
 }
 
-async fn read(mut response: Response, said: &mut Vec<u8>) {
+async fn read(mut response: Response, text: &mut Vec<u8>) {
     let mut left = WEBHOOK_ANSWER_BYTES_MAX;
     while let Ok(Some(chunk)) = response.chunk().await {
-        let room = SAID_BYTES - said.len();
-        said.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
+        let room = TEXT_BYTES - text.len();
+        text.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
         left = match left.checked_sub(chunk.len()) {
             Some(left) => left,
             None => return,
@@ -130,13 +130,13 @@ async fn read(mut response: Response, said: &mut Vec<u8>) {
     }
 }
 
-pub(super) const SAID_BYTES: usize = 200;
+pub(super) const TEXT_BYTES: usize = 200;
 
 pub(super) const OUTCOMES: [&str; 5] = ["ok", "gone", "refused", "timed_out", "failed"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    Status { status: u16, retry_after: Option<Duration>, said: String },
+    Status { status: u16, retry_after: Option<Duration>, text: String },
     TimedOut(Duration),
     Failed(String),
 }
@@ -183,8 +183,8 @@ impl Answer {
     pub(super) fn reason(&self) -> String {
         match self {
             Answer::Status { status: status @ 300..=399, .. } => format!("status {status}: redirects are not followed"),
-            Answer::Status { status, said, .. } if said.is_empty() => format!("status {status}"),
-            Answer::Status { status, said, .. } => format!("status {status}: {said}"),
+            Answer::Status { status, text, .. } if text.is_empty() => format!("status {status}"),
+            Answer::Status { status, text, .. } => format!("status {status}: {text}"),
             Answer::TimedOut(timeout) => format!("no answer within {}", show_span(*timeout)),
             Answer::Failed(why) => why.clone(),
         }
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn an_answer_decides() {
-        let status = |status, said: &str| Answer::Status { status, retry_after: None, said: said.to_owned() };
+        let status = |status, text: &str| Answer::Status { status, retry_after: None, text: text.to_owned() };
         let nack = |delay, reason: &str| Decision::Nack { delay, reason: Some(reason.to_owned()) };
         let two = Some(Duration::from_secs(2));
         let cases = [
@@ -258,7 +258,7 @@ mod tests {
             (status(302, "moved"), "refused", nack(None, "status 302: redirects are not followed")),
             (status(404, ""), "refused", nack(None, "status 404")),
             (status(500, "oops"), "refused", nack(None, "status 500: oops")),
-            (Answer::Status { status: 503, retry_after: two, said: String::new() }, "refused", nack(two, "status 503")),
+            (Answer::Status { status: 503, retry_after: two, text: String::new() }, "refused", nack(two, "status 503")),
             (Answer::TimedOut(Duration::from_secs(10)), "timed_out", nack(None, "no answer within 10s")),
             (Answer::Failed("Connection refused".into()), "failed", nack(None, "Connection refused")),
         ];

@@ -36,8 +36,7 @@ use reader::Reader;
 pub use redis_store::{Held, RedisConfig, RedisUrl};
 pub use show::show;
 use sources::Layers;
-pub use sources::{ConfigError, ConfigErrors, Flag, KEYS, Origin, Sources, env_name};
-pub use tokens::{TOKEN_KEYS, WEBHOOK_KEYS};
+pub use sources::{ConfigError, ConfigErrors, Flag, KEYS, Origin, Sources, TOKEN_KEYS, WEBHOOK_KEYS, env_name};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -48,14 +47,14 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// How long a connection may be idle between two requests.
     pub http_idle_timeout: Duration,
-    /// Who may do what. Only the file says it.
+    /// Access tokens with their scopes. Only the file says it.
     pub tokens: Vec<Token>,
     /// Where everything is kept that has to survive a restart: the embedded store, or what is buffered while Redis is
     /// away. Absent only in a configuration that was refused.
     pub data_dir: Option<PathBuf>,
     pub redis: RedisConfig,
     pub durability: Durability,
-    /// Bytes on disk past which nothing is buffered while Redis is away; also of the journal.
+    /// Bytes on disk past which nothing is buffered while Redis is unavailable; also of the journal.
     pub wal_limit_bytes: u64,
     pub hand_over: Option<HandOverOptions>,
     pub journal_span: Duration,
@@ -130,7 +129,7 @@ impl Config {
             trace: read.trace(),
             webhooks: read.webhooks(),
         };
-        // Tokens that are wrong are errors of their own.
+        // Tokens that are wrong are separate errors.
         if let Err(why) = config.listen.check(read.has_tokens()) {
             read.refuse("listen", LISTEN_ACCEPTED, why);
         }
@@ -165,7 +164,7 @@ const fn secs(secs: u64) -> Duration {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// In Redis; on the local disk while Redis is away.
+    /// In Redis; on the local disk while Redis is unavailable.
     Standard,
     Journal,
 }

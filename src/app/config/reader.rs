@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Origin;
-use super::redis_store::mask;
-use super::sources::{ConfigError, ConfigErrors, Layers, Raw};
-use super::tokens::TOKENS;
+use super::sources::{ConfigError, ConfigErrors, Layers, Raw, TOKENS, mask};
 use crate::model::limits::{
     ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX,
     VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
@@ -132,7 +130,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The heartbeat. Who is late with three of them is not counted any more, which must not come after its leases lapsed.
+    /// The heartbeat. A member that missed three is not counted any more, which must not come after its leases lapsed.
     pub(super) fn heartbeat(&mut self, lease_ttl: Duration, default: Duration) -> Duration {
         let range = Duration::from_millis(50)..=Duration::from_secs(60);
         let heartbeat = self.span("group.heartbeat", range, default);

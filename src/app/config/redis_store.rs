@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::Origin;
 use super::reader::Reader;
-use super::sources::read_text;
-use super::{Origin, show};
+use super::sources::{mask, quoted, read_text};
 use crate::app::engine::{Confirmation, RedisOptions};
 use crate::model::limits::NAME_BYTES_MAX;
 use crate::model::time::show_span;
@@ -56,7 +56,7 @@ impl Held {
     }
 
     pub(super) fn shown(&self) -> String {
-        show::quoted(&self.path)
+        quoted(&self.path)
     }
 }
 
@@ -245,34 +245,6 @@ impl fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RedisUrl({self})")
     }
-}
-
-/// The text with everything hidden that may be a password; all of it when it is no URL.
-pub(super) fn mask(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return "***".to_owned();
-    };
-    let (address, query) = match rest.split_once('?') {
-        // A `?` before the `@` belongs to a password that should have been escaped.
-        Some((address, query)) if !query.contains('@') => (address, Some(query)),
-        _ => (rest, None),
-    };
-    // A password may hold an unescaped `@` or `/`, so it ends at the last `@`.
-    let address = match address.rsplit_once('@') {
-        Some((user, host)) if user.contains(':') => {
-            format!("{}:***@{host}", user.split(':').next().unwrap_or_default())
-        }
-        Some((_, host)) => format!("***@{host}"),
-        None => address.to_owned(),
-    };
-    let query = query.map_or(String::new(), |query| {
-        let hide = |pair: &str| match pair.split_once('=') {
-            Some((name, _)) if !matches!(name, "db" | "protocol" | "user") => format!("{name}=***"),
-            _ => pair.to_owned(),
-        };
-        format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&"))
-    });
-    format!("{scheme}://{address}{query}")
 }
 
 #[cfg(test)]

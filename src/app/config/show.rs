@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::sources::{Layers, item_key};
-use super::tokens::{TOKEN_KEYS, TOKENS, WEBHOOK_KEYS, WEBHOOKS, token_value, webhook_value};
+use super::sources::{Layers, TOKEN_KEYS, TOKENS, WEBHOOK_KEYS, WEBHOOKS, item_key, quoted};
+use super::tokens::{token_value, webhook_value};
 use super::{Config, ConfigErrors, KEYS, Origin, Sources, env_name};
 use crate::model::retry::Backoff;
 use crate::model::time::show_span;
@@ -139,9 +139,4 @@ fn backoff_value(backoff: &Backoff, name: &str) -> Option<String> {
         }
         _ => return None,
     })
-}
-
-/// A TOML basic string; JSON escapes the same way.
-pub(super) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }

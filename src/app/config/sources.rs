@@ -8,13 +8,21 @@ use std::path::{Path, PathBuf};
 
 use config::{FileFormat, Map, Source, Value, ValueKind};
 
-use super::tokens::{TOKEN_KEYS, TOKENS, WEBHOOK_KEYS, WEBHOOKS};
 use crate::model::spelling::nearest;
 
 /// Bytes of a configuration file, and of a file that holds a secret. A device or a log given by mistake is not read.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What there may be any number of, each a table: their name, and the keys of one.
+pub(super) const TOKENS: &str = "auth.token";
+
+pub const TOKEN_KEYS: [&str; 3] = ["name", "file", "scopes"];
+
+pub const WEBHOOK_KEYS: [&str; 9] =
+    ["topic", "group", "url", "concurrency", "timeout", "secret_file", "ca_file", "allow_remote", "enabled"];
+
+pub(super) const WEBHOOKS: &str = "webhook";
+
+/// Sections that may be repeated, each a table: their name, and the keys of one.
 const TABLES: [(&str, &[&str]); 2] = [(WEBHOOKS, &WEBHOOK_KEYS), (TOKENS, &TOKEN_KEYS)];
 
 pub(super) fn item_key(tables: &str, n: usize, name: &str) -> String {
@@ -197,12 +205,12 @@ impl Layers {
     }
 }
 
-/// What is wrong with the syntax of a file, without the lines of it that the error quotes: they may hold a password.
+/// The error in the syntax of a file, without the lines of it that the error quotes: they may hold a password.
 fn unquoted(error: &str) -> String {
     let quotes =
         |line: &&str| line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');
-    let said: Vec<&str> = error.lines().filter(|line| !quotes(line)).map(str::trim).collect();
-    said.join(": ").trim_end_matches([':', ' ']).to_owned()
+    let lines: Vec<&str> = error.lines().filter(|line| !quotes(line)).map(str::trim).collect();
+    lines.join(": ").trim_end_matches([':', ' ']).to_owned()
 }
 
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
@@ -390,6 +398,39 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl std::error::Error for ConfigErrors {}
+
+/// A TOML basic string; JSON escapes the same way.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// The text with everything hidden that may be a password; all of it when it is no URL.
+pub(super) fn mask(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return "***".to_owned();
+    };
+    let (address, query) = match rest.split_once('?') {
+        // A `?` before the `@` belongs to a password that should have been escaped.
+        Some((address, query)) if !query.contains('@') => (address, Some(query)),
+        _ => (rest, None),
+    };
+    // A password may hold an unescaped `@` or `/`, so it ends at the last `@`.
+    let address = match address.rsplit_once('@') {
+        Some((user, host)) if user.contains(':') => {
+            format!("{}:***@{host}", user.split(':').next().unwrap_or_default())
+        }
+        Some((_, host)) => format!("***@{host}"),
+        None => address.to_owned(),
+    };
+    let query = query.map_or(String::new(), |query| {
+        let hide = |pair: &str| match pair.split_once('=') {
+            Some((name, _)) if !matches!(name, "db" | "protocol" | "user") => format!("{name}=***"),
+            _ => pair.to_owned(),
+        };
+        format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&"))
+    });
+    format!("{scheme}://{address}{query}")
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! What a whole configuration does with its sources.
+//! A whole configuration with its sources.
 
 use std::io::Result as IoResult;
 use std::time::Duration;

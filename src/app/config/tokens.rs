@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::Origin;
 use super::reader::Reader;
-use super::show::quoted;
-use super::sources::{Layers, Raw, item_key, read_text};
+use super::sources::{Layers, Raw, TOKENS, WEBHOOKS, item_key, quoted, read_text};
 use crate::api::access::{Scope, Scopes, Token};
 use crate::api::webhook::{TARGET_ACCEPTED, Target, Webhook};
 use crate::model::error::Error;
@@ -20,10 +19,6 @@ use crate::model::time::show_span;
 use crate::platform::secret::Secret;
 use crate::platform::secret::{Bearer, TokenFile};
 
-pub(super) const TOKENS: &str = "auth.token";
-
-pub const TOKEN_KEYS: [&str; 3] = ["name", "file", "scopes"];
-
 impl Reader<'_> {
     pub(super) fn tokens(&mut self) -> Vec<Token> {
         let origins = self.tables(TOKENS, TOKENS_MAX, "tokens");
@@ -31,10 +26,10 @@ impl Reader<'_> {
         for (n, origin) in origins.into_iter().enumerate() {
             let Some((token, bearer)) = self.token(n, &origin) else { continue };
             if read.iter().any(|(other, _)| other.name == token.name) {
-                self.refuse(&item_key(TOKENS, n, "name"), "a name of its own", "is the name of another token");
+                self.refuse(&item_key(TOKENS, n, "name"), "a unique name", "is the name of another token");
             } else if let Some((other, _)) = read.iter().find(|(_, other)| *other == bearer) {
                 let why = format!("holds the token of {:?}", other.name);
-                self.refuse(&item_key(TOKENS, n, "file"), "a token of its own", why);
+                self.refuse(&item_key(TOKENS, n, "file"), "a unique token", why);
             }
             read.push((token, bearer));
         }
@@ -118,12 +113,8 @@ pub(super) fn token_value(token: &Token, n: usize, name: &str, layers: &Layers) 
     })
 }
 
-pub const WEBHOOK_KEYS: [&str; 9] =
-    ["topic", "group", "url", "concurrency", "timeout", "secret_file", "ca_file", "allow_remote", "enabled"];
-
 const CONCURRENCY: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
-pub(super) const WEBHOOKS: &str = "webhook";
 
 impl Reader<'_> {
     pub(super) fn webhooks(&mut self) -> Vec<Webhook> {

@@ -217,7 +217,7 @@ pub(super) struct BenchArgs {
     /// Use this Redis, not the embedded store
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     redis: Option<RedisUrl>,
-    /// What every Redis key begins with; nothing may be there
+    /// Prefix of all Redis keys; no such key may exist
     #[arg(long, value_name = "NAME", value_parser = parse::topic, requires = "redis")]
     prefix: Option<TopicName>,
     /// One run instead of five

@@ -1,4 +1,4 @@
-//! What was measured: one figure for each measure and way, with all its runs; the table and the file of them.
+//! Results: one figure for each measure and way, with all its runs; the table and the file of them.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::cli::output;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
 
-/// What a figure is called: the measure, and the way to it.
+/// Names of a figure: the measure, and the way to it.
 pub(super) type Name = (&'static str, String);
 
 #[derive(Debug, Default)]

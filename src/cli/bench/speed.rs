@@ -55,7 +55,7 @@ async fn measured(
     of: impl Fn(&str) -> Option<Name>,
 ) -> Result<(), Failure> {
     let note = |what: &'static str, value| bench.note((what, way.to_owned()), "messages/s", value, of(what));
-    // What it costs the sidecar says more than how fast it was, where others want the processors too. It is compared with the
+    // On a busy machine the cost for the sidecar says more than the speed. It is compared with the
     // smallest request.
     let cost = |what: &str, spent: Duration| match target {
         Target::Http(_) => {
@@ -191,7 +191,7 @@ const BARE: [&str; 6] = ["zadd", "hset", "zrange", "zrem", "hmget", "hdel"];
 
 const INSIDE: [&str; 5] = ["zadd", "hset", "zrange", "hmget", "hdel"];
 
-/// What the other costs are compared with: a command for each message, as one pipelines without scripts.
+/// The baseline for the other costs: a command for each message, as one pipelines without scripts.
 const CEILING: &str = "bare, a command for each message";
 
 pub(super) async fn cost(bench: &Bench, bare: &BaselineRedis) -> Result<(), Failure> {
@@ -216,7 +216,7 @@ pub(super) async fn cost(bench: &Bench, bare: &BaselineRedis) -> Result<(), Fail
     target.delete(&topic).await
 }
 
-/// What the commands took that the scripts called; the rest of the scripts' time is Lua.
+/// Time of the commands that the scripts called; the rest of the scripts' time is Lua.
 async fn inside(bench: &Bench, bare: &BaselineRedis, before: &RedisUsage) -> Result<(), Failure> {
     let after = bare.usage().await?;
     let messages = bench.plan.messages.div_ceil(BATCH) * BATCH;

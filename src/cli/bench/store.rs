@@ -25,7 +25,7 @@ const REDIS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long bare commands may take: many are in one write.
 const BARE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is appended to the prefix: brokers that are measured beside each other share nothing.
+/// Suffix of the prefix: brokers that are measured beside each other share nothing.
 const PARTS: [&str; 5] = ["library", "http", "pending", "scale", "bare"];
 
 #[derive(Debug, Clone)]

@@ -168,7 +168,7 @@ pub(super) struct Load<'a> {
     pub(super) lanes: usize,
 }
 
-/// What consumers have seen so far. Everything runs in one future, so cells are enough.
+/// Messages that consumers have seen so far. Everything runs in one future, so cells are enough.
 pub(super) struct Tally {
     left: Cell<usize>,
     first: Cell<Option<(Instant, usize)>>,

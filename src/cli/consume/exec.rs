@@ -21,7 +21,7 @@ use crate::platform::clock::Clock;
 /// Bytes of the end of stderr that go into the reason of a nack; beside them there is the exit code.
 const STDERR_BYTES: usize = REASON_BYTES_MAX - 64;
 
-/// How long to read on after the command ended: what it left running in the background may hold its stderr for ever.
+/// How long to read on after the command ended: what it left running in the background may hold its stderr indefinitely.
 const DRAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
 use super::api::{Delivery, Nack, Reserve, Verdict};
-use super::client::{CallResult, Client, DeliveryStream, GroupOf};
-use super::failure::Failure;
+use super::client::{Client, DeliveryStream, GroupOf};
+use super::failure::{CallResult, Failure};
 use super::process::Signals;
 use super::settle::refusal;
 use super::{ServerArgs, output, parse};
@@ -145,7 +145,7 @@ impl Consumer<'_> {
     async fn handle(&mut self, deliveries: Vec<Delivery>, tally: &mut Tally) -> Result<(), Failure> {
         let Some(command) = &self.args.exec else {
             for delivery in &deliveries {
-                output::value(self.args.json, delivery, shown)?;
+                output::value(self.args.json, delivery, Delivery::shown)?;
             }
             let receipts: Vec<String> = deliveries.into_iter().map(|delivery| delivery.receipt).collect();
             let verdicts = self.settled(|| self.client.ack(&self.of, &receipts, false)).await?;
@@ -171,7 +171,7 @@ impl Consumer<'_> {
         if self.args.json {
             output::json(delivery)?
         } else {
-            output::note(shown(delivery))
+            output::note(delivery.shown())
         }
         let receipt = delivery.receipt.clone();
         match exec.run(delivery).await {
@@ -223,16 +223,9 @@ impl Tally {
     }
 }
 
-/// `2026-01-02T03:04:05.678Z 01JH… attempt 1, 2 ms late, key customer-7: close order 4711`.
-pub(super) fn shown(delivery: &Delivery) -> String {
-    let Delivery { due_at, id, attempt, lateness_ms, key, .. } = delivery;
-    let key = key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
-    format!("{due_at} {id} attempt {attempt}, {lateness_ms} ms late{key}: {}", delivery.payload.shown())
-}
-
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Takes deliveries of a group; a broker that is away for a while is waited for.
+/// Takes deliveries of a group; waits while the broker is unavailable.
 struct Source<'a> {
     client: Client,
     of: GroupOf,

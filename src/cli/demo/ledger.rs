@@ -1,4 +1,4 @@
-//! What was pushed, what came, and what was said of it: by our own clock, whatever the broker claims. And how
+//! Pushes, deliveries and verdicts: by our own clock, whatever the broker claims. And how
 //! far the store's clock is ahead.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,7 +10,7 @@ use crate::model::time::Timestamp;
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    lives: HashMap<String, Life>,
+    messages: HashMap<String, Life>,
     pub(super) strangers: Vec<String>,
     pub(super) refused: Vec<String>,
     pub(super) closed: u64,
@@ -20,7 +20,7 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) kind: Kind,
-    /// What the push was answered with; nothing when it was not stored.
+    /// The due time in the answer to the push; nothing when it was not stored.
     pub(super) due_at: Option<Timestamp>,
     pub(super) seen: Vec<Seen>,
     pub(super) acked: bool,
@@ -42,7 +42,7 @@ impl Life {
         self.acked || self.given_up
     }
 
-    /// The earliest time, by our clock, at which each delivery may come. What was never stored may never come.
+    /// The earliest time, by our clock, at which each delivery may come. A message that was never stored may never be delivered.
     pub(super) fn not_before(&self) -> impl Iterator<Item = (Timestamp, &Seen)> {
         let retries = self.seen.iter().map(|seen| {
             let never = Timestamp::from_ms(u64::MAX);
@@ -57,13 +57,13 @@ impl Ledger {
     pub(super) fn expect(&mut self, planned: &[Planned]) {
         for message in planned {
             let life = Life { kind: message.kind, due_at: None, seen: Vec::new(), acked: false, given_up: false };
-            self.lives.insert(message.id.clone(), life);
+            self.messages.insert(message.id.clone(), life);
         }
     }
 
     pub(super) fn pushed(&mut self, results: &[Pushed]) {
         for result in results.iter().filter(|result| result.is_accepted()) {
-            if let Some(life) = result.id.as_ref().and_then(|id| self.lives.get_mut(id)) {
+            if let Some(life) = result.id.as_ref().and_then(|id| self.messages.get_mut(id)) {
                 life.due_at = result.due_at;
             }
         }
@@ -72,7 +72,7 @@ impl Ledger {
     pub(super) fn delivered(&mut self, delivery: &Delivery, at: Timestamp) {
         let lateness = Duration::from_millis(delivery.lateness_ms);
         let seen = Seen { attempt: delivery.attempt, at, due_at: delivery.due_at, lateness, nacked: None };
-        match self.lives.get_mut(&delivery.id) {
+        match self.messages.get_mut(&delivery.id) {
             Some(life) => life.seen.push(seen),
             None => self.strangers.push(delivery.id.clone()),
         }
@@ -80,7 +80,7 @@ impl Ledger {
 
     /// Notes that a delivery is about to be nacked, and when it may come again; nothing when it must not.
     pub(super) fn nacking(&mut self, id: &str, at: Timestamp, again: Option<Duration>) {
-        if let Some(seen) = self.lives.get_mut(id).and_then(|life| life.seen.last_mut()) {
+        if let Some(seen) = self.messages.get_mut(id).and_then(|life| life.seen.last_mut()) {
             seen.nacked = again.map(|delay| (at, delay));
         }
     }
@@ -89,11 +89,11 @@ impl Ledger {
         // Pending is a promise to do it; whether it was kept shows at the end, when nothing may be left.
         let expected = match status {
             "acked" | "nacked" => status == wanted,
-            // What the nack of a last attempt comes to.
+            // The status of the nack of a last attempt.
             "buried" => wanted == "nacked",
             other => other == "pending",
         };
-        match self.lives.get_mut(id) {
+        match self.messages.get_mut(id) {
             Some(life) if expected => {
                 life.acked = wanted == "acked";
                 life.given_up = !life.acked && life.seen.last().is_some_and(|seen| seen.nacked.is_none());
@@ -102,22 +102,22 @@ impl Ledger {
         }
     }
 
-    pub(super) fn lives(&self) -> impl Iterator<Item = (&str, &Life)> {
-        self.lives.iter().map(|(id, life)| (id.as_str(), life))
+    pub(super) fn messages(&self) -> impl Iterator<Item = (&str, &Life)> {
+        self.messages.iter().map(|(id, life)| (id.as_str(), life))
     }
 
     pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &Life> {
-        self.lives.values().filter(move |life| life.kind == kind)
+        self.messages.values().filter(move |life| life.kind == kind)
     }
 
     pub(super) fn open(&self) -> usize {
-        self.lives.values().filter(|life| !life.is_over()).count()
+        self.messages.values().filter(|life| !life.is_over()).count()
     }
 
     /// For each kind: messages that are over, and deliveries.
     pub(super) fn counts(&self) -> BTreeMap<Kind, (u64, u64)> {
         let mut counts = BTreeMap::new();
-        for life in self.lives.values() {
+        for life in self.messages.values() {
             let (over, deliveries) = counts.entry(life.kind).or_insert((0, 0));
             *over += u64::from(life.is_over());
             *deliveries += life.seen.len() as u64;
@@ -126,7 +126,7 @@ impl Ledger {
     }
 }
 
-/// What the answers to pushes say about the store's clock: a due time is the store's time at accept plus the delay, and
+/// The offset of the store's clock, from the answers to pushes: a due time is the store's time at accept plus the delay, and
 /// accept lies between sending and answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offset {

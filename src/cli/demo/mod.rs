@@ -10,14 +10,15 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
+use futures_util::stream::FuturesUnordered;
 use indicatif::{MultiProgress, ProgressBar};
 
 use super::address::ServerAddress;
-use super::api::Topic;
+use super::api::{DeadFilter, Delivery, Nack, Reserve, Topic, Verdict};
 use super::client::{Client, GroupOf};
-use super::dead::DeadFilter;
-use super::failure::Failure;
+use super::failure::{CallResult, Failure};
 use super::logging;
 use super::output::{self, note, styled, thousands};
 use super::process::{ScratchDir, Signals};
@@ -31,7 +32,7 @@ use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::{Backoff, Step};
 use crate::platform::clock::{Clock, Instant};
 use ledger::{Ledger, Offset};
-use orders::{Consumer, Kind, Order, Planned};
+use orders::{Action, CALLBACK_RETRIES, Kind, Order, POISON_ATTEMPTS, POISON_BACKOFF, Planned, Work, paid};
 
 const CONSUMERS: usize = 4;
 const BATCH: usize = 500;
@@ -72,7 +73,7 @@ pub(super) async fn run(args: &DemoArgs) -> Result<(), Failure> {
         ended.and_then(|held| cleaned.map(|()| held))
     };
     broker.stop().await?;
-    if shown? { Ok(()) } else { Err(Failure::said()) }
+    if shown? { Ok(()) } else { Err(Failure::printed()) }
 }
 
 /// One run, and what it has seen so far. Everything runs in one future, so a cell is enough.
@@ -298,5 +299,106 @@ impl Live {
         for (_, bar) in &self.bars {
             bar.abandon();
         }
+    }
+}
+
+const RESERVE_MAX: usize = 100;
+
+const RESERVE_WAIT: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy)]
+struct Consumer<'a> {
+    client: &'a Client,
+    of: &'a GroupOf,
+    ledger: &'a RefCell<Ledger>,
+    clock: &'a Clock,
+    orders: &'a [Order],
+}
+
+#[derive(Default)]
+struct Decisions {
+    acks: Vec<(String, String)>,
+    nacks: Vec<(String, Nack)>,
+}
+
+impl Consumer<'_> {
+    /// Consumes until `until`. Everything that fails here ends the demo.
+    async fn run(self, until: Instant) -> Result<(), Failure> {
+        let paid = paid(self.orders);
+        let request =
+            Reserve { max: RESERVE_MAX, wait: RESERVE_WAIT, visibility_timeout: None, min_age: None, per_key: None };
+        let mut settling = FuturesUnordered::new();
+        while self.clock.instant() < until {
+            let reserving = self.client.reserve(self.of, &request);
+            tokio::pin!(reserving);
+            let deliveries = loop {
+                tokio::select! {
+                    deliveries = &mut reserving => break deliveries?,
+                    Some(settled) = settling.next(), if !settling.is_empty() => settled?,
+                }
+            };
+            let at = self.clock.now();
+            let mut decisions = Decisions::default();
+            for delivery in &deliveries {
+                self.ledger.borrow_mut().delivered(delivery, at);
+                self.decide(delivery, &mut decisions, |order| paid.get(order).copied().unwrap_or(false));
+            }
+            settling.push(self.settle(decisions));
+        }
+        while let Some(settled) = settling.next().await {
+            settled?;
+        }
+        Ok(())
+    }
+
+    fn decide(&self, delivery: &Delivery, decisions: &mut Decisions, is_paid: impl Fn(&str) -> bool) {
+        let text = delivery.payload.text.as_deref().unwrap_or_default();
+        let failed = |delay, again, reason: String| {
+            self.ledger.borrow_mut().nacking(&delivery.id, self.clock.now(), again);
+            (delivery.id.clone(), Nack { receipt: delivery.receipt.clone(), delay, reason: Some(reason) })
+        };
+        let before = usize::try_from(delivery.attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+        match serde_json::from_str::<Work>(text) {
+            Err(why) => {
+                // The consumer leaves it to the topic's backoff, and the broker to give up.
+                let again = POISON_BACKOFF.get(before).copied().filter(|_| delivery.attempt < POISON_ATTEMPTS);
+                decisions.nacks.push(failed(None, again, format!("unreadable payload: {why}")));
+                return;
+            }
+            Ok(work) if work.action == Action::Callback => {
+                if let Some(delay) = CALLBACK_RETRIES.get(before).copied() {
+                    let reason = format!("503 Service Unavailable from the shop, order {}", work.order);
+                    decisions.nacks.push(failed(Some(delay), Some(delay), reason));
+                    return;
+                }
+            }
+            Ok(work) if work.action == Action::CloseIfUnpaid => {
+                let mut ledger = self.ledger.borrow_mut();
+                if is_paid(&work.order) { ledger.paid += 1 } else { ledger.closed += 1 }
+            }
+            Ok(_) => {}
+        }
+        decisions.acks.push((delivery.id.clone(), delivery.receipt.clone()));
+    }
+
+    async fn settle(self, decisions: Decisions) -> Result<(), Failure> {
+        if !decisions.acks.is_empty() {
+            let (ids, receipts): (Vec<_>, Vec<_>) = decisions.acks.into_iter().unzip();
+            self.note(&ids, "acked", self.client.ack(self.of, &receipts, false).await)?;
+        }
+        if !decisions.nacks.is_empty() {
+            let (ids, nacks): (Vec<_>, Vec<_>) = decisions.nacks.into_iter().unzip();
+            self.note(&ids, "nacked", self.client.nack(self.of, &nacks).await)?;
+        }
+        Ok(())
+    }
+
+    fn note(&self, ids: &[String], wanted: &str, verdicts: CallResult<Vec<Verdict>>) -> Result<(), Failure> {
+        let verdicts = verdicts?;
+        let mut ledger = self.ledger.borrow_mut();
+        for (id, verdict) in ids.iter().zip(&verdicts) {
+            ledger.settled(id, wanted, &verdict.status);
+        }
+        Ok(())
     }
 }

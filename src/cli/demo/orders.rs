@@ -1,21 +1,12 @@
-//! The orders of the demo and the messages that go with them. The same every time: chance is seeded. And their
-//! consumers.
+//! The orders of the demo and the messages that go with them. The same every time: chance is seeded.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Ledger;
-use crate::cli::api::{Delivery, Nack, Reserve, Verdict};
-use crate::cli::client::{CallResult, Client, GroupOf};
-use crate::cli::failure::Failure;
 use crate::model::time::span;
-use crate::platform::clock::{Clock, Instant};
 
 const ORDERS: u32 = 3_000;
 const SMS_EVERY: u32 = 5;
@@ -190,105 +181,6 @@ fn planned(kind: Kind, work: &Work, name: &str, delay: Duration) -> Planned {
         delay,
         max_attempts: (kind == Kind::Poison).then_some(POISON_ATTEMPTS),
         kind,
-    }
-}
-
-const MAX: usize = 100;
-const WAIT: Duration = Duration::from_secs(2);
-
-#[derive(Clone, Copy)]
-pub(super) struct Consumer<'a> {
-    pub(super) client: &'a Client,
-    pub(super) of: &'a GroupOf,
-    pub(super) ledger: &'a RefCell<Ledger>,
-    pub(super) clock: &'a Clock,
-    pub(super) orders: &'a [Order],
-}
-
-#[derive(Default)]
-struct Decisions {
-    acks: Vec<(String, String)>,
-    nacks: Vec<(String, Nack)>,
-}
-
-impl Consumer<'_> {
-    /// Consumes until `until`. Everything that fails here ends the demo.
-    pub(super) async fn run(self, until: Instant) -> Result<(), Failure> {
-        let paid = paid(self.orders);
-        let request = Reserve { max: MAX, wait: WAIT, visibility_timeout: None, min_age: None, per_key: None };
-        let mut settling = FuturesUnordered::new();
-        while self.clock.instant() < until {
-            let reserving = self.client.reserve(self.of, &request);
-            tokio::pin!(reserving);
-            let deliveries = loop {
-                tokio::select! {
-                    deliveries = &mut reserving => break deliveries?,
-                    Some(settled) = settling.next(), if !settling.is_empty() => settled?,
-                }
-            };
-            let at = self.clock.now();
-            let mut decisions = Decisions::default();
-            for delivery in &deliveries {
-                self.ledger.borrow_mut().delivered(delivery, at);
-                self.decide(delivery, &mut decisions, |order| paid.get(order).copied().unwrap_or(false));
-            }
-            settling.push(self.settle(decisions));
-        }
-        while let Some(settled) = settling.next().await {
-            settled?;
-        }
-        Ok(())
-    }
-
-    fn decide(&self, delivery: &Delivery, decisions: &mut Decisions, is_paid: impl Fn(&str) -> bool) {
-        let text = delivery.payload.text.as_deref().unwrap_or_default();
-        let failed = |delay, again, reason: String| {
-            self.ledger.borrow_mut().nacking(&delivery.id, self.clock.now(), again);
-            (delivery.id.clone(), Nack { receipt: delivery.receipt.clone(), delay, reason: Some(reason) })
-        };
-        let before = usize::try_from(delivery.attempt.saturating_sub(1)).unwrap_or(usize::MAX);
-        match serde_json::from_str::<Work>(text) {
-            Err(why) => {
-                // The consumer leaves it to the topic's backoff, and the broker to give up.
-                let again = POISON_BACKOFF.get(before).copied().filter(|_| delivery.attempt < POISON_ATTEMPTS);
-                decisions.nacks.push(failed(None, again, format!("unreadable payload: {why}")));
-                return;
-            }
-            Ok(work) if work.action == Action::Callback => {
-                if let Some(delay) = CALLBACK_RETRIES.get(before).copied() {
-                    let reason = format!("503 Service Unavailable from the shop, order {}", work.order);
-                    decisions.nacks.push(failed(Some(delay), Some(delay), reason));
-                    return;
-                }
-            }
-            Ok(work) if work.action == Action::CloseIfUnpaid => {
-                let mut ledger = self.ledger.borrow_mut();
-                if is_paid(&work.order) { ledger.paid += 1 } else { ledger.closed += 1 }
-            }
-            Ok(_) => {}
-        }
-        decisions.acks.push((delivery.id.clone(), delivery.receipt.clone()));
-    }
-
-    async fn settle(self, decisions: Decisions) -> Result<(), Failure> {
-        if !decisions.acks.is_empty() {
-            let (ids, receipts): (Vec<_>, Vec<_>) = decisions.acks.into_iter().unzip();
-            self.note(&ids, "acked", self.client.ack(self.of, &receipts, false).await)?;
-        }
-        if !decisions.nacks.is_empty() {
-            let (ids, nacks): (Vec<_>, Vec<_>) = decisions.nacks.into_iter().unzip();
-            self.note(&ids, "nacked", self.client.nack(self.of, &nacks).await)?;
-        }
-        Ok(())
-    }
-
-    fn note(&self, ids: &[String], wanted: &str, verdicts: CallResult<Vec<Verdict>>) -> Result<(), Failure> {
-        let verdicts = verdicts?;
-        let mut ledger = self.ledger.borrow_mut();
-        for (id, verdict) in ids.iter().zip(&verdicts) {
-            ledger.settled(id, wanted, &verdict.status);
-        }
-        Ok(())
     }
 }
 

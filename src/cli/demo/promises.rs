@@ -44,7 +44,7 @@ fn promise(name: &'static str, offenders: &[String], evidence: String) -> Promis
 
 fn never_early(ledger: &Ledger, facts: &Facts) -> Promise {
     let (mut early, mut count, mut least) = (Vec::new(), 0_u64, Duration::MAX);
-    for (id, life) in ledger.lives() {
+    for (id, life) in ledger.messages() {
         for (not_before, seen) in life.not_before() {
             count += 1;
             let at = seen.at.plus(facts.store_ahead);
@@ -68,7 +68,7 @@ fn never_lost(ledger: &Ledger, facts: &Facts) -> Promise {
     let is_dead = |id: &str| facts.dead.iter().any(|dead| dead.id == id);
     let mut lost = Vec::new();
     let (mut acked, mut dead) = (0_u64, 0_u64);
-    for (id, life) in ledger.lives() {
+    for (id, life) in ledger.messages() {
         match life {
             Life { due_at: None, .. } => lost.push(format!("{id} was not stored")),
             Life { acked: true, .. } => acked += 1,
@@ -87,7 +87,7 @@ fn never_lost(ledger: &Ledger, facts: &Facts) -> Promise {
 fn never_twice(ledger: &Ledger) -> Promise {
     let mut wrong: Vec<String> = ledger.strangers.iter().map(|id| format!("{id} was never pushed")).collect();
     wrong.extend(ledger.refused.iter().map(|what| format!("not settled: {what}")));
-    for (id, life) in ledger.lives() {
+    for (id, life) in ledger.messages() {
         let attempts: Vec<u32> = life.seen.iter().map(|seen| seen.attempt).collect();
         if attempts.iter().zip(1..).any(|(attempt, expected)| *attempt != expected) {
             wrong.push(format!("{id} came as attempts {attempts:?}"));
@@ -104,7 +104,7 @@ fn never_twice(ledger: &Ledger) -> Promise {
 
 fn poison(ledger: &Ledger, facts: &Facts) -> Promise {
     let mut wrong = Vec::new();
-    let is_poison = |id: &str| ledger.lives().any(|(other, life)| other == id && life.kind == Kind::Poison);
+    let is_poison = |id: &str| ledger.messages().any(|(other, life)| other == id && life.kind == Kind::Poison);
     for dead in &facts.dead {
         if !is_poison(&dead.id) {
             wrong.push(format!("{} is dead", dead.id));
@@ -123,7 +123,7 @@ fn poison(ledger: &Ledger, facts: &Facts) -> Promise {
 fn retries(ledger: &Ledger) -> Promise {
     let wanted = CALLBACK_RETRIES.len() + 1;
     let wrong: Vec<String> = ledger
-        .lives()
+        .messages()
         .filter(|(_, life)| life.kind == Kind::Callback && life.seen.len() != wanted)
         .map(|(id, life)| format!("{id} came {} times, not {wanted}", life.seen.len()))
         .collect();
@@ -176,7 +176,7 @@ fn delivered(ledger: &Ledger, orders: &[Order]) -> String {
 
 fn lateness(ledger: &Ledger, facts: &Facts) -> String {
     let spans = |pulse: bool, of: &dyn Fn(&Seen) -> Option<Duration>| {
-        let lives = ledger.lives().filter(|(_, life)| (life.kind == Kind::Pulse) == pulse);
+        let lives = ledger.messages().filter(|(_, life)| (life.kind == Kind::Pulse) == pulse);
         Percentiles::of(lives.flat_map(|(_, life)| &life.seen).filter_map(of).collect())
     };
     let handed = |seen: &Seen| Some(seen.lateness);

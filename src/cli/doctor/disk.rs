@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{Access, access, statfs};
 
 use super::Finding;
-use super::redis::spread_of;
+use super::speed::spread_of;
 use crate::app::config::Config;
 use crate::cli::output::{bytes, thousands};
 use crate::model::limits::DISK_RESERVE_BYTES;
@@ -52,7 +52,7 @@ impl DataDir {
             kind: statfs(there).ok().and_then(|found| u64::try_from(found.f_type).ok()),
             free_bytes: free_bytes(there),
             writes: match &above {
-                // What is not there is made by the broker, not by who looks.
+                // The broker creates missing directories, this check does not.
                 Some(above) => access(above, Access::WRITE_OK | Access::EXEC_OK)
                     .map(|()| Vec::new())
                     .map_err(|errno| io::Error::from(errno).to_string()),
@@ -83,7 +83,7 @@ struct Probe(PathBuf, File);
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // Whoever looks next is told what the disk said.
+        // The next check reports the error of the disk.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -123,7 +123,7 @@ fn store_facts(dir: &Path) -> StoreFacts {
 const SLOW_WRITE: Duration = Duration::from_millis(50);
 const SLOWEST_WRITE: Duration = Duration::from_secs(1);
 
-/// What a kind of file system means for what dwell keeps there: its number, its name, and what is wrong with it.
+/// The risk of a kind of file system for dwell's files: its number, its name, and what is wrong with it.
 const FILE_SYSTEMS: [(u64, &str, &str); 11] = [
     (0xEF53, "ext4", ""),
     (0x5846_5342, "xfs", ""),
@@ -267,7 +267,9 @@ pub(super) fn log(
     // A journal holds what Redis has too; records of a log are in no other place.
     if check == "wal" && survey.records > 0 {
         let advice = match survey.holder {
-            Some(_) => "bring Redis back if it is away; otherwise they are being replayed: look again in a moment",
+            Some(_) => {
+                "bring Redis back if it is unavailable; otherwise they are being replayed: look again in a moment"
+            }
             None => "start `dwell serve` with this --data-dir: they are nowhere else",
         };
         return Finding::warn(check, found, advice);

@@ -51,7 +51,7 @@ pub(super) enum BrokerFacts {
 }
 
 pub(super) fn open_files(limit: Option<u64>, of: Option<u32>) -> Finding {
-    let whose = of.map_or("here; a service has limits of its own".to_owned(), |pid| format!("of process {pid}"));
+    let whose = of.map_or("here; a service has its own limits".to_owned(), |pid| format!("of process {pid}"));
     match limit {
         Some(limit) if limit < CONNECTIONS_MAX as u64 + OTHER_FILES => {
             let found = format!(
@@ -175,7 +175,7 @@ mod tests {
         };
         assert_eq!(status(BrokerFacts::Absent), Status::Skip);
         assert_eq!(status(BrokerFacts::NotReady("full".to_owned())), Status::Fail);
-        assert_eq!(status(ready(Some("the store is away"), "1.2.3")), Status::Warn);
+        assert_eq!(status(ready(Some("the store is unavailable"), "1.2.3")), Status::Warn);
         assert_eq!(status(ready(None, "1.2.2")), Status::Warn);
         assert_eq!(status(ready(None, "1.2.3")), Status::Ok);
     }

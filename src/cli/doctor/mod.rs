@@ -17,14 +17,22 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use self::redis::Terms;
 use super::config::ConfigArgs;
 use super::failure::{FAILED, Failure, UNAVAILABLE, USAGE};
 use super::{ServerArgs, output};
 use crate::app::config::Config;
-use crate::app::engine::{Checkup, Outcome};
+use crate::app::engine::{Checkup, Confirmation, Outcome};
 use crate::platform::clock::Clock;
 use disk::DataDir;
+
+#[derive(Debug, Clone)]
+struct Terms {
+    timeout: Duration,
+    allow_eviction: bool,
+    confirmation: Confirmation,
+    journal: Option<Duration>,
+    prefix: String,
+}
 
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
 const SIGN: Duration = Duration::from_millis(100);
@@ -164,7 +172,7 @@ enum Status {
     Fail,
 }
 
-/// What was looked at, what was found and what to do. The names of the fields are the JSON.
+/// A check, its result and what to do. The names of the fields are the JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     check: &'static str,

@@ -1,7 +1,7 @@
 //! Memory and eviction; what Redis loses when it restarts, when its machine does, and when a replica takes over.
 
 use super::Finding;
-use super::redis::Terms;
+use super::Terms;
 use crate::app::engine::NodeFacts;
 use crate::cli::output::bytes;
 use crate::model::time::show_span;
@@ -115,7 +115,7 @@ pub(super) fn replicas(facts: &NodeFacts, terms: &Terms) -> Finding {
         return Finding::ok("replicas", "none: what Redis keeps is on one disk");
     }
     let end = facts.number("master_repl_offset");
-    let mut said = Vec::new();
+    let mut behind_primary = Vec::new();
     for number in 0..count {
         let line = facts.field(&format!("slave{number}"));
         let field = |name: &str| {
@@ -129,9 +129,9 @@ pub(super) fn replicas(facts: &NodeFacts, terms: &Terms) -> Finding {
             let found = format!("{place} is {state}, silent for {lag} s, {} behind", bytes(behind));
             return Finding::warn("replicas", found, "look at its log and at the network between the two");
         }
-        said.push(format!("{place} {} behind", bytes(behind)));
+        behind_primary.push(format!("{place} {} behind", bytes(behind)));
     }
-    let found = format!("{count}: {}", said.join(", "));
+    let found = format!("{count}: {}", behind_primary.join(", "));
     // The field is there only if `min-replicas-to-write` is set.
     match facts.info.contains_key("min_slaves_good_slaves") || terms.confirmation.replicas > 0 {
         true => Finding::ok("replicas", format!("{found}; writes wait for them")),

@@ -2,45 +2,18 @@
 //! nobody anything.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use super::Finding;
 use super::persistence::{eviction, fragmentation, fsync, last_writes, memory, persistence, replicas};
 use super::speed::{clock, clocks, latency, slow_log, stalls};
-use crate::app::engine::{Checkup, Confirmation, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum};
+use super::{Finding, Terms};
+use crate::app::engine::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum};
 use crate::cli::output::thousands;
-
-#[derive(Debug, Clone)]
-pub(super) struct Terms {
-    pub(super) timeout: Duration,
-    pub(super) allow_eviction: bool,
-    pub(super) confirmation: Confirmation,
-    pub(super) journal: Option<Duration>,
-    pub(super) prefix: String,
-}
-
-pub(super) fn millis(span: Duration) -> String {
-    let ms = span.as_secs_f64() * 1_000.0;
-    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.0} ms") }
-}
-
-/// `0.08 ms / 0.09 ms / 2 ms (least, median and most of 50 PINGs)`, the median and the most; nothing of nothing.
-pub(super) fn spread_of(spans: &[Duration], what: &str) -> Option<(String, Duration, Duration)> {
-    let (least, middle, most) = spread(spans)?;
-    let [low, mid, high] = [least, middle, most].map(millis);
-    Some((format!("{low} / {mid} / {high} (least, median and most of {} {what})", spans.len()), middle, most))
-}
-
-fn spread(spans: &[Duration]) -> Option<(Duration, Duration, Duration)> {
-    let mut sorted = spans.to_vec();
-    sorted.sort_unstable();
-    Some((*sorted.first()?, *sorted.get(sorted.len() / 2)?, *sorted.last()?))
-}
 
 const SENTINELS_MIN: u64 = 3;
 
 pub(super) fn redis(checkup: &Checkup, terms: &Terms) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = checkup.sentinels.iter().map(|(place, said)| sentinel(said).at(place)).collect();
+    let mut findings: Vec<Finding> =
+        checkup.sentinels.iter().map(|(place, answer)| sentinel(answer).at(place)).collect();
     let is_cluster = checkup.unserved_slots.is_some();
     for node in &checkup.nodes {
         let of_node = node_findings(node, is_cluster, terms);
@@ -70,7 +43,7 @@ fn answered(node: &NodeCheckup) -> Option<&NodeFacts> {
 fn node_findings(node: &NodeCheckup, is_cluster: bool, terms: &Terms) -> Vec<Finding> {
     let facts = match &node.outcome {
         Outcome::Answered(facts) => facts,
-        // What was refused or not reached says itself what helps.
+        // The errors of these two say themselves what helps.
         Outcome::Unreachable(error) => {
             let found = format!("{} does not answer: {}", node.location, error.detail());
             let advice = "start it, or correct `redis.url`; pushes are buffered on dwell's disk meanwhile";
@@ -102,14 +75,14 @@ fn node_findings(node: &NodeCheckup, is_cluster: bool, terms: &Terms) -> Vec<Fin
     findings
 }
 
-fn refusal_advice(said: &str) -> &'static str {
-    match said {
-        said if said.contains("NOAUTH") => "put the password into a file and name it in `redis.password_file`",
-        said if said.contains("WRONGPASS") => {
+fn refusal_advice(detail: &str) -> &'static str {
+    match detail {
+        detail if detail.contains("NOAUTH") => "put the password into a file and name it in `redis.password_file`",
+        detail if detail.contains("WRONGPASS") => {
             "redis-cli acl getuser USER; then correct user or password of `redis.url`"
         }
-        said if said.contains("NOPERM") => "give the user the permissions of deploy/redis.acl",
-        said if said.contains("BUSY") => "redis-cli script kill",
+        detail if detail.contains("NOPERM") => "give the user the permissions of deploy/redis.acl",
+        detail if detail.contains("BUSY") => "redis-cli script kill",
         _ => "look at the log of Redis",
     }
 }
@@ -127,13 +100,13 @@ fn coverage(unserved: u16) -> Finding {
 fn full_coverage(facts: &NodeFacts) -> Option<Finding> {
     (facts.setting("cluster-require-full-coverage") == Some("yes")).then(|| {
         let found =
-            "cluster-require-full-coverage is yes: while one node is away all partitions wait, not only its own";
+            "cluster-require-full-coverage is yes: while one node is unavailable all partitions wait, not only its own";
         Finding::warn("cluster", found, "redis-cli config set cluster-require-full-coverage no, on every node")
     })
 }
 
-fn sentinel(said: &crate::model::error::Result<Quorum>) -> Finding {
-    let quorum = match said {
+fn sentinel(answer: &crate::model::error::Result<Quorum>) -> Finding {
+    let quorum = match answer {
         Ok(quorum) => quorum,
         Err(error) => {
             let found = format!("does not say where the primary is: {}", error.detail());
@@ -273,7 +246,7 @@ pub(super) fn keys(keys: &KeysCheckup) -> Finding {
         let named = keys.foreign.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
         let found = format!("{} keys are not as this dwell writes them: {named}", keys.foreign.len());
         let advice = "another program, or a newer dwell, uses this prefix: look with `redis-cli type KEY`, and give dwell a \
-                      `redis.prefix` of its own";
+                      separate `redis.prefix`";
         return Finding::fail("keys", found, advice);
     }
     let topics = thousands(keys.topics as u64);
@@ -303,14 +276,6 @@ mod tests {
     use super::*;
     use crate::app::engine::KeysCheckup;
     use crate::model::error::Error;
-
-    #[test]
-    fn numbers_are_said_for_people() {
-        assert_eq!([millis(Duration::from_micros(81)), millis(Duration::from_secs(2))], ["0.08 ms", "2000 ms"]);
-        let ms = Duration::from_millis;
-        assert_eq!(spread(&[ms(3), ms(1), ms(2)]), Some((ms(1), ms(2), ms(3))));
-        assert_eq!(spread(&[]), None);
-    }
 
     fn checkup(outcomes: Vec<Outcome>, unserved_slots: Option<u16>) -> Checkup {
         let node = |(n, outcome)| NodeCheckup { location: format!("h:{n}"), outcome };

@@ -1,9 +1,9 @@
-//! What makes Redis slow, and clocks that disagree.
+//! Causes of a slow Redis, and clocks that disagree.
 
 use std::time::Duration;
 
 use super::Finding;
-use super::redis::{Terms, millis, spread_of};
+use super::Terms;
 use crate::app::engine::NodeFacts;
 
 /// A round trip that half of the calls should not take.
@@ -18,6 +18,24 @@ const SLOW_FRESH_S: u64 = 86_400;
 /// A clock that is off by more is kept in time by nobody, as `dwell serve` sees it too.
 const FAR_US: u64 = 5_000_000;
 const APART_US: u64 = 1_000_000;
+
+pub(super) fn millis(span: Duration) -> String {
+    let ms = span.as_secs_f64() * 1_000.0;
+    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.0} ms") }
+}
+
+/// `0.08 ms / 0.09 ms / 2 ms (least, median and most of 50 PINGs)`, the median and the most; nothing of nothing.
+pub(super) fn spread_of(spans: &[Duration], what: &str) -> Option<(String, Duration, Duration)> {
+    let (least, middle, most) = spread(spans)?;
+    let [low, mid, high] = [least, middle, most].map(millis);
+    Some((format!("{low} / {mid} / {high} (least, median and most of {} {what})", spans.len()), middle, most))
+}
+
+fn spread(spans: &[Duration]) -> Option<(Duration, Duration, Duration)> {
+    let mut sorted = spans.to_vec();
+    sorted.sort_unstable();
+    Some((*sorted.first()?, *sorted.get(sorted.len() / 2)?, *sorted.last()?))
+}
 
 pub(super) fn latency(facts: &NodeFacts, terms: &Terms) -> Finding {
     let Some((found, middle, most)) = spread_of(&facts.pings, "PINGs") else {
@@ -45,7 +63,7 @@ pub(super) fn stalls(facts: &NodeFacts) -> Finding {
         let ago = now.saturating_sub(stall.at_s);
         let found = format!("{} took {} ms {ago} s ago, {} ms at most", stall.event, stall.last_ms, stall.max_ms);
         let advice = match stall.event.starts_with("aof") {
-            true => "give the append-only file a faster disk of its own; `redis-cli latency doctor`",
+            true => "give the append-only file a separate, faster disk; `redis-cli latency doctor`",
             false => "redis-cli latency doctor",
         };
         return Finding::warn("stalls", found, advice);
@@ -82,7 +100,7 @@ pub(super) fn slow_log(facts: &NodeFacts, prefix: &str) -> Finding {
             "look whether its machine swaps or has no processor left; `dwell bench` measures what it bears",
         ),
         false => {
-            let advice = "keep such calls off this Redis (SCAN for KEYS, UNLINK for DEL), or give dwell one of its own";
+            let advice = "keep such calls off this Redis (SCAN for KEYS, UNLINK for DEL), or give dwell a separate one";
             ("another program's", advice)
         }
     };
@@ -174,5 +192,13 @@ mod tests {
         let status = |all: &[i64]| clocks(all).map(|finding| finding.status);
         assert_eq!([status(&[]), status(&[0, 999_999])], [None, Some(Status::Ok)]);
         assert_eq!(status(&[-500_000, 0, 500_000]), Some(Status::Warn));
+    }
+
+    #[test]
+    fn numbers_are_said_for_people() {
+        assert_eq!([millis(Duration::from_micros(81)), millis(Duration::from_secs(2))], ["0.08 ms", "2000 ms"]);
+        let ms = Duration::from_millis;
+        assert_eq!(spread(&[ms(3), ms(1), ms(2)]), Some((ms(1), ms(2), ms(3))));
+        assert_eq!(spread(&[]), None);
     }
 }

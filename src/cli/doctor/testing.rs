@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::redis::Terms;
+use super::Terms;
 use crate::app::engine::{Confirmation, NodeFacts};
 
 const INFO: &[(&str, &str)] = &[

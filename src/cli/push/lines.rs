@@ -168,24 +168,24 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     }
     let mut item: Item =
         serde_json::from_slice(line).map_err(|error| error.to_string().replace("at line 1 column", "at column"))?;
-    let said = |error: Error| error.detail().to_owned();
+    let detail_of = |error: Error| error.detail().to_owned();
     let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
     // The broker, which knows the time of the store, decides what is in the past.
-    item.past.as_deref().map_or(Ok(Past::Now), str::parse).map_err(said)?;
-    let ttl = one_span("ttl", item.ttl, item.ttl_ms).map_err(said)?;
+    item.past.as_deref().map_or(Ok(Past::Now), str::parse).map_err(detail_of)?;
+    let ttl = one_span("ttl", item.ttl, item.ttl_ms).map_err(detail_of)?;
     let message = NewMessage {
         id: item.id.clone(),
         conflict: match &item.conflict {
-            Some(conflict) => conflict.parse().map_err(said)?,
+            Some(conflict) => conflict.parse().map_err(detail_of)?,
             None => Conflict::Keep,
         },
         key: item.key.clone(),
         dedup: Dedup::of(
             item.dedup_key.clone(),
-            one_span("dedup_for", item.dedup_for, item.dedup_for_ms).map_err(said)?,
+            one_span("dedup_for", item.dedup_for, item.dedup_for_ms).map_err(detail_of)?,
         )
-        .map_err(said)?,
-        due: match (one_span("delay", item.delay, item.delay_ms).map_err(said)?, item.due_at) {
+        .map_err(detail_of)?,
+        due: match (one_span("delay", item.delay, item.delay_ms).map_err(detail_of)?, item.due_at) {
             (Some(_), Some(_)) => return Err("`delay` is given together with `due_at`".to_owned()),
             (_, Some(at)) => Due::At(at),
             (delay, None) => Due::In(delay.unwrap_or_default()),
@@ -196,7 +196,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         content_type: item.content_type.clone(),
         meta: item.meta.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         trace: match (&item.traceparent, &item.tracestate) {
-            (Some(parent), state) => Some(TraceContext::parse(parent, state.as_deref()).map_err(said)?),
+            (Some(parent), state) => Some(TraceContext::parse(parent, state.as_deref()).map_err(detail_of)?),
             (None, Some(_)) => return Err("`tracestate` is given without `traceparent`".to_owned()),
             (None, None) => None,
         },
@@ -207,9 +207,9 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         payload: payload_of(&payload, item.payload_json.as_deref())?,
     };
     if ttl.is_some_and(|ttl| ttl.is_zero()) {
-        return Err("`ttl`: a message that lives for 0s would never be delivered".to_owned());
+        return Err("`ttl`: a message with a ttl of 0s would never be delivered".to_owned());
     }
-    message.accept(now).map_err(said)?;
+    message.accept(now).map_err(detail_of)?;
     (item.payload, item.payload_base64) = (payload.text, payload.base64);
     let id_is_ours = item.id.is_none();
     item.id.get_or_insert_with(MessageId::fresh);

@@ -109,9 +109,9 @@ pub(super) async fn run(args: &PushArgs) -> Result<(), Failure> {
 async fn push_one(client: &Client, args: &PushArgs) -> Result<(), Failure> {
     let now = Clock::System.now();
     let mut message = args.message()?;
-    // Who gives no id gets one here, so that a push whose outcome is unknown can be repeated.
+    // A message without an id gets one here, so that a push whose outcome is unknown can be repeated.
     let id = message.identify();
-    // What the broker would refuse is refused here, before the payload is sent.
+    // Checks everything that the broker would refuse before the payload is sent.
     message.clone().accept(now).map_err(|error| Failure::usage(error.detail()))?;
     let pushed = client.push(&args.topic, message, &args.query(&id)).await.map_err(|error| unknown(error, &id))?;
     if pushed.topic_created {
@@ -149,7 +149,9 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
             format!("duplicate of {first}: it was pushed with this dedup key, nothing changed")
         }
         "duplicate" => format!("duplicate {id}: it is there already, nothing changed"),
-        "buffered" => format!("buffered {id}{due}: the store is away, it is on the broker's disk and goes there"),
+        "buffered" => {
+            format!("buffered {id}{due}: the store is unavailable, it is on the broker's disk and goes there")
+        }
         status => format!("{status} {id}{partition}{due}"),
     }
 }
@@ -259,7 +261,7 @@ async fn push_file(client: &Client, topic: &TopicName, file: &Path, json: bool) 
     push.bar.finish_and_clear();
     output::value(json, &push.summary, Summary::to_string)?;
     match result {
-        Ok(()) if push.summary.failed > 0 => Err(Failure::said()),
+        Ok(()) if push.summary.failed > 0 => Err(Failure::printed()),
         result => result,
     }
 }

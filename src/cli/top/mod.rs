@@ -102,7 +102,7 @@ async fn watch(
                 Some(event) => {
                     let opened = state.opened.is_some();
                     event.map(|event| event_of(&event))?.into_iter().for_each(|event| state.update(event));
-                    // What was opened is not to be waited for.
+                    // Does not wait for the program that it opened.
                     next = if opened == state.opened.is_some() { next } else { Instant::START };
                 }
                 None => return Ok(()),
@@ -128,7 +128,7 @@ async fn answered(asking: &mut Option<Pin<Box<dyn Future<Output = Seen>>>>) -> S
     }
 }
 
-/// What an event of the terminal means here. In this mode Ctrl-C is a key like others.
+/// The meaning of a terminal event here. In this mode Ctrl-C is a key like others.
 fn event_of(event: &TerminalEvent) -> Option<Event> {
     match event {
         TerminalEvent::Resize(columns, rows) => Some(Event::Size(*columns, *rows)),
@@ -144,7 +144,7 @@ fn event_of(event: &TerminalEvent) -> Option<Event> {
     }
 }
 
-/// The terminal, in a mode of its own. Dropping it restores what was there.
+/// The terminal in raw mode, on the alternate screen. Dropping it restores what was there.
 struct Screen {
     colored: bool,
     shown: Vec<Line>,

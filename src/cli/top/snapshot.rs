@@ -88,7 +88,7 @@ impl Snapshot {
         Snapshot { at, version, is_store_up, logs, topics, calls }
     }
 
-    /// What happened since an earlier reading; nothing is known when no time went by.
+    /// The rates since an earlier reading; unknown when no time went by.
     pub(super) fn since(&self, before: &Snapshot) -> Rates {
         let seconds = self.at.since(before.at).as_secs_f64();
         if seconds <= 0.0 {
@@ -115,7 +115,7 @@ impl Rates {
     }
 }
 
-/// What a counter grew by. One that is smaller than before began anew.
+/// The increase of a counter. One that is smaller than before began anew.
 fn grown(now: f64, then: f64) -> f64 {
     if now >= then { now - then } else { now }
 }
@@ -171,14 +171,14 @@ pub(super) struct Answer {
     pub(super) trouble: Option<String>,
 }
 
-/// What came of asking, and when; an error says why nobody answers.
+/// The answer and its time; an error says why nobody answers.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) at: Instant,
     pub(super) answer: Result<Answer, String>,
 }
 
-/// Whether watching makes sense. A broker that is away comes back; one that refuses the token does so for ever.
+/// Whether watching makes sense. An unreachable broker may return; one that refuses the token will not accept it later.
 pub(super) async fn check(client: &Client) -> Result<(), Failure> {
     let metrics = tokio::select! {
         metrics = client.metrics() => metrics,
@@ -190,7 +190,7 @@ pub(super) async fn check(client: &Client) -> Result<(), Failure> {
     }
 }
 
-/// Asks once. It never fails: a broker that is away is something to show.
+/// Asks once. It never fails: that a broker is unreachable is shown.
 pub(super) async fn ask(client: Client, wanted: Wanted) -> Seen {
     let answer = tokio::select! {
         answer = answer(&client, wanted) => answer,

@@ -1,4 +1,4 @@
-//! What is shown, its order, and what is chosen. Keys and answers change it; it asks nobody and prints nothing.
+//! The tables shown, their order, and the selection. Keys and answers change it; it asks nobody and prints nothing.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
@@ -97,7 +97,7 @@ impl State {
         usize::from(self.size.1).saturating_sub(self.header_lines() + 2).max(1)
     }
 
-    /// What is asked for next: what is visible, and a few of the others in turn.
+    /// The next requests: what is visible, and a few of the others in turn.
     pub(super) fn wanted(&mut self) -> Wanted {
         let list = self.refreshes.is_multiple_of(LIST_EVERY) || !self.is_listed;
         self.refreshes += 1;
@@ -124,7 +124,7 @@ impl State {
             Err(why) => {
                 let times = self.away.as_ref().map_or(0, |(_, times)| *times);
                 self.away = Some((why, times + 1));
-                // What it counted before is no measure for what comes.
+                // Its counters before that cannot be compared with the next ones.
                 (self.rates, self.reading) = (None, None);
                 return;
             }
@@ -242,7 +242,7 @@ pub(super) struct Depth {
     pub(super) oldest: Option<Duration>,
 }
 
-/// A line of the table. What was not asked for yet is absent.
+/// A line of the table. Values that were not requested yet are absent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
     pub(super) name: String,

@@ -12,7 +12,7 @@ use crate::platform::clock::Instant;
 const METRICS: &str = "dwell_build_info{version=\"1.2.3\"} 1\ndwell_redis_up 1\ndwell_wal_records{log=\"wal\"} 3\n\
                        dwell_wal_bytes{log=\"wal\"} 4096\ndwell_wal_oldest_age_seconds{log=\"wal\"} 1.5\n";
 
-/// What a broker answered so many seconds after the start; by then it has taken 10 messages a second.
+/// A broker's answers so many seconds after the start; by then it has taken 10 messages a second.
 pub(super) fn seen(seconds: u64, names: Option<&[String]>, described: Vec<(String, Option<Topic>)>) -> Seen {
     let at = Instant::START.plus(Duration::from_secs(seconds));
     let pushes = format!("dwell_pushes_total{{topic=\"t0000\",outcome=\"stored\"}} {}\n", seconds * 10);

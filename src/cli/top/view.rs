@@ -1,4 +1,4 @@
-//! What the screen, or a pipe, shows of a state: lines of text, and nothing else.
+//! Shows a state on the screen or in a pipe: lines of text, and nothing else.
 
 use std::time::Duration;
 
@@ -288,7 +288,7 @@ fn columns(columns: &[Column], rows: &[Vec<String>], width: usize) -> Vec<Option
     let (mut widths, mut left, mut is_full) = (vec![None; columns.len()], width, false);
     for (number, (_, at, wide)) in ranked.into_iter().enumerate() {
         let gap = if number == 0 { 0 } else { GAP };
-        // What is less important does not take the place of what did not fit.
+        // A less important column does not replace one that did not fit.
         is_full |= number > 0 && wide + gap > left;
         if let Some(place) = widths.get_mut(at).filter(|_| !is_full) {
             *place = Some(wide.min(left));
@@ -323,7 +323,7 @@ fn padded(columns: &[Column], widths: &[Option<usize>], cells: &[String]) -> Vec
     padded
 }
 
-/// What a part of a line is. Which colour that has is the screen's affair.
+/// The role of a part of a line. Which colour that has is the screen's affair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ink {
     Plain,
@@ -343,7 +343,7 @@ impl Line {
         Line::default().and(ink, text)
     }
 
-    /// The same, and more behind it. What came from elsewhere must not move the cursor.
+    /// The same, and more behind it. Text from elsewhere must not move the cursor.
     pub(super) fn and(mut self, ink: Ink, text: impl Into<String>) -> Line {
         let text: String = text.into();
         self.0.push((ink, text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()));
@@ -368,7 +368,7 @@ impl Line {
 
 const TOPICS_MAX: usize = 200;
 
-/// Looks twice, so far apart, since rates are between two looks, and prints what it saw. While the store is away that is
+/// Looks twice, so far apart, since rates are between two looks, and prints what it saw. While the store is unavailable that is
 /// how the broker stands, and what waits in the WAL.
 pub(super) async fn run(client: Client, server: String, every: Duration) -> Result<(), Failure> {
     let mut state = State::new(server, (0, 0));

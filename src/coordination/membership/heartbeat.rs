@@ -1,4 +1,4 @@
-//! The heartbeat of a member: when to send it, how old its list is, and the farewell; what the member learns from each
+//! The heartbeat of a member: when to send it, how old its list is, and the leave call; what the member learns from each
 //! event; and its demand.
 
 use std::collections::BTreeSet;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::partitions::Slot;
 use super::{Action, Life, Member, Timing};
-use crate::coordination::assignment::{Seat, Shares};
+use crate::coordination::assignment::{RankedMember, Shares};
 use crate::model::partition::Partition;
 use crate::platform::clock::Instant;
 use crate::store::{LiveMember, MemberId};
 
 /// The heartbeat lapses by itself, and a member that leaves does not stay for that.
-const FAREWELLS_MAX: u32 = 3;
+const LEAVE_CALLS_MAX: u32 = 3;
 /// Partitions that a member under its share tries by guess after a heartbeat, besides two for each missing one; twice as
 /// many after the next, until all were tried. Announcements make guesses unnecessary; these are for lost ones, and for
 /// members that begin together.
@@ -40,17 +40,17 @@ pub(super) struct HeartbeatTimer {
     seen: Option<Instant>,
     /// Nothing is acquired before: the lists had become stale.
     settled: Instant,
-    farewells: Farewells,
+    leave_calls: LeaveCalls,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
-    Beat,
-    Farewell,
+    Heartbeat,
+    Leave,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Farewells {
+enum LeaveCalls {
     Failed(u32),
     Over,
 }
@@ -67,17 +67,17 @@ impl HeartbeatTimer {
             again: false,
             seen: None,
             settled: Instant::START,
-            farewells: Farewells::Failed(0),
+            leave_calls: LeaveCalls::Failed(0),
         }
     }
 
     /// If true, the heartbeat counts as sent.
-    pub(super) fn beats(&mut self, now: Instant) -> bool {
-        self.sends(Call::Beat, now)
+    pub(super) fn sends_heartbeat(&mut self, now: Instant) -> bool {
+        self.sends(Call::Heartbeat, now)
     }
 
-    pub(super) fn says_farewell(&mut self, now: Instant) -> bool {
-        self.farewells != Farewells::Over && self.sends(Call::Farewell, now)
+    pub(super) fn sends_leave(&mut self, now: Instant) -> bool {
+        self.leave_calls != LeaveCalls::Over && self.sends(Call::Leave, now)
     }
 
     fn sends(&mut self, call: Call, now: Instant) -> bool {
@@ -105,7 +105,7 @@ impl HeartbeatTimer {
     }
 
     fn soon(&self, now: Instant) -> Instant {
-        self.last_sent.map_or(now, |sent| sent.plus(self.timing.beat_pause()).max(now))
+        self.last_sent.map_or(now, |sent| sent.plus(self.timing.heartbeat_pause()).max(now))
     }
 
     /// A heartbeat brought a list with this member in it. Returns whether the list before had become stale.
@@ -126,26 +126,26 @@ impl HeartbeatTimer {
 
     pub(super) fn failed(&mut self, now: Instant) {
         let Some((call, _)) = self.call.take() else { return };
-        self.next = now.plus(self.timing.beat_retry());
-        if call == Call::Farewell {
-            self.farewells = match self.farewells {
-                Farewells::Failed(times) if times + 1 < FAREWELLS_MAX => Farewells::Failed(times + 1),
-                _ => Farewells::Over,
+        self.next = now.plus(self.timing.heartbeat_retry());
+        if call == Call::Leave {
+            self.leave_calls = match self.leave_calls {
+                LeaveCalls::Failed(times) if times + 1 < LEAVE_CALLS_MAX => LeaveCalls::Failed(times + 1),
+                _ => LeaveCalls::Over,
             };
         }
     }
 
     pub(super) fn departed(&mut self) {
         self.call = None;
-        self.farewells = Farewells::Over;
+        self.leave_calls = LeaveCalls::Over;
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.call.is_none() && self.farewells == Farewells::Over
+        self.call.is_none() && self.leave_calls == LeaveCalls::Over
     }
 
     pub(super) fn revive(&mut self, now: Instant) {
-        self.farewells = Farewells::Failed(0);
+        self.leave_calls = LeaveCalls::Failed(0);
         self.next = now;
     }
 
@@ -170,7 +170,7 @@ impl HeartbeatTimer {
 }
 
 impl Member {
-    pub(super) fn beaten(&mut self, now: Instant, list: Arc<[LiveMember]>) {
+    pub(super) fn heartbeat_answered(&mut self, now: Instant, list: Arc<[LiveMember]>) {
         if !Arc::ptr_eq(&list, &self.list) && !list.iter().any(|member| member.id == self.id) {
             // Read before our heartbeat was written: the list is not about us. The next one is.
             return self.heartbeat.failed(now);
@@ -191,12 +191,12 @@ impl Member {
             self.list = list;
             has_lost_some = !shares.include(&self.shares) || !live.include(&self.live);
             // Demand may change too often for a sweep ever to come if each change put it off.
-            if live != self.live || !shares.contain(&self.seat) {
+            if live != self.live || !shares.contain(&self.ranked_member) {
                 self.sweep.restart(now);
             } else if shares != self.shares {
                 self.sweep.delay(now, now.plus(self.timing.heartbeat() * 2));
             }
-            self.quota = shares.quota(&self.seat);
+            self.quota = shares.quota(&self.ranked_member);
             (self.live, self.shares) = (live, shares);
         }
         if self.awaited.as_ref().is_some_and(|awaited| self.live.include(awaited)) {
@@ -253,7 +253,7 @@ impl Member {
         if freed {
             // The answer is older than the announcement.
             self.candidates.put_free(partition, self.timing.news_of(self.stepped));
-        } else if self.live.contain(&Seat::new(&self.topic, &self.group, by)) {
+        } else if self.live.contain(&RankedMember::new(&self.topic, &self.group, by)) {
             self.candidates.put_held(partition);
         } else {
             // Nobody renews it; if its owner drains, it gives it up before.
@@ -264,7 +264,7 @@ impl Member {
     pub(super) fn acquire_failed(&mut self, now: Instant, partition: Partition) {
         if let Some(Slot::Acquiring { .. }) = self.pairs.get(partition) {
             self.pairs.remove(partition);
-            // What was sent at the same time fails at the same time, and counts once.
+            // Heartbeats that were sent together fail together, and count once.
             if now >= self.quiet_until {
                 self.streak = self.streak.saturating_add(1);
                 self.quiet_until = now.plus(self.timing.retry(self.streak));
@@ -326,7 +326,7 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Demand {
     wanted: Option<Instant>,
-    /// What the heartbeat sent last says; `None` before the first.
+    /// The state in the heartbeat sent last; `None` before the first.
     announced: Option<bool>,
 }
 

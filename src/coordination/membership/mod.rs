@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use self::heartbeat::LINGER;
 use self::heartbeat::{Demand, HeartbeatTimer};
 use self::partitions::{ClaimOrder, OrphanSweep, Partitions};
-use crate::coordination::assignment::{Seat, Shares};
+use crate::coordination::assignment::{RankedMember, Shares};
 use crate::model::limits::ACQUIRES_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::{Partition, hash};
@@ -30,7 +30,7 @@ pub struct Member {
     group: GroupName,
     partitions: u16,
     id: MemberId,
-    seat: Seat,
+    ranked_member: RankedMember,
     timing: Timing,
     /// The newest list, as it came, and what follows from it.
     list: Arc<[LiveMember]>,
@@ -70,18 +70,18 @@ enum Life {
 
 impl Member {
     pub fn new(topic: TopicName, group: GroupName, partitions: u16, id: MemberId, timing: Timing) -> Member {
-        let seat = Seat::new(&topic, &group, &id);
+        let ranked_member = RankedMember::new(&topic, &group, &id);
         let phase = hash(id.as_str().as_bytes());
         let nobody = Shares::new(&topic, &group, partitions, &[]);
         Member {
             live: nobody.clone(),
             shares: nobody,
-            candidates: ClaimOrder::new(seat.clone(), partitions),
+            candidates: ClaimOrder::new(ranked_member.clone(), partitions),
             topic,
             group,
             partitions,
             id,
-            seat,
+            ranked_member,
             timing,
             list: Arc::new([]),
             quota: 0,
@@ -118,8 +118,8 @@ impl Member {
         }
         match event {
             Event::Tick => {}
-            Event::Beaten(list) => self.beaten(now, list),
-            Event::BeatFailed => self.heartbeat.failed(now),
+            Event::HeartbeatAnswered(list) => self.heartbeat_answered(now, list),
+            Event::HeartbeatFailed => self.heartbeat.failed(now),
             Event::Departed => {
                 self.heartbeat.departed();
                 if self.life == Life::Joined {
@@ -173,7 +173,7 @@ impl Member {
             acquiring: self.pairs.acquiring(),
             releasing: self.pairs.releasing(),
             kept: self.sweep.kept(),
-            is_waiting: self.life == Life::Joined && self.shares.contain(&self.seat) && self.quota == 0,
+            is_waiting: self.life == Life::Joined && self.shares.contain(&self.ranked_member) && self.quota == 0,
             is_gone: self.life == Life::Gone,
         }
     }
@@ -182,9 +182,9 @@ impl Member {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Tick,
-    Beaten(Arc<[LiveMember]>),
-    /// A heartbeat or a farewell failed, or got no answer.
-    BeatFailed,
+    HeartbeatAnswered(Arc<[LiveMember]>),
+    /// A heartbeat or a leave call failed, or got no answer.
+    HeartbeatFailed,
     Departed,
     /// Announced: a member joined or left, or its demand began or ended.
     MembersChanged,
@@ -215,9 +215,9 @@ pub enum Event {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Write the heartbeat with [`Standing::has_demand`], then read the live members. Answered by [`Event::Beaten`] or [`Event::BeatFailed`].
-    Beat,
-    /// Remove the heartbeat and announce it. Answered by [`Event::Departed`] or [`Event::BeatFailed`].
+    /// Write the heartbeat with [`Standing::has_demand`], then read the live members. Answered by [`Event::HeartbeatAnswered`] or [`Event::HeartbeatFailed`].
+    Heartbeat,
+    /// Remove the heartbeat and announce it. Answered by [`Event::Departed`] or [`Event::HeartbeatFailed`].
     Depart,
     /// Try to acquire. Answered by [`Event::Acquired`], [`Event::Held`] or [`Event::AcquireFailed`].
     Acquire(Partition),
@@ -251,9 +251,9 @@ impl Member {
                 if self.demand.has_changed(now) {
                     self.heartbeat.turn(now);
                 }
-                if self.heartbeat.beats(now) {
+                if self.heartbeat.sends_heartbeat(now) {
                     self.demand.announce(now);
-                    actions.push(Action::Beat);
+                    actions.push(Action::Heartbeat);
                 }
                 if now >= self.hold_until {
                     self.exempt.clear();
@@ -266,9 +266,9 @@ impl Member {
         }
     }
 
-    /// The farewell comes first, so that the others take what is released as soon as it is.
+    /// The leave call comes first, so that the others take what is released as soon as it is.
     fn finish(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.heartbeat.says_farewell(now) {
+        if self.heartbeat.sends_leave(now) {
             actions.push(Action::Depart);
         }
         for partition in self.pairs.newest() {
@@ -325,7 +325,7 @@ impl Member {
     }
 
     /// One more than is missing, since most guesses find a partition taken; should too many be free, the last goes back.
-    /// What is known to be free does not wait behind guesses.
+    /// Partitions that are known to be free do not wait behind guesses.
     fn further_guess(&mut self, now: Instant) -> Option<Partition> {
         let has_reach = self.pairs.owned() < self.quota && self.pairs.acquiring() < self.reach;
         let has_better = self.candidates.next_timed().is_some_and(|at| at <= now);
@@ -339,7 +339,7 @@ impl Member {
 
     /// Orphans are taken by a member that prefers them, even beyond its share.
     fn sweep_orphans(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let has_its_share = self.shares.contain(&self.seat) && self.pairs.owned() >= self.quota;
+        let has_its_share = self.shares.contain(&self.ranked_member) && self.pairs.owned() >= self.quota;
         let may_sweep = has_its_share && self.may_acquire(now) && now >= self.hold_until;
         if !may_sweep {
             return self.sweep.give_up(now);
@@ -359,7 +359,7 @@ impl Member {
     pub(super) fn begin_sweep(&mut self, now: Instant) {
         if let Some(place) = self.sweep.begin(now, self.shares.members()) {
             let may_be = |partition: &Partition| {
-                self.candidates.may_try(*partition, now) && self.shares.is_at(place, &self.seat, *partition)
+                self.candidates.may_try(*partition, now) && self.shares.is_at(place, &self.ranked_member, *partition)
             };
             self.sweep.fill((0..self.partitions).map(Partition).filter(may_be));
         }
@@ -435,17 +435,17 @@ impl Timing {
         self.ttl / 3 + self.heartbeat
     }
 
-    pub(super) fn beat_pause(&self) -> Duration {
+    pub(super) fn heartbeat_pause(&self) -> Duration {
         self.heartbeat / 20
     }
 
     /// The number of the span between two lists that this falls into: announcements within one are equally new.
     pub(super) fn news_of(&self, now: Instant) -> u64 {
-        let spans = now.since(Instant::START).as_millis() / self.beat_pause().as_millis().max(1);
+        let spans = now.since(Instant::START).as_millis() / self.heartbeat_pause().as_millis().max(1);
         u64::try_from(spans).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn beat_retry(&self) -> Duration {
+    pub(super) fn heartbeat_retry(&self) -> Duration {
         self.heartbeat / 4
     }
 

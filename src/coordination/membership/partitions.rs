@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Timing;
-use crate::coordination::assignment::Seat;
+use crate::coordination::assignment::RankedMember;
 use crate::model::partition::Partition;
 use crate::platform::clock::Instant;
 
@@ -112,7 +112,7 @@ impl Partitions {
 /// over. All but the last may also be tried by guess: they may have been given up unheard.
 #[derive(Debug)]
 pub(super) struct ClaimOrder {
-    seat: Seat,
+    ranked_member: RankedMember,
     places: BTreeMap<Partition, Place>,
     /// By the span in which it was announced, the newest first, and among equals by preference: who hears the same
     /// announcements tries other partitions first.
@@ -137,18 +137,18 @@ struct Place {
 }
 
 impl ClaimOrder {
-    pub(super) fn new(seat: Seat, partitions: u16) -> ClaimOrder {
+    pub(super) fn new(ranked_member: RankedMember, partitions: u16) -> ClaimOrder {
         ClaimOrder {
             places: BTreeMap::new(),
             announced: BTreeSet::new(),
             timed: BTreeSet::new(),
             tried: BTreeSet::new(),
             tries: 0,
-            order: seat.order(partitions),
+            order: ranked_member.order(partitions),
             next: 0,
             is_untried: vec![true; usize::from(partitions)],
             untried: usize::from(partitions),
-            seat,
+            ranked_member,
         }
     }
 
@@ -174,7 +174,7 @@ impl ClaimOrder {
 
     pub(super) fn take(&mut self, partition: Partition) -> bool {
         let Some(place) = self.places.remove(&partition) else { return self.take_untried(partition) };
-        let rank = !self.seat.score(partition);
+        let rank = !self.ranked_member.score(partition);
         if let Some(news) = place.news {
             self.announced.remove(&(Reverse(news), rank, partition));
         }
@@ -215,7 +215,7 @@ impl ClaimOrder {
         self.take(partition);
         self.tries += 1;
         let number = may_guess.then_some(self.tries);
-        let rank = !self.seat.score(partition);
+        let rank = !self.ranked_member.score(partition);
         self.announced.extend(news.map(|news| (Reverse(news), rank, partition)));
         self.timed.extend(at.map(|at| (at, rank, partition)));
         self.tried.extend(number.map(|number| (number, partition)));
@@ -332,7 +332,7 @@ impl OrphanSweep {
         self.found.insert(partition, Found { times, stage });
     }
 
-    /// What was kept for long enough is offered, and what was offered for long enough is tried again.
+    /// A partition that was kept for long enough is offered, and one that was offered for long enough is tried again.
     pub(super) fn pass(&mut self, now: Instant) {
         for (partition, found) in &mut self.found {
             match found.stage {
@@ -387,9 +387,10 @@ mod tests {
     use crate::store::MemberId;
 
     fn candidates(partitions: u16) -> Result<(ClaimOrder, Vec<Partition>)> {
-        let seat = Seat::new(&TopicName::new("t")?, &GroupName::standard(), &MemberId::from_store("m"));
-        let order = seat.order(partitions);
-        Ok((ClaimOrder::new(seat, partitions), order))
+        let ranked_member =
+            RankedMember::new(&TopicName::new("t")?, &GroupName::standard(), &MemberId::from_store("m"));
+        let order = ranked_member.order(partitions);
+        Ok((ClaimOrder::new(ranked_member, partitions), order))
     }
 
     fn at(ms: u64) -> Instant {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::wire::{Answer, Parcel, Request, RequestName};
+use self::wire::{Answer, RemoteMessage, Request, RequestName};
 pub(crate) use self::wire::{Ask, What};
 use crate::delivery::{Receipt, Verdict};
 use crate::model::error::Result;
@@ -21,7 +21,7 @@ use crate::model::limits::{REMOTE_EPOCHS_MAX, REMOTE_VERDICTS_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::store::{Datagram, Epoch, MemberId, Store, Tenant};
+use crate::store::{Datagram, Epoch, MemberId, OwnerRecord, Store};
 use crate::telemetry::metrics::{Metrics, RemoteDrop};
 
 /// How long the sender of a request may wait, at most, whatever it says.
@@ -60,7 +60,7 @@ pub(crate) struct Question<'a> {
 }
 
 /// A request of another broker. It counts as one that has arrived until it is dropped.
-pub(crate) struct Errand {
+pub(crate) struct SettleRequest {
     name: RequestName,
     from: MemberId,
     pub(crate) place: (TopicName, GroupName),
@@ -70,7 +70,7 @@ pub(crate) struct Errand {
 }
 
 pub(crate) enum Opened {
-    Decide(Errand),
+    Decide(SettleRequest),
     Repeat(MemberId, Bytes),
 }
 
@@ -98,7 +98,7 @@ impl Remote {
     }
 
     /// Learns from the store who owns the epoch of a receipt. `None` if the epoch is over.
-    pub(crate) fn learn(&self, place: Place<'_>, receipt: &Receipt, tenant: &Tenant) -> Option<Option<MemberId>> {
+    pub(crate) fn learn(&self, place: Place<'_>, receipt: &Receipt, tenant: &OwnerRecord) -> Option<Option<MemberId>> {
         if tenant.epoch.as_ref() != Some(&receipt.epoch) {
             return None;
         }
@@ -116,13 +116,13 @@ impl Remote {
         self.asking().insert(name.clone(), Asking { receipts, answer: sender });
         let (topic, group, from) = (topic.clone(), group.clone(), self.member.clone());
         let request = Request { name: name.clone(), from, until, topic, group, ask };
-        Question { remote: self, name, datagram: Parcel::Request(request).encode(), answer }
+        Question { remote: self, name, datagram: RemoteMessage::Request(request).encode(), answer }
     }
 
     pub(crate) fn open(&self, datagram: Datagram) -> Option<Opened> {
-        match Parcel::decode(&datagram.bytes) {
-            Some(Parcel::Request(request)) => self.admit(request, datagram),
-            Some(Parcel::Answer(answer)) => {
+        match RemoteMessage::decode(&datagram.bytes) {
+            Some(RemoteMessage::Request(request)) => self.admit(request, datagram),
+            Some(RemoteMessage::Answer(answer)) => {
                 self.take(answer);
                 None
             }
@@ -146,10 +146,17 @@ impl Remote {
         match admission {
             Admission::New => {
                 let patience = until.since(now);
-                Some(Opened::Decide(Errand { name, from, place: (topic, group), ask, patience, _datagram: datagram }))
+                Some(Opened::Decide(SettleRequest {
+                    name,
+                    from,
+                    place: (topic, group),
+                    ask,
+                    patience,
+                    _datagram: datagram,
+                }))
             }
             Admission::Again(verdicts) => {
-                Some(Opened::Repeat(from, Parcel::Answer(Answer { name, verdicts }).encode()))
+                Some(Opened::Repeat(from, RemoteMessage::Answer(Answer { name, verdicts }).encode()))
             }
             Admission::Busy => None,
             Admission::Full => {
@@ -170,12 +177,12 @@ impl Remote {
     }
 
     /// Remembers what was decided, and answers. After an error nothing was decided: a copy of the request is worked on.
-    pub(crate) async fn answer(&self, errand: Errand, decided: Result<Vec<Verdict>>) {
-        let Errand { name, from, .. } = errand;
+    pub(crate) async fn answer(&self, request: SettleRequest, decided: Result<Vec<Verdict>>) {
+        let SettleRequest { name, from, .. } = request;
         match decided {
             Ok(verdicts) => {
                 self.answered().answered(&name, &verdicts);
-                self.send(&from, Parcel::Answer(Answer { name, verdicts }).encode()).await;
+                self.send(&from, RemoteMessage::Answer(Answer { name, verdicts }).encode()).await;
             }
             Err(error) => {
                 tracing::debug!(%from, %error, "a request of another broker was not worked on");
@@ -209,7 +216,7 @@ impl Question<'_> {
     pub(crate) async fn answer(&mut self) -> Vec<Verdict> {
         match (&mut self.answer).await {
             Ok(verdicts) => verdicts,
-            // The sender lives as long as this question, or has sent.
+            // The sender is dropped with this question, or has sent.
             Err(_) => std::future::pending().await,
         }
     }

@@ -56,7 +56,7 @@ pub(super) struct Request {
     pub(super) ask: Ask,
 }
 
-/// What an owner answers: a verdict for each receipt, in the order asked.
+/// The answer of an owner: a verdict for each receipt, in the order asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) name: RequestName,
@@ -64,14 +64,14 @@ pub(super) struct Answer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Parcel {
+pub(super) enum RemoteMessage {
     Request(Request),
     Answer(Answer),
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-enum WireParcel {
+enum WireMessage {
     Request {
         name: RequestName,
         from: String,
@@ -152,33 +152,33 @@ impl Ask {
     }
 }
 
-impl Parcel {
+impl RemoteMessage {
     pub(super) fn encode(self) -> Bytes {
         // Text, numbers and lists have a form as JSON.
-        serde_json::to_vec(&WireParcel::from(self)).map_or_else(|_| Bytes::new(), Bytes::from)
+        serde_json::to_vec(&WireMessage::from(self)).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 
     /// `None` for everything that dwell does not write.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Parcel> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<RemoteMessage> {
         match serde_json::from_slice(bytes).ok()? {
-            WireParcel::Request { name, from, until_ms, topic, group, ask, late } => {
+            WireMessage::Request { name, from, until_ms, topic, group, ask, late } => {
                 let (from, until) = (MemberId::from_store(&from), Timestamp::from_ms(until_ms));
                 let ask = Ask { what: ask.into(), late };
                 let is_valid = from.is_plausible() && ask.is_valid();
-                is_valid.then_some(Parcel::Request(Request { name, from, until, topic, group, ask }))
+                is_valid.then_some(RemoteMessage::Request(Request { name, from, until, topic, group, ask }))
             }
-            WireParcel::Answer { name, verdicts } => {
+            WireMessage::Answer { name, verdicts } => {
                 let verdicts = verdicts.iter().map(WireVerdict::read).collect::<Option<_>>()?;
-                Some(Parcel::Answer(Answer { name, verdicts }))
+                Some(RemoteMessage::Answer(Answer { name, verdicts }))
             }
         }
     }
 }
 
-impl From<Parcel> for WireParcel {
-    fn from(parcel: Parcel) -> WireParcel {
-        match parcel {
-            Parcel::Request(Request { name, from, until, topic, group, ask }) => WireParcel::Request {
+impl From<RemoteMessage> for WireMessage {
+    fn from(message: RemoteMessage) -> WireMessage {
+        match message {
+            RemoteMessage::Request(Request { name, from, until, topic, group, ask }) => WireMessage::Request {
                 name,
                 from: from.as_str().to_owned(),
                 until_ms: until.as_ms(),
@@ -187,8 +187,8 @@ impl From<Parcel> for WireParcel {
                 ask: ask.what.into(),
                 late: ask.late,
             },
-            Parcel::Answer(Answer { name, verdicts }) => {
-                WireParcel::Answer { name, verdicts: verdicts.into_iter().map(WireVerdict::of).collect() }
+            RemoteMessage::Answer(Answer { name, verdicts }) => {
+                WireMessage::Answer { name, verdicts: verdicts.into_iter().map(WireVerdict::of).collect() }
             }
         }
     }
@@ -268,10 +268,10 @@ mod tests {
     use crate::delivery::receipt::RECEIPT_BYTES_MAX;
     use crate::model::error::Result;
 
-    fn request(ask: Ask) -> Result<Parcel> {
+    fn request(ask: Ask) -> Result<RemoteMessage> {
         let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
         let (from, until) = (MemberId::fresh("host"), Timestamp::from_ms(7));
-        Ok(Parcel::Request(Request { name: RequestName::fresh(), from, until, topic, group, ask }))
+        Ok(RemoteMessage::Request(Request { name: RequestName::fresh(), from, until, topic, group, ask }))
     }
 
     #[test]
@@ -289,9 +289,9 @@ mod tests {
         assert!(extend.pick(&[0]).late);
         let mut verdicts = vec![Verdict::Acked, Verdict::Extended(Timestamp::from_ms(9)), Verdict::Pending];
         verdicts.extend(Verdict::REFUSALS);
-        let answer = Parcel::Answer(Answer { name: RequestName::fresh(), verdicts });
-        for parcel in [request(ask)?, request(extend)?, answer] {
-            assert_eq!(Parcel::decode(&parcel.clone().encode()), Some(parcel));
+        let answer = RemoteMessage::Answer(Answer { name: RequestName::fresh(), verdicts });
+        for message in [request(ask)?, request(extend)?, answer] {
+            assert_eq!(RemoteMessage::decode(&message.clone().encode()), Some(message));
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ mod tests {
         let ask = Ask { what: What::Settle(vec![decision; BATCH_MESSAGES_MAX]), late: true };
         let bytes = request(ask)?.encode();
         assert!(bytes.len() <= crate::model::limits::DATAGRAM_BYTES_MAX, "{}", bytes.len());
-        assert!(Parcel::decode(&bytes).is_some());
+        assert!(RemoteMessage::decode(&bytes).is_some());
         Ok(())
     }
 
@@ -315,7 +315,7 @@ mod tests {
             )
         };
         let ack = r#"{"settle":[["3.1.a.1.0000002a","ack"]]}"#;
-        assert!(Parcel::decode(request("abc", "host-1", "7", "default", ack).as_bytes()).is_some());
+        assert!(RemoteMessage::decode(request("abc", "host-1", "7", "default", ack).as_bytes()).is_some());
         let long = "h".repeat(1_000);
         let many = format!(r#"{{"settle":[{}]}}"#, vec![r#"["a","ack"]"#; BATCH_MESSAGES_MAX + 1].join(","));
         for bad in [
@@ -347,8 +347,8 @@ mod tests {
             "{}".to_owned(),
             String::new(),
         ] {
-            assert_eq!(Parcel::decode(bad.as_bytes()), None, "{}", &bad[..bad.len().min(200)]);
+            assert_eq!(RemoteMessage::decode(bad.as_bytes()), None, "{}", &bad[..bad.len().min(200)]);
         }
-        assert_eq!(Parcel::decode(&[0xff, 0xfe]), None);
+        assert_eq!(RemoteMessage::decode(&[0xff, 0xfe]), None);
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::order::{Lane, lane_of};
-use super::settle::Decided;
 use super::{Fate, Held, Slot, Table};
+use crate::delivery::verdict::Decided;
 use crate::store::{LateSettlement, Retried};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Table {
         self.decide_fate(late.id.clone(), slot, lane, Fate::Gone);
     }
 
-    /// With ordering it keeps its place and stays reserved.
+    /// With ordering it keeps its position and stays reserved.
     fn postpone(&mut self, slot: Slot, lane: &Lane, retried: Retried) {
         let (id, next_at, attempts) = (retried.id.clone(), retried.next_at, retried.attempts);
         if self.order.is_none() {

@@ -1,7 +1,7 @@
 //! The messages of a key one after the other, in the memory of a pair whose topic has an ordering.
 //!
 //! Of each key one message is the *current* one: ready, with a consumer, waiting for its next attempt, or decided about and
-//! not settled yet. What is reserved of the same key stands behind it, by place, and the next one is current only when the
+//! not settled yet. Reserved messages of the same key stand behind it, by position, and the next one is current only when the
 //! store has answered that the current one is gone or dead: so the next owner finds nothing that was overtaken.
 //! A current message that fails stays reserved, with its payload in memory, so that nothing has to make room for it.
 //!
@@ -26,7 +26,7 @@ pub(super) type Lane = Arc<str>;
 #[derive(Debug)]
 struct Line {
     slot: Slot,
-    place: Timestamp,
+    position: Timestamp,
     started: bool,
     /// How many messages are current.
     current: usize,
@@ -43,7 +43,7 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-pub(super) struct Keepsake {
+pub(super) struct OrderedDelivery {
     lane: Lane,
     held: Held,
 }
@@ -71,7 +71,7 @@ impl Batch {
 
 /// The order of messages of a key that are reserved: those of one millisecond are reserved in their order.
 fn rank(held: &Held) -> (Timestamp, Reservation, usize) {
-    (held.place, held.slot.reservation, held.slot.index)
+    (held.position, held.slot.reservation, held.slot.index)
 }
 
 #[derive(Debug, Default)]
@@ -84,12 +84,12 @@ pub(super) struct Order {
     bytes: usize,
     /// Keys whose current message is gone once the store has answered the draft that is out.
     leaving: Vec<Lane>,
-    /// What is on its way back into the zset: nothing is reserved meanwhile, since it may stand before that.
+    /// Messages on their way back into the zset: nothing is reserved meanwhile, since it may stand before that.
     returning: usize,
 }
 
 impl Order {
-    /// What of a reservation there is room for. At a bound nothing is reserved until something is settled: so what is
+    /// The part of a reservation that there is room for. At a bound nothing is reserved until something is settled: so what is
     /// behind in the zset, also of other keys, waits there in its order.
     pub(super) fn room(&self, limit: ReserveLimit) -> Option<ReserveLimit> {
         let space = PARKED_MESSAGES_MAX - self.parked.min(PARKED_MESSAGES_MAX);
@@ -111,13 +111,13 @@ impl Order {
         !self.waiting.is_empty()
     }
 
-    pub(super) fn hand_out(&mut self, held: &Held) -> Keepsake {
+    pub(super) fn hand_out(&mut self, held: &Held) -> OrderedDelivery {
         let lane = lane_of(&held.message);
         if let Some(line) = self.lines.get_mut(&lane) {
             line.started = true;
         }
         self.bytes += held.bytes;
-        Keepsake { lane, held: held.clone() }
+        OrderedDelivery { lane, held: held.clone() }
     }
 
     /// A current message of a key goes back, in front of those that no consumer had. Its bytes stay counted.
@@ -169,7 +169,8 @@ impl Order {
     }
 
     fn park(line: &mut Line, held: Held) {
-        let later = line.behind.range(line.returned..).rev().take_while(|behind| behind.place > held.place).count();
+        let later =
+            line.behind.range(line.returned..).rev().take_while(|behind| behind.position > held.position).count();
         line.behind.insert(line.behind.len() - later, held);
     }
 
@@ -181,7 +182,7 @@ impl Order {
             return None;
         };
         let was_out = line.returned > 0;
-        (line.slot, line.place, line.started, line.current) = (next.slot, next.place, was_out, 1);
+        (line.slot, line.position, line.started, line.current) = (next.slot, next.position, was_out, 1);
         line.returned -= usize::from(was_out);
         self.parked -= 1;
         self.bytes -= next.bytes;
@@ -222,16 +223,16 @@ impl Table {
         let lane = lane_of(&held.message);
         let current = match order.lines.entry(lane.clone()) {
             Entry::Vacant(free) => {
-                let (slot, place) = (held.slot, held.place);
+                let (slot, position) = (held.slot, held.position);
                 let (started, current, returned, behind) = (false, 1, 0, VecDeque::new());
-                free.insert(Line { slot, place, started, current, returned, behind });
+                free.insert(Line { slot, position, started, current, returned, behind });
                 return self.take_turn(held, now);
             }
             Entry::Occupied(line) => line.into_mut(),
         };
         order.parked += 1;
         order.bytes += held.bytes;
-        let overtakes = !current.started && held.place < current.place;
+        let overtakes = !current.started && held.position < current.position;
         let slot = current.slot;
         Order::park(current, held);
         if overtakes && let Some(later) = self.withdraw(slot) {
@@ -247,7 +248,7 @@ impl Table {
             order.parked += 1;
             order.bytes += later.bytes;
             // Before those of its millisecond, which came behind it.
-            let at = line.behind.partition_point(|before| before.place < later.place);
+            let at = line.behind.partition_point(|before| before.position < later.position);
             line.behind.insert(at, later);
         }
         if let Some((first, _)) = first {
@@ -256,10 +257,10 @@ impl Table {
     }
 
     pub(super) fn withdraw(&mut self, slot: Slot) -> Option<Held> {
-        let place = |line: &VecDeque<Held>| line.iter().position(|held| held.slot == slot);
-        let found = match place(&self.ready) {
+        let position = |line: &VecDeque<Held>| line.iter().position(|held| held.slot == slot);
+        let found = match position(&self.ready) {
             Some(at) => self.ready.remove(at),
-            None => place(&self.uncharged).and_then(|at| self.uncharged.remove(at)),
+            None => position(&self.uncharged).and_then(|at| self.uncharged.remove(at)),
         };
         self.held_bytes -= found.as_ref().map_or(0, |held| held.bytes);
         found
@@ -285,9 +286,9 @@ impl Table {
     }
 
     pub(super) fn freed(&mut self, out: &mut Out) -> Option<Lane> {
-        let (order, keepsake) = (self.order.as_mut()?, out.keepsake.take()?);
-        order.bytes -= keepsake.held.bytes;
-        Some(keepsake.lane)
+        let (order, ordered) = (self.order.as_mut()?, out.ordered.take()?);
+        order.bytes -= ordered.held.bytes;
+        Some(ordered.lane)
     }
 
     pub(super) fn note_draft(&mut self, lane: Option<Lane>, fate: &Fate) {
@@ -314,8 +315,8 @@ impl Table {
     }
 
     /// A delivery failed and is tried again: it stays reserved, and only its charge goes to the store.
-    pub(super) fn fail_in_order(&mut self, serial: u64, keepsake: Keepsake, retried: Retried, now: Now) {
-        let Keepsake { lane, held } = keepsake;
+    pub(super) fn fail_in_order(&mut self, serial: u64, ordered: OrderedDelivery, retried: Retried, now: Now) {
+        let OrderedDelivery { lane, held } = ordered;
         let (next_at, attempts) = (retried.next_at, retried.attempts);
         self.decide_fate(retried.id.clone(), held.slot, None, Fate::Kept(retried));
         let failed = Held { ready_at: next_at, charged: attempts, charged_before: attempts, ..held };
@@ -332,11 +333,11 @@ impl Table {
 
     /// Ends a delivery of this key as if it had not been made. One whose own deadline has passed fails itself.
     fn recall(&mut self, serial: u64, lane: &Lane, now: Now) {
-        let is_of_key = |out: &Out| out.keepsake.as_ref().is_some_and(|keepsake| keepsake.lane == *lane);
+        let is_of_key = |out: &Out| out.ordered.as_ref().is_some_and(|ordered| ordered.lane == *lane);
         if !self.out.get(&serial).is_some_and(|out| out.deadline > now.instant && is_of_key(out)) {
             return;
         }
-        let Some(Out { deadline, keepsake: Some(Keepsake { held, .. }), .. }) = self.out.remove(&serial) else {
+        let Some(Out { deadline, ordered: Some(OrderedDelivery { held, .. }), .. }) = self.out.remove(&serial) else {
             return;
         };
         self.deadlines.remove(&(deadline, serial));
@@ -404,13 +405,13 @@ impl Table {
         ready.iter().chain(&waiting).for_each(|held| order.leave(held));
         let all: Vec<Held> = ready.into_iter().chain(waiting).chain(behind).collect();
         order.returning += all.len();
-        for Held { slot, ready_at, place, charged, charged_before, message, .. } in all {
+        for Held { slot, ready_at, position, charged, charged_before, message, .. } in all {
             let id = message.id;
             if charged != charged_before {
                 let kept = Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None };
                 self.decide_fate(id.clone(), slot, None, Fate::Kept(kept));
             }
-            self.decide_fate(id.clone(), slot, None, Fate::Back(Returned { id, ready_at: place }));
+            self.decide_fate(id.clone(), slot, None, Fate::Back(Returned { id, ready_at: position }));
         }
     }
 }

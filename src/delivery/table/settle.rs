@@ -1,12 +1,11 @@
 //! Decisions about deliveries: what consumers say, and deadlines that pass.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::{Fate, Now, Out, Table};
 use crate::codec::{DeadReason, DeadRecord, Failure};
 use crate::delivery::receipt::Decision;
-use crate::delivery::verdict::{StaleReason, UnknownReason, Verdict, said};
+use crate::delivery::verdict::{Decided, StaleReason, UnknownReason, Verdict, kind_of};
 use crate::model::limits::CALL_IDS_MAX;
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
@@ -15,29 +14,20 @@ use crate::store::{Buried, Reservation, Retried, Settlement};
 
 const REWRITTEN_MAX: usize = 64;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decided {
-    /// Settled once [`Table::draft`] has handed out this ticket and the store has answered.
-    pub ticket: u64,
-    pub handling: Duration,
-    pub dead: bool,
-    pub again: bool,
-}
-
 impl Table {
     /// The first decision stands; a repeated one gets the same answer while it is remembered. Errors: why it cannot be
     /// settled.
     pub fn decide(&mut self, serial: u64, decision: Decision, now: Now) -> Result<Decided, Verdict> {
-        let said = said(&decision);
+        let kind = kind_of(&decision);
         let Some(out) = self.out.remove(&serial) else {
             return self
                 .recent
                 .as_ref()
-                .and_then(|recent| recent.again(serial, said))
+                .and_then(|recent| recent.again(serial, kind))
                 .ok_or_else(|| self.refusal(serial));
         };
         let decided = self.conclude(serial, out, decision, now);
-        self.recent.get_or_insert_default().remember(serial, said, decided);
+        self.recent.get_or_insert_default().remember(serial, kind, decided);
         Ok(decided)
     }
 
@@ -78,8 +68,8 @@ impl Table {
 
     fn try_again(&mut self, serial: u64, mut out: Out, next_at: Timestamp, failure: Option<Failure>, now: Now) {
         let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
-        match out.keepsake.take() {
-            Some(keepsake) => self.fail_in_order(serial, keepsake, retried, now),
+        match out.ordered.take() {
+            Some(ordered) => self.fail_in_order(serial, ordered, retried, now),
             None => self.decide_fate(out.id, out.slot, None, Fate::Again(retried)),
         }
     }

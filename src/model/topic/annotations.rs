@@ -1,4 +1,4 @@
-//! What others note about a topic: texts that dwell keeps and shows, and does not read.
+//! Annotations of a topic: texts that dwell keeps and shows, and does not read.
 
 use std::collections::BTreeMap;
 use std::fmt;

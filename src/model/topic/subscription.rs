@@ -1,4 +1,4 @@
-//! What a topic knows of one of its groups besides its name.
+//! The state of a group that its topic keeps.
 
 use serde::{Deserialize, Serialize};
 
@@ -84,9 +84,8 @@ impl Descriptor {
         match self.subscriptions.values().filter_map(|subscription| subscription.max_in_flight).find(too_few) {
             None => Ok(()),
             Some(limit) => {
-                let why = format!(
-                    "{limit} is less than the {partitions} partitions of the topic: each has a share of its own"
-                );
+                let why =
+                    format!("{limit} is less than the {partitions} partitions of the topic: each has its own share");
                 Err(Error::range("max_in_flight", why))
             }
         }
@@ -101,7 +100,7 @@ impl Descriptor {
             && self.subscription(group).born == other.subscription(group).born
     }
 
-    /// What takes the place of this descriptor when `wanted` is asked for: the same topic under a new generation. Groups
+    /// The descriptor that replaces this one when `wanted` is asked for: the same topic under a new generation. Groups
     /// that are new are born with it; those that `wanted` does not name leave.
     pub fn followed_by(&self, wanted: &Descriptor, generation: u64) -> Descriptor {
         let (incarnation, deleted_at) = (self.incarnation, self.deleted_at);

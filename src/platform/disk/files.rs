@@ -44,7 +44,7 @@ fn check(found: &Metadata, user: u32) -> io::Result<()> {
     }
     let owner = found.uid();
     if owner != user && owner != ROOT {
-        let why = format!("belongs to user {owner}, and dwell runs as user {user}: use a directory of its own");
+        let why = format!("belongs to user {owner}, and dwell runs as user {user}: use a separate directory");
         return Err(refused(why));
     }
     let others = if owner == user { 0o022 } else { 0o002 };

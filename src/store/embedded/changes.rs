@@ -5,8 +5,8 @@ use std::ops::Bound;
 use sled::{Batch, Tree};
 
 use super::Inner;
+use super::commit::broken;
 use super::keys::{Kind, Place, Score, scored_of};
-use super::open::broken;
 use super::owner::{remember, schedule, unschedule};
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, Topics, locked};

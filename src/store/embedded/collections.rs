@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sled::{Batch, IVec, Tree};
 
+use super::commit::broken;
 use super::keys::{Kind, Place, Score, TIES, name_of, read_id, read_score, score_bytes, score_of, scored_of};
-use super::open::broken;
 use crate::model::error::{Error, Result};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
@@ -124,13 +124,13 @@ fn ids_after(
 
 const HALF: u16 = TIES / 2;
 
-/// Milliseconds of which the last place is remembered. Past them the earliest are forgotten.
+/// Milliseconds of which the last position is remembered. Past them the earliest are forgotten.
 const REMEMBERED: usize = 2_000;
 
-/// The places given last in a partition, in a topic with ordering: each is given once, and later pushes get later ones.
-/// A message pushed before its millisecond has come gets a place in the first half of it, behind the last one in a
-/// zset: nothing of that millisecond is reserved yet. A later one gets a place in the second half, behind the last one
-/// that was given, which may be reserved by now. So nothing that returns to a place finds it taken. A half that is full
+/// The positions given last in a partition, in a topic with ordering: each is given once, and later pushes get later ones.
+/// A message pushed before its millisecond has come gets a position in the first half of it, behind the last one in a
+/// zset: nothing of that millisecond is reserved yet. A later one gets a position in the second half, behind the last one
+/// that was given, which may be reserved by now. So nothing that returns to a position finds it taken. A half that is full
 /// continues in the next millisecond. In memory: an owner that dies with it has nothing reserved that could return.
 #[derive(Debug, Default)]
 pub(super) struct Order {
@@ -144,18 +144,18 @@ impl Order {
         now: Timestamp,
         due: impl Iterator<Item = Option<Timestamp>>,
     ) -> Result<Vec<Option<Score>>> {
-        let places = due.map(|due| due.map(|due| self.place(zsets, now, due)).transpose()).collect();
-        // What is in the zsets can be found there.
+        let positions = due.map(|due| due.map(|due| self.position(zsets, now, due)).transpose()).collect();
+        // Entries of the zsets can be found there.
         self.last.retain(|at, last| *at <= now || last.at > *at);
         while self.last.len() > REMEMBERED {
             self.last.pop_first();
         }
-        places
+        positions
     }
 
-    fn place(&mut self, zsets: &[Zset<'_>], now: Timestamp, due: Timestamp) -> Result<Score> {
+    fn position(&mut self, zsets: &[Zset<'_>], now: Timestamp, due: Timestamp) -> Result<Score> {
         let mut at = due;
-        let place = loop {
+        let position = loop {
             let last = match self.last.get(&at) {
                 Some(last) if last.at > at => {
                     at = last.at;
@@ -171,9 +171,9 @@ impl Order {
             }
             at = at.plus(Duration::from_millis(1));
         };
-        self.last.insert(place.at, place);
-        self.last.insert(due, place);
-        Ok(place)
+        self.last.insert(position.at, position);
+        self.last.insert(due, position);
+        Ok(position)
     }
 }
 
@@ -189,14 +189,14 @@ fn held_last(zsets: &[Zset<'_>], at: Timestamp) -> Result<u16> {
 pub(super) struct Entry {
     pub(super) id: MessageId,
     /// Where it stood; only with an ordering.
-    pub(super) place: Option<Score>,
+    pub(super) position: Option<Score>,
 }
 
 impl Entry {
     /// `id`, or `id ms tie`: no id has a space.
     fn write(&self) -> String {
-        match self.place {
-            Some(place) => format!("{} {} {}", self.id, place.at.as_ms(), place.tie),
+        match self.position {
+            Some(position) => format!("{} {} {}", self.id, position.at.as_ms(), position.tie),
             None => self.id.to_string(),
         }
     }
@@ -204,12 +204,12 @@ impl Entry {
     fn read(line: &[u8]) -> Result<Entry> {
         let mut words = line.split(|byte| *byte == b' ');
         let id = read_id(words.next().unwrap_or_default())?;
-        let Some(at) = words.next() else { return Ok(Entry { id, place: None }) };
-        let wrong = || Error::corrupt("the store holds a reservation with an unreadable place");
+        let Some(at) = words.next() else { return Ok(Entry { id, position: None }) };
+        let wrong = || Error::corrupt("the store holds a reservation with an unreadable position");
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
         let at = text(at)?.parse().map_err(|_| wrong())?;
         let tie = text(words.next().unwrap_or_default())?.parse().map_err(|_| wrong())?;
-        Ok(Entry { id, place: Some(Score { at: Timestamp::from_ms(at), tie }) })
+        Ok(Entry { id, position: Some(Score { at: Timestamp::from_ms(at), tie }) })
     }
 }
 
@@ -332,8 +332,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_read_back_with_and_without_its_place() -> Result<()> {
-        let place = Some(Score { at: Timestamp::from_ms(1_767_323_045_678), tie: 32_767 });
-        for entry in [None, place].map(|place| Ok(Entry { id: MessageId::new("a")?, place })) {
+        let position = Some(Score { at: Timestamp::from_ms(1_767_323_045_678), tie: 32_767 });
+        for entry in [None, position].map(|position| Ok(Entry { id: MessageId::new("a")?, position })) {
             let entry: Entry = entry?;
             assert_eq!(Entry::read(entry.write().as_bytes())?, entry);
         }

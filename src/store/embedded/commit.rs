@@ -13,7 +13,6 @@ use sled::{Batch, Tree};
 use tokio::sync::oneshot;
 
 use super::keys;
-use super::open::REMEDY;
 use crate::model::error::{Error, Result};
 use crate::platform::disk::{Disk, MarkerFile};
 
@@ -101,6 +100,17 @@ impl Commits {
 
 fn failure(place: &str, why: &str) -> Error {
     Error::unavailable(format!("the store in {place} cannot be written ({why}); {REMEDY}"))
+}
+
+/// sled keeps its first error until it is opened again, even if the disk has space by then.
+const REMEDY: &str = "it works again once the disk is repaired or has space again AND dwell is restarted";
+
+pub(super) fn broken(error: sled::Error) -> Error {
+    match error {
+        sled::Error::Io(error) => Error::unavailable(format!("the embedded store failed ({error}); {REMEDY}")),
+        sled::Error::Corruption { .. } => Error::corrupt(format!("the embedded store is damaged: {error}")),
+        error => Error::bug(format!("the embedded store: {error}")),
+    }
 }
 
 const NAME: &str = "commits";

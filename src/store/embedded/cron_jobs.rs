@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use sled::Batch;
 
 use super::collections::Hash;
+use super::commit::broken;
 use super::keys::{self, Place};
-use super::open::broken;
 use super::topics::{Topic, locked};
 use super::{Embedded, Inner};
 use crate::model::error::{Error, Kind, Result};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use sled::{Batch, Tree};
 
+use super::commit::broken;
 use super::keys::{Kind, Place, read_id, read_time};
-use super::open::broken;
 use crate::model::error::{Error, Result};
 use crate::model::message::{DedupKey, Envelope, Message, MessageId};
 use crate::model::time::Timestamp;

@@ -91,7 +91,7 @@ impl store::Groups for Embedded {
         heartbeats: &[Heartbeat],
         ttl: Duration,
     ) -> Vec<Result<Vec<LiveMember>>> {
-        let beat = |Heartbeat { topic, group, state }: &Heartbeat| {
+        let heartbeat = |Heartbeat { topic, group, state }: &Heartbeat| {
             let channel = Channel::Members(topic.clone(), group.clone());
             let (is_news, live) = self.members.heartbeat(&channel, member, *state, self.clock.now(), ttl);
             if is_news {
@@ -99,7 +99,7 @@ impl store::Groups for Embedded {
             }
             Ok(live)
         };
-        heartbeats.iter().map(beat).collect()
+        heartbeats.iter().map(heartbeat).collect()
     }
 
     async fn members(&self, topic: &TopicName, group: &GroupName, ttl: Duration) -> Result<Vec<MemberReport>> {

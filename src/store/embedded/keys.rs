@@ -9,7 +9,7 @@ use crate::model::message::MessageId;
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 
-/// What a zset is ordered by: a time, and in a topic with ordering a place within its millisecond.
+/// The order of a zset: a time, and in a topic with ordering a place within its millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score {
     pub(super) at: Timestamp,

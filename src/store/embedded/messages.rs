@@ -8,7 +8,7 @@ use sled::Batch;
 use super::changes::{CancelledIds, current};
 use super::dedup::DedupWindows;
 use super::keys::{Place, Score};
-use super::pair::{Counts, PairState, Stored};
+use super::pair::{Counts, GroupPartitionState, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
@@ -318,7 +318,7 @@ struct Found {
 }
 
 impl Inner {
-    /// Each message for itself, in order. What was put before a failure stays.
+    /// Each message for itself, in order. Messages that were put before a failure stay.
     fn put_all(
         &self,
         descriptor: &Descriptor,
@@ -446,7 +446,7 @@ impl Inner {
         self.apply(batch)?;
         state.cancelled = state.cancelled.saturating_sub(forgotten);
         for (_, place) in places {
-            let PairState { counts, .. } = state.pairs.entry(place.group).or_default();
+            let GroupPartitionState { counts, .. } = state.pairs.entry(place.group).or_default();
             counts.scheduled(score.at);
             counts.hash += 1;
         }

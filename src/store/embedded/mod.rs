@@ -210,7 +210,7 @@ impl store::Backend for Embedded {
 }
 
 impl Inner {
-    /// What must hold before anything is stored; consuming needs no space. Errors: `Unavailable` when the disk failed,
+    /// Conditions for storing anything; consuming needs no space. Errors: `Unavailable` when the disk failed,
     /// `Full` below the bytes that are kept free.
     pub(super) fn check_storable(&self) -> Result<()> {
         self.committer.check()?;

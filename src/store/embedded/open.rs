@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sled::{Batch, Tree};
 
-use super::commit::{Checked, Tail};
+use super::commit::{Checked, Tail, broken};
 use super::keys::{self, Kind as KeyKind, Place, place_of, score_of};
 use super::topics::{Topic, Topics, locked};
 use crate::model::error::{Error, Kind, Result};
@@ -13,9 +13,6 @@ use crate::platform::disk::{self, Disk, Refusal, sync_directory};
 
 /// Bytes that sled may use for its cache. Its default of 1 GiB is no sidecar's.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
-
-/// sled keeps its first error until it is opened again, even if the disk has space by then.
-pub(super) const REMEDY: &str = "it works again once the disk is repaired or has space again AND dwell is restarted";
 
 const VERSION: &[u8] = b"1";
 
@@ -67,14 +64,6 @@ fn unreadable(dir: &Path, why: &str) -> Error {
         "the store in {place} cannot be read ({why}): restore it from a copy, or move the directory away to begin with \
          an empty one"
     ))
-}
-
-pub(super) fn broken(error: sled::Error) -> Error {
-    match error {
-        sled::Error::Io(error) => Error::unavailable(format!("the embedded store failed ({error}); {REMEDY}")),
-        sled::Error::Corruption { .. } => Error::corrupt(format!("the embedded store is damaged: {error}")),
-        error => Error::bug(format!("the embedded store: {error}")),
-    }
 }
 
 /// Entries that one step of a deletion removes: it runs beside live traffic.

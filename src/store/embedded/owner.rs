@@ -13,7 +13,7 @@ use sled::Batch;
 use super::collections::{Entry, reservation_entries, reservation_name, reservation_value};
 use super::dead_letters::bury;
 use super::keys::Score;
-use super::pair::{Counts, PairState, Stored};
+use super::pair::{Counts, GroupPartitionState, Lease, Stored};
 use super::topics::{PartitionState, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, body_version, decode_body};
@@ -22,10 +22,9 @@ use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
-use crate::platform::clock::Instant;
 use crate::store::{
-    self, Acquired, Channel, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired,
-    Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement, Tenant,
+    self, Acquired, Channel, Charge, Claim, Epoch, HeadState, MemberId, Owner, OwnerRecord, Recovered, Renewal,
+    RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement,
 };
 
 struct Handle {
@@ -81,7 +80,7 @@ impl store::Leases for Embedded {
     }
 
     /// No other process owns anything here.
-    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
+    async fn owner_records(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
         Ok(vec![None; pairs.len()])
     }
 
@@ -104,14 +103,14 @@ impl Inner {
             return Ok(Renewal::Lost { by: lease.member(now).cloned() });
         }
         let head = Stored::new(&self.tree, place).zset().head()?;
-        Ok(Renewal::Kept(Glance { head, generation: topic.descriptor().generation }))
+        Ok(Renewal::Kept(HeadState { head, generation: topic.descriptor().generation }))
     }
 
     /// Writes a settlement. A message that is not there is passed over: it was settled before.
     fn settle(
         &self,
         stored: &Stored<'_>,
-        pair: &mut PairState,
+        pair: &mut GroupPartitionState,
         seen: &mut u64,
         epoch: &Epoch,
         settlement: &Settlement,
@@ -136,11 +135,11 @@ impl Inner {
                 stored.charge(&mut batch, &retried.id, retried.attempts, retried.failure.as_ref())?;
             }
         }
-        let places = places(stored, epoch, settlement)?;
+        let positions = positions(stored, epoch, settlement)?;
         for returned in &settlement.returned {
             if done.insert(&returned.id) && stored.hash().has(&returned.id)? {
-                let place = places.get(&returned.id).copied().unwrap_or(returned.ready_at.into());
-                schedule(stored, &mut batch, &mut counts, &returned.id, place)?;
+                let position = positions.get(&returned.id).copied().unwrap_or(returned.ready_at.into());
+                schedule(stored, &mut batch, &mut counts, &returned.id, position)?;
             }
         }
         for kept in &settlement.kept {
@@ -161,7 +160,7 @@ impl Inner {
             let name = reservation_name(epoch, *reservation);
             stored.reservations().remove(&mut batch, &name)?;
             if !ids.is_empty() {
-                let entry = |id: &MessageId| Entry { id: id.clone(), place: places.get(id).copied() };
+                let entry = |id: &MessageId| Entry { id: id.clone(), position: positions.get(id).copied() };
                 let entries: Vec<Entry> = ids.iter().map(entry).collect();
                 stored.reservations().add(&mut batch, &name, &reservation_value(&entries)?);
             }
@@ -180,7 +179,7 @@ impl Inner {
 
 impl Handle {
     /// Does something under the partition's lock, if this epoch still owns the pair.
-    fn owned<T>(&self, act: impl FnOnce(&Stored<'_>, &mut PairState, &mut u64) -> Result<T>) -> Result<T> {
+    fn owned<T>(&self, act: impl FnOnce(&Stored<'_>, &mut GroupPartitionState, &mut u64) -> Result<T>) -> Result<T> {
         let stale = || Error::stale(format!("epoch {} does not own {} any more", self.epoch, self.pair));
         let topics = self.inner.topics();
         let (topic, place) = topics.pair(&self.pair).ok_or_else(stale)?;
@@ -205,7 +204,7 @@ impl Owner for Handle {
         self.in_doubt
     }
 
-    fn keep_places(&mut self) {
+    fn keep_positions(&mut self) {
         self.ordered = true;
     }
 
@@ -220,9 +219,9 @@ impl Owner for Handle {
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
         let reservation = Reservation(self.reservations + 1);
         let name = reservation_name(&self.epoch, reservation);
-        let place = |score| self.ordered.then_some(score);
+        let position = |score| self.ordered.then_some(score);
         let reserved =
-            self.owned(|stored, pair, _| reserve(&self.inner, stored, pair, limit, reservation, &name, place))?;
+            self.owned(|stored, pair, _| reserve(&self.inner, stored, pair, limit, reservation, &name, position))?;
         self.reservations = reservation.0;
         Ok(reserved)
     }
@@ -262,11 +261,11 @@ impl Owner for Handle {
 fn reserve(
     inner: &Inner,
     stored: &Stored<'_>,
-    pair: &mut PairState,
+    pair: &mut GroupPartitionState,
     limit: ReserveLimit,
     reservation: Reservation,
     name: &[u8],
-    place: impl Fn(Score) -> Option<Score>,
+    position: impl Fn(Score) -> Option<Score>,
 ) -> Result<Reserved> {
     let (now, most) = (inner.now(), limit.messages.clamp(1, CALL_IDS_MAX));
     let (mut batch, mut counts) = (Batch::default(), pair.counts);
@@ -295,11 +294,11 @@ fn reserve(
         let ((attempts, next_at), size) = ((stored.attempts(&id)?.unwrap_or(0), stored.next_attempt(&id)?), body.len());
         let version = body_version(&body);
         let message = decode_body(id.clone(), body);
-        entries.push(Entry { id: id.clone(), place: place(score) });
+        entries.push(Entry { id: id.clone(), position: position(score) });
         messages.push(ReservedMessage {
             id,
             ready_at: next_at.unwrap_or(ready_at),
-            place: ready_at,
+            position: ready_at,
             attempts,
             bytes: size,
             version,
@@ -318,7 +317,7 @@ fn reserve(
     Ok(Reserved { reservation, messages, head, dropped, unsettled })
 }
 
-fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epoch) -> Result<Recovered> {
+fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut GroupPartitionState, epoch: &Epoch) -> Result<Recovered> {
     let now = inner.now();
     let (mut batch, mut counts, mut scheduled) = (Batch::default(), pair.counts, HashSet::new());
     let (mut room, mut more, mut left_behind) = (RECOVER_IDS_MAX, false, false);
@@ -332,24 +331,24 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
         let entries = reservation_entries(&value)?;
         let (page, rest) = entries.split_at(entries.len().min(room));
         room -= page.len();
-        for Entry { id, place } in page {
+        for Entry { id, position } in page {
             let Some(body) = stored.hash().get(id)? else {
                 stored.uncharge(&mut batch, id);
                 continue;
             };
-            if place.is_some_and(|place| body_due_at(&body).is_some_and(|due_at| place.at < due_at)) {
+            if position.is_some_and(|position| body_due_at(&body).is_some_and(|due_at| position.at < due_at)) {
                 // Of an earlier message of this id, which was acked: this one is in another reservation.
                 continue;
             }
             // An id in the zset was acked and then pushed again: it stays where it is.
             if stored.zset().score(id)?.is_none() && scheduled.insert(id.clone()) {
                 if stored.attempts(id)?.is_none() {
-                    match place {
+                    match position {
                         Some(_) => stored.charge_until(&mut batch, id, 1, now, None)?,
                         None => stored.charge(&mut batch, id, 1, None)?,
                     }
                 }
-                let score = place.unwrap_or(now.into());
+                let score = position.unwrap_or(now.into());
                 stored.zset().add(&mut batch, id, score);
                 counts.scheduled(score.at);
             }
@@ -367,9 +366,9 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
     Ok(Recovered { messages: scheduled.len(), left_behind, more, orphans })
 }
 
-/// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no place, and drops ids
-/// that have no body. What was repaired is found no more, so every page begins at the front.
-fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState) -> Result<Repaired> {
+/// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no zset, and drops ids
+/// that have no body. Repaired entries are not found again, so every page begins at the front.
+fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut GroupPartitionState) -> Result<Repaired> {
     let (now, mut batch, mut counts, mut messages) = (inner.now(), Batch::default(), pair.counts, 0);
     for id in stored.hash().ids() {
         let id = id?;
@@ -400,40 +399,6 @@ fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState) -> Result<Re
     Ok(Repaired { messages, next })
 }
 
-#[derive(Debug)]
-pub(super) struct Lease {
-    member: MemberId,
-    until: Instant,
-    epoch: Epoch,
-}
-
-impl Lease {
-    pub(super) fn new(member: MemberId, epoch: Epoch, now: Instant, ttl: Duration) -> Lease {
-        Lease { member, until: now.plus(ttl), epoch }
-    }
-
-    /// Whether it is held under this epoch. It is, even after it lapsed, until somebody takes it.
-    fn has_epoch(&self, epoch: &Epoch) -> bool {
-        self.epoch == *epoch
-    }
-
-    pub(super) fn member(&self, now: Instant) -> Option<&MemberId> {
-        (self.until > now).then_some(&self.member)
-    }
-
-    pub(super) fn left(&self, now: Instant) -> Duration {
-        self.until.since(now)
-    }
-
-    fn prolong(&mut self, member: &MemberId, epoch: &Epoch, now: Instant, ttl: Duration) -> bool {
-        let mine = self.member == *member && self.epoch == *epoch;
-        if mine {
-            self.until = now.plus(ttl);
-        }
-        mine
-    }
-}
-
 /// Expired entries of `seen` that a settlement forgets beyond as many as it adds, so that `seen` shrinks.
 const PRUNED_EXTRA: usize = 16;
 
@@ -460,14 +425,14 @@ pub(super) fn unschedule(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Co
 }
 
 /// Where the messages stood whose reservations a settlement rewrites; none in a topic without ordering.
-fn places(stored: &Stored<'_>, epoch: &Epoch, settlement: &Settlement) -> Result<HashMap<MessageId, Score>> {
-    let mut places = HashMap::new();
+fn positions(stored: &Stored<'_>, epoch: &Epoch, settlement: &Settlement) -> Result<HashMap<MessageId, Score>> {
+    let mut positions = HashMap::new();
     for (reservation, _) in &settlement.remaining {
         let value = stored.reservations().value(&reservation_name(epoch, *reservation))?;
         let entries = value.map_or(Ok(Vec::new()), |value| reservation_entries(&value))?;
-        places.extend(entries.into_iter().filter_map(|entry| Some((entry.id, entry.place?))));
+        positions.extend(entries.into_iter().filter_map(|entry| Some((entry.id, entry.position?))));
     }
-    Ok(places)
+    Ok(positions)
 }
 
 pub(super) fn remember(

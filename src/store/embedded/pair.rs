@@ -1,27 +1,29 @@
 //! A pair: what the tree holds of it, and what memory holds of it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use sled::{Batch, Tree};
 
 use super::collections::{Hash, Zset};
+use super::commit::broken;
 use super::keys::{Kind, Place, read_time};
-use super::open::broken;
-use super::owner::Lease;
 use crate::codec::{Failure, extend_history};
 use crate::model::error::{Error, Result};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
+use crate::platform::clock::Instant;
+use crate::store::{Epoch, MemberId};
 
 const CHARGE_BYTES: usize = 4;
 
 #[derive(Debug, Default)]
-pub(super) struct PairState {
+pub(super) struct GroupPartitionState {
     pub(super) counts: Counts,
-    /// Who owns it; `None` after a release or a restart.
+    /// Its owner; `None` after a release or a restart.
     pub(super) lease: Option<Lease>,
-    /// What late settlements acknowledged last, so that a repeated one is answered the same.
+    /// The last messages that late settlements acknowledged, so that a repeated one is answered the same.
     pub(super) acked_late: VecDeque<(MessageId, Version)>,
 }
 
@@ -150,7 +152,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// What stands before the time of the next attempt, and before no line of a history.
+/// The byte before the time of the next attempt, which begins no line of a history.
 const NEXT_ATTEMPT: u8 = 1;
 
 fn split_next_attempt(rest: &[u8]) -> (Option<&[u8]>, &[u8]) {
@@ -160,6 +162,40 @@ fn split_next_attempt(rest: &[u8]) -> (Option<&[u8]>, &[u8]) {
             (Some(next_at), lines)
         }
         lines => (None, lines),
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    member: MemberId,
+    until: Instant,
+    epoch: Epoch,
+}
+
+impl Lease {
+    pub(super) fn new(member: MemberId, epoch: Epoch, now: Instant, ttl: Duration) -> Lease {
+        Lease { member, until: now.plus(ttl), epoch }
+    }
+
+    /// Whether it is held under this epoch. It is, even after it lapsed, until somebody takes it.
+    pub(super) fn has_epoch(&self, epoch: &Epoch) -> bool {
+        self.epoch == *epoch
+    }
+
+    pub(super) fn member(&self, now: Instant) -> Option<&MemberId> {
+        (self.until > now).then_some(&self.member)
+    }
+
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        self.until.since(now)
+    }
+
+    pub(super) fn prolong(&mut self, member: &MemberId, epoch: &Epoch, now: Instant, ttl: Duration) -> bool {
+        let mine = self.member == *member && self.epoch == *epoch;
+        if mine {
+            self.until = now.plus(ttl);
+        }
+        mine
     }
 }
 

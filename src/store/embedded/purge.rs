@@ -7,8 +7,8 @@ use sled::Batch;
 
 use super::Inner;
 use super::changes::current;
-use super::owner::{Lease, unschedule};
-use super::pair::Stored;
+use super::owner::unschedule;
+use super::pair::{Lease, Stored};
 use super::topics::locked;
 use crate::codec::body_version;
 use crate::model::error::{Error, Result};
@@ -30,7 +30,7 @@ struct Page {
 }
 
 impl Inner {
-    /// What is there when it begins is deleted, and what is pushed meanwhile stays: it has a later version.
+    /// Deletes the messages that are there when it begins; those pushed meanwhile stay, since they have later versions.
     pub(super) async fn purge_now(
         &self,
         descriptor: &Descriptor,

@@ -24,7 +24,7 @@ use crate::store::{
     Window, WindowPage,
 };
 
-/// Where a page goes on: behind a message, or with its millisecond again if it is gone and had a place in that.
+/// Where a page continues: behind a message, or with its millisecond again if it is gone and had a place in that.
 fn place_of(zset: &Zset<'_>, after: &WaitingCursor) -> Result<Score> {
     let score = zset.score(&after.id)?.filter(|score| score.at == after.next_at);
     Ok(score.unwrap_or(after.next_at.into()))
@@ -249,7 +249,7 @@ impl Inner {
         Ok(forecast)
     }
 
-    /// What is due later than the longest span is not gone through.
+    /// Messages that are due later than the longest span are not visited.
     async fn depth_of(&self, pair: &GroupPartition, within: &[Duration]) -> Result<PartitionDepth> {
         let mut depth = PartitionDepth { stats: self.stats_of(pair)?, due: vec![0; within.len()] };
         let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(depth) };

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use sled::{Batch, Tree};
 
 use super::collections::Order;
+use super::commit::broken;
 use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, Place};
-use super::open::broken;
-use super::pair::PairState;
+use super::pair::GroupPartitionState;
 use super::{Embedded, Inner};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::TOPICS_MAX;
@@ -24,7 +24,7 @@ use crate::store::{self, Channel};
 /// How long the record of a deleted topic is kept, so that its generation does not come again.
 const TOMBSTONE_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
-/// What the store keeps of a topic, as JSON. A deleted one leaves its record behind, with no groups.
+/// The stored record of a topic, as JSON. A deleted one leaves its record behind, with no groups.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Record {
     descriptor: Descriptor,
@@ -61,10 +61,10 @@ impl Record {
     }
 }
 
-/// What memory holds of a partition. Every change to it, and to its entries in the tree, is made under its lock.
+/// The state of a partition in memory. Every change to it, and to its entries in the tree, is made under its lock.
 #[derive(Debug, Default)]
 pub(super) struct PartitionState {
-    pub(super) pairs: HashMap<u16, PairState>,
+    pub(super) pairs: HashMap<u16, GroupPartitionState>,
     pub(super) seen: u64,
     pub(super) order: Order,
     pub(super) cancelled: u64,
@@ -199,7 +199,7 @@ impl Topics {
         if old.settings.ordering != wanted.settings.ordering {
             return Err(Error::invalid("ordering", "is fixed when a topic is made"));
         }
-        // What a group leaves behind has a number that no other gets, and is looked for at every start.
+        // Keys of a deleted group have a number that no other group gets, and every start looks for them.
         let descriptor = Descriptor { leaving: Vec::new(), ..old.followed_by(wanted, generation) };
         let mut record = Record { descriptor, changed_at: now, ..topic.record.clone() };
         record.number_groups()?;

@@ -23,7 +23,7 @@ pub(super) struct Address {
     client: Client,
     /// Does not log in: our own first calls do, so that people read what Redis says about it, not that it failed.
     bare: Client,
-    ear: Client,
+    subscriber: Client,
     login: Vec<Cmd>,
     timeout: Duration,
 }
@@ -41,7 +41,10 @@ impl Address {
         let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
         Ok(Address {
             client: client(info.clone().set_redis_settings(user.clone()), options)?,
-            ear: client(info.clone().set_redis_settings(user.clone().set_protocol(ProtocolVersion::RESP3)), options)?,
+            subscriber: client(
+                info.clone().set_redis_settings(user.clone().set_protocol(ProtocolVersion::RESP3)),
+                options,
+            )?,
             bare: client(info.set_redis_settings(bare), options)?,
             login: login(&user),
             timeout: options.timeout,
@@ -62,7 +65,12 @@ impl Address {
             };
             Client::open(info.set_addr(addr)).unwrap_or_else(|_| client.clone())
         };
-        Address { client: moved(&self.client), bare: moved(&self.bare), ear: moved(&self.ear), ..self.clone() }
+        Address {
+            client: moved(&self.client),
+            bare: moved(&self.bare),
+            subscriber: moved(&self.subscriber),
+            ..self.clone()
+        }
     }
 
     /// Where it is, without secrets.
@@ -100,9 +108,9 @@ impl Address {
         Ok(connection)
     }
 
-    pub(super) async fn hear(&self, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
-        let config = self.config().set_push_sender(said);
-        let connected = self.ear.get_multiplexed_async_connection_with_config(&config).await;
+    pub(super) async fn subscribe(&self, sink: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+        let config = self.config().set_push_sender(sink);
+        let connected = self.subscriber.get_multiplexed_async_connection_with_config(&config).await;
         connected.map_err(|error| failure::of_connecting(&error))
     }
 

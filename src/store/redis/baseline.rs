@@ -1,5 +1,5 @@
-//! Bare commands, without scripts and without promises: what one would send to this Redis without dwell, and what Redis
-//! says of its own work. Nothing that serves messages uses it; `dwell bench` measures with it.
+//! Bare commands, without scripts and without promises: what one would send to this Redis without dwell, and the figures
+//! of Redis about that work. Nothing that serves messages uses it; `dwell bench` measures with it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub enum BaselineStyle {
 
 #[derive(Debug, Clone, Default)]
 pub struct RedisUsage {
-    /// Calls and microseconds of each command. What a script calls counts for itself, and again in `evalsha`.
+    /// Calls and microseconds of each command. Commands of a script count for themselves, and again in `evalsha`.
     pub commands: BTreeMap<String, (u64, u64)>,
     /// Microseconds of processor time of the server, with reading requests and writing answers.
     pub cpu_us: u64,

@@ -1,7 +1,7 @@
-//! What an operator wants to know of a Redis that is to be trusted with messages: plain findings, without a judgement.
+//! Facts about a Redis that an operator checks before trusting it with messages: plain findings, without a judgement.
 //!
-//! No key is written, and nothing that serves messages uses it. Each call ends within `options.timeout`, on connections
-//! of its own, so it may look while brokers work.
+//! No key is written, and nothing that serves messages uses it. Each call ends within `options.timeout`, on separate
+//! connections, so it may look while brokers work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::platform::clock::Clock;
 pub struct Checkup {
     /// The Redis, or the primaries of a cluster. Never empty: one that was not reached stands for what was asked for.
     pub nodes: Vec<NodeCheckup>,
-    /// What each sentinel says, by where it is. Empty without sentinels.
+    /// The answer of each sentinel, by its address. Empty without sentinels.
     pub sentinels: Vec<(String, Result<Quorum>)>,
     /// Slots without a node, of a cluster whose map was seen.
     pub unserved_slots: Option<u16>,
@@ -49,7 +49,7 @@ pub enum Outcome {
 impl Checkup {
     /// Looks at the Redis that these options lead to. Members of groups count as alive for `lease_ttl` after a
     /// heartbeat. Errors: `Invalid` for a wrong URL, which is not quoted, and for certificates that cannot be read.
-    /// What goes wrong later is a finding.
+    /// Later errors are findings.
     pub async fn of(options: &RedisOptions, lease_ttl: Duration) -> Result<Checkup> {
         match Parts::of(options.url.expose())? {
             Some(parts) if parts.is_cluster => Checkup::of_cluster(options, &parts, lease_ttl).await,
@@ -72,13 +72,13 @@ impl Checkup {
                 None
             }
         };
-        let mut ways = Ways::default();
+        let mut connections = NodeConnections::default();
         if let Some(address) = address {
             let (node, connection) = look_at_node(&address, options).await;
             checkup.nodes.push(node);
-            ways.add(vec![(0, SLOTS)], connection);
+            connections.add(vec![(0, SLOTS)], connection);
         }
-        checkup.keys = look_at_keys(&ways, options, lease_ttl).await;
+        checkup.keys = look_at_keys(&connections, options, lease_ttl).await;
         Ok(checkup)
     }
 
@@ -91,7 +91,7 @@ impl Checkup {
             .collect::<Result<_>>()?;
         let mut checkup = Checkup { nodes: Vec::new(), sentinels: Vec::new(), unserved_slots: None, keys: None };
         let Some((seed, ranges)) = map_of(&seeds, &mut checkup.nodes).await else { return Ok(checkup) };
-        // A seed that is away is none of the cluster's business, as long as one is there.
+        // An unavailable seed does not matter as long as another one answers.
         checkup.nodes.clear();
         let served: u32 = ranges.iter().map(|range| u32::from(range.last.saturating_sub(range.first)) + 1).sum();
         checkup.unserved_slots = u16::try_from(u32::from(SLOTS).saturating_sub(served)).ok();
@@ -99,13 +99,13 @@ impl Checkup {
         for range in ranges {
             by_node.entry(range.node).or_default().push((range.first, range.last));
         }
-        let mut ways = Ways::default();
+        let mut connections = NodeConnections::default();
         for ((host, port), slots) in by_node {
             let (node, connection) = look_at_node(&seed.at(&host, port), options).await;
             checkup.nodes.push(node);
-            ways.add(slots, connection);
+            connections.add(slots, connection);
         }
-        checkup.keys = look_at_keys(&ways, options, lease_ttl).await;
+        checkup.keys = look_at_keys(&connections, options, lease_ttl).await;
         Ok(checkup)
     }
 }
@@ -179,9 +179,9 @@ pub struct KeysCheckup {
 }
 
 #[derive(Default)]
-pub(super) struct Ways(Vec<(Vec<(u16, u16)>, MultiplexedConnection)>);
+pub(super) struct NodeConnections(Vec<(Vec<(u16, u16)>, MultiplexedConnection)>);
 
-impl Ways {
+impl NodeConnections {
     fn add(&mut self, slots: Vec<(u16, u16)>, connection: Option<MultiplexedConnection>) {
         self.0.extend(connection.map(|connection| (slots, connection)));
     }
@@ -198,7 +198,7 @@ impl Ways {
         way.1.clone().send_packed_commands(&pipeline, 0, count).await.map_err(|error| failure::of_greeting(&error))
     }
 
-    /// Sends one command. What is refused is `None`; the wrong type is noted.
+    /// Sends one command. A refusal is `None`; the wrong type is noted.
     async fn one(&self, found: &mut KeysCheckup, key: &str, command: Cmd) -> Result<Option<Value>> {
         let answer = self.ask(key, vec![command]).await?.pop();
         Ok(answer.filter(|answer| !found.note(key, answer)))
@@ -216,33 +216,42 @@ impl KeysCheckup {
 }
 
 /// Looks at a sample, as long as one call may take; `None` when there is no way to any node.
-async fn look_at_keys(ways: &Ways, options: &RedisOptions, lease_ttl: Duration) -> Option<KeysCheckup> {
-    if ways.0.is_empty() {
+async fn look_at_keys(
+    connections: &NodeConnections,
+    options: &RedisOptions,
+    lease_ttl: Duration,
+) -> Option<KeysCheckup> {
+    if connections.0.is_empty() {
         return None;
     }
     let (mut found, keys) = (KeysCheckup::default(), Keys::new(&options.prefix));
     let looked = tokio::select! {
-        looked = sample(ways, &keys, lease_ttl, &mut found) => looked,
+        looked = sample(connections, &keys, lease_ttl, &mut found) => looked,
         () = Clock::System.sleep(options.timeout) => Err(Error::unavailable("the rest took longer than one call may")),
     };
     found.failure = looked.err();
     Some(found)
 }
 
-async fn sample(ways: &Ways, keys: &Keys, lease_ttl: Duration, found: &mut KeysCheckup) -> Result<()> {
+async fn sample(
+    connections: &NodeConnections,
+    keys: &Keys,
+    lease_ttl: Duration,
+    found: &mut KeysCheckup,
+) -> Result<()> {
     let (identity, topics) = (keys.store_id(), keys.topics());
-    if let Some(value) = ways.one(found, &identity, command("GET", &identity)).await? {
+    if let Some(value) = connections.one(found, &identity, command("GET", &identity)).await? {
         found.identity = maybe_text(value)?;
     }
-    ways.one(found, &keys.schedules(), command("SCARD", &keys.schedules())).await?;
-    ways.one(found, &keys.history(), command("GET", &keys.history())).await?;
-    let Some(listed) = ways.one(found, &topics, command("SMEMBERS", &topics)).await? else { return Ok(()) };
+    connections.one(found, &keys.schedules(), command("SCARD", &keys.schedules())).await?;
+    connections.one(found, &keys.history(), command("GET", &keys.history())).await?;
+    let Some(listed) = connections.one(found, &topics, command("SMEMBERS", &topics)).await? else { return Ok(()) };
     let mut listed = Reply::of(listed)?;
     found.topics = listed.left();
     while listed.left() > 0 && found.looked_at < TOPICS_LOOKED_AT {
         let name = listed.text()?;
         match TopicName::new(&name) {
-            Ok(topic) => topic_keys(ways, keys, &topic, lease_ttl, found).await?,
+            Ok(topic) => topic_keys(connections, keys, &topic, lease_ttl, found).await?,
             Err(_) => found.foreign.push(format!("{topics} (lists {name:?}, which is no name of a topic)")),
         }
         found.looked_at += 1;
@@ -251,14 +260,14 @@ async fn sample(ways: &Ways, keys: &Keys, lease_ttl: Duration, found: &mut KeysC
 }
 
 async fn topic_keys(
-    ways: &Ways,
+    connections: &NodeConnections,
     keys: &Keys,
     topic: &TopicName,
     lease_ttl: Duration,
     found: &mut KeysCheckup,
 ) -> Result<()> {
     let key = keys.topic(topic);
-    let Some(value) = ways.one(found, &key, command("GET", &key)).await? else { return Ok(()) };
+    let Some(value) = connections.one(found, &key, command("GET", &key)).await? else { return Ok(()) };
     // A name without a descriptor is harmless: it was being made, or deleted.
     let Some(text) = maybe_text(value)? else { return Ok(()) };
     let descriptor = match topics::read(&text) {
@@ -272,7 +281,7 @@ async fn topic_keys(
         let key = keys.members(topic, group).members;
         let mut range = command("ZRANGE", &key);
         range.arg(0).arg(MEMBERS_READ - 1).arg("WITHSCORES");
-        let answers = ways.ask(&key, vec![redis::cmd("TIME"), range]).await?;
+        let answers = connections.ask(&key, vec![redis::cmd("TIME"), range]).await?;
         heard(found, &key, answers, lease_ttl)?;
     }
     for partition in descriptor.partitions().take(PARTITIONS_LOOKED_AT) {
@@ -295,7 +304,7 @@ async fn topic_keys(
             asked.extend(zsets.into_iter().chain(hashes.map(|key| ("HLEN", key))).chain([("GET", pair.lease)]));
         }
         let commands = asked.iter().map(|(name, key)| command(name, key)).collect();
-        let answers = ways.ask(&shared.generation, commands).await?;
+        let answers = connections.ask(&shared.generation, commands).await?;
         for ((_, key), answer) in asked.iter().zip(&answers) {
             found.note(key, answer);
         }
@@ -303,7 +312,7 @@ async fn topic_keys(
     Ok(())
 }
 
-/// Reads who said of late, by the clock of Redis, that it lives.
+/// Reads the members with a recent heartbeat, by the clock of Redis.
 fn heard(found: &mut KeysCheckup, key: &str, answers: Vec<Value>, lease_ttl: Duration) -> Result<()> {
     let mut answers = answers.into_iter();
     let (Some(time), Some(members)) = (answers.next(), answers.next()) else { return Ok(()) };
@@ -349,14 +358,14 @@ const SETTINGS: [&str; 10] = [
     "slowlog-log-slower-than",
 ];
 
-/// What a Redis says about itself. What its user may not ask for is absent.
+/// Facts about a Redis. Those that its user may not read are absent.
 #[derive(Debug)]
 pub struct NodeFacts {
     pub info: BTreeMap<String, String>,
     pub settings: Option<BTreeMap<String, String>>,
     /// Whether the user `default` may do everything: Redis reads its append-only file as this user.
     pub reads_all: Option<bool>,
-    /// What the user may not do and has to, as in `hset on dwell:id`; or why that cannot be seen.
+    /// Permissions that are missing, as in `hset on dwell:id`; or why that cannot be seen.
     pub refused: Result<Vec<String>>,
     pub deaf: Option<Error>,
     pub pings: Vec<Duration>,
@@ -370,7 +379,7 @@ pub struct NodeFacts {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stall {
-    /// What stood still, as in `aof-fsync-always`.
+    /// The event that stalled, as in `aof-fsync-always`.
     pub event: String,
     pub at_s: u64,
     pub last_ms: u64,
@@ -484,8 +493,8 @@ async fn refused(connection: &mut MultiplexedConnection, keys: &Keys) -> Result<
 /// Listens for a moment where announcements come from. Errors: that is not permitted, or fails.
 async fn hears(address: &Address, keys: &Keys) -> Result<()> {
     let ignore = |_: PushInfo| -> Result<()> { Ok(()) };
-    let mut ear = address.hear(ignore).await?;
-    match ask(&mut ear, redis::cmd("SSUBSCRIBE").arg(keys.schedules())).await {
+    let mut subscriber = address.subscribe(ignore).await?;
+    match ask(&mut subscriber, redis::cmd("SSUBSCRIBE").arg(keys.schedules())).await {
         // Where it leads is looked at after what is permitted.
         Err(error) if error.detail().starts_with("Redis: MOVED") => Ok(()),
         heard => heard.map(drop),

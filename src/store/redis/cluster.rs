@@ -1,6 +1,6 @@
 //! A Redis Cluster: which node has which slot, and a connection to each.
 //!
-//! Each node has a connection of its own, with its own failures and its own history: when one is away only its partitions
+//! Each node has its own connection, failures and history: when one is unavailable only its partitions
 //! wait. An answer that a call belongs elsewhere (MOVED, ASK) is certain not to have applied it, so the call goes there.
 //! A partition that is half moved (TRYAGAIN) is waited for as long as a call may take.
 
@@ -18,10 +18,10 @@ use super::address::Address;
 use super::confirmed::Confirmation;
 use super::connection::{Connection, Terms};
 use super::failure::{self, Redirect};
+use super::info::{History, Losses, Note};
 use super::keys::{Keys, SLOTS, slot_of_command, slot_of_key};
 use super::scripts::{Call, Reply, Script, maybe_text};
 use super::sentinel::{Parts, PrimaryDiscovery};
-use super::topology::{History, Losses, Note};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::{Clock, Instant};
 
@@ -64,7 +64,7 @@ pub(super) struct Range {
 }
 
 #[derive(Clone, Copy)]
-enum Errand<'a> {
+enum Request<'a> {
     Script(&'a Call),
     Command(&'a Cmd),
 }
@@ -116,11 +116,11 @@ impl Cluster {
     }
 
     pub(super) fn durability(&self) -> Option<String> {
-        let mut said: Vec<_> = self.nodes().iter().filter_map(|node| Some(node.info()?.durability())).collect();
-        let reached = said.len();
-        said.sort();
-        said.dedup();
-        (reached > 0).then(|| format!("{reached} node(s): {}", said.join(" · ")))
+        let mut durabilities: Vec<_> = self.nodes().iter().filter_map(|node| Some(node.info()?.durability())).collect();
+        let reached = durabilities.len();
+        durabilities.sort();
+        durabilities.dedup();
+        (reached > 0).then(|| format!("{reached} node(s): {}", durabilities.join(" · ")))
     }
 
     /// Connects in advance; answers why that failed. Errors: `Invalid` when a node must not be used.
@@ -131,10 +131,10 @@ impl Cluster {
         Ok(looked.or(tried.into_iter().flatten().next()))
     }
 
-    pub(super) async fn hear(&self, place: &str, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+    pub(super) async fn subscribe(&self, place: &str, sink: impl AsyncPushSender) -> Result<MultiplexedConnection> {
         let gone = || Error::unavailable(format!("{place} is no node of the cluster any more"));
         let node = self.nodes().into_iter().find(|node| node.place().location() == place).ok_or_else(gone)?;
-        node.hear(said).await
+        node.subscribe(sink).await
     }
 
     /// Where the nodes are. Changes when a slot is moved, too.
@@ -153,11 +153,11 @@ impl Cluster {
     }
 
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
-        self.send(Errand::Script(call)).await
+        self.send(Request::Script(call)).await
     }
 
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
-        self.send(Errand::Command(command)).await
+        self.send(Request::Command(command)).await
     }
 
     /// Calls a script many times, in one write for each node; each call is answered for itself.
@@ -190,22 +190,22 @@ impl Cluster {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    async fn send(&self, errand: Errand<'_>) -> Result<Value> {
-        let command = match errand {
-            Errand::Script(call) => &call.command,
-            Errand::Command(command) => command,
+    async fn send(&self, request: Request<'_>) -> Result<Value> {
+        let command = match request {
+            Request::Script(call) => &call.command,
+            Request::Command(command) => command,
         };
-        // What has no key may go anywhere.
+        // A command without a key may go to any node.
         let slot = slot_of_command(command).unwrap_or_default();
         let (began, mut hops) = (Clock::System.instant(), 0);
         let (mut node, mut asking) = (self.node_of(slot).await?, false);
         loop {
             let connection = self.connection(&node, slot);
-            let answer = match errand {
-                Errand::Script(call) if asking => connection.asking(command, Some(call)).await,
-                Errand::Command(command) if asking => connection.asking(command, None).await,
-                Errand::Script(call) => connection.eval(call).await,
-                Errand::Command(command) => connection.call(command).await,
+            let answer = match request {
+                Request::Script(call) if asking => connection.asking(command, Some(call)).await,
+                Request::Command(command) if asking => connection.asking(command, None).await,
+                Request::Script(call) => connection.eval(call).await,
+                Request::Command(command) => connection.call(command).await,
             };
             hops += 1;
             match failure::redirect(&answer) {

@@ -1,6 +1,6 @@
 //! Calls that are answered only once enough servers have what they changed.
 //!
-//! `WAIT` speaks for the writes of its own connection, and blocks that connection until it is answered. So these calls have a
+//! `WAIT` confirms the writes of the connection that sends it, and blocks that connection until it is answered. So these calls have a
 //! connection to themselves, which leads to the same server as the one for everything else. Calls that come while a `WAIT` is
 //! out go together, in one write with one `WAIT` behind them. Since Redis 7.2 it waits for nothing after calls that wrote
 //! nothing, such as repeats of what another connection did: so a write stands in front of each.
@@ -12,48 +12,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
-use super::failure;
+use super::failure::{self, TOO_FEW};
 use super::scripts::{Call, SCRIPTS};
 use crate::model::error::{Error, Result};
 use crate::platform::tasks::Tasks;
 
 const ROUND_MAX: usize = 64;
-
-const TOO_FEW: &str = "Redis: too few";
-
-/// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
-/// back and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
-const CONFIRMED: [&str; 25] = [
-    "push",
-    "push_ordered",
-    "put",
-    "put_ordered",
-    "cancel",
-    "purge_group",
-    "purge_again",
-    "reschedule",
-    "settle_late",
-    "fence",
-    "replay",
-    "replay_ordered",
-    "restore",
-    "restore_ordered",
-    "redrive",
-    "purge",
-    "put_schedule",
-    "fire",
-    "place",
-    "forward",
-    "forward_ordered",
-    "copy",
-    "describe",
-    "roll",
-    "wipe",
-];
-
-pub(super) fn is_confirmed(verb: &str) -> bool {
-    CONFIRMED.contains(&verb)
-}
 
 /// Which servers must have a change before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,11 +61,6 @@ impl Confirmation {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether a call was applied, and not confirmed in time: a repeat would wait as long again.
-pub(super) fn is_too_few(error: &Error) -> bool {
-    error.detail().starts_with(TOO_FEW)
 }
 
 #[derive(Debug, Clone)]
@@ -174,7 +133,7 @@ impl ConfirmedConnection {
             let mut gathered = self.gathered();
             let count = gathered.calls.len().min(ROUND_MAX);
             gathered.is_served = count > 0;
-            // What nobody waits for any more has been sent elsewhere.
+            // Calls that nobody waits for any more were sent elsewhere.
             gathered.calls.drain(..count).filter(|call| !call.answer.is_closed()).collect()
         };
         if !calls.is_empty() {
@@ -206,7 +165,7 @@ impl ConfirmedConnection {
         for Waiting { commands, answer } in calls {
             let value = values.by_ref().take(commands.len()).last();
             let _ = answer.send(match (value, &confirmed) {
-                // What Redis refused was not applied, so there is nothing to confirm.
+                // A refused call was not applied, so there is nothing to confirm.
                 (Some(refused @ Value::ServerError(_)), _) => Ok(refused),
                 (Some(value), Ok(())) => Ok(value),
                 (_, Err(error)) => Err(error.clone()),
@@ -224,6 +183,7 @@ impl ConfirmedConnection {
 mod tests {
     use super::*;
     use crate::model::error::Kind;
+    use crate::store::redis::failure::is_too_few;
 
     #[test]
     fn an_answer_counts_replicas_and_fsyncs() {

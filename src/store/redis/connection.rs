@@ -14,10 +14,9 @@ use tokio::sync::{Mutex, watch};
 
 use super::address::Address;
 use super::confirmed::{Confirmation, ConfirmedConnection, Unconfirmed};
-use super::info::{self, Info};
+use super::info::{self, History, Info};
 use super::scripts::{COMMAND, Call, Script};
 use super::sentinel::PrimaryDiscovery;
-use super::topology::History;
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::{Clock, Instant};
@@ -106,10 +105,10 @@ impl Connection {
         Ok(Some(error))
     }
 
-    pub(super) async fn hear(&self, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
-        let (mut failure, said) = (failure::silent(), Arc::new(said));
+    pub(super) async fn subscribe(&self, sink: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+        let (mut failure, sink) = (failure::silent(), Arc::new(sink));
         for address in self.place.candidates().await? {
-            match address.hear(said.clone()).await {
+            match address.subscribe(sink.clone()).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => failure = error,
             }
@@ -410,8 +409,8 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use super::super::info::{Losses, Note};
     use super::super::keys::Keys;
-    use super::super::topology::{Losses, Note};
     use super::*;
 
     #[tokio::test]

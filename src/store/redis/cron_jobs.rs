@@ -19,8 +19,8 @@ impl store::CronJobs for Redis {
     /// The partitions that ever had a cron job. The list is never cut, so no broker removes a name just added by
     /// another.
     async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
-        let said = self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.schedules())).await?;
-        let mut places = Reply::of(said)?.each(|names| {
+        let answer = self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.schedules())).await?;
+        let mut places = Reply::of(answer)?.each(|names| {
             let name = names.text()?;
             let corrupt = || Error::corrupt(format!("the list of cron jobs has an entry {name:?}"));
             let (topic, partition) = name.rsplit_once(':').ok_or_else(corrupt)?;
@@ -82,9 +82,9 @@ impl store::CronJobs for Redis {
 
     async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
         let keys = self.keys.partition(topic, partition);
-        let said = self.connection.call(redis::cmd("HDEL").arg(&keys.schedules).arg(name.as_str())).await?;
+        let answer = self.connection.call(redis::cmd("HDEL").arg(&keys.schedules).arg(name.as_str())).await?;
         self.announce_schedules().await?;
-        Ok(said == Value::Int(1))
+        Ok(answer == Value::Int(1))
     }
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
@@ -122,8 +122,8 @@ impl store::CronJobs for Redis {
 impl Shared {
     /// Tells the other brokers to look. One that misses it looks after a while.
     async fn announce_schedules(&self) -> Result<()> {
-        let told = self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.schedules()).arg("changed")).await;
-        if let Err(error) = told {
+        let published = self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.schedules()).arg("changed")).await;
+        if let Err(error) = published {
             tracing::debug!(%error, "a changed cron job was not announced");
         }
         Ok(())

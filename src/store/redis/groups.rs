@@ -35,7 +35,7 @@ impl store::Groups for Redis {
         }
         let calls = slots.values().flat_map(|groups| groups.chunks(GROUPS_MAX));
         let ask = async |groups: &[(usize, MemberKeys)]| {
-            let live = self.beat_slot(member, heartbeats, groups, ttl).await;
+            let live = self.heartbeat_slot(member, heartbeats, groups, ttl).await;
             groups.iter().map(|(index, _)| *index).zip(live).collect::<Vec<_>>()
         };
         let mut answers: Vec<_> = join_all(calls.map(ask)).await.into_iter().flatten().collect();
@@ -83,7 +83,7 @@ impl store::Groups for Redis {
 }
 
 impl Shared {
-    async fn beat_slot(
+    async fn heartbeat_slot(
         &self,
         member: &MemberId,
         heartbeats: &[Heartbeat],

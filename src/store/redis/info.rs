@@ -1,15 +1,24 @@
-//! What a Redis says about itself when a connection is new: whether messages are safe in it.
+//! The state of a Redis when a connection is new: whether messages are safe in it, and whether it is the one it
+//! was.
+//!
+//! Every new connection looks before its first call whether Redis is another run or another replica, which may have lost
+//! its last writes. The first broker that finds another Redis notes it in Redis itself, for processes that start later.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
+use tokio::sync::watch;
 
 use super::confirmed::Confirmation;
 use super::failure;
-use super::keys::Keys;
+use super::keys::{Keys, slot_tag};
 use super::scripts::{Call, Reply, SCRIPTS, text};
 use crate::model::error::{Error, Result};
+use crate::platform::clock::{Clock, Instant};
+use crate::store::Loss;
 
 const OLDEST_VERSION: (u32, u32) = (7, 0);
 
@@ -66,8 +75,8 @@ fn permitted(answer: Value) -> Result<()> {
     if refused.is_empty() {
         return Ok(());
     }
-    let said = format!("NOPERM the user may not call {}: {}", refused.join(", "), failure::NOPERM_REMEDY);
-    Err(failure::refused(&said))
+    let text = format!("NOPERM the user may not call {}: {}", refused.join(", "), failure::NOPERM_REMEDY);
+    Err(failure::refused(&text))
 }
 
 /// Whether a version has what dwell needs. Valkey says here with which Redis it is compatible.
@@ -187,6 +196,112 @@ impl Info {
     }
 }
 
+/// A notice older than this is of no interest: no lease runs longer.
+const OLD: Duration = Duration::from_secs(3_600);
+
+pub(super) type Losses = watch::Sender<Loss>;
+
+/// Where it is noted which Redis this is, and how it is seen whether there is anything to lose.
+pub(super) struct Note {
+    key: String,
+    evidence: Cmd,
+    /// Since when a Redis noted as new is a loss to this process, though it never saw another one there.
+    began: Option<Instant>,
+}
+
+impl Note {
+    /// In a Redis that has everything: it has topics.
+    pub(super) fn of_all(keys: &Keys) -> Note {
+        let mut evidence = redis::cmd("EXISTS");
+        evidence.arg(keys.topics());
+        Note { key: keys.history(), evidence, began: None }
+    }
+
+    /// In a node of a cluster that has this slot: it has any keys. A replica that is promoted is another node, with
+    /// what it knows of the history of the one before it.
+    pub(super) fn of_node(keys: &Keys, slot: u16, began: Instant) -> Note {
+        let key = format!("{}:{{{}}}", keys.history(), slot_tag(slot));
+        Note { key, evidence: redis::cmd("DBSIZE"), began: Some(began) }
+    }
+}
+
+pub(super) struct History {
+    keys: Keys,
+    clock: Clock,
+    note: Note,
+    seen: Mutex<Option<Seen>>,
+    losses: Losses,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    identity: String,
+    offset: u64,
+}
+
+impl Seen {
+    /// Whether a Redis may have lost something since: another run, another replication history, or less of the same
+    /// one.
+    fn lost(&self, now: &Seen) -> bool {
+        self.identity != now.identity || now.offset < self.offset
+    }
+}
+
+impl History {
+    pub(super) fn new(keys: Keys, clock: Clock, note: Note, losses: Losses) -> History {
+        History { keys, clock, note, seen: Mutex::default(), losses }
+    }
+
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// String with expiry, in the slot of the note: written before servers are waited for.
+    pub(super) fn mark(&self) -> String {
+        format!("{}:mark", self.note.key)
+    }
+
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.borrow().count
+    }
+
+    pub(super) async fn look(&self, connection: &mut MultiplexedConnection, info: &Info) -> RedisResult<()> {
+        let now = Seen { identity: info.identity.clone(), offset: info.offset };
+        let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut lost = known.as_ref().is_some_and(|known| known.lost(&now));
+        if known.is_none() || lost {
+            let before = self.clock.instant();
+            let rewound = known.as_ref().is_some_and(|known| known.identity == now.identity);
+            let age = self.notice(connection, &now.identity, rewound).await?;
+            let since = (age < OLD).then(|| before.minus(age));
+            lost |= self.note.began.is_some_and(|began| since > Some(began));
+            self.losses.send_modify(|loss| {
+                loss.count += u64::from(lost);
+                loss.is_restoring |= lost && loss.restores;
+                // Another node may have been suspected since.
+                loss.since = loss.since.max(since);
+            });
+        }
+        if lost {
+            tracing::warn!("another Redis than before: it may have lost its last writes");
+        }
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        Ok(())
+    }
+
+    /// For how long this Redis has been known to be this one.
+    async fn notice(&self, connection: &mut MultiplexedConnection, id: &str, rewound: bool) -> RedisResult<Duration> {
+        let there: Value = connection.send_packed_command(&self.note.evidence).await?;
+        let anything = i32::from(matches!(there, Value::Int(1..)));
+        let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
+        let notice = Call::new(&SCRIPTS.notice, &[&self.note.key]).arg(id).arg(anything).arg(over);
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(SCRIPTS.notice.load()).ignore().add_command(notice.arg(i32::from(rewound)).command);
+        let ((_, _, age_ms),): ((String, u64, u64),) = pipeline.query_async(connection).await?;
+        Ok(Duration::from_millis(age_ms))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,7 +330,7 @@ mod tests {
             ..Info::read(text, Some("always".to_owned()))
         };
         assert_eq!((with(NEW, 1, true).check(false), with(NEW, 1, false).missing_replicas()), (Ok(()), None));
-        assert!(with(NEW, 2, false).missing_replicas().is_some_and(|said| said.contains("asks for 2")));
+        assert!(with(NEW, 2, false).missing_replicas().is_some_and(|text| text.contains("asks for 2")));
         let refused = |from: &str, to: &str| with(&NEW.replace(from, to), 0, true).check(false).err();
         assert!(refused("7.2.4", "7.0.15").is_some_and(|error| error.detail().contains("7.0.15 has no WAITAOF")));
         assert!(
@@ -230,5 +345,16 @@ mod tests {
         assert!(Info::read(NEW, None).warning().is_some());
         assert_eq!(Info::read(&format!("{NEW}min_slaves_good_slaves:1\r\n"), None).warning(), None);
         assert_eq!(Info::read(&NEW.replace("slaves:1", "slaves:0"), None).warning(), None);
+    }
+
+    #[test]
+    fn another_run_another_replica_and_less_of_the_same_are_losses() {
+        let seen = |identity: &str, offset| Seen { identity: identity.to_owned(), offset };
+        let before = seen("run/replica", 1_000);
+        assert!(!before.lost(&seen("run/replica", 1_000)));
+        assert!(!before.lost(&seen("run/replica", 2_000)));
+        assert!(before.lost(&seen("run/replica", 999)));
+        assert!(before.lost(&seen("again/replica", 1_000)));
+        assert!(before.lost(&seen("run/promoted", 2_000)));
     }
 }

@@ -36,7 +36,7 @@ impl Keys {
     }
 
     /// String with expiry: the member that counts the messages of all topics for everybody.
-    pub(super) fn census(&self) -> String {
+    pub(super) fn stats_collector(&self) -> String {
         format!("{}:census", self.prefix)
     }
 
@@ -102,13 +102,13 @@ impl Keys {
         format!("{}:brokers", self.prefix)
     }
 
-    pub(super) fn pair(&self, pair: &GroupPartition) -> PairKeys {
+    pub(super) fn pair(&self, pair: &GroupPartition) -> GroupPartitionKeys {
         self.group(&pair.topic, pair.partition, &pair.group)
     }
 
-    pub(super) fn group(&self, topic: &TopicName, partition: Partition, group: &GroupName) -> PairKeys {
+    pub(super) fn group(&self, topic: &TopicName, partition: Partition, group: &GroupName) -> GroupPartitionKeys {
         let tag = self.partition_tag(topic, partition);
-        PairKeys {
+        GroupPartitionKeys {
             zset: format!("{tag}:{group}:z"),
             hash: format!("{tag}:{group}:h"),
             reservations: format!("{tag}:{group}:r"),
@@ -169,7 +169,7 @@ pub(super) struct PartitionKeys {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct PairKeys {
+pub(super) struct GroupPartitionKeys {
     /// Zset: message id -> when it is due, ms.
     pub(super) zset: String,
     /// Hash: message id -> body.
@@ -190,7 +190,7 @@ pub(super) struct PairKeys {
     pub(super) lease: String,
 }
 
-impl PairKeys {
+impl GroupPartitionKeys {
     pub(super) fn all(&self) -> [&str; 9] {
         [
             &self.zset,

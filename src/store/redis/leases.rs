@@ -12,7 +12,7 @@ use super::{Redis, Shared, topics};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
-use crate::store::{self, Acquired, Claim, Epoch, Glance, MemberId, Renewal, Tenant};
+use crate::store::{self, Acquired, Claim, Epoch, HeadState, MemberId, OwnerRecord, Renewal};
 
 /// How often an acquisition looks at the epoch: an owner may release just between the look and the attempt.
 const ACQUIRE_LOOKS_MAX: usize = 3;
@@ -34,7 +34,7 @@ impl store::Leases for Redis {
         Err(Error::new(Kind::Conflict, format!("others were faster with {pair}, again and again; try again")))
     }
 
-    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
+    async fn owner_records(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
         let call = |pair: &GroupPartition| {
             let keys = self.keys.pair(pair);
             Call::new(&SCRIPTS.tenant, &[&keys.reservations, &keys.lease])
@@ -113,19 +113,19 @@ impl Shared {
         if status == "OK" {
             let head = reply.time()?;
             let generation = reply.text()?.parse().unwrap_or(0);
-            return Ok(Renewal::Kept(Glance { head, generation }));
+            return Ok(Renewal::Kept(HeadState { head, generation }));
         }
         let holder = reply.text()?;
         Ok(Renewal::Lost { by: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) })
     }
 }
 
-fn tenant(mut reply: Reply) -> Result<Option<Tenant>> {
+fn tenant(mut reply: Reply) -> Result<Option<OwnerRecord>> {
     reply.text()?;
     let (line, holder) = (reply.text()?, reply.text()?);
     if line.is_empty() {
         return Ok(None);
     }
     let epoch = line.split('/').next().and_then(Epoch::parse).filter(|epoch| !epoch.is_nobodys());
-    Ok(Some(Tenant { epoch, member: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) }))
+    Ok(Some(OwnerRecord { epoch, member: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) }))
 }

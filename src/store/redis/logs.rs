@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 
-use super::failure::Answer;
 use super::messages::{Canceller, dedup_argument, outcome, with_groups};
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
+use super::topics::Answer;
 use super::{Redis, Shared, topics};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Result};
@@ -180,8 +180,8 @@ impl LogTarget for Redis {
         let (_, mut reply) = self.ask(&call).await?;
         let (now, lost_at) = (Timestamp::from_ms(reply.number()?), Timestamp::from_ms(reply.number()?));
         let brokers = reply.each(|reply| {
-            let (broker, said, at) = (reply.text()?, reply.text()?, Timestamp::from_ms(reply.number()?));
-            let is_settled = said == Progress::Settled(at).name();
+            let (broker, progress, at) = (reply.text()?, reply.text()?, Timestamp::from_ms(reply.number()?));
+            let is_settled = progress == Progress::Settled(at).name();
             Ok(BrokerReport { broker, is_settled, at })
         })?;
         Ok(Reports { now, lost_at, brokers })

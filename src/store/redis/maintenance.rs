@@ -18,7 +18,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::store::{
-    self, CensusClaim, Copied, CopyCursor, Defect, Finding, MemberId, MovedPage, VerifyCursor, VerifyPage,
+    self, Copied, CopyCursor, Defect, Finding, MemberId, MovedPage, StatsClaim, VerifyCursor, VerifyPage,
 };
 
 /// Messages of the first page, before it is known how large they are: all of them may be of the largest size.
@@ -69,17 +69,17 @@ impl store::Maintenance for Redis {
         Ok(Copied { messages, next: (!cursor.is_empty()).then(|| CopyCursor(format!("{count} {cursor}"))) })
     }
 
-    async fn claim_stats_collection(&self, member: &MemberId, ttl: Duration) -> Result<CensusClaim> {
-        let (status, mut reply) = self.ask_about_census(member, &ms(ttl).to_string()).await?;
+    async fn claim_stats_collection(&self, member: &MemberId, ttl: Duration) -> Result<StatsClaim> {
+        let (status, mut reply) = self.claim_collection(member, &ms(ttl).to_string()).await?;
         Ok(match status.as_str() {
-            "KEPT" => CensusClaim::Kept,
-            "TAKEN" => CensusClaim::Taken,
-            _ => CensusClaim::Held { expires_in: Duration::from_millis(reply.number()?) },
+            "KEPT" => StatsClaim::Kept,
+            "TAKEN" => StatsClaim::Taken,
+            _ => StatsClaim::Held { expires_in: Duration::from_millis(reply.number()?) },
         })
     }
 
     async fn yield_stats_collection(&self, member: &MemberId) -> Result<()> {
-        self.ask_about_census(member, "").await.map(drop)
+        self.claim_collection(member, "").await.map(drop)
     }
 
     async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
@@ -135,8 +135,8 @@ impl store::Maintenance for Redis {
 }
 
 impl Shared {
-    async fn ask_about_census(&self, member: &MemberId, ttl_ms: &str) -> Result<(String, Reply)> {
-        let call = Call::new(&SCRIPTS.census, &[&self.keys.census()]).arg(member.as_str()).arg(ttl_ms);
+    async fn claim_collection(&self, member: &MemberId, ttl_ms: &str) -> Result<(String, Reply)> {
+        let call = Call::new(&SCRIPTS.census, &[&self.keys.stats_collector()]).arg(member.as_str()).arg(ttl_ms);
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         Ok((reply.text()?, reply))
     }
@@ -189,7 +189,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// What decides where it belongs. One that cannot be read belongs where its id does.
+    /// The key or id that decides its partition. One that cannot be read belongs where its id does.
     fn routing_key(&self) -> String {
         let message = if self.is_dead {
             read(self.id.clone(), self.value.clone(), Timestamp::ZERO).and_then(|dead| dead.message)

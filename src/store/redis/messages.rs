@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 
-use super::failure::DeadlineCall;
-use super::keys::PairKeys;
+use super::keys::GroupPartitionKeys;
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
+use super::topics::DeadlineCall;
 use super::{Redis, Shared, topics};
 use crate::codec::{encode_body, encode_failure};
 use crate::model::error::{Error, Result};
@@ -132,12 +132,14 @@ impl store::Messages for Redis {
                 .arg(call.version.as_us()))
         };
         let read = |mut reply: Reply| {
-            let said = descriptor.groups.iter().map(|group| Ok((group, reply.text()?))).collect::<Result<Vec<_>>>()?;
-            if let Some((group, said)) = said.iter().find(|(_, said)| REFUSED.contains(&said.as_str())) {
-                let is_changed = said == REFUSED[0];
+            let statuses =
+                descriptor.groups.iter().map(|group| Ok((group, reply.text()?))).collect::<Result<Vec<_>>>()?;
+            if let Some((group, found)) = statuses.iter().find(|(_, found)| REFUSED.contains(&found.as_str())) {
+                let is_changed = found == REFUSED[0];
                 return Ok(if is_changed { Rescheduled::Changed((*group).clone()) } else { Rescheduled::Expires });
             }
-            let fates = said.into_iter().map(|(group, said): (&GroupName, String)| Ok((group.clone(), fate(&said)?)));
+            let fates =
+                statuses.into_iter().map(|(group, status): (&GroupName, String)| Ok((group.clone(), fate(&status)?)));
             Ok(Rescheduled::Done(Fates(fates.collect::<Result<_>>()?)))
         };
         self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
@@ -319,20 +321,20 @@ impl Shared {
         Ok(call)
     }
 
-    pub(super) fn pairs(&self, descriptor: &Descriptor, partition: Partition) -> Vec<PairKeys> {
+    pub(super) fn pairs(&self, descriptor: &Descriptor, partition: Partition) -> Vec<GroupPartitionKeys> {
         descriptor.groups.iter().map(|group| self.keys.group(&descriptor.topic, partition, group)).collect()
     }
 }
 
 /// `<index>`, or `<index>=<id of the first>`.
 fn read_duplicates(mut reply: Reply) -> Result<Vec<(usize, Pushed)>> {
-    reply.list()?.each(|said| {
-        let said = said.text()?;
-        let (index, duplicate) = match said.split_once('=') {
+    reply.list()?.each(|status| {
+        let status = status.text()?;
+        let (index, duplicate) = match status.split_once('=') {
             Some((index, first)) => (index, Pushed::DuplicateOf(MessageId::new(first)?)),
-            None => (said.as_str(), Pushed::Duplicate),
+            None => (status.as_str(), Pushed::Duplicate),
         };
-        Ok((index.parse().map_err(|_| Error::corrupt(format!("a script answered {said:?} for a push")))?, duplicate))
+        Ok((index.parse().map_err(|_| Error::corrupt(format!("a script answered {status:?} for a push")))?, duplicate))
     })
 }
 
@@ -348,8 +350,8 @@ pub(super) fn dedup_argument(message: &Message) -> String {
     message.envelope.dedup_window().map_or_else(String::new, written)
 }
 
-pub(super) fn outcome(said: &str) -> Result<Put> {
-    Ok(match said {
+pub(super) fn outcome(status: &str) -> Result<Put> {
+    Ok(match status {
         "stored" => Put::Pushed(Pushed::Stored),
         "duplicate" => Put::Pushed(Pushed::Duplicate),
         "replaced" => Put::Pushed(Pushed::Replaced),
@@ -365,7 +367,7 @@ pub(super) fn outcome(said: &str) -> Result<Put> {
     })
 }
 
-/// What a script says of a group in which a message is not what was expected, and in which it expires too early.
+/// Status of a group in which a message is not as expected, and of one in which it expires too early.
 const REFUSED: [&str; 2] = ["changed", "expires"];
 
 #[derive(Clone, Copy)]
@@ -377,7 +379,7 @@ pub(super) enum Canceller<'a> {
 }
 
 /// The keys of a partition, then those that hold the messages of each group.
-pub(super) fn with_groups<'a>(shared: &[&'a String], groups: &'a [PairKeys]) -> Vec<&'a str> {
+pub(super) fn with_groups<'a>(shared: &[&'a String], groups: &'a [GroupPartitionKeys]) -> Vec<&'a str> {
     let mut keys: Vec<&str> = shared.iter().map(|key| key.as_str()).collect();
     for group in groups {
         keys.extend([group.zset.as_str(), &group.hash, &group.attempts, &group.dead_hash]);
@@ -385,7 +387,7 @@ pub(super) fn with_groups<'a>(shared: &[&'a String], groups: &'a [PairKeys]) -> 
     keys
 }
 
-fn fate(said: &str) -> Result<Fate> {
-    let known = Fate::ALL.into_iter().find(|fate| fate.name() == said);
-    known.ok_or_else(|| Error::corrupt(format!("a script answered {said:?} for a group")))
+fn fate(status: &str) -> Result<Fate> {
+    let known = Fate::ALL.into_iter().find(|fate| fate.name() == status);
+    known.ok_or_else(|| Error::corrupt(format!("a script answered {status:?} for a group")))
 }

@@ -1,7 +1,7 @@
 //! The store on Redis. The only code that talks to Redis.
 //!
 //! One Lua script a verb makes every change atomic; `owner` repeats calls until they are answered; this file maps the
-//! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
+//! contract to scripts. The header of each script explains the effect of a crash or a lost reply.
 
 mod address;
 mod baseline;
@@ -41,10 +41,11 @@ pub use self::checkup::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Q
 pub use self::confirmed::Confirmation;
 use self::connection::Terms;
 use self::failure::ms;
+use self::info::Losses;
 use self::keys::Keys;
 use self::scripts::{Call, Reply, SCRIPTS, maybe_text};
 pub use self::sentinel::location_of;
-use self::topology::{Losses, Topology};
+use self::topology::Topology;
 use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::secret::Secret;
@@ -173,7 +174,7 @@ impl store::Backend for Redis {
         self.shared.store_id(offered).await
     }
 
-    /// It writes to no disk of its own, and buffers nothing.
+    /// It writes to no local disk, and buffers nothing.
     fn health_snapshot(&self) -> HealthSnapshot {
         HealthSnapshot::default()
     }
@@ -189,7 +190,7 @@ pub struct RedisOptions {
     pub ca: Option<String>,
     /// Certificate and key of this client, as PEM, for a server that asks for them.
     pub identity: Option<(String, Secret)>,
-    /// What every key begins with. Letters, digits, `.`, `_` and `-`.
+    /// Prefix of all keys. Letters, digits, `.`, `_` and `-`.
     pub prefix: String,
     /// How long one call may take, 50 ms to 60 s.
     pub timeout: Duration,

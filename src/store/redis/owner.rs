@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::Shared;
-use super::keys::PairKeys;
+use super::keys::GroupPartitionKeys;
 use super::scripts::{Call, Reply, SCRIPTS, Script, time_of};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_dead, encode_failure};
 use crate::model::error::{Error, Kind, Result};
@@ -46,7 +46,7 @@ pub(super) struct RedisOwner {
     in_doubt: bool,
     /// Moving mean of body sizes: how many bodies fit into the byte limit of a reservation.
     body_bytes: usize,
-    places: ReservationOrder,
+    positions: ReservationOrder,
 }
 
 impl RedisOwner {
@@ -57,12 +57,12 @@ impl RedisOwner {
         epoch: Epoch,
         (line, reservations): (String, u64),
     ) -> RedisOwner {
-        let (pair, left_behind, places) = (pair.clone(), reservations > 0, ReservationOrder::default());
+        let (pair, left_behind, positions) = (pair.clone(), reservations > 0, ReservationOrder::default());
         let (seq, out, in_doubt, body_bytes) = (0, false, false, BODY_BYTES_GUESS);
-        RedisOwner { shared, pair, member, epoch, line, seq, left_behind, out, in_doubt, body_bytes, places }
+        RedisOwner { shared, pair, member, epoch, line, seq, left_behind, out, in_doubt, body_bytes, positions }
     }
 
-    fn keys(&self) -> PairKeys {
+    fn keys(&self) -> GroupPartitionKeys {
         self.shared.keys.pair(&self.pair)
     }
 
@@ -137,8 +137,8 @@ impl Owner for RedisOwner {
         self.in_doubt
     }
 
-    fn keep_places(&mut self) {
-        self.places.keep();
+    fn keep_positions(&mut self) {
+        self.positions.keep();
     }
 
     async fn recover(&mut self) -> Result<Recovered> {
@@ -181,7 +181,7 @@ impl Owner for RedisOwner {
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
         let call = self
-            .chained(if self.places.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve }, &keys)
+            .chained(if self.positions.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve }, &keys)
             .arg(field(&self.epoch, reservation))
             .arg(limit.messages.min(CALL_IDS_MAX))
             .arg(limit.bytes)
@@ -191,8 +191,8 @@ impl Owner for RedisOwner {
         let unsettled = reply.number()?;
         let dropped = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
         let mut messages = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
-        if self.places.are_kept() {
-            self.places.note(&mut messages, reply.list()?)?;
+        if self.positions.are_kept() {
+            self.positions.note(&mut messages, reply.list()?)?;
         }
         if !messages.is_empty() {
             let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
@@ -207,9 +207,9 @@ impl Owner for RedisOwner {
         let keys =
             [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &seen];
         let call = self.chained(&SCRIPTS.settle, &keys.map(String::as_str));
-        let call = settlement_args(call, &self.epoch, settlement, &self.places)?;
+        let call = settlement_args(call, &self.epoch, settlement, &self.positions)?;
         self.answer(call).await?;
-        self.places.forget(settlement);
+        self.positions.forget(settlement);
         Ok(())
     }
 
@@ -262,12 +262,17 @@ fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Resul
         let (bytes, version) = (body.len(), body_version(&body));
         let message = decode_body(id.clone(), body);
         let ready_at = retry_at.or(message.as_ref().ok().map(|message| message.due_at)).unwrap_or_default();
-        messages.push(ReservedMessage { id, ready_at, place: ready_at, attempts, bytes, version, message });
+        messages.push(ReservedMessage { id, ready_at, position: ready_at, attempts, bytes, version, message });
     }
     Ok(messages)
 }
 
-fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, places: &ReservationOrder) -> Result<Call> {
+fn settlement_args(
+    mut call: Call,
+    epoch: &Epoch,
+    settlement: &Settlement,
+    positions: &ReservationOrder,
+) -> Result<Call> {
     call = call.arg(u64::try_from(settlement.dedup_window.as_millis()).unwrap_or(u64::MAX));
     call = call.arg(settlement.acked.len());
     for id in &settlement.acked {
@@ -278,7 +283,7 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, place
         call = call.arg(retried.next_at.as_ms()).arg(retried.id.as_str());
     }
     for returned in &settlement.returned {
-        call = call.arg(places.score(returned)).arg(returned.id.as_str());
+        call = call.arg(positions.score(returned)).arg(returned.id.as_str());
     }
     let line = |failure: &Option<Failure>| failure.as_ref().map_or(String::new(), encode_failure);
     call = call.arg(3 * (settlement.retried.len() + settlement.kept.len()));
@@ -293,7 +298,7 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, place
     let (kept, gone): (Vec<_>, Vec<_>) = settlement.remaining.iter().partition(|(_, ids)| !ids.is_empty());
     call = call.arg(2 * kept.len());
     for (reservation, ids) in kept {
-        let ids: Vec<_> = ids.iter().map(|id| places.entry(id)).collect();
+        let ids: Vec<_> = ids.iter().map(|id| positions.entry(id)).collect();
         call = call.arg(field(epoch, *reservation)).arg(ids.join(" "));
     }
     call = call.arg(gone.len());
@@ -318,7 +323,7 @@ pub(super) fn read_history(charge: &str) -> Result<Vec<Failure>> {
     charge.splitn(3, ' ').nth(2).map_or(Ok(Vec::new()), |lines| decode_history(lines.as_bytes()))
 }
 
-/// Places of unsettled messages; none in a topic without ordering. A place is a score that Redis gave, kept as text so
+/// Positions of unsettled messages; none in a topic without ordering. A position is a score that Redis gave, kept as text so
 /// that no digit is lost: the millisecond and so many 2048ths.
 #[derive(Debug, Default)]
 pub(super) struct ReservationOrder(Option<HashMap<MessageId, String>>);
@@ -332,31 +337,31 @@ impl ReservationOrder {
         self.0.is_some()
     }
 
-    pub(super) fn note(&mut self, messages: &mut [ReservedMessage], mut places: Reply) -> Result<()> {
+    pub(super) fn note(&mut self, messages: &mut [ReservedMessage], mut positions: Reply) -> Result<()> {
         let Some(known) = &mut self.0 else { return Ok(()) };
         for message in messages {
-            let place = places.text()?;
-            message.place =
-                time_of(&place).ok_or_else(|| Error::corrupt(format!("Redis answered {place:?} as a place")))?;
+            let position = positions.text()?;
+            message.position = time_of(&position)
+                .ok_or_else(|| Error::corrupt(format!("Redis answered {position:?} as a position")))?;
             if message.attempts == 0 {
-                message.ready_at = message.place;
+                message.ready_at = message.position;
             }
-            known.insert(message.id.clone(), place);
+            known.insert(message.id.clone(), position);
         }
         Ok(())
     }
 
     pub(super) fn score<'a>(&'a self, returned: &Returned) -> Cow<'a, str> {
         match self.of(&returned.id) {
-            Some(place) => place.into(),
+            Some(position) => position.into(),
             None => returned.ready_at.as_ms().to_string().into(),
         }
     }
 
-    /// The entry of a message in its reservation: the id and, if kept, its place behind a byte that no id has.
+    /// The entry of a message in its reservation: the id and, if kept, its position behind a byte that no id has.
     pub(super) fn entry<'a>(&self, id: &'a MessageId) -> Cow<'a, str> {
         match self.of(id) {
-            Some(place) => format!("{id}\u{1}{place}").into(),
+            Some(position) => format!("{id}\u{1}{position}").into(),
             None => id.as_str().into(),
         }
     }

@@ -6,7 +6,6 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use redis::{Cmd, ToRedisArgs, Value};
 
-use super::confirmed::is_confirmed;
 use crate::model::error::{Error, Result};
 use crate::model::time::Timestamp;
 
@@ -31,7 +30,7 @@ macro_rules! scripts {
         }
 
         impl Scripts {
-            /// What calls are counted under: scripts, and commands that are none.
+            /// Names under which calls are counted: scripts, and `command` for everything else.
             pub(super) fn verbs(&self) -> impl Iterator<Item = &'static str> {
                 [$(stringify!($verb),)* COMMAND].into_iter()
             }
@@ -116,6 +115,40 @@ scripts! {
     permits: "#!lua flags=allow-oom,no-writes";
 }
 
+/// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
+/// back and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
+const CONFIRMED: [&str; 25] = [
+    "push",
+    "push_ordered",
+    "put",
+    "put_ordered",
+    "cancel",
+    "purge_group",
+    "purge_again",
+    "reschedule",
+    "settle_late",
+    "fence",
+    "replay",
+    "replay_ordered",
+    "restore",
+    "restore_ordered",
+    "redrive",
+    "purge",
+    "put_schedule",
+    "fire",
+    "place",
+    "forward",
+    "forward_ordered",
+    "copy",
+    "describe",
+    "roll",
+    "wipe",
+];
+
+fn is_confirmed(verb: &str) -> bool {
+    CONFIRMED.contains(&verb)
+}
+
 impl Script {
     pub(super) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
@@ -198,7 +231,7 @@ impl Reply {
         number(&value).ok_or_else(|| unexpected("a number", &value))
     }
 
-    /// A time in ms, or nothing for an empty text. What follows the ms is the place within it.
+    /// A time in ms, or nothing for an empty text. Digits behind the ms are the position within it.
     pub(super) fn time(&mut self) -> Result<Option<Timestamp>> {
         match self.value()? {
             Value::BulkString(bytes) if bytes.is_empty() => Ok(None),

@@ -8,13 +8,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::join_all;
-use redis::aio::PubSub;
 use redis::{Pipeline, Value};
 
 use super::address::Address;
-use super::connection::Connection;
 use super::scripts::Reply;
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
@@ -23,20 +20,13 @@ use crate::platform::clock::Clock;
 /// Where a sentinel listens unless the URL says otherwise.
 const PORT: u16 = 26_379;
 
-const SWITCH: &str = "+switch-master";
-
-const AGAIN_AFTER: Duration = Duration::from_millis(200);
-
-/// Timeouts that a sentinel may be silent before it is asked whether it is still there.
-const PING_AFTER: u32 = 5;
-
 #[derive(Debug, Clone)]
 pub(super) struct Sentinels {
-    name: String,
-    sentinels: Vec<Address>,
+    pub(super) name: String,
+    pub(super) sentinels: Vec<Address>,
     /// Login and certificates of the primary, at no address yet.
     primary: Address,
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl Sentinels {
@@ -116,46 +106,6 @@ impl Sentinels {
             () = Clock::System.sleep(self.timeout / 2) => Err(failure::silent()),
         }
     }
-
-    /// Leaves a primary that is none any more as soon as a sentinel says so, though it may still answer. Never returns.
-    pub(super) async fn watch(&self, connection: &Connection) {
-        for sentinel in self.sentinels.iter().cycle() {
-            if let Ok(listening) = sentinel.listen().await {
-                // Any failure means another sentinel.
-                let _ = self.listen(listening, connection).await;
-            }
-            Clock::System.sleep(AGAIN_AFTER).await;
-        }
-    }
-
-    async fn listen(&self, listening: PubSub, connection: &Connection) -> redis::RedisResult<()> {
-        let (mut sink, mut messages) = listening.split();
-        sink.subscribe(SWITCH).await?;
-        // What it said before is not repeated.
-        self.compare(connection).await;
-        loop {
-            tokio::select! {
-                message = messages.next() => {
-                    let Some(message) = message else { return Ok(()) };
-                    let said: String = message.get_payload()?;
-                    if said.split(' ').next() == Some(&self.name) {
-                        self.compare(connection).await;
-                    }
-                }
-                () = Clock::System.sleep(self.timeout * PING_AFTER) => tokio::select! {
-                    answered = sink.ping::<Value>() => answered.map(drop)?,
-                    () = Clock::System.sleep(self.timeout) => return Ok(()),
-                },
-            }
-        }
-    }
-
-    async fn compare(&self, connection: &Connection) {
-        let named = self.ask().await.unwrap_or_default().first().map(Address::location);
-        if named.is_some() {
-            connection.leave_unless_at(named.as_deref().unwrap_or_default()).await;
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,7 +115,7 @@ pub struct Quorum {
     /// Sentinels that it knows, with itself.
     pub sentinels: u64,
     pub replicas: u64,
-    /// What it thinks of the primary, as in `master` or `master,s_down`.
+    /// Its view of the primary, as in `master` or `master,s_down`.
     pub flags: String,
     /// Why no replica can be promoted now, if so.
     pub failure: Option<String>,
@@ -265,7 +215,7 @@ pub(super) struct Parts<'a> {
     /// User and password as they stand there, with their `@`, or nothing.
     pub(super) login: &'a str,
     pub(super) hosts: Vec<&'a str>,
-    /// What follows the hosts, without slashes around it.
+    /// The path behind the hosts, without slashes around it.
     pub(super) path: &'a str,
     query: &'a str,
 }

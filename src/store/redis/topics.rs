@@ -1,18 +1,23 @@
-//! Descriptors: the topic's own, and the copy that each partition keeps as its generation.
+//! Descriptors: the topic's own, and the copy that each partition keeps as its generation; and calls that carry one and
+//! have a deadline. Their callers wait for a while and then take another way. Within that time such calls are repeated;
+//! after it Redis does nothing.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::Value;
 
-use super::keys::PairKeys;
+use super::failure::is_too_few;
+use super::keys::GroupPartitionKeys;
 use super::scripts::{Call, Reply, SCRIPTS, maybe_text};
 use super::{Redis, Shared, ms};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::TOPICS_MAX;
+use crate::model::limits::{PAIR_MESSAGES_MAX, TOPICS_MAX};
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::clock::{Clock, Instant};
 use crate::store;
 
 /// How long a partition remembers that its topic was deleted. No call is older.
@@ -203,7 +208,7 @@ impl Shared {
                 &shared.moved,
                 &shared.order,
             ];
-            keys.extend(pairs.iter().flat_map(PairKeys::all));
+            keys.extend(pairs.iter().flat_map(GroupPartitionKeys::all));
             Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
         };
         let calls: Vec<Call> = tombstone.partitions().map(wipe).collect();
@@ -277,5 +282,106 @@ pub(super) fn rolled(answer: Value) -> Result<()> {
     match reply.number()? {
         1 => Ok(()),
         _ => Err(Error::stale("a partition has seen a newer descriptor; load the topic again")),
+    }
+}
+
+const REPEAT_AFTER: Duration = Duration::from_millis(20);
+
+pub(super) struct DeadlineCall<'a> {
+    pub(super) descriptor: &'a Descriptor,
+    pub(super) partition: Partition,
+    /// When whoever makes it has given up.
+    pub(super) until: Instant,
+}
+
+pub(super) enum Answer {
+    /// It was applied, now or before; what follows the status and the time.
+    Done(Reply),
+    /// The partition has not seen this descriptor yet.
+    Behind,
+    /// It came after its time was up, by the clock of Redis as it is now known.
+    Late,
+    /// A message has this version, and the call an earlier one.
+    Outdated(Version),
+    /// The partition does not remember the call before it, so Redis lost data. It was not applied.
+    Gap,
+}
+
+impl Shared {
+    /// Until when a call is valid that is made now and has until then, on Redis' clock, in ms.
+    pub(super) fn valid_until(&self, until: Instant) -> u64 {
+        self.clock.now().as_ms() + ms(until.since(Clock::System.instant()))
+    }
+
+    /// Calls are repeated while time is left: a repeat changes nothing, and is answered as the first one was. One that
+    /// was late is made anew, once: the clock of Redis was another one than was thought.
+    pub(super) async fn until_answered<T>(
+        &self,
+        expiring: &DeadlineCall<'_>,
+        make: impl Fn() -> Result<Call>,
+        read: impl Fn(Reply) -> Result<T>,
+    ) -> Result<T> {
+        let until = expiring.until;
+        let (mut call, mut was_late, mut unknown) = (make()?, false, None);
+        loop {
+            let error = match self.expire(&call).await {
+                Ok(Answer::Done(reply)) => return read(reply),
+                Ok(Answer::Behind) => match self.roll(expiring.descriptor, expiring.partition).await {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Ok(Answer::Gap) => {
+                    self.suspect_loss();
+                    // An earlier copy may have been applied, and lost with the rest.
+                    Error::stale("Redis lost data: it does not remember the call before this one; make another call")
+                }
+                Ok(Answer::Late) if !was_late && Clock::System.instant() < until => {
+                    (call, was_late) = (make()?, true);
+                    continue;
+                }
+                Ok(Answer::Outdated(version)) => {
+                    self.clock.witness(version);
+                    Error::stale("another broker changed a message of this call just now; make another call")
+                }
+                Ok(Answer::Late) => {
+                    Error::unavailable("the call reached Redis after its time was up and was not applied")
+                }
+                Err(error) => error,
+            };
+            let repeatable = matches!(error.kind(), Kind::OutcomeUnknown) && !is_too_few(&error);
+            if error.kind() == Kind::OutcomeUnknown {
+                unknown.get_or_insert(error.clone());
+            }
+            if !repeatable || Clock::System.instant() >= until {
+                // Once one call may have been applied, no later failure makes it certain that it was not.
+                return Err(unknown.unwrap_or(error));
+            }
+            // A connection that breaks at once would be made anew a thousand times a second.
+            Clock::System.sleep(REPEAT_AFTER).await;
+        }
+    }
+
+    pub(super) async fn expire(&self, call: &Call) -> Result<Answer> {
+        let (status, mut reply) = self.ask(call).await?;
+        match status.as_str() {
+            "OK" => Ok(Answer::Done(reply)),
+            "BEHIND" => Ok(Answer::Behind),
+            "LATE" => Ok(Answer::Late),
+            "GAP" => Ok(Answer::Gap),
+            "OUTDATED" => Ok(Answer::Outdated(Version::from_us(reply.text()?.parse().unwrap_or_default()))),
+            "FULL" => Err(Error::new(
+                Kind::Full,
+                format!("a partition holds at most {PAIR_MESSAGES_MAX} messages; drain it or use more partitions"),
+            )),
+            _ => Err(Error::stale("the topic was changed or deleted; load it again")),
+        }
+    }
+
+    /// Shows the descriptor to a partition. Errors: `Stale` when it has seen a newer one.
+    pub(super) async fn roll(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
+        let keys = self.keys.partition(&descriptor.topic, partition);
+        let call = Call::new(&SCRIPTS.roll, &[&keys.generation, &keys.wake]);
+        let call = call.arg(write(descriptor)?).arg("").arg(0);
+        rolled(self.connection.eval(&call).await?)
     }
 }

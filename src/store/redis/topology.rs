@@ -1,27 +1,24 @@
-//! The way to the data: one Redis, or the nodes of a cluster; and noticing that a Redis is not the one it was.
-//!
-//! Every new connection looks before its first call whether Redis is another run or another replica, which may have lost
-//! its last writes. The first broker that finds another Redis notes it in Redis itself, for processes that start later.
+//! The way to the data: one Redis, or the nodes of a cluster; and following the primary.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use futures_util::StreamExt;
+use redis::aio::{AsyncPushSender, MultiplexedConnection, PubSub};
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::watch;
 
 use super::RedisOptions;
+use super::address::Address;
 use super::cluster::Cluster;
 use super::confirmed::Confirmation;
 use super::connection::{Connection, Terms};
-use super::info::Info;
-use super::keys::{Keys, slot_tag};
-use super::scripts::{Call, SCRIPTS, Script};
-use super::sentinel::{Parts, PrimaryDiscovery};
+use super::info::{History, Losses, Note};
+use super::keys::Keys;
+use super::scripts::{Call, Script};
+use super::sentinel::{Parts, PrimaryDiscovery, Sentinels};
 use crate::model::error::{Error, Result};
-use crate::platform::clock::{Clock, Instant};
-use crate::store::Loss;
+use crate::platform::clock::Clock;
 
 const EVERYWHERE: &str = "the primary";
 
@@ -89,10 +86,10 @@ impl Topology {
         }
     }
 
-    pub(super) async fn hear(&self, place: &str, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+    pub(super) async fn subscribe(&self, place: &str, sink: impl AsyncPushSender) -> Result<MultiplexedConnection> {
         match self {
-            Topology::One(connection) => connection.hear(said).await,
-            Topology::Cluster(cluster) => cluster.hear(place, said).await,
+            Topology::One(connection) => connection.subscribe(sink).await,
+            Topology::Cluster(cluster) => cluster.subscribe(place, sink).await,
         }
     }
 
@@ -133,7 +130,7 @@ impl Topology {
         if let Topology::One(connection) = self
             && let PrimaryDiscovery::Watched(sentinels) = connection.place()
         {
-            sentinels.watch(connection).await;
+            follow(sentinels, connection).await;
         }
         std::future::pending().await
     }
@@ -160,124 +157,49 @@ impl Topology {
     }
 }
 
-/// A notice older than this is of no interest: no lease runs longer.
-const OLD: Duration = Duration::from_secs(3_600);
+const SWITCH: &str = "+switch-master";
 
-pub(super) type Losses = watch::Sender<Loss>;
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Where it is noted which Redis this is, and how it is seen whether there is anything to lose.
-pub(super) struct Note {
-    key: String,
-    evidence: Cmd,
-    /// Since when a Redis noted as new is a loss to this process, though it never saw another one there.
-    began: Option<Instant>,
-}
+/// Timeouts that a sentinel may be silent before it is asked whether it is still there.
+const PING_AFTER: u32 = 5;
 
-impl Note {
-    /// In a Redis that has everything: it has topics.
-    pub(super) fn of_all(keys: &Keys) -> Note {
-        let mut evidence = redis::cmd("EXISTS");
-        evidence.arg(keys.topics());
-        Note { key: keys.history(), evidence, began: None }
-    }
-
-    /// In a node of a cluster that has this slot: it has any keys. A replica that is promoted is another node, with
-    /// what it knows of the history of the one before it.
-    pub(super) fn of_node(keys: &Keys, slot: u16, began: Instant) -> Note {
-        let key = format!("{}:{{{}}}", keys.history(), slot_tag(slot));
-        Note { key, evidence: redis::cmd("DBSIZE"), began: Some(began) }
-    }
-}
-
-pub(super) struct History {
-    keys: Keys,
-    clock: Clock,
-    note: Note,
-    seen: Mutex<Option<Seen>>,
-    losses: Losses,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    identity: String,
-    offset: u64,
-}
-
-impl Seen {
-    /// Whether a Redis may have lost something since: another run, another replication history, or less of the same
-    /// one.
-    fn lost(&self, now: &Seen) -> bool {
-        self.identity != now.identity || now.offset < self.offset
-    }
-}
-
-impl History {
-    pub(super) fn new(keys: Keys, clock: Clock, note: Note, losses: Losses) -> History {
-        History { keys, clock, note, seen: Mutex::default(), losses }
-    }
-
-    pub(super) fn keys(&self) -> &Keys {
-        &self.keys
-    }
-
-    /// String with expiry, in the slot of the note: written before servers are waited for.
-    pub(super) fn mark(&self) -> String {
-        format!("{}:mark", self.note.key)
-    }
-
-    pub(super) fn losses(&self) -> u64 {
-        self.losses.borrow().count
-    }
-
-    pub(super) async fn look(&self, connection: &mut MultiplexedConnection, info: &Info) -> RedisResult<()> {
-        let now = Seen { identity: info.identity.clone(), offset: info.offset };
-        let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut lost = known.as_ref().is_some_and(|known| known.lost(&now));
-        if known.is_none() || lost {
-            let before = self.clock.instant();
-            let rewound = known.as_ref().is_some_and(|known| known.identity == now.identity);
-            let age = self.notice(connection, &now.identity, rewound).await?;
-            let since = (age < OLD).then(|| before.minus(age));
-            lost |= self.note.began.is_some_and(|began| since > Some(began));
-            self.losses.send_modify(|loss| {
-                loss.count += u64::from(lost);
-                loss.is_restoring |= lost && loss.restores;
-                // Another node may have been suspected since.
-                loss.since = loss.since.max(since);
-            });
+/// Leaves a primary that is none any more as soon as a sentinel says so, though it may still answer. Never returns.
+async fn follow(sentinels: &Sentinels, connection: &Connection) {
+    for sentinel in sentinels.sentinels.iter().cycle() {
+        if let Ok(listening) = sentinel.listen().await {
+            // Any failure means another sentinel.
+            let _ = listen(sentinels, listening, connection).await;
         }
-        if lost {
-            tracing::warn!("another Redis than before: it may have lost its last writes");
-        }
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-        Ok(())
-    }
-
-    /// For how long this Redis has been known to be this one.
-    async fn notice(&self, connection: &mut MultiplexedConnection, id: &str, rewound: bool) -> RedisResult<Duration> {
-        let there: Value = connection.send_packed_command(&self.note.evidence).await?;
-        let anything = i32::from(matches!(there, Value::Int(1..)));
-        let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
-        let notice = Call::new(&SCRIPTS.notice, &[&self.note.key]).arg(id).arg(anything).arg(over);
-        let mut told = Pipeline::with_capacity(2);
-        told.add_command(SCRIPTS.notice.load()).ignore().add_command(notice.arg(i32::from(rewound)).command);
-        let ((_, _, age_ms),): ((String, u64, u64),) = told.query_async(connection).await?;
-        Ok(Duration::from_millis(age_ms))
+        Clock::System.sleep(AGAIN_AFTER).await;
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+async fn listen(sentinels: &Sentinels, listening: PubSub, connection: &Connection) -> RedisResult<()> {
+    let (mut sink, mut messages) = listening.split();
+    sink.subscribe(SWITCH).await?;
+    // Earlier announcements are not repeated.
+    compare(sentinels, connection).await;
+    loop {
+        tokio::select! {
+            message = messages.next() => {
+                let Some(message) = message else { return Ok(()) };
+                let announcement: String = message.get_payload()?;
+                if announcement.split(' ').next() == Some(&sentinels.name) {
+                    compare(sentinels, connection).await;
+                }
+            }
+            () = Clock::System.sleep(sentinels.timeout * PING_AFTER) => tokio::select! {
+                answered = sink.ping::<Value>() => answered.map(drop)?,
+                () = Clock::System.sleep(sentinels.timeout) => return Ok(()),
+            },
+        }
+    }
+}
 
-    #[test]
-    fn another_run_another_replica_and_less_of_the_same_are_losses() {
-        let seen = |identity: &str, offset| Seen { identity: identity.to_owned(), offset };
-        let before = seen("run/replica", 1_000);
-        assert!(!before.lost(&seen("run/replica", 1_000)));
-        assert!(!before.lost(&seen("run/replica", 2_000)));
-        assert!(before.lost(&seen("run/replica", 999)));
-        assert!(before.lost(&seen("again/replica", 1_000)));
-        assert!(before.lost(&seen("run/promoted", 2_000)));
+async fn compare(sentinels: &Sentinels, connection: &Connection) {
+    let named = sentinels.ask().await.unwrap_or_default().first().map(Address::location);
+    if named.is_some() {
+        connection.leave_unless_at(named.as_deref().unwrap_or_default()).await;
     }
 }

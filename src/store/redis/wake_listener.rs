@@ -28,21 +28,21 @@ const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Durati
 /// Timeouts of a call after which a silent connection is tested: announcements into a half-open one are late by these.
 const PING_AFTER: u32 = 5;
 
-/// What `release` says where `push` and `redrive` say when the earlier head is due.
+/// Payload of the announcement by `release`; that of `push` and `redrive` is the due time of the earlier head.
 const RELEASED: &[u8] = b"released";
 
 const CHANGED: &[u8] = b"changed";
 
 type Channels = HashMap<String, Channel>;
 
-struct Ear {
+struct Subscriptions {
     channels: Mutex<Channels>,
     wakes: Wakes,
     metrics: Arc<Metrics>,
     lost: Notify,
 }
 
-impl Ear {
+impl Subscriptions {
     fn channels(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,17 +53,17 @@ impl Ear {
         }
     }
 
-    fn hear(&self, said: &PushInfo) {
-        let name = match said.data.first() {
+    fn receive(&self, info: &PushInfo) {
+        let name = match info.data.first() {
             Some(Value::BulkString(name)) => String::from_utf8_lossy(name),
             _ => "".into(),
         };
         let channel = self.channels().get(&*name).cloned();
-        let text = || match said.data.get(1) {
+        let text = || match info.data.get(1) {
             Some(Value::BulkString(text)) => text.as_slice(),
             _ => b"",
         };
-        match (&said.kind, channel) {
+        match (&info.kind, channel) {
             (PushKind::SMessage, Some(Channel::Member(_))) => self.deliver(text()),
             (PushKind::SMessage, Some(channel)) => self.wakes.wake(&meant(channel, text())),
             // Redis says so unasked when the slot of the channel has moved.
@@ -73,11 +73,11 @@ impl Ear {
     }
 }
 
-fn meant(channel: Channel, said: &[u8]) -> Channel {
+fn meant(channel: Channel, payload: &[u8]) -> Channel {
     let is_meant = |channel: &Channel| match channel {
-        Channel::Head(..) => said != RELEASED && said != CHANGED,
-        Channel::Release(..) => said == RELEASED,
-        Channel::Changed(..) => said == CHANGED,
+        Channel::Head(..) => payload != RELEASED && payload != CHANGED,
+        Channel::Release(..) => payload == RELEASED,
+        Channel::Changed(..) => payload == CHANGED,
         Channel::Members(..) | Channel::Schedules | Channel::Member(_) => true,
     };
     channel.beside().into_iter().find(is_meant).unwrap_or(channel)
@@ -85,39 +85,39 @@ fn meant(channel: Channel, said: &[u8]) -> Channel {
 
 pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
     let mut places = shared.connection.places();
-    let mut heard = BTreeSet::new();
-    let mut hearing = FuturesUnordered::new();
+    let mut listened = BTreeSet::new();
+    let mut listening = FuturesUnordered::new();
     loop {
         let there = places.borrow_and_update().clone();
-        for place in there.difference(&heard) {
-            hearing.push(hear(shared, place.clone()));
+        for place in there.difference(&listened) {
+            listening.push(listen_at(shared, place.clone()));
         }
-        heard.extend(there);
+        listened.extend(there);
         tokio::select! {
             () = stop.cancelled() => return,
             Ok(()) = places.changed() => {}
-            Some(gone) = hearing.next() => {
-                heard.remove(&gone);
+            Some(gone) = listening.next() => {
+                listened.remove(&gone);
             }
         }
     }
 }
 
 /// Listens at a node for as long as it is one, and returns which it was.
-async fn hear(shared: &Shared, place: String) -> String {
+async fn listen_at(shared: &Shared, place: String) -> String {
     let mut pause = RECONNECT_AFTER.0;
     while shared.connection.places().borrow().contains(&place) {
         let (wakes, metrics) = (shared.wakes.clone(), shared.metrics.clone());
-        let ear = Arc::new(Ear { channels: Mutex::default(), wakes, metrics, lost: Notify::new() });
-        let said = ear.clone();
-        let hear = move |info: PushInfo| -> Result<()> {
-            said.hear(&info);
+        let subscriptions = Arc::new(Subscriptions { channels: Mutex::default(), wakes, metrics, lost: Notify::new() });
+        let receiver = subscriptions.clone();
+        let sink = move |info: PushInfo| -> Result<()> {
+            receiver.receive(&info);
             Ok(())
         };
-        match shared.connection.hear(&place, hear).await {
+        match shared.connection.subscribe(&place, sink).await {
             Ok(connection) => {
                 pause = RECONNECT_AFTER.0;
-                if let Err(error) = listen(shared, &place, connection, &ear).await {
+                if let Err(error) = listen(shared, &place, connection, &subscriptions).await {
                     log(&place, &error, pause);
                 }
                 // Perhaps its channels are elsewhere now.
@@ -140,13 +140,18 @@ fn log(place: &str, error: &Error, pause: Duration) {
     }
 }
 
-async fn listen(shared: &Shared, place: &str, mut connection: MultiplexedConnection, ear: &Ear) -> Result<()> {
+async fn listen(
+    shared: &Shared,
+    place: &str,
+    mut connection: MultiplexedConnection,
+    subscriptions: &Subscriptions,
+) -> Result<()> {
     let (mut changes, mut places) = (shared.wakes.changes(), shared.connection.places());
     let mut renewed = pin!(shared.connection.renewed());
     loop {
-        follow(shared, place, &mut connection, ear).await?;
+        follow(shared, place, &mut connection, subscriptions).await?;
         tokio::select! {
-            () = ear.lost.notified() => return Ok(()),
+            () = subscriptions.lost.notified() => return Ok(()),
             () = &mut renewed => return Ok(()),
             Ok(()) = changes.changed() => {}
             Ok(()) = places.changed() => {}
@@ -158,10 +163,15 @@ async fn listen(shared: &Shared, place: &str, mut connection: MultiplexedConnect
     }
 }
 
-async fn follow(shared: &Shared, place: &str, connection: &mut MultiplexedConnection, ear: &Ear) -> Result<()> {
+async fn follow(
+    shared: &Shared,
+    place: &str,
+    connection: &mut MultiplexedConnection,
+    subscriptions: &Subscriptions,
+) -> Result<()> {
     let wanted = channels(shared, place);
     let (unwanted, fresh) = {
-        let mut subscribed = ear.channels();
+        let mut subscribed = subscriptions.channels();
         let only_in = |these: &Channels, others: &Channels| -> Vec<String> {
             these.keys().filter(|name| !others.contains_key(*name)).cloned().collect()
         };
@@ -169,17 +179,17 @@ async fn follow(shared: &Shared, place: &str, connection: &mut MultiplexedConnec
         *subscribed = wanted;
         changes
     };
-    tell(connection, "SUNSUBSCRIBE", &unwanted).await?;
-    tell(connection, "SSUBSCRIBE", &fresh).await?;
+    send(connection, "SUNSUBSCRIBE", &unwanted).await?;
+    send(connection, "SSUBSCRIBE", &fresh).await?;
     for name in &fresh {
-        let channel = ear.channels().get(name).cloned();
+        let channel = subscriptions.channels().get(name).cloned();
         channel.iter().flat_map(Channel::beside).for_each(|beside| shared.wakes.wake(&beside));
     }
     Ok(())
 }
 
 /// One command for each channel, since the slots of one command's channels have to be the same.
-async fn tell(connection: &mut MultiplexedConnection, command: &str, names: &[String]) -> Result<()> {
+async fn send(connection: &mut MultiplexedConnection, command: &str, names: &[String]) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
@@ -187,8 +197,8 @@ async fn tell(connection: &mut MultiplexedConnection, command: &str, names: &[St
     for name in names {
         commands.cmd(command).arg(name);
     }
-    let said = connection.send_packed_commands(&commands, 0, names.len()).await;
-    let refused = said.map_err(|error| failure::of_call(&error))?.into_iter().find_map(|answer| match answer {
+    let sent = connection.send_packed_commands(&commands, 0, names.len()).await;
+    let refused = sent.map_err(|error| failure::of_call(&error))?.into_iter().find_map(|answer| match answer {
         Value::ServerError(error) => Some(failure::of_call(&error.into())),
         _ => None,
     });

@@ -185,7 +185,7 @@ impl TopicFamilies {
             pushes: make.counters(
                 "dwell_pushes_total",
                 &["topic", "outcome"],
-                "messages pushed: `stored`, `journaled`, `buffered` (on the local disk, because Redis is away), \
+                "messages pushed: `stored`, `journaled`, `buffered` (on the local disk, because Redis is unavailable), \
                  `duplicate`, `replaced`, `debounced`, `failed` (answered 5xx)",
             )?,
             occurrences: make.counters(

@@ -103,7 +103,7 @@ impl Tally {
 }
 
 #[derive(Debug)]
-pub struct CensusMetrics {
+pub struct StatsMetrics {
     taker: IntGauge,
     shown: Shown,
 }
@@ -122,7 +122,7 @@ struct Term {
     /// Only a scrape after another one since then may show it: the previous process was then scraped without it.
     since: Instant,
     until: Instant,
-    census: Option<Taken>,
+    collected: Option<Taken>,
 }
 
 #[derive(Debug)]
@@ -142,8 +142,8 @@ struct Families {
     age: Gauge,
 }
 
-impl CensusMetrics {
-    pub(super) fn new(make: &Maker) -> Result<CensusMetrics> {
+impl StatsMetrics {
+    pub(super) fn new(make: &Maker) -> Result<StatsMetrics> {
         let taker = make.gauge(
             "dwell_census_taker",
             "1 on the process that shows the depth of all topics, else 0: in a fleet the sum is 1, or 0 while nobody can",
@@ -152,7 +152,7 @@ impl CensusMetrics {
             make.note(name, kind, labels, help);
         }
         let shown = make.register(Families::new().map(|families| Shown(Arc::default(), Arc::new(families))))?;
-        Ok(CensusMetrics { taker, shown })
+        Ok(StatsMetrics { taker, shown })
     }
 
     /// This process collects since `since`, and no other one does until `until`.
@@ -160,7 +160,7 @@ impl CensusMetrics {
         let mut state = self.shown.state();
         match &mut state.term {
             Some(term) => term.until = until,
-            None => state.term = Some(Term { since, until, census: None }),
+            None => state.term = Some(Term { since, until, collected: None }),
         }
     }
 
@@ -171,7 +171,7 @@ impl CensusMetrics {
     pub fn show(&self, at: Instant, took: Duration, tally: &Tally) -> Result<()> {
         let series = Families::new().map_err(|error| bug(&error))?.filled(took, tally);
         if let Some(term) = &mut self.shown.state().term {
-            term.census = Some(Taken { at, series });
+            term.collected = Some(Taken { at, series });
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl CensusMetrics {
     pub fn look(&self, now: Instant, before: Option<Instant>) -> bool {
         let mut state = self.shown.state();
         let may = |term: &&Term| now < term.until && before.is_some_and(|before| before >= term.since);
-        let taken = state.term.as_ref().filter(may).and_then(|term| term.census.as_ref());
+        let taken = state.term.as_ref().filter(may).and_then(|term| term.collected.as_ref());
         let is_shown = taken.is_some();
         if let Some(taken) = taken {
             self.shown.1.age.set(now.since(taken.at).as_secs_f64());
@@ -204,7 +204,7 @@ impl Collector for Shown {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let state = self.state();
-        let taken = state.term.as_ref().filter(|_| state.is_shown).and_then(|term| term.census.as_ref());
+        let taken = state.term.as_ref().filter(|_| state.is_shown).and_then(|term| term.collected.as_ref());
         taken.map_or_else(Vec::new, |taken| taken.series.iter().cloned().chain(self.1.age.collect()).collect())
     }
 }

@@ -20,7 +20,7 @@ use prometheus::{
 
 use self::deliveries::{GroupFamilies, TopicFamilies};
 pub use self::deliveries::{GroupMetrics, OwnershipMetrics, RemoteDrop, RemoteMetrics, TopicMetrics};
-pub use self::depth::{CensusMetrics, Depth, Tally, WITHIN};
+pub use self::depth::{Depth, StatsMetrics, Tally, WITHIN};
 pub use self::http::{HttpMetrics, WebhookMetrics};
 pub use self::process::{ProcessMetrics, SpanMetrics};
 use self::store::LogFamilies;
@@ -35,7 +35,7 @@ pub struct Metrics {
     pub http: HttpMetrics,
     pub remote: RemoteMetrics,
     pub process: ProcessMetrics,
-    pub census: CensusMetrics,
+    pub stats: StatsMetrics,
     pub spans: SpanMetrics,
     topics: TopicFamilies,
     groups: GroupFamilies,
@@ -50,8 +50,7 @@ impl Metrics {
     pub fn new() -> Result<Metrics> {
         let make = Maker::new();
         let (store, ownership) = (StoreMetrics::new(&make)?, OwnershipMetrics::new(&make)?);
-        let (http, process, census) =
-            (HttpMetrics::new(&make)?, ProcessMetrics::new(&make)?, CensusMetrics::new(&make)?);
+        let (http, process, stats) = (HttpMetrics::new(&make)?, ProcessMetrics::new(&make)?, StatsMetrics::new(&make)?);
         let (remote, spans) = (RemoteMetrics::new(&make)?, SpanMetrics::new(&make)?);
         let (topics, groups, logs) = (TopicFamilies::new(&make)?, GroupFamilies::new(&make)?, LogFamilies::new(&make)?);
         let (registry, families) = make.made();
@@ -62,7 +61,7 @@ impl Metrics {
             http,
             remote,
             process,
-            census,
+            stats,
             spans,
             topics,
             groups,

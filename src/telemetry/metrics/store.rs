@@ -30,7 +30,7 @@ impl StoreMetrics {
             )?,
             breaker_open: make.gauge(
                 "dwell_breaker_open",
-                "1 while pushes go to the write-ahead log because Redis is away, or has not yet taken what waits there",
+                "1 while pushes go to the write-ahead log because Redis is unavailable, or has not yet taken what waits there",
             )?,
             clock_offset: make.measure(
                 "dwell_clock_offset_seconds",

@@ -159,6 +159,6 @@ pub(super) async fn with_ordering_a_late_settlement_leaves_the_place(world: Worl
     assert_eq!(settle(&orders, &[extend]).await?, [Done]);
     let again = owner.reserve(up_to(2)).await?.messages;
     assert_eq!((ids_of(&again), again[0].ready_at, again[0].attempts), (vec!["a", "b"], next_at, 1));
-    assert_eq!(again[0].place, taken[0].place);
+    assert_eq!(again[0].position, taken[0].position);
     Ok(())
 }

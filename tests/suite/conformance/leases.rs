@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::MessageId;
-use dwell::store::{Acquired, Charge, Claim, Epoch, Glance, Owner, Renewal};
+use dwell::store::{Acquired, Charge, Claim, Epoch, HeadState, Owner, Renewal};
 use futures_util::future::{join, join_all};
 
 use crate::support::{LEASE, TestTopic, World, acks, eventually, ids_of, kind_of, member, up_to};
@@ -159,11 +159,11 @@ pub(super) async fn a_renewal_sees_head_and_generation(world: World) -> Result<(
     let owner = orders.owner().await?;
     let renewed = async || orders.renew(&member("owner"), &*owner, LEASE).await;
     let generation = orders.descriptor.generation;
-    assert_eq!(renewed().await?, Renewal::Kept(Glance { head: None, generation }));
+    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head: None, generation }));
     orders.push("a", 70).await?;
     let head = Some(world.now().plus(Duration::from_millis(70)));
-    assert_eq!(renewed().await?, Renewal::Kept(Glance { head, generation }));
+    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head, generation }));
     let generation = orders.store.topics.update(&orders.descriptor).await?.generation;
-    assert_eq!(renewed().await?, Renewal::Kept(Glance { head, generation }));
+    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head, generation }));
     Ok(())
 }

@@ -34,7 +34,7 @@ pub(super) async fn what_is_due_together_comes_as_it_was_pushed(world: World) ->
     assert_eq!(ids_of(&owner.reserve(up_to(4)).await?.messages), expected(["z", "y"])[..4]);
     let rest = owner.reserve(up_to(99)).await?;
     assert_eq!(ids_of(&rest.messages), [&expected(["z", "y"])[4..], &expected(["w", "w"])[..3]].concat());
-    assert!(rest.messages.iter().all(|message| message.place == world.now() && message.ready_at == world.now()));
+    assert!(rest.messages.iter().all(|message| message.position == world.now() && message.ready_at == world.now()));
     assert_eq!(rest.head, Some(world.now().plus(Duration::from_millis(1))));
     Ok(())
 }
@@ -56,7 +56,7 @@ pub(super) async fn what_comes_late_stands_behind_what_is_reserved(world: World)
     assert_eq!(orders.recover(&mut owner).await?, 4);
     let taken = owner.reserve(up_to(9)).await?.messages;
     assert_eq!(ids_of(&taken), ["z", "y", "x", "w"]);
-    assert!(taken.iter().all(|message| message.place == at && message.attempts == 1));
+    assert!(taken.iter().all(|message| message.position == at && message.attempts == 1));
     Ok(())
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn a_failed_message_that_holds_its_key_stays_reserved(world: Wo
     assert_eq!(orders.recover(&mut next).await?, 2);
     let again = next.reserve(up_to(1)).await?;
     let message = &again.messages[0];
-    assert_eq!((message.id.as_str(), message.place, message.ready_at), ("b", pushed_at, next_at));
+    assert_eq!((message.id.as_str(), message.position, message.ready_at), ("b", pushed_at, next_at));
     assert_eq!(message.attempts, 3);
     assert_ne!(again.messages[0].ready_at, taken.messages[0].ready_at);
     // A charge that was made in vain is taken back together with the message.
@@ -111,7 +111,7 @@ pub(super) async fn a_failed_message_that_holds_its_key_stays_reserved(world: Wo
     let charged_less = vec![Retried { attempts: 2, ..kept[0].clone() }];
     next.settle(&Settlement { returned, kept: charged_less, remaining, ..Settlement::default() }).await?;
     let last = next.reserve(up_to(9)).await?.messages;
-    assert_eq!((ids_of(&last), last[0].attempts, last[0].place), (vec!["b", "a"], 2, pushed_at));
+    assert_eq!((ids_of(&last), last[0].attempts, last[0].position), (vec!["b", "a"], 2, pushed_at));
     assert_eq!((last[1].attempts, last[1].ready_at), (1, world.now()));
     Ok(())
 }

@@ -103,7 +103,7 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
         "cron job resumed",
         "cron job deleted",
         "group joined",
-        "the store is away: pushes are buffered on disk",
+        "the store is unavailable: pushes are buffered on disk",
         "replay begun",
         "replay done",
         "topic deleted",

@@ -103,7 +103,7 @@ async fn a_whole_run_with_an_outage_says_no_secret() -> Result<()> {
         let said = sidecar.said()?;
         is_clean(&said);
         for expected in
-            ["answered", "the store is away", "a request failed", "WRONGPASS", "webhook target fails", "stopped"]
+            ["answered", "the store is unavailable", "a request failed", "WRONGPASS", "webhook target fails", "stopped"]
         {
             assert!(said.contains(expected), "{expected}: {said}");
         }

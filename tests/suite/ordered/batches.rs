@@ -164,7 +164,7 @@ async fn what_a_lost_owner_had_in_a_batch_comes_again_in_order(world: World) -> 
     let batch = shop.all(3).await?;
     shop.ack(&batch[0]).await?;
     let mut owner = world.steal(&shop.pair().await?, shop.broker.member()).await?;
-    owner.keep_places();
+    owner.keep_positions();
     while owner.recover().await?.more {}
     let again = owner.reserve(crate::support::up_to(9)).await?.messages;
     assert_eq!(crate::support::ids_of(&again), ["a-2", "a-3"]);

@@ -288,7 +288,7 @@ async fn a_stop_gives_back_what_waits(world: World) -> Result<()> {
     let stats = world.store.reads.stats(&[shop.pair().await?]).await?;
     assert_eq!((stats[0].ready, stats[0].in_flight, stats[0].owner.is_none()), (3, 0, true));
     let mut owner = world.steal(&shop.pair().await?, &crate::support::member("next")).await?;
-    owner.keep_places();
+    owner.keep_positions();
     assert_eq!(owner.recover().await?.messages, 0);
     let rest = owner.reserve(crate::support::up_to(9)).await?.messages;
     assert_eq!(crate::support::ids_of(&rest), ["a-1", "a-2", "b-2"]);

@@ -98,7 +98,7 @@ async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
     }
     // Three outages: those that begin within ten seconds of one that was said are not.
     let most = 1 + usize::try_from(began.elapsed().as_secs() / 10).unwrap_or(0);
-    let said = log.count("the store is away");
+    let said = log.count("the store is unavailable");
     assert!((1..=most).contains(&said), "{said}, at most {most}: {}", String::from_utf8_lossy(&log.bytes()));
     outage.proxy.set(Mode::Refuse);
     outage.proxy.set(Mode::Pass);

@@ -59,7 +59,7 @@ pub(super) enum Rule {
     /// Nothing is replayed until the journal was offered.
     ReplayWaitsForRestore,
 
-    // Hand-over.
+    // SessionReceipts-over.
     /// A record that was handed over is replayed once, by whichever broker that has it.
     HandedOverIsReplayedOnce,
     /// A log of which something was handed over takes another name: how far the rest was replayed says nothing of what was given.

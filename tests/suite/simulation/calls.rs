@@ -13,7 +13,7 @@ use super::world::{What, World};
 
 pub(super) enum Request {
     /// With whether somebody wants messages there.
-    Beat(bool),
+    Heartbeat(bool),
     Depart,
     Look(Partition),
     Take(Partition, Line),
@@ -22,7 +22,7 @@ pub(super) enum Request {
 }
 
 pub(super) enum Answer {
-    Beaten(Arc<[LiveMember]>),
+    HeartbeatAnswered(Arc<[LiveMember]>),
     Departed,
     Seen(Partition, Line),
     Taken(Partition, Line),
@@ -85,12 +85,12 @@ impl World {
         let now = self.now;
         let refuses = self.processes[who].is_broken;
         match request {
-            Request::Beat(has_demand) => {
+            Request::Heartbeat(has_demand) => {
                 let (is_news, members) = self.store.beat(now, who, has_demand);
                 if is_news {
                     self.announce(&Event::MembersChanged);
                 }
-                Answer::Beaten(self.list_of(members))
+                Answer::HeartbeatAnswered(self.list_of(members))
             }
             Request::Depart => {
                 if self.store.depart(who) {
@@ -142,7 +142,7 @@ impl World {
         // Validity counts from the send time and ends before the ttl does.
         let valid_until = sent + self.ttl() - self.ttl() / 10;
         match answer {
-            Answer::Beaten(list) => self.tell(who, Event::Beaten(list)),
+            Answer::HeartbeatAnswered(list) => self.tell(who, Event::HeartbeatAnswered(list)),
             Answer::Departed => self.tell(who, Event::Departed),
             Answer::Seen(partition, line) => self.call(who, purpose, Request::Take(partition, line)),
             Answer::Held(partition, by, expires_in) => {

@@ -56,7 +56,7 @@ pub(super) enum Phase {
 /// Why a call was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    Beat,
+    Heartbeat,
     Depart,
     Acquire(Partition),
     Release(Partition),
@@ -128,7 +128,7 @@ impl Process {
     /// What a failed call comes to.
     pub(super) fn failure(&mut self, purpose: Purpose) -> Option<Event> {
         match purpose {
-            Purpose::Beat | Purpose::Depart => Some(Event::BeatFailed),
+            Purpose::Heartbeat | Purpose::Depart => Some(Event::HeartbeatFailed),
             Purpose::Acquire(partition) => Some(Event::AcquireFailed(partition)),
             Purpose::Release(partition) => {
                 // The lease lapses by itself.

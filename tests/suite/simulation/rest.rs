@@ -147,7 +147,7 @@ fn a_pause_longer_than_the_leases_moves_them_once_and_a_share_back() -> Result<(
     })
 }
 
-/// Leases lapse while the store is away. Then owners resume their own before anyone takes more.
+/// Leases lapse while the store is unavailable. Then owners resume their own before anyone takes more.
 #[test]
 fn an_outage_longer_than_the_leases_moves_nothing() -> Result<()> {
     each("an outage, from its end", Network::CALM, TTL, |mut world, _| {

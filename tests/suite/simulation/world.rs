@@ -169,9 +169,9 @@ impl World {
         self.processes[who].has_left &= !is_staying;
         for action in actions {
             match action {
-                Action::Beat => {
+                Action::Heartbeat => {
                     let has_demand = self.processes[who].member.standing().has_demand;
-                    self.call(who, super::process::Purpose::Beat, Request::Beat(has_demand));
+                    self.call(who, super::process::Purpose::Heartbeat, Request::Heartbeat(has_demand));
                 }
                 Action::Depart => self.call(who, super::process::Purpose::Depart, Request::Depart),
                 Action::Acquire(partition) => self.acquire(who, partition),

@@ -88,7 +88,7 @@ impl TestTopic {
         match self.store.leases.acquire(pair, member, ttl, self.descriptor.generation).await? {
             Acquired::Owned(mut owner) => {
                 if self.descriptor.is_ordered() {
-                    owner.keep_places();
+                    owner.keep_positions();
                 }
                 Ok(owner)
             }

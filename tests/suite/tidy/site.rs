@@ -17,7 +17,7 @@ const NO_CHAPTER: &str = "docs/SUMMARY.md";
 const METRICS: &str = "docs/reference/metrics.md";
 
 /// Ways to begin or to end a thought that a reader has to read twice.
-const UNCLEAR: [&str; 15] = [
+pub(super) const UNCLEAR: [&str; 15] = [
     "of its own",
     "of their own",
     "so long as",
@@ -106,7 +106,7 @@ fn headless(sentence: &str) -> bool {
     ["Who", "Whoever", "What", "Whatever"].contains(&first) && !sentence.trim_end().ends_with('?')
 }
 
-fn unclear(page: &File) -> Vec<String> {
+pub(super) fn unclear(page: &File) -> Vec<String> {
     let text = prose(&page.text);
     let found = UNCLEAR.iter().flat_map(|words| places_of(&text, words).map(move |at| (at, words)));
     let mut wrong: Vec<_> =

@@ -1,7 +1,8 @@
-//! One word for each thing: those of docs/glossary.md.
+//! One word for each thing: those of docs/glossary.md; in code, comments and texts as on the pages.
 
 use dwell::model::error::Result;
 
+use super::site::{UNCLEAR, unclear};
 use super::{File, files, line_of, pages, places_of};
 
 /// What others call something that dwell calls otherwise.
@@ -67,5 +68,110 @@ fn the_words_of_others_are_not_used() -> Result<()> {
     .flatten();
     let found: Vec<_> = all.flat_map(|file| banned(&file)).collect();
     assert!(found.is_empty(), "{found:#?}");
+    Ok(())
+}
+
+/// Names that only dwell's own code had; each is followed by the usual one.
+const RETIRED: [(&str, &str); 39] = [
+    ("Beat", "Heartbeat"),
+    ("BeatFailed", "HeartbeatFailed"),
+    ("Deed", "DeadAction"),
+    ("Ear", "Subscriptions"),
+    ("Errand", "Request"),
+    ("Farewell", "Leave"),
+    ("Glance", "HeadState"),
+    ("Hand", "SessionReceipts"),
+    ("Hindrance", "BlockedReason"),
+    ("HowItFailed", "NackDetails"),
+    ("Keepsake", "OrderedDelivery"),
+    ("Kick", "LoopSignal"),
+    ("Lack", "Gap"),
+    ("Mailbox", "Inbox"),
+    ("NotTaken", "PostError"),
+    ("PairKeys", "GroupPartitionKeys"),
+    ("PairState", "GroupPartitionState"),
+    ("Parcel", "RemoteMessage"),
+    ("Porter", "AttendGuard"),
+    ("Said", "a noun"),
+    ("Seat", "RankedMember"),
+    ("Tenant", "OwnerRecord"),
+    ("There", "StoredDuplicate"),
+    ("Unsaid", "LogThrottles"),
+    ("census", "stats"),
+    ("deed", "action"),
+    ("ear", "subscriber"),
+    ("errand", "request"),
+    ("farewell", "leave"),
+    ("glance", "head_state"),
+    ("hindrance", "blocked_reason"),
+    ("keep_places", "keep_positions"),
+    ("kick", "signal"),
+    ("mailbox", "inbox"),
+    ("proclaim", "publish"),
+    ("said", "a noun"),
+    ("told", "a noun"),
+    ("vitals", "health_snapshot"),
+    ("whereabouts", "location_of"),
+];
+
+/// Where a name is a file's or a key's, and so the name of its field.
+const KEPT: [&str; 2] = ["SCRIPTS.census", "census:  "];
+
+#[test]
+fn retired_names_do_not_come_back() -> Result<()> {
+    let mut found = Vec::new();
+    for file in files("src", ".rs")? {
+        let code = KEPT.iter().fold(file.shipped(), |code, kept| code.replace(kept, ""));
+        for (name, instead) in RETIRED {
+            let places = places_of(&code, name);
+            found.extend(places.map(|at| format!("{}:{}: {name}, now {instead}", file.path, line_of(&code, at))));
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+    Ok(())
+}
+
+/// The comments of a file, each named by its first line.
+fn comments(file: &File) -> Vec<File> {
+    let marks: &[&str] = if file.path.ends_with(".lua") { &["--"] } else { &["///", "//!", "//"] };
+    let (mut comments, mut is_open) = (Vec::<File>::new(), false);
+    for (number, line) in (1..).zip(file.text.lines()) {
+        let text = marks.iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+        if text.is_some() && !is_open {
+            comments.push(File { path: format!("{}:{number}", file.path), text: String::new() });
+        }
+        is_open = text.is_some();
+        if let (Some(text), Some(comment)) = (text, comments.last_mut()) {
+            comment.text.push_str(text.trim());
+            comment.text.push('\n');
+        }
+    }
+    comments
+}
+
+/// The literals and comments of a file, where they stand: everything that is no code.
+fn texts(file: &File) -> String {
+    let blank = |(is, code): (char, char)| if is == code && is != '\n' { ' ' } else { is };
+    file.text.chars().zip(file.code().chars()).map(blank).collect()
+}
+
+#[test]
+fn comments_and_texts_of_the_code_are_plain() -> Result<()> {
+    let mut wrong = Vec::new();
+    for file in files("src", ".rs")?.iter().chain(&files("src", ".lua")?) {
+        wrong.extend(comments(file).iter().flat_map(unclear));
+        let texts = if file.path.ends_with(".rs") { texts(file) } else { String::new() };
+        for words in UNCLEAR {
+            wrong.extend(places_of(&texts, words).map(|at| format!("{}:{}: {words}", file.path, line_of(&texts, at))));
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let bad = "/// What it is.\nfn lives() { say(\"for ever\") } // Is it so long as `lives`?\n";
+    let file = File { path: "x.rs".to_owned(), text: bad.to_owned() };
+    assert_eq!(comments(&file).iter().flat_map(unclear).count(), 1);
+    let found = |words: &&str| places_of(&texts(&file), words).next().is_some();
+    assert_eq!(UNCLEAR.iter().filter(|words| found(words)).count(), 3);
     Ok(())
 }

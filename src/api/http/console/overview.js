@@ -36,7 +36,7 @@ export function overview(place, page) {
   page.follow(async (health) => {
     samples.add(await text("/metrics", page));
     draw(broker, brokerFacts(health));
-    // While the store is away nobody knows the topics, and how the broker is matters most.
+    // While the store is unavailable nobody knows the topics, and how the broker is matters most.
     const list = await call("GET", "/v1/topics", page);
     names = list.topics.filter((/** @type {string} */ name) => name.includes(place.given.filter ?? ""));
     const from = pageOf(place, names) * PAGE;

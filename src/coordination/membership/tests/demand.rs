@@ -20,12 +20,12 @@ impl Story {
 fn the_end_of_demand_is_announced_after_it_lingered_and_its_begin_at_once() -> Result<()> {
     let mut story = Story::owner()?;
     let since = story.now;
-    assert_eq!(story.lose_demand(), [Action::Beat]);
+    assert_eq!(story.lose_demand(), [Action::Heartbeat]);
     assert_eq!(story.now.since(since), LINGER);
     assert_eq!(story.tell(list(&["m idle"])), []);
     story.pass(1);
     story.wants = true;
-    assert_eq!(story.tell(Event::Tick), [Action::Beat]);
+    assert_eq!(story.tell(Event::Tick), [Action::Heartbeat]);
     assert!(story.member.standing().has_demand);
     assert_eq!(story.tell(Event::Tick), [], "once is enough");
     Ok(())
@@ -56,7 +56,7 @@ fn without_demand_it_gives_everything_up_for_those_with_demand() -> Result<()> {
     }
     for _ in 0..100 {
         let actions = story.wait().1;
-        assert!(actions == [Action::Beat] || actions.is_empty(), "it takes nothing: {actions:?}");
+        assert!(actions == [Action::Heartbeat] || actions.is_empty(), "it takes nothing: {actions:?}");
         story.tell(list(&["m idle", "n"]));
     }
     assert!(!story.member.standing().is_waiting, "nothing is wanted");
@@ -71,7 +71,7 @@ fn while_nobody_has_demand_nothing_moves() -> Result<()> {
     assert_eq!(story.owned(), 4);
     for _ in 0..100 {
         let actions = story.wait().1;
-        assert!(actions == [Action::Beat] || actions.is_empty(), "{actions:?}");
+        assert!(actions == [Action::Heartbeat] || actions.is_empty(), "{actions:?}");
         story.tell(list(&["m idle", "n idle"]));
     }
     assert_eq!(story.beat(&["m idle", "n"]).len(), 4, "until another one has");
@@ -102,9 +102,9 @@ fn demand_that_changes_during_a_heartbeat_is_announced_by_the_next_at_once() -> 
     story.lose_demand();
     story.wants = true;
     assert_eq!(story.tell(Event::Tick), [], "one is in flight");
-    assert_eq!(story.tell(Event::BeatFailed), [Action::Beat], "the retry would come later");
-    assert_eq!(story.tell(Event::BeatFailed), []);
-    assert_eq!(story.wait(), (250, vec![Action::Beat]));
+    assert_eq!(story.tell(Event::HeartbeatFailed), [Action::Heartbeat], "the retry would come later");
+    assert_eq!(story.tell(Event::HeartbeatFailed), []);
+    assert_eq!(story.wait(), (250, vec![Action::Heartbeat]));
     Ok(())
 }
 
@@ -115,7 +115,7 @@ fn what_a_sweep_found_is_not_kept_without_demand() -> Result<()> {
     while story.owned() == 0 {
         match actions.pop() {
             Some(Action::Acquire(partition)) => actions.extend(story.tell(Event::Acquired(partition))),
-            Some(Action::Beat) => actions.extend(story.tell(list(&["m", "a", "d"]))),
+            Some(Action::Heartbeat) => actions.extend(story.tell(list(&["m", "a", "d"]))),
             _ => actions = story.wait().1,
         }
     }
@@ -125,7 +125,7 @@ fn what_a_sweep_found_is_not_kept_without_demand() -> Result<()> {
     Ok(())
 }
 
-/// Whatever it tries is held by another. Returns how many partitions it tries.
+/// Another member holds every partition that it tries. Returns how many partitions it tries.
 fn tries(story: &mut Story, mut actions: Vec<Action>) -> usize {
     let mut tried = 0;
     while let Some(action) = actions.pop() {
@@ -160,7 +160,7 @@ fn a_sweep_comes_although_demand_changes_all_the_time() -> Result<()> {
     while story.owned() == 0 {
         match actions.pop() {
             Some(Action::Acquire(partition)) => actions.extend(story.tell(Event::Acquired(partition))),
-            Some(Action::Beat) => {
+            Some(Action::Heartbeat) => {
                 beats += 1;
                 assert!(beats < 1_000, "nobody finds what nobody takes");
                 // Each five heartbeats, which is more often than sweeps come.

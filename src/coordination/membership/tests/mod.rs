@@ -1,4 +1,4 @@
-//! Conversations with one member: what it is told, and what it asks for.
+//! Conversations with one member: the events that it gets, and the actions that it asks for.
 
 mod demand;
 
@@ -20,10 +20,10 @@ struct Story {
 impl Story {
     fn new(partitions: u16) -> Result<Story> {
         let (topic, group, id) = (TopicName::new("orders")?, GroupName::standard(), MemberId::from_store("m"));
-        let order = Seat::new(&topic, &group, &id).order(partitions);
+        let order = RankedMember::new(&topic, &group, &id).order(partitions);
         let member = Member::new(topic, group, partitions, id, Timing::new(TTL, HEARTBEAT));
         let mut story = Story { member, now: Instant::START.plus(TTL), wants: true, order };
-        assert_eq!(story.tell(Event::Tick), [Action::Beat]);
+        assert_eq!(story.tell(Event::Tick), [Action::Heartbeat]);
         Ok(story)
     }
 
@@ -56,7 +56,7 @@ impl Story {
     }
 
     fn beat(&mut self, members: &[&str]) -> Vec<Action> {
-        assert_eq!(self.wait().1, [Action::Beat]);
+        assert_eq!(self.wait().1, [Action::Heartbeat]);
         self.tell(list(members))
     }
 
@@ -71,7 +71,7 @@ fn list(members: &[&str]) -> Event {
         id: MemberId::from_store(name.trim_end_matches(" idle")),
         has_demand: !name.ends_with(" idle"),
     };
-    Event::Beaten(members.iter().map(live).collect())
+    Event::HeartbeatAnswered(members.iter().map(live).collect())
 }
 
 fn held(partition: Partition, by: &str, ms: u64) -> Event {
@@ -130,7 +130,7 @@ fn a_member_that_drains_is_not_waited_for_until_its_leases_end() -> Result<()> {
 #[test]
 fn a_guess_in_flight_does_not_end_the_search() -> Result<()> {
     let mut story = Story::new(1_000)?;
-    story.tell(Event::BeatFailed);
+    story.tell(Event::HeartbeatFailed);
     let mut tried = BTreeSet::new();
     for _ in 0..9 {
         // The last answer of each heartbeat comes after the next.
@@ -150,7 +150,7 @@ fn a_guess_in_flight_does_not_end_the_search() -> Result<()> {
 fn guesses_are_few_and_double_until_everything_was_tried() -> Result<()> {
     let mut story = Story::new(1_000)?;
     let mut tries = Vec::new();
-    story.tell(Event::BeatFailed);
+    story.tell(Event::HeartbeatFailed);
     while tries.len() < 3 {
         let mut actions = story.beat(&["m", "n", "o", "p", "q", "r", "s", "t", "u", "v"]);
         let mut count = 0;
@@ -168,7 +168,7 @@ fn guesses_are_few_and_double_until_everything_was_tried() -> Result<()> {
 /// made at once after each, and the last ones.
 fn long_search(heartbeats: usize) -> Result<(Story, Vec<usize>, Vec<Action>)> {
     let mut story = Story::new(1_000)?;
-    story.tell(Event::BeatFailed);
+    story.tell(Event::HeartbeatFailed);
     let others: Vec<String> = (1..1_000).map(|n| format!("n{n}")).collect();
     let members: Vec<&str> = others.iter().map(String::as_str).chain(["m"]).collect();
     let (mut at_once, mut actions) = (Vec::new(), Vec::new());
@@ -225,7 +225,7 @@ fn an_announcement_that_overtakes_an_answer_counts() -> Result<()> {
 fn a_new_member_gets_the_last_acquired_half_and_no_more() -> Result<()> {
     let mut story = Story::owner()?;
     story.pass(100);
-    assert_eq!(story.tell(Event::MembersChanged), [Action::Beat]);
+    assert_eq!(story.tell(Event::MembersChanged), [Action::Heartbeat]);
     assert_eq!(story.tell(list(&["m", "n"])), [Action::Release(story.order[3]), Action::Release(story.order[2])]);
     assert_eq!(story.tell(Event::Released(story.order[3])), []);
     assert_eq!(story.tell(Event::Freed(story.order[3])), [], "its own release: nothing is missing");
@@ -238,13 +238,13 @@ fn a_new_member_gets_the_last_acquired_half_and_no_more() -> Result<()> {
 fn announcements_are_answered_by_few_heartbeats() -> Result<()> {
     let mut story = Story::owner()?;
     assert_eq!(story.tell(Event::MembersChanged), []);
-    assert_eq!(story.wait(), (50, vec![Action::Beat]));
+    assert_eq!(story.wait(), (50, vec![Action::Heartbeat]));
     assert_eq!(story.tell(Event::MembersChanged), [], "one is in flight");
     assert_eq!(story.tell(list(&["m"])), []);
-    assert_eq!(story.wait(), (50, vec![Action::Beat]), "its list may have been too old");
+    assert_eq!(story.wait(), (50, vec![Action::Heartbeat]), "its list may have been too old");
     assert_eq!(story.tell(list(&["m"])), []);
     let (ms, actions) = story.wait();
-    assert!(ms <= 1_000 && actions == [Action::Beat], "{ms} {actions:?}");
+    assert!(ms <= 1_000 && actions == [Action::Heartbeat], "{ms} {actions:?}");
     Ok(())
 }
 
@@ -268,7 +268,7 @@ fn a_list_without_itself_changes_nothing() -> Result<()> {
     let mut story = Story::owner()?;
     assert_eq!(story.beat(&["n", "o"]), []);
     assert_eq!(story.owned(), 4);
-    assert_eq!(story.wait(), (250, vec![Action::Beat]));
+    assert_eq!(story.wait(), (250, vec![Action::Heartbeat]));
     Ok(())
 }
 
@@ -286,15 +286,15 @@ fn after_a_while_without_answers_it_lets_owners_come_first() -> Result<()> {
     story.beat(&["m", "n"]);
     let lost = story.order[0];
     story.pass(20_000);
-    assert_eq!(story.tell(Event::Lost(lost)), [Action::Beat]);
-    assert_eq!(story.tell(Event::BeatFailed), []);
-    assert_eq!(story.wait(), (250, vec![Action::Beat]));
+    assert_eq!(story.tell(Event::Lost(lost)), [Action::Heartbeat]);
+    assert_eq!(story.tell(Event::HeartbeatFailed), []);
+    assert_eq!(story.wait(), (250, vec![Action::Heartbeat]));
     assert_eq!(story.tell(list(&["m"])), [], "n was there before");
     let back = story.now;
     while story.now.since(back) < TTL / 3 + HEARTBEAT {
         let (_, actions) = story.wait();
         assert_eq!(actions.contains(&Action::Acquire(lost)), story.now.since(back) == TTL / 3 + HEARTBEAT);
-        if actions == [Action::Beat] {
+        if actions == [Action::Heartbeat] {
             assert_eq!(story.tell(list(&["m"])), []);
         }
     }
@@ -307,7 +307,7 @@ fn after_a_pause_of_its_own_it_waits_for_nobody() -> Result<()> {
     story.beat(&["m", "n"]);
     let lost = story.order[0];
     story.pass(20_000);
-    assert_eq!(story.tell(Event::Lost(lost)), [Action::Beat]);
+    assert_eq!(story.tell(Event::Lost(lost)), [Action::Heartbeat]);
     story.pass(20);
     assert_eq!(story.tell(list(&["n", "m"])), [Action::Acquire(lost)], "n is there, so the store was");
     Ok(())
@@ -322,7 +322,7 @@ fn failures_pause_longer_each_time() -> Result<()> {
         assert_eq!(story.tell(Event::AcquireFailed(Partition(0))), []);
         let failed = story.now;
         let mut actions = story.wait().1;
-        if actions == [Action::Beat] {
+        if actions == [Action::Heartbeat] {
             story.tell(list(&["m"]));
             actions = story.wait().1;
         }
@@ -366,12 +366,12 @@ fn who_leaves_says_so_first_and_is_gone_when_everything_is_released() -> Result<
 #[test]
 fn who_leaves_while_the_store_is_away_gives_up_saying_so() -> Result<()> {
     let mut story = Story::new(1)?;
-    assert_eq!(story.tell(Event::Leave), [], "a heartbeat is in flight: the farewell must not overtake it");
+    assert_eq!(story.tell(Event::Leave), [], "a heartbeat is in flight: the leave call must not overtake it");
     for _ in 0..3 {
-        assert_eq!(story.tell(Event::BeatFailed), []);
+        assert_eq!(story.tell(Event::HeartbeatFailed), []);
         assert_eq!(story.wait(), (250, vec![Action::Depart]));
     }
-    assert_eq!(story.tell(Event::BeatFailed), [Action::Gone]);
+    assert_eq!(story.tell(Event::HeartbeatFailed), [Action::Gone]);
     Ok(())
 }
 
@@ -380,7 +380,7 @@ fn a_consumer_that_comes_back_keeps_the_member() -> Result<()> {
     let mut story = Story::owner()?;
     assert_eq!(story.tell(Event::Leave).len(), 5);
     assert_eq!(story.tell(Event::Stay), []);
-    assert_eq!(story.tell(Event::Departed), [Action::Beat]);
+    assert_eq!(story.tell(Event::Departed), [Action::Heartbeat]);
     let first = story.order[0];
     assert_eq!(story.tell(Event::Released(first)), [Action::Acquire(first)]);
     Ok(())
@@ -402,7 +402,7 @@ fn after_a_data_loss_only_what_it_validly_owned_is_acquired() -> Result<()> {
     while story.now < until {
         let actions = story.wait().1;
         assert!(actions.contains(&Action::Acquire(late)) == (story.now >= until), "{actions:?}");
-        if actions.contains(&Action::Beat) {
+        if actions.contains(&Action::Heartbeat) {
             story.tell(list(&["m"]));
         }
     }
@@ -414,29 +414,29 @@ fn after_a_data_loss_only_what_it_validly_owned_is_acquired() -> Result<()> {
 fn what_nobody_takes_is_kept_beyond_the_share_and_offered_again() -> Result<()> {
     let mut story = Story::new(1)?;
     // One member has the share, the other is broken: both begin without the partition.
-    let mut told = Vec::new();
+    let mut steps = Vec::new();
     assert_eq!(story.tell(list(&["m", "a", "d"])), [], "the share is another's");
     let since = story.now;
     let mut actions = Vec::new();
-    while told.len() < 6 {
+    while steps.len() < 6 {
         let seconds = story.now.since(since).as_secs();
         match actions.pop() {
-            Some(Action::Beat) => actions.extend(story.tell(list(&["m", "a", "d"]))),
+            Some(Action::Heartbeat) => actions.extend(story.tell(list(&["m", "a", "d"]))),
             Some(Action::Acquire(partition)) => {
-                told.push(("takes", seconds));
+                steps.push(("takes", seconds));
                 actions.extend(story.tell(Event::Acquired(partition)));
             }
             Some(Action::Release(partition)) => {
-                told.push(("offers", seconds));
+                steps.push(("offers", seconds));
                 actions.extend(story.tell(Event::Released(partition)));
             }
             _ => actions = story.wait().1,
         }
     }
-    let first = told[0].1;
-    assert!([20, 60].contains(&first), "{told:?}");
+    let first = steps[0].1;
+    assert!([20, 60].contains(&first), "{steps:?}");
     let times = [0, 5, 15, 25, 35, 55].map(|after| first + after);
-    assert_eq!(told.iter().map(|(_, seconds)| *seconds).collect::<Vec<_>>(), times, "{told:?}");
+    assert_eq!(steps.iter().map(|(_, seconds)| *seconds).collect::<Vec<_>>(), times, "{steps:?}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
--- What scripts read and change of a body; codec.rs has the whole: due time, ms, 8 bytes big endian · version, us, 8 bytes big
+-- The fields of a body that scripts read and change; codec.rs has the whole: due time, ms, 8 bytes big endian · version, us, 8 bytes big
 -- endian · format · checksum, 4 bytes · pushed at, ms · key, if any · expires at, ms, if it does · the rest. Behind the checksum
 -- a number is one byte below 251, or 251, 252 or 253 and 2, 4 or 8 bytes little endian; what may be there has a 0 or a 1 in
 -- front, a text its length. The checksum does not cover due time and version. All that is read here stands in the first 310

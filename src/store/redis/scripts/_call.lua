@@ -1,5 +1,5 @@
 -- The memory of calls. A partition remembers, in a key for each stream, the number of the last call that was applied, and behind
--- it what was answered. A stream has one call out at a time, and goes on only after an answer: so the last number is a repeat,
+-- it what was answered. A stream has one call out at a time, and continues only after an answer: so the last number is a repeat,
 -- a lower one a late copy, the next one is new, and any other finds that Redis lost data.
 -- The memory of a stream that is not used is kept for seven days.
 local CALL_KEPT = 604800000

@@ -1,7 +1,7 @@
 -- The memory of dedup keys: T:dedup, a zset without scores of `<dedup key> NUL <pushed at, ms> <end of its window, ms> <id>`,
 -- and T:dedup-end, a zset: the same -> end of the window, ms. A dedup key as an argument is `<pushed at> <end> <dedup key>`.
 -- All these times have 15 digits. Two windows of one key never meet, so of those that begin before a time the last one
--- ends last. What is past is kept for a day: a log may still bring a push of that time. Past 100,000 it is forgotten earlier.
+-- ends last. Past windows are kept for a day: a log may still bring a push of that time. Past 100,000 it is forgotten earlier.
 local DEDUP_KEPT, DEDUP_PAST = 86400000, 100000
 local function dedup_of(argument)
   return string.sub(argument, 33), string.sub(argument, 1, 15), string.sub(argument, 17, 31)

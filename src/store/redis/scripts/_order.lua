@@ -1,9 +1,9 @@
 -- The order within a millisecond, in a topic with ordering: a score is the millisecond and so many 2048ths of it.
 --   KEYS: the last one is T:o, a zset: a millisecond -> the place given last to what is due in it. It is taken off the list.
--- What is pushed before its millisecond has come goes into the first half of it, behind the last one in a zset: nothing of
--- that millisecond is reserved yet. What comes later goes into the second half, behind the last one that T:o remembers,
+-- A message that is pushed before its millisecond has come goes into the first half of it, behind the last one in a zset: nothing of
+-- that millisecond is reserved yet. A later one goes into the second half, behind the last one that T:o remembers,
 -- which may be reserved by now. So a place is never given twice while one who has it may come back to it, and later
--- pushes have later places. A half that is full goes on in the next millisecond, and T:o remembers where.
+-- pushes have later places. A full half continues in the next millisecond, and T:o remembers where.
 -- T:o forgets the earliest milliseconds past 2,000 of them, and all of them an hour after the last push. Doubles are exact
 -- to 2048ths up to the year 2109.
 local STEP, HALF, REMEMBERED = 1 / 2048, 0.5, 2000

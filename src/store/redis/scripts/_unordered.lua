@@ -1,2 +1,2 @@
--- No order beyond the due times: a score is a due time in ms. What an ordered topic has in place of this is in _order.lua.
+-- No order beyond the due times: a score is a due time in ms. Ordered topics use _order.lua instead.
 local place = nil

@@ -8,7 +8,7 @@
 -- Repeats and late copies as in push. Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
 -- `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels again, finds that it was done,
 -- and in which groups; `<id> ` has the version of the cancel that found it, since a log may still have a push from in between.
--- A live cancel is later than what it takes. What a log says again takes only what has a lower version, and
+-- A live cancel is later than what it takes. A cancel from a log removes only a message with a lower version, and
 -- is remembered also when nothing is there: what it meant may come out of the log behind it.
 local now_us = time_us(ARGV[8])
 local answer = string.format('%.0f', now_us)

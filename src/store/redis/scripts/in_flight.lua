@@ -3,7 +3,7 @@
 --   ARGV[1] cursor of the scan, '0' at first   ARGV[2] id to go on after in its step, or ''   ARGV[3] messages at most
 --   ARGV[4] bytes at most   ARGV[5] ids to look at, after which no step begins
 -- Returns {'OK', cursor or '' at the end, id to go on after or '', n times (id, body, charge or '')}. Changes nothing.
--- The ids of a step are sorted, so that a step that is looked at again goes on behind what was seen of it. What stays in
+-- The ids of a step are sorted, so that a step that is repeated continues behind what was seen of it. An id that stays in
 -- its reservation all the while is listed at least once, as SCAN promises.
 local scan, after = ARGV[1], ARGV[2]
 local limit, bytes, looks = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])

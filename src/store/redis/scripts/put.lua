@@ -24,7 +24,7 @@ if known == 'gap' then return {'GAP', answer} end
 local answers = {'OK', answer}
 if known == 'repeat' then
   for verdict in string.gmatch(answered, '%S+') do answers[#answers + 1] = verdict end
-  -- What a journal brought back was stored.
+  -- A message that a journal brought back was stored.
   if #answers == 2 then for _ = 8, #ARGV, 3 do answers[#answers + 1] = 'stored' end end
   return answers
 end
@@ -38,7 +38,7 @@ for g = 1, groups do
     return {'FULL', answer}
   end
 end
--- What is there has the version of a later operation of another broker: nothing is changed, whatever came before it.
+-- The stored message has the version of a later operation of another broker: nothing is changed, whatever came before it.
 local purged = last_purge(KEYS[7])
 for i = 8, #ARGV, 3 do
   local version = tonumber(ARGV[7]) + (i - 8) / 3
@@ -78,7 +78,7 @@ local function add(id, due, body)
   return 'stored'
 end
 
--- What may not be done about an id that is there; nothing when it may be replaced or moved.
+-- The reason against replacing or moving the message under an id; nothing if it may be.
 local function refusal(due, body, found, in_flight, dead)
   if policy == 'reject' then return 'duplicate' end
   local key = key_of(body)

@@ -2,7 +2,7 @@
 --   KEYS[1] T:<group>:lease   KEYS[2] T:<group>:r   KEYS[3] T:<group>:z   KEYS[4] T:gen
 --   ARGV[1] member   ARGV[2] ttl, ms   ARGV[3] epoch   ARGV[4] time override, us, or ''
 -- Returns {'OK', now us, earliest due time ms or '', generation} or {'LOST', now us, holder or ''}.
--- Whoever took the pair meanwhile wrote another epoch, so an old one can never come back. A repeat prolongs again.
+-- Another member that took the pair meanwhile wrote another epoch, so an old one can never come back. A repeat prolongs again.
 local answer = string.format('%.0f', time_us(ARGV[4]))
 local holder = redis.call('GET', KEYS[1])
 local line = redis.call('HGET', KEYS[2], '@')

@@ -10,7 +10,7 @@
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'duplicate=<id of the first>' 'replaced' 'debounced', up to an 'in_flight' or an
 --   'other_key', behind which nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
--- when it was consumed meanwhile. What is there with the same version or a later one, or was cancelled or ended so, stays. A
+-- when it was consumed meanwhile. A message with the same version or a later one stays, and so does its cancel or end. A
 -- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
 -- is older, makes room. One with another key is another message, and stays. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
 local now_us = time_us(ARGV[4])
@@ -115,7 +115,7 @@ local function replay(number, due, id, body, dedup)
 end
 
 local answers = {'OK', answer}
--- What was handed over is perhaps in several logs: the first of them that is replayed counts.
+-- A record that was handed over is perhaps in several logs: the first of them that is replayed counts.
 local function is_done_elsewhere(origin)
   if origin == '' then return false end
   local replayed = tonumber(string.match(redis.call('GET', KEYS[7]) or '0', '^%d+'))

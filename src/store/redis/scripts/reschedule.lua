@@ -6,8 +6,8 @@
 -- Returns {'OK', now us, 'done' 'in_flight' 'dead' 'absent' 'changed' or 'expires' for each group} or, with nothing changed,
 --   {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'OUTDATED', now us, version us} {'GAP', now us}. With a
 --   'changed' or an 'expires', which is before the due time that is asked for, nothing was changed either.
--- A crash before or after leaves all or nothing. Repeats and late copies as in push. Who asks for the due time that is there
--- finds it done, whatever was expected.
+-- A crash before or after leaves all or nothing. Repeats and late copies as in push. A reschedule to the present
+-- due time is done already, whatever was expected.
 local now_us = time_us(ARGV[7])
 local answer = string.format('%.0f', now_us)
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -22,7 +22,7 @@ if known == 'gap' then return {'GAP', answer} end
 local verdicts = {}
 if known == 'repeat' then
   for verdict in string.gmatch(answered, '%S+') do verdicts[#verdicts + 1] = verdict end
-  -- What a journal brought back was done.
+  -- A call that a journal brought back was done.
   if #verdicts == 0 then for _ = 5, #KEYS, 4 do verdicts[#verdicts + 1] = 'done' end end
   return {'OK', answer, unpack(verdicts)}
 end

@@ -5,10 +5,10 @@
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
 --   its keys, number of the call, dedup key or ''; at an end these five are '')
 -- Returns {'OK', now us, messages that were changed} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us}.
--- What a call set is brought back only if the partition does not remember the call, so that Redis lost it: otherwise
+-- The messages that a call set are brought back only if the partition does not remember the call, so that Redis lost it: otherwise
 -- whatever became of it since is the truth. Of two operations on a message the one with the later version counts, whichever
 -- comes first: T:gone remembers what has ended. So journals may be offered in any order and again.
--- What was looked at is remembered as the call would have been, so a repeat finds that it was kept, also when it was consumed.
+-- The call is remembered as if it had been made, so a repeat finds that it was kept, also when it was consumed.
 -- An end that names its groups also ends a dead letter: it was forwarded, or redriven.
 -- A dedup key is remembered again, whatever became of its message, unless one that meets it was seen meanwhile.
 -- So all that one call set comes in one call of this script, and the calls of a stream come in their order.

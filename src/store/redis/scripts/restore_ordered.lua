@@ -1,3 +1,3 @@
 -- restore_ordered: the restore of a topic with ordering: what is brought back also gets its place within its millisecond.
 --   KEYS as those of restore, T:o the last one   ARGV as those of restore
--- Returns what restore returns. What is there, and so a repeat, gets no place.
+-- Returns what restore returns. A message that is there already, as after a repeat, gets no new position.

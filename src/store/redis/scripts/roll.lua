@@ -1,6 +1,6 @@
 -- roll: shows a descriptor to a partition; an older one never replaces a newer one.
 --   KEYS[1] T:gen   KEYS[2] T:wake
---   ARGV[1] "<generation, 16 digits> <descriptor>"   ARGV[2] ms to keep it, or '' for ever
+--   ARGV[1] "<generation, 16 digits> <descriptor>"   ARGV[2] ms to keep it, or '' indefinitely
 --   ARGV[3] 1 to announce here that the topic changed
 -- Returns {'OK', 1 if it is in place now, 0 if a newer one is}. A repeat does the same.
 local seen = redis.call('GETRANGE', KEYS[1], 0, 15)

@@ -3,7 +3,7 @@
 --   ARGV[1] bytes at most   ARGV[2] the stream of the pages of a pair that has none yet   ARGV[3] where they are going, or ''
 --   for none   ARGV[4] time override, us, or ''   then ids
 -- Returns {'OK', page, stream, where it is going, n times (id, died at ms, dead value)}; without ids when nothing is staged.
--- What is staged lies in f until `unstage`. A repeat, or whoever comes after a crash, is given the same page again. Pages of a
+-- Staged dead letters stay in f until `unstage`. A repeat, or whoever comes after a crash, is given the same page again. Pages of a
 -- pair are numbered by the time, and never go back, so that the receiving end can tell a page that it has from one that is new.
 local f = KEYS[3]
 local page, stream, to = string.match(redis.call('HGET', f, ' ') or '', '^(%d+) (%S+) (.*)$')
