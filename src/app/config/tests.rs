@@ -183,6 +183,20 @@ fn to_the_gateway() -> HandOverOptions {
     HandOverOptions { url: "http://dwell-gateway:7373".to_owned(), token_file, ca_file, limit }
 }
 
+fn sqs_with_everything() -> SqsOptions {
+    SqsOptions {
+        enabled: true,
+        public_url: "https://sqs.example:8443".to_owned(),
+        region: "eu-west-1".to_owned(),
+        account: "123456789012".to_owned(),
+        partitions: 4,
+        max_delay: secs(900),
+        strict: true,
+        auto_create: true,
+        celery_eta: true,
+    }
+}
+
 #[test]
 fn every_key_can_come_from_the_environment() -> IoResult<()> {
     let ladder = [("DWELL_TOPIC_BACKOFF_KIND", "ladder"), ("DWELL_TOPIC_BACKOFF_STEPS", "1s, 1m")];
@@ -242,17 +256,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             dead_letter: None,
         },
         auto_create: false,
-        sqs: SqsOptions {
-            enabled: true,
-            public_url: "https://sqs.example:8443".to_owned(),
-            region: "eu-west-1".to_owned(),
-            account: "123456789012".to_owned(),
-            partitions: 4,
-            max_delay: secs(900),
-            strict: true,
-            auto_create: true,
-            celery_eta: true,
-        },
+        sqs: sqs_with_everything(),
         log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },
         trace: TraceConfig { endpoint: Endpoint::parse("http://collector:4318").ok(), ca_file: None, ratio: 0.5 },
         webhooks: Vec::new(),
