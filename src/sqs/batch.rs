@@ -1,4 +1,4 @@
-//! What the batch actions have in common: checks of the whole request, and an answer for each entry.
+//! The common part of the batch actions: checks of the whole request, and an answer for each entry.
 
 use std::collections::BTreeSet;
 

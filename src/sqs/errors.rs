@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::delivery::Verdict;
 use crate::model::error::{Error, Kind};
 
-/// What every failure of one class has in common.
+/// The common part of every failure of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Class {
     /// The name of the exception in JSON.

@@ -47,7 +47,7 @@ pub(crate) fn size(entry: &Entry) -> usize {
     entry.message_body.as_ref().map_or(0, String::len) + attributes.sum::<usize>()
 }
 
-/// What is wrong with an entry of a FIFO queue makes the whole request wrong.
+/// A wrong entry of a FIFO queue makes the whole request wrong.
 pub(crate) fn check_fifo(queue: &Queue, entry: &Entry) -> Result<()> {
     if !queue.is_fifo() {
         return Ok(());

@@ -66,7 +66,7 @@ pub struct Sqs {
     tasks: Tasks,
 }
 
-/// Who asks, and what the request says about itself.
+/// The actor of a request, and its metadata.
 pub(crate) struct Caller {
     actor: Actor,
     shown: Option<Shown>,
@@ -344,7 +344,7 @@ impl Gateway for Sqs {
     }
 }
 
-/// What is known of a request when it fails.
+/// The known facts about a request when it fails.
 struct Log {
     action: Option<Action>,
     audit: Option<(Actor, Option<TopicName>)>,

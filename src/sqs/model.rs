@@ -20,7 +20,7 @@ pub(crate) const ITEMS_MAX: usize = 256;
 
 macro_rules! actions {
     ($($name:ident),+ $(,)?) => {
-        /// What a client asks for.
+        /// A request of a client.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) enum Action { $($name),+ }
 
@@ -108,7 +108,7 @@ pub(crate) struct Request {
     pub(crate) task_handle: Option<String>,
 }
 
-/// What a request says about one message.
+/// The part of a request about one message.
 #[derive(Debug, Default, Clone, PartialEq, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Entry {
@@ -257,7 +257,7 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for Items<T> {
     }
 }
 
-/// The members of any answer. What is absent is left out: clients tell an empty list from none.
+/// The members of any answer. Absent fields are left out: clients tell an empty list from none.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Answer {

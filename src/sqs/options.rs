@@ -1,4 +1,4 @@
-//! What the operator says about SQS.
+//! Settings of SQS.
 
 use std::time::Duration;
 

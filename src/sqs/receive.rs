@@ -26,7 +26,7 @@ const EARLIER: Duration = Duration::from_millis(100);
 /// Says that a body is base64: it has bytes that no text has.
 const ENCODING: &str = "dwell-encoding";
 
-/// What a client asks for.
+/// A request to receive messages.
 struct Wanted {
     max: usize,
     wait: Duration,

@@ -1,4 +1,4 @@
-//! What happened within the last minute at this broker, for the limits that AWS sets.
+//! Events of the last minute at this broker, for the limits that AWS sets.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

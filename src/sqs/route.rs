@@ -2,7 +2,7 @@
 
 use super::errors::{Failure, INVALID_ADDRESS, Result};
 
-/// What the listener serves otherwise.
+/// Serves all other requests of the listener.
 const OTHERS: [&str; 6] = ["/v1", "/ui", "/livez", "/readyz", "/metrics", "/openapi.json"];
 
 const TARGET: &str = "AmazonSQS.";

@@ -19,7 +19,7 @@ const SKEW_MS: u64 = 15 * 60 * 1_000;
 const EXPIRES_MAX: u64 = 7 * 86_400;
 const REGION_BYTES_MAX: usize = 64;
 
-/// What a signature covers, apart from the body.
+/// The parts that a signature covers, apart from the body.
 pub(crate) struct Signed<'a> {
     pub(crate) method: &'a str,
     /// As it was sent, in percent-encoding.

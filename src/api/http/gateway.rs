@@ -75,7 +75,7 @@ pub struct GatewayReply {
     pub route: &'static str,
     /// The name of the failure and its detail, for the log.
     pub failure: Option<(&'static str, String)>,
-    /// Who changed which topic, for the audit log.
+    /// The actor and the topic of a change, for the audit log.
     pub audit: Option<(Actor, Option<TopicName>)>,
 }
 
