@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use divan::Bencher;
 use dwell::app::engine::{Engine, StoreOptions};
-use dwell::broker::{Broker, GroupWish, Options};
+use dwell::broker::{Broker, GroupRequest, Options};
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{GroupName, NewMessage, TopicName};
 use dwell::model::topic::Settings;
@@ -91,7 +91,7 @@ impl Shape {
             let topic = TopicName::new(format!("topic-{n}"))?;
             broker.declare(topic.clone(), settings.clone()).await?;
             for group in 1..self.groups {
-                broker.make_group(&topic, &GroupName::new(format!("group-{group}"))?, GroupWish::default()).await?;
+                broker.make_group(&topic, &GroupName::new(format!("group-{group}"))?, GroupRequest::default()).await?;
             }
             let message = |_| NewMessage::new("x").after(Duration::from_secs(600));
             broker.push_batch(&topic, (0..self.partitions).map(message).collect()).await?;

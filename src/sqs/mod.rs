@@ -408,8 +408,8 @@ fn reply(protocol: &Protocol, head: &Head, log: Log, answered: Result<Answer>) -
                 }
                 Protocol::Query => query::encode_failure(&failure, &request_id),
             };
-            let said = Some((failure.class.shape, failure.message.into_owned()));
-            GatewayReply { status: failure.class.status, headers, body, route, failure: said, audit }
+            let described = Some((failure.class.shape, failure.message.into_owned()));
+            GatewayReply { status: failure.class.status, headers, body, route, failure: described, audit }
         }
     }
 }

@@ -127,8 +127,8 @@ pub(crate) fn redrive_target(settings: &Settings) -> Option<TopicName> {
 /// The settings of a queue that nobody says anything about. Errors: `InvalidParameterValue`.
 pub(crate) fn standard(name: &str, attributes: &Attributes, partitions: NonZeroU16) -> Result<Settings> {
     let is_fifo = name.ends_with(FIFO);
-    let is_said = attributes.get(FIFO_QUEUE).is_some_and(|said| said.eq_ignore_ascii_case("true"));
-    match (is_fifo, is_said) {
+    let is_given = attributes.get(FIFO_QUEUE).is_some_and(|text| text.eq_ignore_ascii_case("true"));
+    match (is_fifo, is_given) {
         (true, true) | (false, false) => {}
         (true, false) => {
             let why = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length";
@@ -268,13 +268,13 @@ impl Queue {
     /// An attribute that is a number; 0 for one without a default.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let default = NUMBERS.iter().find(|number| number.name == name).and_then(|number| number.default);
-        let said = match name {
+        let value = match name {
             VISIBILITY => Some(self.settings().visibility_timeout.as_secs()),
             RETENTION if self.settings().ttl.is_zero() => Some(1_209_600),
             RETENTION => Some(self.settings().ttl.as_secs()),
             _ => self.annotation(name).and_then(|text| text.parse().ok()),
         };
-        said.or(default).unwrap_or_default()
+        value.or(default).unwrap_or_default()
     }
 
     pub(crate) fn tags(&self) -> BTreeMap<String, String> {

@@ -14,7 +14,7 @@ use super::query::is_xml;
 use super::queue::{Queue, VISIBILITY};
 use super::sigv4::unknown_token;
 use super::{Caller, Sqs, ids, receipt};
-use crate::api::http::{Consumers, NotTaken};
+use crate::api::http::{Consumers, TakeError};
 use crate::broker::{ReserveRequest, Selection};
 use crate::delivery::{Decision, Delivery};
 use crate::model::error::Kind;
@@ -119,11 +119,11 @@ impl Sqs {
     }
 }
 
-fn not_taken(why: NotTaken) -> Failure {
+fn not_taken(why: TakeError) -> Failure {
     match why {
-        NotTaken::Full => Failure::new(THROTTLED, "As many consumers wait as may."),
-        NotTaken::Revoked => unknown_token(),
-        NotTaken::NoRoom => {
+        TakeError::Full => Failure::new(THROTTLED, "As many consumers wait as may."),
+        TakeError::Revoked => unknown_token(),
+        TakeError::NoRoom => {
             Failure::new(UNAVAILABLE, "Answers that clients do not read take all the memory for answers.")
         }
     }

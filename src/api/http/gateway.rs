@@ -88,7 +88,7 @@ pub struct Consumers(App);
 
 /// Why a consumer gets nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum TakeError {
     /// All places of waiting consumers are taken.
     Full,
     /// The token was revoked meanwhile.
@@ -103,11 +103,11 @@ pub struct AnswerRoom(#[expect(dead_code, reason = "gives the bytes back when dr
 
 impl Consumers {
     /// Polls `work`, which takes deliveries, only while the token is valid and there is room for an answer.
-    pub async fn take<T>(&self, token: Option<Shown>, work: impl Future<Output = T>) -> Result<T, NotTaken> {
-        let consumer = Consumer::enter(self.0.clone(), ShownToken(token)).map_err(|_| NotTaken::Full)?;
+    pub async fn take<T>(&self, token: Option<Shown>, work: impl Future<Output = T>) -> Result<T, TakeError> {
+        let consumer = Consumer::enter(self.0.clone(), ShownToken(token)).map_err(|_| TakeError::Full)?;
         consumer.take(Box::pin(work)).await.map_err(|problem| match problem.status() {
-            StatusCode::UNAUTHORIZED => NotTaken::Revoked,
-            _ => NotTaken::NoRoom,
+            StatusCode::UNAUTHORIZED => TakeError::Revoked,
+            _ => TakeError::NoRoom,
         })
     }
 

@@ -54,7 +54,7 @@ use utoipa_axum::routes;
 
 pub use authorization::BY_HAND;
 pub use console::{Console, FILES as CONSOLE_FILES};
-pub use gateway::{AnswerRoom, Consumers, Gateway, GatewayReply, Head, NotTaken};
+pub use gateway::{AnswerRoom, Consumers, Gateway, GatewayReply, Head, TakeError};
 pub use listen::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode};
 pub use listener::{Connections, Door, Listener};
 pub use origin_guard::Guard;
