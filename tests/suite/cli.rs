@@ -356,7 +356,7 @@ async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
 async fn a_command_that_takes_longer_than_its_deadline_is_not_delivered_again() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "slow"])?;
-    let exec = ["consume", "orders", "--count", "1", "--visibility-timeout", "200ms", "--exec", "sleep 0.7; cat"];
+    let exec = ["consume", "orders", "--count", "1", "--visibility-timeout", "1s", "--exec", "sleep 2.5; cat"];
     let said = shell.dwell(&exec)?;
     assert_eq!(said.out, "slow");
     assert!(said.err.ends_with("1 delivered, 1 acked, 0 nacked\n"), "{said:?}");
