@@ -38,7 +38,8 @@ name = f"two-{uuid.uuid4().hex[:8]}"
 client(ENDPOINTS[0]).create_queue(QueueName=name, Attributes={"VisibilityTimeout": "20"})
 lock, delivered_after_delete = threading.Lock(), []
 deleted, deliveries, failures = set(), 0, []
-handles = queue.Queue()
+# Few, so that none is older than the visibility timeout when it is used.
+handles = queue.Queue(maxsize=100)
 sent_all = threading.Event()
 
 
@@ -77,7 +78,12 @@ def receive(part):
                 deliveries += 1
                 if message["Body"] in deleted and answered[message["Body"]] < began:
                     delivered_after_delete.append(message["Body"])
-            handles.put((part, message["Body"], message["ReceiptHandle"]))
+            while not failures:
+                try:
+                    handles.put((part, message["Body"], message["ReceiptHandle"]), timeout=1)
+                    break
+                except queue.Full:
+                    pass
 
 
 answered = {}
