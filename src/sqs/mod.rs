@@ -189,7 +189,18 @@ impl Sqs {
     /// The queue of a name. Errors: `QueueDoesNotExist`.
     async fn queue(&self, name: &str) -> Result<Queue> {
         let topic = TopicName::new(name)?;
-        match self.broker.cached_topic(&topic).await {
+        let found = self.broker.cached_topic(&topic).await;
+        self.queue_found(name, topic, found).await
+    }
+
+    /// Of the topic of that name, or else of a group.
+    async fn queue_found(
+        &self,
+        name: &str,
+        topic: TopicName,
+        found: crate::model::error::Result<Arc<Descriptor>>,
+    ) -> Result<Queue> {
+        match found {
             Ok(descriptor) => Ok(default_queue(name, topic, descriptor)),
             Err(error) if error.kind() == Kind::NotFound => self.queue_of_group(name).await,
             Err(error) => Err(error.into()),
@@ -211,11 +222,8 @@ impl Sqs {
     /// As the store has it now.
     async fn queue_uncached(&self, name: &str) -> Result<Queue> {
         let topic = TopicName::new(name)?;
-        match self.broker.topic(&topic).await {
-            Ok(descriptor) => Ok(default_queue(name, topic, descriptor)),
-            Err(error) if error.kind() == Kind::NotFound => self.queue_of_group(name).await,
-            Err(error) => Err(error.into()),
-        }
+        let found = self.broker.topic(&topic).await;
+        self.queue_found(name, topic, found).await
     }
 
     async fn queue_or_create(&self, caller: &Caller, name: &str) -> Result<Queue> {

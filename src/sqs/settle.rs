@@ -21,8 +21,11 @@ impl Sqs {
             batch::check(action, &entries)?;
         }
         let is_delete = matches!(action, Action::DeleteMessage | Action::DeleteMessageBatch);
-        let settle = |entry| self.settle_one(is_delete, queue, entry);
-        let mut outcomes = join_all(entries.iter().map(settle)).await;
+        let mut outcomes = if is_delete {
+            self.delete(queue, &entries).await
+        } else {
+            join_all(entries.iter().map(|entry| self.change(queue, entry))).await
+        };
         if action.is_single() {
             return outcomes.pop().unwrap_or(Ok(())).map(|()| Answer::default());
         }
@@ -30,40 +33,55 @@ impl Sqs {
         Ok(batch::answer(entries, outcomes))
     }
 
-    async fn settle_one(&self, is_delete: bool, queue: &Queue, entry: &Entry) -> Result<()> {
+    /// All of a batch in one call.
+    async fn delete(&self, queue: &Queue, entries: &[Entry]) -> Vec<Result<()>> {
+        let receipt = |entry: &Entry| receipt::decode(queue, required(&entry.receipt_handle, "ReceiptHandle")?);
+        let receipts: Vec<Result<String>> = entries.iter().map(receipt).collect();
+        let acks = receipts.iter().flatten().map(|receipt| (receipt.clone(), Decision::Ack)).collect();
+        let mut verdicts = self.decide(queue, acks).await.map(Vec::into_iter);
+        let outcome = |(entry, receipt): (&Entry, Result<String>)| {
+            receipt?;
+            let verdict = verdicts.as_mut().map_err(|failure| failure.clone())?.next();
+            let handle = entry.receipt_handle.as_deref().unwrap_or_default();
+            deleted(queue, handle, verdict.ok_or_else(|| Error::bug("a receipt without a verdict"))?)
+        };
+        entries.iter().zip(receipts).map(outcome).collect()
+    }
+
+    async fn change(&self, queue: &Queue, entry: &Entry) -> Result<()> {
         let handle = required(&entry.receipt_handle, "ReceiptHandle")?;
-        if is_delete {
-            let receipt = receipt::decode(queue, handle)?;
-            return deleted(queue, handle, self.decide(queue, receipt, Decision::Ack).await?);
-        }
         required(&entry.visibility_timeout, "VisibilityTimeout")?;
         let why = "VisibilityTimeout must be >= 0 and <= 43200.";
         let secs = in_range("VisibilityTimeout", entry.visibility_timeout, 0..=43_200, why)?.unwrap_or_default();
         let receipt = receipt::decode(queue, handle)?;
-        let verdict = match secs {
+        let verdicts = match secs {
             0 => {
                 let nack = Decision::Nack { delay: Some(Duration::ZERO), reason: None };
-                match self.decide(queue, receipt, nack).await? {
-                    // It is back already: a message before it in its group was given back.
-                    Verdict::Stale(StaleReason::Returned) => return Ok(()),
-                    verdict => verdict,
-                }
+                self.decide(queue, vec![(receipt, nack)]).await?
             }
             secs => self.extend(queue, receipt, Duration::from_secs(secs)).await?,
         };
-        changed(handle, verdict)
+        match verdicts.first() {
+            None => Err(Error::bug("a receipt without a verdict").into()),
+            // It is back already: a message before it in its group was given back.
+            Some(Verdict::Stale(StaleReason::Returned)) if secs == 0 => Ok(()),
+            Some(verdict) => changed(handle, *verdict),
+        }
     }
 
-    async fn decide(&self, queue: &Queue, receipt: String, decision: Decision) -> Result<Verdict> {
-        let (decisions, late) = (vec![(receipt, decision)], !queue.is_fifo());
-        let rulings = self.broker.settle_anywhere(&queue.topic, &queue.group, decisions, late).await?;
-        Ok(rulings.first().ok_or_else(|| Error::bug("a receipt without a verdict"))?.verdict)
+    /// A verdict for each, in the same order.
+    async fn decide(&self, queue: &Queue, decisions: Vec<(String, Decision)>) -> Result<Vec<Verdict>> {
+        if decisions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rulings = self.broker.settle_anywhere(&queue.topic, &queue.group, decisions, !queue.is_fifo()).await?;
+        Ok(rulings.iter().map(|ruling| ruling.verdict).collect())
     }
 
-    async fn extend(&self, queue: &Queue, receipt: String, timeout: Duration) -> Result<Verdict> {
+    async fn extend(&self, queue: &Queue, receipt: String, timeout: Duration) -> Result<Vec<Verdict>> {
         let (receipts, late) = (vec![receipt], !queue.is_fifo());
         let rulings = self.broker.extend_anywhere(&queue.topic, &queue.group, receipts, timeout, late).await?;
-        Ok(rulings.first().ok_or_else(|| Error::bug("a receipt without a verdict"))?.verdict)
+        Ok(rulings.iter().map(|ruling| ruling.verdict).collect())
     }
 }
 
