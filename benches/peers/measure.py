@@ -6,6 +6,7 @@ A peer is a folder with a script `peer.sh`, which is called in three ways:
   peer.sh run <mode> <measure>
                             starts what it needs, runs one measure, prints one line of JSON as its last
 What `run` is told is in the environment: see `tell`. Redis is empty before each measure.
+A peer with a server of its own may write the server's process id and VmRSS, kB, before the first message to $DATA/server.
 """
 
 import datetime
@@ -25,13 +26,17 @@ HERE = Path(__file__).resolve().parent
 
 # Mode by mode: the measures that make sense there, in order. Pushes come first, since what they take says how long
 # before the due time the pushes of the other measures have to begin.
-ALL = ["push", "drain", "lateness", "burst", "idle"]
+ALL = ["push", "drain", "lateness", "burst", "idle", "memory"]
+ONCE = ["idle", "memory"]  # in the first round only
 PEERS = {
     "dwell-http": ALL,
     "dwell-library": ALL,
     "bullmq": ALL,
     "rsmq": ALL,
     "celery": ALL,
+    "asynq": ALL,
+    # Idle counts the commands of Redis, which it does not use.
+    "nats": ["push", "drain", "lateness", "burst", "memory"],
     "beanstalkd-memory": ["push", "drain", "lateness", "burst"],
     "beanstalkd-f50": ["push", "drain"],
     "beanstalkd-f0": ["push", "drain"],
@@ -49,6 +54,8 @@ BURST = int(os.environ.get("BURST", 50_000))
 RATE = int(os.environ.get("RATE", 2_000))  # messages a second, for lateness
 SPAN_S = int(os.environ.get("SPAN_S", 5))  # of due times, for lateness
 IDLE_S = int(os.environ.get("IDLE_S", 10))
+MEMORY = int(os.environ.get("MEMORY", 50_000))  # pending messages, for memory
+SETTLE_S = 3  # before memory is read: buffers of connections go
 TIMEOUT_S = 300
 INSTALL = os.environ.get("INSTALL") != "no"  # "no": what is there is up to date
 
@@ -70,7 +77,7 @@ def main():
         for round_number in range(1, ROUNDS + 1):
             for measure in ALL:
                 for name in chosen:
-                    if measure in PEERS[name] and (measure != "idle" or round_number == 1):
+                    if measure in PEERS[name] and (measure not in ONCE or round_number == 1):
                         run = measure_one(name, measure, reports[name], redis, scratch)
                         run = {"round": round_number, "measure": measure, **run}
                         print(name, json.dumps(run), flush=True)
@@ -92,7 +99,14 @@ def begin(name):
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": machine(),
         "redis": subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout.split()[2][2:],
-        "counts": {"messages": MESSAGES, "burst": BURST, "rate": RATE, "span_s": SPAN_S, "payload_bytes": 100},
+        "counts": {
+            "messages": MESSAGES,
+            "burst": BURST,
+            "rate": RATE,
+            "span_s": SPAN_S,
+            "memory": MEMORY,
+            "payload_bytes": 100,
+        },
         "runs": [],
     }
 
@@ -108,17 +122,20 @@ def measure_one(name, measure, report, redis, scratch):
     redis.call("flushall")
     data = Path(tempfile.mkdtemp(dir=scratch))
     load = round(os.getloadavg()[0], 1)
-    command = [str(HERE / folder / "peer.sh"), "run", mode, measure]
+    # What a push leaves behind is what memory is of.
+    command = [str(HERE / folder / "peer.sh"), "run", mode, "push" if measure == "memory" else measure]
+    environment = tell(name, measure, report, redis, data)
+    used = redis.info("memory", "used_memory")
     # A session of its own, so that what the script started ends with it.
-    process = subprocess.Popen(
-        command, env=tell(name, measure, report, redis, data), stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         if measure == "idle":
             result = idle(process, redis)
         else:
             lines = process.communicate(timeout=TIMEOUT_S)[0].strip().split("\n")
             result = json.loads(lines[-1]) if process.returncode == 0 else {"failed": f"exit code {process.returncode}"}
+            if measure == "memory" and "failed" not in result:
+                result = memory(redis, used, data, int(environment["COUNT"]))
     except (subprocess.TimeoutExpired, ValueError) as error:
         result = {"failed": f"{type(error).__name__}: {error}"[:200]}
     finally:
@@ -133,7 +150,7 @@ def measure_one(name, measure, report, redis, scratch):
 
 def tell(name, measure, report, redis, data):
     """What a peer is told: where Redis and its own scratch directory are, how much, and when."""
-    count = {"burst": BURST, "lateness": RATE * SPAN_S}.get(measure, MESSAGES) // SLOW.get(name, 1)
+    count = {"burst": BURST, "lateness": RATE * SPAN_S, "memory": MEMORY}.get(measure, MESSAGES) // SLOW.get(name, 1)
     rates = [run["push_per_s"] for run in report["runs"] if "push_per_s" in run]
     # Everything is pushed before the first message is due; half as long again as it took before, since machines vary.
     lead_ms = int(3_000 + 1_500 * count / min(rates)) if rates else 10_000
@@ -161,6 +178,19 @@ def idle(process, redis):
     return {"idle_commands_per_s": round(commands / (time.monotonic() - began), 2)}
 
 
+def memory(redis, used, data, count):
+    """By how many bytes Redis, or the peer's own server, has grown for each message that is pending."""
+    time.sleep(SETTLE_S)
+    if (data / "server").exists():
+        process, kilobytes = (data / "server").read_text().split()
+        status = Path(f"/proc/{process}/status").read_text().splitlines()
+        now = next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+        grown = (now - int(kilobytes)) * 1_024
+    else:
+        grown = redis.info("memory", "used_memory") - used
+    return {"memory_bytes_per_message": round(grown / count)}
+
+
 class Redis:
     """One redis-server on loopback that keeps nothing on disk."""
 
@@ -181,9 +211,12 @@ class Redis:
         command = ["redis-cli", "-p", str(self.port), *words]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
+    def info(self, section, name):
+        lines = self.call("info", section).splitlines()
+        return next(int(line.split(":")[1]) for line in lines if line.startswith(f"{name}:"))
+
     def commands(self):
-        stats = self.call("info", "stats").splitlines()
-        return next(int(line.split(":")[1]) for line in stats if line.startswith("total_commands_processed"))
+        return self.info("stats", "total_commands_processed")
 
     def stop(self):
         self.process.terminate()

@@ -17,6 +17,8 @@ NAMES = {
     "bullmq": "BullMQ",
     "rsmq": "rsmq_async",
     "celery": "Celery, with an eta",
+    "asynq": "asynq",
+    "nats": "NATS JetStream, scheduled",
     "beanstalkd-memory": "beanstalkd, no log",
     "beanstalkd-f50": "beanstalkd, `-b -f50`",
     "beanstalkd-f0": "beanstalkd, `-b -f0`",
@@ -33,6 +35,13 @@ NOTES = {
     "bounds what waits. If a worker dies, Redis still has its messages, and delivers them again after the "
     "visibility timeout, which has to be longer than any delay. Its lateness and burst do not include the cost of "
     "fetching before the due time. Its drain begins when the workers have connected.",
+    "asynq": "asynq stores due times in whole seconds and drops the fraction, so a task would run up to a second early. They are "
+    "rounded up here, and its lateness and burst include that. A shorter DelayedTaskCheckInterval means less lateness and more "
+    "idle commands.",
+    "nats": "nats-server publishes scheduled messages at most once every 250 ms, which its lateness and burst include. It reads "
+    "fractions of a second; WithScheduleAt of its Go client drops them, so the header is set directly. It answers a "
+    "publish when the message is written to the file, which it syncs every 2 minutes. Its memory is the growth of the "
+    "server's resident memory, which includes garbage and caches; the messages are in files.",
     "rabbitmq-transient": "RabbitMQ has no delays without a plugin. With a time to live only the head of a queue "
     "expires: a message with a longer delay holds back the ones behind it. Messages are pushed in due order here, so "
     "the figures do not show this.",
@@ -57,12 +66,14 @@ def main():
 
 def section(reports):
     first, counts = reports[0], reports[0]["counts"]
+    # Results from before memory was measured do not have it.
+    pending = max(report["counts"].get("memory", 0) for report in reports)
     loads = [run["load_before"] for report in reports for run in report["runs"]]
     of_each = [max(run["round"] for run in report["runs"]) for report in reports]
     rounds = str(max(of_each)) if min(of_each) == max(of_each) else f"{min(of_each)} to {max(of_each)}"
     rows = [
-        "| | push/s | drain/s | lateness p50, p99, ms | burst, s | idle, Redis commands/s |",
-        "|---|---|---|---|---|---|",
+        "| | push/s | drain/s | lateness p50, p99, ms | burst, s | idle, Redis commands/s | memory, bytes a message |",
+        "|---|---|---|---|---|---|---|",
     ]
     for report in reports:
         cells = [
@@ -71,6 +82,7 @@ def section(reports):
             lateness(report),
             burst(report),
             number(report, "idle_commands_per_s", 1),
+            number(report, "memory_bytes_per_message"),
         ]
         rows.append("| " + " | ".join([NAMES[report["peer"]], *cells]) + " |")
     setups = [f"* **{NAMES[report['peer']]}** {report['version']}: {report['setup']}." for report in reports]
@@ -82,7 +94,7 @@ benches/peers/run.sh             # all of them; or some: benches/peers/run.sh dw
 ```
 
 The script installs each peer from its registry, measures it, and writes this section. Every figure is the median of {rounds} rounds, in which
-the peers take turns at each measure; the lowest and highest figures are in brackets. *Idle* is measured once.
+the peers take turns at each measure; the lowest and highest figures are in brackets. *Idle* and *memory* are measured once.
 
 {chr(10).join(rows)}
 
@@ -91,7 +103,8 @@ the peers take turns at each measure; the lowest and highest figures are in brac
 Payloads have {counts["payload_bytes"]} bytes. *push*: {counts["messages"]:,} messages that are due in an hour. *drain*: receive and ack {counts["messages"]:,} messages that are due.
 *lateness*: from the due time to the delivery, of {counts["rate"] * counts["span_s"]:,} messages that were pushed before and are due at {counts["rate"]:,} a second.
 *burst*: {counts["burst"]:,} messages are due at the same instant; from that instant to the last ack. *idle*: a consumer waits, and there are no
-messages. `-`: the measure does not apply. Each message was delivered and acked exactly once, none early{exceptions(reports)}.
+messages. *memory*: how much Redis, or the peer's own server, grows for each of {pending:,} messages that are due in an hour.
+`-`: the measure does not apply, or was not taken. Each message was delivered and acked exactly once, none early{exceptions(reports)}.
 
 {chr(10).join(setups)}
 
@@ -101,10 +114,10 @@ Notes:
   on {first["machine"].split(" ")[0]} processors. So the figures compare the peers; they do not show what each reaches alone.
   Measured {dates[0]}{" to " + dates[-1] if len(dates) > 1 else ""}.
 * One Redis {first["redis"]} on loopback without an append-only file serves all peers that need one. Client, broker and Redis
-  share the processors. dwell, beanstalkd and RabbitMQ are separate processes; BullMQ, rsmq_async and
-  Celery are libraries in the client, which saves them a hop.
+  share the processors. dwell, beanstalkd, RabbitMQ and NATS are separate processes; BullMQ, rsmq_async, Celery and
+  asynq are libraries in the client, which saves them a hop.
 * The peers promise different things: the messages of beanstalkd without a log, and RabbitMQ's transient messages,
-  are lost when the process ends, and rsmq_async, BullMQ and Celery do other work for each message than dwell.
+  are lost when the process ends, and rsmq_async, BullMQ, Celery and asynq do other work for each message than dwell.
 {notes(reports)}* Batches and connections were chosen for each peer, not searched exhaustively.
 * {missing(reports)}
 """
@@ -114,7 +127,8 @@ def notes(reports):
     found = [NOTES[report["peer"]] for report in reports if report["peer"] in NOTES]
     for report in reports:
         if report["peer"] in SLOW:
-            measures = [name for name in PEERS[report["peer"]] if name != "idle"]
+            measured = {run["measure"] for run in report["runs"]}
+            measures = [name for name in PEERS[report["peer"]] if name in measured and name != "idle"]
             counts = ", ".join(f"{expected(report, {'measure': name}):,} for {name}" for name in measures)
             found.append(f"{NAMES[report['peer']]} got fewer messages: {counts}.")
     return "".join(f"* {note}\n" for note in found)
@@ -175,7 +189,7 @@ def exceptions(report_list):
 def expected(report, run):
     """How many messages this run was of."""
     counts = report["counts"]
-    many = {"burst": counts["burst"], "lateness": counts["rate"] * counts["span_s"]}.get(run["measure"], counts["messages"])
+    many = {"memory": counts.get("memory", 0), "burst": counts["burst"], "lateness": counts["rate"] * counts["span_s"]}.get(run["measure"], counts["messages"])
     return many // SLOW.get(report["peer"], 1)
 
 

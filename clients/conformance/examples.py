@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs what the pages of a client show, against a real broker: the example of its README and of the how-to guide, and its programs.
+"""Runs what the pages show of a client, against a real broker: the example of its README and of the how-to guide, the programs of
+the tutorials, and its own programs.
 
-    examples.py LANGUAGE        python, typescript, go or shell; DWELL_BIN names the broker
+    examples.py LANGUAGE        python, typescript, go, java or shell; DWELL_BIN names the broker
 
 Runs in the directory where the client is installed; CLIENTS is the directory of the sources.
 """
@@ -24,11 +25,20 @@ PATIENCE = 60
 # The address on every page.
 ADDRESS = "http://127.0.0.1:7373"
 # Language, the name of its code blocks, and how a file with such a block is run.
-BLOCKS = {"python": ("python", "py", ["python3"]), "typescript": ("js", "mjs", ["node"]), "go": ("go", "go", ["go", "run"])}
+BLOCKS = {
+    "python": ("python", "py", ["python3"]),
+    "typescript": ("js", "mjs", ["node"]),
+    "go": ("go", "go", ["go", "run"]),
+    "java": ("java", "java", ["java", "-cp", "target/classes"]),
+}
+TUTORIALS = ("python", "typescript", "go")
+# Exit codes after SIGTERM where a worker heeds signals without being told to. A JVM that stops as it should has the code of the signal.
+HEEDED = {"python": 0, "java": 128 + signal.SIGTERM}
 PROGRAMS = {
     "python": [["python3", "examples/close_unpaid_orders.py"]],
     "typescript": [["node", "examples/close-unpaid-orders.mjs"]],
     "go": [["./close_unpaid_orders"]],
+    "java": [["java", "-cp", "target/classes", "examples/CloseUnpaidOrders.java"]],
     "shell": [["./close-unpaid-orders.sh"]],
 }
 SERVERS = {
@@ -82,17 +92,28 @@ class Program:
 
 
 def blocks(language):
-    """The first block of the README, and the one of the how-to guide."""
+    """The first block of the README, and the one of the how-to guide: with each, the line that it prints."""
     name = BLOCKS[language][0]
     pages = [CLIENTS / language / "README.md", CLIENTS.parent / "docs/how-to/clients.md"]
     for page in pages:
         found = re.search(rf"^```{name}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
         if not found:
             raise SystemExit(f"examples: {page} has no example in {language}")
-        yield page, found[1]
+        yield page, found[1], "close order 4711"
 
 
-def run_block(language, page, block, server):
+def tutorials(language):
+    """The programs of the tutorials. Each has the line that it prints before it."""
+    name = BLOCKS[language][0]
+    pages = sorted((CLIENTS.parent / "docs/tutorials").glob("*.md"))
+    found = [(page, block, line) for page in pages for line, block in re.findall(
+        rf"^<!-- program: ([^\n]*) -->\n```{name}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)]
+    if len(found) != len(pages):
+        raise SystemExit(f"examples: {len(pages)} tutorials have {len(found)} programs in {language}")
+    return found
+
+
+def run_block(language, page, block, line, server):
     _, ending, command = BLOCKS[language]
     # Go and Node.js find the client from the directory of the program.
     with tempfile.TemporaryDirectory(dir=".", prefix="example-") as directory:
@@ -101,12 +122,24 @@ def run_block(language, page, block, server):
         program = Program([*command, str(file) if language != "go" else f"./{directory}"], server)
         try:
             print(f"    the example of {page.name}", flush=True)
-            program.wait_for("close order 4711")
-            if language == "python":
-                # The only one whose worker minds signals without being told to.
-                program.stop((0,))
+            program.wait_for(line)
+            if language in HEEDED:
+                program.stop((HEEDED[language],))
         finally:
             program.kill()
+
+
+def tick(server):
+    """The cron job that a tutorial creates with curl before its program runs."""
+    body, headers = b'{"every": "1s", "payload": "count the stock"}', {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{server}/v1/topics/books/cron/tick", body, headers, method="PUT")
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+def run_tutorial(language, page, block, line, server):
+    if page.name == "cron.md":
+        tick(server)
+    run_block(language, page, block, line, server)
 
 
 def post(url):
@@ -141,12 +174,12 @@ def run_server(command, server):
         program.kill()
 
 
-def run_program(command, server):
+def run_program(language, command, server):
     program = Program(command, server)
     try:
         program.wait_for("paid order 4711")
         program.wait_for("closed order 4712")
-        program.stop((0,))
+        program.stop((HEEDED.get(language, 0),))
         if any("closed order 4711" in line for line in program.lines):
             raise SystemExit("examples: an order that was paid is closed")
     finally:
@@ -166,10 +199,14 @@ def main():
             story.close()
         count += 1
 
-    for page, block in blocks(language) if language in BLOCKS else []:
-        each(run_block, language, page, block)
+    if language in BLOCKS:
+        for shown in blocks(language):
+            each(run_block, language, *shown)
+    if language in TUTORIALS:
+        for shown in tutorials(language):
+            each(run_tutorial, language, *shown)
     for command in PROGRAMS.get(language, []):
-        each(run_program, command)
+        each(run_program, language, command)
     if language in SERVERS:
         each(run_server, SERVERS[language])
     print(f"{language}: {count} examples do what they say", flush=True)

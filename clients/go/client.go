@@ -219,6 +219,20 @@ type Contents struct {
 	PushedAt    time.Time         `json:"pushed_at"`
 	TraceParent string            `json:"traceparent,omitempty"`
 	TraceState  string            `json:"tracestate,omitempty"`
+	// DeadLetterSource is where the message was a dead letter, if it was forwarded from there.
+	DeadLetterSource *DeadLetterSource `json:"dead_letter_source,omitempty"`
+}
+
+// DeadLetterSource is where a message was a dead letter before it was forwarded.
+type DeadLetterSource struct {
+	Topic string `json:"topic"`
+	Group string `json:"group"`
+	ID    string `json:"id"`
+	// Reason is "max_attempts" or "buried".
+	Reason    string    `json:"reason"`
+	Attempts  int       `json:"attempts"`
+	DiedAt    time.Time `json:"died_at"`
+	LastError string    `json:"last_error,omitempty"`
 }
 
 // JSON reads the payload as JSON.

@@ -98,7 +98,7 @@ async fn tell(args: &Args) -> Result<bool> {
     for name in &names {
         declare(&broker, name, args.partitions).await?;
     }
-    let pairs = u64::from(args.topics) * u64::from(args.partitions);
+    let group_partitions = u64::from(args.topics) * u64::from(args.partitions);
     println!("{} topics of {} partitions, a consumer each", args.topics, args.partitions);
     let before = resident(&broker)?;
 
@@ -106,7 +106,7 @@ async fn tell(args: &Args) -> Result<bool> {
     let client = client.map_err(|error| Error::unavailable(error.to_string()))?;
     let mut consumers = JoinSet::new();
     names.into_iter().for_each(|name| drop(consumers.spawn(consume(client.clone(), name))));
-    owns(&fleet, pairs).await?;
+    owns(&fleet, group_partitions).await?;
     tokio::time::sleep(SETTLING).await;
     let since = usage(&fleet, &broker).await?;
     tokio::time::sleep(Duration::from_secs(args.seconds)).await;
@@ -122,7 +122,7 @@ async fn tell(args: &Args) -> Result<bool> {
     let seconds = until.at.duration_since(since.at).as_secs_f64();
     let calls = (until.calls - since.calls) / seconds;
     let percent = |cpu: f64| 100.0 * cpu / seconds;
-    let (each, bytes) = (calls / pairs as f64, (with - before) / pairs as f64);
+    let (each, bytes) = (calls / group_partitions as f64, (with - before) / group_partitions as f64);
     let left = after / before - 1.0;
     println!("calls of Redis:   {calls:.0}/s, {each:.3}/s and partition (goal: {CALLS_MAX})");
     println!(
@@ -158,9 +158,9 @@ async fn consume(client: Client, topic: String) {
 }
 
 /// Waits until so many leases are held.
-async fn owns(fleet: &Fleet, pairs: u64) -> Result<()> {
+async fn owns(fleet: &Fleet, partitions: u64) -> Result<()> {
     let leases = async || Ok(fleet.redis.keys().await?.iter().filter(|key| key.ends_with(":lease")).count() as u64);
-    eventually("the leases", async || Ok((leases().await? == pairs).then_some(()))).await
+    eventually("the leases", async || Ok((leases().await? == partitions).then_some(()))).await
 }
 
 async fn usage(fleet: &Fleet, broker: &Sidecar) -> Result<Usage> {

@@ -30,9 +30,9 @@ fn body(bytes: &[u8]) -> bool {
     let id = MessageId::new("order-1").expect("an id");
     let _ = decode_body(id.clone(), bytes.to_vec().into());
     let mut bytes = bytes.to_vec();
-    if bytes.len() >= 21 {
-        let sum = crc32fast::hash(&bytes[21..]).to_be_bytes();
-        bytes[17..21].copy_from_slice(&sum);
+    if bytes.len() >= 18 {
+        let sum = crc32fast::hash(&bytes[18..]).to_be_bytes();
+        bytes[14..18].copy_from_slice(&sum);
     }
     let Ok(message) = bounded(&bytes, || decode_body(id.clone(), bytes.clone().into())) else { return false };
     assert_eq!(body_due_at(&bytes), Some(message.due_at));

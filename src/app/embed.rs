@@ -21,15 +21,19 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::engine::{Engine, StoreOptions};
-use crate::broker::{Broker, Options, PushOutcome, RescheduleOutcome, ReserveRequest};
+use crate::broker::{Broker, ClockTarget, Moved, Options, PushOutcome, RescheduleOutcome, ReserveRequest};
 use crate::delivery::{Decision, Delivery, Verdict};
 use crate::model::error::{Error, Result};
 use crate::model::limits::WAIT_MAX;
 use crate::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
+use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
+use crate::platform::test_clock::TestClock;
 use crate::store::{Cancelled, Expected};
 
 /// A broker in this process.
@@ -45,6 +49,18 @@ impl Dwell {
     /// `Invalid` when it cannot be trusted.
     pub async fn open(store: StoreOptions, options: Options) -> Result<Dwell> {
         Ok(Dwell { engine: Engine::start(store, options, Clock::System).await? })
+    }
+
+    /// Opens the embedded store in `dir`, for tests: time passes as usual, and the clock also moves it forward. A directory
+    /// that was used so before continues with the time that it had.
+    ///
+    /// # Errors
+    /// The store's; `Conflict` when the directory has been used with the clock of the machine.
+    pub async fn open_on_test_clock(dir: PathBuf, options: Options) -> Result<(Dwell, TestTime)> {
+        let clock = Arc::new(TestClock::open(&dir)?);
+        let engine = Engine::start(StoreOptions::Embedded { dir }, options, clock.clock()).await?;
+        let time = TestTime { broker: engine.broker().clone(), clock };
+        Ok((Dwell { engine }, time))
     }
 
     /// All the verbs.
@@ -66,6 +82,33 @@ impl Dwell {
     /// Waits until what is out is settled, gives the leases up, and closes the store. # Errors: the store's.
     pub async fn close(self) -> Result<()> {
         self.engine.close().await
+    }
+}
+
+/// Moves the clock of a broker in a test.
+#[derive(Clone)]
+pub struct TestTime {
+    broker: Broker,
+    clock: Arc<TestClock>,
+}
+
+impl TestTime {
+    /// The time of messages.
+    pub fn now(&self) -> Timestamp {
+        self.broker.now()
+    }
+
+    /// Moves the clock forward by 0 to 3,650 days. Once it returns everything that became due can be received.
+    ///
+    /// # Errors
+    /// See [`Broker::move_clock`].
+    pub async fn advance(&self, by: Duration) -> Result<Moved> {
+        self.broker.move_clock(&self.clock, ClockTarget::Advance(by)).await
+    }
+
+    /// The same, to a time that is not past. # Errors: see [`Broker::move_clock`].
+    pub async fn advance_to(&self, to: Timestamp) -> Result<Moved> {
+        self.broker.move_clock(&self.clock, ClockTarget::To(to)).await
     }
 }
 
@@ -129,7 +172,12 @@ impl Consumer {
                 Err(_) if self.broker.is_stopping() => return Ok(None),
                 deliveries => deliveries?,
             };
-            let receive = |delivery| Received { broker: self.broker.clone(), place: self.place.clone(), delivery };
+            let receive = |delivery| Received {
+                broker: self.broker.clone(),
+                place: self.place.clone(),
+                delivery,
+                is_late: false,
+            };
             self.ready.extend(deliveries.into_iter().map(receive));
         }
     }
@@ -140,12 +188,13 @@ pub struct Received {
     broker: Broker,
     place: (TopicName, GroupName),
     delivery: Delivery,
+    is_late: bool,
 }
 
 /// A settlement that did not succeed, with the delivery, so that it can be tried again.
 pub struct Unsettled {
-    /// `Stale` when the delivery is over; `OutcomeUnknown` when the store has not answered yet, or did not before this
-    /// broker lost the partition: then the message is settled, or is delivered again.
+    /// `Stale` when the delivery has ended; `OutcomeUnknown` when the store, or the broker that owns the partition now, has
+    /// not answered, or did not before the partition was lost: then the message is settled, or is delivered again.
     pub error: Error,
     /// The delivery.
     pub received: Received,
@@ -155,6 +204,13 @@ impl Received {
     /// The message, its attempt and its deadline.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery
+    }
+
+    /// Lets [`Received::ack`], [`Received::nack`] and [`Received::extend`] count also after the delivery has ended, if the
+    /// message waits and nobody has had it since. A late [`Received::bury`] never counts.
+    pub fn late(mut self) -> Received {
+        self.is_late = true;
+        self
     }
 
     /// The message is done. # Errors: see [`Unsettled`].
@@ -177,31 +233,35 @@ impl Received {
 
     /// Moves the deadline to `timeout` from now. # Errors: `Stale` when the delivery is over, `Invalid` out of range.
     pub async fn extend(&mut self, timeout: Duration) -> Result<()> {
-        let receipts = [self.delivery.receipt.to_string()];
-        let verdicts = self.broker.extend(&self.place.0, &self.place.1, &receipts, timeout).await?;
-        match verdicts.first() {
+        let (receipts, (topic, group)) = (vec![self.delivery.receipt.to_string()], &self.place);
+        let rulings = self.broker.extend_anywhere(topic, group, receipts, timeout, self.is_late).await?;
+        match rulings.first().map(|ruling| ruling.verdict) {
             Some(Verdict::Extended(deadline)) => {
-                self.delivery.deadline = *deadline;
+                self.delivery.deadline = deadline;
                 Ok(())
             }
-            Some(verdict) => Err(Error::stale(verdict.detail())),
+            Some(verdict) => Err(refused(verdict)),
             None => Err(Error::bug("a receipt without a verdict")),
         }
     }
 
     async fn settle(self, decision: Decision) -> std::result::Result<(), Box<Unsettled>> {
         let decisions = vec![(self.delivery.receipt.to_string(), decision)];
-        let error = match self.broker.settle(&self.place.0, &self.place.1, decisions).await {
+        let error = match self.broker.settle_anywhere(&self.place.0, &self.place.1, decisions, self.is_late).await {
             Err(error) => error,
-            Ok(verdicts) => match verdicts.first() {
+            Ok(rulings) => match rulings.first().map(|ruling| ruling.verdict) {
                 Some(Verdict::Acked | Verdict::Nacked | Verdict::Buried) => return Ok(()),
-                Some(verdict @ (Verdict::Pending | Verdict::UnknownOutcome)) => {
-                    Error::outcome_unknown(verdict.detail())
-                }
-                Some(verdict) => Error::stale(verdict.detail()),
+                Some(verdict) => refused(verdict),
                 None => Error::bug("a receipt without a verdict"),
             },
         };
         Err(Box::new(Unsettled { error, received: self }))
+    }
+}
+
+fn refused(verdict: Verdict) -> Error {
+    match verdict {
+        Verdict::Pending | Verdict::UnknownOutcome | Verdict::Unreachable => Error::outcome_unknown(verdict.detail()),
+        _ => Error::stale(verdict.detail()),
     }
 }

@@ -14,6 +14,7 @@ pub use crate::outage::OutageOptions;
 use crate::platform::clock::Clock;
 use crate::platform::disk::{check_owner, make_directory};
 use crate::platform::tasks::Tasks;
+use crate::platform::test_clock;
 use crate::store::embedded::Embedded;
 pub use crate::store::redis::{
     BaselineRedis, BaselineStyle, Checkup, Confirmation, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum,
@@ -133,6 +134,7 @@ impl Drop for Engine {
 async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Store> {
     match store {
         StoreOptions::Embedded { dir } => {
+            test_clock::check(&dir, &clock)?;
             // Opening reads the whole directory, which may take seconds: beside the runtime, not in it.
             let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, clock)).await;
             let opened = opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?;

@@ -44,8 +44,8 @@ impl Broker {
         let descriptor = self.topics.look_at_group(topic, group).await?;
         let read = self.reads.begin().await?;
         let mut count = 0;
-        for pair in descriptor.pairs(std::slice::from_ref(group)) {
-            count += read.call(self.store.reads.window(&pair, window, None, 0)).await?.count;
+        for partition in descriptor.group_partitions(std::slice::from_ref(group)) {
+            count += read.call(self.store.reads.window(&partition, window, None, 0)).await?.count;
         }
         Ok(count)
     }
@@ -71,8 +71,9 @@ impl Broker {
                 done.next = Some(write_cursor(partition, after.as_ref()));
                 return Ok(done);
             }
-            let pair = descriptor.pair(partition, group);
-            let page = self.store.reads.window(&pair, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
+            let group_partition = descriptor.group_partition(partition, group);
+            let page =
+                self.store.reads.window(&group_partition, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
             for some in page.chunks(AT_ONCE) {
                 let changes = some.iter().map(|(due, id)| {
                     let to = action.target(*due).map(|to| to.max(now));

@@ -164,9 +164,9 @@ impl Broker {
         let descriptor = self.topics.group(topic, group).await?;
         let mut done = 0;
         for partition in descriptor.partitions() {
-            let pair = descriptor.pair(partition, group);
+            let group_partition = descriptor.group_partition(partition, group);
             for page in ids.chunks(RECOVER_IDS_MAX) {
-                done += self.change_page(&pair, page, change).await?;
+                done += self.change_page(&group_partition, page, change).await?;
             }
         }
         Ok(done)
@@ -201,8 +201,8 @@ impl Broker {
                 continue;
             }
             let ids: Vec<MessageId> = found.dead.into_iter().map(|dead| dead.id).collect();
-            let pair = scan.descriptor.pair(found.partition, group);
-            let done = self.change_page(&pair, &ids, change).await?;
+            let partition = scan.descriptor.group_partition(found.partition, group);
+            let done = self.change_page(&partition, &ids, change).await?;
             count += done;
             if let Some(rate) = sweep.rate {
                 self.clock().sleep(Duration::from_secs(done) / rate).await;
@@ -211,13 +211,17 @@ impl Broker {
         Ok(DeadSwept { count, next: (!scan.is_over()).then(|| scan.place.cursor()) })
     }
 
-    async fn change_page(&self, pair: &GroupPartition, ids: &[MessageId], change: DeadAction) -> Result<u64> {
+    async fn change_page(&self, partition: &GroupPartition, ids: &[MessageId], change: DeadAction) -> Result<u64> {
         let answers = match change {
-            DeadAction::Redrive => self.store.dead_letters.redrive(pair, ids).await?,
-            DeadAction::Purge => self.store.dead_letters.purge(pair, ids).await?,
+            DeadAction::Redrive => self.store.dead_letters.redrive(partition, ids).await?,
+            DeadAction::Purge => self.store.dead_letters.purge(partition, ids).await?,
             DeadAction::Count => return Ok(ids.len() as u64),
         };
-        Ok(answers.into_iter().filter(|was_dead| *was_dead).count() as u64)
+        let changed = answers.into_iter().filter(|was_dead| *was_dead).count() as u64;
+        if let DeadAction::Purge = change {
+            self.metrics.group(&partition.topic, &partition.group).purged_dead.inc_by(changed);
+        }
+        Ok(changed)
     }
 }
 
@@ -310,12 +314,12 @@ impl DeadScan {
 
     async fn page(&mut self, store: &Store, look: usize, most: usize) -> Result<DeadFound> {
         let partition = self.place.partition;
-        let pair = self.descriptor.pair(partition, &self.group);
+        let group_partition = self.descriptor.group_partition(partition, &self.group);
         let after = match self.place.after.take() {
             None => self.before_the_youngest()?,
             after => after,
         };
-        let page = store.dead_letters.dead(&pair, after.as_ref(), look).await?;
+        let page = store.dead_letters.dead(&group_partition, after.as_ref(), look).await?;
         let until = self.filter.older_than.map_or(self.place.began, |age| self.place.began.minus(age));
         let looked_at = page.dead.len();
         let in_time = |dead: &Dead| dead.died_at <= until;

@@ -8,7 +8,8 @@ use crate::model::error::{Error, Result};
 use crate::model::limits::{AUDIT_FINDINGS_MAX, DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
-use crate::model::time::{ms_up, show_span};
+use crate::model::spelling::counted;
+use crate::model::time::{ms_up, short_span, show_span};
 use crate::model::topic::{Descriptor, Rest};
 use crate::store::{Finding, Forecast, Peeked, Spans, State, VerifyCursor};
 
@@ -55,8 +56,8 @@ impl Broker {
         let buffered = !self.store.messages.buffered(topic, id).await?.is_empty();
         let mut groups = Vec::with_capacity(descriptor.groups.len());
         for group in &descriptor.groups {
-            let pair = descriptor.pair(partition, group);
-            let peeked = match read.call(self.store.reads.peek(&pair, id)).await {
+            let group_partition = descriptor.group_partition(partition, group);
+            let peeked = match read.call(self.store.reads.peek(&group_partition, id)).await {
                 // The store is unavailable, but the message is on the local disk.
                 Err(error) if buffered && error.is_outage() => None,
                 peeked => peeked?,
@@ -71,7 +72,7 @@ impl Broker {
         Ok(Explanation { partition, buffered, groups })
     }
 
-    async fn reason(
+    pub(super) async fn reason(
         &self,
         descriptor: &Descriptor,
         group: &GroupName,
@@ -81,16 +82,14 @@ impl Broker {
         let next_at = peeked.next_at.unwrap_or_default();
         Ok(match &peeked.state {
             State::Dead { died_at, record } => {
-                let (attempts, why) = (record.attempts, record.reason.name());
-                let reason = Reason::new("dead", format!("died at {died_at} after {attempts} attempts, reason {why}"));
+                let (attempts, why) = (counted(record.attempts, "attempt"), record.reason.name());
+                let reason = Reason::new("dead", format!("died at {died_at} after {attempts}, reason {why}"));
                 Reason { error: record.last_error.clone(), ..reason }
             }
             State::Scheduled if peeked.attempts > 0 => {
                 let failed = peeked.history.last().map_or(String::new(), |last| format!(", the last at {}", last.at));
-                Reason::new(
-                    "retrying",
-                    format!("{} attempts failed{failed}; the next is at {next_at}", peeked.attempts),
-                )
+                let attempts = counted(peeked.attempts, "attempt");
+                Reason::new("retrying", format!("{attempts} failed{failed}; the next is at {next_at}"))
             }
             State::Scheduled => Reason::new("scheduled", format!("due at {next_at}")),
             State::Ready => self.ready(descriptor, group, partition, peeked).await?,
@@ -120,9 +119,12 @@ impl Broker {
                 match here.map(|here| here.blocked_reason(partition)) {
                     Some(Some(blocked_reason)) => hindered(blocked_reason),
                     Some(None) => {
-                        let stats = self.store.reads.stats(&[descriptor.pair(partition, group)]).await?;
+                        let stats = self.store.reads.stats(&[descriptor.group_partition(partition, group)]).await?;
                         let ready = stats.first().map_or(0, |stats| stats.ready);
-                        Reason::new("behind_others", format!("due, and its partition has {ready} messages that are"))
+                        Reason::new(
+                            "behind_others",
+                            format!("due, as are {} of its partition", counted(ready, "message")),
+                        )
                     }
                     None => {
                         let why = format!("due, and owned by {}: ask that broker what it waits for", owner.as_str());
@@ -146,7 +148,7 @@ impl Broker {
         Ok(match here.and_then(|delivery| delivery.location_of(partition, id)) {
             Some(MessageLocation::Out { attempt, deadline }) => {
                 let clock = self.store.backend.clock();
-                let until = clock.now().plus(deadline.since(clock.local().instant()));
+                let until = clock.now().plus(deadline.since(clock.local().elapsed()));
                 Reason::new("in_flight", format!("a consumer has it as attempt {attempt}, until {until}"))
             }
             Some(MessageLocation::Decided) => {
@@ -174,7 +176,7 @@ impl Broker {
 fn hindered(blocked_reason: BlockedReason) -> Reason {
     match blocked_reason {
         BlockedReason::NoConsumer { unasked } => {
-            let since = show_span(unasked);
+            let since = short_span(unasked);
             Reason::new("no_consumer", format!("due, and no consumer has asked this broker for messages for {since}"))
         }
         BlockedReason::AtMaxInFlight => Reason::new(
@@ -205,15 +207,16 @@ impl Broker {
         let partitions = usize::from(descriptor.settings.partitions.get());
         if count * partitions > FORECAST_COUNTS_MAX {
             let most = FORECAST_COUNTS_MAX / partitions;
-            let why = format!("{count} is too many for a topic of {partitions} partitions; it has at most {most}");
+            let partitions = counted(partitions, "partition");
+            let why = format!("{count} is too many for a topic of {partitions}; it has at most {most}");
             return Err(Error::range("spans", why));
         }
         let read = self.reads.begin().await?;
         let step = Duration::from_millis(ms_up(step));
         let spans = Spans { from: self.store.backend.clock().now(), step, count };
-        let pairs: Vec<_> = descriptor.pairs(std::slice::from_ref(group)).collect();
+        let group_partitions: Vec<_> = descriptor.group_partitions(std::slice::from_ref(group)).collect();
         let mut all = Forecast { spans: vec![0; count], ..Forecast::default() };
-        for some in pairs.chunks((COUNTS_AT_ONCE / count).max(1)) {
+        for some in group_partitions.chunks((COUNTS_AT_ONCE / count).max(1)) {
             for part in read.call(self.store.reads.forecast(some, spans)).await? {
                 all.ready += part.ready;
                 all.later += part.later;
@@ -255,7 +258,11 @@ impl Broker {
                 break;
             }
             let page = read
-                .call(self.store.maintenance.audit(&descriptor.pair(partition, group), from.as_ref(), repair))
+                .call(self.store.maintenance.audit(
+                    &descriptor.group_partition(partition, group),
+                    from.as_ref(),
+                    repair,
+                ))
                 .await?;
             audit.seen += page.seen;
             audit.findings.extend(page.findings.into_iter().map(|finding| (partition, finding)));

@@ -49,6 +49,9 @@ struct Joined {
     partitions: usize,
 }
 
+/// The detail of a 503 while the process stops.
+pub const STOPPING: &str = "this broker is stopping; ask another one";
+
 impl Groups {
     pub(super) fn new(
         store: Store,
@@ -71,7 +74,7 @@ impl Groups {
     /// process stops, `Full` past [`Options::member_partitions`].
     pub(super) fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<GroupDelivery>> {
         if self.is_stopping() {
-            return Err(Error::unavailable("this dwell is stopping; ask another one"));
+            return Err(Error::unavailable(STOPPING));
         }
         if let Some(delivery) = self.find(descriptor, group)?.filter(|delivery| !delivery.is_closed()) {
             return Ok(delivery);
@@ -95,7 +98,7 @@ impl Groups {
         check_room(others.map(|(_, there)| there.partitions).sum(), partitions, self.most)?;
         let new = Joined { delivery: delivery.clone(), partitions };
         if let Some(replaced) = joined.insert(place(descriptor, group), new) {
-            // Two of them would take the pairs from each other, since they are the same member.
+            // Two of them would take the partitions from each other, since they are the same member.
             replaced.delivery.close();
         }
         let membership = Membership::new(delivery.clone(), self.timing, self.tasks.clone());
@@ -122,10 +125,15 @@ impl Groups {
         Ok(there.map(|there| there.delivery.clone()))
     }
 
-    pub(super) fn held(&self, pair: &GroupPartition) -> u64 {
+    pub(super) fn all(&self) -> Vec<Arc<GroupDelivery>> {
+        lock(&self.joined).values().map(|there| there.delivery.clone()).collect()
+    }
+
+    pub(super) fn held(&self, group_partition: &GroupPartition) -> u64 {
         let joined = lock(&self.joined);
-        let held =
-            joined.get(&(pair.topic.clone(), pair.group.clone())).map(|there| there.delivery.held(pair.partition));
+        let held = joined
+            .get(&(group_partition.topic.clone(), group_partition.group.clone()))
+            .map(|there| there.delivery.held(group_partition.partition));
         held.unwrap_or(0) as u64
     }
 
@@ -280,7 +288,7 @@ impl Broker {
             // Live traffic keeps half of the store.
             let rest = clock.sleep(clock.instant().since(began));
             if self.tasks.stopping().run_until_cancelled(rest).await.is_none() {
-                return Err(Error::unavailable("this dwell is stopping"));
+                return Err(Error::unavailable(STOPPING));
             }
         }
     }

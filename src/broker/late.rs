@@ -53,7 +53,6 @@ impl Broker {
             by_partition.into_iter().map(|(partition, late)| self.settle_late_in(place, partition, late, until));
         for (at, verdict) in join_all(settled).await.into_iter().flatten() {
             verdicts[at] = verdict;
-            self.count_late(place, verdict);
         }
         Ok(())
     }
@@ -158,8 +157,11 @@ impl Broker {
         };
         let mut fates = fates.into_iter();
         open.retain(|(at, (_, verdict))| match fates.next() {
-            Some(LateFate::Done) => {
+            Some(fate @ (LateFate::Done | LateFate::Repeated)) => {
                 made.push((*at, *verdict));
+                if fate == LateFate::Done {
+                    self.count_late((topic, group), *verdict);
+                }
                 false
             }
             Some(LateFate::Over) => false,
@@ -184,6 +186,7 @@ impl Broker {
         self.topics.say(topic, settle).await
     }
 
+    /// Counts what the store decided; an owner counts what it decides in memory.
     fn count_late(&self, (topic, group): Place<'_>, verdict: Verdict) {
         let counts = self.metrics.group(topic, group);
         match verdict {

@@ -100,8 +100,8 @@ impl Broker {
             if partition.0 >= descriptor.settings.partitions.get() {
                 return Ok(MessageList { messages, next: None });
             }
-            let pair = descriptor.pair(partition, group);
-            let (page, next) = self.list_page(&pair, which, window, &place, limit - messages.len()).await?;
+            let group_partition = descriptor.group_partition(partition, group);
+            let (page, next) = self.list_page(&group_partition, which, window, &place, limit - messages.len()).await?;
             let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.size());
             bytes += page.iter().map(size).sum::<usize>();
             messages.extend(page);
@@ -119,7 +119,7 @@ impl Broker {
 
     async fn list_page(
         &self,
-        pair: &GroupPartition,
+        group_partition: &GroupPartition,
         which: Which,
         window: Window,
         place: &Place,
@@ -133,11 +133,11 @@ impl Broker {
             Which::Ready => Window { to: window.to.min(later), ..window },
             Which::Waiting | Which::InFlight | Which::Dead => window,
         };
-        let partition = pair.partition;
+        let partition = group_partition.partition;
         match which {
             Which::Waiting | Which::Scheduled | Which::Ready => {
                 let after = if let Place::Waiting(after) = place { Some(after) } else { None };
-                let page = self.store.reads.waiting(pair, window, after, limit).await?;
+                let page = self.store.reads.waiting(group_partition, window, after, limit).await?;
                 let entry = |listed: Listed| {
                     let state = if listed.next_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready };
                     ListEntry { partition, state, listed }
@@ -146,14 +146,14 @@ impl Broker {
             }
             Which::InFlight => {
                 let after = if let Place::InFlight(after) = place { Some(after) } else { None };
-                let page = self.store.reads.in_flight(pair, after, limit).await?;
+                let page = self.store.reads.in_flight(group_partition, after, limit).await?;
                 let entries = page.messages.into_iter().filter(|listed| is_due_in(listed, window));
                 let entry = |listed| ListEntry { partition, state: State::InFlight, listed };
                 Ok((entries.map(entry).collect(), page.next.map(Place::InFlight)))
             }
             Which::Dead => {
                 let after = if let Place::Dead(after) = place { Some(after) } else { None };
-                let page = self.store.dead_letters.dead(pair, after, limit).await?;
+                let page = self.store.dead_letters.dead(group_partition, after, limit).await?;
                 let entries = page.dead.into_iter().map(|dead| of_dead(partition, dead));
                 let entries = entries.filter(|entry| is_due_in(&entry.listed, window));
                 Ok((entries.collect(), page.next.map(Place::Dead)))
@@ -279,7 +279,9 @@ impl Broker {
         for partitions in partitions.chunks(PARTITIONS_AT_ONCE) {
             let looks = partitions.iter().map(|partition| async move {
                 for group in &descriptor.groups {
-                    if let Some(peeked) = self.store.reads.peek(&descriptor.pair(*partition, group), id).await? {
+                    if let Some(peeked) =
+                        self.store.reads.peek(&descriptor.group_partition(*partition, group), id).await?
+                    {
                         return Ok(Some((*partition, peeked)));
                     }
                 }

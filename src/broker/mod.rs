@@ -16,20 +16,27 @@ mod schedules;
 mod late;
 mod settle;
 mod topics;
+mod traffic;
+mod fleet;
+mod attention;
 mod bulk;
 mod purge;
+mod test_clock;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use self::attention::LatestAttention;
+pub use self::attention::{Attention, Concern, ConcernKind};
 pub use self::bulk::{BulkAction, BulkOutcome};
 pub use self::control::RescheduleOutcome;
 pub use self::dead::{DeadFilter, DeadList, DeadSweep, DeadSwept};
 pub use self::explain::Audit;
+pub use self::fleet::FleetBroker;
 use self::groups::{Filling, Groups};
-pub use self::groups::{GroupRequest, PauseFor, Subscribed};
+pub use self::groups::{GroupRequest, PauseFor, STOPPING, Subscribed};
 use self::list::Location;
 pub use self::list::{ListEntry, MessageList, Which};
 use self::push::DefaultPartitioner;
@@ -39,8 +46,11 @@ use self::read_limiter::ReadLimiter;
 pub use self::schedules::ScheduleList;
 pub use self::settle::{ReserveRequest, Selection};
 use self::stats_collector::Scrapes;
+pub use self::test_clock::{ClockTarget, Due, FiredCron, Moved};
 use self::topics::Topics;
 pub use self::topics::{Declared, TopicMoved};
+use self::traffic::TrafficLog;
+pub use self::traffic::{Point, Sample};
 use crate::coordination::lease::LeaseKeeper;
 use crate::delivery::remote::Remote;
 use crate::delivery::{Delivery, GroupDelivery, Session, Want};
@@ -69,6 +79,9 @@ pub struct Broker {
     remote: Arc<Remote>,
     filling: Filling,
     scrapes: Arc<Scrapes>,
+    traffic: Arc<TrafficLog>,
+    attention: Arc<LatestAttention>,
+    firing: schedules::Turns,
     reads: Arc<ReadLimiter>,
     tasks: Tasks,
     options: Arc<Options>,
@@ -99,7 +112,7 @@ pub struct Health {
 }
 
 impl Broker {
-    /// [`Broker::run`] has to run beside the loops of the pairs, which run in `tasks`, and longer.
+    /// [`Broker::run`] has to run beside the loops of the partitions, which run in `tasks`, and longer.
     pub fn new(store: Store, metrics: Arc<Metrics>, tasks: Tasks, options: Options) -> Broker {
         let member = MemberId::fresh(&host_name());
         let remote = Arc::new(Remote::new(store.clone(), member.clone(), metrics.clone()));
@@ -109,6 +122,8 @@ impl Broker {
         let batcher = Arc::new(PushBatcher::new(store.clone(), topics.clone(), tasks.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
         let (partitioner, filling, scrapes) = (Arc::default(), Filling::default(), Arc::default());
+        let (traffic, attention) = (Arc::default(), Arc::default());
+        let firing = schedules::Turns::default();
         // It paces calls to the real store, whatever clock messages go by.
         let reads = Arc::new(ReadLimiter::new(Clock::System));
         Broker {
@@ -122,17 +137,25 @@ impl Broker {
             remote,
             filling,
             scrapes,
+            traffic,
+            attention,
+            firing,
             reads,
             tasks,
             options,
         }
     }
 
-    /// Runs everything but the loops of the pairs, until `stop`, which has to come after those have ended.
+    /// Runs everything but the loops of the partitions, until `stop`, which has to come after those have ended.
     pub async fn run(&self, stop: CancellationToken) {
         let schedules = schedules::Schedules::new(self.clone());
         let stats = stats_collector::StatsCollector::new(self.clone());
-        let watched = futures_util::future::join(stats.run(stop.clone()), self.watch_store(stop.clone()));
+        let sampler = traffic::Sampler::new(self.clone());
+        let watched = futures_util::future::join3(
+            stats.run(stop.clone()),
+            self.watch_store(stop.clone()),
+            sampler.run(stop.clone()),
+        );
         let kept = futures_util::future::join(self.keeper.run(stop.clone()), self.answer_others(stop.clone()));
         tokio::join!(kept, schedules.run(stop.clone()), watched, self.store.backend.run(stop));
     }
@@ -256,7 +279,7 @@ impl Broker {
             Error::not_found(format!("group {group} of topic {topic} has no message {id}; {why}"))
         };
         let Location::In(partition) = self.locate(&descriptor, id, key).await? else { return Err(absent()) };
-        let peeked = self.store.reads.peek(&descriptor.pair(partition, group), id).await?;
+        let peeked = self.store.reads.peek(&descriptor.group_partition(partition, group), id).await?;
         Ok((partition, peeked.ok_or_else(absent)?))
     }
 
@@ -265,7 +288,7 @@ impl Broker {
         self.metrics.store.clock_offset.set(self.store.backend.clock().local_ahead_seconds());
         let (ready, detail) = match (ready, self.groups.is_stopping()) {
             (Err(error), _) => (false, Some(error.to_string())),
-            (Ok(_), true) => (false, Some("stopping".to_owned())),
+            (Ok(_), true) => (false, Some(STOPPING.to_owned())),
             (Ok(degraded), false) => (true, degraded),
         };
         Health { ready, detail, store: self.store.backend.describe() }
@@ -287,7 +310,7 @@ fn no_group(topic: &TopicName, group: &GroupName) -> Error {
     Error::missing(Missing::group(topic, group))
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -312,6 +335,8 @@ pub struct Options {
     pub auto_create: bool,
     /// How long a settling request waits for the store before it answers `pending`.
     pub settle_timeout: Duration,
+    /// How long each sample of the recent traffic is; 180 are kept.
+    pub traffic_step: Duration,
     /// Makes spans of what happens to messages.
     pub tracer: Tracer,
 }
@@ -328,6 +353,7 @@ impl Default for Options {
             topic_defaults: Settings::default(),
             auto_create: true,
             settle_timeout: Duration::from_secs(5),
+            traffic_step: Duration::from_secs(10),
             tracer: Tracer::off(),
         }
     }

@@ -10,6 +10,7 @@ use super::topics::with_group;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
+use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
@@ -45,6 +46,9 @@ impl Broker {
                         done += 1;
                         all.messages += purged.messages;
                         all.dead_letters += purged.dead_letters;
+                        let counts = self.metrics.group(topic, &purge.group);
+                        counts.purged.inc_by(purged.messages);
+                        counts.purged_dead.inc_by(purged.dead_letters);
                         all.version = all.version.max(purged.version);
                     }
                     Err(error) if failed.is_none() || error.kind() == Kind::OutcomeUnknown => failed = Some(error),
@@ -54,7 +58,8 @@ impl Broker {
             match failed {
                 Some(error) if done == 0 => return Err(error),
                 Some(error) => {
-                    let detail = format!("{done} of {} partitions are purged: {}", partitions.len(), error.detail());
+                    let detail =
+                        format!("{done} of {} purged: {}", counted(partitions.len(), "partition"), error.detail());
                     return Err(Error::outcome_unknown(detail));
                 }
                 None => {}

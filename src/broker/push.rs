@@ -188,7 +188,7 @@ impl Broker {
         for call in calls(messages) {
             let conflict = call.first().map_or(Conflict::Keep, |on_the_way| on_the_way.conflict);
             if conflict != Conflict::Keep {
-                outcomes.extend(self.put_call(&descriptor, partition, conflict, call).await);
+                outcomes.extend(Box::pin(self.put_call(&descriptor, partition, conflict, call)).await);
                 continue;
             }
             let (places, messages): (Vec<_>, Vec<_>) = call

@@ -65,15 +65,21 @@ impl PushBatcher {
         let bytes = messages.iter().map(|message| message.envelope.size()).sum();
         let waiting = Waiting { descriptor: descriptor.clone(), messages, fresh, bytes, answer };
         let lane = (descriptor.topic.clone(), descriptor.incarnation, partition);
-        match self.waiting().entry(lane.clone()) {
-            Entry::Occupied(mut line) => line.get_mut().push_back(waiting),
+        let driver = match self.waiting().entry(lane.clone()) {
+            Entry::Occupied(mut line) => {
+                line.get_mut().push_back(waiting);
+                None
+            }
             Entry::Vacant(lane_of) => {
                 lane_of.insert(VecDeque::from([waiting]));
-                let driver = Driver { batcher: self.clone(), lane, done: false };
-                self.tasks.start(driver.drive());
+                Some(Driver { batcher: self.clone(), lane, done: false })
             }
-        }
-        answered.await.unwrap_or_else(|_| Err(Error::outcome_unknown("the push was given up on its way")))
+        };
+        let arrived = match driver {
+            Some(driver) => self.tasks.drive(Box::pin(driver.drive()), answered).await,
+            None => answered.await,
+        };
+        arrived.unwrap_or_else(|_| Err(Error::outcome_unknown("the push was given up on its way")))
     }
 
     /// The first pushes in line that fit into one call; none frees the lane.
@@ -203,10 +209,10 @@ async fn look_in(
     (messages, wanted): (&[Message], Vec<(usize, MessageId)>),
     there: &mut [Option<StoredDuplicate>],
 ) -> Vec<(usize, MessageId)> {
-    let (pair, mut absent) = (descriptor.pair(partition, group), Vec::new());
+    let (group_partition, mut absent) = (descriptor.group_partition(partition, group), Vec::new());
     for some in wanted.chunks(BODIES_AT_ONCE) {
         let ids: Vec<_> = some.iter().map(|(_, id)| id.clone()).collect();
-        let found = store.reads.bodies(&pair, &ids).await.unwrap_or_default();
+        let found = store.reads.bodies(&group_partition, &ids).await.unwrap_or_default();
         for (at, (n, id)) in some.iter().enumerate() {
             match found.get(at).and_then(Option::as_ref) {
                 Some(stored) => there[*n] = Some(StoredDuplicate::new(stored, &messages[*n])),

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
 use crate::model::error::{Error, Kind, Missing, Result};
+use crate::model::limits::SCHEDULE_FIRES_MAX;
 use crate::model::message::{ScheduleName, TopicName};
 use crate::model::partition::Partition;
-use crate::model::schedule::Schedule;
+use crate::model::schedule::{Missed, Schedule};
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
@@ -29,6 +30,8 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(300);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The pause when the store's clock turned out to be behind.
 const CLOCK_BEHIND_PAUSE: Duration = Duration::from_millis(2);
+/// How many times occurrences are tried when a test clock is moved.
+const FIRE_TRIES_MAX: usize = 1_000;
 /// Calls to the store at the same time: at midnight many schedules occur at once.
 const AT_ONCE: usize = 32;
 
@@ -158,6 +161,9 @@ fn missing(topic: &TopicName, name: &ScheduleName) -> Error {
     Error::missing(Missing::cron(topic, name))
 }
 
+/// Within a broker, the scheduler and a move of a test clock fire one after the other.
+pub(super) type Turns = Arc<Mutex<()>>;
+
 pub(super) struct Schedules {
     broker: Broker,
     known: BTreeMap<(TopicName, ScheduleName), Known>,
@@ -171,6 +177,14 @@ struct Known {
     record: ScheduleRecord,
     next: Option<Timestamp>,
     wait: Instant,
+}
+
+impl Known {
+    /// The next occurrences, none after `to`.
+    fn until(&self, to: Timestamp) -> impl Iterator<Item = Timestamp> {
+        let after = |at: &Timestamp| self.record.schedule.next(*at);
+        std::iter::successors(self.next, after).take_while(move |at| *at <= to)
+    }
 }
 
 enum Outcome {
@@ -202,6 +216,8 @@ impl Schedules {
 
     /// Fires what has occurred, and says until when there is nothing to do.
     async fn step(&mut self) -> Instant {
+        let turns = self.broker.firing.clone();
+        let _turn = turns.lock().await;
         let now = self.broker.clock().instant();
         if now >= self.look_at {
             self.look_at = match self.read().await {
@@ -216,7 +232,7 @@ impl Schedules {
         let due = |known: &&Known| known.wait <= now && known.next.is_some_and(|next| next <= store_now);
         let due: Vec<Known> = self.known.values().filter(due).cloned().collect();
         for some in due.chunks(AT_ONCE) {
-            let fired = join_all(some.iter().map(|known| fire(&self.broker, known))).await;
+            let fired = join_all(some.iter().map(|known| fire(&self.broker, known, self.broker.now()))).await;
             for (known, outcome) in some.iter().zip(fired) {
                 self.take_in(known, outcome);
             }
@@ -242,7 +258,33 @@ impl Schedules {
         }
     }
 
-    async fn read(&mut self) -> Result<()> {
+    /// How many occurrences there are until `to`, counted no further than to `most`.
+    pub(super) fn occurrences(&self, to: Timestamp, most: usize) -> usize {
+        self.known.values().fold(0, |count, known| count + known.until(to).take(most.saturating_sub(count)).count())
+    }
+
+    /// Fires some occurrences of one cron job that are not after `to`, whatever it does about missed ones; tells of which and
+    /// how many. `None` when all have fired. Errors: `Unavailable` when the store does not take them.
+    pub(super) async fn fire_some(&mut self, to: Timestamp) -> Result<Option<(TopicName, ScheduleName, u64)>> {
+        for _ in 0..FIRE_TRIES_MAX {
+            let Some(mut known) = self.known.values().find(|known| known.until(to).next().is_some()).cloned() else {
+                return Ok(None);
+            };
+            let some: Vec<Timestamp> = known.until(to).take(SCHEDULE_FIRES_MAX).collect();
+            known.record.schedule.missed = Missed::All;
+            match fire(&self.broker, &known, some.last().copied().unwrap_or(to)).await {
+                Outcome::Changed => self.read().await?,
+                Outcome::Wait(_) => self.broker.clock().sleep(CLOCK_BEHIND_PAUSE).await,
+                done @ Outcome::Done(_) => {
+                    self.take_in(&known, done);
+                    return Ok(Some((known.topic, known.record.schedule.name, some.len() as u64)));
+                }
+            }
+        }
+        Err(Error::unavailable("the store does not take the occurrences of cron jobs"))
+    }
+
+    pub(super) async fn read(&mut self) -> Result<()> {
         let store = &self.broker.store;
         let mut all = BTreeMap::new();
         for places in store.cron_jobs.schedule_places().await?.chunks(AT_ONCE) {
@@ -261,8 +303,8 @@ impl Schedules {
     }
 }
 
-async fn fire(broker: &Broker, known: &Known) -> Outcome {
-    match try_to_fire(broker, known).await {
+async fn fire(broker: &Broker, known: &Known, now: Timestamp) -> Outcome {
+    match try_to_fire(broker, known, now).await {
         Ok(outcome) => outcome,
         Err(error) if error.kind() == Kind::NotFound => Outcome::Changed,
         Err(error) => {
@@ -282,9 +324,8 @@ async fn fire(broker: &Broker, known: &Known) -> Outcome {
     }
 }
 
-async fn try_to_fire(broker: &Broker, known: &Known) -> Result<Outcome> {
+async fn try_to_fire(broker: &Broker, known: &Known, now: Timestamp) -> Result<Outcome> {
     let Known { topic, partition, record, .. } = known;
-    let now = broker.store.backend.clock().now();
     let Some(fires) = record.schedule.fires(record.last, now) else { return Ok(Outcome::Wait(CLOCK_BEHIND_PAUSE)) };
     let descriptor = broker.topics.get(topic).await?;
     let messages = fires.occurrences.iter().map(|at| record.schedule.message(*at, now)).collect::<Result<_>>()?;

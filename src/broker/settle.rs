@@ -51,6 +51,18 @@ impl Broker {
         decisions: Vec<(String, Decision)>,
         timeout: Duration,
     ) -> Result<Vec<Verdict>> {
+        let verdicts = self.settle_uncounted(topic, group, decisions, timeout).await?;
+        self.count_ended((topic, group), &verdicts);
+        Ok(verdicts)
+    }
+
+    async fn settle_uncounted(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        decisions: Vec<(String, Decision)>,
+        timeout: Duration,
+    ) -> Result<Vec<Verdict>> {
         check_count("receipts", decisions.len())?;
         let descriptor = self.topics.group(topic, group).await?;
         let Some(delivery) = self.groups.find(&descriptor, group)? else {
@@ -59,6 +71,18 @@ impl Broker {
         let read = |(receipt, decision): (String, Decision)| (Receipt::parse(&receipt), decision);
         let decisions = decisions.into_iter().map(read).collect();
         Ok(delivery.settle(decisions, timeout).await)
+    }
+
+    /// Counts the decisions that do not count, since their deliveries have ended.
+    fn count_ended(&self, (topic, group): Place<'_>, verdicts: &[Verdict]) {
+        let count = |is: fn(&&Verdict) -> bool| verdicts.iter().filter(is).count() as u64;
+        let stale = count(|verdict| matches!(verdict, Verdict::Stale(_)));
+        let unknown_outcome = count(|verdict| **verdict == Verdict::UnknownOutcome);
+        if stale + unknown_outcome > 0 {
+            let counts = self.metrics.group(topic, group);
+            counts.stale.inc_by(stale);
+            counts.unknown_outcome.inc_by(unknown_outcome);
+        }
     }
 
     pub fn settle_timeout(&self) -> Duration {
@@ -244,11 +268,14 @@ impl Broker {
     async fn here(&self, (topic, group): Place<'_>, ask: Ask, timeout: Duration) -> Result<Vec<Verdict>> {
         let until = self.clock().instant().plus(timeout);
         let mut verdicts = match ask.what.clone() {
-            What::Settle(decisions) => self.settle_within(topic, group, decisions, timeout).await?,
+            What::Settle(decisions) => self.settle_uncounted(topic, group, decisions, timeout).await?,
             What::Extend(receipts, timeout) => self.extend(topic, group, &receipts, timeout).await?,
         };
         if ask.late {
             self.settle_late((topic, group), &ask, &mut verdicts, until).await?;
+        }
+        if let What::Settle(_) = ask.what {
+            self.count_ended((topic, group), &verdicts);
         }
         Ok(verdicts)
     }
@@ -320,7 +347,7 @@ impl Broker {
         }
         let owner_records = self.owner_records(place, unknown.iter().map(|(_, receipt)| receipt.partition)).await;
         for item in unknown {
-            let tenant = match &owner_records {
+            let record = match &owner_records {
                 Ok(owner_records) => owner_records.get(&item.1.partition),
                 Err(_) => {
                     found.open.push(item);
@@ -328,14 +355,14 @@ impl Broker {
                 }
             };
             let lost = Verdict::Stale(StaleReason::LostPartition);
-            let member = tenant.and_then(|tenant| tenant.member.clone()).filter(MemberId::is_plausible);
-            match tenant.map(|tenant| (tenant, self.remote.learn(place, &item.1, tenant))) {
+            let member = record.and_then(|record| record.member.clone()).filter(MemberId::is_plausible);
+            match record.map(|record| (record, self.remote.learn(place, &item.1, record))) {
                 None | Some((_, None | Some(None))) if late => match member {
                     Some(owner) if owner != *self.member() => found.owned.entry(owner).or_default().push(item),
                     _ => found.mine.push(item.0),
                 },
                 None => found.over.push((item.0, Ruling::of(lost))),
-                Some((tenant, None)) => found.over.push((item.0, Ruling::about(lost, tenant.member.as_ref()))),
+                Some((record, None)) => found.over.push((item.0, Ruling::about(lost, record.member.as_ref()))),
                 Some((_, Some(None))) => found.open.push(item),
                 Some((_, Some(Some(owner)))) if owner == *self.member() => found.mine.push(item.0),
                 Some((_, Some(Some(owner)))) => found.owned.entry(owner).or_default().push(item),
@@ -356,12 +383,13 @@ impl Broker {
             return Ok(BTreeMap::new());
         }
         let descriptor = self.topics.group(topic, group).await?;
-        let pairs: Vec<_> = partitions.iter().map(|partition| descriptor.pair(*partition, group)).collect();
-        let owner_records = self.store.leases.owner_records(&pairs).await?;
+        let group_partitions: Vec<_> =
+            partitions.iter().map(|partition| descriptor.group_partition(*partition, group)).collect();
+        let owner_records = self.store.leases.owner_records(&group_partitions).await?;
         Ok(partitions
             .into_iter()
             .zip(owner_records)
-            .filter_map(|(partition, tenant)| Some((partition, tenant?)))
+            .filter_map(|(partition, record)| Some((partition, record?)))
             .collect())
     }
 
@@ -430,7 +458,7 @@ impl Broker {
             () = self.clock().sleep_until(until) => return None,
         };
         let is_over = |receipt: &Receipt| {
-            owner_records.get(&receipt.partition).and_then(|tenant| tenant.epoch.as_ref()) != Some(&receipt.epoch)
+            owner_records.get(&receipt.partition).and_then(|record| record.epoch.as_ref()) != Some(&receipt.epoch)
         };
         if !items.iter().all(|(_, receipt)| is_over(receipt)) {
             return None;
@@ -442,8 +470,8 @@ impl Broker {
             false => Verdict::Stale(StaleReason::LostPartition),
         };
         let ruling = |(at, receipt): &Item| {
-            let tenant = owner_records.get(&receipt.partition).and_then(|tenant| tenant.member.as_ref());
-            (*at, Ruling::about(verdict, tenant.filter(|_| !perhaps_received)))
+            let record = owner_records.get(&receipt.partition).and_then(|record| record.member.as_ref());
+            (*at, Ruling::about(verdict, record.filter(|_| !perhaps_received)))
         };
         items.iter().for_each(|(_, receipt)| self.remote.epochs.forget(place, receipt));
         Some(items.iter().map(ruling).collect())

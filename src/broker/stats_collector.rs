@@ -21,11 +21,11 @@ use crate::store::{PartitionDepth, StatsClaim};
 use crate::telemetry::metrics::{Depth, Tally, WITHIN};
 
 /// The census ends this time after the last scrape.
-const SCRAPED_LATELY: Duration = Duration::from_secs(120);
+pub(super) const SCRAPED_LATELY: Duration = Duration::from_secs(120);
 /// Longest time for which a process that died keeps others from counting; a shorter `lease.ttl` shortens it.
 const TTL_MAX: Duration = Duration::from_secs(10);
 /// Pairs that are counted in one call: the store does nothing else meanwhile, about a millisecond.
-pub(super) const PAIRS_AT_ONCE: usize = 64;
+pub(super) const PARTITIONS_AT_ONCE: usize = 64;
 /// How long calls may take together before others get as long a turn.
 const TURN: Duration = Duration::from_millis(5);
 /// Counting takes at most one part of so many of the store's time.
@@ -185,11 +185,12 @@ impl StatsCollector {
             let paused = matches!(rest, Some(Rest::Paused(_)));
             groups.insert(group.clone(), Depth { paused, ..Depth::default() });
         }
-        for pairs in descriptor.pairs(&descriptor.groups).collect::<Vec<_>>().chunks(PAIRS_AT_ONCE) {
+        for partitions in descriptor.group_partitions(&descriptor.groups).collect::<Vec<_>>().chunks(PARTITIONS_AT_ONCE)
+        {
             let asked = self.now();
-            let depths = store.reads.depth(pairs, &WITHIN.map(|(_, span)| span)).await?;
-            for (pair, part) in pairs.iter().zip(depths) {
-                groups.entry(pair.group.clone()).or_default().add(&self.depth_of(pair, part));
+            let depths = store.reads.depth(partitions, &WITHIN.map(|(_, span)| span)).await?;
+            for (partition, part) in partitions.iter().zip(depths) {
+                groups.entry(partition.group.clone()).or_default().add(&self.depth_of(partition, part));
             }
             self.rest(asked).await;
         }
@@ -197,8 +198,8 @@ impl StatsCollector {
     }
 
     /// Prefetched messages of this process count as ready, as in the description of a topic.
-    fn depth_of(&self, pair: &GroupPartition, PartitionDepth { stats, due }: PartitionDepth) -> Depth {
-        let held = self.broker.groups.held(pair).min(stats.in_flight);
+    fn depth_of(&self, partition: &GroupPartition, PartitionDepth { stats, due }: PartitionDepth) -> Depth {
+        let held = self.broker.groups.held(partition).min(stats.in_flight);
         let mut depth = Depth {
             scheduled: stats.scheduled,
             ready: stats.ready + held,

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::stats_collector::PAIRS_AT_ONCE;
+use super::stats_collector::PARTITIONS_AT_ONCE;
 use super::{Broker, Options, Precondition, no_group};
 use crate::coordination::membership::Timing;
 use crate::delivery::forward_page;
@@ -14,6 +14,7 @@ use crate::model::error::{Error, Kind, Missing, Result};
 use crate::model::limits::{MOVE_REQUEST_MAX, TOPICS_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
+use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition, Settings};
 use crate::platform::clock::Instant;
@@ -23,6 +24,8 @@ use crate::telemetry::metrics::{Metrics, TopicMetrics};
 /// A change made elsewhere takes effect within it. A push under an older descriptor is refused and loads it at once.
 const BELIEVED: Duration = Duration::from_secs(5);
 const RELOADS_MAX: usize = 3;
+/// Topics that a look at all of them looks at.
+pub(super) const TOPICS_SEEN_MAX: usize = 500;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Declared {
@@ -219,9 +222,10 @@ impl Broker {
             return Ok(Declared { descriptor: self.topics.learn(there).as_ref().clone(), created });
         }
         if there.settings.partitions != wanted.settings.partitions {
-            let (is, asked) = (there.settings.partitions, wanted.settings.partitions);
+            let (is, asked) = (there.settings.partitions.get(), wanted.settings.partitions);
+            let has = counted(is, "partition");
             let detail = format!(
-                "topic {} has {is} partitions, not {asked}, and their number is fixed; \
+                "topic {} has {has}, not {asked}, and their number is fixed; \
                  ask for {is}, or move its messages to another topic: dwell topic move {} NEW --partitions {asked}",
                 there.topic, there.topic
             );
@@ -257,6 +261,14 @@ impl Broker {
         self.store.topics.topics().await
     }
 
+    /// For a read; `None` if it was deleted meanwhile.
+    pub(super) async fn existing(&self, topic: &TopicName) -> Result<Option<Arc<Descriptor>>> {
+        match self.topics.look(topic).await {
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// Prefetched messages of this process count as ready. Errors: `NotFound`, `Full`.
     pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(GroupPartition, PartitionStats)>> {
         let descriptor = self.topics.look(topic).await?;
@@ -280,23 +292,23 @@ impl Broker {
         self.store.groups.members(topic, group, timing.absent_after()).await
     }
 
-    async fn stats_of(
+    pub(super) async fn stats_of(
         &self,
         descriptor: &Descriptor,
         groups: &[GroupName],
     ) -> Result<Vec<(GroupPartition, PartitionStats)>> {
-        let pairs: Vec<GroupPartition> = descriptor.pairs(groups).collect();
+        let partitions: Vec<GroupPartition> = descriptor.group_partitions(groups).collect();
         let read = self.reads.begin().await?;
-        let mut stats = Vec::with_capacity(pairs.len());
-        for some in pairs.chunks(PAIRS_AT_ONCE) {
+        let mut stats = Vec::with_capacity(partitions.len());
+        for some in partitions.chunks(PARTITIONS_AT_ONCE) {
             stats.extend(read.call(self.store.reads.stats(some)).await?);
         }
-        for (pair, stats) in pairs.iter().zip(&mut stats) {
-            let held = self.groups.held(pair).min(stats.in_flight);
+        for (partition, stats) in partitions.iter().zip(&mut stats) {
+            let held = self.groups.held(partition).min(stats.in_flight);
             stats.in_flight -= held;
             stats.ready += held;
         }
-        Ok(pairs.into_iter().zip(stats).collect())
+        Ok(partitions.into_iter().zip(stats).collect())
     }
 
     /// Deletes a topic with all its messages. Errors: `NotFound`.
@@ -357,16 +369,16 @@ impl Broker {
         let mut all = TopicMoved::default();
         for partition in from.partitions() {
             for group in &from.groups {
-                let pair = from.pair(partition, group);
+                let group_partition = from.group_partition(partition, group);
                 if from.has_forwarded {
                     // Dead letters that a broker was forwarding when it died.
-                    forward_page(&self.store, &pair, None, &[]).await?;
+                    forward_page(&self.store, &group_partition, None, &[]).await?;
                 }
                 loop {
                     if self.clock().instant().since(began) >= MOVE_REQUEST_MAX || self.is_stopping() {
                         return Ok(all);
                     }
-                    let page = self.store.maintenance.move_page(&from, &pair, &to).await?;
+                    let page = self.store.maintenance.move_page(&from, &group_partition, &to).await?;
                     all.waiting += page.waiting;
                     all.dead += page.dead;
                     all.there_already += page.there_already;
@@ -376,8 +388,8 @@ impl Broker {
                 }
             }
         }
-        let pairs: Vec<_> = from.pairs(&from.groups).collect();
-        let stats = self.store.reads.stats(&pairs).await?;
+        let group_partitions: Vec<_> = from.group_partitions(&from.groups).collect();
+        let stats = self.store.reads.stats(&group_partitions).await?;
         all.in_flight = stats.iter().map(|stats| stats.in_flight).sum();
         all.done = stats.iter().all(|s| s.scheduled + s.ready + s.in_flight + s.dead == 0);
         Ok(all)
@@ -409,7 +421,7 @@ impl Broker {
         let there = self.store.topics.create(&wanted).await?;
         let is = there.settings.partitions;
         if partitions.is_some_and(|partitions| partitions != is) {
-            return conflict(format!("topic {to} has {is} partitions, not {partitions_wanted}"));
+            return conflict(format!("topic {to} has {}, not {partitions_wanted}", counted(is.get(), "partition")));
         }
         if there.is_ordered() {
             return conflict(format!("topic {to} has an ordering, in which what is moved has no place"));

@@ -3,19 +3,57 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use clap::Args;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::model::error::Missing;
-use crate::model::time::{Timestamp, millis, parse_span, span};
+use crate::model::time::{Timestamp, millis, parse_span, short_span, span};
 use crate::model::topic::Settings;
+
+/// An answer together with its JSON, which is what is printed: it has also the fields that are not read here.
+#[derive(Debug, Clone)]
+pub(super) struct Answer<T> {
+    read: T,
+    json: Box<RawValue>,
+}
+
+impl<T> Answer<T> {
+    /// The value alone, without its JSON.
+    pub(super) fn read(self) -> T {
+        self.read
+    }
+}
+
+impl<T> Deref for Answer<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.read
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Answer<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Answer<T>, D::Error> {
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let read = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
+        Ok(Answer { read, json })
+    }
+}
+
+impl<T> Serialize for Answer<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Problem {
@@ -86,7 +124,7 @@ pub(super) struct Topics {
     pub(super) topics: Vec<String>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Topic {
     pub(super) topic: String,
     pub(super) groups: Vec<String>,
@@ -98,48 +136,47 @@ pub(super) struct Topic {
     pub(super) partitions: Vec<Counts>,
 }
 
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct Counts {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partition: Option<u16>,
     pub(super) group: String,
     pub(super) scheduled: u64,
     pub(super) ready: u64,
     pub(super) in_flight: u64,
     pub(super) dead: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) next_due_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[serde(default, with = "millis::optional")]
     pub(super) oldest_ready_age_ms: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) owner: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Groups {
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<Answer<Group>>,
 }
 
 /// A group; counts only where it is described.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Group {
     pub(super) group: String,
     pub(super) state: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) paused_until: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) copy_of: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) rate: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) max_in_flight: Option<u32>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub(super) partitions: Vec<Counts>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub(super) members: Vec<Member>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Member {
     pub(super) member: String,
     pub(super) version: String,
@@ -148,22 +185,22 @@ pub(super) struct Member {
     pub(super) owned: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Pushed {
     /// Absent only with some errors.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) partition: Option<u16>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) due_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) duplicate_of: Option<String>,
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced` or `error`.
     pub(super) status: String,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub(super) topic_created: bool,
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub(super) error: Option<Box<Problem>>,
 }
 
@@ -197,49 +234,45 @@ pub(super) struct Deliveries<D> {
     pub(super) deliveries: Vec<D>,
 }
 
-#[derive(Debug, Default, Clone, Deserialize, Serialize)]
+#[derive(Debug, Default, Clone, Deserialize)]
 pub(super) struct Delivery {
     pub(super) receipt: String,
     pub(super) id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) key: Option<String>,
     #[serde(flatten)]
     pub(super) payload: Payload,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) content_type: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) priority: Option<u8>,
     #[serde(default)]
     pub(super) meta: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) traceparent: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) tracestate: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) dead_letter_source: Option<serde_json::Value>,
     pub(super) attempt: u32,
     pub(super) partition: u16,
     pub(super) due_at: Timestamp,
     pub(super) pushed_at: Timestamp,
-    pub(super) deadline: Timestamp,
     pub(super) lateness_ms: u64,
 }
 
 impl Delivery {
-    /// `2026-01-02T03:04:05.678Z 01JH… attempt 1, 2 ms late, key customer-7: close order 4711`.
+    /// `2026-01-02T03:04:05.678Z 01JH… attempt 1, 2ms late, key customer-7: close order 4711`.
     pub(super) fn shown(&self) -> String {
-        let Delivery { due_at, id, attempt, lateness_ms, key, .. } = self;
+        let Delivery { due_at, id, attempt, key, .. } = self;
+        let late = short_span(Duration::from_millis(self.lateness_ms));
         let key = key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
-        format!("{due_at} {id} attempt {attempt}, {lateness_ms} ms late{key}: {}", self.payload.shown())
+        format!("{due_at} {id} attempt {attempt}, {late} late{key}: {}", self.payload.shown())
     }
 }
 
 /// A payload: text, or base64 when it is not UTF-8.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Payload {
-    #[serde(default, rename = "payload", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "payload")]
     pub(super) text: Option<String>,
-    #[serde(default, rename = "payload_base64", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "payload_base64")]
     pub(super) base64: Option<String>,
 }
 
@@ -333,34 +366,29 @@ pub(super) struct Verdict {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct DeadPage {
-    pub(super) dead_letters: Vec<Dead>,
+    pub(super) dead_letters: Vec<Answer<Dead>>,
     pub(super) next_cursor: Option<String>,
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub(super) struct Failure {
     pub(super) at: Timestamp,
     pub(super) attempt: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) reason: Option<String>,
 }
 
-#[derive(Debug, Default, Clone, Deserialize, Serialize)]
+#[derive(Debug, Default, Clone, Deserialize)]
 pub(super) struct Dead {
     pub(super) id: String,
-    pub(super) partition: u16,
     pub(super) died_at: Timestamp,
     pub(super) reason: String,
     pub(super) attempts: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) last_error: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub(super) history: Vec<Failure>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) due_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) unreadable: Option<String>,
     #[serde(flatten)]
     pub(super) payload: Payload,
@@ -415,16 +443,15 @@ pub(super) struct Swept {
     pub(super) next_cursor: Option<String>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Forecast {
     pub(super) from: Timestamp,
-    pub(super) step_ms: u64,
     pub(super) ready: u64,
     pub(super) spans: Vec<Due>,
     pub(super) later: u64,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Due {
     pub(super) until: Timestamp,
     pub(super) due: u64,
@@ -441,14 +468,15 @@ pub(super) struct BulkChange<'a> {
     pub(super) cursor: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct BulkChanged {
     pub(super) changed: u64,
     pub(super) passed_over: u64,
+    #[serde(skip_serializing)]
     pub(super) next_cursor: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(super) struct BulkCount {
     pub(super) waiting: u64,
 }
@@ -460,7 +488,7 @@ pub(super) struct MoveTo<'a> {
     pub(super) partitions: Option<u16>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct Moved {
     pub(super) moved: u64,
     pub(super) dead: u64,
@@ -471,24 +499,24 @@ pub(super) struct Moved {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CronPage {
-    pub(super) cron_jobs: Vec<CronJob>,
+    pub(super) cron_jobs: Vec<Answer<CronJob>>,
     pub(super) next_cursor: Option<String>,
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub(super) struct CronJob {
     pub(super) name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) cron: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) time_zone: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[serde(default, with = "millis::optional")]
     pub(super) every_ms: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) from: Option<Timestamp>,
     pub(super) missed: String,
     pub(super) paused: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) next_at: Option<Timestamp>,
     #[serde(flatten)]
     pub(super) payload: Payload,
@@ -504,33 +532,29 @@ pub(super) struct NewDue {
     pub(super) past: Option<&'static str>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Control {
     pub(super) id: String,
-    pub(super) partition: u16,
     pub(super) status: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) due_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub(super) buffered: bool,
     pub(super) groups: Vec<GroupFate>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct GroupFate {
     pub(super) group: String,
     pub(super) status: String,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Explained {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) buffered: bool,
     pub(super) groups: Vec<GroupReason>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct GroupReason {
     pub(super) group: String,
     pub(super) reason: String,
@@ -539,37 +563,25 @@ pub(super) struct GroupReason {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct MessagePage {
-    pub(super) messages: Vec<Value>,
+    pub(super) messages: Vec<Answer<Value>>,
     pub(super) next_cursor: Option<String>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct MessageInfo {
     pub(super) id: String,
     pub(super) partition: u16,
     pub(super) state: String,
     pub(super) attempts: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) next_at: Option<Timestamp>,
     pub(super) due_at: Timestamp,
-    pub(super) pushed_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) expires_at: Option<Timestamp>,
-    pub(super) etag: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) owner: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) died_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) last_error: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) content_type: Option<String>,
     #[serde(default)]
-    pub(super) meta: BTreeMap<String, String>,
+    pub(super) owner: Option<String>,
+    #[serde(default)]
+    pub(super) reason: Option<String>,
+    #[serde(default)]
+    pub(super) last_error: Option<String>,
     #[serde(flatten)]
     pub(super) payload: Payload,
 }

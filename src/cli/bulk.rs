@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::ServerArgs;
-use super::api::{BulkChange, Forecast};
+use super::api::{BulkChange, BulkChanged, BulkCount, Forecast};
 use super::client::GroupOf;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
 use super::parse::{self, GroupArgs};
 use crate::model::limits::FORECAST_SPANS_MAX;
 use crate::model::message::{GroupName, TopicName};
+use crate::model::spelling::{counted, thousands};
 use crate::model::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
@@ -85,16 +86,16 @@ struct ByArgs {
 }
 
 pub(super) async fn run(args: &BulkArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
+    let (client, print) = (args.server.client()?, &args.server.print);
     let (which, action, by, done) = match &args.command {
         BulkCommand::Count(which) => {
-            let count = client.count_bulk(&which.of(), which.from, which.to).await?;
-            return output::line(format_args!("{count} waiting"));
+            let waiting = client.count_bulk(&which.of(), which.from, which.to).await?;
+            return print.value(&BulkCount { waiting }, |count| format!("{} waiting", count.waiting));
         }
         BulkCommand::Cancel { which, yes } => {
             if !yes.is_given() {
                 let count = client.count_bulk(&which.of(), which.from, which.to).await?;
-                let count = output::messages(count);
+                let count = counted(count, "message");
                 yes.ask(format_args!("Cancel {count} of {} due between these times?", which.topic))?;
             }
             (which, "cancel", None, "cancelled")
@@ -104,17 +105,20 @@ pub(super) async fn run(args: &BulkArgs) -> Result<(), Failure> {
         BulkCommand::Park(which) => (which, "park", None, "parked"),
         BulkCommand::Unpark(which) => (which, "unpark", None, "brought back"),
     };
-    let (mut changed, mut passed_over, mut cursor) = (0, 0, None);
+    let text = |all: &BulkChanged| {
+        let others = if all.passed_over == 0 { String::new() } else { format!(", {} left alone", all.passed_over) };
+        format!("{} {done}{others}", all.changed)
+    };
+    let mut all = BulkChanged::default();
     loop {
-        let request = BulkChange { from: which.from, to: which.to, action, by, cursor };
+        let request = BulkChange { from: which.from, to: which.to, action, by, cursor: all.next_cursor.take() };
         let answer = client.change_bulk(&which.of(), &request).await?;
-        (changed, passed_over) = (changed + answer.changed, passed_over + answer.passed_over);
-        let others = if passed_over == 0 { String::new() } else { format!(", {passed_over} left alone") };
-        cursor = answer.next_cursor;
-        if cursor.is_none() {
-            return output::line(format_args!("{changed} {done}{others}"));
+        let (changed, passed_over) = (all.changed + answer.changed, all.passed_over + answer.passed_over);
+        all = BulkChanged { changed, passed_over, next_cursor: answer.next_cursor };
+        if all.next_cursor.is_none() {
+            return print.value(&all, text);
         }
-        output::note(format_args!("{changed} {done}{others} so far"));
+        output::progress(format_args!("{} so far", text(&all)));
     }
 }
 
@@ -145,27 +149,24 @@ pub(super) struct ForecastArgs {
     #[arg(long, value_name = "N", default_value_t = 30)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=FORECAST_SPANS_MAX as i64))]
     spans: u32,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
 
 pub(super) async fn forecast(args: &ForecastArgs) -> Result<(), Failure> {
     let forecast = args.server.client()?.forecast(&args.of.of(), args.step, args.spans).await?;
-    output::value(args.json, &forecast, plot)
+    args.server.print.value(&forecast, |forecast| plot(forecast))
 }
 
 fn plot(forecast: &Forecast) -> String {
     let most = forecast.spans.iter().map(|span| span.due).max().unwrap_or(0).max(1);
     // A single message is seen, too.
     let bar = |due: u64| "#".repeat(usize::try_from((due * BAR).div_ceil(most)).unwrap_or(0));
-    let row = |what: String, due: u64, bar: String| vec![what, output::thousands(due), bar];
-    let mut rows = vec![row(format!("due at {}", forecast.from), forecast.ready, String::new())];
+    let row = |what: String, due: u64, bar: String| [what, thousands(due), bar];
+    let mut rows = vec![row(format!("at {}", forecast.from), forecast.ready, String::new())];
     rows.extend(forecast.spans.iter().map(|span| row(format!("until {}", span.until), span.due, bar(span.due))));
     rows.push(row("later".to_owned(), forecast.later, String::new()));
-    output::columns(&rows, &[1])
+    output::table(["due", "messages", ""], rows.into_iter(), &[1])
 }
 
 #[cfg(test)]
@@ -180,11 +181,12 @@ mod tests {
                           {"until": "1970-01-01T00:03:00Z", "due": 1}]}"#,
         )?;
         let expected = "\
-due at 1970-01-01T00:00:00.000Z      3
-until 1970-01-01T00:01:00.000Z     200  ##################################################
-until 1970-01-01T00:02:00.000Z       0
-until 1970-01-01T00:03:00.000Z       1  #
-later                            1,234";
+due                             messages
+at 1970-01-01T00:00:00.000Z            3
+until 1970-01-01T00:01:00.000Z       200  ##################################################
+until 1970-01-01T00:02:00.000Z         0
+until 1970-01-01T00:03:00.000Z         1  #
+later                              1,234";
         assert_eq!(plot(&forecast), expected);
         Ok(())
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
 use super::api::{
-    BulkChange, BulkChanged, BulkCount, Control, CronJob, CronPage, DeadFilter, DeadPage, Deliveries, Delivery,
+    Answer, BulkChange, BulkChanged, BulkCount, Control, CronJob, CronPage, DeadFilter, DeadPage, Deliveries, Delivery,
     Explained, Extension, Findings, Forecast, Group, Groups, MessageInfo, MessagePage, MoveTo, Moved, Nack, NackOfAll,
     NewDue, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Topics, Verdict, Which,
 };
@@ -19,10 +19,13 @@ use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
 use crate::model::limits::STREAM_SILENCE_MAX;
 use crate::model::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
+use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, show_span};
 use crate::platform::clock::Clock;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How long opening a connection may take; the broker is on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -59,8 +62,8 @@ impl Client {
         Ok(Client { http, server: server.clone(), credentials })
     }
 
-    pub(super) async fn live(&self) -> CallResult<()> {
-        self.text("/livez").await.map(drop)
+    pub(super) async fn live(&self) -> CallResult<Answer<Value>> {
+        self.call(self.http.get(format!("{}/livez", self.base()))).await
     }
 
     /// Asks whether it is ready. # Errors: `Garbled` when it is not.
@@ -68,7 +71,7 @@ impl Client {
         self.text("/readyz").await.map(drop)
     }
 
-    pub(super) async fn readiness(&self) -> CallResult<Readiness> {
+    pub(super) async fn readiness(&self) -> CallResult<Answer<Readiness>> {
         self.call(self.http.get(format!("{}/readyz", self.base()))).await
     }
 
@@ -86,17 +89,21 @@ impl Client {
         self.get::<Topics>("").await.map(|topics| topics.topics)
     }
 
-    pub(super) async fn topic(&self, topic: &TopicName) -> CallResult<Topic> {
+    pub(super) async fn topic(&self, topic: &TopicName) -> CallResult<Answer<Topic>> {
         self.get(&format!("/{topic}")).await
     }
 
     /// Declares a topic, and says whether that made it.
-    pub(super) async fn declare(&self, topic: &TopicName, settings: &impl Serialize) -> CallResult<(bool, Topic)> {
+    pub(super) async fn declare(
+        &self,
+        topic: &TopicName,
+        settings: &impl Serialize,
+    ) -> CallResult<(bool, Answer<Topic>)> {
         self.put(&format!("/{topic}"), settings).await
     }
 
     /// Changes settings of a topic, which is not created if it was deleted meanwhile.
-    pub(super) async fn update_topic(&self, topic: &TopicName, settings: &impl Serialize) -> CallResult<Topic> {
+    pub(super) async fn update_topic(&self, topic: &TopicName, settings: &impl Serialize) -> CallResult<Answer<Topic>> {
         self.call(self.request(Method::PUT, &format!("/{topic}")).header(IF_MATCH, "*").json(settings)).await
     }
 
@@ -105,15 +112,15 @@ impl Client {
     }
 
     /// Creates or updates a group, and says whether it was created.
-    pub(super) async fn put_group(&self, group: &GroupOf, new: &impl Serialize) -> CallResult<(bool, Group)> {
+    pub(super) async fn put_group(&self, group: &GroupOf, new: &impl Serialize) -> CallResult<(bool, Answer<Group>)> {
         self.put(&group.place(), new).await
     }
 
-    pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<Group>> {
+    pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<Answer<Group>>> {
         self.get::<Groups>(&format!("/{topic}/groups")).await.map(|all| all.groups)
     }
 
-    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<Group> {
+    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<Answer<Group>> {
         self.get(&group.place()).await
     }
 
@@ -125,15 +132,20 @@ impl Client {
         self.post(&group.path("purge"), purge).await
     }
 
-    pub(super) async fn pause(&self, group: &GroupOf, pause: &impl Serialize) -> CallResult<Group> {
+    pub(super) async fn pause(&self, group: &GroupOf, pause: &impl Serialize) -> CallResult<Answer<Group>> {
         self.post(&group.path("pause"), pause).await
     }
 
-    pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<Group> {
+    pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<Answer<Group>> {
         self.call(self.request(Method::POST, &group.path("resume"))).await
     }
 
-    pub(super) async fn push(&self, topic: &TopicName, message: NewMessage, query: &Query) -> CallResult<Pushed> {
+    pub(super) async fn push(
+        &self,
+        topic: &TopicName,
+        message: NewMessage,
+        query: &Query,
+    ) -> CallResult<Answer<Pushed>> {
         let mut request =
             self.request(Method::POST, &format!("/{topic}/messages")).query(&query.0).header("dwell-raw", "true");
         if let Some(content_type) = &message.content_type {
@@ -161,11 +173,15 @@ impl Client {
         };
         match results.len() == batch.len() {
             true => Ok(results),
-            false => Err(self.garbled(&format!("{} results for {} messages", results.len(), batch.len()))),
+            false => Err(self.garbled(&format!(
+                "{} for {}",
+                counted(results.len(), "result"),
+                counted(batch.len(), "message")
+            ))),
         }
     }
 
-    pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<Delivery>> {
+    pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<Answer<Delivery>>> {
         self.reserve_as(group, reserve).await
     }
 
@@ -239,12 +255,16 @@ impl Client {
         self.call(self.request(method, &group.path("verify")).query(&cursor.map(|cursor| [("cursor", cursor)]))).await
     }
 
-    pub(super) async fn get_message(&self, message: &MessageOf<'_>, group: &GroupName) -> CallResult<MessageInfo> {
+    pub(super) async fn get_message(
+        &self,
+        message: &MessageOf<'_>,
+        group: &GroupName,
+    ) -> CallResult<Answer<MessageInfo>> {
         self.call(self.message(Method::GET, message, "").query(&[("group", group.as_str())])).await
     }
 
     /// Why a message is not delivered yet.
-    pub(super) async fn explain(&self, message: &MessageOf<'_>) -> CallResult<Explained> {
+    pub(super) async fn explain(&self, message: &MessageOf<'_>) -> CallResult<Answer<Explained>> {
         self.call(self.message(Method::GET, message, "/explain")).await
     }
 
@@ -252,7 +272,7 @@ impl Client {
         self.call(self.request(Method::GET, &format!("/{topic}/messages")).query(&query.0)).await
     }
 
-    pub(super) async fn cancel(&self, message: &MessageOf<'_>) -> CallResult<Control> {
+    pub(super) async fn cancel(&self, message: &MessageOf<'_>) -> CallResult<Answer<Control>> {
         self.call(self.message(Method::DELETE, message, "")).await
     }
 
@@ -262,7 +282,7 @@ impl Client {
         message: &MessageOf<'_>,
         due: &NewDue,
         if_match: Option<&str>,
-    ) -> CallResult<Control> {
+    ) -> CallResult<Answer<Control>> {
         let mut request = self.message(Method::PATCH, message, "").json(due);
         if let Some(etag) = if_match {
             request = request.header(IF_MATCH, etag);
@@ -277,8 +297,30 @@ impl Client {
         self.request(method, &format!("/{topic}/messages/{encoded}{what}")).query(&key)
     }
 
+    /// The clock of a broker for tests.
+    pub(super) async fn clock<T: DeserializeOwned>(&self) -> CallResult<T> {
+        self.call(self.http.get(self.clock_url())).await
+    }
+
+    /// Moves it. Many cron jobs may fire before the answer.
+    pub(super) async fn move_clock<T: DeserializeOwned>(&self, to: &impl Serialize) -> CallResult<T> {
+        self.call(self.http.post(self.clock_url()).timeout(CLOCK_TIMEOUT).json(to)).await
+    }
+
+    fn clock_url(&self) -> String {
+        format!("{}/v1/test/clock", self.base())
+    }
+
+    pub(super) async fn attention<T: DeserializeOwned>(&self) -> CallResult<T> {
+        self.call(self.http.get(format!("{}/v1/attention", self.base()))).await
+    }
+
+    pub(super) async fn brokers<T: DeserializeOwned>(&self) -> CallResult<T> {
+        self.call(self.http.get(format!("{}/v1/brokers", self.base()))).await
+    }
+
     /// How many messages become due in spans ahead.
-    pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Forecast> {
+    pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Answer<Forecast>> {
         let query = [("step", show_span(step)), ("spans", spans.to_string())];
         self.call(self.request(Method::GET, &group.path("forecast")).query(&query)).await
     }
@@ -312,12 +354,12 @@ impl Client {
         topic: &TopicName,
         name: &ScheduleName,
         cron: &impl Serialize,
-    ) -> CallResult<(bool, CronJob)> {
+    ) -> CallResult<(bool, Answer<CronJob>)> {
         self.put(&format!("/{topic}/cron/{name}"), cron).await
     }
 
-    /// A cron job, with every field.
-    pub(super) async fn cron_job(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<Value> {
+    /// A cron job, or every field of it.
+    pub(super) async fn cron_job<T: DeserializeOwned>(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<T> {
         self.get(&format!("/{topic}/cron/{name}")).await
     }
 
@@ -332,7 +374,7 @@ impl Client {
         topic: &TopicName,
         name: &ScheduleName,
         verb: &str,
-    ) -> CallResult<CronJob> {
+    ) -> CallResult<Answer<CronJob>> {
         self.call(self.request(Method::POST, &format!("/{topic}/cron/{name}/{verb}"))).await
     }
 
@@ -421,7 +463,7 @@ pub(super) struct DeliveryStream {
 
 impl DeliveryStream {
     /// The next deliveries; none for a keep-alive. # Errors: `NoAnswer` at the end of the stream, or when it is silent.
-    pub(super) async fn next(&mut self) -> CallResult<Vec<Delivery>> {
+    pub(super) async fn next(&mut self) -> CallResult<Vec<Answer<Delivery>>> {
         let chunk = tokio::select! {
             chunk = self.response.chunk() => chunk.map_err(|error| self.client.unreachable(error))?,
             () = Clock::System.sleep(STREAM_SILENCE_MAX * 2) => None,

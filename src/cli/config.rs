@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
+use super::PrintArgs;
 use super::failure::Failure;
-use super::output;
 use crate::api::http::Connections;
-use crate::app::config::{Config, ConfigErrors, Flag, Sources, show};
+use crate::app::config::{Config, ConfigErrors, Flag, Setting, Sources, settings, show};
 use crate::app::engine::{OutageOptions, StoreOptions};
 use crate::app::server::ServerOptions;
 
@@ -27,6 +28,8 @@ over the default. Webhooks and access tokens are in the file only.";
 pub(super) struct ConfigCommandArgs {
     #[command(subcommand)]
     command: ConfigCommand,
+    #[command(flatten)]
+    print: PrintArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -90,13 +93,23 @@ impl From<ConfigErrors> for Failure {
     }
 }
 
+fn as_json(setting: &Setting) -> Value {
+    // A value of TOML that is no JSON is a text.
+    let read = |value: &String| serde_json::from_str(value).unwrap_or_else(|_| Value::from(value.as_str()));
+    json!({"key": setting.key, "value": setting.value.as_ref().map(read), "origin": setting.origin.to_string()})
+}
+
 pub(super) fn run(args: &ConfigCommandArgs) -> Result<(), Failure> {
+    let print = &args.print;
     match &args.command {
         ConfigCommand::Check(args) => {
             options(&Config::load(&args.sources())?, false)?.check()?;
-            output::line("the configuration is correct")
+            print.value(&json!({"correct": true}), |_| "the configuration is correct")
         }
-        ConfigCommand::Show(args) => output::line(show(&args.sources())?.trim_end()),
+        ConfigCommand::Show(args) => {
+            let settings = settings(&args.sources())?;
+            print.list(&settings.iter().map(as_json).collect::<Vec<_>>(), |_| show(&settings).trim_end().to_owned())
+        }
     }
 }
 

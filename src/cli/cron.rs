@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::api::CronJob;
+use super::api::{Answer, CronJob};
 use super::client::Client;
 use super::failure::Failure;
-use super::{ServerArgs, output, parse};
+use super::{PrintArgs, ServerArgs, output, parse};
 use crate::model::limits::ATTEMPTS_MAX;
 use crate::model::message::{ScheduleName, TopicName};
 use crate::model::schedule::Timing;
@@ -48,21 +48,12 @@ enum CronCommand {
     /// Change a cron job that exists
     Update(Box<UpdateArgs>),
     /// Print a cron job and the next times at which it pushes its message
-    Get {
-        #[command(flatten)]
-        one: OneArgs,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Get(OneArgs),
     /// Print the cron jobs of a topic
     List {
         /// The topic
         #[arg(value_parser = parse::topic)]
         topic: TopicName,
-        /// Print one JSON object a line
-        #[arg(long)]
-        json: bool,
     },
     /// Pause a cron job: nothing is pushed until it is resumed
     Pause(OneArgs),
@@ -156,56 +147,52 @@ struct NewCronJob<'a> {
 }
 
 pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
+    let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         CronCommand::Create(args) => {
             let CreateArgs { one, payload, definition } = &**args;
             let body = NewCronJob { definition, payload: Some(payload) };
             let (created, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
             let what = if created { "created" } else { "replaced" };
-            output::line(format_args!("{} {what}; {}", cron.name, next(&cron)))
+            print.value(&cron, |cron| format!("{} {what}; {}", cron.name, next_is(cron)))
         }
         CronCommand::Update(args) => {
             let UpdateArgs { one, payload, definition } = &**args;
             let before = client.cron_job(&one.topic, &one.name).await?;
             let body = changed(before, &NewCronJob { definition, payload: payload.as_deref() })?;
             let (_, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
-            output::line(format_args!("{} updated; {}", cron.name, next(&cron)))
+            print.value(&cron, |cron| format!("{} updated; {}", cron.name, next_is(cron)))
         }
-        CronCommand::Get { one, json } => {
-            let cron = client.cron_job(&one.topic, &one.name).await?;
-            if *json { output::json(&cron) } else { output::line(described(&read(cron)?)) }
+        CronCommand::Get(one) => {
+            let cron: Answer<CronJob> = client.cron_job(&one.topic, &one.name).await?;
+            print.value(&cron, |cron| described(cron))
         }
-        CronCommand::List { topic, json } => list(&client, topic, *json).await,
-        CronCommand::Pause(one) => pause(&client, one, "pause").await,
-        CronCommand::Resume(one) => pause(&client, one, "resume").await,
+        CronCommand::List { topic } => print.list(&list(&client, topic).await?, table),
+        CronCommand::Pause(one) => pause(&client, one, "pause", print).await,
+        CronCommand::Resume(one) => pause(&client, one, "resume", print).await,
         CronCommand::Delete(one) => {
             client.delete_cron_job(&one.topic, &one.name).await?;
-            output::line(format_args!("{} deleted", one.name))
+            let deleted = json!({"topic": one.topic, "name": one.name, "deleted": true});
+            print.value(&deleted, |_| format!("{} deleted", one.name))
         }
     }
 }
 
-async fn pause(client: &Client, one: &OneArgs, verb: &str) -> Result<(), Failure> {
+async fn pause(client: &Client, one: &OneArgs, verb: &str, print: &PrintArgs) -> Result<(), Failure> {
     let cron = client.pause_cron_job(&one.topic, &one.name, verb).await?;
-    output::line(format_args!("{} {}", cron.name, next(&cron)))
+    print.value(&cron, |cron| format!("{} {}", cron.name, next_is(cron)))
 }
 
-async fn list(client: &Client, topic: &TopicName, json: bool) -> Result<(), Failure> {
-    let (mut cursor, mut rows) = (None, Vec::new());
+async fn list(client: &Client, topic: &TopicName) -> Result<Vec<Answer<CronJob>>, Failure> {
+    let (mut cursor, mut all) = (None, Vec::new());
     loop {
         let page = client.cron_jobs(topic, cursor.as_deref()).await?;
-        if json {
-            page.cron_jobs.iter().try_for_each(output::json)?;
-        } else {
-            rows.extend(page.cron_jobs.iter().map(row));
-        }
+        all.extend(page.cron_jobs);
         cursor = page.next_cursor;
         if cursor.is_none() {
-            break;
+            return Ok(all);
         }
     }
-    if rows.is_empty() { Ok(()) } else { output::line(output::columns(&rows, &[])) }
 }
 
 /// The definition with the changes; what a change replaces under another name goes with it.
@@ -229,13 +216,12 @@ fn changed(before: Value, changes: &NewCronJob<'_>) -> Result<Value, Failure> {
     Ok(Value::Object(fields))
 }
 
-fn read(cron: Value) -> Result<CronJob, Failure> {
-    serde_json::from_value(cron)
-        .map_err(|error| Failure::new(format!("the broker's answer is not a cron job: {error}")))
+fn next_is(cron: &CronJob) -> String {
+    cron.next_at.map_or("paused".to_owned(), |at| format!("next at {at}"))
 }
 
 fn next(cron: &CronJob) -> String {
-    cron.next_at.map_or("paused".to_owned(), |at| format!("next at {at}"))
+    cron.next_at.map_or("paused".to_owned(), |at| at.to_string())
 }
 
 /// When it occurs: `0 3 * * * UTC`, `every 15m`.
@@ -256,8 +242,9 @@ fn timing(cron: &CronJob) -> Timing {
     }
 }
 
-fn row(cron: &CronJob) -> Vec<String> {
-    vec![cron.name.clone(), occurs(cron), next(cron), cron.payload.shown()]
+fn table(cron_jobs: &[Answer<CronJob>]) -> String {
+    let row = |cron: &Answer<CronJob>| [cron.name.clone(), occurs(cron), next(cron), cron.payload.shown()];
+    output::table(["name", "occurs", "next", "payload"], cron_jobs.iter().map(row), &[])
 }
 
 fn described(cron: &CronJob) -> String {
@@ -280,16 +267,16 @@ mod tests {
 
     #[test]
     fn cron_jobs_are_a_table() -> serde_json::Result<()> {
-        let all: Vec<CronJob> = serde_json::from_str(
+        let all: Vec<Answer<CronJob>> = serde_json::from_str(
             r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false,
                  "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
                 {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true, "payload_base64": "/wA="}]"#,
         )?;
-        let rows: Vec<_> = all.iter().map(row).collect();
         let expected = "\
-nightly  0 3 * * * UTC  next at 1970-01-01T00:00:00.000Z  close·books
-pulse    every 15m      paused                            (2 bytes)";
-        assert_eq!(output::columns(&rows, &[]), expected);
+name     occurs         next                      payload
+nightly  0 3 * * * UTC  1970-01-01T00:00:00.000Z  close·books
+pulse    every 15m      paused                    (2 bytes)";
+        assert_eq!(table(&all), expected);
         Ok(())
     }
 
@@ -301,8 +288,8 @@ pulse    every 15m      paused                            (2 bytes)";
     }
 
     #[test]
-    fn a_described_cron_job_has_its_next_times() -> Result<(), Failure> {
-        let cron = read(nightly().unwrap_or_default())?;
+    fn a_described_cron_job_has_its_next_times() -> serde_json::Result<()> {
+        let cron: CronJob = serde_json::from_value(nightly()?)?;
         let expected = "\
 nightly
   occurs   0 3 * * * Europe/Berlin

@@ -1,15 +1,17 @@
 //! `dwell dead-letters`: lists, redrives and purges dead letters.
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
-use super::ServerArgs;
-use super::api::{self, Dead, DeadFilter, Swept, Which};
+use super::api::{self, Answer, Dead, DeadFilter, Swept, Which};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{self, YesArgs};
 use super::parse::{self, GroupArgs};
+use super::{PrintArgs, ServerArgs};
 use crate::model::limits::{BATCH_MESSAGES_MAX, REDRIVE_RATE_MAX};
 use crate::model::message::MessageId;
+use crate::model::spelling::counted;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,11 +45,8 @@ enum DeadCommand {
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
         /// Print how each attempt failed, too
-        #[arg(long, conflicts_with = "json")]
-        history: bool,
-        /// Print one JSON object a line
         #[arg(long)]
-        json: bool,
+        history: bool,
     },
     /// Make dead letters ready again, with no attempt counted
     Redrive(WhichArgs),
@@ -87,19 +86,14 @@ struct WhichArgs {
 }
 
 pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
+    let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
-        DeadCommand::List { of, filter, limit, history, json } => {
+        DeadCommand::List { of, filter, limit, history } => {
             let (of, filter, mut left, mut cursor) = (of.of(), filter, *limit, None);
             while left > 0 {
                 let page = client.dead(&of, filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
                 left = left.saturating_sub(page.dead_letters.len());
-                for dead in &page.dead_letters {
-                    output::value(*json, dead, shown)?;
-                    if *history {
-                        dead.history.iter().try_for_each(|failure| output::line(attempt(failure)))?;
-                    }
-                }
+                print.list(&page.dead_letters, |dead| table(dead, *history))?;
                 cursor = page.next_cursor;
                 if cursor.is_none() {
                     return Ok(());
@@ -111,16 +105,16 @@ pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
         DeadCommand::Redrive(which) => {
             which.check()?;
             let of = which.of.of();
-            which.sweep("redriven", async |request: &Which| client.redrive(&of, request).await).await
+            which.sweep(print, "redriven", async |request: &Which| client.redrive(&of, request).await).await
         }
         DeadCommand::Purge { which, yes } => {
             which.check()?;
             let of = which.of.of();
             if which.all && !which.dry_run && !yes.is_given() {
-                let count = which.count(&client, &of).await?;
-                yes.ask(format_args!("Delete all {count} dead letters of group {} of {}?", of.group, of.topic))?;
+                let count = counted(which.count(&client, &of).await?, "dead letter");
+                yes.ask(format_args!("Delete all {count} of group {} of {}?", of.group, of.topic))?;
             }
-            which.sweep("purged", async |request: &Which| client.purge(&of, request).await).await
+            which.sweep(print, "purged", async |request: &Which| client.purge(&of, request).await).await
         }
     }
 }
@@ -159,7 +153,12 @@ impl WhichArgs {
     }
 
     /// Makes requests until nothing is left, and says how many it were. Ending the command ends it in the broker too.
-    async fn sweep(&self, done: &str, ask: impl AsyncFn(&Which) -> CallResult<Swept>) -> Result<(), Failure> {
+    async fn sweep(
+        &self,
+        print: &PrintArgs,
+        done: &str,
+        ask: impl AsyncFn(&Which) -> CallResult<Swept>,
+    ) -> Result<(), Failure> {
         let mut count = 0;
         if !self.ids.is_empty() {
             for ids in self.ids.chunks(BATCH_MESSAGES_MAX) {
@@ -168,8 +167,9 @@ impl WhichArgs {
             }
             let others = (self.ids.len() as u64).saturating_sub(count);
             let others = if others == 0 { String::new() } else { format!(", {others} not dead") };
-            return output::line(format_args!("{count} {done}{others}"));
+            return print.value(&json!({done: count}), |_| format!("{count} {done}{others}"));
         }
+        let field = if self.dry_run { "matching" } else { done };
         let done = if self.dry_run { format!("would be {done}") } else { done.to_owned() };
         let mut request = self.request();
         loop {
@@ -177,10 +177,10 @@ impl WhichArgs {
             let swept = ask(&request).await?;
             count += swept.count + swept.matching;
             if swept.next_cursor.is_none() || self.limit.is_some_and(|limit| count >= limit) {
-                return output::line(format_args!("{count} {done}"));
+                return print.value(&json!({field: count}), |_| format!("{count} {done}"));
             }
             request.cursor = swept.next_cursor;
-            output::note(format_args!("{count} {done} so far"));
+            output::progress(format_args!("{count} {done} so far"));
         }
     }
 }
@@ -190,11 +190,18 @@ fn attempt(failure: &api::Failure) -> String {
     format!("  {} attempt {}{reason}", failure.at, failure.attempt)
 }
 
-fn shown(dead: &Dead) -> String {
-    let attempts = if dead.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", dead.attempts) };
-    let error = dead.last_error.as_ref().map_or(String::new(), |error| format!(": {error:?}"));
+/// A line for each, and below it how each attempt failed, if that is wanted.
+fn table(dead_letters: &[Answer<Dead>], history: bool) -> String {
+    let labels = ["died", "id", "reason", "attempts", "last error", "payload"];
+    let table = output::table(labels, dead_letters.iter().map(|dead| row(dead)), &[3]);
+    let attempts = |dead: &Answer<Dead>| dead.history.iter().filter(|_| history).map(attempt).collect::<Vec<_>>();
+    output::with_lines_below(&table, dead_letters.iter().map(attempts)).join("\n")
+}
+
+fn row(dead: &Dead) -> [String; 6] {
+    let error = dead.last_error.as_ref().map_or("-".to_owned(), |error| format!("{error:?}"));
     let what = dead.unreadable.as_ref().map_or(dead.payload.shown(), |why| format!("(unreadable: {why})"));
-    format!("{} {} {} after {attempts}{error}  {what}", dead.died_at, dead.id, dead.reason)
+    [dead.died_at.to_string(), dead.id.clone(), dead.reason.clone(), dead.attempts.to_string(), error, what]
 }
 
 #[cfg(test)]
@@ -203,12 +210,18 @@ mod tests {
 
     #[test]
     fn a_dead_message_is_one_line() -> serde_json::Result<()> {
-        let dead: Dead = serde_json::from_str(
+        let dead: Answer<Dead> = serde_json::from_str(
             r#"{"id": "a", "partition": 3, "died_at": "1970-01-01T00:00:00Z", "reason": "max_attempts", "attempts": 3,
-                "last_error": "smtp: 451\n", "due_at": "1970-01-01T00:00:00Z", "pushed_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "x\ny"}"#,
+                "last_error": "smtp: 451\n", "history": [{"at": "1970-01-01T00:00:00Z", "attempt": 3, "reason": "smtp: 451"}],
+                "due_at": "1970-01-01T00:00:00Z", "pushed_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "x\ny"}"#,
         )?;
-        let line = r#"1970-01-01T00:00:00.000Z a max_attempts after 3 attempts: "smtp: 451\n"  x·y"#;
-        assert_eq!(shown(&dead), line);
+        let lines = r#"
+died                      id  reason        attempts  last error     payload
+1970-01-01T00:00:00.000Z  a   max_attempts         3  "smtp: 451\n"  x·y"#;
+        let attempt = "\n  1970-01-01T00:00:00.000Z attempt 3: \"smtp: 451\"";
+        let dead = [dead];
+        assert_eq!(table(&dead, false), lines.trim_start());
+        assert_eq!(table(&dead, true), format!("{}{attempt}", lines.trim_start()));
         Ok(())
     }
 }

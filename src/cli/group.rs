@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use serde_json::json;
 
-use super::api::{Group, Member};
+use super::api::{Answer, Group, Member};
 use super::client::GroupOf;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
 use super::topic::{messages, state, table};
 use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
+use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, parse_span, span};
 
 const EXAMPLES: &str = "\
@@ -44,13 +46,7 @@ enum GroupCommand {
     /// Change the limits of a group that exists
     Update(UpdateArgs),
     /// Print the state, the counts and the members of a group
-    Get {
-        #[command(flatten)]
-        of: PlaceArgs,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Get(PlaceArgs),
     /// Print the groups of a topic and their states
     List {
         /// The topic
@@ -167,55 +163,54 @@ pub(super) struct PurgeOf {
 }
 
 pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
+    let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         GroupCommand::Create(args) => {
             let new = NewGroup { copy_of: args.copy_of.as_ref().map(GroupName::to_string), limits: args.limits };
             let (created, group) = client.put_group(&args.of.of(), &new).await?;
             let what = if created { "created" } else { "existed" };
-            output::line(format_args!("{} {what}; {}", group.group, state(&group)))
+            print.value(&group, |group| format!("{} {what}; {}", group.group, state(group)))
         }
         GroupCommand::Update(args) => {
             client.group(&args.of.of()).await?;
             let (_, group) = client.put_group(&args.of.of(), &NewGroup { copy_of: None, limits: args.limits }).await?;
-            output::line(format_args!("{} updated; {}", group.group, state(&group)))
+            print.value(&group, |group| format!("{} updated; {}", group.group, state(group)))
         }
         GroupCommand::List { topic } => {
-            let rows: Vec<_> =
-                client.groups(topic).await?.iter().map(|group| vec![group.group.clone(), state(group)]).collect();
-            output::line(output::columns(&rows, &[]))
+            let row = |group: &Answer<Group>| [group.group.clone(), state(group)];
+            print.list(&client.groups(topic).await?, |groups| {
+                output::table(["group", "state"], groups.iter().map(row), &[])
+            })
         }
-        GroupCommand::Get { of, json } => {
-            let group = client.group(&of.of()).await?;
-            output::value(*json, &group, described)
-        }
+        GroupCommand::Get(of) => print.value(&client.group(&of.of()).await?, |group| described(group)),
         GroupCommand::Delete { of, yes } => {
-            let count: u64 = client.group(&of.of()).await?.partitions.iter().map(messages).sum();
-            let count = output::messages(count);
+            let messages: u64 = client.group(&of.of()).await?.partitions.iter().map(messages).sum();
+            let count = counted(messages, "message");
             yes.ask(format_args!("Delete the group {} of {} with {count}?", of.group, of.topic))?;
             client.delete_group(&of.of()).await?;
-            output::line(format_args!("{} deleted, with {count}", of.group))
+            let deleted = json!({"topic": of.topic, "group": of.group, "deleted": true, "messages": messages});
+            print.value(&deleted, |_| format!("{} deleted, with {count}", of.group))
         }
         GroupCommand::Purge { of, purge, yes } => {
             if purge.dry_run {
                 let matching = client.purge_group(&of.of(), purge).await?.matching;
-                return output::line(format_args!("{matching} would be purged"));
+                return print.value(&json!({"matching": matching}), |_| format!("{matching} would be purged"));
             }
             if !yes.is_given() {
                 let count = client.purge_group(&of.of(), &PurgeOf { dry_run: true, ..*purge }).await?.matching;
-                let count = output::messages(count);
+                let count = counted(count, "message");
                 yes.ask(format_args!("Delete {count} of the group {} of {}?", of.group, of.topic))?;
             }
             let purged = client.purge_group(&of.of(), purge).await?.count;
-            output::line(format_args!("{purged} purged"))
+            print.value(&json!({"purged": purged}), |_| format!("{purged} purged"))
         }
         GroupCommand::Pause(args) => {
             let group = client.pause(&args.of.of(), &args.pause).await?;
-            output::line(format_args!("{} is {}", group.group, state(&group)))
+            print.value(&group, |group| format!("{} is {}", group.group, state(group)))
         }
         GroupCommand::Resume(of) => {
             let group = client.resume(&of.of()).await?;
-            output::line(format_args!("{} is {}", group.group, state(&group)))
+            print.value(&group, |group| format!("{} is {}", group.group, state(group)))
         }
     }
 }
@@ -230,10 +225,9 @@ fn members(members: &[Member]) -> String {
     let row = |member: &Member| {
         let demand = if member.demand { "yes" } else { "no" };
         let (waiting, owned) = (member.waiting.to_string(), member.owned.to_string());
-        vec![member.member.clone(), member.version.clone(), demand.to_owned(), waiting, owned]
+        [member.member.clone(), member.version.clone(), demand.to_owned(), waiting, owned]
     };
-    let header = ["member", "version", "demand", "waiting", "owned"].map(str::to_owned).to_vec();
-    output::columns(&[vec![header], members.iter().map(row).collect()].concat(), &[3, 4])
+    output::table(["member", "version", "demand", "waiting", "owned"], members.iter().map(row), &[3, 4])
 }
 
 #[cfg(test)]

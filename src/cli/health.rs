@@ -11,6 +11,7 @@ use super::client::{Client, GroupOf};
 use super::failure::{Failure, UNAVAILABLE};
 use super::{ServerArgs, output, parse};
 use crate::model::message::{GroupName, TopicName};
+use crate::model::spelling::counted;
 use crate::model::time::{parse_span, show_span};
 use crate::platform::clock::Clock;
 
@@ -51,13 +52,12 @@ pub(super) async fn run(args: &HealthArgs) -> Result<(), Failure> {
 
 async fn ask(args: &HealthArgs, client: &Client) -> Result<(), Failure> {
     if args.live {
-        client.live().await?;
-        return output::line("alive");
+        return args.server.print.value(&client.live().await?, |_| "alive");
     }
-    match client.readiness().await?.detail {
-        Some(detail) => output::line(format_args!("degraded: {detail}")),
-        None => output::line("ready"),
-    }
+    args.server.print.value(&client.readiness().await?, |ready| match &ready.detail {
+        Some(detail) => format!("degraded: {detail}"),
+        None => "ready".to_owned(),
+    })
 }
 
 const SHOWN: usize = 20;
@@ -79,9 +79,6 @@ pub(super) struct VerifyArgs {
     /// Repair what is found: schedule bodies that have no id, drop ids that have no body
     #[arg(long)]
     repair: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -89,7 +86,7 @@ pub(super) struct VerifyArgs {
 pub(super) async fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     let mut by_group = BTreeMap::new();
-    for group in client.topic(&args.topic).await?.groups {
+    for group in client.topic(&args.topic).await?.read().groups {
         let group = GroupName::new(group).map_err(|error| Failure::new(error.to_string()))?;
         let of = GroupOf { topic: args.topic.clone(), group };
         let (mut all, mut cursor) = (Findings::default(), None);
@@ -101,12 +98,12 @@ pub(super) async fn verify(args: &VerifyArgs) -> Result<(), Failure> {
             if cursor.is_none() {
                 break;
             }
-            output::note(format!("{}: {} entries looked at", of.group, output::thousands(all.seen)));
+            output::progress(format_args!("{}: looked at {}", of.group, counted(all.seen, "entry")));
         }
         by_group.insert(of.group.to_string(), all);
     }
     let found: usize = by_group.values().map(|all| all.findings.len()).sum();
-    output::value(args.json, &by_group, |all| shown(all, args.repair))?;
+    args.server.print.value(&by_group, |all| shown(all, args.repair))?;
     if found == 0 || args.repair {
         return Ok(());
     }
@@ -116,11 +113,11 @@ pub(super) async fn verify(args: &VerifyArgs) -> Result<(), Failure> {
 fn shown(by_group: &BTreeMap<String, Findings>, repaired: bool) -> String {
     let mut lines = Vec::new();
     for (group, all) in by_group {
-        let seen = output::thousands(all.seen);
+        let seen = counted(all.seen, "entry");
         lines.push(match all.findings.len() {
-            0 => format!("{group}: {seen} entries, all consistent"),
-            found if repaired => format!("{group}: {seen} entries, {found} repaired"),
-            found => format!("{group}: {seen} entries, {found} disagree"),
+            0 => format!("{group}: {seen}, all consistent"),
+            found if repaired => format!("{group}: {seen}, {found} repaired"),
+            found => format!("{group}: {seen}, {found} disagree"),
         });
         let one = |found: &Found| format!("  {} in partition {}: {}", found.id, found.partition, found.defect);
         lines.extend(all.findings.iter().take(SHOWN).map(one));

@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::Value;
 
-use super::api::{Control, GroupReason, MessageInfo, NewDue, Payload};
+use super::api::{Answer, Control, GroupReason, MessageInfo, NewDue, Payload};
 use super::client::{Client, MessageOf, Query};
 use super::failure::Failure;
-use super::{ServerArgs, output, parse};
+use super::{PrintArgs, ServerArgs, output, parse};
 use crate::model::limits::BATCH_MESSAGES_MAX;
 use crate::model::message::{GroupName, Key, MessageId, Past, TopicName};
 use crate::model::time::{Timestamp, parse_span};
@@ -91,9 +91,6 @@ struct ListArgs {
     /// Messages to print at most
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Print one JSON object a line
-    #[arg(long)]
-    json: bool,
 }
 
 /// A message, by its id.
@@ -108,9 +105,6 @@ pub(super) struct WhichArgs {
     /// The key of the message, if it has one
     #[arg(long, value_parser = parse::key)]
     key: Option<Key>,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl WhichArgs {
@@ -120,27 +114,26 @@ impl WhichArgs {
 }
 
 pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
+    let (client, print) = (args.server.client()?, &args.server.print);
     let now = NewDue { delay: Some(Duration::ZERO), due_at: None, past: None };
-    let (which, control) = match &args.command {
+    let control = match &args.command {
         MessageCommand::Get { which, group } => {
-            let info = client.get_message(&which.message(), group).await?;
-            return output::value(which.json, &info, shown);
+            return print.value(&client.get_message(&which.message(), group).await?, |info| shown(info));
         }
-        MessageCommand::List(args) => return list(&client, args).await,
-        MessageCommand::Cancel(which) => (which, client.cancel(&which.message()).await?),
+        MessageCommand::List(args) => return list(&client, args, print).await,
+        MessageCommand::Cancel(which) => client.cancel(&which.message()).await?,
         MessageCommand::Reschedule { which, delay, at, past, if_match } => {
             let due = NewDue { delay: *delay, due_at: *at, past: past.map(Past::name) };
-            (which, client.reschedule(&which.message(), &due, if_match.as_deref()).await?)
+            client.reschedule(&which.message(), &due, if_match.as_deref()).await?
         }
-        MessageCommand::Run(which) => (which, client.reschedule(&which.message(), &now, None).await?),
+        MessageCommand::Run(which) => client.reschedule(&which.message(), &now, None).await?,
     };
-    output::value(which.json, &control, shown_control)?;
+    print.value(&control, |control| shown_control(control))?;
     // Some group has it in flight: that is not what was asked for.
     if control.status == "partly" { Err(Failure::printed()) } else { Ok(()) }
 }
 
-async fn list(client: &Client, args: &ListArgs) -> Result<(), Failure> {
+async fn list(client: &Client, args: &ListArgs, print: &PrintArgs) -> Result<(), Failure> {
     let (mut left, mut cursor) = (args.limit, None::<String>);
     while left > 0 {
         let given = [
@@ -154,9 +147,7 @@ async fn list(client: &Client, args: &ListArgs) -> Result<(), Failure> {
         let query = Query(given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect());
         let page = client.messages(&args.topic, &query).await?;
         left = left.saturating_sub(page.messages.len());
-        for message in &page.messages {
-            output::value(args.json, message, listed)?;
-        }
+        print.list(&page.messages, table)?;
         cursor = page.next_cursor;
         if cursor.is_none() {
             return Ok(());
@@ -166,14 +157,18 @@ async fn list(client: &Client, args: &ListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `2026-01-02T03:04:05.678Z close-4711 scheduled in partition 3  close order 4711`.
-fn listed(message: &Value) -> String {
+fn table(messages: &[Answer<Value>]) -> String {
+    let labels = ["next, or since", "id", "state", "partition", "payload"];
+    output::table(labels, messages.iter().map(|message| row(message)), &[3])
+}
+
+fn row(message: &Value) -> [String; 5] {
     let text = |field: &str| message[field].as_str().unwrap_or_default();
     let at = ["next_at", "died_at", "due_at"].into_iter().map(text).find(|at| !at.is_empty()).unwrap_or("-");
     let payload: Payload = serde_json::from_value(message.clone()).unwrap_or_default();
     let what =
         if text("unreadable").is_empty() { payload.shown() } else { format!("(unreadable: {})", text("unreadable")) };
-    format!("{at} {} {} in partition {}  {what}", text("id"), text("state"), message["partition"])
+    [at, text("id"), text("state"), &message["partition"].to_string(), &what].map(str::to_owned)
 }
 
 /// `close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, tried 0 times  close order 4711`.
@@ -214,9 +209,8 @@ pub(super) struct ExplainArgs {
 
 pub(super) async fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     let explained = args.server.client()?.explain(&args.which.message()).await?;
-    if args.which.json {
-        return output::json(&explained);
-    }
-    let line = |group: &GroupReason| format!("{}: {}: {}", group.group, group.reason, group.detail);
-    output::line(explained.groups.iter().map(line).collect::<Vec<_>>().join("\n"))
+    let row = |group: &GroupReason| [group.group.clone(), group.reason.clone(), group.detail.clone()];
+    args.server.print.value(&explained, |explained| {
+        output::table(["group", "reason", "detail"], explained.groups.iter().map(row), &[])
+    })
 }

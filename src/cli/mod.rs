@@ -6,6 +6,7 @@ mod api;
 mod bench;
 mod bulk;
 mod client;
+mod clock;
 mod completions;
 mod config;
 mod consume;
@@ -17,6 +18,7 @@ mod figures;
 mod failure;
 mod group;
 mod health;
+mod overview;
 mod logging;
 mod message;
 mod output;
@@ -29,10 +31,12 @@ mod supervisor;
 mod top;
 mod topic;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use serde::Serialize;
 
 use address::{Credentials, ServerAddress};
 use client::Client;
@@ -73,6 +77,7 @@ enum Command {
     Topic(topic::TopicArgs),
     Group(group::GroupArgs),
     Cron(cron::CronArgs),
+    Clock(clock::ClockArgs),
     Message(message::MessageArgs),
     #[command(visible_alias = "dlq")]
     DeadLetters(dead::DeadArgs),
@@ -80,6 +85,8 @@ enum Command {
     Forecast(bulk::ForecastArgs),
     Bulk(bulk::BulkArgs),
     Verify(health::VerifyArgs),
+    Attention(overview::AttentionArgs),
+    Brokers(overview::BrokersArgs),
     Top(top::TopArgs),
     Health(health::HealthArgs),
     Doctor(doctor::DoctorArgs),
@@ -90,9 +97,22 @@ enum Command {
     Man(completions::ManArgs),
 }
 
-/// Which broker a client speaks to.
+impl Command {
+    /// Whether it writes to the terminal while it works.
+    fn draws_itself(&self) -> bool {
+        match self {
+            Command::Serve(_) | Command::Consume(_) | Command::Top(_) | Command::Demo(_) | Command::Bench(_) => true,
+            Command::Push(args) => args.is_of_file(),
+            _ => false,
+        }
+    }
+}
+
+/// Which broker a client speaks to, and how it prints the answer.
 #[derive(Debug, Args)]
 struct ServerArgs {
+    #[command(flatten)]
+    print: PrintArgs,
     /// The broker: http://HOST:PORT, https://HOST:PORT or unix:/path [default: http://127.0.0.1:7373]
     #[arg(long, global = true, env = "DWELL_SERVER", value_name = "URL", value_parser = ServerAddress::parse)]
     server: Option<ServerAddress>,
@@ -102,6 +122,30 @@ struct ServerArgs {
     /// For https://: CA certificates (PEM) used to verify the broker; without it the system's
     #[arg(long, global = true, env = "DWELL_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
+}
+
+/// How a command prints.
+#[derive(Debug, Args)]
+struct PrintArgs {
+    /// Print JSON, as the API has it; of a list an item a line
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl PrintArgs {
+    /// Prints a value as JSON, or as a text for people.
+    fn value<T: Serialize, D: Display>(&self, value: &T, text: impl FnOnce(&T) -> D) -> Result<(), Failure> {
+        if self.json { output::json(value) } else { output::line(text(value)) }
+    }
+
+    /// The same of a list: JSON an item a line, or one text of all; nothing if there are none.
+    fn list<T: Serialize, D: Display>(&self, items: &[T], text: impl FnOnce(&[T]) -> D) -> Result<(), Failure> {
+        match (self.json, items.is_empty()) {
+            (true, _) => items.iter().try_for_each(output::json),
+            (false, true) => Ok(()),
+            (false, false) => output::line(text(items)),
+        }
+    }
 }
 
 impl ServerArgs {
@@ -145,7 +189,12 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output::report(&Failure::new(format!("cannot start the runtime: {error}"))),
     };
-    let result = runtime.block_on(run(cli.command));
+    let result = runtime.block_on(async {
+        match cli.command.draws_itself() {
+            true => run(cli.command).await,
+            false => output::with_sign(run(cli.command)).await,
+        }
+    });
     // A second signal leaves running tasks behind on purpose; nothing waits for them.
     runtime.shutdown_background();
     match result {
@@ -165,6 +214,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Extend(args) => settle::extend(&args).await,
         Command::Topic(args) => topic::run(&args).await,
         Command::Group(args) => group::run(&args).await,
+        Command::Clock(args) => clock::run(&args).await,
         Command::Cron(args) => cron::run(&args).await,
         Command::Message(args) => message::run(&args).await,
         Command::DeadLetters(args) => dead::run(&args).await,
@@ -172,6 +222,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Forecast(args) => bulk::forecast(&args).await,
         Command::Bulk(args) => bulk::run(&args).await,
         Command::Verify(args) => health::verify(&args).await,
+        Command::Attention(args) => overview::attention(&args).await,
+        Command::Brokers(args) => overview::brokers(&args).await,
         Command::Top(args) => top::run(&args).await,
         Command::Health(args) => health::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,

@@ -4,17 +4,55 @@
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal as _, Write, stderr, stdin};
 use std::process::ExitCode;
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::failure::Failure;
+use crate::model::time::short_span;
+use crate::platform::clock::Clock;
+
+/// How long a command may take without a sign that it is at work.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// The sign of a command at work. It is drawn on a terminal only, and makes room for what is printed.
+static SIGN: LazyLock<ProgressBar> = LazyLock::new(|| {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message("waiting for the answer");
+    styled(bar, "{spinner} {msg}, {elapsed}")
+});
+
+/// Runs a command with a sign of what it is at, once it takes long.
+pub(super) async fn with_sign<T>(command: impl Future<Output = T>) -> T {
+    SIGN.reset_elapsed();
+    tokio::pin!(command);
+    tokio::select! {
+        ended = &mut command => return ended,
+        () = Clock::System.sleep(PATIENCE) => {}
+    }
+    SIGN.set_draw_target(ProgressDrawTarget::stderr());
+    SIGN.enable_steady_tick(TICK);
+    let ended = command.await;
+    SIGN.finish_and_clear();
+    ended
+}
+
+/// Says what the command is at, or how far it is.
+pub(super) fn progress(text: impl fmt::Display) {
+    SIGN.set_message(text.to_string());
+}
 
 /// Writes a line to stdout, at once. # Errors: ends the command quietly when nobody reads any more.
 pub(super) fn line(text: impl fmt::Display) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
+    let write = || {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{text}").and_then(|()| out.flush())
+    };
+    SIGN.suspend(write).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::output_closed(),
         _ => Failure::new(format!("cannot write to stdout: {error}")),
     })
@@ -23,15 +61,6 @@ pub(super) fn line(text: impl fmt::Display) -> Result<(), Failure> {
 pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
     line(text)
-}
-
-/// Writes a value as JSON, or as a text for people.
-pub(super) fn value<T: Serialize, D: fmt::Display>(
-    as_json: bool,
-    value: &T,
-    text: impl FnOnce(&T) -> D,
-) -> Result<(), Failure> {
-    if as_json { json(value) } else { line(text(value)) }
 }
 
 /// Gives a bar a style; a template that cannot be read leaves that of the library.
@@ -44,7 +73,7 @@ pub(super) fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
 
 /// Writes a line to stderr, for people. Where that is closed, there is nobody to tell.
 pub(super) fn note(text: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = SIGN.suspend(|| writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 pub(super) fn report(failure: &Failure) -> ExitCode {
@@ -67,20 +96,28 @@ pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-pub(super) fn messages(count: u64) -> String {
-    if count == 1 { "1 message".to_owned() } else { format!("{} messages", thousands(count)) }
+/// The same below a line of labels.
+pub(super) fn table<const N: usize>(
+    labels: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+    right: &[usize],
+) -> String {
+    let rows: Vec<Vec<String>> = std::iter::once(labels.map(str::to_owned)).chain(rows).map(Vec::from).collect();
+    columns(&rows, right)
 }
 
-pub(super) fn thousands(number: impl Into<u64>) -> String {
-    let digits = number.into().to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+/// A table with more lines below each row.
+pub(super) fn with_lines_below<L: IntoIterator<Item = String>>(
+    table: &str,
+    below: impl Iterator<Item = L>,
+) -> Vec<String> {
+    let mut lines = table.lines().map(str::to_owned);
+    let mut all: Vec<String> = lines.next().into_iter().collect();
+    for (line, below) in lines.zip(below) {
+        all.push(line);
+        all.extend(below);
     }
-    text
+    all
 }
 
 pub(super) fn bytes(count: u64) -> String {
@@ -91,6 +128,12 @@ pub(super) fn bytes(count: u64) -> String {
     }
     let unit_name = UNITS.get(unit).copied().unwrap_or_default();
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {unit_name}") }
+}
+
+/// A span that was measured, in two units at most: `0.08ms`, `250ms`, `1m15s`.
+pub(super) fn span(span: Duration) -> String {
+    let ms = span.as_secs_f64() * 1e3;
+    if ms < 10.0 { format!("{ms:.2}ms") } else { short_span(span) }
 }
 
 /// Answers the question before it is asked.
@@ -117,7 +160,7 @@ impl YesArgs {
         }
         note(format_args!("{question} Type yes to go on:"));
         let mut answer = String::new();
-        let read = stdin().read_line(&mut answer);
+        let read = SIGN.suspend(|| stdin().read_line(&mut answer));
         match read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
             true => Ok(()),
             false => Err(Failure::new("nothing was changed")),
@@ -136,15 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_a_unit() {
-        assert_eq!([bytes(0), bytes(1_023), bytes(1_536), bytes(3 << 40)], ["0 B", "1023 B", "1.5 KiB", "3.0 TiB"]);
+    fn a_span_has_two_units_at_most() {
+        let shown =
+            [81, 9_990, 250_000, 2_000_000, 75_000_000, 90_061_000_000].map(|us| span(Duration::from_micros(us)));
+        assert_eq!(shown, ["0.08ms", "9.99ms", "250ms", "2s", "1m15s", "1d1h"]);
     }
 
     #[test]
-    fn large_numbers_have_commas() {
-        let cases = [(0_u64, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")];
-        for (number, text) in cases {
-            assert_eq!(thousands(number), text);
-        }
+    fn bytes_have_a_unit() {
+        assert_eq!([bytes(0), bytes(1_023), bytes(1_536), bytes(3 << 40)], ["0 B", "1023 B", "1.5 KiB", "3.0 TiB"]);
     }
 }

@@ -21,6 +21,7 @@ Examples:
   dwell serve                                          the embedded store, http://127.0.0.1:7373
   dwell serve --redis redis://127.0.0.1:6379           messages in Redis
   dwell serve --listen unix:/run/dwell/dwell.sock
+  dwell serve --test-clock --data-dir /tmp/test        a broker whose time tests move
   dwell serve --sqs                                    also for clients of Amazon SQS
   dwell serve --config dwell.toml --log-format json
 
@@ -37,6 +38,9 @@ pub(super) struct ServeArgs {
     /// Replay messages that were buffered for another Redis to this one
     #[arg(long)]
     adopt: bool,
+    /// For tests: clients may move time forward, in an empty data directory (POST /v1/test/clock)
+    #[arg(long)]
+    test_clock: bool,
 }
 
 pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -46,6 +50,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     umask(Mode::RWXG | Mode::RWXO);
     let mut signals = Signals::listen()?;
     let mut options = options(&config, args.adopt)?;
+    options.test_clock = args.test_clock;
     options.check()?;
     claim_directory(&data_dir(&config)?)?;
     options.connections.max = connections_max();
@@ -53,7 +58,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
         server = Server::start(options) => server?,
         signal = signals.next() => return Err(Failure::interrupted(format!("{signal} during the start"))),
     };
-    if output::line(banner(&server, &config)).is_err() {
+    if output::line(banner(&server, &config, args.test_clock)).is_err() {
         tracing::warn!("stdout is closed: the banner was not printed");
     }
     let supervisor = Supervisor::of_this_process();
@@ -80,10 +85,10 @@ fn connections_max() -> usize {
     connections
 }
 
-fn banner(server: &Server, config: &Config) -> String {
+fn banner(server: &Server, config: &Config, test_clock: bool) -> String {
     let store = server.describe();
     let (curl, url) = match &config.listen {
-        Listen::Tcp(_) => ("curl".to_owned(), server.url()),
+        Listen::Tcp(_) => ("curl".to_owned(), server.open_url()),
         Listen::Unix(path) => (format!("curl --unix-socket {}", path.display()), "http://localhost".to_owned()),
     };
     let curl = match (&config.tokens[..], server.url().starts_with("https:")) {
@@ -98,14 +103,19 @@ fn banner(server: &Server, config: &Config) -> String {
         "dwell {version}
   store    {kind}: {location}
            {durability}
-  address  {address}{sqs}
+  address  {address}{sqs}{clock}
   try      {curl} -i '{url}/v1/topics/hello/messages?delay=2s' -d 'hello, later'
            {curl} --json '{{\"wait\": \"10s\"}}' {url}/v1/topics/hello/groups/default/reserve",
         version = env!("CARGO_PKG_VERSION"),
         kind = store.kind,
         location = store.location,
         durability = store.durability,
-        address = server.url(),
+        address = server.open_url(),
+        clock = if test_clock {
+            "\n  clock    moved by tests: POST /v1/test/clock. Not for messages that count"
+        } else {
+            ""
+        },
         sqs = if config.sqs.enabled { format!("\n  sqs      AWS_ENDPOINT_URL_SQS={url}") } else { String::new() },
     )
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::api::{self, Delivery, Extension, NackOfAll, Reserve};
+use super::api::{self, Extension, NackOfAll, Reserve};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::{ServerArgs, output, parse};
 use crate::delivery::Verdict;
 use crate::model::limits::{BATCH_MESSAGES_MAX, PER_KEY_MAX};
 use crate::model::message::{GroupName, TopicName};
+use crate::model::spelling::thousands;
 use crate::model::time::parse_span;
 
 const ACK_EXAMPLES: &str = "\
@@ -54,9 +55,6 @@ struct ReceiptArgs {
     /// Also settle deliveries that have ended, if no consumer has had the message since
     #[arg(long)]
     late: bool,
-    /// Print one JSON object for each receipt
-    #[arg(long)]
-    json: bool,
 }
 
 /// Acknowledge deliveries: their messages are done
@@ -133,7 +131,7 @@ where
     let receipts = which.receipts()?;
     for receipts in receipts.chunks(BATCH_MESSAGES_MAX) {
         for verdict in call(&client, &of, receipts).await? {
-            if which.json {
+            if server.print.json {
                 output::json(&verdict)?;
             }
             if verdict.reason.is_some() {
@@ -144,8 +142,8 @@ where
             }
         }
     }
-    if !which.json && !counts.is_empty() {
-        let counts = counts.iter().map(|(status, count)| format!("{} {status}", output::thousands(*count)));
+    if !server.print.json && !counts.is_empty() {
+        let counts = counts.iter().map(|(status, count)| format!("{} {status}", thousands(*count)));
         output::line(counts.collect::<Vec<_>>().join(", "))?;
     }
     match failed {
@@ -220,9 +218,6 @@ pub(super) struct ReserveArgs {
     /// Successive messages of one key in the batch, 1 to 10; for topics with ordering [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PER_KEY_MAX as i64))]
     per_key: Option<u16>,
-    /// Print one JSON object a line
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -237,8 +232,7 @@ pub(super) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
         per_key: args.per_key.map(usize::from),
     };
     for delivery in &args.server.client()?.reserve(&of, &request).await? {
-        let text = |delivery: &Delivery| format!("{} {}", delivery.receipt, delivery.shown());
-        output::value(args.json, delivery, text)?;
+        args.server.print.value(delivery, |delivery| format!("{} {}", delivery.receipt, delivery.shown()))?;
     }
     Ok(())
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::{Serialize, Serializer};
+use serde_json::json;
 
-use super::api::{Counts, DeadLetterTo, Group, MoveTo, Topic, printable};
+use super::api::{Answer, Counts, DeadLetterTo, Group, MoveTo, Moved, Topic, printable};
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -13,7 +14,8 @@ use super::{ServerArgs, parse};
 use crate::model::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::model::message::TopicName;
 use crate::model::retry::Backoff;
-use crate::model::time::{parse_span, show_span, span};
+use crate::model::spelling::counted;
+use crate::model::time::{parse_span, short_span, show_span, span};
 use crate::model::topic::{Expiry, Ordering, Settings};
 use crate::platform::clock::Clock;
 
@@ -50,9 +52,6 @@ enum TopicCommand {
         /// The topic
         #[arg(value_parser = parse::topic)]
         topic: TopicName,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
     },
     /// Print the names of all topics
     List,
@@ -144,12 +143,12 @@ fn as_object<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result
 }
 
 pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
+    let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         TopicCommand::Create(args) => {
             let (created, topic) = client.declare(&args.topic, &args.settings).await?;
             let what = if created { "created" } else { "existed; its settings are now as follows" };
-            output::line(format_args!("{} {what}\n{}", topic.topic, settings(&topic)))
+            print.value(&topic, |topic| format!("{} {what}\n{}", topic.topic, settings(topic)))
         }
         TopicCommand::Update(args) => {
             if args.settings == Declaration::default() {
@@ -157,45 +156,63 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
             }
             client.topic(&args.topic).await?;
             let topic = client.update_topic(&args.topic, &args.settings).await?;
-            output::line(format_args!("{} updated\n{}", topic.topic, settings(&topic)))
+            print.value(&topic, |topic| format!("{} updated\n{}", topic.topic, settings(topic)))
         }
-        TopicCommand::List => client.topics().await?.iter().try_for_each(output::line),
-        TopicCommand::Get { topic, json: true } => output::json(&client.topic(topic).await?),
-        TopicCommand::Get { topic, json: false } => {
-            let described_topic = client.topic(topic).await?;
-            output::line(described(&described_topic, &client.groups(topic).await?))
+        TopicCommand::List => client.topics().await?.iter().try_for_each(|name| print.value(name, String::clone)),
+        TopicCommand::Get { topic } => {
+            let (found, groups) = (client.topic(topic).await?, client.groups(topic).await?);
+            print.value(&found, |found| described(found, &groups))
         }
         TopicCommand::Move { topic, to, partitions } => {
-            move_all(&client, topic, &MoveTo { to: to.as_str(), partitions: *partitions }).await
+            let moved = move_all(&client, topic, &MoveTo { to: to.as_str(), partitions: *partitions }).await?;
+            print.value(&moved, |moved| format!("{}; {topic} is empty", moved_so_far(moved)))
         }
         TopicCommand::Delete { topic, yes } => {
-            let count: u64 = client.topic(topic).await?.totals.iter().map(messages).sum();
-            let count = output::messages(count);
+            let messages: u64 = client.topic(topic).await?.totals.iter().map(messages).sum();
+            let count = counted(messages, "message");
             yes.ask(format_args!("Delete the topic {topic} with {count}?"))?;
             client.delete_topic(topic).await?;
-            output::line(format_args!("{topic} deleted, with {count}"))
+            let deleted = json!({"topic": topic, "deleted": true, "messages": messages});
+            print.value(&deleted, |_| format!("{topic} deleted, with {count}"))
         }
     }
 }
 
-async fn move_all(client: &Client, topic: &TopicName, to: &MoveTo<'_>) -> Result<(), Failure> {
-    let (mut moved, mut dead, mut duplicates) = (0, 0, 0);
+/// Moves until the topic is empty, and returns what all requests moved.
+async fn move_all(client: &Client, topic: &TopicName, to: &MoveTo<'_>) -> Result<Moved, Failure> {
+    let mut all = Moved::default();
     loop {
         let answer = client.move_topic(topic, to).await?;
-        (moved, dead, duplicates) = (moved + answer.moved, dead + answer.dead, duplicates + answer.duplicates);
-        let counts = format!("{moved} moved, {dead} dead ones, {duplicates} of them duplicates");
-        if answer.done {
-            return output::line(format_args!("{counts}; {topic} is empty"));
+        let (moved, dead, duplicates) =
+            (all.moved + answer.moved, all.dead + answer.dead, all.duplicates + answer.duplicates);
+        all = Moved { moved, dead, duplicates, ..answer };
+        if all.done {
+            return Ok(all);
         }
-        let waits = match answer.in_flight {
+        let waits = match all.in_flight {
             0 => String::new(),
             in_flight => format!("; waiting for {in_flight} in flight"),
         };
-        output::note(format_args!("{counts} so far{waits}"));
+        output::progress(format_args!("{} so far{waits}", moved_so_far(&all)));
         if answer.moved + answer.dead == 0 {
             Clock::System.sleep(MOVE_PAUSE).await;
         }
     }
+}
+
+/// `3 messages and 1 dead letter moved, 1 of them a duplicate`, without what is none.
+fn moved_so_far(all: &Moved) -> String {
+    let mut text = counted(all.moved, "message");
+    if all.dead > 0 {
+        text.push_str(&format!(" and {}", counted(all.dead, "dead letter")));
+    }
+    text.push_str(" moved");
+    match all.duplicates {
+        0 => {}
+        1 => text.push_str(", 1 of them a duplicate"),
+        duplicates => text.push_str(&format!(", {duplicates} of them duplicates")),
+    }
+    text
 }
 
 fn settings(topic: &Topic) -> String {
@@ -243,7 +260,7 @@ fn kept_dead(settings: &Settings) -> String {
 
 /// Settings, and a table with a line for every partition and group and one for all of a group. Between the two what keeps
 /// messages of a group from being handed out, if anything does.
-fn described(topic: &Topic, groups: &[Group]) -> String {
+fn described(topic: &Topic, groups: &[Answer<Group>]) -> String {
     let counts: Vec<&Counts> = topic.partitions.iter().chain(&topic.totals).collect();
     let held = groups.iter().map(|group| (&group.group, state(group))).filter(|(_, state)| state != "active");
     let held: String = held.map(|(group, state)| format!("\n{group} is {state}")).collect();
@@ -271,9 +288,9 @@ pub(super) fn state(group: &Group) -> String {
 }
 
 pub(super) fn table(counts: &[&Counts]) -> String {
-    let header = ["partition", "group", "scheduled", "ready", "in flight", "dead", "next due", "oldest ready", "owner"];
+    let labels = ["partition", "group", "scheduled", "ready", "in flight", "dead", "next due", "oldest ready", "owner"];
     let row = |counts: &&Counts| {
-        vec![
+        [
             counts.partition.map_or("all".to_owned(), |partition| partition.to_string()),
             counts.group.clone(),
             counts.scheduled.to_string(),
@@ -281,13 +298,11 @@ pub(super) fn table(counts: &[&Counts]) -> String {
             counts.in_flight.to_string(),
             counts.dead.to_string(),
             counts.next_due_at.map_or("-".to_owned(), |at| at.to_string()),
-            counts.oldest_ready_age_ms.map_or_else(|| "-".to_owned(), show_span),
+            counts.oldest_ready_age_ms.map_or_else(|| "-".to_owned(), short_span),
             counts.owner.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(counts.iter().map(row));
-    output::columns(&rows, &[0, 2, 3, 4, 5])
+    output::table(labels, counts.iter().map(row), &[0, 2, 3, 4, 5])
 }
 
 #[cfg(test)]
@@ -320,7 +335,7 @@ partition  group    scheduled  ready  in flight  dead  next due                 
       all  default         12      3          2     1  -                         -             -";
         let group = |more: &str| {
             let group = r#"{"group": "default", "state": "STATE"}"#;
-            serde_json::from_str::<Group>(&group.replace("STATE", more))
+            serde_json::from_str::<Answer<Group>>(&group.replace("STATE", more))
         };
         assert_eq!(described(&topic, &[group("active")?]), expected);
         let paused = described(&topic, &[group("paused")?]);

@@ -17,6 +17,9 @@ use crate::model::topic::Descriptor;
 use crate::model::version::{CallId, CallPart, Version};
 
 const FORMAT: u8 = 1;
+/// The format of a log. Raise it with everything new that an earlier version cannot read: a format of records or of messages, or
+/// a kind of record. An earlier version then refuses the log, and skips nothing in it.
+pub const LOG_FORMAT: u32 = 1;
 /// Where the checksum ends and what it covers begins.
 const SUM_END: usize = 5;
 const NUMBER_END: usize = SUM_END + 8;

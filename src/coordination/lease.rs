@@ -39,7 +39,7 @@ impl Lease {
         !self.is_lost() && ms(now) < self.valid_until_ms.load(Ordering::Relaxed)
     }
 
-    /// Takes what the last renewal saw of the pair, unless it was taken before.
+    /// Takes what the last renewal saw of the partition, unless it was taken before.
     pub fn take_head_state(&self) -> Option<HeadState> {
         self.head_state().take()
     }
@@ -77,11 +77,11 @@ impl Lease {
 
     /// The owner loop logs a loss, and an outage is logged elsewhere, once.
     fn tell(&self, why: &str) {
-        let Claim { pair: GroupPartition { topic, group, partition }, epoch } = &self.claim;
+        let Claim { group_partition: GroupPartition { topic, group, partition }, epoch } = &self.claim;
         tracing::debug!(%topic, %group, partition = partition.0, %epoch, error = why, "lease not renewed");
     }
 
-    /// Whether the store may have lost something since, so that another member may have been told that it owns the pair.
+    /// Whether the store may have lost something since, so that another member may have been told that it owns the partition.
     /// Then only a lease that is still valid is renewed.
     fn is_doubtful(&self, now: Instant, losses: u64) -> bool {
         self.losses.load(Ordering::Relaxed) != losses && !self.is_valid(now)

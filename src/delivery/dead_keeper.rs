@@ -1,4 +1,4 @@
-//! Dead letters of an owned pair: forwards them to the dead-letter topic, and drops those past the bounds of their topic.
+//! Dead letters of an owned partition: forwards them to the dead-letter topic, and drops those past the bounds of their topic.
 //!
 //! Only those that died of their attempts, or were buried by a consumer, are forwarded. The owner knows which ones died; a
 //! new owner, and one whose topic has changed, looks through all.
@@ -24,7 +24,7 @@ const PAGE_PAUSE: Duration = Duration::from_millis(2);
 /// Ids that are remembered to be forwarded. If more died, all dead letters are looked through.
 const IDS_MAX: usize = 10 * RECOVER_IDS_MAX;
 
-/// A pair without dead letters, or whose topic neither forwards nor bounds them, costs nothing.
+/// A partition without dead letters, or whose topic neither forwards nor bounds them, costs nothing.
 #[derive(Debug)]
 pub(super) struct DeadKeeper {
     next: Instant,
@@ -92,24 +92,24 @@ impl DeadKeeper {
     }
 
     /// A failed look is repeated later.
-    pub(super) async fn look(&mut self, delivery: &GroupDelivery, pair: &GroupPartition) {
-        let now = delivery.store.backend.clock().local().instant();
+    pub(super) async fn look(&mut self, delivery: &GroupDelivery, group_partition: &GroupPartition) {
+        let now = delivery.store.backend.clock().local().elapsed();
         let forwarded = match &mut self.forwarding {
             None => Instant::FAR,
-            Some(forwarding) => match forwarding.forward(delivery, pair).await {
+            Some(forwarding) => match forwarding.forward(delivery, group_partition).await {
                 Ok(()) if forwarding.ids.is_empty() && forwarding.scan.is_none() => {
                     self.forwarding = None;
                     Instant::FAR
                 }
                 Ok(()) => now.plus(PAGE_PAUSE),
                 Err(error) => {
-                    forwarding.report(pair, &error, now);
+                    forwarding.report(group_partition, &error, now);
                     now.plus(if error.is_outage() { OUTAGE_PAUSE } else { PAUSE })
                 }
             },
         };
-        let dropped = drop_past(delivery, pair, now).await.unwrap_or_else(|error| {
-            tracing::debug!(topic = %pair.topic, group = %pair.group, partition = pair.partition.0, %error, "dead messages past their bounds were not dropped");
+        let dropped = drop_past(delivery, group_partition, now).await.unwrap_or_else(|error| {
+            tracing::debug!(topic = %group_partition.topic, group = %group_partition.group, partition = group_partition.partition.0, %error, "dead messages past their bounds were not dropped");
             now.plus(PAUSE)
         });
         self.next = forwarded.min(dropped);
@@ -122,8 +122,8 @@ impl Forwarding {
         (self.ids, self.scan) = (Vec::new(), Some(Scan::Begins));
     }
 
-    fn report(&self, pair: &GroupPartition, error: &Error, now: Instant) {
-        let GroupPartition { topic, group, partition, .. } = pair;
+    fn report(&self, group_partition: &GroupPartition, error: &Error, now: Instant) {
+        let GroupPartition { topic, group, partition, .. } = group_partition;
         let partition = partition.0;
         if error.is_outage() {
             // The store says so itself.
@@ -134,7 +134,7 @@ impl Forwarding {
     }
 
     /// Forwards a page, if there is any.
-    async fn forward(&mut self, delivery: &GroupDelivery, pair: &GroupPartition) -> Result<()> {
+    async fn forward(&mut self, delivery: &GroupDelivery, partition: &GroupPartition) -> Result<()> {
         let descriptor = delivery.descriptor();
         if !descriptor.has_forwarded {
             (self.ids, self.scan) = (Vec::new(), None);
@@ -145,15 +145,15 @@ impl Forwarding {
         }
         let store = &delivery.store;
         if matches!(self.scan, Some(Scan::Begins)) {
-            forward_page(store, pair, None, &[]).await?;
+            forward_page(store, partition, None, &[]).await?;
         }
         if descriptor.dead_letter_topic().is_none() {
             (self.ids, self.scan) = (Vec::new(), None);
         } else if self.scan.is_some() {
-            self.scan_page(delivery, pair, &descriptor).await?;
+            self.scan_page(delivery, partition, &descriptor).await?;
         } else {
             let count = self.ids.len().min(RECOVER_IDS_MAX);
-            let forwarded = forward_to(store, pair, &descriptor, &self.ids[..count]).await?;
+            let forwarded = forward_to(store, partition, &descriptor, &self.ids[..count]).await?;
             delivery.counts.dead_forwarded.inc_by(forwarded);
             self.ids.drain(..count);
         }
@@ -163,17 +163,17 @@ impl Forwarding {
     async fn scan_page(
         &mut self,
         delivery: &GroupDelivery,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         descriptor: &Descriptor,
     ) -> Result<()> {
         let after = match &self.scan {
             Some(Scan::After(cursor)) => Some(cursor.clone()),
             Some(Scan::Begins) | None => None,
         };
-        let page = delivery.store.dead_letters.dead(pair, after.as_ref(), RECOVER_IDS_MAX).await?;
+        let page = delivery.store.dead_letters.dead(partition, after.as_ref(), RECOVER_IDS_MAX).await?;
         let is_meant = |dead: &&Dead| is_forwarded(dead.record.reason) && dead.message.is_ok();
         let ids: Vec<MessageId> = page.dead.iter().filter(is_meant).map(|dead| dead.id.clone()).collect();
-        let forwarded = forward_to(&delivery.store, pair, descriptor, &ids).await?;
+        let forwarded = forward_to(&delivery.store, partition, descriptor, &ids).await?;
         delivery.counts.dead_forwarded.inc_by(forwarded);
         self.scan = page.next.map(Scan::After);
         Ok(())
@@ -186,14 +186,14 @@ fn is_forwarded(reason: DeadReason) -> bool {
 
 /// Forwards dead letters to the topic that the descriptor names, and answers how many. Errors: `NotFound` without that
 /// topic; what it refuses.
-async fn forward_to(store: &Store, pair: &GroupPartition, from: &Descriptor, ids: &[MessageId]) -> Result<u64> {
+async fn forward_to(store: &Store, partition: &GroupPartition, from: &Descriptor, ids: &[MessageId]) -> Result<u64> {
     let Some(name) = from.dead_letter_topic().filter(|_| !ids.is_empty()) else { return Ok(0) };
     let Some(to) = store.topics.topic(name).await? else {
         return Err(Error::not_found(format!("there is no topic {name} for the dead letters of topic {}", from.topic)));
     };
     let mut count = 0;
     loop {
-        match forward_page(store, pair, Some(&to), ids).await? {
+        match forward_page(store, partition, Some(&to), ids).await? {
             0 => return Ok(count),
             forwarded => count += forwarded,
         }
@@ -203,32 +203,32 @@ async fn forward_to(store: &Store, pair: &GroupPartition, from: &Descriptor, ids
 /// Forwards a page, or completes one that an earlier owner left. Answers how many dead letters were on it.
 pub(crate) async fn forward_page(
     store: &Store,
-    pair: &GroupPartition,
+    partition: &GroupPartition,
     to: Option<&Descriptor>,
     ids: &[MessageId],
 ) -> Result<u64> {
-    let page = match store.dead_letters.forward(pair, to, ids).await? {
+    let page = match store.dead_letters.forward(partition, to, ids).await? {
         Forward::Nothing => return Ok(0),
         Forward::Done(page) => page,
         Forward::Elsewhere { topic, incarnation, page } => {
             let there = store.topics.topic(&topic).await?.filter(|there| there.incarnation == incarnation);
             match there {
                 None => page,
-                Some(there) => match store.dead_letters.forward(pair, Some(&there), &[]).await? {
+                Some(there) => match store.dead_letters.forward(partition, Some(&there), &[]).await? {
                     Forward::Done(page) => page,
                     Forward::Nothing | Forward::Elsewhere { .. } => return Ok(0),
                 },
             }
         }
     };
-    store.dead_letters.forwarded(pair, &page).await?;
+    store.dead_letters.forwarded(partition, &page).await?;
     match page.refusal {
         Some(refusal) => Err(refusal),
         None => Ok((page.messages.len() + page.refused.len()) as u64),
     }
 }
 
-async fn drop_past(delivery: &GroupDelivery, pair: &GroupPartition, now: Instant) -> Result<Instant> {
+async fn drop_past(delivery: &GroupDelivery, partition: &GroupPartition, now: Instant) -> Result<Instant> {
     let descriptor = delivery.descriptor();
     let (age, count) = (descriptor.settings.dead_max_age, descriptor.settings.dead_max_count);
     let age = (!age.is_zero()).then_some(age);
@@ -239,11 +239,12 @@ async fn drop_past(delivery: &GroupDelivery, pair: &GroupPartition, now: Instant
     let clock = delivery.store.backend.clock();
     loop {
         let died_before = age.map(|age| clock.now().minus(age));
-        let dropped = delivery.store.dead_letters.drop_dead(pair, DeadBounds { died_before, count }).await?;
+        let dropped = delivery.store.dead_letters.drop_dead(partition, DeadBounds { died_before, count }).await?;
         delivery.counts.dead_aged.inc_by(dropped.aged);
         delivery.counts.dead_surplus.inc_by(dropped.surplus);
         if !dropped.more {
             let too_old = age.zip(dropped.oldest).map(|(age, died_at)| clock.reaches(died_at.plus(age)));
+            let too_old = too_old.map(|at| now.plus(at.since(clock.local().instant())));
             return Ok(too_old.map_or(Instant::FAR, |at| at.max(now.plus(PAUSE))));
         }
     }

@@ -33,7 +33,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins with the first step of [`Membership::run`]. The loops of its pairs run in `tasks`.
+    /// Joins with the first step of [`Membership::run`]. The loops of its partitions run in `tasks`.
     pub fn new(delivery: Arc<GroupDelivery>, timing: Timing, tasks: Tasks) -> Box<Membership> {
         let descriptor = delivery.descriptor();
         let (topic, group) = (descriptor.topic.clone(), delivery.group.clone());
@@ -173,21 +173,22 @@ impl Membership {
         }
     }
 
-    /// A pair that is not valid at a data loss forgets its epoch by itself; valid ones may be taken again at once.
+    /// A partition that is not valid at a data loss forgets its epoch by itself; valid ones may be taken again at once.
     fn hold(&self, loss: Loss) -> Event {
         let now = self.delivery.store.backend.clock().local().instant();
         let until = loss.hold_until(self.delivery.keeper.ttl());
         if until <= now {
             return Event::Tick;
         }
-        let valid = self.delivery.pairs().into_iter().filter(|(_, owned)| owned.lease.is_valid(now));
+        let valid = self.delivery.owned_partitions().into_iter().filter(|(_, owned)| owned.lease.is_valid(now));
         Event::Hold { until, valid: valid.map(|(partition, _)| partition).collect::<BTreeSet<_>>() }
     }
 
     fn heartbeat(&self) {
         let (delivery, standing) = (&self.delivery, self.member.standing());
         let (has_demand, owned) = (standing.has_demand, standing.owned);
-        let state = MemberState { has_demand, waiting: delivery.demand.waiting(), owned };
+        let wal = delivery.store.backend.wal_depth();
+        let state = MemberState { has_demand, waiting: delivery.demand.waiting(), owned, wal };
         let (topic, group) = (delivery.descriptor().topic.clone(), delivery.group.clone());
         delivery.terms.heartbeats.record(Heartbeat { topic, group, state }, self.sender.clone());
     }
@@ -227,7 +228,7 @@ async fn own_partition(
     let _ = sender.send(event);
 }
 
-/// Errors: why the pair is not owned, for the membership.
+/// Errors: why the partition is not owned, for the membership.
 async fn acquire(
     delivery: &Arc<GroupDelivery>,
     partition: Partition,
@@ -335,7 +336,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// A broker may own 100,000 pairs that wait for an hour, so each has to be small. Box what is used rarely.
+    /// A broker may own 100,000 partitions that wait for an hour, so each has to be small. Box what is used rarely.
     #[test]
     fn an_owned_pair_that_waits_is_small() {
         let sizes = [size_of_future(own_partition), size_of::<Ownership>(), size_of::<Owned>(), size_of::<Lease>()];

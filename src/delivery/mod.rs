@@ -1,7 +1,7 @@
-//! Delivery of due messages: one [`GroupDelivery`] for each group of a topic, one loop for each pair it owns.
+//! Delivery of due messages: one [`GroupDelivery`] for each group of a topic, one loop for each partition it owns.
 //!
 //! Consumers take from the owners' memories and decide there; the loops carry decisions to the store and fetch due
-//! messages. A GroupDelivery never looks at a payload, never polls, and never touches a pair it does not own.
+//! messages. A GroupDelivery never looks at a payload, never polls, and never touches a partition it does not own.
 
 mod receipt;
 mod demand;
@@ -14,6 +14,7 @@ mod owner_loop;
 mod session;
 mod settle;
 mod table;
+mod time_jump;
 mod ownership;
 mod verdict;
 
@@ -58,7 +59,7 @@ pub struct GroupDelivery {
     keeper: Arc<LeaseKeeper>,
     group: GroupName,
     descriptor: RwLock<Arc<Descriptor>>,
-    pairs: RwLock<BTreeMap<Partition, Arc<Owned>>>,
+    owned: RwLock<BTreeMap<Partition, Arc<Owned>>>,
     /// The last epoch of each partition that this process owned and does not own now.
     lost: RwLock<BTreeMap<Partition, Epoch>>,
     tag: GroupTag,
@@ -120,7 +121,7 @@ impl GroupDelivery {
             keeper,
             group,
             descriptor: RwLock::new(descriptor),
-            pairs: RwLock::default(),
+            owned: RwLock::default(),
             lost: RwLock::default(),
             arrivals: Wakeups::default(),
             gate: RateLimiter::default(),
@@ -136,7 +137,8 @@ impl GroupDelivery {
     /// Both clocks and a random number, for one step.
     pub(super) fn now(&self) -> Now {
         let clock = self.store.backend.clock();
-        Now { store: clock.now(), instant: clock.local().instant(), chance: fastrand::f64() }
+        let (instant, elapsed) = (clock.local().instant(), clock.local().elapsed());
+        Now { store: clock.now(), instant, elapsed, chance: fastrand::f64() }
     }
 
     pub fn descriptor(&self) -> Arc<Descriptor> {
@@ -244,10 +246,10 @@ impl GroupDelivery {
         }
         let slots = self.rate().map(|_| self.gate.claim(want.max, now.instant));
         let max = slots.as_ref().map_or(want.max, Vec::len);
-        let pairs = self.pairs();
+        let partitions = self.owned_partitions();
         // Every consumer begins somewhere else, so that no partition starves behind another.
-        let first = fastrand::usize(..pairs.len().max(1));
-        for (_, owned) in pairs.iter().cycle().skip(first).take(pairs.len()) {
+        let first = fastrand::usize(..partitions.len().max(1));
+        for (_, owned) in partitions.iter().cycle().skip(first).take(partitions.len()) {
             if deliveries.len() == max {
                 break;
             }
@@ -295,27 +297,27 @@ impl GroupDelivery {
     }
 
     fn owned(&self, partition: Partition) -> Option<Arc<Owned>> {
-        self.pairs.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
+        self.owned.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
     }
 
-    fn pairs(&self) -> Vec<(Partition, Arc<Owned>)> {
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
-        pairs.iter().map(|(partition, owned)| (*partition, owned.clone())).collect()
+    fn owned_partitions(&self) -> Vec<(Partition, Arc<Owned>)> {
+        let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
+        owned.iter().map(|(partition, owned)| (*partition, owned.clone())).collect()
     }
 
-    fn pairs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Partition, Arc<Owned>>> {
-        self.pairs.write().unwrap_or_else(PoisonError::into_inner)
+    fn owned_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Partition, Arc<Owned>>> {
+        self.owned.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn signal_all(&self) {
-        for (_, owned) in self.pairs() {
+        for (_, owned) in self.owned_partitions() {
             owned.signal.notify_one();
         }
     }
 
     /// Now while consumers wait or deliveries are in flight.
     fn last_wanted(&self, now: Instant) -> Instant {
-        let is_working = || self.pairs().iter().any(|(_, owned)| owned.table().is_out());
+        let is_working = || self.owned_partitions().iter().any(|(_, owned)| owned.table().is_out());
         let active = self.demand.last_active(now);
         if active < now && is_working() { now } else { active }
     }
@@ -323,7 +325,7 @@ impl GroupDelivery {
     fn is_idle(&self, now: Instant) -> bool {
         self.demand.waiting() == 0
             && self.demand.unasked(now) >= self.terms.idle_timeout
-            && self.pairs().iter().all(|(_, owned)| owned.table().is_idle())
+            && self.owned_partitions().iter().all(|(_, owned)| owned.table().is_idle())
     }
 
     fn idle_at(&self) -> Instant {
@@ -395,6 +397,11 @@ pub(super) struct Wakeups {
 impl Wakeups {
     pub(super) fn notified(&self, demanding: bool) -> Notified<'_> {
         if demanding { self.demanding.notified() } else { self.undemanding.notified() }
+    }
+
+    pub(super) fn notify_all(&self) {
+        self.undemanding.notify_waiters();
+        self.demanding.notify_waiters();
     }
 
     pub(super) fn notify_one(&self) {

@@ -1,4 +1,4 @@
-//! The loop of an owned pair: sends decisions to the store, fetches due messages while a consumer wants them, and looks
+//! The loop of an owned partition: sends decisions to the store, fetches due messages while a consumer wants them, and looks
 //! after dead letters.
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl OwnerLoop {
         self.release().await
     }
 
-    /// Serves until released and drained. Errors: `Stale` when the pair was lost; `Corrupt` when dwell did not write
+    /// Serves until released and drained. Errors: `Stale` when the partition was lost; `Corrupt` when dwell did not write
     /// its keys.
     pub(super) async fn serve(&mut self) -> Result<()> {
         let clock = self.delivery.store.backend.clock().local().clone();
@@ -126,7 +126,7 @@ impl OwnerLoop {
             if ready > 0 {
                 self.delivery.arrivals.notify_one();
             }
-            // Its membership kicks it for what concerns all pairs of the group.
+            // Its membership kicks it for what concerns all partitions of the group.
             tokio::select! {
                 () = clock.sleep_until(until.min(drain_until)) => {}
                 () = self.owned.signal.notified() => {}
@@ -170,7 +170,7 @@ impl OwnerLoop {
         }
     }
 
-    /// An epoch that is not valid at a data loss is forgotten: another member may have been told that it owns the pair.
+    /// An epoch that is not valid at a data loss is forgotten: another member may have been told that it owns the partition.
     fn doubt(&self, now: Instant) -> Result<()> {
         if self.owned.lease.is_valid(now) {
             return Ok(());
@@ -189,7 +189,7 @@ impl OwnerLoop {
     async fn carry_out(&mut self, plan: Plan) -> Result<()> {
         match plan {
             Plan::Note(head_state) => self.note_head(head_state).await,
-            Plan::KeepDead => self.dead.look(&self.delivery, &self.owned.lease.claim().pair).await,
+            Plan::KeepDead => self.dead.look(&self.delivery, &self.owned.lease.claim().group_partition).await,
             Plan::Settle(settlement, ticket) => {
                 self.sent = ticket;
                 self.owner.settle(&settlement).await?;
@@ -223,7 +223,7 @@ impl OwnerLoop {
         if let Some(head_state) = self.owned.lease.take_head_state() {
             return Plan::Note(head_state);
         }
-        if (!self.draining || self.dead.has_new()) && self.dead.next() <= now.instant {
+        if (!self.draining || self.dead.has_new()) && self.dead.next() <= now.elapsed {
             return Plan::KeepDead;
         }
         let mut table = self.owned.table();
@@ -268,9 +268,10 @@ impl OwnerLoop {
         if let Some((settlement, ticket)) = table.draft() {
             return Plan::Settle(settlement, ticket);
         }
-        let mut until = table.next_deadline().unwrap_or(Instant::FAR).min(rests_until.unwrap_or(Instant::FAR));
+        let mut until =
+            table.next_deadline().map_or(Instant::FAR, |at| now.reaches(at)).min(rests_until.unwrap_or(Instant::FAR));
         if !self.draining {
-            until = until.min(self.dead.next());
+            until = until.min(now.reaches(self.dead.next()));
         }
         if reserve.is_some() {
             until = until.min(table.part().asks_at().unwrap_or(Instant::FAR));
@@ -303,7 +304,7 @@ impl OwnerLoop {
         drop(table);
         if dropped > 0 {
             self.delivery.metrics.ownership.repairs.inc_by(dropped as u64);
-            let GroupPartition { topic, group, partition, .. } = &self.owned.lease.claim().pair;
+            let GroupPartition { topic, group, partition, .. } = &self.owned.lease.claim().group_partition;
             let partition = partition.0;
             tracing::error!(%topic, %group, partition, messages = dropped, "ids without bodies dropped");
         }
@@ -318,13 +319,13 @@ impl OwnerLoop {
         Ok(())
     }
 
-    /// After a renewal read the pair: makes up for a lost wake, and applies changed settings.
+    /// After a renewal read the partition: makes up for a lost wake, and applies changed settings.
     async fn note_head(&mut self, head_state: HeadState) {
         self.head = earlier(self.head, head_state.head);
         if head_state.generation > self.delivery.descriptor().generation {
             self.delivery.look_again().await;
         }
-        let partition = self.owned.lease.claim().pair.partition;
+        let partition = self.owned.lease.claim().group_partition.partition;
         self.owned.table().set_policy(self.delivery.policy(partition));
     }
 

@@ -1,4 +1,4 @@
-//! Ownership of a pair: acquires it, recovers what its last owner left, serves it, and releases or loses it. Also the
+//! Ownership of a partition: acquires it, recovers what its last owner left, serves it, and releases or loses it. Also the
 //! state that the loop and the consumers share, and following changes of the topic.
 
 use std::ops::{Deref, DerefMut};
@@ -41,12 +41,12 @@ impl Ownership {
         partition: Partition,
         signal: &Arc<LoopSignal>,
     ) -> Result<Acquisition> {
-        let pair = delivery.descriptor().pair(partition, &delivery.group);
+        let group_partition = delivery.descriptor().group_partition(partition, &delivery.group);
         let keeper = &delivery.keeper;
         let losses = delivery.store.backend.losses().borrow().count;
         let sent = delivery.store.backend.clock().local().instant();
         let generation = delivery.descriptor().generation;
-        match delivery.store.leases.acquire(&pair, keeper.member(), keeper.ttl(), generation).await {
+        match delivery.store.leases.acquire(&group_partition, keeper.member(), keeper.ttl(), generation).await {
             Ok(Acquired::Held { by, expires_in }) => Ok(Acquisition::Held(by, expires_in)),
             Ok(Acquired::Owned(mut owner)) => {
                 if delivery.descriptor().is_ordered() {
@@ -54,26 +54,28 @@ impl Ownership {
                 }
                 // A partition that was acquired while the store may have lost something hands nothing out: another may own it too.
                 if delivery.store.backend.losses().borrow().count != losses {
-                    return Err(Error::unavailable(format!("{pair} was acquired while the store changed; it waits")));
+                    return Err(Error::unavailable(format!(
+                        "{group_partition} was acquired while the store changed; it waits"
+                    )));
                 }
-                let claim = Claim { pair: pair.clone(), epoch: owner.epoch().clone() };
+                let claim = Claim { group_partition: group_partition.clone(), epoch: owner.epoch().clone() };
                 let table = Table::new(&claim, delivery.policy(partition));
                 let lease = keeper.keep(claim, sent);
-                let owner = recover(delivery, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
+                let owner = recover(delivery, &group_partition, owner).await.inspect_err(|_| keeper.forget(&lease))?;
                 let owned = Arc::new(Owned::new(lease, table, delivery.terms.budget.clone(), signal.clone()));
                 let woken = Arc::new(Notify::new());
                 let owner_loop = OwnerLoop::new(delivery.clone(), owner, owned, woken.clone());
                 Ok(Acquisition::Owned(Box::new(Ownership { delivery: delivery.clone(), partition, owner_loop, woken })))
             }
             Err(error) if error.kind() == Kind::Stale => match delivery.reload().await? {
-                true => Err(Error::unavailable(format!("the topic of {pair} has changed"))),
+                true => Err(Error::unavailable(format!("the topic of {group_partition} has changed"))),
                 false => Ok(Acquisition::Gone),
             },
             Err(error) => Err(error),
         }
     }
 
-    /// Errors: `Stale` when the pair was lost, with whether its lease was valid to the end.
+    /// Errors: `Stale` when the partition was lost, with whether its lease was valid to the end.
     pub(super) async fn serve(mut self: Box<Self>) -> Result<()> {
         let owned = self.owner_loop.owned();
         let _wake = self.begin(&owned);
@@ -82,10 +84,10 @@ impl Ownership {
     }
 
     fn begin(&self, owned: &Arc<Owned>) -> Wake {
-        let Claim { pair, epoch } = owned.lease.claim();
-        let wake = self.delivery.store.backend.wakes().subscribe(Channel::head(pair), self.woken.clone());
+        let Claim { group_partition, epoch } = owned.lease.claim();
+        let wake = self.delivery.store.backend.wakes().subscribe(Channel::head(group_partition), self.woken.clone());
         self.delivery.enter(self.partition, owned.clone());
-        let GroupPartition { topic, group, partition } = pair;
+        let GroupPartition { topic, group, partition } = group_partition;
         tracing::debug!(%topic, %group, partition = partition.0, %epoch, "lease acquired");
         wake
     }
@@ -95,7 +97,7 @@ impl Ownership {
         let end = Box::pin(owner_loop.end(served)).await;
         delivery.leave(partition, owned);
         delivery.keeper.forget(&owned.lease);
-        let Claim { pair: GroupPartition { topic, group, .. }, epoch } = owned.lease.claim();
+        let Claim { group_partition: GroupPartition { topic, group, .. }, epoch } = owned.lease.claim();
         match &end {
             Ok(()) => tracing::debug!(%topic, %group, partition = partition.0, %epoch, "lease released"),
             Err(error) => {
@@ -109,7 +111,11 @@ impl Ownership {
 }
 
 /// Schedules again what older epochs hold, before anything is reserved.
-async fn recover(delivery: &GroupDelivery, pair: &GroupPartition, mut owner: Box<dyn Owner>) -> Result<Box<dyn Owner>> {
+async fn recover(
+    delivery: &GroupDelivery,
+    group_partition: &GroupPartition,
+    mut owner: Box<dyn Owner>,
+) -> Result<Box<dyn Owner>> {
     let (mut recovered, mut left_behind) = (0, false);
     let orphans = loop {
         let page = owner.recover().await?;
@@ -120,11 +126,11 @@ async fn recover(delivery: &GroupDelivery, pair: &GroupPartition, mut owner: Box
         }
     };
     if orphans > 0 {
-        repair(delivery, pair, &mut owner, orphans).await?;
+        repair(delivery, group_partition, &mut owner, orphans).await?;
     }
     if left_behind {
         delivery.metrics.ownership.takeovers.inc();
-        let GroupPartition { topic, group, partition, .. } = pair;
+        let GroupPartition { topic, group, partition, .. } = group_partition;
         let (partition, epoch, messages) = (partition.0, owner.epoch(), recovered);
         tracing::debug!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
         delivery.changes.recovered(messages);
@@ -135,11 +141,11 @@ async fn recover(delivery: &GroupDelivery, pair: &GroupPartition, mut owner: Box
 /// Bodies in no place are never delivered. Only a store that lost data, or a change of its keys by others, leaves any.
 async fn repair(
     delivery: &GroupDelivery,
-    pair: &GroupPartition,
+    group_partition: &GroupPartition,
     owner: &mut Box<dyn Owner>,
     orphans: u64,
 ) -> Result<()> {
-    let GroupPartition { topic, group, partition, .. } = pair;
+    let GroupPartition { topic, group, partition, .. } = group_partition;
     let partition = partition.0;
     tracing::error!(%topic, %group, partition, messages = orphans, "bodies without a place, or ids without a body: repairing");
     let mut from = None;
@@ -155,14 +161,14 @@ async fn repair(
 
 impl GroupDelivery {
     fn enter(&self, partition: Partition, owned: Arc<Owned>) {
-        self.pairs_mut().insert(partition, owned);
+        self.owned_mut().insert(partition, owned);
         self.counts.leases_owned.inc();
     }
 
     fn leave(&self, partition: Partition, owned: &Arc<Owned>) {
         let epoch = owned.lease.claim().epoch.clone();
         self.lost.write().unwrap_or_else(PoisonError::into_inner).insert(partition, epoch);
-        self.pairs_mut().remove(&partition);
+        self.owned_mut().remove(&partition);
         self.counts.leases_owned.dec();
         owned.advance(|progress| progress.over = true);
     }
@@ -350,7 +356,7 @@ impl GroupDelivery {
         }
         *descriptor = newer.clone();
         drop(descriptor);
-        for (partition, owned) in self.pairs() {
+        for (partition, owned) in self.owned_partitions() {
             owned.table().set_policy(self.policy(partition));
             owned.signal.notify_one();
         }

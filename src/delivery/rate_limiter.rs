@@ -137,7 +137,7 @@ impl GroupDelivery {
     fn has_ready(&self, want: Want) -> bool {
         let now = self.now();
         let is_ripe = |at: Timestamp| at <= now.store;
-        let open = self.pairs().into_iter().filter(|(_, owned)| owned.is_open(now.instant));
+        let open = self.owned_partitions().into_iter().filter(|(_, owned)| owned.is_open(now.instant));
         open.into_iter().any(|(_, owned)| owned.table().ripe_at(want.min_age).is_some_and(is_ripe))
     }
 
@@ -146,7 +146,7 @@ impl GroupDelivery {
             return Instant::FAR;
         }
         let clock = self.store.backend.clock();
-        let ripe = self.pairs().into_iter().filter_map(|(_, owned)| owned.table().ripe_at(want.min_age));
+        let ripe = self.owned_partitions().into_iter().filter_map(|(_, owned)| owned.table().ripe_at(want.min_age));
         // A message that is old enough already is not held back by its age.
         ripe.filter(|at| *at > clock.now()).min().map_or(Instant::FAR, |at| clock.reaches(at))
     }

@@ -129,7 +129,7 @@ impl SessionReceipts {
     }
 }
 
-/// Kept in the owner's memory while the delivery is undecided: a decision, a deadline and the loss of the pair free it.
+/// Kept in the owner's memory while the delivery is undecided: a decision, a deadline and the loss of the partition free it.
 #[derive(Debug)]
 pub(super) struct ReceiptGuard {
     session_receipts: Arc<SessionReceipts>,

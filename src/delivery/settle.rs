@@ -49,7 +49,7 @@ impl GroupDelivery {
     pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
         let mut verdicts = Vec::with_capacity(decisions.len());
         let mut again = HashSet::new();
-        let mut unanswered_by_pair: BTreeMap<Partition, Unanswered> = BTreeMap::new();
+        let mut unanswered_by_group: BTreeMap<Partition, Unanswered> = BTreeMap::new();
         let now = self.now();
         for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
             let (verdict, made) = self.decide(receipt, decision, now);
@@ -59,7 +59,7 @@ impl GroupDelivery {
                 if decided.again {
                     again.insert(index);
                 }
-                let unanswered = unanswered_by_pair.entry(partition).or_insert_with(|| Unanswered {
+                let unanswered = unanswered_by_group.entry(partition).or_insert_with(|| Unanswered {
                     owned,
                     last: 0,
                     tickets: Vec::new(),
@@ -68,13 +68,13 @@ impl GroupDelivery {
                 unanswered.tickets.push((index, ticket));
             }
         }
-        let waits = unanswered_by_pair.values().map(|unanswered| {
+        let waits = unanswered_by_group.values().map(|unanswered| {
             unanswered.owned.signal.notify_one();
             unanswered.owned.settled(unanswered.last)
         });
         let deadline = std::pin::pin!(self.store.backend.clock().local().sleep(timeout));
         let _ = select(join_all(waits), deadline).await;
-        for unanswered in unanswered_by_pair.values() {
+        for unanswered in unanswered_by_group.values() {
             let progress = unanswered.owned.progress();
             for (index, ticket) in &unanswered.tickets {
                 verdicts[*index] = progress.verdict(*ticket, verdicts[*index]);
@@ -112,7 +112,7 @@ impl GroupDelivery {
         let now = self.now();
         let extend = |receipt: Option<Receipt>| {
             let (receipt, owned) = self.find(receipt)?;
-            let extended = owned.table().extend(receipt.serial, now.instant.plus(timeout));
+            let extended = owned.table().extend(receipt.serial, now.elapsed.plus(timeout));
             owned.signal.notify_one();
             extended.map(|()| Verdict::Extended(now.store.plus(timeout)))
         };
@@ -144,7 +144,13 @@ impl GroupDelivery {
         }
         let progress = owned.progress();
         let verdict = |(outcome, (_, made)): (LateOutcome, &(LateSettlement, Verdict))| match outcome {
-            LateOutcome::Decided(decided) => LateVerdict::Made(progress.verdict(decided.ticket, *made)),
+            LateOutcome::Decided(decided) => {
+                let verdict = progress.verdict(decided.ticket, *made);
+                if !decided.again {
+                    self.count(verdict);
+                }
+                LateVerdict::Made(verdict)
+            }
             LateOutcome::Over => LateVerdict::Over,
             LateOutcome::Elsewhere => LateVerdict::Elsewhere,
         };
@@ -163,7 +169,7 @@ impl GroupDelivery {
         // A broker that stood still has an older epoch than that of the delivery, and does not know it yet.
         let is_up_to_date = |owned: Arc<Owned>| receipt.epoch.number() <= owned.lease.claim().epoch.number();
         let owns = self.owned(receipt.partition).is_some_and(is_up_to_date);
-        // A partition that is lost is in `lost` before it leaves `pairs`.
+        // A partition that is lost is in `lost` before it leaves `owned`.
         owns || !late && {
             let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
             lost.get(&receipt.partition) == Some(&receipt.epoch)
@@ -174,13 +180,13 @@ impl GroupDelivery {
         self.owned(partition).is_some()
     }
 
+    /// Counts what this owner decided. A verdict on a delivery that has ended is counted where it is answered.
     pub(super) fn count(&self, verdict: Verdict) {
         match verdict {
             Verdict::Acked => self.counts.acked.inc(),
             Verdict::Nacked => self.counts.nacked.inc(),
             Verdict::Buried => self.counts.buried.inc(),
-            Verdict::Stale(_) => self.counts.stale.inc(),
-            Verdict::UnknownOutcome => self.counts.unknown_outcome.inc(),
+            Verdict::Stale(_) | Verdict::UnknownOutcome => {}
             Verdict::Extended(_) | Verdict::Unknown(_) | Verdict::Pending | Verdict::Unreachable => {}
         }
     }

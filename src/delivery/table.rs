@@ -1,4 +1,4 @@
-//! The owner's memory of one pair: what it has reserved, who has it, and what was decided about it.
+//! The owner's memory of one partition: what it has reserved, who has it, and what was decided about it.
 //!
 //! Pure: no I/O, no clock, no chance; they come in as values. Deliveries in flight are only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
@@ -40,8 +40,17 @@ pub struct Now {
     /// The store's clock, never behind it.
     pub store: Timestamp,
     pub instant: Instant,
+    /// `instant`, and ahead as the time of messages is.
+    pub elapsed: Instant,
     /// 0.0 to 1.0, for jitter.
     pub chance: f64,
+}
+
+impl Now {
+    /// When `deadline` passes, as an instant to sleep until.
+    pub fn reaches(&self, deadline: Instant) -> Instant {
+        self.instant.plus(deadline.since(self.elapsed))
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +100,7 @@ struct Out {
     attempt: u32,
     max_attempts: u32,
     handed_at: Instant,
+    /// In the scale of [`Now::elapsed`].
     deadline: Instant,
     /// Removes the receipt from its session, whatever ends this delivery.
     _guard: Option<ReceiptGuard>,
@@ -144,8 +154,8 @@ pub struct Table {
 impl Table {
     pub fn new(claim: &Claim, policy: Policy) -> Table {
         Table {
-            partition: claim.pair.partition,
-            group: GroupTag::of(&claim.pair.topic, &claim.pair.group),
+            partition: claim.group_partition.partition,
+            group: GroupTag::of(&claim.group_partition.topic, &claim.group_partition.group),
             epoch: claim.epoch.clone(),
             order: policy.ordered.then(Box::default),
             policy,
@@ -311,7 +321,7 @@ impl Table {
     ) -> Delivery {
         let serial = self.serial;
         self.serial += 1;
-        let deadline = now.instant.plus(visibility_timeout);
+        let deadline = now.elapsed.plus(visibility_timeout);
         let attempt = held.charged.max(1);
         let max_attempts = self.attempts_of(&held.message);
         let id = held.message.id.clone();
@@ -409,6 +419,7 @@ impl Table {
 pub enum MessageLocation {
     Out {
         attempt: u32,
+        /// In the scale of [`Now::elapsed`].
         deadline: Instant,
     },
     /// A consumer has decided about it, and the store has not answered yet.

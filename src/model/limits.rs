@@ -83,6 +83,10 @@ pub const PUT_IDS_MAX: usize = 250;
 pub const RESTORE_CHANGES_MAX: usize = 2 * CALL_IDS_MAX;
 
 pub const DELAY_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+/// How far one request moves a test clock.
+pub const CLOCK_MOVE_MAX: Duration = DELAY_MAX;
+/// Occurrences of cron jobs that one request of a test clock fires.
+pub const CLOCK_MOVE_FIRES_MAX: usize = 10_000;
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Shortest visibility timeout: shorter ones expire on the way to the consumer.
 pub const VISIBILITY_TIMEOUT_MIN: Duration = Duration::from_millis(100);
@@ -232,7 +236,7 @@ pub const WAITERS_MAX: usize = 10_000;
 pub const ACQUIRES_MAX: usize = 32;
 
 /// Messages that a group may hold in one partition, dead ones not counted.
-pub const PAIR_MESSAGES_MAX: u64 = 10_000_000;
+pub const GROUP_PARTITION_MESSAGES_MAX: u64 = 10_000_000;
 /// Bytes of the embedded store's disk that pushes leave free: a write that fails on a full disk stops the store until it
 /// is restarted, and acknowledging what is there needs room too. More than a few calls write between two looks.
 pub const DISK_RESERVE_BYTES: u64 = 64 * 1024 * 1024;

@@ -17,6 +17,9 @@ use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
 
 /// How many ids are tried for one that fits; they differ in their last bits.
+/// A ready message that has been due for so long is late, and needs attention.
+pub const LATE: Duration = Duration::from_secs(5);
+
 const FRESH_TRIES: u128 = 64;
 
 macro_rules! text_type {
@@ -384,6 +387,10 @@ impl Message {
         if !ttl.is_zero() && self.envelope.expires_at.is_none() {
             self.envelope.expires_at = Some(self.due_at.plus(ttl));
         }
+    }
+
+    pub fn has_dedup_key(&self) -> bool {
+        self.envelope.dedup.is_some()
     }
 
     /// The routing key, which decides the partition: the key, or else the dedup key, or else the id.

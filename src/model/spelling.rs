@@ -1,4 +1,4 @@
-//! Stable names of the variants of an enum, and the name that a misspelt one probably stands for.
+//! Stable names of the variants of an enum, the name that a misspelt one probably stands for, and counts with their nouns.
 
 /// Gives an enum without fields `ALL` and a method that tells the stable name of a variant, as in the API and in metrics.
 macro_rules! names {
@@ -45,9 +45,49 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
+/// A count with its noun, in the plural unless there is one: `1 message`, `1,204 messages`, `2 entries`.
+pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    let shown = thousands(count);
+    match (count, noun.strip_suffix("ry")) {
+        (1, _) => format!("{shown} {noun}"),
+        (_, Some(stem)) => format!("{shown} {stem}ries"),
+        (_, None) => format!("{shown} {noun}s"),
+    }
+}
+
+pub fn thousands(number: impl Into<u64>) -> String {
+    let digits = number.into().to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_numbers_have_commas() {
+        let cases = [(0_u64, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")];
+        for (number, text) in cases {
+            assert_eq!(thousands(number), text);
+        }
+    }
+
+    #[test]
+    fn one_thing_is_singular() {
+        let cases = [(0_usize, "0 messages"), (1, "1 message"), (1_204, "1,204 messages")];
+        for (count, text) in cases {
+            assert_eq!(counted(count, "message"), text);
+        }
+        assert_eq!((counted(1_u8, "entry"), counted(2_u8, "entry")), ("1 entry".to_owned(), "2 entries".to_owned()));
+    }
 
     #[test]
     fn nearest_finds_what_was_meant_and_nothing_for_nonsense() {

@@ -191,10 +191,37 @@ fn is_bare_number(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit() || c == '.') && text.parse::<f64>().is_ok()
 }
 
-/// A span as people write it: `1h30m`, `250ms`; zero is `0s`.
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// A span as people write it, exact to the millisecond (rounded **up**): `1h30m`, `30d`, `250ms`; zero is `0s`.
+/// [`parse_span`] reads it back.
 pub fn show_span(span: Duration) -> String {
-    let length = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
-    if length.is_zero() { "0s".to_owned() } else { format!("{length:#}").replace(' ', "") }
+    let (mut left, mut text) = (ms_up(span), String::new());
+    for (name, unit) in UNITS {
+        if left >= unit {
+            text.push_str(&format!("{}{name}", left / unit));
+            left %= unit;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+/// A span that was measured, cut to what people read: `684ms`, `3.6s`, and from a minute the two largest units, `2h5m`.
+///
+/// ```
+/// use dwell::model::time::short_span;
+/// use std::time::Duration;
+/// assert_eq!(short_span(Duration::from_nanos(3_684_164_955)), "3.6s");
+/// assert_eq!(short_span(Duration::from_secs(3_725)), "1h2m");
+/// ```
+pub fn short_span(span: Duration) -> String {
+    let ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    match UNITS.iter().position(|(_, unit)| ms >= *unit) {
+        None | Some(4) => show_span(Duration::from_millis(ms)),
+        Some(3) if ms % 1_000 < 100 => format!("{}s", ms / 1_000),
+        Some(3) => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
+        Some(largest) => show_span(Duration::from_millis(ms - ms % UNITS[largest + 1].1)),
+    }
 }
 
 fn quoted(text: &str) -> String {
@@ -409,6 +436,27 @@ mod tests {
             let span = Duration::from_millis(ms);
             assert_eq!(parse_span(&show_span(span)), Ok(span), "{}", show_span(span));
         }
+    }
+
+    #[test]
+    fn a_measured_span_has_at_most_two_units() {
+        let cases = [
+            (0, "0s"),
+            (999, "0s"),
+            (12_900, "12ms"),
+            (999_999, "999ms"),
+            (3_000_000, "3s"),
+            (3_684_164, "3.6s"),
+            (59_999_999, "59.9s"),
+            (60_000_000, "1m"),
+            (134_500_000, "2m14s"),
+            (3_605_000_000, "1h"),
+            (86_400_000_000 * 3 + 3_600_000_000 * 4 + 60_000_000, "3d4h"),
+        ];
+        for (us, text) in cases {
+            assert_eq!(short_span(Duration::from_micros(us)), text);
+        }
+        assert_eq!(show_span(Duration::from_nanos(1)), "1ms");
     }
 
     #[test]

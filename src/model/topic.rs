@@ -232,11 +232,12 @@ impl Descriptor {
     }
 
     /// Partition by partition.
-    pub fn pairs<'a>(&'a self, groups: &'a [GroupName]) -> impl Iterator<Item = GroupPartition> + 'a {
-        self.partitions().flat_map(move |partition| groups.iter().map(move |group| self.pair(partition, group)))
+    pub fn group_partitions<'a>(&'a self, groups: &'a [GroupName]) -> impl Iterator<Item = GroupPartition> + 'a {
+        self.partitions()
+            .flat_map(move |partition| groups.iter().map(move |group| self.group_partition(partition, group)))
     }
 
-    pub fn pair(&self, partition: Partition, group: &GroupName) -> GroupPartition {
+    pub fn group_partition(&self, partition: Partition, group: &GroupName) -> GroupPartition {
         GroupPartition { topic: self.topic.clone(), partition, group: group.clone() }
     }
 }
@@ -246,7 +247,7 @@ fn is_never(deleted_at: &u64) -> bool {
     *deleted_at == 0
 }
 
-/// One group's part of one partition: its own zset and hash pair. The unit of ownership.
+/// One group's part of one partition, with its own sorted set and hash. The unit of ownership.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupPartition {
     pub topic: TopicName,

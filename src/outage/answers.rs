@@ -102,31 +102,32 @@ impl<S: LogTarget> BufferedStore<S> {
         self.kept(journal, vec![end], losses).await.map(drop)
     }
 
-    /// Keeps that dead letters of a pair are messages of another topic now.
+    /// Keeps that dead letters of a partition are messages of another topic now.
     pub(super) async fn keep_forwarded(
         &self,
-        pair: &GroupPartition,
+        group_partition: &GroupPartition,
         to: &Descriptor,
         page: &Forwarded,
         losses: u64,
     ) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let call = CallId { stream: page.stream.clone(), seq: page.page };
-        let sets = page.messages.iter().map(|forwarded| Record::Set {
-            topic: to.topic.clone(),
-            message: forwarded.message.clone(),
-            version: forwarded.new_version,
-            groups: Vec::new(),
-            call: call.clone(),
-        });
+        let mut records = Vec::with_capacity(2 * page.messages.len());
+        for forwarded in &page.messages {
+            let put = if forwarded.was_stored { Pushed::Duplicate } else { Pushed::Stored };
+            let (message, version) = (&forwarded.message, forwarded.new_version);
+            let partition = to.partition_of(message.routing_key());
+            records.extend(self.set(to, partition, message, version, Put::Pushed(put), &call).await?);
+        }
         let ends = page.messages.iter().map(|forwarded| Record::End {
-            topic: pair.topic.clone(),
-            partition: pair.partition,
+            topic: group_partition.topic.clone(),
+            partition: group_partition.partition,
             id: forwarded.id.clone(),
             version: forwarded.version,
-            groups: vec![pair.group.clone()],
+            groups: vec![group_partition.group.clone()],
         });
-        self.kept(journal, sets.chain(ends).collect(), losses).await.map(drop)
+        records.extend(ends);
+        self.kept(journal, records, losses).await.map(drop)
     }
 
     pub(super) async fn keep_purge(
@@ -153,7 +154,9 @@ impl<S: LogTarget> BufferedStore<S> {
         losses: u64,
     ) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        let acked = settled.filter(|(late, fate)| late.next_at.is_none() && **fate == LateFate::Done);
+        // The broker that did it may have ended before it kept it.
+        let is_done = |fate: &LateFate| matches!(fate, LateFate::Done | LateFate::Repeated);
+        let acked = settled.filter(|(late, fate)| late.next_at.is_none() && is_done(fate));
         let end = |(late, _): (&LateSettlement, _)| Record::End {
             topic: descriptor.topic.clone(),
             partition,
@@ -166,6 +169,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
         self.known.forget(&descriptor.topic);
+        self.known.save().await;
         self.keep_deletion(descriptor).await;
     }
 
@@ -227,7 +231,7 @@ impl<S: LogTarget> BufferedStore<S> {
     ) -> Result<Option<Record>> {
         let mut newest: Option<(Message, Version, Vec<GroupName>)> = None;
         for group in groups {
-            let peeked = self.limited(self.store.peek(&descriptor.pair(partition, group), id)).await?;
+            let peeked = self.limited(self.store.peek(&descriptor.group_partition(partition, group), id)).await?;
             match (peeked, &mut newest) {
                 (None, _) => {}
                 (Some(found), Some((_, version, having))) if found.version == *version => having.push(group.clone()),
@@ -250,18 +254,18 @@ fn over(descriptor: &Descriptor, partition: Partition, message: &Message, versio
 pub(super) struct JournaledOwner {
     inner: Box<dyn Owner>,
     journal: Arc<Journal>,
-    pair: GroupPartition,
+    group_partition: GroupPartition,
     reserved: HashMap<MessageId, Version>,
 }
 
 impl JournaledOwner {
-    pub(super) fn new(inner: Box<dyn Owner>, journal: Arc<Journal>, pair: GroupPartition) -> JournaledOwner {
-        JournaledOwner { inner, journal, pair, reserved: HashMap::new() }
+    pub(super) fn new(inner: Box<dyn Owner>, journal: Arc<Journal>, group_partition: GroupPartition) -> JournaledOwner {
+        JournaledOwner { inner, journal, group_partition, reserved: HashMap::new() }
     }
 
     fn end(&mut self, id: &MessageId) -> Option<Record> {
         let version = self.reserved.remove(id)?;
-        let GroupPartition { topic, partition, group } = self.pair.clone();
+        let GroupPartition { topic, partition, group } = self.group_partition.clone();
         Some(Record::End { topic, partition, id: id.clone(), version, groups: vec![group] })
     }
 }

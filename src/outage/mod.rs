@@ -26,6 +26,7 @@ use tokio::sync::{Mutex, Notify, watch};
 use self::journal::Journal;
 use self::topic_cache::{Known, OrderedTopics};
 use crate::model::error::{Error, Kind, Result};
+use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::outage::hand_over::HandOverOptions;
 use crate::platform::clock::Clock;
@@ -290,9 +291,10 @@ const GRACE: Duration = Duration::from_millis(20);
 
 fn another_store(options: &OutageOptions, store: &impl LogTarget, kept: u64) -> String {
     format!(
-        "{} holds {kept} messages that were buffered for another store than the one at {}: connect to that one, or let \
-         this one have them with --adopt",
+        "{} holds {} that were buffered for another store than the one at {}: connect to that one, or let this one have \
+         them with --adopt",
         options.dir.display(),
+        counted(kept, "message"),
         store.describe().location
     )
 }

@@ -33,6 +33,9 @@ impl<S: LogTarget> BufferedStore<S> {
             None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
                 "earlier messages of the topic, which has an ordering, are on their way to the store",
             ),
+            None if self.is_restoring() && messages.iter().any(Message::has_dedup_key) => {
+                Error::unavailable("the first message of a dedup key may be among what the brokers restore")
+            }
             None => match self.pass(descriptor, partition, call, conflict, messages).await {
                 Err(error) if error.is_outage() => {
                     self.breaker.open(&error);
@@ -141,9 +144,7 @@ impl<S: LogTarget> BufferedStore<S> {
     pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let created = match self.reach(self.create_again(wanted)).await {
             Ok(descriptor) => {
-                if self.known.learn(&descriptor) {
-                    self.known.save().await;
-                }
+                self.known.keep(&descriptor).await;
                 return Ok(descriptor);
             }
             created => created,
@@ -168,7 +169,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let updated = self.store.update(wanted).await?;
-        self.known.learn(&updated);
+        self.known.keep(&updated).await;
         Ok(updated)
     }
 

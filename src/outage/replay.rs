@@ -96,6 +96,11 @@ impl<S: LogTarget> BufferedStore<S> {
             // Restored records are older, and the progress that the store keeps of this log shows what it has lost.
             return Step::Stuck;
         }
+        if self.is_restoring() && page.iter().any(|entry| is_deduped(&entry.record)) {
+            // Another broker may restore the first message of the dedup key.
+            self.probe().await;
+            return Step::Stuck;
+        }
         match self.wal.id().await {
             Ok(log) => self.move_page(&log, page, last, (began, losses)).await,
             Err(error) => self.stuck(&error),
@@ -452,6 +457,10 @@ fn run(left: &VecDeque<Entry>) -> usize {
     };
     let Some(first) = left.front().and_then(kind) else { return 1 };
     left.iter().take(PUT_IDS_MAX).take_while(|entry| kind(entry).as_ref() == Some(&first)).count()
+}
+
+fn is_deduped(record: &Record) -> bool {
+    matches!(record, Record::Push { message, .. } if message.has_dedup_key())
 }
 
 fn ended(cancel: &Record) -> Record {

@@ -13,6 +13,7 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::model::message::{Conflict, TopicName};
 use crate::model::partition::Partition;
+use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::{Clock, Instant};
@@ -35,7 +36,7 @@ type Changes = BTreeMap<Partition, Vec<(Record, Change)>>;
 
 impl<S: LogTarget> BufferedStore<S> {
     /// Whether something that the store lost is not given back yet, by this broker or by another one.
-    fn is_restoring(&self) -> bool {
+    pub(super) fn is_restoring(&self) -> bool {
         self.store.losses().borrow().is_restoring
     }
 
@@ -93,11 +94,13 @@ impl<S: LogTarget> BufferedStore<S> {
 
     pub(super) fn restoring_detail(&self) -> String {
         let restorers = self.restorers.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.journal.as_ref().filter(|_| self.is_lossy()).map_or(0, |journal| journal.log().depth().records);
-        match restorers.awaited.len() {
-            0 => format!("restoring what the store lost: up to {left} records of the journal are left"),
-            others => format!("restoring what the store lost: {others} other brokers are not done"),
-        }
+        let journal = self.journal.as_ref().filter(|_| self.is_lossy());
+        let left = match (restorers.awaited.len(), journal.map(|journal| journal.log().depth().records)) {
+            (0, Some(left)) => format!(": {} of the journal left at most", counted(left, "record")),
+            (0, None) => String::new(),
+            (others, _) => format!(": waiting for {}", counted(others, "other broker")),
+        };
+        format!("restoring what the store lost{left}")
     }
 
     /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss.
@@ -480,7 +483,7 @@ mod tests {
         let calls = calls(changes);
         assert!(calls.len() > 1);
         let ends: Vec<_> = calls.iter().map(|call| (call_of(&call[0].0), call_of(&call[call.len() - 1].0))).collect();
-        assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ends:?}");
+        assert!(ends.windows(2).all(|partition| partition[0].1 < partition[1].0), "{ends:?}");
         Ok(())
     }
 }

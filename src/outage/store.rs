@@ -15,15 +15,16 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::PUT_IDS_MAX;
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
+use crate::model::spelling::counted;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
     self, Acquired, Buffered, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LateFate,
     LateSettlement, LogTarget, Loss, MemberId, OwnerRecord, Purge, Purged, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, Store, StoreClock, TakenOver, Wakes, restoring,
+    Rescheduled, Store, StoreClock, TakenOver, Wakes, WalDepth, restoring,
 };
-use crate::wal::{self, Record};
+use crate::wal::{self, Depth, Record};
 
 impl<S: LogTarget> BufferedStore<S> {
     pub fn into_store(self: Arc<Self>) -> Store {
@@ -104,10 +105,14 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
                 self.wal
                     .check()
                     .map_err(|wal| Error::new(wal.kind(), format!("{}; {}", away.detail(), wal.detail())))?;
-                Ok(Some(format!("{}; pushes are buffered on disk, {waiting} records so far", away.detail())))
+                Ok(Some(format!(
+                    "{}; pushes are buffered on disk, {} so far",
+                    away.detail(),
+                    counted(waiting, "record")
+                )))
             }
             None if self.is_giving_back() => Ok(Some(self.restoring_detail())),
-            None if waiting > 0 => Ok(Some(format!("{waiting} buffered messages are being replayed"))),
+            None if waiting > 0 => Ok(Some(format!("replaying {}", counted(waiting, "buffered record")))),
             None => match self.journal.as_ref().map_or(Ok(()), |journal| journal.log().check()) {
                 Ok(()) => Ok(None),
                 Err(error) => Ok(Some(format!("the journal cannot be written: {}", error.detail()))),
@@ -131,6 +136,11 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
         }
         self.wal.close().await?;
         self.store.close().await
+    }
+
+    fn wal_depth(&self) -> WalDepth {
+        let Depth { records, bytes, .. } = self.wal.depth();
+        WalDepth { records, bytes, limit_bytes: self.wal.limit_bytes() }
     }
 
     fn health_snapshot(&self) -> HealthSnapshot {
@@ -286,22 +296,22 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
 impl<S: LogTarget> store::Leases for BufferedStore<S> {
     async fn acquire(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
         generation: u64,
     ) -> Result<Acquired> {
-        let acquired = self.store.acquire(pair, member, ttl, generation).await?;
+        let acquired = self.store.acquire(partition, member, ttl, generation).await?;
         Ok(match (acquired, &self.journal) {
             (Acquired::Owned(owner), Some(journal)) => {
-                Acquired::Owned(Box::new(JournaledOwner::new(owner, journal.clone(), pair.clone())))
+                Acquired::Owned(Box::new(JournaledOwner::new(owner, journal.clone(), partition.clone())))
             }
             (acquired, _) => acquired,
         })
     }
 
-    async fn owner_records(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
-        self.store.owner_records(pairs).await
+    async fn owner_records(&self, partitions: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
+        self.store.owner_records(partitions).await
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {

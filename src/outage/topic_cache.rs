@@ -76,6 +76,13 @@ impl Known {
         true
     }
 
+    /// Learns a topic as a verb left it; when this returns, the file has it.
+    pub(super) async fn keep(&self, descriptor: &Descriptor) {
+        if self.learn(descriptor) {
+            self.save().await;
+        }
+    }
+
     pub(super) fn miss(&self, topic: &TopicName) {
         if let Some(descriptor) = self.get(topic) {
             self.learn(&Descriptor { deleted: true, ..descriptor });

@@ -1,6 +1,7 @@
 //! The only reader of time. All other code gets time as a value or asks a [`Clock`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::ClockId;
@@ -44,7 +45,30 @@ impl Instant {
 pub enum Clock {
     #[default]
     System,
+    /// The machine's clock, and the time of messages is ahead of it.
+    Ahead(Ahead),
     Manual(Manual),
+}
+
+/// How far the time of messages is ahead of the machine's clock: whole milliseconds, and never less than before.
+#[derive(Debug, Clone, Default)]
+pub struct Ahead(Arc<AtomicU64>);
+
+impl Ahead {
+    pub fn by(span: Duration) -> Ahead {
+        let ahead = Ahead::default();
+        ahead.advance(span);
+        ahead
+    }
+
+    pub fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Nothing wakes: who sleeps until a time of messages has to be told.
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(ms_up(by), Ordering::SeqCst);
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -70,12 +94,11 @@ impl Manual {
 }
 
 impl Clock {
+    /// The time of messages.
     pub fn now(&self) -> Timestamp {
         match self {
-            Clock::System => {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Timestamp::from_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-            }
+            Clock::System => Timestamp::from_ms(u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)),
+            Clock::Ahead(ahead) => Clock::System.now().plus(ahead.get()),
             Clock::Manual(manual) => {
                 let elapsed = manual.elapsed.borrow().as_millis();
                 Timestamp::from_ms(manual.start.as_ms() + u64::try_from(elapsed).unwrap_or(u64::MAX))
@@ -85,25 +108,40 @@ impl Clock {
 
     pub fn now_up(&self) -> Timestamp {
         match self {
-            Clock::System => {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Timestamp::from_ms(ms_up(since))
-            }
+            Clock::System => Timestamp::from_ms(ms_up(since_1970())),
+            Clock::Ahead(ahead) => Clock::System.now_up().plus(ahead.get()),
             Clock::Manual(_) => self.now(),
         }
     }
 
+    /// The machine's time, by which leases, waits and pauses go.
     pub fn instant(&self) -> Instant {
         match self {
-            Clock::System => Instant(read(MONOTONIC)),
+            Clock::System | Clock::Ahead(_) => Instant(read(MONOTONIC)),
             Clock::Manual(manual) => Instant(*manual.elapsed.borrow()),
+        }
+    }
+
+    /// The same, and ahead as the time of messages is: visibility timeouts go by it.
+    pub fn elapsed(&self) -> Instant {
+        match self {
+            Clock::Ahead(ahead) => self.instant().plus(ahead.get()),
+            Clock::System | Clock::Manual(_) => self.instant(),
+        }
+    }
+
+    /// The clock of this machine, for what others check by theirs.
+    pub fn of_machine(&self) -> Clock {
+        match self {
+            Clock::Ahead(_) => Clock::System,
+            Clock::System | Clock::Manual(_) => self.clone(),
         }
     }
 
     /// The boot since which [`Clock::instant`] counts; `None` where the system does not name it.
     pub fn boot_id(&self) -> Option<String> {
         match self {
-            Clock::System => {
+            Clock::System | Clock::Ahead(_) => {
                 let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
                 Some(id.trim().to_owned()).filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic()))
             }
@@ -113,14 +151,14 @@ impl Clock {
 
     pub fn manual_now(&self) -> Option<Timestamp> {
         match self {
-            Clock::System => None,
+            Clock::System | Clock::Ahead(_) => None,
             Clock::Manual(_) => Some(self.now()),
         }
     }
 
     pub async fn sleep_until(&self, until: Instant) {
         match self {
-            Clock::System => {
+            Clock::System | Clock::Ahead(_) => {
                 // The timer stops during suspend, so the clock is read again after it fires.
                 loop {
                     let left = until.since(self.instant());
@@ -138,6 +176,10 @@ impl Clock {
     pub async fn sleep(&self, span: Duration) {
         self.sleep_until(self.instant().plus(span)).await;
     }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 pub fn cpu_time() -> Duration {
@@ -165,6 +207,18 @@ mod tests {
         manual.advance(Duration::from_millis(4));
         manual.advance(Duration::from_millis(2));
         assert_eq!(sleeper.await.ok(), Some(Timestamp::from_ms(1_006)));
+    }
+
+    #[test]
+    fn only_the_time_of_messages_is_ahead() {
+        let day = Duration::from_secs(86_400);
+        let (ahead, before) = (Ahead::by(day), Clock::System.now());
+        let clock = Clock::Ahead(ahead.clone());
+        assert!(clock.now() >= before.plus(day) && clock.now_up() >= clock.of_machine().now().plus(day));
+        ahead.advance(day);
+        assert_eq!(ahead.get(), day * 2);
+        let (instant, elapsed) = (clock.instant(), clock.elapsed());
+        assert!(instant < Clock::System.instant().plus(day) && elapsed >= instant.plus(day * 2));
     }
 
     #[test]

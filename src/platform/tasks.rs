@@ -1,7 +1,10 @@
 //! The only place that starts background loops, so that the server can stop them in order and wait for them.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +23,19 @@ impl Tasks {
     /// The loop must end soon after [`Tasks::stopping`] fires.
     pub fn start(&self, run: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(run);
+    }
+
+    /// Runs a loop here until `wanted` is there, which saves a hand-over; what is left of the loop then, or when this is
+    /// dropped, runs in the background.
+    pub async fn drive<T>(&self, run: BoxFuture<'static, ()>, wanted: impl Future<Output = T>) -> T {
+        let mut run = Driven { rest: Some(run), tasks: self };
+        let mut wanted = pin!(wanted);
+        poll_fn(|context| {
+            // Taken out, so that a loop that panics is not run again.
+            run.rest = run.rest.take().and_then(|mut rest| rest.as_mut().poll(context).is_pending().then_some(rest));
+            wanted.as_mut().poll(context)
+        })
+        .await
     }
 
     /// Returns once a newly started future has run: as soon as a thread of the runtime is free.
@@ -42,8 +58,24 @@ impl Tasks {
     }
 }
 
+struct Driven<'a> {
+    rest: Option<BoxFuture<'static, ()>>,
+    tasks: &'a Tasks,
+}
+
+impl Drop for Driven<'_> {
+    fn drop(&mut self) {
+        if let Some(rest) = self.rest.take()
+            && Handle::try_current().is_ok()
+        {
+            self.tasks.start(rest);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::mpsc;
 
     use super::*;
@@ -71,5 +103,38 @@ mod tests {
         });
         assert_eq!(said.try_iter().collect::<Vec<_>>(), ["free", "lap"]);
         Ok(())
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_loop_runs_when_its_caller_has_what_it_wanted_or_is_gone() {
+        let (tasks, go) = (Tasks::new(), CancellationToken::new());
+        let (log, said) = mpsc::channel();
+        let steps = |begun: oneshot::Sender<()>| {
+            let (log, go) = (log.clone(), go.clone());
+            async move {
+                let _ = begun.send(());
+                go.cancelled().await;
+                let _ = log.send("done");
+            }
+        };
+        let (begun, has_begun) = oneshot::channel();
+        assert_eq!(tasks.drive(Box::pin(steps(begun)), has_begun).await, Ok(()));
+        let mut gone = Box::pin(tasks.drive(Box::pin(steps(oneshot::channel().0)), pending::<()>()));
+        assert!(futures_util::poll!(gone.as_mut()).is_pending());
+        drop(gone);
+        assert!(said.try_recv().is_err());
+        go.cancel();
+        tasks.stop().await;
+        assert_eq!(said.try_iter().collect::<Vec<_>>(), ["done", "done"]);
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_is_over_leaves_nothing_behind() {
+        let (tasks, (over, is_over)) = (Tasks::new(), oneshot::channel());
+        let run = async move {
+            let _ = over.send(());
+        };
+        assert_eq!(tasks.drive(Box::pin(run), is_over).await, Ok(()));
+        assert_eq!(tasks.tracker.len(), 0);
     }
 }

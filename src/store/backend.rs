@@ -43,6 +43,11 @@ pub trait Backend: Send + Sync + 'static {
     /// data.
     async fn store_id(&self, offered: &str) -> Result<String>;
 
+    /// How full the write-ahead log of this process is.
+    fn wal_depth(&self) -> WalDepth {
+        WalDepth::default()
+    }
+
     /// Health of the store as this process knows it without asking, for metrics.
     fn health_snapshot(&self) -> HealthSnapshot;
 }
@@ -56,6 +61,17 @@ pub struct Description {
     pub durability: String,
 }
 
+/// How full the write-ahead log of a broker is; zeros where there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WalDepth {
+    /// Records that wait.
+    pub records: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Bytes that it may have.
+    pub limit_bytes: u64,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HealthSnapshot {
     /// Bytes that are free on the disk that it writes to; `None` when that cannot be told.
@@ -64,7 +80,7 @@ pub struct HealthSnapshot {
 }
 
 /// Suspected losses. For one lease ttl after it, a member that this process has never heard of may still believe that
-/// it owns a pair, so nobody takes one, but for the owner that was valid all the time.
+/// it owns a partition, so nobody takes one, but for the owner that was valid all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Loss {
     pub count: u64,

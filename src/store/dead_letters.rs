@@ -12,28 +12,28 @@ use crate::model::version::Version;
 
 #[async_trait]
 pub trait DeadLetters: Send + Sync + 'static {
-    /// Dead messages of a pair, oldest death first, at most `limit` after a cursor.
-    async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;
+    /// Dead messages of a partition, oldest death first, at most `limit` after a cursor.
+    async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;
 
     /// Makes at most [`crate::model::limits::RECOVER_IDS_MAX`] dead messages ready, with no attempt counted;
     /// answers for each whether it was dead.
-    async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
+    async fn redrive(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
 
     /// Deletes at most [`crate::model::limits::RECOVER_IDS_MAX`] dead messages; answers for each whether it was dead.
-    async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
+    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
 
     /// Moves at most [`crate::model::limits::RECOVER_IDS_MAX`] dead letters to the topic `to`, where all its groups get
     /// them at once: a dead letter is in one of the two topics all the while, and [`DeadLetters::forwarded`] has to follow.
     /// A page that an earlier call left comes first, also without `to`. Repeat it until there is nothing; a repeat stores
     /// nothing twice. One whose id is taken there gets another. Errors: `Corrupt`; whatever else the other topic refuses is
     /// in [`Forwarded`].
-    async fn forward(&self, pair: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward>;
+    async fn forward(&self, partition: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward>;
 
-    /// Forgets a page that was forwarded, and makes what was refused dead letters of the pair again.
-    async fn forwarded(&self, pair: &GroupPartition, page: &Forwarded) -> Result<()>;
+    /// Forgets a page that was forwarded, and makes what was refused dead letters of the partition again.
+    async fn forwarded(&self, partition: &GroupPartition, page: &Forwarded) -> Result<()>;
 
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
-    async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped>;
+    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,8 @@ pub enum Forward {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Forwarded {
     pub page: u64,
-    /// The stream of the pages of the pair; with the number of a page it is the call that stored the messages.
+    /// The stream of the pages of the partition that were answered to this broker; with the number of a page it is the
+    /// call that stored the messages.
     pub stream: String,
     pub messages: Vec<ForwardedMessage>,
     /// Messages that the other topic refused; `refusal` says why.
@@ -92,23 +93,25 @@ pub struct Forwarded {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForwardedMessage {
-    /// Its id in the pair.
+    /// Its id in the partition.
     pub id: MessageId,
     pub version: Version,
     /// The message in the other topic.
     pub message: Message,
     pub new_version: Version,
+    /// An earlier call stored it, perhaps with another version.
+    pub was_stored: bool,
 }
 
 impl Dead {
     /// The message that it is in the topic `to`: due now, with the attempts and the time to live of that topic. Errors:
     /// `Corrupt` when its body is unreadable.
-    pub fn forwarded(self, pair: &GroupPartition, to: &Descriptor, now: Timestamp) -> Result<Message> {
+    pub fn forwarded(self, partition: &GroupPartition, to: &Descriptor, now: Timestamp) -> Result<Message> {
         let Dead { id, died_at, record, message, .. } = self;
         let envelope = message?.envelope;
         let source = DeadLetterSource {
-            topic: pair.topic.clone(),
-            group: pair.group.clone(),
+            topic: partition.topic.clone(),
+            group: partition.group.clone(),
             id: id.clone(),
             reason: record.reason.name().to_owned(),
             attempts: record.attempts,

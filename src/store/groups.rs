@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::MemberId;
+use super::{MemberId, WalDepth};
 use crate::model::error::Result;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::hash;
@@ -78,6 +78,7 @@ pub struct MemberState {
     pub has_demand: bool,
     pub waiting: usize,
     pub owned: usize,
+    pub wal: WalDepth,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,18 +99,22 @@ impl Heartbeat {
 }
 
 impl MemberState {
-    /// Demand as `0` or `1`, waiting consumers, owned partitions, and the version of the process.
+    /// Demand as `0` or `1`, waiting consumers, owned partitions, the write-ahead log (records, bytes, and bytes that it
+    /// may have), and the version of the process.
     pub fn to_store(self) -> String {
-        let MemberState { has_demand, waiting, owned } = self;
-        format!("{} {waiting} {owned} {VERSION}", u8::from(has_demand))
+        let MemberState { has_demand, waiting, owned, wal: WalDepth { records, bytes, limit_bytes } } = self;
+        format!("{} {waiting} {owned} {records} {bytes} {limit_bytes} {VERSION}", u8::from(has_demand))
     }
 }
 
 impl MemberReport {
     pub fn from_store(id: MemberId, text: &str) -> MemberReport {
-        let mut parts = text.splitn(4, ' ');
-        let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
-        let state = MemberState { has_demand: number() == 1, waiting: number(), owned: number() };
+        let mut parts = text.splitn(7, ' ');
+        let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).unwrap_or(0);
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let (has_demand, waiting, owned) = (number() == 1, count(number()), count(number()));
+        let wal = WalDepth { records: number(), bytes: number(), limit_bytes: number() };
+        let state = MemberState { has_demand, waiting, owned, wal };
         MemberReport { id, state, version: parts.next().unwrap_or_default().to_owned() }
     }
 }
@@ -121,7 +126,8 @@ mod tests {
     #[test]
     fn a_state_is_read_back_and_garbage_is_a_member_without_demand() {
         let report = |text: &str| MemberReport::from_store(MemberId::from_store("m"), text);
-        let state = MemberState { has_demand: true, waiting: 12, owned: 3 };
+        let wal = WalDepth { records: 7, bytes: 4_096, limit_bytes: 1 << 30 };
+        let state = MemberState { has_demand: true, waiting: 12, owned: 3, wal };
         assert_eq!((report(&state.to_store()).state, &*report(&state.to_store()).version), (state, VERSION));
         for garbage in ["", "x", "2 -1 x", "0"] {
             assert_eq!(report(garbage).state, MemberState::default(), "{garbage:?}");

@@ -13,19 +13,19 @@ use crate::model::topic::GroupPartition;
 
 #[async_trait]
 pub trait Leases: Send + Sync + 'static {
-    /// Takes the lease of a pair for `ttl`, if it is free or this member's. Every acquisition is a new epoch. Errors:
+    /// Takes the lease of a partition for `ttl`, if it is free or this member's. Every acquisition is a new epoch. Errors:
     /// `Stale` when the topic has a newer generation than `generation` in that partition, or was deleted; `Conflict`
     /// when another acquisition came first, and changed nothing: try again.
     async fn acquire(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
         generation: u64,
     ) -> Result<Acquired>;
 
-    /// The owners of pairs, in the order asked; `None` for a pair without an epoch, and in a store of one process.
-    async fn owner_records(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>>;
+    /// The owners of partitions, in the order asked; `None` for a partition without an epoch, and in a store of one process.
+    async fn owner_records(&self, partitions: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>>;
 
     /// Prolongs leases to `ttl` from now. A lapsed lease that nobody took is resumed under the same epoch.
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>>;
@@ -58,7 +58,7 @@ pub enum Renewal {
     },
 }
 
-/// A process that may own pairs. It has a random part, so that a restarted process is another member.
+/// A process that may own partitions. It has a random part, so that a restarted process is another member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(Arc<str>);
 
@@ -97,7 +97,7 @@ pub struct OwnerRecord {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    pub pair: GroupPartition,
+    pub group_partition: GroupPartition,
     pub epoch: Epoch,
 }
 

@@ -34,15 +34,15 @@ pub trait Maintenance: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Moves a page of what a pair of the topic `from` holds, but for what is in flight, into the pairs of the same
+    /// Moves a page of what a partition of the topic `from` holds, but for what is in flight, into the partitions of the same
     /// group of another topic, each message where its key belongs there. A message is in one of the two all the while;
     /// repeating it after a failure continues it, and doubles nothing, also when what arrived was consumed since.
     /// Errors: `Stale` when the other topic has changed or either is gone; `Full`.
-    async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage>;
+    async fn move_page(&self, from: &Descriptor, partition: &GroupPartition, to: &Descriptor) -> Result<MovedPage>;
 
-    /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and repairs what does not if
+    /// Looks at a page of what a partition holds, whether ids and bodies agree with each other, and repairs what does not if
     /// asked to. Errors: `Invalid` for a cursor that is not from here.
-    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage>;
+    async fn audit(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage>;
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub enum StatsClaim {
     },
 }
 
-/// How keys of a pair can disagree. dwell makes none of these; a store that lost something, or a hand, may.
+/// How keys of a partition can disagree. dwell makes none of these; a store that lost something, or a hand, may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
     /// A body neither in the zset nor reserved. A repair schedules it, not earlier than it was due.

@@ -30,7 +30,7 @@ pub trait Messages: Send + Sync + 'static {
         Err(Error::new(Kind::Conflict, "this broker has the embedded store, which takes nothing over"))
     }
 
-    /// Stores messages of one partition in the pairs of all groups, all or none, and answers for each. An id that a
+    /// Stores messages of one partition for each of its groups, all or none, and answers for each. An id that a
     /// group holds in any state, or that was settled within the dedup window, is a duplicate and changes nothing; so is
     /// a message whose time of push is within the window of another one with its dedup key, or the other way around. A
     /// call that is made again is answered as before. At most [`crate::model::limits::CALL_IDS_MAX`] messages. Errors:
@@ -158,7 +158,7 @@ pub struct Purged {
 pub enum Fate {
     /// It waited there, scheduled or ready, and what was asked is done. Also what a cancel finds done already.
     Done,
-    /// The owner of the pair has it: with a consumer, or ready in its memory. Not touched.
+    /// The owner of the partition has it: with a consumer, or ready in its memory. Not touched.
     InFlight,
     Dead,
     /// The group does not have it: it never did, or it was settled.
@@ -312,7 +312,9 @@ pub struct LateSettlement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LateFate {
     Done,
-    /// The owner of the pair has it, or a reservation that is not recovered yet.
+    /// An ack that was done by an earlier call.
+    Repeated,
+    /// The owner of the partition has it, or a reservation that is not recovered yet.
     InFlight,
     /// Somebody has had it since, it was changed, or it is gone.
     Over,

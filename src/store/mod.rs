@@ -26,7 +26,7 @@ mod topics;
 use std::sync::Arc;
 
 pub(crate) use backend::restoring;
-pub use backend::{Backend, Description, HealthSnapshot, Loss};
+pub use backend::{Backend, Description, HealthSnapshot, Loss, WalDepth};
 pub use clock::{ClockNote, StoreClock};
 pub use cron_jobs::{CronJobs, Fired, Firing, ScheduleChange, ScheduleRecord};
 use dead_letters::other_id;

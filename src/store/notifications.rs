@@ -76,12 +76,12 @@ impl Sleeper for Releases {
 }
 
 impl Channel {
-    pub fn head(pair: &GroupPartition) -> Channel {
-        Channel::Head(pair.topic.clone(), pair.partition)
+    pub fn head(group_partition: &GroupPartition) -> Channel {
+        Channel::Head(group_partition.topic.clone(), group_partition.partition)
     }
 
-    pub fn release(pair: &GroupPartition) -> Channel {
-        Channel::Release(pair.topic.clone(), pair.partition)
+    pub fn release(group_partition: &GroupPartition) -> Channel {
+        Channel::Release(group_partition.topic.clone(), group_partition.partition)
     }
 
     /// Everything announced in the same place. Changes of a topic are announced in its first partition.

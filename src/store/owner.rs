@@ -13,10 +13,10 @@ use crate::model::message::{Message, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
 
-/// The operations of the owner of a pair: the handle of one epoch. The methods take `&mut self`, so that a second call in
+/// The operations of the owner of a partition: the handle of one epoch. The methods take `&mut self`, so that a second call in
 /// flight does not compile. Calls are numbered and repeated unchanged until they are answered, so none of them ever
 /// ends in `OutcomeUnknown`; they may take as long as an outage. Dropping a handle gives nothing up: what it reserved
-/// waits for the next epoch's recovery. Errors: `Stale` when another epoch owns the pair, or the store lost data that
+/// waits for the next epoch's recovery. Errors: `Stale` when another epoch owns the partition, or the store lost data that
 /// this epoch had written: the owner has to forget what it holds and acquire anew. `Corrupt` when the keys are not what
 /// dwell wrote.
 #[async_trait]
@@ -50,7 +50,7 @@ pub trait Owner: Send {
     async fn release(self: Box<Self>) -> Result<()>;
 }
 
-/// State of a pair, read at a renewal: the safety look that makes a lost wake harmless.
+/// State of a partition, read at a renewal: the safety look that makes a lost wake harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadState {
     pub head: Option<Timestamp>,
@@ -181,7 +181,7 @@ pub struct Charge {
     pub attempts: u32,
 }
 
-/// One acquisition of a pair. Compare for equality only: after a data loss a number may recur, its random token never.
+/// One acquisition of a partition. Compare for equality only: after a data loss a number may recur, its random token never.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Epoch {
     number: u64,

@@ -14,50 +14,50 @@ use crate::model::version::Version;
 
 #[async_trait]
 pub trait Reads: Send + Sync + 'static {
-    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>>;
+    async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>>;
 
-    /// The messages of these ids that a pair has, scheduled, ready or in flight, in the order asked; what is not there
+    /// The messages of these ids that a partition has, scheduled, ready or in flight, in the order asked; what is not there
     /// or unreadable is `None`. Meant for a few ids: each may have a payload of 1 MiB.
-    async fn bodies(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+    async fn bodies(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
         let mut bodies = Vec::with_capacity(ids.len());
         for id in ids {
-            let peeked = self.peek(pair, id).await?.filter(|peeked| !matches!(peeked.state, State::Dead { .. }));
+            let peeked = self.peek(partition, id).await?.filter(|peeked| !matches!(peeked.state, State::Dead { .. }));
             bodies.push(peeked.map(|peeked| peeked.message));
         }
         Ok(bodies)
     }
 
-    /// Messages of a pair that wait, scheduled or ready, and are tried next in the window, earliest first, then by id:
+    /// Messages of a partition that wait, scheduled or ready, and are tried next in the window, earliest first, then by id:
     /// at most `limit` after a cursor. A message that does not move meanwhile is listed exactly once.
     async fn waiting(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         window: Window,
         after: Option<&WaitingCursor>,
         limit: usize,
     ) -> Result<Page<WaitingCursor>>;
 
-    /// Messages of a pair in flight, at most `limit` after a cursor. One may be listed twice, but none is left out.
+    /// Messages of a partition in flight, at most `limit` after a cursor. One may be listed twice, but none is left out.
     async fn in_flight(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>>;
 
-    /// Counts the messages of pairs, in the order asked.
-    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>>;
+    /// Counts the messages of partitions, in the order asked.
+    async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>>;
 
-    /// Counts the messages of pairs, in the order asked, and those that become due within each span from now.
-    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>>;
+    /// Counts the messages of partitions, in the order asked, and those that become due within each span from now.
+    async fn depth(&self, partitions: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>>;
 
-    /// Counts what becomes due in the spans ahead, for pairs in the order asked. Messages in flight are not counted.
-    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>>;
+    /// Counts what becomes due in the spans ahead, for partitions in the order asked. Messages in flight are not counted.
+    async fn forecast(&self, partitions: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>>;
 
-    /// A page of the waiting messages of a pair due in a window, earliest first, at most `limit` after a place.
+    /// A page of the waiting messages of a partition due in a window, earliest first, at most `limit` after a place.
     async fn window(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
@@ -91,7 +91,7 @@ pub struct Peeked {
     /// When it is tried next; only while scheduled or ready.
     pub next_at: Option<Timestamp>,
     pub attempts: u32,
-    /// Whose lease the pair is: who has it while it is in flight.
+    /// Whose lease the partition is: who has it while it is in flight.
     pub owner: Option<MemberId>,
     /// How the last attempts failed, oldest first; a dead message has them in its record.
     pub history: Vec<Failure>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::WalOptions;
-use super::directory::Note;
+use super::directory::{Directory, Note};
 use super::log::{Log, again};
 use super::read::Step;
 use super::record_batch::{Depth, Entry, Position};
@@ -124,6 +124,7 @@ impl Committer {
             match command {
                 Command::Append(addition, answer) => ahead = self.append(addition, answer, commands),
                 Command::Close(answer) => {
+                    self.log.leave();
                     drop(self);
                     let _ = answer.send(Ok(()));
                     return;
@@ -299,6 +300,7 @@ impl Log {
     }
 
     fn begin(&mut self) -> Result<()> {
+        self.place.as_mut().map_or(Ok(()), Directory::say_format)?;
         if self.segments.back().is_some_and(|segment| !segment.is_open() && !segment.is_sealed())
             && let Err(error) = self.open_segment(self.segments.len() - 1)
             && self.segments.back().is_some_and(|segment| !segment.is_end_known())

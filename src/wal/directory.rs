@@ -10,6 +10,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::record_batch::Position;
 use super::segment::Segment;
+use crate::codec::LOG_FORMAT;
 use crate::model::error::{Error, Kind, Result};
 use crate::platform::disk::{MarkerFile, check_room, create, lock_holder, make_private_directory, sync_file};
 
@@ -20,6 +21,9 @@ const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 4 * 1024 * 1024;
 
 const TRIMMED: &str = "trimmed";
+
+/// The highest format of what may be in the log.
+const FORMAT: &str = "format";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note {
@@ -45,6 +49,7 @@ impl Note {
 pub(super) struct Directory {
     dir: PathBuf,
     done: MarkerFile,
+    says_format: bool,
     _lock: Lock,
 }
 
@@ -82,7 +87,36 @@ impl Directory {
             return Err(Error::new(Kind::Conflict, detail));
         };
         let (mark, done) = MarkerFile::open(&dir.join(DONE)).map_err(unavailable)?;
-        Ok((Directory { dir: dir.to_owned(), done: mark, _lock: lock }, done.unwrap_or(0)))
+        Ok((Directory { dir: dir.to_owned(), done: mark, says_format: false, _lock: lock }, done.unwrap_or(0)))
+    }
+
+    /// Refuses a log that a newer version wrote: this one would skip what it cannot read. Errors: `Conflict`.
+    pub(super) fn check_format(&mut self) -> Result<()> {
+        let format = read_note(&self.dir, FORMAT).and_then(|format| format.parse::<u32>().ok());
+        if format.is_some_and(|format| format > LOG_FORMAT) {
+            let place = self.dir.display();
+            let detail = format!(
+                "a newer dwell wrote the log in {place}, and this one cannot read all of it: start the newer one again, and stop \
+                 it once the log is empty"
+            );
+            return Err(Error::new(Kind::Conflict, detail));
+        }
+        self.says_format = format == Some(LOG_FORMAT);
+        Ok(())
+    }
+
+    /// Before a record is written that an older version cannot read.
+    pub(super) fn say_format(&mut self) -> Result<()> {
+        if !self.says_format {
+            self.write_note(FORMAT, &LOG_FORMAT.to_string())?;
+            self.says_format = true;
+        }
+        Ok(())
+    }
+
+    /// An empty log has no format: any version may open it.
+    pub(super) fn forget_format(&self) {
+        let _ = std::fs::remove_file(self.dir.join(FORMAT));
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -146,7 +180,11 @@ impl Directory {
     }
 
     pub(super) fn set_note(&self, note: Note, text: &str) -> Result<()> {
-        let (path, new) = (self.dir.join(note.name()), self.dir.join(format!("{}.new", note.name())));
+        self.write_note(note.name(), text)
+    }
+
+    fn write_note(&self, name: &str, text: &str) -> Result<()> {
+        let (path, new) = (self.dir.join(name), self.dir.join(format!("{name}.new")));
         let bytes = [&crc32fast::hash(text.as_bytes()).to_be_bytes(), text.as_bytes()].concat();
         let write = || {
             let mut file = create(&new)?;
@@ -159,13 +197,13 @@ impl Directory {
     }
 
     pub(super) fn note(&self, note: Note) -> Option<String> {
-        read_note(&self.dir, note)
+        read_note(&self.dir, note.name())
     }
 }
 
 /// A note in the directory of a log, whoever has it; `None` when it was never set, or is not what was set.
-fn read_note(dir: &Path, note: Note) -> Option<String> {
-    let path = dir.join(note.name());
+fn read_note(dir: &Path, name: &str) -> Option<String> {
+    let path = dir.join(name);
     let bytes = std::fs::read(&path).ok()?;
     let text = bytes.split_first_chunk::<4>().filter(|(sum, text)| crc32fast::hash(text).to_be_bytes() == **sum);
     let text = text.and_then(|(_, text)| String::from_utf8(text.to_vec()).ok());
@@ -270,7 +308,7 @@ impl Inspection {
             survey.records += segment.waiting(done);
             survey.bytes += segment.bytes();
         }
-        survey.store_identity = read_note(dir, Note::StoreIdentity);
+        survey.store_identity = read_note(dir, Note::StoreIdentity.name());
         Ok(Some(survey))
     }
 }

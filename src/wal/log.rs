@@ -67,7 +67,8 @@ impl Log {
         if self.place.is_some() {
             return Ok(());
         }
-        let (place, done) = Directory::take(&self.options.dir)?;
+        let (mut place, done) = Directory::take(&self.options.dir)?;
+        place.check_format()?;
         let firsts = place.segments()?;
         place.keep_reserve(self.options.disk_reserve_bytes);
         self.done = done;
@@ -92,6 +93,14 @@ impl Log {
         let (records, bytes) = (self.depth().records, self.bytes());
         tracing::info!(dir = %self.options.dir.display(), records, bytes, "log opened");
         Ok(())
+    }
+
+    /// Before a clean stop.
+    pub(super) fn leave(&mut self) {
+        let is_empty = self.depth().records == 0;
+        if let Some(place) = self.place.as_ref().filter(|_| is_empty) {
+            place.forget_format();
+        }
     }
 
     fn find_missing_segments(&mut self) {

@@ -122,6 +122,10 @@ impl Wal {
         self.shown.depth()
     }
 
+    pub fn limit_bytes(&self) -> u64 {
+        self.options.limit_bytes
+    }
+
     /// Sets the gauge of the oldest record's age: to be called before metrics are read. The others are always right.
     pub fn observe(&self) {
         let oldest = self.depth().oldest;

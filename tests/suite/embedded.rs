@@ -63,11 +63,11 @@ async fn a_reopened_store_knows_everything_but_leases() -> Result<()> {
     assert_eq!(world.store.topics.topic(&descriptor.topic).await?.as_ref(), Some(&descriptor));
     let orders = world.existing(descriptor);
     assert_eq!(orders.stats().await?, PartitionStats { owner: None, ..before });
-    assert_eq!(orders.stats_of(&orders.pair_of("audit")?).await?.ready, 5);
+    assert_eq!(orders.stats_of(&orders.partition_of("audit")?).await?.ready, 5);
     for id in ["m000000", "m000001", "m000002", "later"] {
         assert_eq!(orders.push(id, 0).await?, Pushed::Duplicate, "{id}");
     }
-    let mut owner = orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
+    let mut owner = orders.acquire(&orders.group_partition(), &member("other"), LEASE).await?;
     assert!(owner.epoch().number() > epoch);
     assert_eq!(orders.recover(&mut owner).await?, 2);
     assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["m000002", "m000003", "m000004"]);
@@ -79,7 +79,8 @@ async fn only_an_earlier_head_wakes() -> Result<()> {
     let world = World::embedded().await?;
     let orders = world.topic("orders").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = orders.store.backend.wakes().subscribe(dwell::store::Channel::head(&orders.pair()), notify.clone());
+    let _wake =
+        orders.store.backend.wakes().subscribe(dwell::store::Channel::head(&orders.group_partition()), notify.clone());
     let woken = || notify.notified().now_or_never().is_some();
     for (id, delay, wakes) in [("a", 100, true), ("a", 1, false), ("b", 100, false), ("c", 200, false), ("d", 99, true)]
     {
@@ -94,7 +95,7 @@ async fn a_group_that_left_and_came_back_holds_nothing() -> Result<()> {
     let world = World::embedded().await?;
     let both = world.topic_with_groups("orders", &["default", "audit"]).await?;
     both.push("a", 0).await?;
-    let audit = both.pair_of("audit")?;
+    let audit = both.partition_of("audit")?;
     let mut auditor = both.acquire(&audit, &member("auditor"), LEASE).await?;
     let mut wanted = both.descriptor.clone();
     wanted.groups = vec![GroupName::standard()];
@@ -153,7 +154,7 @@ async fn what_is_settled_leaves_nothing_behind() -> Result<()> {
         assert_eq!(all.len(), 101);
         owner.settle(&buries(taken.reservation, &all[..50], &all[50..])?).await?;
         owner.settle(&Settlement { remaining: vec![(taken.reservation, vec![])], ..acks(&all[50..])? }).await?;
-        orders.store.dead_letters.purge(&orders.pair(), &ids(&all[..50])?).await?;
+        orders.store.dead_letters.purge(&orders.group_partition(), &ids(&all[..50])?).await?;
         drop((orders, owner));
         let left;
         (world, left) = world.reopened_after(entries).await?;
@@ -201,7 +202,7 @@ async fn opened_with(files: &[(&str, Vec<u8>)]) -> Result<u64> {
     }
     let store = Embedded::open(dir.path(), Clock::System)?;
     let orders = store.topic(&TopicName::new("orders")?).await?.ok_or_else(|| Error::not_found("orders"))?;
-    Ok(store.stats(&[orders.pair(Partition(0), &GroupName::standard())]).await?[0].ready)
+    Ok(store.stats(&[orders.group_partition(Partition(0), &GroupName::standard())]).await?[0].ready)
 }
 
 #[tokio::test]
@@ -299,9 +300,9 @@ async fn a_delay_is_not_short_by_a_fraction_of_a_millisecond() -> Result<()> {
     let dir = scratch()?;
     let store = Embedded::open(dir.path(), Clock::System)?;
     let descriptor = store.create(&Descriptor::new(TopicName::new("orders")?, Settings::default())).await?;
-    let pair = descriptor.pair(Partition(0), &GroupName::standard());
-    let acquired = store.acquire(&pair, &member("owner"), LEASE, descriptor.generation).await?;
-    let Acquired::Owned(mut owner) = acquired else { return Err(Error::bug("the pair is not free")) };
+    let partition = descriptor.group_partition(Partition(0), &GroupName::standard());
+    let acquired = store.acquire(&partition, &member("owner"), LEASE, descriptor.generation).await?;
+    let Acquired::Owned(mut owner) = acquired else { return Err(Error::bug("the partition is not free")) };
     let delay = Duration::from_millis(3);
     for _ in 0..20 {
         let began = Clock::System.instant();

@@ -15,7 +15,7 @@ use dwell::store::State;
 use crate::support::{Running, World, stories};
 
 stories! {
-    a_late_ack_counts_while_the_message_waits, a_repeated_late_ack_is_answered_the_same,
+    a_late_ack_counts_while_the_message_waits, a_late_ack_is_counted_once, a_repeated_late_ack_is_answered_the_same,
     a_late_ack_counts_while_the_message_is_ready_in_memory, a_late_ack_counts_after_a_nack,
     a_late_ack_is_stale_once_another_consumer_had_the_message, a_late_ack_is_stale_for_another_message_of_the_id,
     a_late_ack_of_a_dead_message_is_stale, a_late_extend_hides_the_message_again, a_late_nack_sets_the_due_time,
@@ -55,7 +55,7 @@ impl<'a> Shop<'a> {
         let shop = Shop { world, broker, running, topic, group: GroupName::standard() };
         world.as_time_passes(shop.reserve(1, Duration::ZERO)).await?;
         let owned = async || Ok(shop.broker.stats(&shop.topic).await?.iter().all(|(_, stats)| stats.owner.is_some()));
-        world.until("the pair is owned", owned).await?;
+        world.until("the partition is owned", owned).await?;
         Ok(shop)
     }
 
@@ -125,12 +125,31 @@ async fn a_late_ack_counts_while_the_message_waits(world: World) -> Result<()> {
     shop.is_empty().await
 }
 
+async fn a_late_ack_is_counted_once(world: World) -> Result<()> {
+    let shop = Shop::open(&world, settings()).await?;
+    let counted = |outcome: &str| -> Result<bool> {
+        let series = format!("dwell_settled_total{{group=\"default\",outcome=\"{outcome}\",topic=\"orders\"}} 1");
+        Ok(shop.broker.scrape()?.lines().any(|line| line == series))
+    };
+    let (first, second) = (shop.too_late("a").await?, shop.too_late("b").await?);
+    assert_eq!(shop.late_ack(&first).await?, Verdict::Acked);
+    assert!(counted("acked")? && !counted("stale")?, "{}", shop.broker.scrape()?);
+    assert_eq!(shop.settle(&second, Decision::Ack, false).await?, PASSED);
+    assert!(counted("acked")? && counted("stale")?, "{}", shop.broker.scrape()?);
+    assert_eq!(shop.settle(&second, Decision::Bury { reason: None }, true).await?, PASSED);
+    assert!(!counted("stale")?, "a refused late settlement is stale: {}", shop.broker.scrape()?);
+    Ok(())
+}
+
 async fn a_repeated_late_ack_is_answered_the_same(world: World) -> Result<()> {
     let shop = Shop::open(&world, settings()).await?;
     let taken = shop.too_late("a").await?;
     for _ in 0..3 {
         assert_eq!(shop.late_ack(&taken).await?, Verdict::Acked);
     }
+    let acked = "dwell_settled_total{group=\"default\",outcome=\"acked\",topic=\"orders\"} 1";
+    let scraped = shop.broker.scrape()?;
+    assert!(scraped.lines().any(|line| line == acked), "a repeat is not counted: {scraped}");
     assert_eq!(shop.late_extend(&taken, Duration::from_secs(9)).await?, PASSED);
     shop.push("a", 0).await?;
     assert_eq!(shop.late_ack(&taken).await?, PASSED, "the next message of the id");
@@ -240,8 +259,8 @@ async fn a_late_ack_counts_after_a_takeover(world: World) -> Result<()> {
     shop.push("a", 0).await?;
     shop.push("b", 0).await?;
     let (first, second) = (shop.one().await?, shop.one().await?);
-    let pair = shop.broker.topic(&shop.topic).await?.pair(first.partition, &shop.group);
-    let mut owner = world.steal(&pair, shop.broker.member()).await?;
+    let partition = shop.broker.topic(&shop.topic).await?.group_partition(first.partition, &shop.group);
+    let mut owner = world.steal(&partition, shop.broker.member()).await?;
     while owner.recover().await?.more {}
     assert_eq!(world.as_time_passes(shop.late_ack(&first)).await?, Verdict::Acked);
     let hidden = world.as_time_passes(shop.late_extend(&second, Duration::from_secs(60))).await?;
@@ -256,8 +275,8 @@ async fn a_late_ack_counts_when_nobody_owns_the_partition(world: World) -> Resul
     let first = shop.too_late("a").await?;
     shop.push("b", 0).await?;
     let second = shop.one().await?;
-    let pair = shop.broker.topic(&shop.topic).await?.pair(first.partition, &shop.group);
-    world.steal(&pair, shop.broker.member()).await?.release().await?;
+    let partition = shop.broker.topic(&shop.topic).await?.group_partition(first.partition, &shop.group);
+    world.steal(&partition, shop.broker.member()).await?.release().await?;
     // One waits, and the other is in the reservation of an epoch that is over.
     assert_eq!(world.as_time_passes(shop.late_ack(&first)).await?, Verdict::Acked);
     assert_eq!(world.as_time_passes(shop.late_ack(&second)).await?, Verdict::Acked);

@@ -2,7 +2,7 @@
 //! within small bounds.
 //!
 //! The world is one partition of one topic in Redis and two brokers, each with a WAL and a journal. Clients push, replace,
-//! reschedule and cancel, delete the topic and purge it; consumers take, ack and nack. A live call can lose its request or its
+//! reschedule and cancel, delete the topic and purge it; consumers take, ack, also too late, and nack. A live call can lose its request or its
 //! reply, is repeated or given up, and a copy of it can arrive later. Brokers are cut off, killed and started, or stop and
 //! hand over their logs, of which all, a part or no answer arrives; Redis comes back as it was earlier, or empty. Then the WALs are replayed, in pages of one or two records, and the journals restored,
 //! in every order of the two brokers.
@@ -16,6 +16,7 @@
 //! * P3: without a loss nothing that was settled, cancelled or replaced is handed out again;
 //! * P4: no message is handed out in a state older than a broker knows that is alive;
 //! * P5: an acknowledged push is gone only for a cancel of its id, a deletion of its topic or a settlement;
+//! * a push that was told that it is a duplicate of another one is not delivered, and of the pushes with a dedup key one is;
 //! * nothing is handed out before the due time of the last acknowledged reschedule;
 //! * `stale` is never answered to a settlement that was applied.
 //!
@@ -26,7 +27,7 @@
 //! One order is left open: two pushes of one id within the error of the brokers' clocks, when the first one is applied
 //! after the second was settled (`Operation::is_overtaken`).
 //!
-//! Not in the model: groups, debounce, key order, the window of the journal and the seven days of the calls, a Redis
+//! Not in the model: groups, forwarded dead letters, the end of a dedup window, debounce, key order, the window of the journal and the seven days of the calls, a Redis
 //! that loses data without the brokers noticing, copies that outlive the Redis they were sent to.
 
 mod rules;
@@ -50,7 +51,7 @@ use bounds::Bounds;
 use breach::Breach;
 use rules::{Rule, Rules};
 use search::{Report, search};
-use state::Kind::{self, Cancel, Push, Replace, Reschedule};
+use state::Kind::{self, Cancel, Deduped, Push, Replace, Reschedule};
 use walk::walk;
 
 /// States of each search with all rules, and steps of each walk, unless `DWELL_MODEL_STATES` says otherwise.
@@ -70,6 +71,9 @@ const LOSS: Bounds = Bounds { losses: 1, ..QUIET };
 const HANDED_OVER: Bounds = Bounds { hand_overs: 1, ..OUTAGE };
 const DELETION: Bounds = Bounds { deletions: 1, ..QUIET };
 const PURGE: Bounds = Bounds { purges: 1, ..QUIET };
+const DEDUPED: Bounds = Bounds { ids: 2, kinds: &[Deduped], ..QUIET };
+/// The visibility timeout of a delivery ends before its ack.
+const LATE: Bounds = Bounds { deliveries: 2, late_acks: 1, ..PUSHED };
 const LAG: Bounds = Bounds { lag: 3, ..QUIET };
 
 const EVERYTHING: Bounds = Bounds {
@@ -78,6 +82,7 @@ const EVERYTHING: Bounds = Bounds {
     operations: 6,
     kinds: &Kind::ALL,
     deliveries: 4,
+    late_acks: 2,
     deletions: 1,
     purges: 1,
     outages: 2,
@@ -142,6 +147,20 @@ fn no_search_finds_a_breach() {
             Bounds { kinds: &[Push, Replace], purges: 1, outages: 1, ends_with_loss: true, ..NETWORK },
         ),
         ("a purge that is handed over", Bounds { purges: 1, ends_with_loss: true, ..HANDED_OVER }),
+        ("a dedup key", Bounds { operations: 3, lost_replies: 2, ends_with_loss: true, ..DEDUPED }),
+        ("a dedup key in a bad network", Bounds { ids: 2, kinds: &[Deduped], ends_with_loss: true, ..NETWORK }),
+        (
+            "a dedup key and an outage",
+            Bounds { operations: 3, outages: 2, lost_replies: 1, ends_with_loss: true, ..DEDUPED },
+        ),
+        ("a dedup key and a loss", Bounds { operations: 3, losses: 1, lost_replies: 1, ..DEDUPED }),
+        ("a dedup key, a loss, an outage and a death", Bounds { losses: 1, outages: 1, kills: 1, ..DEDUPED }),
+        (
+            "a dedup key of a cancelled message",
+            Bounds { kinds: &[Deduped, Cancel], operations: 3, losses: 1, ..DEDUPED },
+        ),
+        ("a late ack", Bounds { kinds: all, outages: 1, losses: 1, lost_replies: 1, ..LATE }),
+        ("a late ack after a takeover", Bounds { kills: 1, outages: 1, ends_with_loss: true, ..LATE }),
         (
             "a clock that is behind",
             Bounds { operations: 3, kinds: all, lost_replies: 1, late_copies: 1, ends_with_loss: true, ..LAG },
@@ -161,6 +180,8 @@ fn no_walk_finds_a_breach() {
     assert_no_breach("walks, no loss", &walk(Rules::ALL, kept, states_max()));
     let pushes = Bounds { kinds: &[Push, Replace], deletions: 0, ..one };
     assert_no_breach("walks, pushes", &walk(Rules::ALL, pushes, states_max()));
+    let deduped = Bounds { kinds: &[Deduped, Cancel], deletions: 0, ..EVERYTHING };
+    assert_no_breach("walks, a dedup key", &walk(Rules::ALL, deduped, states_max()));
     let calm = Bounds { outages: 0, kills: 0, hand_overs: 0, time_outs: 0, losses: 0, deletions: 0, ..one };
     let behind = Bounds { lag: 3, purges: 0, ..calm };
     assert_no_breach("walks, a clock that is behind", &walk(Rules::ALL, behind, states_max()));
@@ -215,6 +236,28 @@ every_rule_is_needed! {
 
     a_purge_without_a_version_breaks_p1: PurgeLeavesVersion,
         Bounds { outages: 1, ..PURGE } => Breach::Returned(0);
+
+    // Dedup keys. Both pushes of a key were delivered.
+    a_dedup_key_that_is_not_looked_for_breaks_the_promise: DedupKeyIsRemembered,
+        DEDUPED => Breach::SecondOfKey(0);
+    a_replay_that_ignores_dedup_keys_breaks_the_promise: ReplayLooksForDedupKey,
+        Bounds { outages: 1, ..DEDUPED } => Breach::SecondOfKey(0);
+    an_ended_record_that_forgets_its_dedup_key_breaks_the_promise: EndedRecordLeavesDedupKey,
+        Bounds { outages: 1, purges: 1, ..DEDUPED } => Breach::SecondOfKey(0);
+    a_repeated_page_that_forgets_a_duplicate_breaks_the_promise: RepeatedPageKnowsDuplicates,
+        Bounds { outages: 1, lost_replies: 1, ends_with_loss: true, ..DEDUPED } => Breach::SecondOfKey(0);
+    a_dedup_key_that_is_not_restored_breaks_the_promise: DedupKeyIsRestored,
+        Bounds { losses: 1, ..DEDUPED } => Breach::SecondOfKey(0);
+    a_dedup_key_that_another_journal_has_breaks_the_promise: DedupWaitsForRestores,
+        Bounds { losses: 1, ..DEDUPED } => Breach::SecondOfKey(0);
+
+    // Late settlements.
+    a_late_ack_of_another_version_breaks_p5: LateAckNeedsItsVersion,
+        Bounds { kinds: &[Replace], ..LATE } => Breach::Lost(0);
+    a_late_ack_without_a_tombstone_breaks_p1: LateAckLeavesTombstone,
+        Bounds { kinds: &[Replace], deliveries: 2, late_acks: 1, ..OUTAGE } => Breach::Returned(0);
+    late_acks_in_no_journal_break_p1: LateAcksAreJournaled,
+        Bounds { ends_with_loss: true, ..LATE } => Breach::Returned(0);
 
     // Calls. The order of a key was inverted after a lost reply, for the repeat stored a message that was settled.
     a_cancel_without_a_number_breaks_p2: CancelsAreNumbered,

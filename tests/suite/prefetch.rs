@@ -42,8 +42,9 @@ fn start(world: &World) -> Result<Running> {
 
 /// Messages that the store counts as reserved.
 async fn reserved(world: &World, descriptor: &Descriptor) -> Result<usize> {
-    let pairs: Vec<_> = descriptor.partitions().map(|p| descriptor.pair(p, &GroupName::standard())).collect();
-    let reserved: u64 = world.store.reads.stats(&pairs).await?.iter().map(|stats| stats.in_flight).sum();
+    let partitions: Vec<_> =
+        descriptor.partitions().map(|p| descriptor.group_partition(p, &GroupName::standard())).collect();
+    let reserved: u64 = world.store.reads.stats(&partitions).await?.iter().map(|stats| stats.in_flight).sum();
     Ok(usize::try_from(reserved).unwrap_or(usize::MAX))
 }
 

@@ -60,7 +60,7 @@ impl Load {
         Ok(())
     }
 
-    fn pair(&self, partition: Partition) -> GroupPartition {
+    fn group_partition(&self, partition: Partition) -> GroupPartition {
         GroupPartition { topic: self.descriptor.topic.clone(), partition, group: GroupName::standard() }
     }
 
@@ -71,7 +71,7 @@ impl Load {
                 .refused
                 .get(&partition)
                 .map_or(0, |errors| errors.iter().filter(|error| error.kind() == Kind::OutcomeUnknown).count() as u64);
-            let stats = self.world.store.reads.stats(&[self.pair(partition)]).await?;
+            let stats = self.world.store.reads.stats(&[self.group_partition(partition)]).await?;
             let (there, stored) = (
                 stats[0].scheduled + stats[0].ready + stats[0].in_flight,
                 self.stored.get(&partition).copied().unwrap_or(0),
@@ -119,8 +119,9 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     }
     let generation = load.descriptor.generation;
     let member = MemberId::fresh("owner");
-    let acquired = load.world.store.leases.acquire(&load.pair(Partition(3)), &member, LEASE, generation).await?;
-    let Acquired::Owned(mut owner) = acquired else { return Err(Error::bug("the pair is not free")) };
+    let acquired =
+        load.world.store.leases.acquire(&load.group_partition(Partition(3)), &member, LEASE, generation).await?;
+    let Acquired::Owned(mut owner) = acquired else { return Err(Error::bug("the group_partition is not free")) };
     let taken = owner.reserve(up_to(5)).await?;
     assert_eq!(taken.messages.len(), 5);
     target.server.ask::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", source.id)).await?;
@@ -139,7 +140,8 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     let settled =
         Settlement { acked: taken.messages.into_iter().map(|message| message.id).collect(), ..Settlement::default() };
     let notify = Arc::new(Notify::new());
-    let _wake = load.world.store.backend.wakes().subscribe(Channel::head(&load.pair(Partition(3))), notify.clone());
+    let _wake =
+        load.world.store.backend.wakes().subscribe(Channel::head(&load.group_partition(Partition(3))), notify.clone());
     let moving = async {
         for node in [target, source] {
             node.server.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", target.id)).await?;

@@ -36,7 +36,7 @@ async fn a_group_that_not_every_partition_knows_is_made_known() -> Result<()> {
     world.store.topics.publish_settings(&new.descriptor).await?;
     assert_eq!(kind_of(old.push("passed-by", 0).await), Some(Kind::Stale));
     assert_eq!(new.push("after", 0).await?, Pushed::Stored);
-    assert_eq!(new.stats_of(&new.pair_of("audit")?).await?.ready, 1);
+    assert_eq!(new.stats_of(&new.partition_of("audit")?).await?.ready, 1);
     Ok(())
 }
 
@@ -54,9 +54,9 @@ async fn a_deletion_that_was_cut_short_is_finished_by_the_next_change() -> Resul
     again.groups.push(audit()?);
     let again = world.existing(world.store.topics.update(&again).await?);
     assert!(again.descriptor.leaving.is_empty() && !again.descriptor.has_same(&both.descriptor, &audit()?));
-    assert_eq!(again.stats_of(&again.pair_of("audit")?).await?, PartitionStats::default());
+    assert_eq!(again.stats_of(&again.partition_of("audit")?).await?, PartitionStats::default());
     assert_eq!((again.stats().await?.ready, again.push("new", 0).await?), (300, Pushed::Stored));
-    assert_eq!(again.stats_of(&again.pair_of("audit")?).await?.ready, 1);
+    assert_eq!(again.stats_of(&again.partition_of("audit")?).await?.ready, 1);
     // And the deletion of the topic takes what a group left behind.
     let half = put(&world, &again.descriptor.followed_by(&wanted, again.descriptor.generation + 1)).await?;
     world.store.topics.delete(&half.descriptor).await?;

@@ -26,25 +26,28 @@ async fn a_page_that_was_placed_and_not_forgotten_is_placed_once() -> Result<()>
     let (z, h, m) = ("{dwell:orders:0}:default:z", "{dwell:orders:0}:default:h", "{dwell:orders:0}:default:m");
     let aside = "{dwell:orders:0}:aside";
     assert_eq!(world.meddle(&said(&["EVAL", keep, "3", aside, z, h])).await?, "OK");
-    let moved = orders.store.maintenance.move_page(&orders.descriptor, &orders.pair(), &to).await?;
+    let moved = orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?;
     assert_eq!(moved, MovedPage { waiting: 1, more: true, ..MovedPage::default() });
     let there = crate::support::TestTopic { descriptor: to.clone(), ..orders.clone() };
-    let mut owner = there.acquire(&there.pair(), &MemberId::from_store("owner"), LEASE).await?;
+    let mut owner = there.acquire(&there.group_partition(), &MemberId::from_store("owner"), LEASE).await?;
     assert_eq!(owner.reserve(up_to(9)).await?.messages.len(), 1);
     owner.settle(&acks(&["a"])?).await?;
     // As if it had died before the page was forgotten.
     let back = "redis.call('HSET', KEYS[1], 'a', redis.call('HGET', KEYS[2], 'a')) return 'OK'";
     assert_eq!(world.meddle(&said(&["EVAL", back, "2", m, aside])).await?, "OK");
-    orders.store.maintenance.move_page(&orders.descriptor, &orders.pair(), &to).await?;
+    orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?;
     let stats = there.stats().await?;
     assert_eq!((stats.ready, stats.in_flight), (0, 0));
-    assert!(!orders.store.maintenance.move_page(&orders.descriptor, &orders.pair(), &to).await?.more);
+    assert!(!orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?.more);
     // And one that was taken and never placed arrives.
     let page =
         "redis.call('HSET', KEYS[1], 'a', redis.call('HGET', KEYS[2], 'a'), ' ', '9000000000000000') return 'OK'";
     assert_eq!(world.meddle(&said(&["EVAL", page, "2", m, aside])).await?, "OK");
-    assert!(orders.store.maintenance.move_page(&orders.descriptor, &orders.pair(), &to).await?.more);
+    assert!(orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?.more);
     assert_eq!(there.stats().await?.ready, 1);
-    assert_eq!(to.pair(Partition(0), &dwell::model::message::GroupName::standard()), there.pair());
+    assert_eq!(
+        to.group_partition(Partition(0), &dwell::model::message::GroupName::standard()),
+        there.group_partition()
+    );
     Ok(())
 }

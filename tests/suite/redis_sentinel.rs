@@ -30,17 +30,17 @@ async fn before_the_failover() -> Result<(Watched, World, TestTopic)> {
 }
 
 /// From the promotion on: a push is stored soon, and what was there is there.
-async fn goes_on_within_a_second(watched: &Watched, world: &World, orders: &TestTopic) -> Result<()> {
+async fn goes_on_soon(watched: &Watched, world: &World, orders: &TestTopic) -> Result<()> {
     watched.promoted().await?;
     let began = Instant::now();
     eventually("a push is stored", async || Ok(orders.push("after", 0).await.ok())).await?;
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(watched.replica.ask::<u64>("HLEN {dwell:orders:0}:default:h").await?, 101);
-    // What was not replicated is lost, so nobody takes a pair for a while.
+    // What was not replicated is lost, so nobody takes a partition for a while.
     assert_eq!(world.store.backend.losses().borrow().count, 1);
     let wakes = world.topic("wakes").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = world.store.backend.wakes().subscribe(Channel::head(&wakes.pair()), notify.clone());
+    let _wake = world.store.backend.wakes().subscribe(Channel::head(&wakes.group_partition()), notify.clone());
     let mut delay = 1_000_000;
     // The first may be that of the subscription itself.
     for _ in 0..2 {
@@ -68,7 +68,7 @@ async fn the_primary_is_killed() -> Result<()> {
     watched.primary.kill()?;
     tokio::select! {
         () = meanwhile_calls(&world) => Ok(()),
-        done = goes_on_within_a_second(&watched, &world, &orders) => done,
+        done = goes_on_soon(&watched, &world, &orders) => done,
     }
 }
 
@@ -76,7 +76,7 @@ async fn the_primary_is_killed() -> Result<()> {
 async fn the_primary_is_frozen_and_comes_back() -> Result<()> {
     let (watched, world, orders) = before_the_failover().await?;
     signal(&watched.primary, Signal::STOP)?;
-    goes_on_within_a_second(&watched, &world, &orders).await?;
+    goes_on_soon(&watched, &world, &orders).await?;
     signal(&watched.primary, Signal::CONT)?;
     // It believes that it is the primary until a sentinel tells it.
     eventually("it is a replica", async || {

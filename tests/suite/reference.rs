@@ -79,6 +79,25 @@ fn every_limit_is_on_the_page_or_internal() {
     );
 }
 
+#[test]
+fn every_row_with_a_meaning_says_it() -> Result<()> {
+    let mut empty = Vec::new();
+    for page in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(pages::DIR)).map_err(failed("docs"))? {
+        let path = page.map_err(failed("docs"))?.path();
+        let text = std::fs::read_to_string(&path).map_err(failed("docs"))?;
+        let mut has_meaning = false;
+        for (line, above) in text.lines().zip(std::iter::once("").chain(text.lines())) {
+            has_meaning &= line.starts_with('|');
+            has_meaning |= !above.starts_with('|') && line.ends_with("| meaning |");
+            if has_meaning && (line.ends_with("| |") || line.ends_with("|  |")) {
+                empty.push(format!("{}: {line}", path.display()));
+            }
+        }
+    }
+    assert!(empty.is_empty(), "{empty:#?}");
+    Ok(())
+}
+
 /// The cells of the rows of the table of a page that begins with `header`.
 fn table(page: &'static str, header: &str) -> Vec<Vec<&'static str>> {
     let rows = page.lines().skip_while(|line| *line != header).skip(2).take_while(|line| line.starts_with('|'));
@@ -91,8 +110,9 @@ fn the_hash_vectors_of_the_page_are_right() -> Result<()> {
     let vectors = table(PAGE, "| bytes | text | hash |");
     assert_eq!(vectors.len(), 12);
     for row in vectors {
-        let pairs = row[0].as_bytes().chunks(2).map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16));
-        let bytes = pairs.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| Error::bug(row[0]))?;
+        let digits = row[0].as_bytes().chunks(2);
+        let bytes = digits.map(|two| u8::from_str_radix(&String::from_utf8_lossy(two), 16));
+        let bytes = bytes.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| Error::bug(row[0]))?;
         assert_eq!(format!("{:#010x}", hash(&bytes)), row[2], "{row:?}");
     }
     let eight = NonZeroU16::new(8).ok_or_else(|| Error::bug("eight is zero"))?;

@@ -189,8 +189,8 @@ async fn a_lost_pair_frees_its_places(world: World) -> Result<()> {
     let shop = Shop::open(&world, &["a"]).await?;
     let session = shop.session(1).await?;
     let a = next(&session).await?;
-    let pair = shop.broker.topic(&shop.topic).await?.pair(a.partition, &shop.group);
-    world.steal(&pair, shop.broker.member()).await?.recover().await?;
+    let partition = shop.broker.topic(&shop.topic).await?.group_partition(a.partition, &shop.group);
+    world.steal(&partition, shop.broker.member()).await?.recover().await?;
     assert_eq!(shop.settle(&a, Decision::Ack).await?, Verdict::Stale(StaleReason::LostPartition));
     // What was lost is acquired again after a pause.
     let again = world.as_time_passes(next(&session)).await?;

@@ -82,7 +82,7 @@ async fn what_is_acked_leaves_only_owner_lines_and_leases() -> Result<()> {
     }
     let members = format!("{{dwell:members-{}}}:orders:default", hash(b"orders/default") % 16);
     let owned = keys(&["default:lease", "default:r", "gen"], &[&members, &format!("{members}:state")]);
-    // A pair that has nothing is taken as well, if not at once.
+    // A partition that has nothing is taken as well, if not at once.
     eventually("only those are left", async || Ok((lasting(&server).await? == owned).then_some(()))).await?;
     for partition in 0..PARTITIONS {
         let fields: Vec<String> = server.ask(&format!("HKEYS {{dwell:orders:{partition}}}:default:r")).await?;

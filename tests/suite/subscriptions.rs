@@ -195,11 +195,15 @@ async fn a_group_that_is_being_filled_hands_nothing_out(world: World) -> Result<
     wanted.subscription_mut(&audit).copy_of = Some(GroupName::standard());
     let made = world.store.topics.update(&wanted).await?;
     // Nobody fills it: this broker knows the topic as it was.
-    let mut owner =
-        match world.store.leases.acquire(&made.pair(Partition(0), &audit), shop.broker.member(), LONG, 0).await {
-            Err(error) if error.kind() == Kind::Stale => None,
-            acquired => Some(acquired?),
-        };
+    let mut owner = match world
+        .store
+        .leases
+        .acquire(&made.group_partition(Partition(0), &audit), shop.broker.member(), LONG, 0)
+        .await
+    {
+        Err(error) if error.kind() == Kind::Stale => None,
+        acquired => Some(acquired?),
+    };
     assert!(owner.take().is_none(), "who does not know of the copy owns nothing");
     assert_eq!(kind_of(shop.broker.delete_group(&orders()?, &GroupName::standard()).await), Some(Kind::Conflict));
     shop.broker.delete_group(&orders()?, &audit).await?;

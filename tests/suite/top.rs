@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::support::{Process, eventually, failed, scratch};
 
-/// A terminal with `dwell top` in it.
-struct Terminal {
+/// A terminal with a command in it.
+pub(crate) struct Terminal {
     child: Child,
     keyboard: File,
     /// The other end, as the program has it.
@@ -27,6 +27,11 @@ fn errno(what: &str) -> impl Fn(rustix::io::Errno) -> Error {
 
 impl Terminal {
     fn open(server: &str, env: &[(&str, &str)]) -> Result<Terminal> {
+        Terminal::with(&["top", "--interval", "100ms"], server, env)
+    }
+
+    /// Runs a command of dwell in a terminal of its own.
+    pub(crate) fn with(args: &[&str], server: &str, env: &[(&str, &str)]) -> Result<Terminal> {
         let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).map_err(errno("a terminal"))?;
         grantpt(&pty).and_then(|()| unlockpt(&pty)).map_err(errno("a terminal"))?;
         let name = ptsname(&pty, Vec::new()).map_err(errno("the name of a terminal"))?;
@@ -38,11 +43,11 @@ impl Terminal {
         resize(&keyboard, 100, 30)?;
         // In a session of its own this is its terminal, whichever the test has.
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_dwell"), "top", "--interval", "100ms"]).env_clear();
+        command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_dwell")]).args(args).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("TERM", "xterm");
         command.env("DWELL_SERVER", server).envs(env.iter().copied());
         command.stdin(terminal(&screen)?).stdout(terminal(&screen)?).stderr(terminal(&screen)?);
-        let child = command.spawn().map_err(failed("dwell top"))?;
+        let child = command.spawn().map_err(failed("dwell"))?;
         let written = Arc::new(Mutex::new(Vec::new()));
         let (mut reader, sink) = (copy(&keyboard)?, written.clone());
         std::thread::spawn(move || {
@@ -60,13 +65,20 @@ impl Terminal {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    async fn shows(&self, text: &str) -> Result<()> {
+    pub(crate) async fn shows(&self, text: &str) -> Result<()> {
         let shown = eventually(text, async || {
             let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(String::from_utf8_lossy(&written).contains(text).then_some(()))
         });
         let written = || self.written.lock().unwrap_or_else(PoisonError::into_inner).clone();
         shown.await.map_err(|_| Error::unavailable(format!("{text}: {}", String::from_utf8_lossy(&written()))))
+    }
+
+    /// Waits for the end, and returns everything that was written.
+    pub(crate) async fn wait(&mut self) -> Result<String> {
+        eventually("the command ends", async || Ok(self.child.try_wait().ok().flatten())).await?;
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(String::from_utf8_lossy(&written).into_owned())
     }
 
     fn press(&mut self, keys: &str) -> Result<()> {
@@ -136,7 +148,7 @@ async fn an_operator_finds_a_topic_its_partitions_and_the_way_out() -> Result<()
     terminal.shows("/mai  ").await?;
     terminal.forget();
     resize(&terminal.keyboard, 40, 10)?;
-    terminal.shows("mail           1      0     0         -").await?;
+    terminal.shows("mail   ok             1      0     0").await?;
     terminal.forget();
     resize(&terminal.keyboard, 100, 30)?;
     terminal.shows("oldest ready").await?;
@@ -202,7 +214,7 @@ async fn without_a_terminal_it_is_a_table() -> Result<()> {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let row = text.lines().last().unwrap_or_default().split_whitespace().collect::<Vec<_>>();
-        assert_eq!(row, ["orders", "1", "0", "0", "0", "-", "0.0", "0.0", "-"], "{text}");
+        assert_eq!(row, ["orders", "ok", "1", "0", "0", "0", "-", "0.0", "0.0", "-"], "{text}");
         assert!(!text.contains('\u{1b}') && text.starts_with("dwell "), "{text}");
     }
     Ok(())

@@ -118,8 +118,8 @@ async fn a_receipt_of_a_newer_epoch_is_for_another_broker(world: World) -> Resul
     let (shop, (topic, group)) = (Shop::open(&world)?, place("orders", "default")?);
     shop.push("orders").await?;
     let taken = shop.take(&(topic.clone(), group.clone())).await?;
-    let pair = shop.broker.topic(&topic).await?.pair(taken.partition, &group);
-    let owner = world.steal(&pair, shop.broker.member()).await?;
+    let partition = shop.broker.topic(&topic).await?.group_partition(taken.partition, &group);
+    let owner = world.steal(&partition, shop.broker.member()).await?;
     let newer = Receipt { epoch: owner.epoch().clone(), ..taken.receipt.clone() };
     let (older, newer_text) = (taken.receipt.to_string(), newer.to_string());
     let elsewhere = shop.broker.elsewhere(&topic, &group, &[&older, &newer_text], false).await?;

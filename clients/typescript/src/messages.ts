@@ -66,6 +66,17 @@ export interface Control {
   buffered?: boolean;
 }
 
+/** Where a message was a dead letter before it was forwarded. */
+export interface DeadLetterSource {
+  topic: string;
+  group: string;
+  id: string;
+  reason: "max_attempts" | "buried";
+  attempts: number;
+  died_at: string;
+  last_error?: string;
+}
+
 /** A message and its state in a group. */
 export interface Message {
   id: string;
@@ -75,6 +86,7 @@ export interface Message {
   payload: Buffer;
   meta: Record<string, string>;
   dedupKey?: string;
+  deadLetterSource?: DeadLetterSource;
   key?: string;
   etag?: string;
   dueAt?: Date;

@@ -2,7 +2,7 @@
 
 import { part, type Client } from "./client.js";
 import { backoff, DwellError, Interrupt, Interrupted, REPEATED, type Transport } from "./http.js";
-import { durationField, fromAnswer, milliseconds, type Duration } from "./messages.js";
+import { durationField, fromAnswer, milliseconds, type DeadLetterSource, type Duration } from "./messages.js";
 
 /** Decisions are gathered for this long, in milliseconds, or until there are this many. */
 const GATHER_MS = 5;
@@ -38,6 +38,7 @@ export class Delivery {
   readonly meta!: Record<string, string>;
   readonly key?: string;
   readonly dedupKey?: string;
+  readonly deadLetterSource?: DeadLetterSource;
   readonly pushedAt?: Date;
   readonly contentType?: string;
   readonly priority?: number;

@@ -10,18 +10,19 @@ const COLUMNS: u32 = 24;
 /// The form of the file. Grafana 10 and 11 read it; newer ones bring it up to date by themselves.
 const SCHEMA: u32 = 39;
 
+/// Counters, which are there while Redis is unavailable, and the census, which has also the topics that nobody uses.
+const OF_TOPICS: &str = r#"__name__=~"dwell_(pushes_total|deliveries_total|messages)""#;
+
 /// A dashboard.
 pub(crate) struct Dashboard {
     /// The name of its file, and the end of its id.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) description: &'static str,
-    /// Whether there is something to choose.
-    pub(crate) variables: bool,
     pub(crate) rows: Vec<Row>,
 }
 
-/// Panels under a title.
+/// Panels under a title. All rows but the first are collapsed, so that only what is looked at is asked for.
 pub(crate) struct Row {
     pub(crate) title: &'static str,
     pub(crate) panels: Vec<Panel>,
@@ -33,10 +34,8 @@ impl Dashboard {
         format!("dwell-{name}")
     }
 
-    /// The file of the dashboard.
-    pub(crate) fn json(&self) -> Value {
-        let variables = if self.variables { variables() } else { Vec::new() };
-        let marks = if self.variables { marks() } else { Vec::new() };
+    /// The file of the dashboard. Its panels link to the runbooks at this URL.
+    pub(crate) fn json(&self, runbooks: &str) -> Value {
         json!({
             "uid": Dashboard::uid(self.name),
             "title": self.title,
@@ -53,31 +52,42 @@ impl Dashboard {
                 "includeVars": true, "keepTime": true, "targetBlank": false, "icon": "external link",
                 "tooltip": "", "url": "",
             }],
-            "annotations": {"list": marks},
-            "templating": {"list": variables},
-            "panels": self.panels(),
+            "annotations": {"list": marks()},
+            "templating": {"list": variables()},
+            "panels": self.panels(runbooks),
         })
     }
 
-    fn panels(&self) -> Vec<Value> {
-        let (mut panels, mut y) = (Vec::new(), 0);
+    fn panels(&self, runbooks: &str) -> Vec<Value> {
+        let (mut placed, mut id, mut y) = (Vec::new(), 0, 0);
         for row in &self.rows {
-            panels.push(json!({
-                "id": panels.len() + 1, "type": "row", "title": row.title, "collapsed": false, "panels": [],
+            let is_open = placed.is_empty();
+            let (panels, height) = row.panels(id + 2, y + 1, runbooks);
+            let next_id = id + 1 + panels.len();
+            let (inside, below) = if is_open { (Vec::new(), panels) } else { (panels, Vec::new()) };
+            placed.push(json!({
+                "id": id + 1, "type": "row", "title": row.title, "collapsed": !is_open, "panels": inside,
                 "gridPos": {"h": 1, "w": COLUMNS, "x": 0, "y": y},
             }));
-            y += 1;
-            let (mut x, mut height) = (0, 0);
-            for panel in &row.panels {
-                if x + panel.width() > COLUMNS {
-                    (x, y, height) = (0, y + height, 0);
-                }
-                panels.push(panel.json(panels.len() + 1, x, y));
-                (x, height) = (x + panel.width(), height.max(panel.height()));
-            }
-            y += height;
+            placed.extend(below);
+            (id, y) = (next_id, y + 1 + if is_open { height } else { 0 });
         }
-        panels
+        placed
+    }
+}
+
+impl Row {
+    /// The panels from this id and this line of the grid on, and how many lines they need.
+    fn panels(&self, first_id: usize, top: u32, runbooks: &str) -> (Vec<Value>, u32) {
+        let (mut placed, mut x, mut y, mut height) = (Vec::new(), 0, top, 0);
+        for panel in &self.panels {
+            if x + panel.width() > COLUMNS {
+                (x, y, height) = (0, y + height, 0);
+            }
+            placed.push(panel.json(first_id + placed.len(), [x, y], runbooks));
+            (x, height) = (x + panel.width(), height.max(panel.height()));
+        }
+        (placed, y + height - top)
     }
 }
 
@@ -98,8 +108,8 @@ fn variables() -> Vec<Value> {
         }),
         chosen("job", "Job", "label_values(dwell_build_info, job)"),
         chosen("instance", "Broker", r#"label_values(dwell_build_info{job=~"$job"}, instance)"#),
-        chosen("topic", "Topic", r#"label_values(dwell_messages{job=~"$job"}, topic)"#),
-        chosen("group", "Group", r#"label_values(dwell_messages{job=~"$job",topic=~"$topic"}, group)"#),
+        chosen("topic", "Topic", &format!(r#"label_values({{{OF_TOPICS},job=~"$job"}}, topic)"#)),
+        chosen("group", "Group", &format!(r#"label_values({{{OF_TOPICS},job=~"$job",topic=~"$topic"}}, group)"#)),
     ]
 }
 

@@ -9,7 +9,6 @@ pub(super) fn board() -> Dashboard {
         name: "groups",
         title: "dwell: groups",
         description: "Who owns the partitions, how far behind the consumers are, and what becomes of their deliveries.",
-        variables: true,
         rows: vec![
             Row { title: "Lag", panels: lag() },
             Row { title: "Owners", panels: owners() },
@@ -33,6 +32,17 @@ fn lag() -> Vec<Panel> {
             Unit::Messages,
         )
         .query(state("in_flight"), "{{topic}} {{group}}"),
+        Panel::lines(
+            "Paused groups",
+            "1 while a group is paused: nobody gets its messages, and they wait.",
+            Unit::Count,
+        )
+        .query(census("max", "topic, group", "dwell_group_paused", ""), "{{topic}} {{group}}")
+        .most(1.0)
+        .wide(12),
+        Panel::lines("Demand", "Consumers that wait for a message, by group, at all brokers together.", Unit::Count)
+            .query(sum("topic, group", "dwell_group_demand", Of::Group), "{{topic}} {{group}}")
+            .wide(12),
     ]
 }
 
@@ -54,7 +64,7 @@ fn owners() -> Vec<Panel> {
         )
         .query(sum("topic, group", "dwell_members_waiting", Of::Group), "{{topic}} {{group}}"),
         Panel::lines(
-            "Waiting consumers",
+            "Waiting consumers by broker",
             "Long polls, streams and webhooks, by the broker where they wait: partitions move to brokers that have some.",
             Unit::Count,
         )

@@ -8,9 +8,6 @@ mod overview;
 mod reliability;
 mod groups;
 mod process;
-mod runbooks;
-
-use self::dashboard::Dashboard;
 
 /// What a message may be late and still count as on time, seconds. A bucket of `dwell_lateness_seconds`, and that of
 /// grafana/prometheus/rules.yml.
@@ -19,13 +16,20 @@ pub(crate) const ON_TIME_SECONDS: f64 = 0.25;
 /// The part of all deliveries that may be later than that.
 pub(crate) const LATE_PART: f64 = 0.01;
 
-/// The files of grafana/dashboards: name and text.
-pub(crate) fn files() -> Vec<(String, String)> {
-    let all = [overview::board(), reliability::board(), groups::board(), process::board(), runbooks::board()];
-    all.iter().map(|board| (format!("{}.json", board.name), format!("{:#}\n", board.json()))).collect()
-}
+/// The part of all pushes that may fail.
+pub(crate) const FAILED_PART: f64 = 0.001;
 
-/// The page of the runbooks, for panels that lead to it.
-fn runbook(alert: &str) -> Option<String> {
-    runbooks::panel_of(alert).map(|id| format!("/d/{}?viewPanel={id}", Dashboard::uid(runbooks::NAME)))
+/// How many times as fast as promised a budget may be spent before an alert fires, each with its long and its short window.
+pub(crate) const BURN_RATES: [(f64, &str, &str); 3] = [(14.4, "1h", "5m"), (6.0, "6h", "30m"), (1.0, "3d", "6h")];
+
+/// Routes that wait for messages on purpose: how long they take says nothing about how fast dwell is.
+pub(crate) const WAITING_ROUTES: &str = ".+/(reserve|stream)|AmazonSQS.ReceiveMessage";
+
+/// Where docs/operate/runbooks.md is, unless the generator is told. A placeholder, also in grafana/prometheus/rules.yml.
+pub(crate) const RUNBOOKS: &str = "https://git.example.com/dwell/blob/main/docs/operate/runbooks.md";
+
+/// The files of grafana/dashboards: name and text. Panels link to the runbooks at this URL.
+pub(crate) fn files(runbooks: &str) -> Vec<(String, String)> {
+    let all = [overview::board(), reliability::board(), groups::board(), process::board()];
+    all.iter().map(|board| (format!("{}.json", board.name), format!("{:#}\n", board.json(runbooks)))).collect()
 }

@@ -3,11 +3,16 @@
 use super::dashboard::{Dashboard, Row};
 use super::panel::{Panel, Unit};
 use super::query::{Of, census, chosen, over, quantile, rate, sum};
-use super::{LATE_PART, ON_TIME_SECONDS};
+use super::{BURN_RATES, FAILED_PART, LATE_PART, ON_TIME_SECONDS};
 
 /// One of the recorded parts of deliveries that were late, for the topics and groups that are chosen.
 fn late(window: &str) -> String {
     format!(r#"group:dwell_late:ratio_rate{window}{{job=~"$job",topic=~"$topic",group=~"$group"}}"#)
+}
+
+/// The same of pushes that failed, for the brokers that are chosen.
+fn failed(window: &str) -> String {
+    format!(r#"instance:dwell_pushes_failed:ratio_rate{window}{{job=~"$job",instance=~"$instance"}}"#)
 }
 
 pub(super) fn board() -> Dashboard {
@@ -15,9 +20,10 @@ pub(super) fn board() -> Dashboard {
         name: "overview",
         title: "dwell: overview",
         description: "Whether dwell is healthy: rates, errors, lateness, what waits and what is dead.",
-        variables: true,
         rows: vec![
             Row { title: "Now", panels: now() },
+            Row { title: "Promises", panels: promises() },
+            Row { title: "Brokers side by side", panels: brokers() },
             Row { title: "Rates and errors", panels: rates() },
             Row { title: "Lateness", panels: lateness() },
             Row { title: "What waits, and what is dead", panels: waiting() },
@@ -25,7 +31,17 @@ pub(super) fn board() -> Dashboard {
     }
 }
 
+/// What a figure of the census is while no broker counts.
+const UNCOUNTED: &str = "not counted";
+
 fn now() -> Vec<Panel> {
+    let free = format!(
+        "({} - {})",
+        over("max", "instance, log", &chosen(r#"dwell_wal_limit_bytes{log="wal"}"#, Of::Process)),
+        over("max", "instance, log", &chosen(r#"dwell_wal_bytes{log="wal"}"#, Of::Process)),
+    );
+    let growth = format!("deriv({}[10m])", chosen(r#"dwell_wal_bytes{log="wal"}"#, Of::Process));
+    let full_in = format!("min({free} / ({} > 0))", over("max", "instance, log", &growth));
     vec![
         Panel::stat("Brokers", "Brokers that Prometheus reaches.", Unit::Count)
             .query(sum("", "up", Of::Process), "")
@@ -48,25 +64,117 @@ fn now() -> Vec<Panel> {
         .wide(3),
         Panel::stat("Ready", "Messages that are due and wait for a consumer.", Unit::Messages)
             .query(census("sum", "", r#"dwell_messages{state="ready"}"#, "state"), "")
+            .or_else(UNCOUNTED)
             .wide(3),
         Panel::stat("Oldest ready", "How long the oldest of them has been due.", Unit::Seconds)
             .query(census("max", "", "dwell_oldest_ready_age_seconds", ""), "")
             .from(60.0, "orange")
             .from(300.0, "red")
             .watched_by("DwellBacklogGrows")
+            .or_else(UNCOUNTED)
             .wide(3),
         Panel::stat("Dead", "Messages that nobody will get unless somebody redrives them.", Unit::Messages)
             .query(census("sum", "", r#"dwell_messages{state="dead"}"#, "state"), "")
             .from(1.0, "orange")
             .watched_by("DwellDeadLetters")
+            .or_else(UNCOUNTED)
             .wide(3),
         Panel::stat("Due within an hour", "Messages that become due in the next hour.", Unit::Messages)
             .query(census("sum", "", r#"dwell_messages_due{within="1h"}"#, "within"), "")
+            .or_else(UNCOUNTED)
             .wide(3),
         Panel::stat("Alerts", "Alerts of dwell that fire.", Unit::Count)
             .query(r#"count(ALERTS{alertname=~"Dwell.+",alertstate="firing"}) or vector(0)"#.to_owned(), "")
             .from(1.0, "red")
             .wide(3),
+        Panel::stat("Paused groups", "Groups whose messages wait because somebody paused them.", Unit::Count)
+            .query(census("sum", "", "dwell_group_paused", ""), "")
+            .from(1.0, "orange")
+            .or_else(UNCOUNTED)
+            .wide(6),
+        Panel::stat("Waiting consumers", "Long polls, streams and webhooks that wait for a message now.", Unit::Count)
+            .query(sum("", "dwell_group_demand", Of::Group), "")
+            .wide(6),
+        Panel::stat(
+            "Restoring",
+            "Brokers that give back what Redis lost. Until all have, no message is reserved.",
+            Unit::Count,
+        )
+        .query(sum("", "dwell_restoring", Of::Process), "")
+        .word(0, "no", "green")
+        .from(1.0, "orange")
+        .watched_by("DwellRedisLosses")
+        .wide(6),
+        Panel::stat(
+            "Write-ahead log full in",
+            "When the first broker will refuse pushes, if Redis stays away and its log grows as in the last 10 minutes.",
+            Unit::Seconds,
+        )
+        .query(full_in, "")
+        .from(0.0, "red")
+        .from(3_600.0, "orange")
+        .from(86_400.0, "green")
+        .or_else("it does not grow")
+        .watched_by("DwellWalFilling")
+        .wide(6),
+    ]
+}
+
+fn promises() -> Vec<Panel> {
+    let burnt = |panel: Panel, ratio: fn(&str) -> String, budget: f64, of: &str| {
+        let windows = ["5m", "30m", "1h", "6h", "3d"].iter();
+        let panel = windows.fold(panel, |panel, window| {
+            panel.query(format!("max({}) / {budget}", ratio(window)), &format!("{of}, {window}"))
+        });
+        panel.from(BURN_RATES[2].0, "orange").from(BURN_RATES[0].0, "red")
+    };
+    let by_topic = quantile(0.99, "topic", "dwell_lateness_seconds", Of::Group);
+    vec![
+        burnt(
+            Panel::lines(
+                "Lateness, burn rate",
+                "How fast the worst group spends its budget of late deliveries: at 1 all of it in 30 days. An alert fires when a long and a short window are above 14.4, 6 or 1.",
+                Unit::Count,
+            ),
+            late,
+            LATE_PART,
+            "late",
+        )
+        .watched_by("DwellLate"),
+        burnt(
+            Panel::lines(
+                "Failed pushes, burn rate",
+                "How fast the worst broker spends its budget of failed pushes, in the same windows.",
+                Unit::Count,
+            ),
+            failed,
+            FAILED_PART,
+            "failed",
+        )
+        .watched_by("DwellPushesFail"),
+        Panel::bars("Latest topics", "The 10 topics whose deliveries are the latest, 99 of 100 of them.", Unit::Seconds)
+            .query(format!("topk(10, {by_topic} >= 0)"), "{{topic}}")
+            .from(ON_TIME_SECONDS, "red")
+            .watched_by("DwellLate"),
+    ]
+}
+
+fn brokers() -> Vec<Panel> {
+    let largest = |metric| over("max", "instance", &chosen(metric, Of::Process));
+    vec![
+        Panel::table("Brokers", "What each broker does now, one below the other.", Unit::Count)
+            .query(over("min", "instance", &chosen("dwell_redis_up", Of::Process)), "Redis up")
+            .query(sum("instance", "dwell_leases_owned", Of::Group), "Partitions")
+            .query(sum("instance", "dwell_group_demand", Of::Group), "Waiting consumers")
+            .query(rate("instance", "dwell_pushes_total", Of::Topic), "Pushes/s")
+            .query(rate("instance", "dwell_deliveries_total", Of::Group), "Deliveries/s")
+            .query(rate("instance", r#"dwell_http_requests_total{code=~"5.."}"#, Of::Process), "Errors/s")
+            .query(sum("instance", "dwell_wal_records", Of::Process), "Records on disk")
+            .query(largest("dwell_restoring"), "Restoring")
+            .query(rate("instance", "process_cpu_seconds_total", Of::Process), "Cores")
+            .query(format!("{} / 2^20", largest("process_resident_memory_bytes")), "MiB")
+            .query(format!("(time() - {}) / 3600", largest("process_start_time_seconds")), "Hours up")
+            .wide(24),
     ]
 }
 
@@ -108,11 +216,11 @@ fn lateness() -> Vec<Panel> {
             .query(quantile(0.99, "", "dwell_lateness_seconds", Of::Group), "p99")
             .from(ON_TIME_SECONDS, "red")
             .watched_by("DwellLate"),
-        Panel::lines("Late deliveries", "The part of the deliveries later than 250 ms, by group. 1 in 100 is the budget; at 6 in 100 over 6 h, or 14.4 in 100 over 1 h, an alert fires.", Unit::Part)
+        Panel::lines("Late deliveries", "The part of the deliveries later than 250 ms, by group. 1 in 100 is the budget.", Unit::Part)
             .query(late("5m"), "{{topic}} {{group}}, 5 m")
             .query(late("1h"), "{{topic}} {{group}}, 1 h")
             .from(LATE_PART, "orange")
-            .from(14.4 * LATE_PART, "red")
+            .from(BURN_RATES[0].0 * LATE_PART, "red")
             .watched_by("DwellLate"),
         Panel::heatmap("Lateness of all deliveries", "Deliveries a second, by how late they were.", Unit::Seconds)
             .query(buckets, "{{le}}")
@@ -121,11 +229,8 @@ fn lateness() -> Vec<Panel> {
 }
 
 fn waiting() -> Vec<Panel> {
-    let forecast = Panel::bars(
-        "Due forecast",
-        "Messages that become due from now on: each span holds the shorter ones.",
-        Unit::Messages,
-    );
+    let due = |within| census("sum", "", &format!(r#"dwell_messages_due{{within="{within}"}}"#), "within");
+    let between = |from, to| format!("{} - {}", due(to), due(from));
     vec![
         Panel::areas("Messages", "All messages, by state.", Unit::Messages)
             .query(census("sum", "state", "dwell_messages", "state"), "{{state}}")
@@ -138,11 +243,16 @@ fn waiting() -> Vec<Panel> {
         .query(census("max", "topic, group", "dwell_oldest_ready_age_seconds", ""), "{{topic}} {{group}}")
         .from(300.0, "red")
         .watched_by("DwellBacklogGrows"),
-        ["1m", "10m", "1h", "1d"].iter().fold(forecast, |panel, within| {
-            let due = format!(r#"dwell_messages_due{{within="{within}"}}"#);
-            panel.query(census("sum", "", &due, "within"), within)
-        }),
-        Panel::lines("Dead", "Dead messages, by group.", Unit::Messages)
+        Panel::bars(
+            "Due forecast",
+            "Messages that become due from now on. Each is in one span: those of later spans are not in it.",
+            Unit::Messages,
+        )
+        .query(due("1m"), "within 1 minute")
+        .query(between("1m", "10m"), "1 to 10 minutes")
+        .query(between("10m", "1h"), "10 to 60 minutes")
+        .query(between("1h", "1d"), "1 to 24 hours"),
+        Panel::lines("Dead", "Dead letters, by group.", Unit::Messages)
             .query(census("sum", "topic, group", r#"dwell_messages{state="dead"}"#, "state"), "{{topic}} {{group}}")
             .watched_by("DwellDeadLetters"),
         Panel::lines(
@@ -152,6 +262,12 @@ fn waiting() -> Vec<Panel> {
         )
         .query(rate("bound", "dwell_dead_dropped_total", Of::Group), "{{bound}}")
         .query(rate("topic", "dwell_dead_forwarded_total", Of::Group), "forwarded: {{topic}}"),
+        Panel::lines(
+            "Purged",
+            "Messages that operators deleted with a purge of a group, or of its dead letters. A client of SQS purges with PurgeQueue.",
+            Unit::MessagesPerSecond,
+        )
+        .query(rate("topic, kind", "dwell_purged_total", Of::Group), "{{topic}} {{kind}}"),
         Panel::lines(
             "Cron jobs",
             "Occurrences of cron jobs: pushed by a broker, or passed over.",

@@ -2,8 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::runbook;
-
 /// How values are shown.
 #[derive(Clone, Copy)]
 pub(crate) enum Unit {
@@ -41,7 +39,6 @@ enum Kind {
     Bars,
     Heatmap,
     Table,
-    Text,
 }
 
 /// One panel. Its queries are in order; the first is A.
@@ -57,6 +54,7 @@ pub(crate) struct Panel {
     /// Words for values, with their colour.
     words: Vec<(i64, &'static str, &'static str)>,
     max: Option<f64>,
+    nothing: Option<&'static str>,
     alert: Option<&'static str>,
 }
 
@@ -67,7 +65,7 @@ impl Panel {
     fn new(kind: Kind, title: &str, description: &str, unit: Unit, width: u32) -> Panel {
         let (title, description) = (title.to_owned(), description.to_owned());
         let (queries, steps, words) = Default::default();
-        Panel { kind, title, description, unit, width, queries, steps, words, max: None, alert: None }
+        Panel { kind, title, description, unit, width, queries, steps, words, max: None, nothing: None, alert: None }
     }
 
     /// Lines over time.
@@ -95,14 +93,9 @@ impl Panel {
         Panel::new(Kind::Heatmap, title, description, unit, 8)
     }
 
-    /// A row for each series of now.
+    /// A row for each series of now. Several queries are columns, each named by its legend.
     pub(crate) fn table(title: &str, description: &str, unit: Unit) -> Panel {
         Panel::new(Kind::Table, title, description, unit, 12)
-    }
-
-    /// Words alone, in Markdown: what is the description elsewhere.
-    pub(crate) fn text(title: &str, words: &str) -> Panel {
-        Panel::new(Kind::Text, title, words, Unit::Count, 12)
     }
 
     /// One more query. `{{label}}` in a legend is the value of that label.
@@ -129,6 +122,12 @@ impl Panel {
         self
     }
 
+    /// The words where there is no value.
+    pub(crate) fn or_else(mut self, words: &'static str) -> Panel {
+        self.nothing = Some(words);
+        self
+    }
+
     /// So many of the 24 columns.
     pub(crate) fn wide(mut self, columns: u32) -> Panel {
         self.width = columns;
@@ -149,35 +148,29 @@ impl Panel {
     pub(super) fn height(&self) -> u32 {
         match self.kind {
             Kind::Stat => 4,
-            Kind::Text => 9,
             _ => 8,
         }
     }
 
     /// The panel as Grafana has it, at a place of its grid.
-    pub(super) fn json(&self, id: usize, x: u32, y: u32) -> Value {
+    pub(super) fn json(&self, id: usize, [x, y]: [u32; 2], runbooks: &str) -> Value {
         let mut panel = json!({
             "id": id,
             "type": self.type_id(),
             "title": self.title,
             "gridPos": {"h": self.height(), "w": self.width, "x": x, "y": y},
         });
-        if self.kind == Kind::Text {
-            panel["options"] = json!({"mode": "markdown", "content": self.description});
-            return panel;
-        }
         panel["description"] = self.description.as_str().into();
         panel["datasource"] = source();
         panel["fieldConfig"] = json!({"defaults": self.field(), "overrides": []});
         panel["options"] = self.options();
         panel["targets"] = (b'A'..).zip(&self.queries).map(|(id, query)| self.target(id, query)).collect();
         if self.kind == Kind::Table {
-            let hidden = json!({"Time": true, "__name__": true, "Value": true});
-            panel["transformations"] = json!([{"id": "organize", "options": {"excludeByName": hidden}}]);
+            panel["transformations"] = self.columns();
         }
         if let Some(alert) = self.alert {
-            let url = runbook(alert).unwrap_or_else(|| format!("{alert} has no runbook in docs/operate/runbooks.md"));
-            panel["links"] = json!([{"title": format!("Runbook of {alert}"), "url": url, "targetBlank": false}]);
+            let url = format!("{runbooks}#{}", alert.to_lowercase());
+            panel["links"] = json!([{"title": format!("Runbook of {alert}"), "url": url, "targetBlank": true}]);
         }
         panel
     }
@@ -189,7 +182,6 @@ impl Panel {
             Kind::Bars => "bargauge",
             Kind::Heatmap => "heatmap",
             Kind::Table => "table",
-            Kind::Text => "text",
         }
     }
 
@@ -212,6 +204,20 @@ impl Panel {
         })
     }
 
+    /// How the answers to its queries become the columns of a table.
+    fn columns(&self) -> Value {
+        let hidden = json!({"Time": true, "__name__": true, "Value": true});
+        let names: serde_json::Map<String, Value> = ('A'..)
+            .zip(&self.queries)
+            .filter(|(_, (_, legend))| !legend.is_empty())
+            .map(|(id, (_, legend))| (format!("Value #{id}"), legend.as_str().into()))
+            .collect();
+        json!([
+            {"id": "merge", "options": {}},
+            {"id": "organize", "options": {"excludeByName": hidden, "renameByName": names}},
+        ])
+    }
+
     fn field(&self) -> Value {
         let first = json!({"color": GOOD, "value": null});
         let further = self.steps.iter().map(|(value, colour)| json!({"color": colour, "value": value}));
@@ -226,6 +232,9 @@ impl Panel {
         // Offsets are below zero too.
         if self.max.is_some() {
             field["max"] = json!(self.max);
+        }
+        if let Some(words) = self.nothing {
+            field["noValue"] = words.into();
         }
         if !self.words.is_empty() {
             let word = |(value, text, colour): &(i64, &str, &str)| {
@@ -269,7 +278,6 @@ impl Panel {
                                     "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64},
                                     "legend": {"show": true}, "tooltip": {"mode": "single", "show": true}}),
             Kind::Table => json!({"showHeader": true}),
-            Kind::Text => json!({}),
         }
     }
 }

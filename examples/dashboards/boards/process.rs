@@ -1,5 +1,6 @@
 //! The processes: what they use, whom they answer, and how fast.
 
+use super::WAITING_ROUTES;
 use super::dashboard::{Dashboard, Row};
 use super::panel::{Panel, Unit};
 use super::query::{Of, chosen, over, quantile, rate, sum};
@@ -9,7 +10,6 @@ pub(super) fn board() -> Dashboard {
         name: "process",
         title: "dwell: process",
         description: "What the brokers use, how fast they answer, the census and the webhooks.",
-        variables: true,
         rows: vec![
             Row { title: "Process", panels: process() },
             Row { title: "HTTP", panels: http() },
@@ -48,6 +48,7 @@ fn process() -> Vec<Panel> {
 }
 
 fn http() -> Vec<Panel> {
+    let not_waiting = format!(r#"dwell_http_request_seconds{{route!~"{WAITING_ROUTES}"}}"#);
     vec![
         Panel::lines("Connections", "Open HTTP connections, by broker.", Unit::Count)
             .query(sum("instance", "dwell_http_connections", Of::Process), "{{instance}}"),
@@ -55,10 +56,10 @@ fn http() -> Vec<Panel> {
             .query(rate("route", "dwell_http_requests_total", Of::Process), "{{route}}"),
         Panel::lines(
             "Requests, p99",
-            "99 of 100 requests are faster than this, by route. A long poll counts its wait.",
+            "99 of 100 requests are faster than this, by route; without long polls and streams, which wait on purpose.",
             Unit::Seconds,
         )
-        .query(quantile(0.99, "route", "dwell_http_request_seconds", Of::Process), "{{route}}"),
+        .query(quantile(0.99, "route", &not_waiting, Of::Process), "{{route}}"),
     ]
 }
 

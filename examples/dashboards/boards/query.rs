@@ -58,7 +58,8 @@ pub(crate) fn grown(by: &str, metric: &str, of: Of) -> String {
 /// A quantile of a histogram.
 pub(crate) fn quantile(q: f64, by: &str, metric: &str, of: Of) -> String {
     let by = if by.is_empty() { "le".to_owned() } else { format!("le, {by}") };
-    format!("histogram_quantile({q}, {})", rate(&by, &format!("{metric}_bucket"), of))
+    let (name, labels) = metric.find('{').map_or((metric, ""), |at| metric.split_at(at));
+    format!("histogram_quantile({q}, {})", rate(&by, &format!("{name}_bucket{labels}"), of))
 }
 
 /// A gauge of the census, which one broker takes for all: two may have it while one follows the other, and it is still

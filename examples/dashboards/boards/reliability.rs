@@ -9,7 +9,6 @@ pub(super) fn board() -> Dashboard {
         name: "reliability",
         title: "dwell: reliability",
         description: "What a 2xx survives: durability of pushes, the write-ahead log and the journal, Redis.",
-        variables: true,
         rows: vec![
             Row { title: "What must be zero", panels: zeros() },
             Row { title: "Pushes", panels: pushes() },

@@ -1,6 +1,6 @@
 //! The configuration: keys and defaults from the code, descriptions from the comments of deploy/dwell.toml.
 
-use dwell::app::config::{KEYS, Sources, TOKEN_KEYS, WEBHOOK_KEYS, show};
+use dwell::app::config::{KEYS, Sources, TOKEN_KEYS, WEBHOOK_KEYS, settings, show};
 use dwell::model::error::{Error, Result};
 
 use super::table;
@@ -52,7 +52,7 @@ fn entries(known: &[String]) -> (Vec<Entry>, Vec<(String, String)>) {
 fn defaults() -> Result<Vec<(String, String)>> {
     let home = ("HOME".into(), "/home/me".into());
     let sources = Sources { env: vec![home], ..Sources::default() };
-    let shown = show(&sources).map_err(|errors| Error::bug(errors.to_string()))?;
+    let shown = show(&settings(&sources).map_err(|errors| Error::bug(errors.to_string()))?);
     let (mut section, mut all) = (String::new(), Vec::new());
     for line in shown.lines() {
         if let Some(name) = line.strip_prefix('[') {

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 Every error is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)):
 
 ```json
-{\"type\": \"urn:dwell:error:invalid\", \"title\": \"The request is wrong\", \"status\": 422,
+{\"type\": \"urn:dwell:error:invalid\", \"title\": \"Invalid request\", \"status\": 422,
  \"detail\": \"`delay`: \\\"-5s\\\" is negative; expected a duration like \\\"30s\\\", \\\"1h30m\\\", \\\"30d\\\" or \\\"PT30M\\\"\",
  \"errors\": [{\"pointer\": \"/delay\", \"code\": \"format\", \"detail\": \"\\\"-5s\\\" is negative\"}],
  \"request_id\": \"01JH…\"}

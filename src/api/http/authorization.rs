@@ -41,12 +41,17 @@ macro_rules! group {
 }
 
 /// Every request of the protocol. One path has two meanings: a batch, and the message with the id `batch`.
-const NEEDS: [(&str, &str, Need); 46] = [
+const NEEDS: [(&str, &str, Need); 51] = [
     ("GET", "/livez", Need::Open),
     ("GET", "/readyz", Need::Open),
     ("GET", "/metrics", Need::Token),
     ("GET", "/openapi.json", Need::Token),
     ("POST", "/v1/hand-over", PRODUCE),
+    ("GET", "/v1/test/clock", Need::Token),
+    ("POST", "/v1/test/clock", ADMIN),
+    ("GET", "/v1/attention", Need::Token),
+    ("GET", "/v1/brokers", Need::Token),
+    ("GET", "/v1/traffic", Need::Token),
     ("GET", "/v1/topics", Need::Token),
     ("GET", topic!(""), Need::Token),
     ("PUT", topic!(""), ADMIN),

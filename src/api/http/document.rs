@@ -142,6 +142,8 @@ sets! {
     StoreProblem: UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
     /// Problems of a request about a topic.
     TopicProblem: NOT_FOUND CONFLICT UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
+    /// Problems of a request about the test clock.
+    TestClockProblem: NOT_FOUND UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
     /// Problems of a request with a body.
     BodyProblem: REQUEST_TIMEOUT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE;
     /// Problems of a request that waits for deliveries.
@@ -166,12 +168,13 @@ impl IntoResponses for Problem {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the problem that `Verdicts::answer` makes")]
 #[schema(examples(json!({
-    "type": "urn:dwell:error:not-settled", "title": "The delivery is over", "status": 409,
+    "type": "urn:dwell:error:not-settled", "title": "Delivery has ended", "status": 409,
     "detail": "the visibility timeout passed before this request", "reason": "deadline_passed", "failed": 1,
     "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "status": "stale", "reason": "deadline_passed"}],
     "request_id": "01JGZK3W8M5T0000000000000A"
 })))]
 pub(crate) struct SettlementProblem {
+    /// Type of the error. Programs switch on it.
     #[schema(value_type = TypeSchema)]
     r#type: String,
     /// Short name of the type, for people.
@@ -222,7 +225,7 @@ const STATUSES: [(StatusCode, &str); 14] = [
     (StatusCode::BAD_REQUEST, "The request cannot be read: broken JSON, bad UTF-8 or bad percent-encoding."),
     (StatusCode::UNAUTHORIZED, "The broker has tokens configured, and the request has none that it knows."),
     (StatusCode::FORBIDDEN, "The token lacks the required scope, or the request comes from another site."),
-    (StatusCode::NOT_FOUND, "No such topic, group, message or cron job."),
+    (StatusCode::NOT_FOUND, "No such topic, group, message, cron job or test clock."),
     (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time."),
     (StatusCode::CONFLICT, "The request contradicts what exists, or the topic changed meanwhile."),
     (StatusCode::PRECONDITION_FAILED, "The message or topic is not as `If-Match` says."),
@@ -231,7 +234,10 @@ const STATUSES: [(StatusCode, &str); 14] = [
     (StatusCode::UNPROCESSABLE_ENTITY, "A field or parameter is unknown, repeated, missing or out of range."),
     (StatusCode::TOO_MANY_REQUESTS, "Too many consumers wait."),
     (StatusCode::INTERNAL_SERVER_ERROR, "Stored bytes are unreadable, or the request met a defect in dwell."),
-    (StatusCode::SERVICE_UNAVAILABLE, "The store cannot be reached, or a capacity limit is reached."),
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "The store cannot be reached, the broker is stopping, or a capacity limit is reached.",
+    ),
     (StatusCode::GATEWAY_TIMEOUT, "The store did not answer: the request may have been applied."),
 ];
 
@@ -404,6 +410,9 @@ mod tests {
         if request.contains("{topic}") {
             statuses.extend(["404", "409"]);
         }
+        if request.contains("/v1/test/") {
+            statuses.insert("404");
+        }
         if operation["requestBody"].is_object() {
             statuses.extend(["408", "413"]);
         }
@@ -538,7 +547,9 @@ mod tests {
             let response = router(testing::app()?).oneshot(request.body(Body::from(body))?).await?;
             let status = response.status().as_u16();
             let said = response.into_body().collect().await?.to_bytes();
-            assert!([200, 503].contains(&status), "{method} {path}: {status} {}", String::from_utf8_lossy(&said));
+            // This broker has no test clock.
+            let expected = if path.starts_with("/v1/test/") { [404, 404] } else { [200, 503] };
+            assert!(expected.contains(&status), "{method} {path}: {status} {}", String::from_utf8_lossy(&said));
         }
         Ok(())
     }

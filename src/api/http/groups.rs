@@ -16,7 +16,7 @@ use super::path_params::{GroupPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::{self, Reply, ResourcePath};
 use super::strict_json::{JsonOrDefault, present};
-use super::topics::{Counts, PartitionState};
+use super::topics::{Counts, PartitionState, state_name};
 use super::{App, schema};
 use crate::broker::{Audit, GroupRequest, PauseFor};
 use crate::model::error::Fault;
@@ -85,14 +85,9 @@ impl Group {
     fn new(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Group {
         let subscription = descriptor.subscription(group);
         let rest = subscription.rest(now);
-        let state = match rest {
-            None => "active",
-            Some(Rest::Copying) => "copying",
-            Some(Rest::Paused(_)) => "paused",
-        };
         Group {
             group: group.to_string(),
-            state,
+            state: state_name(rest),
             paused_until: rest.and_then(Rest::until),
             copy_of: subscription.copy_of.map(|source| source.to_string()),
             rate: subscription.rate.map(f64::from),

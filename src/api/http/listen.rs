@@ -84,6 +84,17 @@ impl Listen {
         }
     }
 
+    /// The same with an address that can be opened on this machine, named `host`: a wildcard is loopback, or with TLS the
+    /// host, which a certificate more likely has.
+    pub fn open_url(&self, tls: bool, host: &str) -> String {
+        match self {
+            Listen::Tcp(address) if tls && address.ip().is_unspecified() => {
+                format!("https://{host}:{}", address.port())
+            }
+            address => address.on_this_machine().url(tls),
+        }
+    }
+
     pub fn guard(&self, tls: bool) -> Guard {
         match self {
             Listen::Tcp(_) if self.is_beyond() => Guard::Network,
@@ -184,6 +195,20 @@ mod tests {
         ];
         for (text, there) in cases {
             assert_eq!(Listen::parse(text).map(|listen| listen.on_this_machine().to_string()), Ok(there.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_url_to_open_has_no_wildcard() {
+        let cases = [
+            ("0.0.0.0:7373", false, "http://127.0.0.1:7373"),
+            ("[::]:7373", false, "http://[::1]:7373"),
+            ("0.0.0.0:7373", true, "https://shop-1:7373"),
+            ("192.168.0.4:1", true, "https://192.168.0.4:1"),
+            ("unix:/run/dwell.sock", false, "unix:/run/dwell.sock"),
+        ];
+        for (text, tls, url) in cases {
+            assert_eq!(Listen::parse(text).map(|listen| listen.open_url(tls, "shop-1")), Ok(url.to_owned()), "{text}");
         }
     }
 

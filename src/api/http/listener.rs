@@ -31,6 +31,7 @@ use crate::model::limits::{
 };
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
+use crate::platform::self_wake::polled_again;
 use crate::platform::tasks::Tasks;
 use crate::telemetry::metrics::Metrics;
 
@@ -145,7 +146,7 @@ impl Listener {
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
                 let context = ConnectionContext { how, answers: answers.clone() };
                 let tls = self.tls.clone();
-                tasks.start(async move {
+                tasks.start(polled_again(async move {
                     metrics.http.connections.inc();
                     let slot = taken.slot();
                     match (stream, tls) {
@@ -157,7 +158,7 @@ impl Listener {
                         (Stream::Unix(stream), _) => connection(stream, router, context, slot, stop).await,
                     }
                     metrics.http.connections.dec();
-                });
+                }));
             }
         };
         let _: Option<()> = stop.run_until_cancelled(accept).await;

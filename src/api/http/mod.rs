@@ -6,6 +6,7 @@ mod batch;
 mod body;
 mod body_errors;
 mod bulk;
+mod compression;
 mod connection_limit;
 mod console;
 mod consume;
@@ -22,6 +23,7 @@ mod message;
 mod message_json;
 mod operations;
 mod origin_guard;
+mod overview;
 mod path_params;
 mod problem;
 mod push;
@@ -29,6 +31,7 @@ mod reply;
 mod request_log;
 mod schema;
 mod settle;
+mod test_clock;
 mod strict_json;
 #[cfg(test)]
 mod testing;
@@ -68,6 +71,7 @@ use crate::model::limits::{
 };
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
+use crate::platform::test_clock::TestClock;
 use crate::telemetry::metrics::Metrics;
 use answer_budget::AnswerBudget;
 use body::BodyBudget;
@@ -85,6 +89,7 @@ pub struct Inner {
     guard: Guard,
     access: Access,
     gateway: Option<Arc<dyn Gateway>>,
+    test_clock: Option<Arc<TestClock>>,
     tasks: Tasks,
     faults: Arc<Faults>,
     /// Fires when the broker begins to stop: from then on it is not ready.
@@ -105,6 +110,7 @@ impl App {
             guard,
             access: Access::free(),
             gateway: None,
+            test_clock: None,
             tasks,
             faults: Arc::default(),
             stopping: CancellationToken::new(),
@@ -151,6 +157,12 @@ impl App {
     /// Another protocol on the same listener.
     pub fn with_gateway(mut self, gateway: Arc<dyn Gateway>) -> App {
         Arc::make_mut(&mut self.0).gateway = Some(gateway);
+        self
+    }
+
+    /// A clock that clients may move; [`App::new`] got it as its clock.
+    pub fn with_test_clock(mut self, test_clock: Option<Arc<TestClock>>) -> App {
+        Arc::make_mut(&mut self.0).test_clock = test_clock;
         self
     }
 
@@ -206,6 +218,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(dead::redrive))
         .routes(routes!(dead::purge))
         .routes(routes!(operations::hand_over))
+        .routes(routes!(test_clock::show, test_clock::change))
+        .routes(routes!(overview::traffic))
+        .routes(routes!(overview::attention))
+        .routes(routes!(overview::brokers))
         .routes(routes!(operations::livez))
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))

@@ -4,7 +4,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -13,8 +13,9 @@ use super::path_params::NoParams;
 use super::problem::{Class, Problem};
 use super::reply::Reply;
 use super::strict_json::media_type;
-use super::{App, body, schema};
+use super::{App, body, compression, schema};
 use crate::api::access::{Scope, Scopes};
+use crate::broker::STOPPING;
 use crate::codec::decode_page;
 use crate::model::error::{Error, Fault, Kind};
 use crate::model::limits::{BATCH_BODY_BYTES_MAX, STREAM_BYTES_MAX};
@@ -44,6 +45,10 @@ pub(crate) struct Ready {
     detail: Option<String>,
     /// The store.
     store: StoreDescription,
+    /// Time of the test clock; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    test_clock: Option<Timestamp>,
 }
 
 /// The store, and what it survives.
@@ -80,7 +85,7 @@ pub(crate) async fn livez() -> Reply<Alive> {
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Problem> {
     let not_ready = |why: String| Problem::new(Class::Verb(Kind::Unavailable), why);
     if app.stopping.is_cancelled() {
-        return Err(not_ready("dwell is stopping".to_owned()));
+        return Err(not_ready(STOPPING.to_owned()));
     }
     let health = app.broker.health().await;
     if !health.ready {
@@ -89,20 +94,25 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Probl
     let Description { kind, location, durability } = health.store;
     let store = StoreDescription { kind, location, durability };
     let status = if health.detail.is_some() { "degraded" } else { "ready" };
-    Ok(Reply(Ready { status, detail: health.detail, store }))
+    let test_clock = app.test_clock.as_ref().map(|_| app.broker.now());
+    Ok(Reply(Ready { status, detail: health.detail, store, test_clock }))
 }
 
 /// Get metrics in the text format of Prometheus.
 ///
-/// The reference of metrics lists them.
+/// The reference of metrics lists them. With `Accept-Encoding: gzip` they are compressed.
 #[utoipa::path(
     get, path = "/metrics", operation_id = "getMetrics",
     tag = "operations",
     responses((status = 200, description = "All metrics", body = schema::MetricsText, content_type = "text/plain"), Problem)
 )]
-pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
+pub(crate) async fn metrics(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
     let text = app.broker.scrape()?;
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"), (header::VARY, "accept-encoding")];
+    Ok(match compression::gzip(&headers, &text) {
+        Some(bytes) => (kind, [(header::CONTENT_ENCODING, "gzip")], bytes).into_response(),
+        None => (kind, text).into_response(),
+    })
 }
 
 /// Get this document.
@@ -185,7 +195,11 @@ pub(crate) async fn hand_over(
     let records = decode_page(bytes).map_err(unreadable)?;
     let is_admin = scopes.grant(Scopes::of(&[Scope::Admin]));
     let handed = HandedOver { store, heard, kind, log, after, records };
-    Ok(Reply(match app.broker.take_over(handed, is_admin).await? {
+    let taken = app.broker.take_over(handed, is_admin).await.map_err(|error| match error.kind() {
+        Kind::Forbidden => Problem::new(Class::ScopeMissing, error.detail().to_owned()),
+        _ => error.into(),
+    })?;
+    Ok(Reply(match taken {
         TakenOver::Kept { taken, refused } => Taken { taken, refused },
         TakenOver::LacksEarlier => Taken { taken: 0, refused: 0 },
     }))

@@ -74,26 +74,26 @@ impl Class {
 
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Class::Verb(Kind::Invalid) => "The request is wrong",
-            Class::Verb(Kind::Forbidden) => "Not from there",
+            Class::Verb(Kind::Invalid) => "Invalid request",
+            Class::Verb(Kind::Forbidden) => "Origin not allowed",
             Class::Verb(Kind::NotFound) => "Not found",
-            Class::Verb(Kind::Stale) => "Changed meanwhile",
-            Class::Verb(Kind::Conflict) => "Contradicts what exists",
-            Class::Verb(Kind::Ambiguous) => "Several messages are meant",
+            Class::Verb(Kind::Stale) => "Topic has changed",
+            Class::Verb(Kind::Conflict) => "Conflict",
+            Class::Verb(Kind::Ambiguous) => "Ambiguous message id",
             Class::Verb(Kind::TooLarge) => "Too large",
-            Class::Verb(Kind::Full) => "Full",
-            Class::Verb(Kind::Unavailable) => "The store cannot be reached",
-            Class::Verb(Kind::OutcomeUnknown) => "The outcome is unknown",
-            Class::Verb(Kind::Corrupt) => "Stored bytes are unreadable",
-            Class::Verb(Kind::Bug) => "A defect in dwell",
-            Class::Malformed => "The request cannot be read",
-            Class::Unauthorized => "A token is needed",
-            Class::ScopeMissing => "The token is not good for this",
-            Class::MethodNotAllowed => "The path has other methods",
-            Class::Timeout => "The body did not arrive in time",
-            Class::PreconditionFailed => "It is another one by now",
-            Class::UnsupportedMediaType => "Another content type is needed",
-            Class::NotSettled => "The delivery is over",
+            Class::Verb(Kind::Full) => "No capacity left",
+            Class::Verb(Kind::Unavailable) => "Temporarily unavailable",
+            Class::Verb(Kind::OutcomeUnknown) => "Outcome unknown",
+            Class::Verb(Kind::Corrupt) => "Stored data is unreadable",
+            Class::Verb(Kind::Bug) => "Internal error",
+            Class::Malformed => "Malformed request",
+            Class::Unauthorized => "Token required",
+            Class::ScopeMissing => "Insufficient scope",
+            Class::MethodNotAllowed => "Method not allowed",
+            Class::Timeout => "Request timeout",
+            Class::PreconditionFailed => "Precondition failed",
+            Class::UnsupportedMediaType => "Unsupported media type",
+            Class::NotSettled => "Delivery has ended",
             Class::UnknownReceipt => "Unknown receipt",
             Class::MalformedReceipt => "Malformed receipt",
         }
@@ -182,12 +182,13 @@ impl ToSchema for TypeSchema {
 #[schema(
     as = Problem,
     examples(json!({
-        "type": "urn:dwell:error:invalid", "title": "The request is wrong", "status": 422,
+        "type": "urn:dwell:error:invalid", "title": "Invalid request", "status": 422,
         "detail": "`delay`: \"-5s\" is negative", "request_id": "01JGZK3W8M5T0000000000000A",
         "errors": [{"pointer": "/delay", "code": "format", "detail": "\"-5s\" is negative"}]
     }))
 )]
 pub(crate) struct ProblemBody {
+    /// Type of the error. Programs switch on it.
     #[schema(value_type = TypeSchema)]
     r#type: String,
     /// Short name of the type, for people.
@@ -464,7 +465,7 @@ fn advice(class: Class) -> &'static str {
     match class {
         Class::Verb(Kind::Invalid) => "A field or parameter is unknown, repeated, missing or out of range. Correct it.",
         Class::Verb(Kind::Forbidden) => {
-            "`Host`, `Origin` or `Sec-Fetch-Site` names another site. Call dwell from its own origin."
+            "`Host`, `Origin` or `Sec-Fetch-Site` names another site. Pages of other sites cannot call dwell."
         }
         Class::Verb(Kind::NotFound) => {
             "The topic, group, message, cron job or path does not exist. `missing` names the topic or group, `detail` the request \
@@ -483,7 +484,8 @@ fn advice(class: Class) -> &'static str {
             "A limit of capacity is reached; 429 when too many consumers wait. Try again after `Retry-After` seconds."
         }
         Class::Verb(Kind::Unavailable) => {
-            "The store cannot be reached, and the local disk does not accept the push. Try again after `Retry-After` seconds."
+            "`detail` says why: the store cannot be reached and the local disk does not accept the push, or this broker is \
+             stopping. Ask another broker, or try again after `Retry-After` seconds."
         }
         Class::Verb(Kind::OutcomeUnknown) => {
             "The store was asked and did not answer. Repeat the request with the same message id or receipt."
@@ -493,7 +495,9 @@ fn advice(class: Class) -> &'static str {
         Class::Malformed => "The request cannot be read: broken JSON, UTF-8 or percent-encoding. Correct it.",
         Class::Unauthorized => "The request carries no token that the broker knows. Send `Authorization: Bearer …`.",
         Class::ScopeMissing => "The token lacks the scope that `detail` names.",
-        Class::MethodNotAllowed => "The path has other methods; `detail` and the header `Allow` name them.",
+        Class::MethodNotAllowed => {
+            "The path does not have this method; `detail` and the header `Allow` name those it has."
+        }
         Class::Timeout => "The body did not arrive in time. Send it again.",
         Class::PreconditionFailed => "The message or topic is not the version in `If-Match`. Get it again.",
         Class::UnsupportedMediaType => "The request needs another content type, or the body has a `Content-Encoding`.",

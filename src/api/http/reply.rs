@@ -42,8 +42,12 @@ impl ResourcePath<'_> {
 }
 
 fn encode(name: &str, path: &mut String) {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~-".contains(byte);
+    if name.as_bytes().iter().all(is_plain) {
+        return path.push_str(name);
+    }
     for byte in name.bytes() {
-        match byte.is_ascii_alphanumeric() || b"._~-".contains(&byte) {
+        match is_plain(&byte) {
             true => path.push(char::from(byte)),
             false => path.push_str(&format!("%{byte:02X}")),
         }

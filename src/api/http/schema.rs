@@ -81,6 +81,12 @@ fn integer(range: std::ops::RangeInclusive<u64>) -> ObjectBuilder {
     integer.minimum(Some(*range.start() as f64)).maximum(Some(*range.end() as f64))
 }
 
+fn duration(about: &str) -> Ref {
+    let mut reference = Ref::from_schema_name("Duration");
+    reference.description = about.to_owned();
+    reference
+}
+
 fn number(least: f64, most: f64) -> ObjectBuilder {
     let format = SchemaFormat::KnownFormat(KnownFormat::Double);
     let number = ObjectBuilder::new().schema_type(Type::Number).format(Some(format));
@@ -245,9 +251,9 @@ schemas! {
     ExponentialBackoff = ObjectBuilder::new()
         .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         .property("kind", words(["exponential"]))
-        .property("initial", Ref::from_schema_name("Duration"))
+        .property("initial", duration("The first delay."))
         .property("initial_ms", integer(0..=TIME_MAX).description(Some("The same in milliseconds; replies have this one.")))
-        .property("max", Ref::from_schema_name("Duration"))
+        .property("max", duration("The longest delay."))
         .property("max_ms", integer(0..=TIME_MAX).description(Some("The same in milliseconds; replies have this one.")))
         .property("factor", number(1.0, 100.0).description(Some("Factor from one delay to the next.")))
         .property("jitter", number(0.0, 1.0).description(Some("Fraction by which a delay is randomly shortened at most.")))

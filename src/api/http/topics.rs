@@ -23,7 +23,7 @@ use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
 use crate::model::time::{Timestamp, millis, one_span, span};
-use crate::model::topic::{Annotations, DeadLetterTopic, Descriptor, Expiry, GroupPartition, Ordering, Settings};
+use crate::model::topic::{Annotations, DeadLetterTopic, Descriptor, Expiry, GroupPartition, Ordering, Rest, Settings};
 use crate::store::PartitionStats;
 
 /// Settings of a topic. A field that is absent stays unchanged, or has its default in a new topic.
@@ -144,10 +144,7 @@ impl TopicSettings {
 
 /// A topic.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"topic": "orders", "groups": ["default"], "settings": {"partitions": 8, "visibility_timeout": "30s",
-    "max_attempts": 16}}
-)))]
+#[schema(examples(json!({"topic": "orders", "groups": ["default"], "settings": Settings::default()})))]
 pub(crate) struct Topic {
     /// Its name.
     #[schema(value_type = schema::TopicName)]
@@ -173,8 +170,7 @@ impl From<&Descriptor> for Topic {
 /// A topic and what is in it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
-    {"topic": "orders", "groups": ["default"], "settings": {"partitions": 8, "visibility_timeout": "30s",
-    "max_attempts": 16}, "totals": [{"group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}],
+    {"topic": "orders", "groups": ["default"], "settings": Settings::default(), "totals": [{"group": "default", "state": "active", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}],
     "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}]}
 )))]
 pub(crate) struct TopicDescription {
@@ -209,6 +205,9 @@ pub(crate) struct GroupTotals {
     /// Name of the group.
     #[schema(value_type = schema::GroupName)]
     group: String,
+    /// `active`; `paused` or `copying`: nothing is delivered.
+    #[schema(value_type = schema::GroupState)]
+    state: &'static str,
     #[serde(flatten)]
     counts: Counts,
 }
@@ -233,6 +232,14 @@ pub(crate) struct PartitionState {
     owner: Option<String>,
 }
 
+pub(super) fn state_name(rest: Option<Rest>) -> &'static str {
+    match rest {
+        None => "active",
+        Some(Rest::Copying) => "copying",
+        Some(Rest::Paused(_)) => "paused",
+    }
+}
+
 impl Counts {
     pub(super) fn of<'a>(partitions: impl IntoIterator<Item = &'a PartitionStats>) -> Counts {
         partitions.into_iter().fold(Counts::default(), |mut sum, stats| {
@@ -247,10 +254,10 @@ impl Counts {
 }
 
 impl From<(GroupPartition, PartitionStats)> for PartitionState {
-    fn from((pair, stats): (GroupPartition, PartitionStats)) -> PartitionState {
+    fn from((group_partition, stats): (GroupPartition, PartitionStats)) -> PartitionState {
         PartitionState {
-            partition: pair.partition,
-            group: pair.group.to_string(),
+            partition: group_partition.partition,
+            group: group_partition.group.to_string(),
             counts: Counts::of([&stats]),
             next_due_at: stats.head,
             owner: stats.owner.map(|owner| owner.to_string()),
@@ -259,10 +266,11 @@ impl From<(GroupPartition, PartitionStats)> for PartitionState {
 }
 
 impl TopicDescription {
-    fn new(descriptor: &Descriptor, stats: Vec<(GroupPartition, PartitionStats)>) -> TopicDescription {
+    fn new(descriptor: &Descriptor, stats: Vec<(GroupPartition, PartitionStats)>, now: Timestamp) -> TopicDescription {
         let total = |group: &GroupName| {
             let of_group = stats.iter().filter(|(partition, _)| partition.group == *group).map(|(_, stats)| stats);
-            GroupTotals { group: group.to_string(), counts: Counts::of(of_group) }
+            let state = state_name(descriptor.subscription(group).rest(now));
+            GroupTotals { group: group.to_string(), state, counts: Counts::of(of_group) }
         };
         let totals = descriptor.groups.iter().map(total).collect();
         let partitions = stats.into_iter().map(PartitionState::from).collect();
@@ -346,7 +354,7 @@ pub(crate) async fn describe(
 ) -> Result<Response, Problem> {
     let descriptor = app.broker.topic(&topic).await?;
     let stats = app.broker.stats(&topic).await?;
-    let answer = Reply(TopicDescription::new(&descriptor, stats)).into_response();
+    let answer = Reply(TopicDescription::new(&descriptor, stats, app.broker.now())).into_response();
     Ok(tagged(answer, &descriptor))
 }
 

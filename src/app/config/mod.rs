@@ -34,7 +34,7 @@ use crate::telemetry::spans::{ENDPOINT_ACCEPTED, Endpoint, SpanOptions};
 use crate::wal::LIMIT_BYTES;
 use reader::Reader;
 pub use redis_store::{Held, RedisConfig, RedisUrl};
-pub use show::show;
+pub use show::{Setting, settings, show};
 use sources::Layers;
 pub use sources::{ConfigError, ConfigErrors, Flag, KEYS, Origin, Sources, TOKEN_KEYS, WEBHOOK_KEYS, env_name};
 

@@ -8,59 +8,59 @@ use super::{Config, ConfigErrors, KEYS, Origin, Sources, env_name};
 use crate::model::retry::Backoff;
 use crate::model::time::show_span;
 
-/// The configuration in force as TOML, with the origin of each value and its environment variable; passwords are masked.
-pub fn show(sources: &Sources) -> Result<String, ConfigErrors> {
+/// A key of the configuration in force, with the origin of its value; a password is masked.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// As in `redis.url`, or `webhook[0].topic` of what may be repeated.
+    pub key: String,
+    /// In TOML, which is JSON too; none if it is not set.
+    pub value: Option<String>,
+    pub origin: Origin,
+}
+
+/// The configuration in force, key by key. # Errors: everything that is wrong with it.
+pub fn settings(sources: &Sources) -> Result<Vec<Setting>, ConfigErrors> {
     let config = Config::load(sources)?;
     let (layers, _) = Layers::read(sources);
-    let (mut text, mut section) = (String::new(), "");
-    for key in KEYS {
-        let (in_section, name) = key.rsplit_once('.').unwrap_or(("", key));
-        if in_section != section {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "\n[{in_section}]\n");
-            section = in_section;
-        }
-        let (line, origin) = match value(&config, key) {
-            Some(value) if key == "redis.url" && layers.get(key).is_none() => {
-                (format!("{name} = {value}"), layers.origin("redis.url_file"))
-            }
-            Some(value) => (format!("{name} = {value}"), layers.origin(key)),
-            None => (format!("# {name} ="), Origin::Default),
-        };
-        let _ = writeln!(text, "{line:<44} # {}", described(key, &origin));
-    }
+    let of = |key: String, value: Option<String>| {
+        let is_of_file = key == "redis.url" && value.is_some() && layers.get(&key).is_none();
+        let origin = if is_of_file { layers.origin("redis.url_file") } else { layers.origin(&key) };
+        Setting { origin: if value.is_some() { origin } else { Origin::Default }, key, value }
+    };
+    let mut settings: Vec<Setting> = KEYS.iter().map(|key| of((*key).to_owned(), value(&config, key))).collect();
     for (n, token) in config.tokens.iter().enumerate() {
-        table(&mut text, &layers, (TOKENS, n), &TOKEN_KEYS, |name| token_value(token, n, name, &layers));
+        let item = |name: &&str| of(item_key(TOKENS, n, name), token_value(token, n, name, &layers));
+        settings.extend(TOKEN_KEYS.iter().map(item));
     }
     for (n, webhook) in config.webhooks.iter().enumerate() {
-        table(&mut text, &layers, (WEBHOOKS, n), &WEBHOOK_KEYS, |name| webhook_value(webhook, n, name, &layers));
+        let item = |name: &&str| of(item_key(WEBHOOKS, n, name), webhook_value(webhook, n, name, &layers));
+        settings.extend(WEBHOOK_KEYS.iter().map(item));
     }
-    Ok(text)
+    Ok(settings)
 }
 
-fn table(
-    text: &mut String,
-    layers: &Layers,
-    (tables, n): (&str, usize),
-    keys: &[&str],
-    value: impl Fn(&str) -> Option<String>,
-) {
-    // Writing to a String cannot fail.
-    let _ = write!(text, "\n[[{tables}]]\n");
-    for name in keys {
-        let line = match value(name) {
-            Some(value) => format!("{name} = {value}"),
-            None => format!("# {name} ="),
+/// The same as TOML, with the origin of each value and its environment variable.
+pub fn show(settings: &[Setting]) -> String {
+    let (mut text, mut section) = (String::new(), "");
+    for Setting { key, value, origin } in settings {
+        let (in_section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        let tables = in_section.split_once('[').map(|(tables, _)| tables);
+        if in_section != section {
+            // Writing to a String cannot fail.
+            let _ = match tables {
+                Some(tables) => write!(text, "\n[[{tables}]]\n"),
+                None => write!(text, "\n[{in_section}]\n"),
+            };
+            section = in_section;
+        }
+        let line = value.as_ref().map_or_else(|| format!("# {name} ="), |value| format!("{name} = {value}"));
+        let described = match origin {
+            Origin::Default if tables.is_none() => format!("default; {}", env_name(key)),
+            origin => origin.to_string(),
         };
-        let _ = writeln!(text, "{line:<44} # {}", layers.origin(&item_key(tables, n, name)));
+        let _ = writeln!(text, "{line:<44} # {described}");
     }
-}
-
-fn described(key: &str, origin: &Origin) -> String {
-    match origin {
-        Origin::Default => format!("default; {}", env_name(key)),
-        origin => origin.to_string(),
-    }
+    text
 }
 
 fn value(config: &Config, key: &str) -> Option<String> {

@@ -15,6 +15,7 @@ use crate::app::engine::{BaselineRedis, RedisUsage};
 use crate::cli::failure::Failure;
 use crate::cli::figures::Percentiles;
 use crate::model::message::TopicName;
+use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
 
@@ -41,7 +42,7 @@ pub(super) async fn ceiling(bench: &Bench) -> Result<(), Failure> {
     let timer = timers(bench, async || Ok(())).await?;
     note(bench, "ceiling", TIMER, timer, None);
     let client = &bench.sidecar.client;
-    let request = timers(bench, async || client.live().await.map_err(Failure::from)).await?;
+    let request = timers(bench, async || client.live().await.map(drop).map_err(Failure::from)).await?;
     note(bench, "ceiling", REQUEST, request, None);
     Ok(())
 }
@@ -137,7 +138,7 @@ impl Seen {
     fn check(&self) -> Result<(), Failure> {
         match self.early {
             0 => Ok(()),
-            early => Err(Failure::new(format!("{early} messages came before they were due"))),
+            early => Err(Failure::new(format!("delivered before due: {}", counted(early, "message")))),
         }
     }
 }
@@ -145,7 +146,7 @@ impl Seen {
 const PARTITIONS: NonZeroU16 = NonZeroU16::MIN.saturating_add(15);
 
 /// When they are due: not while this runs.
-const FAR: Duration = Duration::from_secs(86_400);
+pub(super) const FAR: Duration = Duration::from_secs(86_400);
 
 /// The first level at which the cost of a reserve is measured; each next one is ten times as many.
 const FIRST_LEVEL: usize = 1_000;

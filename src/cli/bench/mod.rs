@@ -4,13 +4,13 @@
 
 mod results;
 mod target;
+mod scale;
 mod speed;
 mod store;
 mod latency;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -19,7 +19,7 @@ use indicatif::ProgressBar;
 use super::failure::Failure;
 use super::output::{note, styled};
 use super::process::Signals;
-use super::{logging, parse};
+use super::{PrintArgs, logging, parse};
 use crate::app::config::{LogConfig, LogFormat, LogLevel, RedisUrl};
 use crate::app::embed::Dwell;
 use crate::model::limits::PARTITIONS_MAX;
@@ -43,7 +43,7 @@ pub(super) async fn run(args: &BenchArgs) -> Result<(), Failure> {
     let ended = signals.or(bench.measure(), "the bench was not finished").await;
     bench.progress.finish();
     let published = match &ended {
-        Ok(()) => results::publish(&bench, &bench.store_name().await?, args.json.as_deref()),
+        Ok(()) => results::publish(&bench, &bench.store_name().await?, &args.print),
         Err(_) => Ok(()),
     };
     let cleaned = bench.stop().await;
@@ -92,7 +92,7 @@ impl Bench {
         self.binary()?;
         for round in 1..=self.plan.rounds {
             self.progress.round(round, self.plan.rounds);
-            if ["push", "drain", "life", "scale"].iter().any(|name| self.plan.wants(name)) {
+            if ["push", "drain", "life"].iter().any(|name| self.plan.wants(name)) {
                 self.progress.step("ceiling");
                 speed::ceilings(self).await?;
                 self.progress.step("push, drain, life");
@@ -116,8 +116,7 @@ impl Bench {
                 }
             }
             if self.plan.wants("scale") {
-                self.progress.step("scale");
-                speed::scale(self).await?;
+                scale::scale(self).await?;
             }
         }
         if self.plan.wants("pending") {
@@ -194,7 +193,7 @@ Examples:
   dwell bench --redis redis://127.0.0.1:6379   Redis, under another prefix, which is deleted
   dwell bench --quick --only life --only push  one run of some measures
   dwell bench --only scale --redis redis://127.0.0.1:6379
-  dwell bench --json result.json
+  dwell bench --json > result.json
 
 Measures:
   push, drain, life   messages a second stored, reserved and acked, both; library and HTTP
@@ -202,7 +201,8 @@ Measures:
   lateness            2,000 messages a second: from the due time to the receipt
   burst               50,000 messages due at the same instant: to the last ack
   pending             memory, idle cost and start with many messages that are not due
-  scale               1 to 64 partitions, 1 to 4 members; only when it is named
+  scale               messages a second with more partitions, groups, consumers, members, topics and
+                      larger payloads; only when it is named
 
 A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or
 GET /livez of the same broker, measured in the same round. Run it on a machine, and a Redis, that
@@ -239,9 +239,8 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "MEASURE")]
     #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale"])]
     only: Vec<String>,
-    /// Write the result to this file as well
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    print: PrintArgs,
 }
 
 #[derive(Debug)]
@@ -289,9 +288,9 @@ impl Plan {
 
     fn steps(&self) -> usize {
         let of = |measure: &str, steps: usize| if self.wants(measure) { steps } else { 0 };
-        let speed = if ["push", "drain", "life", "scale"].iter().any(|name| self.wants(name)) { 2 } else { 0 };
+        let speed = if ["push", "drain", "life"].iter().any(|name| self.wants(name)) { 2 } else { 0 };
         let cost = if self.in_redis { of("cost", 1) } else { 0 };
-        let round = speed + cost + of("lateness", 2) + of("burst", 2) + of("scale", 1);
+        let round = speed + cost + of("lateness", 2) + of("burst", 2) + of("scale", scale::AXES);
         round * self.rounds + of("pending", levels(self.pending))
     }
 }

@@ -1,12 +1,14 @@
 //! Results: one figure for each measure and way, with all its runs; the table and the file of them.
 
-use std::path::Path;
+use std::fmt;
+use std::num::NonZeroU16;
 
 use serde::Serialize;
 
 use super::Bench;
 use crate::cli::failure::Failure;
-use crate::cli::output;
+use crate::cli::{PrintArgs, output};
+use crate::model::spelling::{counted, thousands};
 use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
 
@@ -93,23 +95,13 @@ struct Document<'a> {
     store: &'a str,
     messages: usize,
     payload_bytes: usize,
+    partitions: NonZeroU16,
     rounds: usize,
     rows: Vec<Row>,
 }
 
-pub(super) fn publish(bench: &Bench, store: &str, json: Option<&Path>) -> Result<(), Failure> {
-    let rows = bench.results.borrow().rows();
-    output::line(format_args!(
-        "\ndwell {}, {}, {store}\n{} messages of {} bytes, {} partitions; the median of {} runs, the lowest and the highest\n",
-        env!("CARGO_PKG_VERSION"),
-        machine(),
-        output::thousands(u64::try_from(bench.plan.messages).unwrap_or(u64::MAX)),
-        bench.payload.len(),
-        bench.plan.partitions,
-        bench.plan.rounds,
-    ))?;
-    output::line(table(&rows))?;
-    let Some(path) = json else { return Ok(()) };
+/// Prints the few figures that matter, then all of them.
+pub(super) fn publish(bench: &Bench, store: &str, print: &PrintArgs) -> Result<(), Failure> {
     let document = Document {
         version: env!("CARGO_PKG_VERSION"),
         at: Clock::System.now(),
@@ -117,12 +109,46 @@ pub(super) fn publish(bench: &Bench, store: &str, json: Option<&Path>) -> Result
         store,
         messages: bench.plan.messages,
         payload_bytes: bench.payload.len(),
+        partitions: bench.plan.partitions,
         rounds: bench.plan.rounds,
-        rows,
+        rows: bench.results.borrow().rows(),
     };
-    let failed = |why: String| Failure::new(format!("cannot write {}: {why}", path.display()));
-    let text = serde_json::to_string_pretty(&document).map_err(|error| failed(error.to_string()))?;
-    std::fs::write(path, text + "\n").map_err(|error| failed(error.to_string()))
+    print.value(&document, Document::to_string)
+}
+
+impl fmt::Display for Document<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Document { version, machine, store, payload_bytes, partitions, rounds, .. } = self;
+        let messages = thousands(u64::try_from(self.messages).unwrap_or(u64::MAX));
+        writeln!(f, "dwell {version} on {store}, {machine}")?;
+        writeln!(f, "{}\n", short(&self.rows))?;
+        writeln!(f, "{messages} messages of {payload_bytes} bytes, {partitions} partitions")?;
+        writeln!(
+            f,
+            "the median of {}, the lowest and the highest, and its ratio to what the machine does without dwell\n",
+            counted(*rounds, "run")
+        )?;
+        f.write_str(&table(&self.rows))
+    }
+}
+
+/// The figures that most people ask for first, by measure and way: over HTTP.
+const ASKED_FIRST: [(&str, &str, &str); 5] = [
+    ("push", "HTTP, batch", "batch 100"),
+    ("life", "HTTP, batch", "batch 100"),
+    ("life", "HTTP, single, 32", "connections"),
+    ("lateness", "HTTP, 2000/s", "p99"),
+    ("burst", "HTTP", "last ack"),
+];
+
+/// A line for each of them that was measured.
+fn short(rows: &[Row]) -> String {
+    let is_it = |row: &&Row, (measure, start, end): (&str, &str, &str)| {
+        row.measure == measure && row.way.starts_with(start) && row.way.ends_with(end)
+    };
+    let found = ASKED_FIRST.into_iter().filter_map(|asked| rows.iter().find(|row| is_it(row, asked)));
+    let line = |row: &Row| vec![format!("  {}", row.measure), row.way.clone(), number(row.median), row.unit.to_owned()];
+    output::columns(&found.map(line).collect::<Vec<_>>(), &[2])
 }
 
 pub(super) fn machine() -> String {
@@ -158,7 +184,7 @@ fn number(value: f64) -> String {
     match value {
         value if value >= 100.0 => {
             let whole = value.round() as u64;
-            output::thousands(whole)
+            thousands(whole)
         }
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),
@@ -184,6 +210,28 @@ mod tests {
         assert_eq!((library.ratio, library.ceiling.as_deref()), (Some(0.5), Some("bare")));
         assert_eq!((http.ratio, http.ceiling.as_deref()), (None, None));
         assert_eq!((bare.median, bare.ratio), (40.0, None));
+    }
+
+    #[test]
+    fn the_figures_that_matter_come_first_and_are_few() {
+        let mut results = Results::default();
+        for (measure, way, unit) in [
+            ("ceiling", "bare push", "messages/s"),
+            ("push", "library, batch 100", "messages/s"),
+            ("push", "HTTP, batch 100", "messages/s"),
+            ("lateness", "HTTP, 2000/s, p50", "ms"),
+            ("lateness", "HTTP, 2000/s, p99", "ms"),
+            ("burst", "HTTP, 50000 at once, rate", "messages/s"),
+            ("burst", "HTTP, 50000 at once, last ack", "ms"),
+        ] {
+            results.note((measure, way.to_owned()), unit, 2_140.0, None);
+        }
+        let expected = "  push      HTTP, batch 100                2,140  messages/s
+  lateness  HTTP, 2000/s, p99              2,140  ms
+  burst     HTTP, 50000 at once, last ack  2,140  ms";
+        assert_eq!(short(&results.rows()), expected);
+        let all = table(&results.rows());
+        assert!(all.contains("bare push") && all.contains("50000 at once, rate") && all.lines().count() == 8, "{all}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::cli::failure::Failure;
 use crate::cli::topic::Declaration;
 use crate::delivery::Decision;
 use crate::model::message::{GroupName, Key, NewMessage, TopicName};
+use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::Settings;
 use crate::platform::clock::{Clock, Instant};
@@ -267,7 +268,7 @@ impl Load<'_> {
             tokio::select! {
                 () = tally.done.cancelled() => Ok(()),
                 () = Clock::System.sleep(PATIENCE) => {
-                    Err(Failure::new(format!("{} messages were not acked after {PATIENCE:?}", tally.left.get())))
+                    Err(Failure::new(format!("not acked after {PATIENCE:?}: {}", counted(tally.left.get(), "message"))))
                 }
             }
         };

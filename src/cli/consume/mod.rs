@@ -8,7 +8,7 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::api::{Delivery, Nack, Reserve, Verdict};
+use super::api::{Answer, Delivery, Nack, Reserve, Verdict};
 use super::client::{Client, DeliveryStream, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::process::Signals;
@@ -65,9 +65,6 @@ pub(super) struct ConsumeArgs {
     /// Read one stream instead of polling
     #[arg(long, conflicts_with_all = ["count", "exec"])]
     stream: bool,
-    /// Print one JSON object a line
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -142,12 +139,12 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    async fn handle(&mut self, deliveries: Vec<Delivery>, tally: &mut Tally) -> Result<(), Failure> {
+    async fn handle(&mut self, deliveries: Vec<Answer<Delivery>>, tally: &mut Tally) -> Result<(), Failure> {
         let Some(command) = &self.args.exec else {
             for delivery in &deliveries {
-                output::value(self.args.json, delivery, Delivery::shown)?;
+                self.args.server.print.value(delivery, |delivery| delivery.shown())?;
             }
-            let receipts: Vec<String> = deliveries.into_iter().map(|delivery| delivery.receipt).collect();
+            let receipts: Vec<String> = deliveries.iter().map(|delivery| delivery.receipt.clone()).collect();
             let verdicts = self.settled(|| self.client.ack(&self.of, &receipts, false)).await?;
             tally.count(&verdicts);
             return Ok(());
@@ -167,8 +164,8 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    async fn run_one(&self, exec: &Exec, delivery: &Delivery) -> Result<Vec<Verdict>, Failure> {
-        if self.args.json {
+    async fn run_one(&self, exec: &Exec, delivery: &Answer<Delivery>) -> Result<Vec<Verdict>, Failure> {
+        if self.args.server.print.json {
             output::json(delivery)?
         } else {
             output::note(delivery.shown())
@@ -236,7 +233,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     /// The next deliveries: at least one, and not more than `max` at a time.
-    async fn take(&mut self, max: usize) -> Result<Vec<Delivery>, Failure> {
+    async fn take(&mut self, max: usize) -> Result<Vec<Answer<Delivery>>, Failure> {
         let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
         let mut first = true;
         loop {
@@ -257,7 +254,7 @@ impl Source<'_> {
         }
     }
 
-    async fn ask(&mut self, max: usize) -> CallResult<Vec<Delivery>> {
+    async fn ask(&mut self, max: usize) -> CallResult<Vec<Answer<Delivery>>> {
         let (visibility_timeout, min_age) = (self.args.visibility_timeout, self.args.min_age);
         if !self.args.stream {
             let request = Reserve { max, wait: WAIT, visibility_timeout, min_age, per_key: None };

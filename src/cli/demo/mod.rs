@@ -5,6 +5,7 @@
 mod ledger;
 mod orders;
 mod promises;
+mod report;
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -15,12 +16,13 @@ use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
 use indicatif::{MultiProgress, ProgressBar};
 
+use super::PrintArgs;
 use super::address::ServerAddress;
-use super::api::{DeadFilter, Delivery, Nack, Reserve, Topic, Verdict};
+use super::api::{Answer, DeadFilter, Delivery, Nack, Reserve, Topic, Verdict};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::logging;
-use super::output::{self, note, styled, thousands};
+use super::output::{note, styled};
 use super::process::{ScratchDir, Signals};
 use super::topic::Declaration;
 use crate::api::http::Listen;
@@ -30,6 +32,7 @@ use crate::app::server::{Server, ServerOptions};
 use crate::broker::Options;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::{Backoff, Step};
+use crate::model::spelling::{counted, thousands};
 use crate::platform::clock::{Clock, Instant};
 use ledger::{Ledger, Offset};
 use orders::{Action, CALLBACK_RETRIES, Kind, Order, POISON_ATTEMPTS, POISON_BACKOFF, Planned, Work, paid};
@@ -57,16 +60,18 @@ pub(super) struct DemoArgs {
     /// Use this Redis, not the embedded store
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     redis: Option<RedisUrl>,
+    #[command(flatten)]
+    print: PrintArgs,
 }
 
 pub(super) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     logging::start(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
     let mut signals = Signals::listen()?;
     let broker = start(args.redis.as_ref()).await?;
-    output::line(format_args!("dwell {}: {}", env!("CARGO_PKG_VERSION"), broker.introduction()))?;
+    note(format_args!("dwell {}: {}", env!("CARGO_PKG_VERSION"), broker.introduction()));
     let shown = {
         let demo = Demo::new(&broker)?;
-        let played = demo.play();
+        let played = demo.play(&args.print);
         tokio::pin!(played);
         let ended = signals.or(&mut played, "the demo was not finished").await;
         let cleaned = demo.clean().await;
@@ -103,7 +108,7 @@ impl Demo {
         })
     }
 
-    async fn play(&self) -> Result<bool, Failure> {
+    async fn play(&self, print: &PrintArgs) -> Result<bool, Failure> {
         let started = self.clock.instant();
         let orders = orders::orders();
         let live = Live::new(&orders::plan(&orders), &orders::pulses(), started);
@@ -112,9 +117,10 @@ impl Demo {
         self.act(&self.pulse, 1, &orders, orders::pulses(), &live).await?;
         live.finish();
         let facts = self.facts(started).await?;
-        let promises = promises::judge(&self.ledger.borrow(), &facts);
-        promises::print(&self.ledger.borrow(), &facts, &promises, &orders)?;
-        Ok(promises.iter().all(|promise| promise.held))
+        let ledger = self.ledger.borrow();
+        let report = report::Report::new(&ledger, &facts);
+        print.value(&report, |report| report.text(&ledger, &facts, &orders))?;
+        Ok(report.held)
     }
 
     async fn declare(&self) -> Result<(), Failure> {
@@ -184,10 +190,11 @@ impl Demo {
         let left = |topic: Topic| topic.totals.iter().map(|of| of.scheduled + of.ready + of.in_flight).sum::<u64>();
         let mut left_over = 0;
         for of in [&self.orders, &self.pulse] {
-            left_over += left(self.client.topic(&of.topic).await?);
+            left_over += left(self.client.topic(&of.topic).await?.read());
         }
         let mut dead = self.client.dead(&self.orders, &DeadFilter::default(), BATCH, None).await?.dead_letters;
         dead.extend(self.client.dead(&self.pulse, &DeadFilter::default(), BATCH, None).await?.dead_letters);
+        let dead = dead.into_iter().map(Answer::read).collect();
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };
         Ok(promises::Facts { left_over, dead, took, store_ahead: ahead })
@@ -282,7 +289,7 @@ impl Live {
             let (over, deliveries) = counts.get(kind).copied().unwrap_or_default();
             bar.set_position(over);
             if matches!(kind, Kind::Callback | Kind::Poison) {
-                bar.set_message(format!("{deliveries} deliveries"));
+                bar.set_message(format!("delivered {}", counted(deliveries, "time")));
             }
         }
         if self.table.is_hidden() && now >= self.next_line.get() {
@@ -291,7 +298,7 @@ impl Live {
             let all: u64 = self.bars.iter().filter_map(|(_, bar)| bar.length()).sum();
             let at = now.since(self.started).as_secs_f64();
             let [over, all, deliveries] = [over, all, deliveries].map(thousands);
-            note(format_args!("  {at:>4.1} s  {over} of {all} messages settled, {deliveries} deliveries"));
+            note(format_args!("  {at:>4.1} s  {over} of {all} messages settled, delivered {deliveries} times"));
         }
     }
 

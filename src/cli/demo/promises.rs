@@ -1,13 +1,14 @@
-//! Whether every promise held, from the ledger and from what the broker says at the end; the report of it.
+//! Whether every promise held, from the ledger and from what the broker says at the end.
 
 use std::time::Duration;
 
-use super::ledger::{Ledger, Life, Seen};
-use super::orders::{CALLBACK_RETRIES, Kind, Order, POISON_ATTEMPTS};
+use serde::Serialize;
+
+use super::ledger::{Ledger, Life};
+use super::orders::{CALLBACK_RETRIES, Kind, POISON_ATTEMPTS};
 use crate::cli::api::Dead;
-use crate::cli::failure::Failure;
-use crate::cli::figures::Percentiles;
-use crate::cli::output::{self, thousands};
+use crate::model::spelling::{counted, thousands};
+use crate::model::time::short_span;
 
 #[derive(Debug, Default)]
 pub(super) struct Facts {
@@ -18,7 +19,7 @@ pub(super) struct Facts {
     pub(super) store_ahead: Duration,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Promise {
     pub(super) name: &'static str,
     pub(super) held: bool,
@@ -49,7 +50,7 @@ fn never_early(ledger: &Ledger, facts: &Facts) -> Promise {
             count += 1;
             let at = seen.at.plus(facts.store_ahead);
             if at < not_before {
-                early.push(format!("{id} attempt {} came {:?} early", seen.attempt, not_before.since(at)));
+                early.push(format!("{id} attempt {} came {} early", seen.attempt, short_span(not_before.since(at))));
             }
             if life.due_at.is_some_and(|due_at| due_at != seen.due_at) {
                 early.push(format!("{id} was due at another time than its delivery says"));
@@ -60,7 +61,7 @@ fn never_early(ledger: &Ledger, facts: &Facts) -> Promise {
     let clocks = if facts.store_ahead.is_zero() { "our own clock" } else { "our clock, set to the store's" };
     let least = if count == 0 { Duration::ZERO } else { least };
     let evidence =
-        format!("{} deliveries, the closest {} ms after its time by {clocks}", thousands(count), least.as_millis());
+        format!("{} deliveries, the closest {} after its time by {clocks}", thousands(count), short_span(least));
     promise("never early", &early, evidence)
 }
 
@@ -73,11 +74,13 @@ fn never_lost(ledger: &Ledger, facts: &Facts) -> Promise {
             Life { due_at: None, .. } => lost.push(format!("{id} was not stored")),
             Life { acked: true, .. } => acked += 1,
             Life { seen, .. } if is_dead(id) && !seen.is_empty() => dead += 1,
-            Life { seen, .. } => lost.push(format!("{id} was delivered {} times and not settled", seen.len())),
+            Life { seen, .. } => {
+                lost.push(format!("{id} was delivered {} and not settled", counted(seen.len(), "time")))
+            }
         }
     }
     if facts.left_over > 0 {
-        lost.push(format!("the broker still holds {} messages", facts.left_over));
+        lost.push(format!("the broker still holds {}", counted(facts.left_over, "message")));
     }
     let evidence =
         format!("{} stored = {} acked + {dead} dead, nothing is left", thousands(acked + dead), thousands(acked));
@@ -92,7 +95,7 @@ fn never_twice(ledger: &Ledger) -> Promise {
         if attempts.iter().zip(1..).any(|(attempt, expected)| *attempt != expected) {
             wrong.push(format!("{id} came as attempts {attempts:?}"));
         } else if attempts.len() > 1 && !matches!(life.kind, Kind::Callback | Kind::Poison) {
-            wrong.push(format!("{id} came {} times", attempts.len()));
+            wrong.push(format!("{id} was delivered {}", counted(attempts.len(), "time")));
         }
     }
     promise(
@@ -110,14 +113,18 @@ fn poison(ledger: &Ledger, facts: &Facts) -> Promise {
             wrong.push(format!("{} is dead", dead.id));
         } else if dead.attempts != POISON_ATTEMPTS || dead.reason != "max_attempts" || dead.last_error.is_none() {
             let Dead { id, attempts, reason, last_error, .. } = dead;
-            wrong.push(format!("{id} is dead after {attempts} attempts: {reason}, {last_error:?}"));
+            wrong.push(format!("{id} is dead after {}: {reason}, {last_error:?}", counted(*attempts, "attempt")));
         }
     }
     let expected = ledger.of(Kind::Poison).count();
     if facts.dead.len() != expected {
-        wrong.push(format!("{} dead messages where {expected} should be", facts.dead.len()));
+        wrong.push(format!("{} where {expected} should be", counted(facts.dead.len(), "dead letter")));
     }
-    promise("poison is dead, and nothing else", &wrong, format!("{expected} message after {POISON_ATTEMPTS} attempts"))
+    promise(
+        "poison is dead, and nothing else",
+        &wrong,
+        format!("{} after {POISON_ATTEMPTS} attempts", counted(expected, "message")),
+    )
 }
 
 fn retries(ledger: &Ledger) -> Promise {
@@ -125,81 +132,12 @@ fn retries(ledger: &Ledger) -> Promise {
     let wrong: Vec<String> = ledger
         .messages()
         .filter(|(_, life)| life.kind == Kind::Callback && life.seen.len() != wanted)
-        .map(|(id, life)| format!("{id} came {} times, not {wanted}", life.seen.len()))
+        .map(|(id, life)| format!("{id} was delivered {}, not {wanted}", counted(life.seen.len(), "time")))
         .collect();
-    let (count, delays) = (ledger.of(Kind::Callback).count(), CALLBACK_RETRIES.map(|delay| format!("{delay:?}")));
-    let evidence = format!("{count} callbacks came {wanted} times each, {} apart or more", delays.join(" and "));
+    let (count, delays) = (ledger.of(Kind::Callback).count(), CALLBACK_RETRIES.map(short_span));
+    let evidence =
+        format!("{} delivered {wanted} times each, {} apart or more", counted(count, "callback"), delays.join(" and "));
     promise("retries exact", &wrong, evidence)
-}
-
-const TARGET: Duration = Duration::from_millis(10);
-
-pub(super) fn print(ledger: &Ledger, facts: &Facts, promises: &[Promise], orders: &[Order]) -> Result<(), Failure> {
-    output::line(delivered(ledger, orders))?;
-    output::line(lateness(ledger, facts))?;
-    for dead in &facts.dead {
-        let error = dead.last_error.as_deref().unwrap_or("no error was given");
-        let (id, reason, attempts) = (&dead.id, &dead.reason, dead.attempts);
-        output::line(format_args!("\nDead letter\n  {id}: {reason} after {attempts} attempts\n  last error: {error}"))?;
-        output::line(format_args!("  payload: {}", dead.payload.shown()))?;
-    }
-    output::line("\nPromises")?;
-    for Promise { name, held, evidence } in promises {
-        output::line(format_args!("  {}  {name}: {evidence}", if *held { "PASS" } else { "FAIL" }))?;
-    }
-    let verdict =
-        if promises.iter().all(|promise| promise.held) { "every promise held" } else { "A PROMISE WAS BROKEN" };
-    output::line(format_args!("\n{verdict}, in {:.1} s", facts.took.as_secs_f64()))
-}
-
-fn delivered(ledger: &Ledger, orders: &[Order]) -> String {
-    let counts = ledger.counts();
-    let of = |kind| counts.get(&kind).copied().unwrap_or_default();
-    let (closes, sms, callbacks, poison, pulses) =
-        (of(Kind::Close), of(Kind::Sms), of(Kind::Callback), of(Kind::Poison), of(Kind::Pulse));
-    let row = |name: &str, (messages, deliveries): (u64, u64), note: String| {
-        vec![format!("  {name}"), thousands(messages), thousands(deliveries), note]
-    };
-    let closed = format!("{} closed, {} paid in time", thousands(ledger.closed), thousands(ledger.paid));
-    let retries =
-        |(messages, deliveries): (u64, u64)| format!("{} retries", thousands(deliveries.saturating_sub(messages)));
-    let rows = [
-        ["  what", "messages", "deliveries", ""].map(str::to_owned).to_vec(),
-        row("close the order if unpaid", closes, closed),
-        row("SMS after a while", sms, String::new()),
-        row("callback, fails twice", callbacks, retries(callbacks)),
-        row("poison", poison, retries(poison)),
-        row("one idle consumer", pulses, "spread over 10 s".to_owned()),
-    ];
-    format!("\nDelivered ({} orders)\n{}", thousands(orders.len() as u64), output::columns(&rows, &[1, 2]))
-}
-
-fn lateness(ledger: &Ledger, facts: &Facts) -> String {
-    let spans = |pulse: bool, of: &dyn Fn(&Seen) -> Option<Duration>| {
-        let lives = ledger.messages().filter(|(_, life)| (life.kind == Kind::Pulse) == pulse);
-        Percentiles::of(lives.flat_map(|(_, life)| &life.seen).filter_map(of).collect())
-    };
-    let handed = |seen: &Seen| Some(seen.lateness);
-    // Only first attempts: a retry is late by its own delay, not by the due time.
-    let received = |seen: &Seen| (seen.attempt == 1).then(|| seen.at.plus(facts.store_ahead).since(seen.due_at));
-    let idle = spans(true, &handed);
-    let rows = [
-        ["  from due to", "p50", "p99", "max"].map(str::to_owned).to_vec(),
-        row(spans(false, &handed), "hand-over, orders, 4 consumers"),
-        row(spans(false, &received), "receipt, orders, by our clock"),
-        row(idle, "hand-over, one idle consumer"),
-        row(spans(true, &received), "receipt, one idle consumer, by our clock"),
-    ];
-    let met = if idle.p99 < TARGET { "met" } else { "missed on this machine, this time" };
-    format!(
-        "\nLateness\n{}\n  goal for one idle consumer: p99 under {TARGET:?}: {met}",
-        output::columns(&rows, &[1, 2, 3])
-    )
-}
-
-fn row(percentiles: Percentiles, name: &str) -> Vec<String> {
-    let ms = |span: Duration| format!("{} ms", span.as_millis());
-    vec![format!("  {name}"), ms(percentiles.p50), ms(percentiles.p99), ms(percentiles.max)]
 }
 
 #[cfg(test)]

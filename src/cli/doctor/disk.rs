@@ -12,9 +12,10 @@ use rustix::fs::{Access, access, statfs};
 use super::Finding;
 use super::speed::spread_of;
 use crate::app::config::Config;
-use crate::cli::output::{bytes, thousands};
+use crate::cli::output::bytes;
 use crate::model::limits::DISK_RESERVE_BYTES;
-use crate::model::time::{Timestamp, show_span};
+use crate::model::spelling::counted;
+use crate::model::time::{Timestamp, short_span};
 use crate::platform::clock::Clock;
 use crate::platform::disk::{MarkerFile, free_bytes, lock_holder};
 use crate::wal::Inspection;
@@ -243,8 +244,7 @@ pub(super) fn log(
         }
     };
     let held = survey.holder.map_or("no process has it".to_owned(), |pid| format!("process {pid} has it"));
-    let records = thousands(survey.records);
-    let found = format!("{records} records wait, {} on disk; {held}", bytes(survey.bytes));
+    let found = format!("waiting: {}, {} on disk; {held}", counted(survey.records, "record"), bytes(survey.bytes));
     let of_another = identity.zip(survey.store_identity.as_deref()).is_some_and(|(redis, log)| redis != log);
     if of_another && survey.records > 0 {
         let found = format!("{found}; they were buffered for another Redis, or another `redis.prefix`");
@@ -256,7 +256,7 @@ pub(super) fn log(
         return Finding::fail(check, found, "bring Redis back, or raise `wal.limit_bytes` and restart dwell");
     }
     if survey.set_aside > 0 {
-        let found = format!("{found}; {} segments were damaged and set aside", survey.set_aside);
+        let found = format!("{found}; damaged and set aside: {}", counted(survey.set_aside, "segment"));
         let advice = "look at the disk and at dwell's log; keep them until it is clear what was lost";
         return Finding::warn(check, found, advice);
     }
@@ -290,8 +290,8 @@ pub(super) fn store(facts: &StoreFacts) -> Finding {
             "restore it from a copy; `dwell serve` says what is missing",
         ),
         Some(commits) => {
-            let age = facts.age.map_or(String::new(), |age| format!(", the last {} ago", show_span(age)));
-            Finding::ok("store", format!("embedded, {size}, {} commits{age}; {held}", thousands(commits)))
+            let age = facts.age.map_or(String::new(), |age| format!(", the last {} ago", short_span(age)));
+            Finding::ok("store", format!("embedded, {size}, {}{age}; {held}", counted(commits, "commit")))
         }
     }
 }
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(log("wal", &Ok(None), LIMIT, None).status, Status::Skip);
         assert_eq!(log("wal", &Err("denied".to_owned()), LIMIT, None).status, Status::Fail);
         let empty = Inspection { holder: Some(7), ..Inspection::default() };
-        assert_eq!(judged(empty.clone()).found, "0 records wait, 0 B on disk; process 7 has it");
+        assert_eq!(judged(empty.clone()).found, "waiting: 0 records, 0 B on disk; process 7 has it");
         let waiting = Inspection { records: 3, store_identity: Some("here".to_owned()), ..empty };
         assert!(judged(waiting.clone()).advice.is_some_and(|advice| advice.contains("bring Redis back")));
         let left = Inspection { holder: None, ..waiting.clone() };

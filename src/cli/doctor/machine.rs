@@ -134,7 +134,7 @@ async fn facts(client: &Client) -> BrokerFacts {
 
 async fn ask(client: &Client) -> BrokerFacts {
     let ready = match client.readiness().await {
-        Ok(ready) => ready,
+        Ok(ready) => ready.read(),
         Err(CallError::Unreachable(_)) => return BrokerFacts::Absent,
         Err(error) => return BrokerFacts::NotReady(error.to_string()),
     };

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::config::ConfigArgs;
@@ -35,7 +34,6 @@ struct Terms {
 }
 
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
-const SIGN: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,9 +58,6 @@ pub(super) struct DoctorArgs {
     /// Fail for a warning too
     #[arg(long)]
     strict: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -77,15 +72,12 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
             };
             let skipped =
                 ["redis", "data-dir", "broker"].map(|check| Finding::skip(check, "the configuration is wrong"));
-            print(&errors.0.iter().map(wrong).chain(skipped).collect::<Vec<_>>(), args.json)?;
+            args.server.print.list(&errors.0.iter().map(wrong).chain(skipped).collect::<Vec<_>>(), shown)?;
             return Err(Failure { code: USAGE, message: String::new() });
         }
     };
-    let sign = ProgressBar::new_spinner();
-    sign.enable_steady_tick(SIGN);
-    let (findings, is_reached) = look(args, &config, &sign).await?;
-    sign.finish_and_clear();
-    print(&findings, args.json)?;
+    let (findings, is_reached) = look(args, &config).await?;
+    args.server.print.list(&findings, shown)?;
     let fails = count(&findings, Status::Fail) > 0 || (args.strict && count(&findings, Status::Warn) > 0);
     match (is_reached, fails) {
         (false, _) => Err(Failure { code: UNAVAILABLE, message: String::new() }),
@@ -94,12 +86,12 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
     }
 }
 
-async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<(Vec<Finding>, bool), Failure> {
+async fn look(args: &DoctorArgs, config: &Config) -> Result<(Vec<Finding>, bool), Failure> {
     let mut findings = vec![Finding::ok("configuration", "correct")];
     let (mut identity, mut is_reached) = (None, true);
     let redis = config.redis.options();
     if let Some(options) = &redis {
-        sign.set_message("looking at Redis");
+        output::progress("looking at Redis");
         let terms = Terms {
             timeout: options.timeout,
             allow_eviction: options.allow_eviction,
@@ -118,7 +110,7 @@ async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<
     } else {
         findings.push(Finding::skip("redis", "none is configured: messages are in the embedded store"));
     }
-    sign.set_message("looking at the disk");
+    output::progress("looking at the disk");
     let mut holder = None;
     if let Some(dir) = &config.data_dir {
         match data_dir(config, dir).await {
@@ -144,7 +136,7 @@ async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<
     }
     let (limit, of) = machine::open_files_of(holder);
     findings.extend([machine::open_files(limit, of), machine::time(machine::is_synchronised())]);
-    sign.set_message("looking for a broker");
+    output::progress("looking for a broker");
     findings.push(machine::look(&args.server, config).await);
     Ok((findings, is_reached))
 }
@@ -156,10 +148,6 @@ async fn data_dir(config: &Config, dir: &Path) -> Option<DataDir> {
         seen = tokio::task::spawn_blocking(move || DataDir::look(&config, &dir)) => seen.ok(),
         () = Clock::System.sleep(DISK_PATIENCE) => None,
     }
-}
-
-fn print(findings: &[Finding], json: bool) -> Result<(), Failure> {
-    if json { findings.iter().try_for_each(output::json) } else { output::line(shown(findings)) }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -219,17 +207,14 @@ fn count(findings: &[Finding], status: Status) -> usize {
 }
 
 fn shown(findings: &[Finding]) -> String {
-    let row = |finding: &Finding| {
-        vec![format!("{:4}", finding.status.name()), finding.check.to_owned(), finding.found.clone()]
-    };
-    let rows: Vec<_> = findings.iter().map(row).collect();
-    let table = output::columns(&rows, &[]);
-    let indent = " ".repeat(6 + findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0) + 2);
-    let mut lines = Vec::new();
-    for (line, finding) in table.lines().zip(findings) {
-        lines.push(line.to_owned());
-        lines.extend(finding.advice.iter().map(|advice| format!("{indent}→ {advice}")));
-    }
+    let row = |finding: &Finding| [finding.status.name().to_owned(), finding.check.to_owned(), finding.found.clone()];
+    let labels = ["status", "check", "found"];
+    let table = output::table(labels, findings.iter().map(row), &[]);
+    let widest = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0).max(labels[1].len());
+    let indent = " ".repeat(labels[0].len() + 2 + widest + 2);
+    let advice =
+        |finding: &Finding| finding.advice.iter().map(|advice| format!("{indent}→ {advice}")).collect::<Vec<_>>();
+    let mut lines = output::with_lines_below(&table, findings.iter().map(advice));
     let sum = |status: Status| format!("{} {}", count(findings, status), status.name());
     lines.push([Status::Fail, Status::Warn, Status::Skip, Status::Ok].map(sum).join(", "));
     lines.join("\n")
@@ -246,7 +231,7 @@ mod tests {
             Finding::skip("b", "absent"),
             Finding::warn("longer", "so-so", "repair it").at("here:1"),
         ];
-        let text = "ok    a       fine\nskip  b       absent\nwarn  longer  here:1: so-so\n              → repair it\n0 fail, 1 warn, 1 skip, 1 ok";
+        let text = "status  check   found\nok      a       fine\nskip    b       absent\nwarn    longer  here:1: so-so\n                → repair it\n0 fail, 1 warn, 1 skip, 1 ok";
         assert_eq!(shown(&findings), text);
     }
 }

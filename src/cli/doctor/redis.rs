@@ -7,7 +7,7 @@ use super::persistence::{eviction, fragmentation, fsync, last_writes, memory, pe
 use super::speed::{clock, clocks, latency, slow_log, stalls};
 use super::{Finding, Terms};
 use crate::app::engine::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum};
-use crate::cli::output::thousands;
+use crate::model::spelling::counted;
 
 const SENTINELS_MIN: u64 = 3;
 
@@ -114,7 +114,11 @@ fn sentinel(answer: &crate::model::error::Result<Quorum>) -> Finding {
         }
     };
     let Quorum { needed, sentinels, replicas, flags, failure } = quorum;
-    let found = format!("{sentinels} sentinels, {needed} have to agree; {replicas} replicas; the primary is {flags}");
+    let found = format!(
+        "{}, of which {needed} have to agree; {}; the primary is {flags}",
+        counted(*sentinels, "sentinel"),
+        counted(*replicas, "replica")
+    );
     if let Some(failure) = failure {
         return Finding::fail("sentinels", format!("{found}: {failure}"), "start the sentinels that are missing");
     }
@@ -244,17 +248,17 @@ const NAMED: usize = 5;
 pub(super) fn keys(keys: &KeysCheckup) -> Finding {
     if !keys.foreign.is_empty() {
         let named = keys.foreign.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let found = format!("{} keys are not as this dwell writes them: {named}", keys.foreign.len());
+        let found = format!("{} that this dwell did not write: {named}", counted(keys.foreign.len(), "key"));
         let advice = "another program, or a newer dwell, uses this prefix: look with `redis-cli type KEY`, and give dwell a \
                       separate `redis.prefix`";
         return Finding::fail("keys", found, advice);
     }
-    let topics = thousands(keys.topics as u64);
+    let topics = counted(keys.topics, "topic");
     if let Some(error) = &keys.failure {
-        let found = format!("{} of {topics} topics looked at: {}", keys.looked_at, error.detail());
+        let found = format!("{} of {topics} looked at: {}", keys.looked_at, error.detail());
         return Finding::warn("keys", found, "try again when Redis is less busy, or raise `redis.timeout`");
     }
-    let found = format!("{} of {topics} topics looked at, all keys as they should be", keys.looked_at);
+    let found = format!("{} of {topics} looked at, all keys as they should be", keys.looked_at);
     Finding::ok("keys", format!("{found}; `dwell verify TOPIC` reads all of one"))
 }
 
@@ -263,8 +267,7 @@ pub(super) fn members(keys: &KeysCheckup) -> Finding {
         "members",
         match keys.members.len() {
             0 => "no broker is in a group of these topics now".to_owned(),
-            1 => "1 broker is in groups of these topics".to_owned(),
-            count => format!("{count} brokers are in groups of these topics"),
+            count => format!("{} in groups of these topics", counted(count, "broker")),
         },
     )
 }
@@ -395,7 +398,7 @@ mod tests {
         let finding = keys(&foreign);
         assert!(
             finding.status == Status::Fail
-                && finding.found.ends_with("9 keys are not as this dwell writes them: k0, k1, k2, k3, k4"),
+                && finding.found.ends_with("9 keys that this dwell did not write: k0, k1, k2, k3, k4"),
             "{finding:?}"
         );
     }

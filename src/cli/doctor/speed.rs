@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::Finding;
 use super::Terms;
 use crate::app::engine::NodeFacts;
+use crate::cli::output;
+use crate::model::time::short_span;
 
 /// A round trip that half of the calls should not take.
 const SLOW_PING: Duration = Duration::from_millis(10);
@@ -19,15 +21,10 @@ const SLOW_FRESH_S: u64 = 86_400;
 const FAR_US: u64 = 5_000_000;
 const APART_US: u64 = 1_000_000;
 
-pub(super) fn millis(span: Duration) -> String {
-    let ms = span.as_secs_f64() * 1_000.0;
-    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.0} ms") }
-}
-
-/// `0.08 ms / 0.09 ms / 2 ms (least, median and most of 50 PINGs)`, the median and the most; nothing of nothing.
+/// `0.08ms / 0.09ms / 2.00ms (least, median and most of 50 PINGs)`, the median and the most; nothing of nothing.
 pub(super) fn spread_of(spans: &[Duration], what: &str) -> Option<(String, Duration, Duration)> {
     let (least, middle, most) = spread(spans)?;
-    let [low, mid, high] = [least, middle, most].map(millis);
+    let [low, mid, high] = [least, middle, most].map(output::span);
     Some((format!("{low} / {mid} / {high} (least, median and most of {} {what})", spans.len()), middle, most))
 }
 
@@ -39,7 +36,7 @@ fn spread(spans: &[Duration]) -> Option<(Duration, Duration, Duration)> {
 
 pub(super) fn latency(facts: &NodeFacts, terms: &Terms) -> Finding {
     let Some((found, middle, most)) = spread_of(&facts.pings, "PINGs") else {
-        let found = format!("no PING was answered within {}", millis(terms.timeout));
+        let found = format!("no PING was answered within {}", output::span(terms.timeout));
         let advice = "look what Redis is doing: `redis-cli --latency`, `redis-cli slowlog get`";
         return Finding::fail("latency", found, advice);
     };
@@ -60,8 +57,9 @@ pub(super) fn stalls(facts: &NodeFacts) -> Finding {
     let fresh = stalls.iter().filter(|stall| now.saturating_sub(stall.at_s) < STALL_FRESH_S);
     let worst = fresh.filter(|stall| stall.last_ms >= STALL_MS).max_by_key(|stall| stall.last_ms);
     if let Some(stall) = worst {
-        let ago = now.saturating_sub(stall.at_s);
-        let found = format!("{} took {} ms {ago} s ago, {} ms at most", stall.event, stall.last_ms, stall.max_ms);
+        let ago = short_span(Duration::from_secs(now.saturating_sub(stall.at_s)));
+        let [last, most] = [stall.last_ms, stall.max_ms].map(|ms| output::span(Duration::from_millis(ms)));
+        let found = format!("{} took {last} {ago} ago, {most} at most", stall.event);
         let advice = match stall.event.starts_with("aof") {
             true => "give the append-only file a separate, faster disk; `redis-cli latency doctor`",
             false => "redis-cli latency doctor",
@@ -104,8 +102,8 @@ pub(super) fn slow_log(facts: &NodeFacts, prefix: &str) -> Finding {
             ("another program's", advice)
         }
     };
-    let (took, call) = (worst.took_us / 1_000, &worst.command);
-    Finding::warn("slow-log", format!("{count} calls held Redis up; the worst is {whose}, {took} ms: {call}"), advice)
+    let (took, call) = (output::span(Duration::from_micros(worst.took_us)), &worst.command);
+    Finding::warn("slow-log", format!("{count} calls held Redis up; the worst is {whose}, {took}: {call}"), advice)
 }
 
 pub(super) fn clock(facts: &NodeFacts) -> Finding {
@@ -175,8 +173,8 @@ mod tests {
         let own = "EVALSHA 5f 3 {dwell:orders:1}:default:z";
         assert_eq!(with(999_999, 49_999, own).status, Status::Ok);
         assert_eq!(with(900_000, 90_000, own).status, Status::Ok);
-        assert!(with(999_999, 50_000, own).found.contains("dwell's own, 50 ms"));
-        assert!(with(999_999, 50_000, "KEYS *").found.contains("another program's, 50 ms: KEYS *"));
+        assert!(with(999_999, 50_000, own).found.contains("dwell's own, 50ms"));
+        assert!(with(999_999, 50_000, "KEYS *").found.contains("another program's, 50ms: KEYS *"));
     }
 
     #[test]
@@ -195,8 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_said_for_people() {
-        assert_eq!([millis(Duration::from_micros(81)), millis(Duration::from_secs(2))], ["0.08 ms", "2000 ms"]);
+    fn a_spread_has_the_least_the_median_and_the_most() {
         let ms = Duration::from_millis;
         assert_eq!(spread(&[ms(3), ms(1), ms(2)]), Some((ms(1), ms(2), ms(3))));
         assert_eq!(spread(&[]), None);

@@ -15,10 +15,11 @@ use serde::Serialize;
 use super::api::Pushed;
 use super::client::{Client, Query};
 use super::failure::{CallError, Failure};
-use super::{ServerArgs, output, parse};
+use super::{PrintArgs, ServerArgs, output, parse};
 use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past, TopicName};
-use crate::model::time::{Timestamp, parse_span, show_span};
+use crate::model::spelling::{counted, thousands};
+use crate::model::time::{Timestamp, parse_span, short_span, show_span};
 use crate::model::trace::TraceContext;
 use crate::platform::clock::Clock;
 use lines::{Item, Line, Lines, Next};
@@ -91,9 +92,6 @@ pub(super) struct PushArgs {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "past", "ttl", "max_attempts", "priority", "dedup_key", "dedup_for", "content_type", "meta", "traceparent"])]
     file: Option<PathBuf>,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -101,7 +99,7 @@ pub(super) struct PushArgs {
 pub(super) async fn run(args: &PushArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.file {
-        Some(file) => push_file(&client, &args.topic, file, args.json).await,
+        Some(file) => push_file(&client, &args.topic, file, &args.server.print).await,
         None => push_one(&client, args).await,
     }
 }
@@ -117,7 +115,7 @@ async fn push_one(client: &Client, args: &PushArgs) -> Result<(), Failure> {
     if pushed.topic_created {
         output::note(format_args!("topic {} did not exist; it was created for this message", args.topic));
     }
-    output::value(args.json, &pushed, |pushed| shown(pushed, now))
+    args.server.print.value(&pushed, |pushed| shown(pushed, now))
 }
 
 /// A push whose answer did not come may have been stored: how to find out.
@@ -140,7 +138,7 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
         // Seconds, for people: the milliseconds that the push itself took are noise.
         let secs = (at.since(now).as_secs_f64()).round() as u64;
         let from_now =
-            if secs == 0 { "now".to_owned() } else { format!("in {}", show_span(Duration::from_secs(secs))) };
+            if secs == 0 { "now".to_owned() } else { format!("in {}", short_span(Duration::from_secs(secs))) };
         format!(", due {at} ({from_now})")
     });
     match pushed.status.as_str() {
@@ -157,6 +155,10 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
 }
 
 impl PushArgs {
+    pub(super) fn is_of_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     fn message(&self) -> Result<NewMessage, Failure> {
         Ok(NewMessage {
             id: self.id.clone(),
@@ -235,20 +237,19 @@ struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |number| output::thousands(number);
         let lines = self.stored + self.duplicate + self.replaced + self.failed + self.blank;
-        write!(f, "{} lines: {} stored, ", count(lines), count(self.stored))?;
-        write!(f, "{} duplicate, {} failed", count(self.duplicate), count(self.failed))?;
+        write!(f, "{}: {} stored, ", counted(lines, "line"), thousands(self.stored))?;
+        write!(f, "{} duplicate, {} failed", thousands(self.duplicate), thousands(self.failed))?;
         if self.replaced > 0 {
-            write!(f, ", {} replaced", count(self.replaced))?;
+            write!(f, ", {} replaced", thousands(self.replaced))?;
         }
-        if self.blank > 0 { write!(f, ", {} blank", count(self.blank)) } else { Ok(()) }
+        if self.blank > 0 { write!(f, ", {} blank", thousands(self.blank)) } else { Ok(()) }
     }
 }
 
 /// Pushes every line of a file, reports every line that was not stored, and prints how many were. # Errors: also when a line
 /// failed.
-async fn push_file(client: &Client, topic: &TopicName, file: &Path, json: bool) -> Result<(), Failure> {
+async fn push_file(client: &Client, topic: &TopicName, file: &Path, print: &PrintArgs) -> Result<(), Failure> {
     let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {}: {error}", file.display()));
     let mut push = Push { client, topic, bar: bar(None), summary: Summary::default(), clock: Clock::System };
     let result = if file == Path::new("-") {
@@ -259,7 +260,7 @@ async fn push_file(client: &Client, topic: &TopicName, file: &Path, json: bool) 
         push.run(BufReader::new(opened)).await
     };
     push.bar.finish_and_clear();
-    output::value(json, &push.summary, Summary::to_string)?;
+    print.value(&push.summary, Summary::to_string)?;
     match result {
         Ok(()) if push.summary.failed > 0 => Err(Failure::printed()),
         result => result,

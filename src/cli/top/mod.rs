@@ -1,13 +1,16 @@
 //! `dwell top`: a live view of a running broker.
 //!
-//! `snapshot` talks to the broker, `state` is what is shown and chosen, `view` makes lines of it. Only this file waits and
-//! touches the terminal.
+//! `snapshot` talks to the broker, `state` is what is shown and chosen, `view` makes lines of it. Only this file and `once`
+//! wait, and only this one touches the terminal.
 
+mod condition;
 mod snapshot;
 mod state;
 #[cfg(test)]
 mod testing;
+mod table;
 mod view;
+mod once;
 
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
@@ -29,13 +32,14 @@ use crate::model::time::{parse_span, show_span};
 use crate::platform::clock::{Clock, Instant};
 use snapshot::{Seen, ask, check};
 use state::{Event, State};
-use view::{Ink, Line};
+use table::{Ink, Line};
 
 const EXAMPLES: &str = "\
 Examples:
   dwell top
   dwell top --server unix:/run/dwell/dwell.sock --interval 5s
   dwell top --once            the table once, as text; so does `dwell top | cat`
+  dwell top --json            the same as JSON
 
 Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? helps, q ends. It
 asks only for visible topics, so thousands of topics cost little. While the broker is unavailable
@@ -70,8 +74,8 @@ pub(super) async fn run(args: &TopArgs) -> Result<(), Failure> {
     check(&client).await?;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    if args.once || is_dumb || !io::stdout().is_terminal() {
-        return view::run(client, server, args.every).await;
+    if args.once || args.server.print.json || is_dumb || !io::stdout().is_terminal() {
+        return once::run(client, server, args.every, &args.server.print).await;
     }
     let mut signals = Signals::listen()?;
     let mut screen = Screen::enter(!is_set("NO_COLOR")).map_err(lost)?;

@@ -1,15 +1,16 @@
 //! Asks a broker; its metrics at one moment, and what happened between two of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future, stream};
 
-use crate::cli::api::Topic;
-use crate::cli::client::{Client, Readiness};
-use crate::cli::failure::{CallError, Failure};
+use crate::cli::api::{Answer, Group, Topic};
+use crate::cli::client::{Client, GroupOf, Readiness};
+use crate::cli::failure::{CallError, CallResult, Failure};
 use crate::cli::figures::{self, Sample};
-use crate::model::message::TopicName;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::quantile::Quantile;
 use crate::platform::clock::{Clock, Instant};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -19,9 +20,12 @@ pub(super) struct Snapshot {
     pub(super) is_store_up: bool,
     /// Records that wait, their bytes on disk, and seconds since the oldest was written; of `wal` and `journal`.
     pub(super) logs: BTreeMap<String, (f64, f64, f64)>,
-    topics: BTreeMap<String, Counters>,
+    counters: BTreeMap<Of, Counters>,
     calls: Histogram,
 }
+
+/// A topic and a group: no group for all of them, no topic for all topics.
+type Of = (String, String);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Counters {
@@ -34,17 +38,9 @@ struct Counters {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Histogram(BTreeMap<u64, f64>);
 
-/// A span that so many took at most, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Quantile {
-    About(f64),
-    /// Longer than the greatest bound.
-    Beyond(f64),
-}
-
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rates {
-    topics: BTreeMap<String, TopicRates>,
+    all: BTreeMap<Of, TopicRates>,
     pub(super) calls_p99: Option<Quantile>,
 }
 
@@ -57,17 +53,21 @@ pub(super) struct TopicRates {
 
 impl Snapshot {
     pub(super) fn new(at: Instant, samples: &[Sample]) -> Snapshot {
-        let (mut topics, mut calls) = (BTreeMap::<String, Counters>::new(), Histogram::default());
+        let (mut counters, mut calls) = (BTreeMap::<Of, Counters>::new(), Histogram::default());
         let (mut version, mut is_store_up, mut logs) = (String::new(), true, BTreeMap::new());
         for sample in samples {
             let (name, outcome) = (sample.name.as_str(), sample.label("outcome"));
             if let "dwell_pushes_total" | "dwell_deliveries_total" | "dwell_lateness_seconds_bucket" = name {
-                let topic = topics.entry(sample.label("topic").to_owned()).or_default();
-                match name {
-                    "dwell_pushes_total" if outcome == "failed" => {}
-                    "dwell_pushes_total" => topic.pushes += sample.value,
-                    "dwell_deliveries_total" => topic.deliveries += sample.value,
-                    _ => topic.lateness.add(sample),
+                let (topic, group) = (sample.label("topic"), sample.label("group"));
+                let of: BTreeSet<_> = [("", ""), (topic, ""), (topic, group)].into();
+                for (topic, group) in of {
+                    let counters = counters.entry((topic.to_owned(), group.to_owned())).or_default();
+                    match name {
+                        "dwell_pushes_total" if outcome == "failed" => {}
+                        "dwell_pushes_total" => counters.pushes += sample.value,
+                        "dwell_deliveries_total" => counters.deliveries += sample.value,
+                        _ => counters.lateness.add(sample),
+                    }
                 }
             }
             if let "dwell_wal_records" | "dwell_wal_bytes" | "dwell_wal_oldest_age_seconds" = name {
@@ -85,7 +85,7 @@ impl Snapshot {
                 _ => {}
             }
         }
-        Snapshot { at, version, is_store_up, logs, topics, calls }
+        Snapshot { at, version, is_store_up, logs, counters, calls }
     }
 
     /// The rates since an earlier reading; unknown when no time went by.
@@ -95,23 +95,33 @@ impl Snapshot {
             return Rates::default();
         }
         let none = Counters::default();
-        let of = |(name, now): (&String, &Counters)| {
-            let then = before.topics.get(name).unwrap_or(&none);
+        let of = |(of, now): (&Of, &Counters)| {
+            let then = before.counters.get(of).unwrap_or(&none);
             let rates = TopicRates {
                 pushes: grown(now.pushes, then.pushes) / seconds,
                 deliveries: grown(now.deliveries, then.deliveries) / seconds,
                 lateness_p99: now.lateness.since(&then.lateness).quantile(0.99),
             };
-            (name.clone(), rates)
+            (of.clone(), rates)
         };
         let calls_p99 = self.calls.since(&before.calls).quantile(0.99);
-        Rates { topics: self.topics.iter().map(of).collect(), calls_p99 }
+        Rates { all: self.counters.iter().map(of).collect(), calls_p99 }
     }
 }
 
 impl Rates {
+    /// Of a topic and all of its groups, or of all topics if its name is empty.
     pub(super) fn of(&self, topic: &str) -> Option<TopicRates> {
-        self.topics.get(topic).copied()
+        self.of_group(topic, "")
+    }
+
+    pub(super) fn of_group(&self, topic: &str, group: &str) -> Option<TopicRates> {
+        self.all.get(&(topic.to_owned(), group.to_owned())).copied()
+    }
+
+    /// The topics that have rates; an empty name is all of them.
+    pub(super) fn topics(&self) -> impl Iterator<Item = (&String, &TopicRates)> {
+        self.all.iter().filter(|((_, group), _)| group.is_empty()).map(|((topic, _), rates)| (topic, rates))
     }
 }
 
@@ -134,21 +144,8 @@ impl Histogram {
         Histogram(self.0.iter().map(|(bound, now)| (*bound, grown(*now, then(bound)))).collect())
     }
 
-    /// The span that this part took at most, between the bounds in proportion; `None` of nothing.
     fn quantile(&self, part: f64) -> Option<Quantile> {
-        let total = *self.0.values().next_back()?;
-        let wanted = total * part;
-        let (mut below, mut under) = (0.0, 0.0);
-        for (bound, count) in &self.0 {
-            let bound = f64::from_bits(*bound);
-            if *count >= wanted && total > 0.0 {
-                let within = if *count > under { (wanted - under) / (count - under) } else { 1.0 };
-                let about = Quantile::About(below + (bound - below) * within);
-                return Some(if bound.is_infinite() { Quantile::Beyond(below) } else { about });
-            }
-            (below, under) = (bound, *count);
-        }
-        None
+        Quantile::of(self.0.iter().map(|(bound, count)| (f64::from_bits(*bound), *count)), part)
     }
 }
 
@@ -159,15 +156,32 @@ const AT_ONCE: usize = 8;
 pub(super) struct Wanted {
     pub(super) list: bool,
     pub(super) topics: Vec<String>,
+    /// Whether the members of their groups are wanted, too.
+    pub(super) members: bool,
+}
+
+/// A topic and its groups.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) topic: Topic,
+    pub(super) groups: Vec<Group>,
+}
+
+impl Described {
+    /// A line for each group, partition and member.
+    pub(super) fn lines(&self) -> usize {
+        let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
+        self.topic.totals.len() + self.topic.partitions.len() + members
+    }
 }
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Asked {
     pub(super) readiness: Result<Readiness, String>,
     pub(super) reading: Snapshot,
     pub(super) topics: Option<Vec<String>>,
     /// Topics as they are described; those that are gone are `None`.
-    pub(super) described: Vec<(String, Option<Topic>)>,
+    pub(super) described: Vec<(String, Option<Described>)>,
     pub(super) trouble: Option<String>,
 }
 
@@ -175,7 +189,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) at: Instant,
-    pub(super) answer: Result<Answer, String>,
+    pub(super) answer: Result<Asked, String>,
 }
 
 /// Whether watching makes sense. An unreachable broker may return; one that refuses the token will not accept it later.
@@ -199,9 +213,9 @@ pub(super) async fn ask(client: Client, wanted: Wanted) -> Seen {
     Seen { at: Clock::System.instant(), answer }
 }
 
-async fn answer(client: &Client, wanted: Wanted) -> Result<Answer, String> {
+async fn answer(client: &Client, wanted: Wanted) -> Result<Asked, String> {
     let readiness = match client.readiness().await {
-        Ok(readiness) => Ok(readiness),
+        Ok(readiness) => Ok(readiness.read()),
         Err(error @ (CallError::Unreachable(_) | CallError::NoAnswer(_))) => return Err(error.to_string()),
         Err(error) => Err(error.to_string()),
     };
@@ -217,8 +231,8 @@ async fn answer(client: &Client, wanted: Wanted) -> Result<Answer, String> {
     }
     let one = async |name: String| {
         let Ok(topic) = TopicName::new(&name) else { return Ok((name, None)) };
-        match client.topic(&topic).await {
-            Ok(topic) => Ok((name, Some(topic))),
+        match describe(client, topic, wanted.members).await {
+            Ok(described) => Ok((name, Some(described))),
             Err(CallError::Problem(problem)) if problem.name() == "not-found" => Ok((name, None)),
             Err(error) => Err(error.to_string()),
         }
@@ -232,7 +246,18 @@ async fn answer(client: &Client, wanted: Wanted) -> Result<Answer, String> {
             Err(error) => trouble = Some(error),
         }
     }
-    Ok(Answer { readiness, reading, topics, described, trouble })
+    Ok(Asked { readiness, reading, topics, described, trouble })
+}
+
+async fn describe(client: &Client, name: TopicName, members: bool) -> CallResult<Described> {
+    let (topic, listed) = future::try_join(client.topic(&name), client.groups(&name)).await?;
+    let mut groups: Vec<Group> = listed.into_iter().map(Answer::read).collect();
+    for group in groups.iter_mut().filter(|_| members) {
+        // A name that the broker sent is one.
+        let Ok(of) = GroupName::new(&group.group) else { continue };
+        group.members = client.group(&GroupOf { topic: name.clone(), group: of }).await?.read().members;
+    }
+    Ok(Described { topic: topic.read(), groups })
 }
 
 #[cfg(test)]
@@ -258,6 +283,9 @@ mod tests {
         );
         let rates = after.since(&before).of("a").map(|rates| (rates.pushes, rates.deliveries));
         assert_eq!(rates, Some((7.0, 3.0)));
+        let of_group = after.since(&before).of_group("a", "g").map(|rates| (rates.pushes, rates.deliveries));
+        assert_eq!(of_group, Some((0.0, 3.0)));
+        assert_eq!(after.since(&before).of("").map(|rates| (rates.pushes, rates.deliveries)), Some((7.0, 3.0)));
         // A broker that was restarted counts from nothing.
         assert_eq!(
             before.since(&reading(8, "dwell_pushes_total{topic=\"a\"} 500\n")).of("a").map(|r| r.pushes),

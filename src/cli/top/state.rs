@@ -1,21 +1,24 @@
 //! The tables shown, their order, and the selection. Keys and answers change it; it asks nobody and prints nothing.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use crossterm::event::KeyCode;
 
-use super::snapshot::{Quantile, Rates, Seen, Snapshot, TopicRates, Wanted};
-use crate::cli::api::{Counts, Topic};
+use super::condition::Condition;
+use super::snapshot::{Described, Rates, Seen, Snapshot, TopicRates, Wanted};
 use crate::cli::client::Readiness;
+use crate::model::quantile::Quantile;
 
 const TOPICS_ASKED: usize = 60;
 const OTHERS_ASKED: usize = 8;
 const LIST_EVERY: u64 = 5;
 const FILTER_CHARS: usize = 100;
 /// Lines of the screen outside the table, and how many lines it needs to show the whole header.
-const AROUND: (usize, usize) = (5, 12);
+const AROUND: (usize, usize) = (7, 14);
+/// Rates that are drawn.
+const TREND: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
@@ -29,7 +32,7 @@ pub(super) enum Mode {
 pub(super) struct Opened {
     pub(super) name: String,
     /// `None` until it was described, and after it was deleted.
-    pub(super) topic: Option<Topic>,
+    pub(super) described: Option<Described>,
     pub(super) from: usize,
 }
 
@@ -61,6 +64,8 @@ pub(super) struct State {
     names: Vec<String>,
     is_listed: bool,
     depths: HashMap<String, Depth>,
+    /// The latest rates of deliveries, of each topic that has some and of all together.
+    trends: HashMap<String, VecDeque<f64>>,
     refreshes: u64,
     turn: usize,
 }
@@ -84,17 +89,30 @@ impl State {
         rows(&self.names, &self.depths, self.rates.as_ref(), &self.filter, self.sort)
     }
 
+    /// All topics in one line, as far as they are known.
+    pub(super) fn total(&self) -> Row {
+        let mut depth = Depth::default();
+        self.depths.values().for_each(|of| depth.add(of));
+        let rates = self.rates.as_ref().and_then(|rates| rates.of(""));
+        Row { name: "all".to_owned(), depth: (!self.depths.is_empty()).then_some(depth), rates }
+    }
+
+    /// The latest rates of deliveries of a topic, of all topics if its name is empty.
+    pub(super) fn trend(&self, topic: &str) -> impl Iterator<Item = f64> + Clone {
+        self.trends.get(topic).into_iter().flatten().copied()
+    }
+
     /// How many topics there are; `None` until they were listed.
     pub(super) fn topic_count(&self) -> Option<usize> {
         self.is_listed.then_some(self.names.len())
     }
 
     pub(super) fn header_lines(&self) -> usize {
-        if usize::from(self.size.1) < AROUND.1 { 1 } else { AROUND.0 - 2 }
+        if usize::from(self.size.1) < AROUND.1 { 1 } else { AROUND.0 - 3 }
     }
 
     pub(super) fn page(&self) -> usize {
-        usize::from(self.size.1).saturating_sub(self.header_lines() + 2).max(1)
+        usize::from(self.size.1).saturating_sub(self.header_lines() + 3).max(1)
     }
 
     /// The next requests: what is visible, and a few of the others in turn.
@@ -102,7 +120,7 @@ impl State {
         let list = self.refreshes.is_multiple_of(LIST_EVERY) || !self.is_listed;
         self.refreshes += 1;
         if let Some(opened) = &self.opened {
-            return Wanted { list: false, topics: vec![opened.name.clone()] };
+            return Wanted { list: false, topics: vec![opened.name.clone()], members: true };
         }
         let rows = self.rows();
         let mut topics: Vec<String> =
@@ -115,7 +133,7 @@ impl State {
             .collect();
         self.turn = self.turn.wrapping_add(turn.len());
         topics.extend(turn);
-        Wanted { list, topics }
+        Wanted { list, topics, members: false }
     }
 
     fn see(&mut self, seen: Seen) {
@@ -138,10 +156,11 @@ impl State {
             self.depths.retain(|name, _| names.binary_search(name).is_ok());
             (self.names, self.is_listed) = (names, true);
         }
-        for (name, topic) in answer.described {
-            match &topic {
-                Some(topic) => {
-                    self.depths.insert(name.clone(), Depth::of(&topic.totals));
+        self.draw();
+        for (name, described) in answer.described {
+            match &described {
+                Some(described) => {
+                    self.depths.insert(name.clone(), Depth::of(described));
                 }
                 None => {
                     self.depths.remove(&name);
@@ -149,8 +168,19 @@ impl State {
                 }
             }
             if let Some(opened) = self.opened.as_mut().filter(|opened| opened.name == name) {
-                opened.topic = topic;
+                opened.described = described;
             }
+        }
+    }
+
+    fn draw(&mut self) {
+        let Some(rates) = &self.rates else { return };
+        for (topic, rates) in rates.topics() {
+            let trend = self.trends.entry(topic.clone()).or_default();
+            if trend.len() == TREND {
+                trend.pop_front();
+            }
+            trend.push_back(rates.deliveries);
         }
     }
 
@@ -190,7 +220,7 @@ impl State {
             KeyCode::Char('/') if self.opened.is_none() => self.mode = Mode::Filter,
             KeyCode::Char('s') if self.opened.is_none() => self.sort = self.sort.next(),
             KeyCode::Enter | KeyCode::Right if self.opened.is_none() => {
-                let open = |name| Opened { name, topic: None, from: 0 };
+                let open = |name| Opened { name, described: None, from: 0 };
                 self.opened = self.chosen.clone().map(open);
             }
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
@@ -227,7 +257,7 @@ impl State {
         self.chosen = rows.get(at).map(|row| row.name.clone());
         self.from = self.from.min(at).max((at + 1).saturating_sub(page));
         if let Some(opened) = &mut self.opened {
-            let lines = opened.topic.as_ref().map_or(0, |topic| topic.partitions.len() + topic.totals.len());
+            let lines = opened.described.as_ref().map_or(0, Described::lines);
             opened.from = opened.from.min(lines.saturating_sub(page));
         }
     }
@@ -240,6 +270,10 @@ pub(super) struct Depth {
     pub(super) in_flight: u64,
     pub(super) dead: u64,
     pub(super) oldest: Option<Duration>,
+    /// The worst of its groups.
+    pub(super) condition: Condition,
+    /// Partitions by the broker that owns them.
+    pub(super) owners: BTreeMap<String, u64>,
 }
 
 /// A line of the table. Values that were not requested yet are absent.
@@ -254,6 +288,7 @@ pub(super) struct Row {
 pub(super) enum Sort {
     #[default]
     Name,
+    State,
     Ready,
     Oldest,
     Dead,
@@ -265,8 +300,9 @@ pub(super) enum Sort {
 
 impl Sort {
     /// Each with the name of its column, in the order in which a key goes through them.
-    const ALL: [(Sort, &'static str); 8] = [
+    const ALL: [(Sort, &'static str); 9] = [
         (Sort::Name, "topic"),
+        (Sort::State, "state"),
         (Sort::Ready, "ready"),
         (Sort::Oldest, "oldest ready"),
         (Sort::Dead, "dead"),
@@ -290,31 +326,50 @@ impl Sort {
         let rate = |of: fn(&TopicRates) -> f64| row.rates.as_ref().map_or(-1.0, of);
         match self {
             Sort::Name => 0.0,
+            Sort::State => depth(|depth| f64::from(depth.condition as u8)),
             Sort::Ready => depth(|depth| depth.ready as f64),
             Sort::Oldest => depth(|depth| depth.oldest.map_or(-1.0, |oldest| oldest.as_secs_f64())),
             Sort::Dead => depth(|depth| depth.dead as f64),
             Sort::Scheduled => depth(|depth| depth.scheduled as f64),
             Sort::Pushes => rate(|rates| rates.pushes),
             Sort::Deliveries => rate(|rates| rates.deliveries),
-            Sort::Lateness => rate(|rates| match rates.lateness_p99 {
-                None => -1.0,
-                Some(Quantile::About(seconds) | Quantile::Beyond(seconds)) => seconds,
-            }),
+            Sort::Lateness => rate(|rates| rates.lateness_p99.map_or(-1.0, Quantile::at_least)),
         }
     }
 }
 
 impl Depth {
-    pub(super) fn of(totals: &[Counts]) -> Depth {
+    pub(super) fn of(Described { topic, groups }: &Described) -> Depth {
         let mut depth = Depth::default();
-        for counts in totals {
-            depth.scheduled += counts.scheduled;
-            depth.ready += counts.ready;
-            depth.in_flight += counts.in_flight;
-            depth.dead += counts.dead;
-            depth.oldest = depth.oldest.max(counts.oldest_ready_age_ms);
+        for counts in &topic.totals {
+            let state =
+                groups.iter().find(|group| group.group == counts.group).map_or("", |group| group.state.as_str());
+            depth.add(&Depth {
+                scheduled: counts.scheduled,
+                ready: counts.ready,
+                in_flight: counts.in_flight,
+                dead: counts.dead,
+                oldest: counts.oldest_ready_age_ms,
+                condition: Condition::of(state, counts, &topic.partitions),
+                owners: BTreeMap::new(),
+            });
+        }
+        for owner in topic.partitions.iter().filter_map(|partition| partition.owner.as_ref()) {
+            *depth.owners.entry(owner.clone()).or_default() += 1;
         }
         depth
+    }
+
+    fn add(&mut self, other: &Depth) {
+        self.scheduled += other.scheduled;
+        self.ready += other.ready;
+        self.in_flight += other.in_flight;
+        self.dead += other.dead;
+        self.oldest = self.oldest.max(other.oldest);
+        self.condition = self.condition.max(other.condition);
+        for (owner, partitions) in &other.owners {
+            *self.owners.entry(owner.clone()).or_default() += partitions;
+        }
     }
 }
 
@@ -340,7 +395,7 @@ pub(super) fn rows(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{seen, state};
+    use super::super::testing::{seen, state, topic};
     use super::*;
 
     fn press(state: &mut State, keys: &[KeyCode]) {
@@ -354,20 +409,20 @@ mod tests {
     #[test]
     fn what_is_visible_is_asked_for_and_thousands_take_turns() {
         let mut state = state((80, 24), &names(5_000));
-        assert_eq!(state.page(), 19);
+        assert_eq!(state.page(), 17);
         let mut asked = BTreeSet::new();
         for refresh in 0..1_000 {
             let wanted = state.wanted();
             assert_eq!(wanted.list, refresh % 5 == 0, "{refresh}");
-            assert_eq!(wanted.topics.len(), 19 + 8);
-            assert_eq!(wanted.topics[..19], names(19));
+            assert_eq!(wanted.topics.len(), 17 + 8);
+            assert_eq!(wanted.topics[..17], names(17));
             asked.extend(wanted.topics);
         }
         assert_eq!(asked.len(), 5_000);
         state.update(Event::Size(200, 500));
         assert_eq!(state.wanted().topics.len(), 60 + 8);
         press(&mut state, &[KeyCode::End, KeyCode::Enter]);
-        assert_eq!(state.wanted(), Wanted { list: false, topics: vec!["t4999".to_owned()] });
+        assert_eq!(state.wanted(), Wanted { list: false, topics: vec!["t4999".to_owned()], members: true });
     }
 
     #[test]
@@ -375,13 +430,13 @@ mod tests {
         let mut state = state((80, 24), &names(100));
         assert_eq!(state.chosen.as_deref(), Some("t0000"));
         press(&mut state, &[KeyCode::Up, KeyCode::PageDown, KeyCode::Down]);
-        assert_eq!((state.chosen.as_deref(), state.from), (Some("t0020"), 2));
+        assert_eq!((state.chosen.as_deref(), state.from), (Some("t0018"), 2));
         state.update(Event::Size(40, 6));
-        assert_eq!((state.page(), state.from), (3, 18));
+        assert_eq!((state.page(), state.from), (2, 17));
         press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('9'), KeyCode::Char('9'), KeyCode::Enter]);
         assert_eq!((state.rows().len(), state.chosen.as_deref(), state.from), (1, Some("t0099"), 0));
         press(&mut state, &[KeyCode::Esc, KeyCode::End]);
-        assert_eq!((state.rows().len(), state.chosen.as_deref(), state.from), (100, Some("t0099"), 97));
+        assert_eq!((state.rows().len(), state.chosen.as_deref(), state.from), (100, Some("t0099"), 98));
         press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('x')]);
         assert_eq!((state.rows().len(), state.chosen.as_deref()), (0, None));
         press(&mut state, &[KeyCode::Enter, KeyCode::Enter]);
@@ -396,7 +451,7 @@ mod tests {
         press(&mut state, &[KeyCode::Esc, KeyCode::Char('p'), KeyCode::Char('?'), KeyCode::Esc]);
         assert!(state.is_paused && !state.is_over && state.mode == Mode::Table);
         press(&mut state, &[KeyCode::Char('s'), KeyCode::Char('q')]);
-        assert!(state.is_over && state.sort == Sort::Ready);
+        assert!(state.is_over && state.sort == Sort::State);
     }
 
     #[test]
@@ -430,18 +485,34 @@ mod tests {
     }
 
     #[test]
-    fn sorting_goes_round_and_groups_are_added() {
+    fn sorting_goes_round() {
         let mut sort = Sort::default();
         for (expected, _) in Sort::ALL.into_iter().cycle().skip(1).take(Sort::ALL.len()) {
             sort = sort.next();
             assert_eq!(sort, expected);
         }
-        let counts = |ready, age: Option<u64>| {
-            let oldest_ready_age_ms = age.map(Duration::from_secs);
-            Counts { scheduled: 1, ready, in_flight: 2, dead: 3, oldest_ready_age_ms, ..Counts::default() }
-        };
-        let depth = Depth::of(&[counts(4, Some(2)), counts(5, Some(60)), counts(0, None)]);
-        let oldest = Some(Duration::from_secs(60));
-        assert_eq!(depth, Depth { scheduled: 3, ready: 9, in_flight: 6, dead: 9, oldest });
+    }
+
+    #[test]
+    fn groups_of_a_topic_and_topics_are_added() -> serde_json::Result<()> {
+        let mut state = state((80, 24), &names(2));
+        let described = |name: &str| Ok((name.to_owned(), Some(topic(name)?)));
+        let all = ["t0000", "t0001"].map(described).into_iter().collect::<serde_json::Result<_>>()?;
+        state.update(Event::Seen(Box::new(seen(2, None, all))));
+        let oldest = Some(Duration::from_secs(12));
+        let owners = BTreeMap::from([("host-abc".to_owned(), 2)]);
+        let condition = Condition::Late;
+        let depth = Depth { scheduled: 2_400, ready: 6, in_flight: 4, dead: 2, oldest, condition, owners };
+        assert_eq!(state.total().depth, Some(depth));
+        Ok(())
+    }
+
+    #[test]
+    fn a_trend_has_the_latest_rates_and_no_more() {
+        let mut state = state((80, 24), &names(1));
+        for seconds in 2..30 {
+            state.update(Event::Seen(Box::new(seen(seconds, None, vec![]))));
+        }
+        assert_eq!((state.trend("").count(), state.trend("t0000").count(), state.trend("t0001").count()), (10, 10, 0));
     }
 }

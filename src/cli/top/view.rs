@@ -1,29 +1,33 @@
-//! Shows a state on the screen or in a pipe: lines of text, and nothing else.
+//! Shows a state on the screen: lines of text, and nothing else.
 
 use std::time::Duration;
 
-use super::snapshot::{Quantile, Wanted, ask};
-use super::state::{Event, Mode, Opened, Row, State};
-use crate::cli::api::{Counts, Topic};
-use crate::cli::client::Client;
-use crate::cli::failure::{Failure, UNAVAILABLE};
-use crate::cli::output::{self, bytes, thousands};
-use crate::model::time::show_span;
-use crate::platform::clock::Clock;
+use super::condition::{Condition, sparkline};
+use super::snapshot::{Described, TopicRates};
+use super::state::{Depth, Mode, Opened, Row, State};
+use super::table::{Column, Ink, Line, STATE, columns, head_line, line, number, text};
+use crate::cli::api::{Counts, Group};
+use crate::cli::output::{bytes, span};
+use crate::model::quantile::Quantile;
+use crate::model::spelling::{counted, thousands};
+use crate::model::time::short_span;
 
-const HELP: [&str; 12] = [
+const HELP: [&str; 15] = [
     "up down j k      choose a topic, or scroll",
     "PgUp PgDn Home End",
-    "Enter            its groups, partitions and owners",
+    "Enter            its groups, partitions, owners and brokers",
     "Esc              back; no filter",
     "s                sort by the next column",
     "/                show only topics whose names hold a text",
     "p                pause, or go on",
     "q  Ctrl-C        end",
     "",
-    "pushes/s, deliv/s and late p99 are of this broker since the",
-    "last refresh; everything else is of all brokers on the store.",
+    "pushes/s, deliv/s, late p99 and the trend of deliv/s are of this",
+    "broker since the last refresh; everything else is of all brokers.",
     "late p99: 99 of 100 were handed out at most so late.",
+    "state: the worst of the groups. late: a message has been ready for",
+    "5s; no consumer: late, and no broker owns its partition; then",
+    "paused, copying, dead letters, ok, empty.",
 ];
 
 pub(super) fn screen(state: &State) -> Vec<Line> {
@@ -32,7 +36,7 @@ pub(super) fn screen(state: &State) -> Vec<Line> {
     lines.truncate(state.header_lines());
     match (&state.mode, &state.opened) {
         (Mode::Help, _) => lines.extend(HELP.map(|text| Line::of(Ink::Plain, text))),
-        (_, Some(opened)) => lines.extend(opened_lines(opened, state.page(), width)),
+        (_, Some(opened)) => lines.extend(opened_lines(state, opened, width)),
         (_, None) => lines.extend(topics(state, width)),
     }
     // The last line is the foot's.
@@ -56,12 +60,20 @@ fn topics(state: &State, width: usize) -> Vec<Line> {
         };
         return vec![Line::of(Ink::Dim, text)];
     }
-    let all: Vec<Vec<String>> = shown.iter().map(|row| cells(row)).collect();
+    let with_trend = |row: &Row, topic: &str| [&cells(row)[..], &[sparkline(state.trend(topic))]].concat();
+    let total = state.total();
+    let all: Vec<Vec<String>> =
+        std::iter::once(with_trend(&total, "")).chain(shown.iter().map(|row| with_trend(row, &row.name))).collect();
     let widths = columns(&TOPICS, &all, width);
     let mut lines = vec![head_line(&TOPICS, &widths, state.sort.column())];
-    for (row, cells) in shown.iter().zip(&all) {
-        let ink = if Some(&row.name) == state.chosen.as_ref() { Ink::Chosen } else { Ink::Plain };
-        lines.push(line(&TOPICS, &widths, cells, ink));
+    for (row, cells) in std::iter::once(&total).chain(shown).zip(&all) {
+        let ink = match lines.len() {
+            1 => Ink::Head,
+            _ if state.chosen.as_ref() == Some(&row.name) => Ink::Chosen,
+            _ => Ink::Plain,
+        };
+        let state_ink = row.depth.as_ref().map_or(Ink::Plain, |depth| ink_of(depth.condition));
+        lines.push(line(&TOPICS, &widths, cells, ink, if ink == Ink::Chosen { ink } else { state_ink }));
     }
     lines
 }
@@ -71,7 +83,7 @@ fn foot(state: &State) -> Line {
         return Line::of(Ink::Head, format!("/{}_", state.filter)).and(Ink::Dim, "  Enter keeps it, Esc clears it");
     }
     if let Some((why, times)) = &state.away {
-        return Line::of(Ink::Bad, format!("away, asked {times} times: {why}"));
+        return Line::of(Ink::Bad, format!("away, asked {}: {why}", counted(*times, "time")));
     }
     if let Some(trouble) = &state.trouble {
         return Line::of(Ink::Odd, trouble.clone());
@@ -86,7 +98,18 @@ fn foot(state: &State) -> Line {
 }
 
 pub(super) fn header(state: &State) -> Vec<Line> {
-    vec![broker(state), store(state), logs(state)]
+    vec![broker(state), store(state), logs(state), owners(state)]
+}
+
+/// The brokers that own partitions of the topics that were described, and how many.
+fn owners(state: &State) -> Line {
+    let owners = state.total().depth.map(|depth| depth.owners).unwrap_or_default();
+    if owners.is_empty() {
+        return Line::of(Ink::Dim, "no broker owns a partition: there are no consumers");
+    }
+    let owned = owners.iter().map(|(owner, partitions)| format!("{owner} {}", thousands(*partitions)));
+    let text = format!("partitions of {}: ", counted(owners.len() as u64, "broker"));
+    Line::of(Ink::Plain, text).and(Ink::Dim, owned.collect::<Vec<_>>().join(", "))
 }
 
 fn broker(state: &State) -> Line {
@@ -101,8 +124,7 @@ fn broker(state: &State) -> Line {
         (None, Some(Ok(_))) => line.and(Ink::Good, "ready"),
     };
     match state.topic_count() {
-        Some(1) => line.and(Ink::Dim, "  1 topic"),
-        Some(count) => line.and(Ink::Dim, format!("  {} topics", thousands(count as u64))),
+        Some(count) => line.and(Ink::Dim, format!("  {}", counted(count, "topic"))),
         None => line,
     }
 }
@@ -131,8 +153,8 @@ fn logs(state: &State) -> Line {
     let mut line = Line::default();
     for (name, (records, size, age)) in &reading.logs {
         let oldest = Duration::try_from_secs_f64((age * 10.0).round() / 10.0).unwrap_or_default();
-        let oldest = if *records > 0.0 { format!(", oldest {}", age_shown(oldest)) } else { String::new() };
-        let text = format!("{name} {} records, {}{oldest}  ", thousands(*records as u64), bytes(*size as u64));
+        let oldest = if *records > 0.0 { format!(", oldest {}", short_span(oldest)) } else { String::new() };
+        let text = format!("{name} {}, {}{oldest}  ", counted(*records as u64, "record"), bytes(*size as u64));
         line = line.and(if *records > 0.0 && name == "wal" { Ink::Odd } else { Ink::Plain }, text);
     }
     let line = match reading.is_store_up {
@@ -142,24 +164,19 @@ fn logs(state: &State) -> Line {
     line.and(Ink::Plain, format!(", p99 {}", quantile(state.rates.as_ref().and_then(|rates| rates.calls_p99))))
 }
 
-fn age_shown(age: Duration) -> String {
-    match age.as_secs() {
-        0..60 => format!("{:.1}s", age.as_secs_f64()),
-        seconds => show_span(Duration::from_secs(seconds)),
-    }
-}
-
-fn opened_lines(opened: &Opened, page: usize, width: usize) -> Vec<Line> {
-    let Some(topic) = &opened.topic else {
+fn opened_lines(state: &State, opened: &Opened, width: usize) -> Vec<Line> {
+    let Some(described) = &opened.described else {
         return vec![Line::of(
             Ink::Dim,
             format!("asking for {}; if it stays so, it is not there any more", opened.name),
         )];
     };
-    let all: Vec<Vec<String>> =
-        topic.totals.iter().chain(&topic.partitions).map(|counts| partition_cells(topic, counts)).collect();
-    let named = vec![topic.topic.clone()];
-    let widths = columns(&PARTITIONS, &[&all[..], &[named]].concat(), width);
+    let topic = &described.topic;
+    let rates = |group: &str| state.rates.as_ref().and_then(|rates| rates.of_group(&topic.topic, group));
+    let all: Vec<(Ink, Ink, Vec<String>)> =
+        described.groups.iter().flat_map(|group| group_rows(described, group, rates(&group.group))).collect();
+    let cells: Vec<Vec<String>> = all.iter().map(|(_, _, cells)| cells.clone()).collect();
+    let widths = columns(&PARTITIONS, &[&cells[..], &[vec![topic.topic.clone()]]].concat(), width);
     let head = head_line(&PARTITIONS, &widths, "");
     // The name stands where the first column has nothing.
     let first = widths.first().copied().flatten();
@@ -171,245 +188,129 @@ fn opened_lines(opened: &Opened, page: usize, width: usize) -> Vec<Line> {
         }
         None => head,
     };
-    let row = |(at, cells): (usize, &Vec<String>)| {
-        let ink = if at < topic.totals.len() { Ink::Head } else { Ink::Plain };
-        line(&PARTITIONS, &widths, cells, ink)
-    };
-    std::iter::once(head).chain(all.iter().enumerate().skip(opened.from).take(page).map(row)).collect()
+    let row = |(ink, state, cells): &(Ink, Ink, Vec<String>)| line(&PARTITIONS, &widths, cells, *ink, *state);
+    std::iter::once(head).chain(all.iter().skip(opened.from).take(state.page()).map(row)).collect()
 }
 
-fn partition_cells(topic: &Topic, counts: &Counts) -> Vec<String> {
-    let owner = match counts.partition {
-        Some(_) => counts.owner.clone().unwrap_or_else(|| "-".to_owned()),
-        None => {
-            let of_group = topic.partitions.iter().filter(|partition| partition.group == counts.group);
-            let (all, owned) = of_group.fold((0, 0), |(all, owned), p| (all + 1, owned + u32::from(p.owner.is_some())));
-            format!("{owned} of {all} owned")
-        }
-    };
-    vec![
+/// A row for the group, one for each of its partitions, and one for each broker that takes part in it.
+fn group_rows(described: &Described, group: &Group, rates: Option<TopicRates>) -> Vec<(Ink, Ink, Vec<String>)> {
+    let topic = &described.topic;
+    let mut rows = Vec::new();
+    for counts in topic.totals.iter().filter(|counts| counts.group == group.group) {
+        let condition = Condition::of(&group.state, counts, &topic.partitions);
+        let of_group = topic.partitions.iter().filter(|partition| partition.group == counts.group);
+        let (all, owned) = of_group.fold((0, 0), |(all, owned), p| (all + 1, owned + u32::from(p.owner.is_some())));
+        let handed_out = rates.map_or("-".to_owned(), |rates| per_second(rates.deliveries));
+        let late = quantile(rates.and_then(|rates| rates.lateness_p99));
+        let word = group.paused_until.map_or(condition.word().to_owned(), |until| format!("paused until {until}"));
+        let more = [handed_out, late, word, format!("{owned} of {all} owned")];
+        rows.push((Ink::Head, ink_of(condition), counted_cells(counts, "all".to_owned(), more)));
+    }
+    for counts in topic.partitions.iter().filter(|counts| counts.group == group.group) {
+        let owner = counts.owner.clone().unwrap_or_else(|| "-".to_owned());
+        let partition = counts.partition.map_or(String::new(), |partition| partition.to_string());
+        let more = [String::new(), String::new(), String::new(), owner];
+        rows.push((Ink::Plain, Ink::Plain, counted_cells(counts, partition, more)));
+    }
+    for member in &group.members {
+        let waiting = format!("{} waiting", thousands(member.waiting));
+        let what = format!("{} {}, owns {}", member.member, member.version, thousands(member.owned));
+        let mut cells = vec![String::new(), group.group.clone(), "broker".to_owned()];
+        cells.resize(PARTITIONS.len() - 2, String::new());
+        cells.extend([waiting, what]);
+        rows.push((Ink::Dim, Ink::Dim, cells));
+    }
+    rows
+}
+
+fn counted_cells(counts: &Counts, partition: String, more: [String; 4]) -> Vec<String> {
+    let cells = [
         String::new(),
         counts.group.clone(),
-        counts.partition.map_or("all".to_owned(), |partition| partition.to_string()),
+        partition,
         thousands(counts.scheduled),
         thousands(counts.ready),
         thousands(counts.in_flight),
         thousands(counts.dead),
-        counts.oldest_ready_age_ms.map_or("-".to_owned(), show_span),
-        owner,
-    ]
+        age(counts.oldest_ready_age_ms),
+    ];
+    cells.into_iter().chain(more).collect()
 }
 
-struct Column {
-    name: &'static str,
-    /// Which columns give way first where there is no room: those with the greatest numbers.
-    rank: u8,
-    is_text: bool,
-}
+/// The table of the topics; on a screen followed by a picture of the latest rates.
+pub(super) const COLUMNS: [&str; 10] =
+    ["topic", "state", "scheduled", "ready", "in flight", "dead", "oldest ready", "pushes/s", "deliv/s", "late p99"];
 
-const GAP: usize = 2;
-
-const TOPICS: [Column; 9] = [
+const TOPICS: [Column; 11] = [
     text("topic", 0),
-    number("scheduled", 2),
+    text(STATE, 2),
+    number("scheduled", 3),
     number("ready", 1),
-    number("in flight", 7),
-    number("dead", 3),
-    number("oldest ready", 6),
-    number("pushes/s", 8),
-    number("deliv/s", 5),
-    number("late p99", 4),
+    number("in flight", 9),
+    number("dead", 4),
+    number("oldest ready", 8),
+    number("pushes/s", 10),
+    number("deliv/s", 6),
+    number("late p99", 5),
+    text("trend", 7),
 ];
 
-const PARTITIONS: [Column; 9] = [
-    text("", 8),
+const PARTITIONS: [Column; 12] = [
+    text("", 11),
     text("group", 2),
     number("partition", 0),
-    number("scheduled", 4),
+    number("scheduled", 5),
     number("ready", 1),
-    number("in flight", 6),
-    number("dead", 5),
-    number("oldest ready", 7),
-    text("owner", 3),
+    number("in flight", 8),
+    number("dead", 6),
+    number("oldest ready", 9),
+    number("deliv/s", 7),
+    number("late p99", 10),
+    text(STATE, 3),
+    text("owner", 4),
 ];
 
-const fn text(name: &'static str, rank: u8) -> Column {
-    Column { name, rank, is_text: true }
-}
-
-const fn number(name: &'static str, rank: u8) -> Column {
-    Column { name, rank, is_text: false }
-}
-
-fn names_of_columns() -> Vec<String> {
-    TOPICS.iter().map(|column| column.name.to_owned()).collect()
-}
-
-pub(super) fn cells(row: &Row) -> Vec<String> {
-    let depth = |of: fn(&super::state::Depth) -> String| row.depth.as_ref().map_or("-".to_owned(), of);
-    let rate = |of: fn(&super::snapshot::TopicRates) -> f64| {
-        row.rates.as_ref().map_or("-".to_owned(), |rates| format!("{:.1}", of(rates)))
-    };
-    vec![
+pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
+    let depth = |of: fn(&Depth) -> String| row.depth.as_ref().map_or("-".to_owned(), of);
+    let rate = |of: fn(&TopicRates) -> f64| row.rates.as_ref().map_or("-".to_owned(), |rates| per_second(of(rates)));
+    [
         row.name.clone(),
+        depth(|depth| depth.condition.word().to_owned()),
         depth(|depth| thousands(depth.scheduled)),
         depth(|depth| thousands(depth.ready)),
         depth(|depth| thousands(depth.in_flight)),
         depth(|depth| thousands(depth.dead)),
-        depth(|depth| depth.oldest.map_or("-".to_owned(), show_span)),
+        depth(|depth| age(depth.oldest)),
         rate(|rates| rates.pushes),
         rate(|rates| rates.deliveries),
         quantile(row.rates.and_then(|rates| rates.lateness_p99)),
     ]
 }
 
+fn age(oldest: Option<Duration>) -> String {
+    oldest.map_or("-".to_owned(), short_span)
+}
+
+fn per_second(rate: f64) -> String {
+    format!("{rate:.1}")
+}
+
+fn ink_of(condition: Condition) -> Ink {
+    match condition {
+        Condition::Empty => Ink::Dim,
+        Condition::Fine => Ink::Good,
+        Condition::DeadLetters | Condition::Copying | Condition::Paused => Ink::Odd,
+        Condition::Late | Condition::NoConsumer => Ink::Bad,
+    }
+}
+
 fn quantile(quantile: Option<Quantile>) -> String {
-    let seconds = |seconds: f64| match seconds {
-        seconds if seconds < 0.1 => format!("{:.1}ms", seconds * 1_000.0),
-        seconds if seconds < 10.0 => format!("{:.0}ms", seconds * 1_000.0),
-        seconds => format!("{seconds:.0}s"),
-    };
+    let shown = |seconds: f64| span(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
     match quantile {
         None => "-".to_owned(),
-        Some(Quantile::About(about)) => seconds(about),
-        Some(Quantile::Beyond(bound)) => format!(">{}", seconds(bound)),
+        Some(Quantile::About(about)) => shown(about),
+        Some(Quantile::Beyond(bound)) => format!(">{}", shown(bound)),
     }
-}
-
-/// How wide each column is; `None` for those that have no room. The first one by rank is always there.
-fn columns(columns: &[Column], rows: &[Vec<String>], width: usize) -> Vec<Option<usize>> {
-    let widest = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
-    let mut ranked: Vec<(u8, usize, usize)> = columns
-        .iter()
-        .enumerate()
-        .map(|(at, column)| (column.rank, at, column.name.chars().count().max(widest(at).unwrap_or(0))))
-        .collect();
-    ranked.sort_unstable();
-    let (mut widths, mut left, mut is_full) = (vec![None; columns.len()], width, false);
-    for (number, (_, at, wide)) in ranked.into_iter().enumerate() {
-        let gap = if number == 0 { 0 } else { GAP };
-        // A less important column does not replace one that did not fit.
-        is_full |= number > 0 && wide + gap > left;
-        if let Some(place) = widths.get_mut(at).filter(|_| !is_full) {
-            *place = Some(wide.min(left));
-            left = left.saturating_sub(wide + gap);
-        }
-    }
-    widths
-}
-
-fn head_line(columns: &[Column], widths: &[Option<usize>], sorted_by: &str) -> Line {
-    let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
-    let mut line = Line::default();
-    for (at, text) in padded(columns, widths, &names) {
-        let is_it = columns.get(at).is_some_and(|column| column.name == sorted_by);
-        line = line.and(if is_it { Ink::Odd } else { Ink::Head }, text);
-    }
-    line
-}
-
-fn line(columns: &[Column], widths: &[Option<usize>], cells: &[String], ink: Ink) -> Line {
-    Line::of(ink, padded(columns, widths, cells).into_iter().map(|(_, text)| text).collect::<String>())
-}
-
-fn padded(columns: &[Column], widths: &[Option<usize>], cells: &[String]) -> Vec<(usize, String)> {
-    let mut padded = Vec::new();
-    for (at, ((column, width), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
-        let Some(width) = *width else { continue };
-        let gap = if padded.is_empty() { "" } else { "  " };
-        let cell: String = cell.chars().take(width).collect();
-        padded.push((at, if column.is_text { format!("{gap}{cell:<width$}") } else { format!("{gap}{cell:>width$}") }));
-    }
-    padded
-}
-
-/// The role of a part of a line. Which colour that has is the screen's affair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ink {
-    Plain,
-    Dim,
-    Head,
-    Good,
-    Odd,
-    Bad,
-    Chosen,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Line(pub(super) Vec<(Ink, String)>);
-
-impl Line {
-    pub(super) fn of(ink: Ink, text: impl Into<String>) -> Line {
-        Line::default().and(ink, text)
-    }
-
-    /// The same, and more behind it. Text from elsewhere must not move the cursor.
-    pub(super) fn and(mut self, ink: Ink, text: impl Into<String>) -> Line {
-        let text: String = text.into();
-        self.0.push((ink, text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()));
-        self
-    }
-
-    pub(super) fn cut(self, width: usize) -> Line {
-        let mut left = width;
-        let mut parts = Vec::with_capacity(self.0.len());
-        for (ink, text) in self.0 {
-            let text: String = text.chars().take(left).collect();
-            left -= text.chars().count();
-            parts.push((ink, text));
-        }
-        Line(parts)
-    }
-
-    pub(super) fn text(&self) -> String {
-        self.0.iter().map(|(_, text)| text.as_str()).collect()
-    }
-}
-
-const TOPICS_MAX: usize = 200;
-
-/// Looks twice, so far apart, since rates are between two looks, and prints what it saw. While the store is unavailable that is
-/// how the broker stands, and what waits in the WAL.
-pub(super) async fn run(client: Client, server: String, every: Duration) -> Result<(), Failure> {
-    let mut state = State::new(server, (0, 0));
-    let looked = look_twice(&client, &mut state, every).await;
-    match &looked {
-        Ok(()) => output::line(table(&state))?,
-        Err(_) if state.away.is_none() => output::line(head(&state).join("\n"))?,
-        Err(_) => {}
-    }
-    looked
-}
-
-async fn look_twice(client: &Client, state: &mut State, every: Duration) -> Result<(), Failure> {
-    look(client, state, Wanted { list: true, topics: Vec::new() }).await?;
-    Clock::System.sleep(every).await;
-    let topics = state.rows().into_iter().take(TOPICS_MAX).map(|row| row.name).collect();
-    look(client, state, Wanted { list: false, topics }).await
-}
-
-async fn look(client: &Client, state: &mut State, wanted: Wanted) -> Result<(), Failure> {
-    state.update(Event::Seen(Box::new(ask(client.clone(), wanted).await)));
-    let why = state.away.as_ref().map(|(why, _)| why.clone()).or_else(|| state.trouble.clone());
-    why.map_or(Ok(()), |message| Err(Failure { code: UNAVAILABLE, message }))
-}
-
-fn head(state: &State) -> Vec<String> {
-    header(state).iter().map(|line| line.text().trim_end().to_owned()).collect()
-}
-
-fn table(state: &State) -> String {
-    let mut lines = head(state);
-    let mut rows = vec![names_of_columns()];
-    let all = state.rows();
-    rows.extend(all.iter().take(TOPICS_MAX).map(cells));
-    let numbers: Vec<usize> = (1..rows.first().map_or(0, Vec::len)).collect();
-    lines.push(output::columns(&rows, &numbers));
-    if all.len() > TOPICS_MAX {
-        let more = output::thousands((all.len() - TOPICS_MAX) as u64);
-        lines.push(format!("and {more} more topics: `dwell top` on a terminal shows any of them"));
-    }
-    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -430,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_screen_shows_the_broker_and_its_topics() -> serde_json::Result<()> {
-        let mut state = state((100, 12), &names(2));
+        let mut state = state((120, 14), &names(2));
         let described = vec![("t0000".to_owned(), Some(topic("t0000")?))];
         state.update(Event::Seen(Box::new(seen(2, None, described))));
         assert_eq!(
@@ -439,9 +340,11 @@ mod tests {
                 "dwell 1.2.3  http://127.0.0.1:7373  ready  2 topics",
                 "redis 127.0.0.1:6379: Redis 7.0.15, fsync always",
                 "wal 3 records, 4.0 KiB, oldest 1.5s  redis answers, p99 -",
-                "topic  scheduled  ready  in flight  dead  oldest ready  pushes/s  deliv/s  late p99",
-                "t0000      1,200      3          2     1           12s      10.0      0.0         -",
-                "t0001          -      -          -     -             -         -        -         -",
+                "partitions of 1 broker: host-abc 1",
+                "topic  state  scheduled  ready  in flight  dead  oldest ready  pushes/s  deliv/s  late p99  trend",
+                "all    late       1,200      3          2     1           12s      10.0      0.0         -  ▁",
+                "t0000  late       1,200      3          2     1           12s      10.0      0.0         -  ▁",
+                "t0001  -              -      -          -     -             -         -        -         -",
                 "",
                 "",
                 "",
@@ -451,15 +354,15 @@ mod tests {
             ]
         );
         state.update(Event::Key(KeyCode::Enter));
-        assert!(text(&state)[3].contains("asking"), "{:#?}", text(&state));
+        assert!(text(&state)[4].contains("asking"), "{:#?}", text(&state));
         state.update(Event::Seen(Box::new(seen(3, None, vec![("t0000".to_owned(), Some(topic("t0000")?))]))));
         assert_eq!(
-            text(&state)[3..8],
+            text(&state)[4..9],
             [
-                "t0000  group    partition  scheduled  ready  in flight  dead  oldest ready  owner".to_owned(),
-                "       default        all      1,200      3          2     1           12s  1 of 2 owned".to_owned(),
-                "       default          0        700      3          2     1           12s  host-abc".to_owned(),
-                "       default          1        500      0          0     0             -  -".to_owned(),
+                "t0000  group    partition  scheduled  ready  in flight  dead  oldest ready  deliv/s  late p99  state  owner".to_owned(),
+                "       default        all      1,200      3          2     1           12s        -         -  late   1 of 2 owned".to_owned(),
+                "       default          0        700      3          2     1           12s                            host-abc".to_owned(),
+                "       default          1        500      0          0     0             -                            -".to_owned(),
                 String::new(),
             ]
         );
@@ -489,11 +392,9 @@ mod tests {
         let state = state((40, 10), &names(50));
         let text = text(&state);
         assert_eq!(text[0], "dwell 1.2.3  http://127.0.0.1:7373  read");
-        assert_eq!(text[1], "topic  scheduled  ready  dead  late p99");
-        assert_eq!(
-            (text[2].as_str(), text[8].as_str()),
-            ("t0000          -      -     -         -", "t0006          -      -     -         -")
-        );
+        assert_eq!(text[1], "topic  state  scheduled  ready  dead");
+        let row = |name: &str| format!("{name:<5}  -              -      -     -");
+        assert_eq!((&text[2], &text[3], &text[8]), (&row("all"), &row("t0000"), &row("t0005")));
     }
 
     #[test]
@@ -507,7 +408,7 @@ mod tests {
             answer: Err("refused".to_owned()),
         };
         state.update(Event::Seen(Box::new(away)));
-        assert_eq!(last(&state), "away, asked 1 times: refused");
+        assert_eq!(last(&state), "away, asked 1 time: refused");
         assert!(text(&state)[0].contains("AWAY"), "{}", text(&state)[0]);
         for key in ['/', 'x'] {
             state.update(Event::Key(KeyCode::Char(key)));
@@ -524,34 +425,15 @@ mod tests {
         };
         assert_eq!(shown(0), ["topic"]);
         assert_eq!(shown(12), ["topic", "ready"]);
-        assert_eq!(shown(22), ["topic", "ready"]);
-        assert_eq!(shown(23), ["topic", "scheduled", "ready"]);
+        assert_eq!(shown(18), ["topic", "ready"]);
+        assert_eq!(shown(19), ["topic", "state", "ready"]);
         assert_eq!(shown(200).len(), TOPICS.len());
     }
 
     #[test]
     fn percentiles_are_as_exact_as_they_are_small() {
         let about = |seconds| quantile(Some(Quantile::About(seconds)));
-        assert_eq!([about(0.00123), about(0.25), about(75.0)], ["1.2ms", "250ms", "75s"]);
-        assert_eq!([quantile(None), quantile(Some(Quantile::Beyond(60.0)))], ["-", ">60s"]);
-    }
-
-    #[test]
-    fn a_line_is_cut_by_characters_and_cannot_steer_the_terminal() {
-        let line = Line::of(Ink::Good, "aé\u{1b}[2J").and(Ink::Plain, "end");
-        assert_eq!(line.text(), "aé?[2Jend");
-        assert_eq!(line.clone().cut(3).text(), "aé?");
-        assert_eq!(line.clone().cut(7).0.len(), 2);
-        assert_eq!(line.cut(0).text(), "");
-    }
-
-    #[test]
-    fn the_first_topics_are_a_table_and_the_rest_is_counted() {
-        let names: Vec<String> = (0..1_300).map(|n| format!("t{n:04}")).collect();
-        let text = table(&state((0, 0), &names));
-        assert_eq!(text.lines().count(), 3 + 1 + TOPICS_MAX + 1);
-        assert!(text.contains("\nt0199 ") && !text.contains("t0200"), "{text}");
-        assert!(text.ends_with("and 1,100 more topics: `dwell top` on a terminal shows any of them"), "{text}");
-        assert!(!text.contains('\u{1b}'));
+        assert_eq!([about(0.00123), about(0.25), about(75.0)], ["1.23ms", "250ms", "1m15s"]);
+        assert_eq!([quantile(None), quantile(Some(Quantile::Beyond(60.0)))], ["-", ">1m"]);
     }
 }

@@ -216,7 +216,7 @@ impl Member {
 
     /// Everywhere when something is likely to be free; otherwise a few, and more each time.
     fn allow_guesses(&mut self, everywhere: bool) {
-        let (all, missing) = (self.candidates.guesses(), self.quota.saturating_sub(self.pairs.owned()));
+        let (all, missing) = (self.candidates.guesses(), self.quota.saturating_sub(self.slots.owned()));
         let few = (GUESSES + 2 * missing).saturating_mul(2_usize.saturating_pow(self.search));
         if everywhere || missing == 0 {
             (self.guesses, self.search) = (if everywhere { all } else { 0 }, 0);
@@ -228,16 +228,16 @@ impl Member {
     }
 
     pub(super) fn acquired(&mut self, now: Instant, partition: Partition, actions: &mut Vec<Action>) {
-        let slot = self.pairs.get(partition);
+        let slot = self.slots.get(partition);
         self.streak = 0;
         self.candidates.take(partition);
-        self.pairs.own(partition, now);
+        self.slots.own(partition, now);
         match slot {
             Some(Slot::Acquiring { .. }) if self.is_held(partition, now) => {
                 // It overlapped a data loss: somebody else may believe to own it.
                 self.release(partition, actions);
             }
-            Some(Slot::Acquiring { orphan: true, .. }) if self.pairs.owned() > self.quota => {
+            Some(Slot::Acquiring { orphan: true, .. }) if self.slots.owned() > self.quota => {
                 self.sweep.keep(partition, now);
             }
             _ => self.sweep.forget(partition),
@@ -245,8 +245,8 @@ impl Member {
     }
 
     pub(super) fn held(&mut self, until: Instant, partition: Partition, by: &MemberId) {
-        let Some(Slot::Acquiring { freed, .. }) = self.pairs.get(partition) else { return };
-        self.pairs.remove(partition);
+        let Some(Slot::Acquiring { freed, .. }) = self.slots.get(partition) else { return };
+        self.slots.remove(partition);
         self.streak = 0;
         self.failures.remove(&partition);
         self.sweep.forget(partition);
@@ -262,8 +262,8 @@ impl Member {
     }
 
     pub(super) fn acquire_failed(&mut self, now: Instant, partition: Partition) {
-        if let Some(Slot::Acquiring { .. }) = self.pairs.get(partition) {
-            self.pairs.remove(partition);
+        if let Some(Slot::Acquiring { .. }) = self.slots.get(partition) {
+            self.slots.remove(partition);
             // Heartbeats that were sent together fail together, and count once.
             if now >= self.quiet_until {
                 self.streak = self.streak.saturating_add(1);
@@ -275,22 +275,22 @@ impl Member {
     }
 
     pub(super) fn lost(&mut self, now: Instant, partition: Partition) {
-        let slot = self.pairs.get(partition);
+        let slot = self.slots.get(partition);
         if let Some(Slot::Owned { since, .. }) = slot
             && now.since(since) >= self.timing.heartbeat()
         {
             self.failures.remove(&partition);
         }
         if let Some(Slot::Owned { .. } | Slot::Releasing) = slot {
-            self.pairs.remove(partition);
+            self.slots.remove(partition);
             self.sweep.forget(partition);
             self.pause(now, partition);
         }
     }
 
     pub(super) fn released(&mut self, now: Instant, partition: Partition) {
-        if let Some(Slot::Owned { .. } | Slot::Releasing) = self.pairs.get(partition) {
-            self.pairs.remove(partition);
+        if let Some(Slot::Owned { .. } | Slot::Releasing) = self.slots.get(partition) {
+            self.slots.remove(partition);
             self.sweep.offer(partition, now);
             self.candidates.put_free(partition, self.timing.news_of(now));
         }

@@ -1,8 +1,8 @@
-//! The membership of this process in one group of a topic: which pairs to acquire, which to release, when to send a
+//! The membership of this process in one group of a topic: which partitions to acquire, which to release, when to send a
 //! heartbeat. Pure: events and the time come in as values, actions go out as values.
 //!
-//! It never decides who owns a pair (the lease does), never judges whether a lease is valid (`lease` does), and need
-//! not be right about the others: whatever it believes, a pair has one owner. docs/internals/groups.md explains
+//! It never decides who owns a partition (the lease does), never judges whether a lease is valid (`lease` does), and need
+//! not be right about the others: whatever it believes, a partition has one owner. docs/internals/groups.md explains
 //! the rest.
 
 mod partitions;
@@ -41,7 +41,7 @@ pub struct Member {
     demand: Demand,
     awaited: Option<Shares>,
     heartbeat: HeartbeatTimer,
-    pairs: Partitions,
+    slots: Partitions,
     candidates: ClaimOrder,
     sweep: OrphanSweep,
     /// How many partitions may be tried by guess until the next heartbeat is answered.
@@ -88,7 +88,7 @@ impl Member {
             demand: Demand::default(),
             awaited: None,
             heartbeat: HeartbeatTimer::new(timing, phase),
-            pairs: Partitions::default(),
+            slots: Partitions::default(),
             sweep: OrphanSweep::new(timing),
             guesses: 0,
             search: 0,
@@ -129,7 +129,7 @@ impl Member {
             Event::MembersChanged => self.heartbeat.hurry(now),
             Event::Freed(partition) => {
                 self.candidates.free(partition, self.timing.news_of(now));
-                self.pairs.freed(partition);
+                self.slots.freed(partition);
             }
             Event::Acquired(partition) => self.acquired(now, partition, &mut actions),
             Event::Held { partition, by, expires_in } => self.held(now.plus(expires_in), partition, &by),
@@ -169,9 +169,9 @@ impl Member {
             demanding: self.shares.members(),
             has_demand: self.demand.is_announced(),
             quota: self.quota,
-            owned: self.pairs.owned(),
-            acquiring: self.pairs.acquiring(),
-            releasing: self.pairs.releasing(),
+            owned: self.slots.owned(),
+            acquiring: self.slots.acquiring(),
+            releasing: self.slots.releasing(),
             kept: self.sweep.kept(),
             is_waiting: self.life == Life::Joined && self.shares.contain(&self.ranked_member) && self.quota == 0,
             is_gone: self.life == Life::Gone,
@@ -271,10 +271,10 @@ impl Member {
         if self.heartbeat.sends_leave(now) {
             actions.push(Action::Depart);
         }
-        for partition in self.pairs.newest() {
+        for partition in self.slots.newest() {
             self.release(partition, actions);
         }
-        if self.pairs.is_empty() && self.heartbeat.is_over() {
+        if self.slots.is_empty() && self.heartbeat.is_over() {
             self.life = Life::Gone;
             actions.push(Action::Gone);
         }
@@ -285,22 +285,22 @@ impl Member {
         if self.is_still() {
             return;
         }
-        if self.pairs.owned() <= self.quota {
+        if self.slots.owned() <= self.quota {
             return self.sweep.forget_kept();
         }
-        let excess = self.pairs.owned().saturating_sub(self.quota + self.sweep.kept());
+        let excess = self.slots.owned().saturating_sub(self.quota + self.sweep.kept());
         // Nobody could take it while all hold back.
         if excess == 0 || now < self.hold_until {
             return;
         }
-        let offered = self.pairs.newest().into_iter().filter(|partition| !self.sweep.is_kept(*partition));
+        let offered = self.slots.newest().into_iter().filter(|partition| !self.sweep.is_kept(*partition));
         for partition in offered.take(excess).collect::<Vec<_>>() {
             self.release(partition, actions);
         }
     }
 
     pub(super) fn release(&mut self, partition: Partition, actions: &mut Vec<Action>) {
-        self.pairs.release(partition);
+        self.slots.release(partition);
         actions.push(Action::Release(partition));
     }
 
@@ -308,10 +308,10 @@ impl Member {
         if !self.may_acquire(now) {
             return;
         }
-        while self.pairs.acquiring() < ACQUIRES_MAX {
+        while self.slots.acquiring() < ACQUIRES_MAX {
             let partition = if self.missing() > 0 { self.candidate(now) } else { self.further_guess(now) };
             let Some(partition) = partition else { return };
-            self.pairs.acquire(partition, false);
+            self.slots.acquire(partition, false);
             actions.push(Action::Acquire(partition));
         }
     }
@@ -327,7 +327,7 @@ impl Member {
     /// One more than is missing, since most guesses find a partition taken; should too many be free, the last goes back.
     /// Partitions that are known to be free do not wait behind guesses.
     fn further_guess(&mut self, now: Instant) -> Option<Partition> {
-        let has_reach = self.pairs.owned() < self.quota && self.pairs.acquiring() < self.reach;
+        let has_reach = self.slots.owned() < self.quota && self.slots.acquiring() < self.reach;
         let has_better = self.candidates.next_timed().is_some_and(|at| at <= now);
         if has_reach && !has_better && now >= self.hold_until { self.guess() } else { None }
     }
@@ -339,15 +339,15 @@ impl Member {
 
     /// Orphans are taken by a member that prefers them, even beyond its share.
     fn sweep_orphans(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let has_its_share = self.shares.contain(&self.ranked_member) && self.pairs.owned() >= self.quota;
+        let has_its_share = self.shares.contain(&self.ranked_member) && self.slots.owned() >= self.quota;
         let may_sweep = has_its_share && self.may_acquire(now) && now >= self.hold_until;
         if !may_sweep {
             return self.sweep.give_up(now);
         }
-        while self.pairs.acquiring() < ACQUIRES_MAX {
+        while self.slots.acquiring() < ACQUIRES_MAX {
             let Some(partition) = self.sweep.take() else { return };
             if self.candidates.may_try(partition, now) && self.candidates.take(partition) {
-                self.pairs.acquire(partition, true);
+                self.slots.acquire(partition, true);
                 actions.push(Action::Acquire(partition));
             } else {
                 self.sweep.forget(partition);
@@ -366,7 +366,7 @@ impl Member {
     }
 
     pub(super) fn missing(&self) -> usize {
-        self.quota.saturating_sub(self.pairs.owned() + self.pairs.acquiring())
+        self.quota.saturating_sub(self.slots.owned() + self.slots.acquiring())
     }
 
     fn may_acquire(&self, now: Instant) -> bool {
@@ -380,7 +380,7 @@ impl Member {
     /// When to acquire missing partitions, if only time prevents it.
     fn acquire_wake(&self) -> Instant {
         let is_fresh = self.heartbeat.is_fresh(self.stepped);
-        if self.missing() == 0 || self.pairs.acquiring() >= ACQUIRES_MAX || !is_fresh {
+        if self.missing() == 0 || self.slots.acquiring() >= ACQUIRES_MAX || !is_fresh {
             return Instant::FAR;
         }
         let own = self.exempt.iter().filter_map(|partition| self.candidates.not_before(*partition)).min();

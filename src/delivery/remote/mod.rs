@@ -98,11 +98,11 @@ impl Remote {
     }
 
     /// Learns from the store who owns the epoch of a receipt. `None` if the epoch is over.
-    pub(crate) fn learn(&self, place: Place<'_>, receipt: &Receipt, tenant: &OwnerRecord) -> Option<Option<MemberId>> {
-        if tenant.epoch.as_ref() != Some(&receipt.epoch) {
+    pub(crate) fn learn(&self, place: Place<'_>, receipt: &Receipt, record: &OwnerRecord) -> Option<Option<MemberId>> {
+        if record.epoch.as_ref() != Some(&receipt.epoch) {
             return None;
         }
-        let owner = tenant.member.clone().filter(MemberId::is_plausible);
+        let owner = record.member.clone().filter(MemberId::is_plausible);
         if let Some(owner) = &owner {
             self.epochs.learn(place, receipt, owner);
         }
@@ -290,7 +290,7 @@ impl Answered {
     }
 }
 
-/// The last known epoch of each pair and its owner. An epoch never changes hands, so what was learnt stays true.
+/// The last known epoch of each partition and its owner. An epoch never changes hands, so what was learnt stays true.
 #[derive(Default)]
 pub(crate) struct Epochs(Mutex<Owners>);
 

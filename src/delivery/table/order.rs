@@ -1,4 +1,4 @@
-//! The messages of a key one after the other, in the memory of a pair whose topic has an ordering.
+//! The messages of a key one after the other, in the memory of a partition whose topic has an ordering.
 //!
 //! Of each key one message is the *current* one: ready, with a consumer, waiting for its next attempt, or decided about and
 //! not settled yet. Reserved messages of the same key stand behind it, by position, and the next one is current only when the
@@ -334,7 +334,7 @@ impl Table {
     /// Ends a delivery of this key as if it had not been made. One whose own deadline has passed fails itself.
     fn recall(&mut self, serial: u64, lane: &Lane, now: Now) {
         let is_of_key = |out: &Out| out.ordered.as_ref().is_some_and(|ordered| ordered.lane == *lane);
-        if !self.out.get(&serial).is_some_and(|out| out.deadline > now.instant && is_of_key(out)) {
+        if !self.out.get(&serial).is_some_and(|out| out.deadline > now.elapsed && is_of_key(out)) {
             return;
         }
         let Some(Out { deadline, ordered: Some(OrderedDelivery { held, .. }), .. }) = self.out.remove(&serial) else {

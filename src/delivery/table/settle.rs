@@ -85,7 +85,7 @@ impl Table {
     pub fn time_out(&mut self, now: Now) -> usize {
         let mut count = 0;
         while let Some((deadline, serial)) = self.deadlines.first().copied() {
-            if deadline > now.instant {
+            if deadline > now.elapsed {
                 break;
             }
             let reason = Some("not settled within the visibility timeout".to_owned());
@@ -99,6 +99,11 @@ impl Table {
             count += 1;
         }
         count
+    }
+
+    /// The ticket of the latest decision.
+    pub fn last_ticket(&self) -> u64 {
+        self.tickets
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {

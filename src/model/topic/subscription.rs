@@ -7,6 +7,7 @@ use crate::model::error::{Error, Result};
 use crate::model::limits::IN_FLIGHT_MAX;
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
+use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 
 /// A group without an entry is one that the topic was born with.
@@ -84,8 +85,8 @@ impl Descriptor {
         match self.subscriptions.values().filter_map(|subscription| subscription.max_in_flight).find(too_few) {
             None => Ok(()),
             Some(limit) => {
-                let why =
-                    format!("{limit} is less than the {partitions} partitions of the topic: each has its own share");
+                let partitions = counted(partitions, "partition");
+                let why = format!("{limit} is too few for the {partitions} of the topic: each has its own share");
                 Err(Error::range("max_in_flight", why))
             }
         }

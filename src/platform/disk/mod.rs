@@ -129,6 +129,10 @@ pub(crate) fn make_private_directory(dir: &Path) -> io::Result<()> {
     close_directory(dir)
 }
 
+pub(crate) fn is_empty_directory(dir: &Path) -> io::Result<bool> {
+    Ok(std::fs::read_dir(dir)?.next().is_none())
+}
+
 fn make_directories(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());

@@ -6,9 +6,9 @@ use sled::{Batch, Tree};
 
 use super::Inner;
 use super::commit::broken;
+use super::group_partition::{Counts, Stored};
 use super::keys::{Kind, Place, Score, scored_of};
 use super::owner::{remember, schedule, unschedule};
-use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, Topics, locked};
 use crate::codec::{body_due_at, body_version, decode_body, set_body_due_at};
 use crate::model::error::{Error, Kind as ErrorKind, Result};
@@ -69,7 +69,7 @@ impl Inner {
         self.apply(batch)?;
         state.cancelled = remembered;
         for (group, counts) in changed {
-            state.pairs.entry(group).or_default().counts = counts;
+            state.groups.entry(group).or_default().counts = counts;
         }
         Ok(Cancelled { fates, version: Some(version_at(at)), buffered: false })
     }
@@ -147,7 +147,7 @@ impl Inner {
         }
         self.apply(batch)?;
         for (group, counts) in changed {
-            state.pairs.entry(group).or_default().counts = counts;
+            state.groups.entry(group).or_default().counts = counts;
         }
         Ok((Rescheduled::Done(Fates(fates)), wake))
     }
@@ -189,19 +189,19 @@ impl Inner {
         late: &LateSettlement,
     ) -> Result<(LateFate, bool)> {
         let stored = Stored::new(&self.tree, place);
-        let PartitionState { pairs, seen, .. } = state;
-        let pair = pairs.entry(place.group).or_default();
+        let PartitionState { groups, seen, .. } = state;
+        let partition = groups.entry(place.group).or_default();
         let Some(body) = stored.hash().get(&late.id)? else {
             let is_acked = |(id, version): &(MessageId, Version)| *id == late.id && *version >= late.version;
-            let is_done = late.next_at.is_none() && pair.acked_late.iter().any(is_acked);
-            return Ok((if is_done { LateFate::Done } else { LateFate::Over }, false));
+            let is_done = late.next_at.is_none() && partition.acked_late.iter().any(is_acked);
+            return Ok((if is_done { LateFate::Repeated } else { LateFate::Over }, false));
         };
         if body_version(&body) != late.version {
             return Ok((LateFate::Over, false));
         }
         let score = stored.zset().score(&late.id)?;
         // After a release nobody owns what a reservation holds; with ordering its place is known only there.
-        let is_left = pair.lease.is_none() && (late.next_at.is_none() || !descriptor.is_ordered());
+        let is_left = partition.lease.is_none() && (late.next_at.is_none() || !descriptor.is_ordered());
         if score.is_none() && !is_left {
             return Ok((LateFate::InFlight, false));
         }
@@ -209,7 +209,7 @@ impl Inner {
         if charged != late.attempt {
             return Ok((LateFate::Over, false));
         }
-        let (mut batch, mut counts, mut remembered, now) = (Batch::default(), pair.counts, *seen, self.now());
+        let (mut batch, mut counts, mut remembered, now) = (Batch::default(), partition.counts, *seen, self.now());
         let mut wake = false;
         match late.next_at {
             None => {
@@ -232,11 +232,11 @@ impl Inner {
             }
         }
         self.apply(batch)?;
-        pair.counts = counts;
+        partition.counts = counts;
         *seen = remembered;
         if late.next_at.is_none() {
-            pair.acked_late.truncate(RECENT_DECISIONS_MAX - 1);
-            pair.acked_late.push_front((late.id.clone(), late.version));
+            partition.acked_late.truncate(RECENT_DECISIONS_MAX - 1);
+            partition.acked_late.push_front((late.id.clone(), late.version));
         }
         Ok((LateFate::Done, wake))
     }
@@ -261,7 +261,7 @@ fn version_at(at: Timestamp) -> Version {
 }
 
 fn counts_of(state: &PartitionState, place: Place) -> Counts {
-    state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts)
+    state.groups.get(&place.group).map_or(Counts::default(), |partition| partition.counts)
 }
 
 fn take(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId, score: Score) -> Result<()> {

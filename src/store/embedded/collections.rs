@@ -1,4 +1,4 @@
-//! The data structures of a pair, on sled: hash and zset as in Redis, the order within a millisecond, and reservations.
+//! The data structures of a partition, on sled: hash and zset as in Redis, the order within a millisecond, and reservations.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sled::Batch;
 
-use super::pair::{Counts, Stored};
+use super::group_partition::{Counts, Stored};
 use super::topics::{Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{DeadRecord, body_version, decode_body, decode_dead, encode_body, encode_dead};
@@ -28,9 +28,9 @@ const LENGTH_BYTES: usize = 4;
 
 #[async_trait]
 impl store::DeadLetters for Embedded {
-    async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(DeadPage::default()) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(DeadPage::default()) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
         let stored = Stored::new(&self.tree, place);
@@ -56,10 +56,10 @@ impl store::DeadLetters for Embedded {
         Ok(page)
     }
 
-    async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn redrive(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         let now = self.now();
         let mut wake = false;
-        let answers = self.change_dead(pair, ids, |stored, batch, counts, id| {
+        let answers = self.change_dead(partition, ids, |stored, batch, counts, id| {
             let (_, body) = read_dead(&stored.dead_hash().get(id)?.ok_or_else(|| lost(id))?)?;
             wake |= stored.zset().head()?.is_none_or(|head| now < head);
             stored.hash().add(batch, id.as_str().as_bytes(), &ChunkedValue::cut(&body)?);
@@ -69,26 +69,31 @@ impl store::DeadLetters for Embedded {
             Ok(())
         })?;
         if wake {
-            self.wakes.wake(&Channel::head(pair));
+            self.wakes.wake(&Channel::head(partition));
         }
         self.commit().await?;
         Ok(answers)
     }
 
-    async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
-        let answers = self.change_dead(pair, ids, |_, _, _, _| Ok(()))?;
+    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
+        let answers = self.change_dead(partition, ids, |_, _, _, _| Ok(()))?;
         self.commit().await?;
         Ok(answers)
     }
 
     /// A page is moved in one batch, so that none is ever on its way.
-    async fn forward(&self, pair: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {
+    async fn forward(
+        &self,
+        group_partition: &GroupPartition,
+        to: Option<&Descriptor>,
+        ids: &[MessageId],
+    ) -> Result<Forward> {
         check_count(ids)?;
-        let Some(to) = to.filter(|to| to.topic != pair.topic) else { return Ok(Forward::Nothing) };
+        let Some(to) = to.filter(|to| to.topic != group_partition.topic) else { return Ok(Forward::Nothing) };
         self.check_storable()?;
         let mut forwarded = Forwarded::default();
-        for (partition, dead) in self.read_forwards(pair, to, ids)? {
-            let (mut messages, wake) = self.forward_all(pair, to, partition, dead)?;
+        for (partition, dead) in self.read_forwards(group_partition, to, ids)? {
+            let (mut messages, wake) = self.forward_all(group_partition, to, partition, dead)?;
             forwarded.messages.append(&mut messages);
             if wake {
                 self.wakes.wake(&Channel::Head(to.topic.clone(), partition));
@@ -105,10 +110,10 @@ impl store::DeadLetters for Embedded {
         Ok(())
     }
 
-    async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
-        let (dropped, ids) = self.past_bounds(pair, bounds)?;
+    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
+        let (dropped, ids) = self.past_bounds(partition, bounds)?;
         if !ids.is_empty() {
-            self.purge(pair, &ids).await?;
+            self.purge(partition, &ids).await?;
         }
         Ok(dropped)
     }
@@ -118,13 +123,13 @@ impl Inner {
     /// Dead letters as messages of the topic `to`, by the partition that they belong to. The unreadable stay.
     fn read_forwards(
         &self,
-        pair: &GroupPartition,
+        group_partition: &GroupPartition,
         to: &Descriptor,
         ids: &[MessageId],
     ) -> Result<BTreeMap<Partition, Vec<ForwardedMessage>>> {
         let mut partitions: BTreeMap<Partition, Vec<ForwardedMessage>> = BTreeMap::new();
         let (topics, now) = (self.topics(), self.now());
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(partitions) };
+        let Some((topic, place)) = topics.group_partition(group_partition) else { return Ok(partitions) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
         let stored = Stored::new(&self.tree, place);
@@ -136,10 +141,10 @@ impl Inner {
             let (record, body) = read_dead(&value)?;
             let version = body_version(&body);
             let dead = Dead { message: decode_body(id.clone(), body), id: id.clone(), died_at, record, version };
-            let Ok(message) = dead.forwarded(pair, to, now) else { continue };
+            let Ok(message) = dead.forwarded(group_partition, to, now) else { continue };
             let new_version = self.clock.versions(1);
             let partition = to.partition_of(message.routing_key());
-            let forwarded = ForwardedMessage { id: id.clone(), version, message, new_version };
+            let forwarded = ForwardedMessage { id: id.clone(), version, message, new_version, was_stored: false };
             partitions.entry(partition).or_default().push(forwarded);
             if bytes >= CALL_BYTES_MAX {
                 break;
@@ -151,14 +156,14 @@ impl Inner {
     /// Moves those that are still dead, and answers whether the head of the other partition is earlier now.
     fn forward_all(
         &self,
-        pair: &GroupPartition,
+        group_partition: &GroupPartition,
         to: &Descriptor,
         partition: Partition,
         mut forwards: Vec<ForwardedMessage>,
     ) -> Result<(Vec<ForwardedMessage>, bool)> {
         let topics = self.topics();
         let gone = |topic: &TopicName| Error::stale(format!("topic {topic} was changed or deleted; load it again"));
-        let (from_topic, from) = topics.pair(pair).ok_or_else(|| gone(&pair.topic))?;
+        let (from_topic, from) = topics.group_partition(group_partition).ok_or_else(|| gone(&group_partition.topic))?;
         let same = |topic: &&Topic| topic.descriptor().generation == to.generation;
         let to_topic = topics.live(&to.topic).filter(same).ok_or_else(|| gone(&to.topic))?;
         let (from_state, to_state) = (from_topic.partition(from.partition), to_topic.partition(partition));
@@ -181,7 +186,8 @@ impl Inner {
                 still.push(forward);
             }
         }
-        let mut counts = from_guard.pairs.get(&from.group).map_or(Counts::default(), |pair| pair.counts);
+        let mut counts =
+            from_guard.groups.get(&from.group).map_or(Counts::default(), |group_partition| group_partition.counts);
         let messages: Vec<Message> = still.iter().map(|forward| forward.message.clone()).collect();
         let encode = |forward: &ForwardedMessage| encode_body(&forward.message, forward.new_version);
         let values: Vec<ChunkedValue> =
@@ -198,7 +204,7 @@ impl Inner {
         };
         let new = (&*messages, &*values, &*answers);
         let wake = self.insert_new((to_topic, partition), &mut to_guard, new, Batch::default(), take)?;
-        from_guard.pairs.entry(from.group).or_default().counts = counts;
+        from_guard.groups.entry(from.group).or_default().counts = counts;
         Ok((still, wake.unwrap_or_default()))
     }
 
@@ -212,13 +218,13 @@ impl Inner {
         Ok(false)
     }
 
-    fn past_bounds(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<(DeadDropped, Vec<MessageId>)> {
+    fn past_bounds(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<(DeadDropped, Vec<MessageId>)> {
         let (mut dropped, mut ids) = (DeadDropped::default(), Vec::new());
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok((dropped, ids)) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok((dropped, ids)) };
         let state = topic.partition(place.partition);
         let state = locked(&state);
-        let Some(state) = state.pairs.get(&place.group) else { return Ok((dropped, ids)) };
+        let Some(state) = state.groups.get(&place.group) else { return Ok((dropped, ids)) };
         let mut left = state.counts.dead;
         for entry in Stored::new(&self.tree, place).dead_zset().iter() {
             let (died_at, id) = entry?;
@@ -236,9 +242,9 @@ impl Inner {
         Ok((dropped, ids))
     }
 
-    pub(super) fn dead_ids(&self, pair: &GroupPartition, most: usize) -> Result<Vec<MessageId>> {
+    pub(super) fn dead_ids(&self, partition: &GroupPartition, most: usize) -> Result<Vec<MessageId>> {
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(Vec::new()) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(Vec::new()) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
         let dead = Stored::new(&self.tree, place).dead_zset();
@@ -248,16 +254,16 @@ impl Inner {
     /// Takes dead messages out of the dead zset and hash, and does `also` with each in the same batch.
     pub(super) fn change_dead(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         ids: &[MessageId],
         mut also: impl FnMut(&Stored<'_>, &mut Batch, &mut Counts, &MessageId) -> Result<()>,
     ) -> Result<Vec<bool>> {
         check_count(ids)?;
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(vec![false; ids.len()]) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(vec![false; ids.len()]) };
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        let state = state.pairs.entry(place.group).or_default();
+        let state = state.groups.entry(place.group).or_default();
         let stored = Stored::new(&self.tree, place);
         let (mut batch, mut counts, mut done) = (Batch::default(), state.counts, HashSet::new());
         let mut answers = Vec::with_capacity(ids.len());

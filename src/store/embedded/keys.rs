@@ -40,7 +40,7 @@ pub(super) enum Kind {
     DedupByKey = b'k',
     /// end of the window, dedup key, 0, pushed at -> nothing.
     DedupByEnd = b'K',
-    /// The number of the pair's last epoch, 8 bytes.
+    /// The number of the partition's last epoch, 8 bytes.
     Epoch = b'e',
     /// id -> dead record and body.
     DeadHash = b'g',

@@ -1,4 +1,4 @@
-//! Copying a group, moving a topic and verifying a pair, a page at a time. A move changes both pairs in one batch, under the
+//! Copying a group, moving a topic and verifying a partition, a page at a time. A move changes both partitions in one batch, under the
 //! locks of both partitions.
 
 use std::collections::{BTreeMap, HashSet};
@@ -9,8 +9,8 @@ use sled::Batch;
 
 use super::collections::reservation_entries;
 use super::dead_letters::read_dead;
+use super::group_partition::{Counts, Stored};
 use super::keys::{Place, Score};
-use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, decode_body};
@@ -39,19 +39,29 @@ impl store::Maintenance for Embedded {
         Ok(copied)
     }
 
-    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
-        let page = self.look_over(pair, from, repair)?;
+    async fn audit(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
+        let page = self.look_over(partition, from, repair)?;
         if repair && !page.findings.is_empty() {
             self.commit().await?;
         }
         Ok(page)
     }
 
-    async fn move_page(&self, _from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
+    async fn move_page(
+        &self,
+        _from: &Descriptor,
+        group_partition: &GroupPartition,
+        to: &Descriptor,
+    ) -> Result<MovedPage> {
         self.check_storable()?;
         let mut moved = MovedPage::default();
-        for (partition, movers) in self.movers(pair, to)? {
-            let wake = self.move_all(pair, &to.pair(partition, &pair.group), &movers, &mut moved)?;
+        for (partition, movers) in self.movers(group_partition, to)? {
+            let wake = self.move_all(
+                group_partition,
+                &to.group_partition(partition, &group_partition.group),
+                &movers,
+                &mut moved,
+            )?;
             moved.more = true;
             if wake {
                 self.wakes.wake(&Channel::Head(to.topic.clone(), partition));
@@ -82,7 +92,8 @@ impl Inner {
         // A group that is deleted while it is copied leaves nothing to copy.
         let Some(source) = topic.place(partition, &source) else { return Ok(Copied { messages: 0, next: None }) };
         let (source, copy) = (Stored::new(&self.tree, source), Stored::new(&self.tree, place));
-        let mut counts = state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts);
+        let mut counts =
+            state.groups.get(&place.group).map_or(Counts::default(), |group_partition| group_partition.counts);
         let (mut batch, mut messages, mut bytes, mut next) = (Batch::default(), 0, 0, None);
         for (seen, id) in source.hash().ids_after(from).enumerate() {
             let id = id?;
@@ -105,15 +116,15 @@ impl Inner {
             }
         }
         self.apply(batch)?;
-        state.pairs.entry(place.group).or_default().counts = counts;
+        state.groups.entry(place.group).or_default().counts = counts;
         Ok(Copied { messages, next })
     }
 
     /// A page of what is to be moved, by the partition that it belongs to.
-    fn movers(&self, pair: &GroupPartition, to: &Descriptor) -> Result<BTreeMap<Partition, Vec<Mover>>> {
+    fn movers(&self, partition: &GroupPartition, to: &Descriptor) -> Result<BTreeMap<Partition, Vec<Mover>>> {
         let topics = self.topics();
         let mut movers: BTreeMap<Partition, Vec<Mover>> = BTreeMap::new();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(movers) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(movers) };
         let end = End::new(self, topic, place);
         let _state = locked(&end.state);
         let (mut count, mut bytes) = (0, 0);
@@ -137,7 +148,7 @@ impl Inner {
         Ok(movers)
     }
 
-    /// Moves those that are still there, and answers whether the head of the other pair is earlier now.
+    /// Moves those that are still there, and answers whether the head of the other partition is earlier now.
     fn move_all(
         &self,
         from: &GroupPartition,
@@ -146,9 +157,9 @@ impl Inner {
         moved: &mut MovedPage,
     ) -> Result<bool> {
         let topics = self.topics();
-        let gone = |pair: &GroupPartition| Error::stale(format!("{pair} is gone; load its topic again"));
-        let (from_topic, from_place) = topics.pair(from).ok_or_else(|| gone(from))?;
-        let (to_topic, to_place) = topics.pair(to).ok_or_else(|| gone(to))?;
+        let gone = |partition: &GroupPartition| Error::stale(format!("{partition} is gone; load its topic again"));
+        let (from_topic, from_place) = topics.group_partition(from).ok_or_else(|| gone(from))?;
+        let (to_topic, to_place) = topics.group_partition(to).ok_or_else(|| gone(to))?;
         let (from, to) = (End::new(self, from_topic, from_place), End::new(self, to_topic, to_place));
         // Always in the same order, so that two moves in opposite directions do not wait for each other.
         let order = |end: &End<'_>| (end.place.topic, end.place.partition);
@@ -160,8 +171,8 @@ impl Inner {
             to_state = locked(&to.state);
             from_state = locked(&from.state);
         }
-        let from_counts = &mut from_state.pairs.entry(from.place.group).or_default().counts;
-        let to_counts = &mut to_state.pairs.entry(to.place.group).or_default().counts;
+        let from_counts = &mut from_state.groups.entry(from.place.group).or_default().counts;
+        let to_counts = &mut to_state.groups.entry(to.place.group).or_default().counts;
         let (mut batch, mut after) = (Batch::default(), (*from_counts, *to_counts));
         let head = to.stored.zset().head()?;
         for mover in movers {
@@ -173,16 +184,16 @@ impl Inner {
         Ok(earliest.is_some_and(|earliest| head.is_none_or(|head| earliest.at < head)))
     }
 
-    fn look_over(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
+    fn look_over(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
         let (step, after) = read(from)?;
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(VerifyPage::default()) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(VerifyPage::default()) };
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        let pair = state.pairs.entry(place.group).or_default();
+        let partition = state.groups.entry(place.group).or_default();
         let stored = Stored::new(&self.tree, place);
         let ids = STEPS[step].page(&stored, after.as_ref())?;
-        let (mut batch, mut counts, now) = (Batch::default(), pair.counts, self.now());
+        let (mut batch, mut counts, now) = (Batch::default(), partition.counts, self.now());
         let mut findings = Vec::new();
         let reserved = if step == 0 { reserved(&stored)? } else { HashSet::new() };
         for id in &ids {
@@ -195,7 +206,7 @@ impl Inner {
             findings.push(Finding { id: id.to_string(), defect: STEPS[step].defect });
         }
         self.apply(batch)?;
-        pair.counts = counts;
+        partition.counts = counts;
         let next = match ids.last().filter(|_| ids.len() == PAGE) {
             Some(last) => Some(format!("{} {last}", STEPS[step].name)),
             None => STEPS.get(step + 1).map(|step| step.name.to_owned()),

@@ -1,4 +1,4 @@
-//! Storing messages in the pairs of all groups of a partition, and the policies about ids that are there.
+//! Storing messages for all groups of a partition, and the policies about ids that are there.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use sled::Batch;
 
 use super::changes::{CancelledIds, current};
 use super::dedup::DedupWindows;
+use super::group_partition::{Counts, GroupPartitionState, Stored};
 use super::keys::{Place, Score};
-use super::pair::{Counts, GroupPartitionState, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
@@ -214,7 +214,8 @@ impl Inner {
         };
         for place in topic.places(partition) {
             let stored = Stored::new(&self.tree, place);
-            let mut counts = state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts);
+            let mut counts =
+                state.groups.get(&place.group).map_or(Counts::default(), |group_partition| group_partition.counts);
             wake |= stored.zset().head()?.is_none_or(|head| earliest < head);
             for ((message, value), score) in new() {
                 stored.zset().add(&mut batch, &message.id, score);
@@ -227,7 +228,7 @@ impl Inner {
         self.apply(batch)?;
         state.cancelled = state.cancelled.saturating_sub(forgotten);
         for (group, counts) in changed {
-            state.pairs.entry(group).or_default().counts = counts;
+            state.groups.entry(group).or_default().counts = counts;
         }
         Ok(Some(wake))
     }
@@ -260,17 +261,17 @@ impl Inner {
         batch: &mut Batch,
     ) -> Result<Vec<Pushed>> {
         let now = self.now();
-        let pairs: Vec<(Stored<'_>, Counts)> = topic
+        let group_partitions: Vec<(Stored<'_>, Counts)> = topic
             .places(partition)
-            .filter_map(|place| Some((Stored::new(&self.tree, place), state.pairs.get(&place.group)?.counts)))
+            .filter_map(|place| Some((Stored::new(&self.tree, place), state.groups.get(&place.group)?.counts)))
             .collect();
         let is_held = |id: &MessageId| -> Result<bool> {
-            for (stored, counts) in &pairs {
+            for (stored, counts) in &group_partitions {
                 if (counts.hash > 0 && stored.hash().has(id)?) || (counts.dead > 0 && stored.dead_hash().has(id)?) {
                     return Ok(true);
                 }
             }
-            match pairs.first() {
+            match group_partitions.first() {
                 Some((stored, _)) if state.seen > 0 => Ok(stored.seen().score(id)?.is_some_and(|until| until.at > now)),
                 _ => Ok(false),
             }
@@ -358,7 +359,7 @@ impl Inner {
         let new_score = self.score(places, state, terms, message.due_at)?;
         for (place, old, score) in found.bodies {
             let stored = Stored::new(&self.tree, place);
-            let mut counts = state.pairs.get(&place.group).map_or_else(Default::default, |pair| pair.counts);
+            let mut counts = state.groups.get(&place.group).map_or_else(Default::default, |partition| partition.counts);
             wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
             if let Some(score) = score {
                 stored.zset().remove(&mut batch, &message.id, score);
@@ -380,7 +381,7 @@ impl Inner {
         }
         self.apply(batch)?;
         for (group, counts) in changed {
-            state.pairs.entry(group).or_default().counts = counts;
+            state.groups.entry(group).or_default().counts = counts;
         }
         let pushed = if terms.conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced };
         Ok((Put::Pushed(pushed), wake))
@@ -446,7 +447,7 @@ impl Inner {
         self.apply(batch)?;
         state.cancelled = state.cancelled.saturating_sub(forgotten);
         for (_, place) in places {
-            let GroupPartitionState { counts, .. } = state.pairs.entry(place.group).or_default();
+            let GroupPartitionState { counts, .. } = state.groups.entry(place.group).or_default();
             counts.scheduled(score.at);
             counts.hash += 1;
         }

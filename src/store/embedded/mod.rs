@@ -1,6 +1,6 @@
 //! The embedded store: the contract on sled, for one process that owns all partitions.
 //!
-//! Each pair has its own zset (ids by due time) and hash (id to body), reservations and charged attempts, and a zset and
+//! Each partition has its own zset (ids by due time) and hash (id to body), reservations and charged attempts, and a zset and
 //! a hash of dead messages. All of it lies in one tree, so that whatever changes together is one atomic batch, made
 //! under the lock of its partition. Leases live in memory: opening the store is a takeover, and what older epochs held
 //! reserved waits for recovery.
@@ -23,7 +23,7 @@ mod maintenance;
 mod messages;
 mod open;
 mod owner;
-mod pair;
+mod group_partition;
 mod purge;
 mod reads;
 mod topics;

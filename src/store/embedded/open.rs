@@ -9,6 +9,7 @@ use super::commit::{Checked, Tail, broken};
 use super::keys::{self, Kind as KeyKind, Place, place_of, score_of};
 use super::topics::{Topic, Topics, locked};
 use crate::model::error::{Error, Kind, Result};
+use crate::model::spelling::counted;
 use crate::platform::disk::{self, Disk, Refusal, sync_directory};
 
 /// Bytes that sled may use for its cache. Its default of 1 GiB is no sidecar's.
@@ -38,7 +39,8 @@ pub(super) fn open(dir: &Path) -> Result<(Disk, Tail)> {
     let tail = match Tail::check(db, dir).map_err(unavailable)? {
         Checked::Whole(tail) => tail,
         Checked::Lost(commits) => {
-            let why = format!("its last {commits} commits are lost; deleting {place}/commits accepts that");
+            let why =
+                format!("it lacks the last {}; deleting {place}/commits accepts that", counted(commits, "commit"));
             return Err(unreadable(dir, &why));
         }
     };
@@ -69,7 +71,7 @@ fn unreadable(dir: &Path, why: &str) -> Error {
 /// Entries that one step of a deletion removes: it runs beside live traffic.
 const PAGE: usize = 1_000;
 
-/// Counts what every pair holds, and finishes interrupted deletions. Run before anything else uses the tree.
+/// Counts what every partition holds, and finishes interrupted deletions. Run before anything else uses the tree.
 pub(super) fn count(tree: &Tree, topics: &Topics) -> Result<()> {
     let live: HashMap<u32, &Topic> = topics.all().map(|topic| (topic.number(), topic)).collect();
     let owner = |place: Place| live.get(&place.topic).filter(|topic| topic.has_group(place.group) || place.is_shared());
@@ -89,7 +91,7 @@ pub(super) fn count(tree: &Tree, topics: &Topics) -> Result<()> {
             state.seen = count_kind(tree, place, KeyKind::SeenById)?;
             state.cancelled = count_kind(tree, place, KeyKind::CancelledById)?;
         } else {
-            let counts = &mut state.pairs.entry(place.group).or_default().counts;
+            let counts = &mut state.groups.entry(place.group).or_default().counts;
             for entry in ranges.into_iter().flat_map(|(from, to)| tree.range(from..to).keys()) {
                 let key = entry.map_err(broken)?;
                 match place_of(&key) {

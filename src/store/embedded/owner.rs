@@ -1,7 +1,7 @@
-//! The owner of a pair: the handle of one epoch.
+//! The owner of a partition: the handle of one epoch.
 //!
 //! Within one process no call is lost and no answer is, so the chain of numbered calls is trivially kept: a call is
-//! applied under the partition's lock if its epoch is still the pair's, and refused otherwise.
+//! applied under the partition's lock if its epoch is still the partition's, and refused otherwise.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use sled::Batch;
 
 use super::collections::{Entry, reservation_entries, reservation_name, reservation_value};
 use super::dead_letters::bury;
+use super::group_partition::{Counts, GroupPartitionState, Lease, Stored};
 use super::keys::Score;
-use super::pair::{Counts, GroupPartitionState, Lease, Stored};
 use super::topics::{PartitionState, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, body_version, decode_body};
@@ -29,7 +29,7 @@ use crate::store::{
 
 struct Handle {
     inner: Arc<Inner>,
-    pair: GroupPartition,
+    group_partition: GroupPartition,
     epoch: Epoch,
     reservations: u64,
     ordered: bool,
@@ -38,24 +38,25 @@ struct Handle {
 
 #[async_trait]
 impl store::Leases for Embedded {
-    /// Takes the lease of a pair, if it is free or this member's. The new epoch's number need not be on disk before the
+    /// Takes the lease of a partition, if it is free or this member's. The new epoch's number need not be on disk before the
     /// answer: it lies in sled's log before every reservation that bears it, so none of those can survive without it.
     async fn acquire(
         &self,
-        pair: &GroupPartition,
+        group_partition: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
         generation: u64,
     ) -> Result<Acquired> {
         let topics = self.topics();
-        let topic = topics.live(&pair.topic).filter(|topic| topic.descriptor().generation <= generation);
-        let stale = || Error::stale(format!("topic {} has changed or is deleted: read it again", pair.topic));
+        let topic = topics.live(&group_partition.topic).filter(|topic| topic.descriptor().generation <= generation);
+        let stale =
+            || Error::stale(format!("topic {} has changed or is deleted: read it again", group_partition.topic));
         let topic = topic.ok_or_else(stale)?;
-        let place = topic.place(pair.partition, &pair.group);
-        let place = place.ok_or_else(|| Error::not_found(format!("there is no {pair}")))?;
+        let place = topic.place(group_partition.partition, &group_partition.group);
+        let place = place.ok_or_else(|| Error::not_found(format!("there is no {group_partition}")))?;
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        let state = state.pairs.entry(place.group).or_default();
+        let state = state.groups.entry(place.group).or_default();
         let now = self.clock.local().instant();
         if let Some(lease) = &state.lease
             && let Some(holder) = lease.member(now)
@@ -71,7 +72,7 @@ impl store::Leases for Embedded {
         state.lease = Some(Lease::new(member.clone(), epoch.clone(), now, ttl));
         Ok(Acquired::Owned(Box::new(Handle {
             inner: self.inner.clone(),
-            pair: pair.clone(),
+            group_partition: group_partition.clone(),
             epoch,
             reservations: 0,
             ordered: false,
@@ -80,8 +81,8 @@ impl store::Leases for Embedded {
     }
 
     /// No other process owns anything here.
-    async fn owner_records(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
-        Ok(vec![None; pairs.len()])
+    async fn owner_records(&self, partitions: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
+        Ok(vec![None; partitions.len()])
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
@@ -93,10 +94,12 @@ impl Inner {
     fn renew_claim(&self, member: &MemberId, claim: &Claim, ttl: Duration) -> Result<Renewal> {
         self.committer.check()?;
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(&claim.pair) else { return Ok(Renewal::Lost { by: None }) };
+        let Some((topic, place)) = topics.group_partition(&claim.group_partition) else {
+            return Ok(Renewal::Lost { by: None });
+        };
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        let lease = state.pairs.get_mut(&place.group).and_then(|pair| pair.lease.as_mut());
+        let lease = state.groups.get_mut(&place.group).and_then(|partition| partition.lease.as_mut());
         let Some(lease) = lease else { return Ok(Renewal::Lost { by: None }) };
         let now = self.clock.local().instant();
         if !lease.prolong(member, &claim.epoch, now, ttl) {
@@ -110,7 +113,7 @@ impl Inner {
     fn settle(
         &self,
         stored: &Stored<'_>,
-        pair: &mut GroupPartitionState,
+        partition: &mut GroupPartitionState,
         seen: &mut u64,
         epoch: &Epoch,
         settlement: &Settlement,
@@ -120,7 +123,7 @@ impl Inner {
             return Err(Error::new(Kind::TooLarge, detail));
         }
         let now = self.now();
-        let (mut batch, mut counts, mut done) = (Batch::default(), pair.counts, HashSet::new());
+        let (mut batch, mut counts, mut done) = (Batch::default(), partition.counts, HashSet::new());
         let mut acked = Vec::with_capacity(settlement.acked.len());
         for id in &settlement.acked {
             if done.insert(id) && stored.hash().remove(&mut batch, id.as_str().as_bytes())? {
@@ -171,26 +174,26 @@ impl Inner {
             remember(stored, &mut batch, &mut remembered, &acked, now, until)?;
         }
         self.apply(batch)?;
-        pair.counts = counts;
+        partition.counts = counts;
         *seen = remembered;
         Ok(())
     }
 }
 
 impl Handle {
-    /// Does something under the partition's lock, if this epoch still owns the pair.
+    /// Does something under the partition's lock, if this epoch still owns the partition.
     fn owned<T>(&self, act: impl FnOnce(&Stored<'_>, &mut GroupPartitionState, &mut u64) -> Result<T>) -> Result<T> {
-        let stale = || Error::stale(format!("epoch {} does not own {} any more", self.epoch, self.pair));
+        let stale = || Error::stale(format!("epoch {} does not own {} any more", self.epoch, self.group_partition));
         let topics = self.inner.topics();
-        let (topic, place) = topics.pair(&self.pair).ok_or_else(stale)?;
+        let (topic, place) = topics.group_partition(&self.group_partition).ok_or_else(stale)?;
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        let PartitionState { pairs, seen, .. } = &mut *state;
-        let pair = pairs.get_mut(&place.group).ok_or_else(stale)?;
-        if !pair.lease.as_ref().is_some_and(|lease| lease.has_epoch(&self.epoch)) {
+        let PartitionState { groups, seen, .. } = &mut *state;
+        let partition = groups.get_mut(&place.group).ok_or_else(stale)?;
+        if !partition.lease.as_ref().is_some_and(|lease| lease.has_epoch(&self.epoch)) {
             return Err(stale());
         }
-        act(&Stored::new(&self.inner.tree, place), pair, seen)
+        act(&Stored::new(&self.inner.tree, place), partition, seen)
     }
 }
 
@@ -209,25 +212,27 @@ impl Owner for Handle {
     }
 
     async fn recover(&mut self) -> Result<Recovered> {
-        self.owned(|stored, pair, _| recover(&self.inner, stored, pair, &self.epoch))
+        self.owned(|stored, partition, _| recover(&self.inner, stored, partition, &self.epoch))
     }
 
     async fn repair(&mut self, _from: Option<RepairCursor>) -> Result<Repaired> {
-        self.owned(|stored, pair, _| repair(&self.inner, stored, pair))
+        self.owned(|stored, partition, _| repair(&self.inner, stored, partition))
     }
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
         let reservation = Reservation(self.reservations + 1);
         let name = reservation_name(&self.epoch, reservation);
         let position = |score| self.ordered.then_some(score);
-        let reserved =
-            self.owned(|stored, pair, _| reserve(&self.inner, stored, pair, limit, reservation, &name, position))?;
+        let reserved = self.owned(|stored, partition, _| {
+            reserve(&self.inner, stored, partition, limit, reservation, &name, position)
+        })?;
         self.reservations = reservation.0;
         Ok(reserved)
     }
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
-        let applied = self.owned(|stored, pair, seen| self.inner.settle(stored, pair, seen, &self.epoch, settlement));
+        let applied =
+            self.owned(|stored, partition, seen| self.inner.settle(stored, partition, seen, &self.epoch, settlement));
         // A disk that fails may have written it all the same, and so may one whose answer nobody waits for.
         self.in_doubt = !applied.as_ref().is_err_and(|error| error.kind() == Kind::Stale);
         applied?;
@@ -249,11 +254,11 @@ impl Owner for Handle {
     }
 
     async fn release(self: Box<Self>) -> Result<()> {
-        self.owned(|_, pair, _| {
-            pair.lease = None;
+        self.owned(|_, partition, _| {
+            partition.lease = None;
             Ok(())
         })?;
-        self.inner.wakes.wake(&Channel::release(&self.pair));
+        self.inner.wakes.wake(&Channel::release(&self.group_partition));
         Ok(())
     }
 }
@@ -261,14 +266,14 @@ impl Owner for Handle {
 fn reserve(
     inner: &Inner,
     stored: &Stored<'_>,
-    pair: &mut GroupPartitionState,
+    partition: &mut GroupPartitionState,
     limit: ReserveLimit,
     reservation: Reservation,
     name: &[u8],
     position: impl Fn(Score) -> Option<Score>,
 ) -> Result<Reserved> {
     let (now, most) = (inner.now(), limit.messages.clamp(1, CALL_IDS_MAX));
-    let (mut batch, mut counts) = (Batch::default(), pair.counts);
+    let (mut batch, mut counts) = (Batch::default(), partition.counts);
     let (mut messages, mut bytes, mut dropped, mut head) = (Vec::new(), 0_usize, 0, None);
     let mut entries = Vec::new();
     for entry in stored.zset().iter() {
@@ -311,15 +316,20 @@ fn reserve(
     }
     if !messages.is_empty() || dropped > 0 {
         inner.apply(batch)?;
-        pair.counts = counts;
+        partition.counts = counts;
     }
     let unsettled = counts.hash.saturating_sub(counts.zset);
     Ok(Reserved { reservation, messages, head, dropped, unsettled })
 }
 
-fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut GroupPartitionState, epoch: &Epoch) -> Result<Recovered> {
+fn recover(
+    inner: &Inner,
+    stored: &Stored<'_>,
+    partition: &mut GroupPartitionState,
+    epoch: &Epoch,
+) -> Result<Recovered> {
     let now = inner.now();
-    let (mut batch, mut counts, mut scheduled) = (Batch::default(), pair.counts, HashSet::new());
+    let (mut batch, mut counts, mut scheduled) = (Batch::default(), partition.counts, HashSet::new());
     let (mut room, mut more, mut left_behind) = (RECOVER_IDS_MAX, false, false);
     for entry in stored.reservations().below(&epoch.number().to_be_bytes()) {
         let (name, value) = entry?;
@@ -361,15 +371,15 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut GroupPartitionState, e
         }
     }
     inner.apply(batch)?;
-    pair.counts = counts;
+    partition.counts = counts;
     let orphans = if more { 0 } else { counts.hash.abs_diff(counts.zset) };
     Ok(Recovered { messages: scheduled.len(), left_behind, more, orphans })
 }
 
 /// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no zset, and drops ids
 /// that have no body. Repaired entries are not found again, so every page begins at the front.
-fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut GroupPartitionState) -> Result<Repaired> {
-    let (now, mut batch, mut counts, mut messages) = (inner.now(), Batch::default(), pair.counts, 0);
+fn repair(inner: &Inner, stored: &Stored<'_>, partition: &mut GroupPartitionState) -> Result<Repaired> {
+    let (now, mut batch, mut counts, mut messages) = (inner.now(), Batch::default(), partition.counts, 0);
     for id in stored.hash().ids() {
         let id = id?;
         if messages == RECOVER_IDS_MAX {
@@ -394,7 +404,7 @@ fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut GroupPartitionState) ->
         }
     }
     inner.apply(batch)?;
-    pair.counts = counts;
+    partition.counts = counts;
     let next = (messages == RECOVER_IDS_MAX).then(|| RepairCursor(String::new()));
     Ok(Repaired { messages, next })
 }

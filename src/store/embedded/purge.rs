@@ -1,4 +1,4 @@
-//! Purging a group: page by page, so that pushes to the partition go on meanwhile. The purge holds the lease of the pair, so
+//! Purging a group: page by page, so that pushes to the partition go on meanwhile. The purge holds the lease of the partition, so
 //! nothing is handed out until it is over; one that is given up leaves a lease that lapses.
 
 use std::time::Duration;
@@ -7,8 +7,8 @@ use sled::Batch;
 
 use super::Inner;
 use super::changes::current;
+use super::group_partition::{Lease, Stored};
 use super::owner::unschedule;
-use super::pair::{Lease, Stored};
 use super::topics::locked;
 use crate::codec::body_version;
 use crate::model::error::{Error, Result};
@@ -21,7 +21,7 @@ use crate::store::{Channel, Epoch, MemberId, Purge, Purged};
 
 const HELD_FOR: Duration = Duration::from_secs(10);
 
-/// The holder of the lease while a pair is purged; no broker has this name.
+/// The holder of the lease while a partition is purged; no broker has this name.
 const HOLDER: &str = "purge";
 
 struct Page {
@@ -71,12 +71,12 @@ impl Inner {
         let place = topic.place(partition, &purge.group).ok_or_else(no_group)?;
         let state = topic.partition(partition);
         let mut state = locked(&state);
-        let pair = state.pairs.entry(place.group).or_default();
+        let group_partition = state.groups.entry(place.group).or_default();
         let stored = Stored::new(&self.tree, place);
         let epoch = Epoch::after(stored.last_epoch()?);
         let now = self.clock.local().instant();
-        pair.lease = Some(Lease::new(MemberId::from_store(HOLDER), epoch, now, HELD_FOR));
-        let (mut batch, mut counts) = (Batch::default(), pair.counts);
+        group_partition.lease = Some(Lease::new(MemberId::from_store(HOLDER), epoch, now, HELD_FOR));
+        let (mut batch, mut counts) = (Batch::default(), group_partition.counts);
         let mut page = Page { deleted: 0, last: None };
         for id in stored.hash().ids_after(after) {
             let id = id?;
@@ -96,30 +96,30 @@ impl Inner {
             }
         }
         self.apply(batch)?;
-        pair.counts = counts;
+        group_partition.counts = counts;
         Ok(page)
     }
 
     async fn purge_dead(&self, descriptor: &Descriptor, partition: Partition, purge: &Purge) -> Result<u64> {
-        let (pair, mut deleted) = (descriptor.pair(partition, &purge.group), 0);
+        let (group_partition, mut deleted) = (descriptor.group_partition(partition, &purge.group), 0);
         loop {
-            let ids = self.dead_ids(&pair, RECOVER_IDS_MAX)?;
+            let ids = self.dead_ids(&group_partition, RECOVER_IDS_MAX)?;
             if ids.is_empty() {
                 return Ok(deleted);
             }
-            let answers = self.change_dead(&pair, &ids, |_, _, _, _| Ok(()))?;
+            let answers = self.change_dead(&group_partition, &ids, |_, _, _, _| Ok(()))?;
             deleted += answers.into_iter().filter(|was_dead| *was_dead).count() as u64;
             tokio::task::yield_now().await;
         }
     }
 
-    /// The pair may be acquired again.
+    /// The partition may be acquired again.
     fn end_purge(&self, descriptor: &Descriptor, partition: Partition, purge: &Purge) {
-        let pair = descriptor.pair(partition, &purge.group);
-        if let Some((topic, place)) = self.topics().pair(&pair) {
+        let group_partition = descriptor.group_partition(partition, &purge.group);
+        if let Some((topic, place)) = self.topics().group_partition(&group_partition) {
             let state = topic.partition(partition);
-            locked(&state).pairs.entry(place.group).or_default().lease = None;
+            locked(&state).groups.entry(place.group).or_default().lease = None;
         }
-        self.wakes.wake(&Channel::release(&pair));
+        self.wakes.wake(&Channel::release(&group_partition));
     }
 }

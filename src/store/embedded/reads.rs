@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use super::collections::{Entry, Zset, reservation_entries};
 use super::dead_letters::read_dead;
+use super::group_partition::Stored;
 use super::keys::Score;
-use super::pair::Stored;
 use super::topics::locked;
 use super::{Embedded, Inner};
 use crate::codec::{body_version, decode_body, decode_history};
@@ -34,12 +34,12 @@ const TURN: usize = 1_000;
 
 #[async_trait]
 impl store::Reads for Embedded {
-    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
+    async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(None) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(None) };
         let state = topic.partition(place.partition);
         let state = locked(&state);
-        let lease = state.pairs.get(&place.group).and_then(|pair| pair.lease.as_ref());
+        let lease = state.groups.get(&place.group).and_then(|partition| partition.lease.as_ref());
         let owner = lease.and_then(|lease| lease.member(self.clock.local().instant())).cloned();
         let stored = Stored::new(&self.tree, place);
         if let Some(body) = stored.hash().get(id)? {
@@ -80,13 +80,13 @@ impl store::Reads for Embedded {
 
     async fn waiting(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         window: Window,
         after: Option<&WaitingCursor>,
         limit: usize,
     ) -> Result<Page<WaitingCursor>> {
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(Page::default()) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(Page::default()) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
         let stored = Stored::new(&self.tree, place);
@@ -117,12 +117,12 @@ impl store::Reads for Embedded {
 
     async fn in_flight(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>> {
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(Page::default()) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(Page::default()) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
         let stored = Stored::new(&self.tree, place);
@@ -152,35 +152,35 @@ impl store::Reads for Embedded {
         Ok(page)
     }
 
-    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
-        pairs.iter().map(|pair| self.stats_of(pair)).collect()
+    async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
+        partitions.iter().map(|partition| self.stats_of(partition)).collect()
     }
 
-    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
-        let mut depths = Vec::with_capacity(pairs.len());
-        for pair in pairs {
-            depths.push(self.depth_of(pair, within).await?);
+    async fn depth(&self, partitions: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
+        let mut depths = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            depths.push(self.depth_of(partition, within).await?);
         }
         Ok(depths)
     }
 
-    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
-        let mut forecasts = Vec::with_capacity(pairs.len());
-        for pair in pairs {
-            forecasts.push(self.forecast_of(pair, spans).await?);
+    async fn forecast(&self, partitions: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
+        let mut forecasts = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            forecasts.push(self.forecast_of(partition, spans).await?);
         }
         Ok(forecasts)
     }
 
     async fn window(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
     ) -> Result<WindowPage> {
         let mut page = WindowPage::default();
-        let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(page) };
+        let Some(place) = self.topics().group_partition(partition).map(|(_, place)| place) else { return Ok(page) };
         let zset = Stored::new(&self.tree, place).zset();
         let last = after.map(|(_, last)| zset.score(last)).transpose()?.flatten();
         let is_behind = |score: Score, id: &MessageId| match (after, last) {
@@ -208,12 +208,12 @@ impl store::Reads for Embedded {
 }
 
 impl Inner {
-    fn stats_of(&self, pair: &GroupPartition) -> Result<PartitionStats> {
+    fn stats_of(&self, partition: &GroupPartition) -> Result<PartitionStats> {
         let topics = self.topics();
-        let Some((topic, place)) = topics.pair(pair) else { return Ok(PartitionStats::default()) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(PartitionStats::default()) };
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        let Some(state) = state.pairs.get_mut(&place.group) else { return Ok(PartitionStats::default()) };
+        let Some(state) = state.groups.get_mut(&place.group) else { return Ok(PartitionStats::default()) };
         let zset = Stored::new(&self.tree, place).zset();
         let (now, head) = (self.now(), zset.head()?);
         let ready = state.counts.ready(zset, now)?;
@@ -229,9 +229,9 @@ impl Inner {
         })
     }
 
-    async fn forecast_of(&self, pair: &GroupPartition, spans: Spans) -> Result<Forecast> {
+    async fn forecast_of(&self, partition: &GroupPartition, spans: Spans) -> Result<Forecast> {
         let mut forecast = Forecast { spans: vec![0; spans.count], ..Forecast::default() };
-        let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(forecast) };
+        let Some(place) = self.topics().group_partition(partition).map(|(_, place)| place) else { return Ok(forecast) };
         let step = u64::try_from(spans.step.as_millis()).unwrap_or(u64::MAX).max(1);
         for (number, entry) in Stored::new(&self.tree, place).zset().iter().enumerate() {
             let (due, _) = entry?;
@@ -250,9 +250,9 @@ impl Inner {
     }
 
     /// Messages that are due later than the longest span are not visited.
-    async fn depth_of(&self, pair: &GroupPartition, within: &[Duration]) -> Result<PartitionDepth> {
-        let mut depth = PartitionDepth { stats: self.stats_of(pair)?, due: vec![0; within.len()] };
-        let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(depth) };
+    async fn depth_of(&self, partition: &GroupPartition, within: &[Duration]) -> Result<PartitionDepth> {
+        let mut depth = PartitionDepth { stats: self.stats_of(partition)?, due: vec![0; within.len()] };
+        let Some(place) = self.topics().group_partition(partition).map(|(_, place)| place) else { return Ok(depth) };
         let (now, farthest) = (self.now(), within.iter().max().copied().unwrap_or_default());
         let scheduled = Stored::new(&self.tree, place).zset().from(now.plus(Duration::from_millis(1)));
         for (number, entry) in scheduled.enumerate() {

@@ -10,8 +10,8 @@ use sled::{Batch, Tree};
 
 use super::collections::Order;
 use super::commit::broken;
+use super::group_partition::GroupPartitionState;
 use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, Place};
-use super::pair::GroupPartitionState;
 use super::{Embedded, Inner};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::TOPICS_MAX;
@@ -64,7 +64,7 @@ impl Record {
 /// The state of a partition in memory. Every change to it, and to its entries in the tree, is made under its lock.
 #[derive(Debug, Default)]
 pub(super) struct PartitionState {
-    pub(super) pairs: HashMap<u16, GroupPartitionState>,
+    pub(super) groups: HashMap<u16, GroupPartitionState>,
     pub(super) seen: u64,
     pub(super) order: Order,
     pub(super) cancelled: u64,
@@ -104,7 +104,7 @@ impl Topic {
         let numbers = old.groups.iter().map(|(_, number)| *number);
         let gone: Vec<u16> = numbers.filter(|number| !self.has_group(*number)).collect();
         for state in locked(&self.partitions).values() {
-            locked(state).pairs.retain(|group, _| !gone.contains(group));
+            locked(state).groups.retain(|group, _| !gone.contains(group));
         }
         let topic = self.number();
         let in_all = |group| self.descriptor().partitions().map(move |partition| Place { topic, partition, group });
@@ -145,9 +145,9 @@ impl Topics {
         self.live.get(name)
     }
 
-    pub(super) fn pair(&self, pair: &GroupPartition) -> Option<(&Topic, Place)> {
-        let topic = self.live(&pair.topic)?;
-        Some((topic, topic.place(pair.partition, &pair.group)?))
+    pub(super) fn group_partition(&self, group_partition: &GroupPartition) -> Option<(&Topic, Place)> {
+        let topic = self.live(&group_partition.topic)?;
+        Some((topic, topic.place(group_partition.partition, &group_partition.group)?))
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Topic> {

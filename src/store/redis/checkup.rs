@@ -298,10 +298,18 @@ async fn topic_keys(
             ("ZCARD", shared.order),
         ];
         for group in descriptor.groups.iter() {
-            let pair = keys.group(topic, partition, group);
-            let zsets = [pair.zset, pair.dead_zset].map(|key| ("ZCARD", key));
-            let hashes = [pair.hash, pair.reservations, pair.attempts, pair.dead_hash, pair.moving];
-            asked.extend(zsets.into_iter().chain(hashes.map(|key| ("HLEN", key))).chain([("GET", pair.lease)]));
+            let group_partition = keys.group(topic, partition, group);
+            let zsets = [group_partition.zset, group_partition.dead_zset].map(|key| ("ZCARD", key));
+            let hashes = [
+                group_partition.hash,
+                group_partition.reservations,
+                group_partition.attempts,
+                group_partition.dead_hash,
+                group_partition.moving,
+            ];
+            asked.extend(
+                zsets.into_iter().chain(hashes.map(|key| ("HLEN", key))).chain([("GET", group_partition.lease)]),
+            );
         }
         let commands = asked.iter().map(|(name, key)| command(name, key)).collect();
         let answers = connections.ask(&shared.generation, commands).await?;

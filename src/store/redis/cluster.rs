@@ -23,6 +23,7 @@ use super::keys::{Keys, SLOTS, slot_of_command, slot_of_key};
 use super::scripts::{Call, Reply, Script, maybe_text};
 use super::sentinel::{Parts, PrimaryDiscovery};
 use crate::model::error::{Error, Result};
+use crate::model::spelling::counted;
 use crate::platform::clock::{Clock, Instant};
 
 const HOPS_MAX: u32 = 5;
@@ -120,7 +121,7 @@ impl Cluster {
         let reached = durabilities.len();
         durabilities.sort();
         durabilities.dedup();
-        (reached > 0).then(|| format!("{reached} node(s): {}", durabilities.join(" · ")))
+        (reached > 0).then(|| format!("{}: {}", counted(reached, "node"), durabilities.join(" · ")))
     }
 
     /// Connects in advance; answers why that failed. Errors: `Invalid` when a node must not be used.

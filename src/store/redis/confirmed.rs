@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::failure::{self, TOO_FEW};
 use super::scripts::{Call, SCRIPTS};
 use crate::model::error::{Error, Result};
+use crate::model::spelling::counted;
 use crate::platform::tasks::Tasks;
 
 const ROUND_MAX: usize = 64;
@@ -53,7 +54,8 @@ impl Confirmation {
         if replicas < self.replicas {
             let asked = self.replicas;
             return Err(Error::outcome_unknown(format!(
-                "{TOO_FEW} replicas: {replicas} have the change, and `redis.min_replicas` asks for {asked}"
+                "{TOO_FEW} replicas: {} confirmed the change, and `redis.min_replicas` asks for {asked}",
+                counted(replicas, "replica")
             )));
         }
         match local {
@@ -197,6 +199,8 @@ mod tests {
         let answer = |local, replicas| Value::Array(vec![Value::Int(local), Value::Int(replicas)]);
         assert_eq!(synced.check(&answer(1, 1)), Ok(()));
         assert!(synced.check(&answer(0, 1)).is_err_and(|error| error.detail().contains("did not fsync")));
-        assert!(synced.check(&answer(1, 0)).is_err_and(|error| error.detail().contains("0 have the change")));
+        assert!(
+            synced.check(&answer(1, 0)).is_err_and(|error| error.detail().contains("0 replicas confirmed the change"))
+        );
     }
 }

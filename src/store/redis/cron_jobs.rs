@@ -3,12 +3,13 @@
 use async_trait::async_trait;
 use redis::Value;
 
+use super::failure::full;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::sixteen_digits;
 use super::{Redis, Shared};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{PAIR_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
+use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
 use crate::model::message::{ScheduleName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
@@ -89,7 +90,7 @@ impl store::CronJobs for Redis {
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         let shared = self.keys.partition(&descriptor.topic, partition);
-        let groups = self.pairs(descriptor, partition);
+        let groups = self.group_keys(descriptor, partition);
         let mut keys = vec![shared.generation.as_str(), &shared.schedules, &shared.seen, &shared.wake];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
@@ -100,7 +101,7 @@ impl store::CronJobs for Redis {
             .arg(&firing.revision)
             .arg(firing.last.as_ms())
             .arg(firing.done.as_ms())
-            .arg(PAIR_MESSAGES_MAX)
+            .arg(GROUP_PARTITION_MESSAGES_MAX)
             .arg(self.time_override());
         let version = self.clock.versions(firing.messages.len());
         for (n, message) in firing.messages.iter().enumerate() {
@@ -113,7 +114,7 @@ impl store::CronJobs for Redis {
             "EARLY" => Ok(Fired::Early),
             "BEFORE" => Ok(Fired::Before(reply.time()?.unwrap_or_default())),
             "CHANGED" => Ok(Fired::Changed),
-            "FULL" => Err(Error::new(Kind::Full, format!("a partition holds at most {PAIR_MESSAGES_MAX} messages"))),
+            "FULL" => Err(full()),
             _ => Err(changed(&descriptor.topic)),
         }
     }

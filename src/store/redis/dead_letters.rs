@@ -1,22 +1,24 @@
 //! Dead messages: listing, redriving, purging, forwarding and dropping them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 
+use super::failure::full;
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::sixteen_digits;
 use super::{Redis, Shared};
 use crate::codec::{body_version, decode_body, decode_dead, encode_body};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_BYTES_MAX, PAIR_MESSAGES_MAX, RECOVER_IDS_MAX};
+use crate::model::limits::{CALL_BYTES_MAX, GROUP_PARTITION_MESSAGES_MAX, RECOVER_IDS_MAX};
 use crate::model::message::{MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
-use crate::model::version::Version;
+use crate::model::version::{CallId, CallPart, Version};
 use crate::platform::clock::Clock;
 use crate::store::{
     self, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Forward, Forwarded, ForwardedMessage, other_id,
@@ -25,8 +27,8 @@ use crate::store::{
 
 #[async_trait]
 impl store::DeadLetters for Redis {
-    async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
-        let keys = self.keys.pair(pair);
+    async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+        let keys = self.keys.group_partition(partition);
         let (id, died_at) = after.map_or(("", 0), |cursor| (cursor.id.as_str(), cursor.died_at.as_ms()));
         let call = Call::new(&SCRIPTS.dead, &[&keys.dead_zset, &keys.dead_hash])
             .arg(id)
@@ -44,31 +46,31 @@ impl store::DeadLetters for Redis {
         Ok(DeadPage { dead, next })
     }
 
-    async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn redrive(&self, group_partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
-        let keys = self.keys.pair(pair);
-        let wake = self.keys.partition(&pair.topic, pair.partition).wake;
+        let keys = self.keys.group_partition(group_partition);
+        let wake = self.keys.partition(&group_partition.topic, group_partition.partition).wake;
         let places = [&keys.dead_zset, &keys.dead_hash, &keys.zset, &keys.hash, &keys.attempts, &wake];
         let call = Call::new(&SCRIPTS.redrive, &places.map(String::as_str)).arg(self.time_override());
         let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
         self.ask(&call).await?.1.each(|reply| Ok(reply.number()? == 1))
     }
 
-    async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
-        let keys = self.keys.pair(pair);
+        let keys = self.keys.group_partition(partition);
         let call = Call::new(&SCRIPTS.purge, &[&keys.dead_zset, &keys.dead_hash]);
         let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
         self.reply(&call).await?.each(|reply| Ok(reply.number()? == 1))
     }
 
-    async fn forward(&self, pair: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {
+    async fn forward(&self, partition: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let wanted = to.map_or(String::new(), |to| format!("{} {}", to.topic, to.incarnation));
-        let staged = self.stage(pair, &wanted, ids).await?;
+        let staged = self.stage(partition, &wanted, ids).await?;
         match to {
             _ if staged.dead.is_empty() => Ok(Forward::Nothing),
-            Some(to) if staged.to == wanted => self.place_staged(pair, to, staged).await.map(Forward::Done),
+            Some(to) if staged.to == wanted => self.place_staged(partition, to, staged).await.map(Forward::Done),
             _ => {
                 let (topic, incarnation) = staged.destination()?;
                 let page = Forwarded { page: staged.page, refused: staged.ids(), ..Forwarded::default() };
@@ -77,16 +79,15 @@ impl store::DeadLetters for Redis {
         }
     }
 
-    async fn forwarded(&self, pair: &GroupPartition, page: &Forwarded) -> Result<()> {
-        let keys = self.keys.pair(pair);
-        let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &keys.hash];
-        let call = Call::new(&SCRIPTS.unstage, &places.map(String::as_str)).arg(page.page);
-        let call = page.refused.iter().fold(call, |call, id| call.arg(id.as_str()));
-        self.connection.eval(&call).await.map(drop)
+    async fn forwarded(&self, partition: &GroupPartition, page: &Forwarded) -> Result<()> {
+        if page.refused.is_empty() {
+            return self.unstage(partition, page.page, None).await;
+        }
+        self.call_back(partition, Some(page.page)).await
     }
 
-    async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
-        let keys = self.keys.pair(pair);
+    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
+        let keys = self.keys.group_partition(partition);
         let call = Call::new(&SCRIPTS.drop_dead, &[&keys.dead_zset, &keys.dead_hash])
             .arg(bounds.died_before.map_or(String::new(), |at| at.as_ms().to_string()))
             .arg(bounds.count.map_or(String::new(), |count| count.to_string()))
@@ -103,6 +104,8 @@ struct Staged {
     stream: String,
     to: String,
     dead: Vec<(MessageId, Result<Dead>)>,
+    /// How many losses were suspected before it was read.
+    losses: u64,
 }
 
 impl Staged {
@@ -121,8 +124,8 @@ impl Staged {
 }
 
 impl Shared {
-    async fn stage(&self, pair: &GroupPartition, to: &str, ids: &[MessageId]) -> Result<Staged> {
-        let keys = self.keys.pair(pair);
+    async fn stage(&self, partition: &GroupPartition, to: &str, ids: &[MessageId]) -> Result<Staged> {
+        let (keys, losses) = (self.keys.group_partition(partition), self.losses.borrow().count);
         let call = Call::new(&SCRIPTS.stage, &[&keys.dead_zset, &keys.dead_hash, &keys.forwarding])
             .arg(CALL_BYTES_MAX)
             .arg(random_text())
@@ -136,17 +139,59 @@ impl Shared {
             let died_at = reply.time()?.unwrap_or_default();
             Ok((id.clone(), read(id, reply.bytes()?, died_at)))
         })?;
-        Ok(Staged { page, stream, to, dead })
+        Ok(Staged { page, stream, to, dead, losses })
+    }
+
+    /// Forgets a page; or gives back what is not stored of one whose stream is closed.
+    async fn unstage(&self, partition: &GroupPartition, page: u64, given_back: Option<&[MessageId]>) -> Result<()> {
+        let keys = self.keys.group_partition(partition);
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &keys.hash];
+        let call = Call::new(&SCRIPTS.unstage, &places.map(String::as_str)).arg(page);
+        let call = call.arg(u8::from(given_back.is_some()));
+        let call = given_back.unwrap_or_default().iter().fold(call, |call, id| call.arg(id.as_str()));
+        self.connection.eval(&call).await.map(drop)
+    }
+
+    /// Makes dead letters of what is on its way to another topic, of this page or of any, except for what is stored there
+    /// already: first the other topic is closed to the page, so that no copy of it is stored later.
+    pub(super) async fn call_back(&self, group_partition: &GroupPartition, page: Option<u64>) -> Result<()> {
+        let staged = self.stage(group_partition, "", &[]).await?;
+        if staged.dead.is_empty() || page.is_some_and(|page| page != staged.page) {
+            return Ok(());
+        }
+        let (topic, incarnation) = staged.destination()?;
+        let there = self.descriptor(&self.keys.topic(&topic)).await?;
+        let there = there.filter(|there| !there.deleted && there.incarnation == incarnation);
+        let partition_of = |dead: &Result<Dead>| {
+            let message = dead.as_ref().ok()?.message.as_ref().ok()?;
+            Some(there.as_ref()?.partition_of(message.routing_key()))
+        };
+        let partitions: BTreeSet<Partition> = staged.dead.iter().filter_map(|(_, dead)| partition_of(dead)).collect();
+        let part = CallPart { call: CallId { stream: staged.stream.clone(), seq: staged.page }, at: 1 };
+        let fences = partitions
+            .into_iter()
+            .map(async |partition| Ok((partition, self.fence_call(&topic, partition, &part).await?)));
+        let is_stored: BTreeMap<Partition, bool> = try_join_all(fences).await?.into_iter().collect();
+        let is_given_back = |dead| partition_of(dead).is_none_or(|partition| is_stored.get(&partition) != Some(&true));
+        let given_back: Vec<MessageId> =
+            staged.dead.iter().filter(|(_, dead)| is_given_back(dead)).map(|(id, _)| id.clone()).collect();
+        self.unstage(group_partition, staged.page, Some(&given_back)).await
     }
 
     /// Stores the messages of a page in each partition that they belong to, up to the first refusal.
-    async fn place_staged(&self, pair: &GroupPartition, to: &Descriptor, staged: Staged) -> Result<Forwarded> {
+    async fn place_staged(
+        &self,
+        group_partition: &GroupPartition,
+        to: &Descriptor,
+        staged: Staged,
+    ) -> Result<Forwarded> {
         let now = self.clock.now();
-        let mut forwarded = Forwarded { page: staged.page, stream: staged.stream, ..Forwarded::default() };
+        let stream = format!("{}@{}", staged.stream, self.name);
+        let mut forwarded = Forwarded { page: staged.page, stream, ..Forwarded::default() };
         let mut partitions: BTreeMap<Partition, Vec<ForwardedMessage>> = BTreeMap::new();
         for (id, dead) in staged.dead {
             let version = dead.as_ref().map_or(Version::default(), |dead| dead.version);
-            match dead.and_then(|dead| dead.forwarded(pair, to, now)) {
+            match dead.and_then(|dead| dead.forwarded(group_partition, to, now)) {
                 Ok(message) => {
                     let new_version = self.clock.versions(1);
                     let partition = to.partition_of(message.routing_key());
@@ -155,6 +200,7 @@ impl Shared {
                         version,
                         message,
                         new_version,
+                        was_stored: false,
                     });
                 }
                 Err(error) => {
@@ -164,7 +210,10 @@ impl Shared {
             }
         }
         for (partition, mut messages) in partitions {
-            match self.store_forwarded(to, partition, &forwarded, &mut messages, now).await {
+            match self
+                .store_forwarded(to, partition, (&staged.stream, staged.losses, &forwarded), &mut messages, now)
+                .await
+            {
                 Ok(()) => forwarded.messages.append(&mut messages),
                 Err(error) if error.is_outage() || error.kind() == Kind::OutcomeUnknown => return Err(error),
                 Err(error) => {
@@ -181,23 +230,25 @@ impl Shared {
         &self,
         to: &Descriptor,
         partition: Partition,
-        page: &Forwarded,
+        (stream, losses, page): (&str, u64, &Forwarded),
         messages: &mut [ForwardedMessage],
         due_at: Timestamp,
     ) -> Result<()> {
         let shared = self.keys.partition(&to.topic, partition);
-        let memory = self.keys.call(&to.topic, partition, &page.stream);
-        let groups = self.pairs(to, partition);
-        let mut keys = vec![shared.generation.as_str(), &memory, &shared.cancelled, &shared.wake];
+        let memory = self.keys.call(&to.topic, partition, stream);
+        let answered = self.keys.call(&to.topic, partition, &page.stream);
+        let groups = self.group_keys(to, partition);
+        let mut keys = vec![shared.generation.as_str(), &memory, &shared.cancelled, &shared.wake, &answered];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
         let script = if to.is_ordered() { &SCRIPTS.forward_ordered } else { &SCRIPTS.forward };
         keys.extend(to.is_ordered().then_some(shared.order.as_str()));
         let mut call = Call::new(script, &keys)
+            .after_losses(losses)
             .arg(sixteen_digits(to.generation))
             .arg(page.page)
-            .arg(PAIR_MESSAGES_MAX)
+            .arg(GROUP_PARTITION_MESSAGES_MAX)
             .arg(due_at.as_ms())
             .arg(self.time_override())
             .arg(self.valid_until(Clock::System.instant().plus(self.connection.timeout())));
@@ -211,12 +262,14 @@ impl Shared {
         match reply.text()?.as_str() {
             "OK" => {}
             "LATE" => return Err(Error::unavailable("Redis answered too late")),
-            "FULL" => {
-                return Err(Error::new(Kind::Full, format!("a partition holds at most {PAIR_MESSAGES_MAX} messages")));
-            }
+            "CLOSED" => return Err(Error::stale("these dead letters were called back")),
+            "FULL" => return Err(full()),
             _ => return Err(Error::stale(format!("topic {} was changed or deleted; load it again", to.topic))),
         }
-        for index in reply.list()?.each(|index| index.number())? {
+        let renamed = reply.list()?.each(|index| index.number())?;
+        let was_stored = reply.number()? == 1;
+        messages.iter_mut().for_each(|message| message.was_stored = was_stored);
+        for index in renamed {
             let index = usize::try_from(index).unwrap_or(usize::MAX);
             if let (Some(renamed), Some(other)) = (messages.get_mut(index), others.get(index)) {
                 renamed.message.id = other.clone();

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::GROUP_PARTITION_MESSAGES_MAX;
 
 const NOSCRIPT: &str = "Redis: NOSCRIPT";
 
@@ -32,6 +33,11 @@ const REMEDIES: [(&str, &str); 14] = [
     ("TRYAGAIN", "the partition is being moved to another node of the cluster"),
     ("ERR max number of clients reached", "raise `maxclients`, or find who leaves connections open"),
 ];
+
+/// A script's answer `FULL`.
+pub(super) fn full() -> Error {
+    Error::new(Kind::Full, format!("a partition holds at most {GROUP_PARTITION_MESSAGES_MAX} messages"))
+}
 
 pub(super) fn of_call(error: &RedisError) -> Error {
     let Some(code) = error.code() else {

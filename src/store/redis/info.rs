@@ -17,6 +17,7 @@ use super::failure;
 use super::keys::{Keys, slot_tag};
 use super::scripts::{Call, Reply, SCRIPTS, text};
 use crate::model::error::{Error, Result};
+use crate::model::spelling::counted;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::Loss;
 
@@ -169,8 +170,8 @@ impl Info {
         let (connected, asked) = (self.replicas, self.confirmation.replicas);
         (connected < asked).then(|| {
             format!(
-                "{connected} replica(s) are connected and `redis.min_replicas` asks for {asked}: pushes are buffered on disk \
-                 until they are"
+                "connected: {}, and `redis.min_replicas` asks for {asked}: pushes are buffered on disk until they are connected",
+                counted(connected, "replica")
             )
         })
     }
@@ -180,7 +181,7 @@ impl Info {
             (false, _) => "no append-only file: a restart of Redis loses messages; set `appendonly yes`".to_owned(),
             (true, Some("always")) => "append-only file, fsync always: survives power loss".to_owned(),
             (true, Some("everysec")) => "append-only file, fsync every second: survives a crash of Redis; \
-                 a power loss or failover loses about the last second"
+                 a power cut loses up to 2 s, a failover what was not replicated"
                 .to_owned(),
             (true, fsync) => format!("append-only file, fsync {}", fsync.unwrap_or("unknown")),
         };
@@ -192,7 +193,7 @@ impl Info {
             _ => String::new(),
         };
         let fsync = if self.confirmation.fsync { "; what is answered is fsynced" } else { "" };
-        format!("Redis {}, {persistence}; {} replica(s){waits}{fsync}", self.version, self.replicas)
+        format!("Redis {}, {persistence}; {}{waits}{fsync}", self.version, counted(self.replicas, "replica"))
     }
 }
 

@@ -69,18 +69,19 @@ impl Keys {
 
     pub(super) fn partition(&self, topic: &TopicName, partition: Partition) -> PartitionKeys {
         let tag = self.partition_tag(topic, partition);
+        let key = |suffix: &str| [tag.as_str(), suffix].concat();
         PartitionKeys {
-            generation: format!("{tag}:gen"),
-            seen: self.seen(topic, partition),
-            cancelled: format!("{tag}:x"),
-            gone: format!("{tag}:gone"),
-            purged: format!("{tag}:purged"),
-            dedup: format!("{tag}:dedup"),
-            dedup_end: format!("{tag}:dedup-end"),
-            schedules: format!("{tag}:s"),
-            moved: format!("{tag}:moved"),
-            wake: self.wake(topic, partition),
-            order: format!("{tag}:o"),
+            generation: key(":gen"),
+            seen: key(":seen"),
+            cancelled: key(":x"),
+            gone: key(":gone"),
+            purged: key(":purged"),
+            dedup: key(":dedup"),
+            dedup_end: key(":dedup-end"),
+            schedules: key(":s"),
+            moved: key(":moved"),
+            wake: key(":wake"),
+            order: key(":o"),
         }
     }
 
@@ -102,22 +103,23 @@ impl Keys {
         format!("{}:brokers", self.prefix)
     }
 
-    pub(super) fn pair(&self, pair: &GroupPartition) -> GroupPartitionKeys {
-        self.group(&pair.topic, pair.partition, &pair.group)
+    pub(super) fn group_partition(&self, group_partition: &GroupPartition) -> GroupPartitionKeys {
+        self.group(&group_partition.topic, group_partition.partition, &group_partition.group)
     }
 
     pub(super) fn group(&self, topic: &TopicName, partition: Partition, group: &GroupName) -> GroupPartitionKeys {
-        let tag = self.partition_tag(topic, partition);
+        let tag = format!("{}:{group}", self.partition_tag(topic, partition));
+        let key = |suffix: &str| [tag.as_str(), suffix].concat();
         GroupPartitionKeys {
-            zset: format!("{tag}:{group}:z"),
-            hash: format!("{tag}:{group}:h"),
-            reservations: format!("{tag}:{group}:r"),
-            attempts: format!("{tag}:{group}:a"),
-            dead_zset: format!("{tag}:{group}:dz"),
-            dead_hash: format!("{tag}:{group}:dh"),
-            moving: format!("{tag}:{group}:m"),
-            forwarding: format!("{tag}:{group}:f"),
-            lease: format!("{tag}:{group}:lease"),
+            zset: key(":z"),
+            hash: key(":h"),
+            reservations: key(":r"),
+            attempts: key(":a"),
+            dead_zset: key(":dz"),
+            dead_hash: key(":dh"),
+            moving: key(":m"),
+            forwarding: key(":f"),
+            lease: key(":lease"),
         }
     }
 
@@ -186,7 +188,7 @@ pub(super) struct GroupPartitionKeys {
     pub(super) moving: String,
     /// Hash: ' ' -> the last page, its stream and where it goes; message id -> a dead letter on its way to another topic.
     pub(super) forwarding: String,
-    /// String with expiry: the member that owns the pair.
+    /// String with expiry: the member that owns the partition.
     pub(super) lease: String,
 }
 
@@ -245,10 +247,11 @@ mod tests {
     fn the_layout_is_what_the_protocol_says() -> Result<()> {
         let keys = Keys::new("dwell");
         let topic = TopicName::new("orders")?;
-        let pair = GroupPartition { topic: topic.clone(), partition: Partition(3), group: GroupName::standard() };
-        assert_eq!(keys.pair(&pair).zset, "{dwell:orders:3}:default:z");
-        assert_eq!(keys.pair(&pair).hash, "{dwell:orders:3}:default:h");
-        assert_eq!(keys.pair(&pair).lease, "{dwell:orders:3}:default:lease");
+        let group_partition =
+            GroupPartition { topic: topic.clone(), partition: Partition(3), group: GroupName::standard() };
+        assert_eq!(keys.group_partition(&group_partition).zset, "{dwell:orders:3}:default:z");
+        assert_eq!(keys.group_partition(&group_partition).hash, "{dwell:orders:3}:default:h");
+        assert_eq!(keys.group_partition(&group_partition).lease, "{dwell:orders:3}:default:lease");
         assert_eq!(keys.partition(&topic, Partition(3)).generation, "{dwell:orders:3}:gen");
         assert_eq!(keys.topic(&topic), "dwell:topic:orders");
         Ok(())

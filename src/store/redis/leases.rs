@@ -21,32 +21,33 @@ const ACQUIRE_LOOKS_MAX: usize = 3;
 impl store::Leases for Redis {
     async fn acquire(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
         generation: u64,
     ) -> Result<Acquired> {
         for _ in 0..ACQUIRE_LOOKS_MAX {
-            if let Some(acquired) = self.acquire_as_seen(pair, member, ttl, generation).await? {
+            if let Some(acquired) = self.acquire_as_seen(partition, member, ttl, generation).await? {
                 return Ok(acquired);
             }
         }
-        Err(Error::new(Kind::Conflict, format!("others were faster with {pair}, again and again; try again")))
+        Err(Error::new(Kind::Conflict, format!("others were faster with {partition}, again and again; try again")))
     }
 
-    async fn owner_records(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
-        let call = |pair: &GroupPartition| {
-            let keys = self.keys.pair(pair);
-            Call::new(&SCRIPTS.tenant, &[&keys.reservations, &keys.lease])
+    async fn owner_records(&self, partitions: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
+        let call = |partition: &GroupPartition| {
+            let keys = self.keys.group_partition(partition);
+            Call::new(&SCRIPTS.owner_record, &[&keys.reservations, &keys.lease])
         };
-        let answers = self.connection.eval_all(&SCRIPTS.tenant, pairs.iter().map(call).collect()).await;
-        answers.into_iter().map(|answer| tenant(Reply::of(answer?)?)).collect()
+        let answers = self.connection.eval_all(&SCRIPTS.owner_record, partitions.iter().map(call).collect()).await;
+        answers.into_iter().map(|answer| owner_record(Reply::of(answer?)?)).collect()
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
         let renewal = |claim: &Claim| {
-            let keys = self.keys.pair(&claim.pair);
-            let generation = self.keys.partition(&claim.pair.topic, claim.pair.partition).generation;
+            let keys = self.keys.group_partition(&claim.group_partition);
+            let generation =
+                self.keys.partition(&claim.group_partition.topic, claim.group_partition.partition).generation;
             Call::new(&SCRIPTS.renew, &[&keys.lease, &keys.reservations, &keys.zset, &generation])
                 .arg(member.as_str())
                 .arg(ms(ttl))
@@ -64,13 +65,13 @@ impl Redis {
     /// Looks at the epoch, then takes the lease under the next one; `None` when the epoch was another by then.
     async fn acquire_as_seen(
         &self,
-        pair: &GroupPartition,
+        group_partition: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
         generation: u64,
     ) -> Result<Option<Acquired>> {
-        let keys = self.keys.pair(pair);
-        let partition = self.keys.partition(&pair.topic, pair.partition);
+        let keys = self.keys.group_partition(group_partition);
+        let partition = self.keys.partition(&group_partition.topic, group_partition.partition);
         let line = self.connection.call(redis::cmd("HGET").arg(&keys.reservations).arg("@")).await?;
         let expected = match line {
             Value::Nil => String::new(),
@@ -90,7 +91,7 @@ impl Redis {
                 let left = (reply.text()?, reply.number()?);
                 Ok(Some(Acquired::Owned(Box::new(RedisOwner::new(
                     self.shared.clone(),
-                    pair,
+                    group_partition,
                     member.clone(),
                     epoch,
                     left,
@@ -102,7 +103,7 @@ impl Redis {
                 Ok(Some(Acquired::Held { by, expires_in }))
             }
             "CHANGED" => Ok(None),
-            _ => Err(Error::stale(format!("the topic of {pair} was changed or deleted; load it again"))),
+            _ => Err(Error::stale(format!("the topic of {group_partition} was changed or deleted; load it again"))),
         }
     }
 }
@@ -120,7 +121,7 @@ impl Shared {
     }
 }
 
-fn tenant(mut reply: Reply) -> Result<Option<OwnerRecord>> {
+fn owner_record(mut reply: Reply) -> Result<Option<OwnerRecord>> {
     reply.text()?;
     let (line, holder) = (reply.text()?, reply.text()?);
     if line.is_empty() {

@@ -9,7 +9,7 @@ use super::topics::Answer;
 use super::{Redis, Shared, topics};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Result};
-use crate::model::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
+use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
 use crate::model::message::{Conflict, GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -28,11 +28,7 @@ impl LogTarget for Redis {
     }
 
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
-        let key = self.keys.call(topic, partition, &part.call.stream);
-        let fence = Call::new(&SCRIPTS.fence, &[&key]).arg(part.call.seq).arg(part.at);
-        let mut reply = Reply::of(self.connection.eval(&fence).await?)?;
-        reply.text()?;
-        Ok(reply.number()? == 1)
+        self.fence_call(topic, partition, part).await
     }
 
     async fn replay(
@@ -46,7 +42,8 @@ impl LogTarget for Redis {
     ) -> Result<Vec<Put>> {
         check_ids(messages.len(), PUT_IDS_MAX)?;
         let shared = self.keys.partition(&descriptor.topic, partition);
-        let (memory, groups) = (self.keys.call(&descriptor.topic, partition, log), self.pairs(descriptor, partition));
+        let (memory, groups) =
+            (self.keys.call(&descriptor.topic, partition, log), self.group_keys(descriptor, partition));
         // Without an origin there is nothing to remember of one.
         let page = messages.first().and_then(|first| first.origin.as_ref()).map(origin_page);
         let (origin, page) = match page {
@@ -64,7 +61,7 @@ impl LogTarget for Redis {
         let mut call = Call::new(script, &keys)
             .after_losses(losses)
             .arg(topics::sixteen_digits(descriptor.generation))
-            .arg(PAIR_MESSAGES_MAX)
+            .arg(GROUP_PARTITION_MESSAGES_MAX)
             .arg(conflict.name())
             .arg(self.time_override());
         for Replayed { number, version, message, origin } in messages {
@@ -95,16 +92,19 @@ impl LogTarget for Redis {
         losses: u64,
     ) -> Result<u64> {
         let shared = self.keys.partition(&descriptor.topic, partition);
-        let pair = self.keys.group(&descriptor.topic, partition, &purge.group);
+        let group_partition = self.keys.group(&descriptor.topic, partition, &purge.group);
         let keys = [
             &shared.generation,
             &shared.purged,
-            &pair.zset,
-            &pair.hash,
-            &pair.attempts,
-            &pair.dead_zset,
-            &pair.dead_hash,
+            &group_partition.zset,
+            &group_partition.hash,
+            &group_partition.attempts,
+            &group_partition.dead_zset,
+            &group_partition.dead_hash,
         ];
+        if purge.dead_letters {
+            self.call_back(&descriptor.group_partition(partition, &purge.group), None).await?;
+        }
         let (mut cursor, mut deleted) = ("0".to_owned(), 0);
         loop {
             let call = Call::new(&SCRIPTS.purge_again, &keys.map(String::as_str))
@@ -133,7 +133,7 @@ impl LogTarget for Redis {
     ) -> Result<u64> {
         check_ids(changes.len(), RESTORE_CHANGES_MAX)?;
         let shared = self.keys.partition(&descriptor.topic, partition);
-        let groups = self.pairs(descriptor, partition);
+        let groups = self.group_keys(descriptor, partition);
         let mut streams: Vec<&str> = changes.iter().filter_map(stream_of).collect();
         streams.sort_unstable();
         streams.dedup();
@@ -142,7 +142,8 @@ impl LogTarget for Redis {
         let mut keys = vec![shared.generation.as_str(), &shared.cancelled, &shared.gone, &shared.wake];
         keys.extend([shared.purged.as_str(), &shared.dedup, &shared.dedup_end]);
         for group in &groups {
-            keys.extend([group.zset.as_str(), &group.hash, &group.attempts, &group.dead_zset, &group.dead_hash]);
+            keys.extend([group.zset.as_str(), &group.hash, &group.attempts]);
+            keys.extend([group.dead_zset.as_str(), &group.dead_hash, &group.forwarding]);
         }
         keys.extend(memories.iter().map(String::as_str));
         let script = if descriptor.is_ordered() { &SCRIPTS.restore_ordered } else { &SCRIPTS.restore };
@@ -201,6 +202,14 @@ impl LogTarget for Redis {
 }
 
 impl Shared {
+    pub(super) async fn fence_call(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
+        let key = self.keys.call(topic, partition, &part.call.stream);
+        let fence = Call::new(&SCRIPTS.fence, &[&key]).arg(part.call.seq).arg(part.at);
+        let mut reply = Reply::of(self.connection.eval(&fence).await?)?;
+        reply.text()?;
+        Ok(reply.number()? == 1)
+    }
+
     /// Redis lost data although its connection never broke.
     pub(super) fn suspect_loss(&self) {
         let now = self.clock.local().instant();

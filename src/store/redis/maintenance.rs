@@ -1,4 +1,4 @@
-//! Copying a group, moving a topic and verifying a pair, a page at a time; and which member counts for all.
+//! Copying a group, moving a topic and verifying a partition, a page at a time; and which member counts for all.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::dead_letters::read;
+use super::failure::full;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::sixteen_digits;
 use super::{Redis, Shared, ms};
 use crate::codec::decode_body;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_BYTES_MAX, PAIR_MESSAGES_MAX, RECOVER_IDS_MAX};
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_BYTES_MAX, GROUP_PARTITION_MESSAGES_MAX, RECOVER_IDS_MAX};
 use crate::model::message::{GroupName, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -82,8 +83,8 @@ impl store::Maintenance for Redis {
         self.claim_collection(member, "").await.map(drop)
     }
 
-    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
-        let keys = self.keys.pair(pair);
+    async fn audit(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
+        let keys = self.keys.group_partition(partition);
         let places = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash];
         let from = from.map_or(FIRST, |VerifyCursor(cursor)| cursor);
         if !is_cursor(from) {
@@ -104,8 +105,13 @@ impl store::Maintenance for Redis {
         Ok(VerifyPage { seen, findings, next })
     }
 
-    async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
-        let keys = self.keys.pair(pair);
+    async fn move_page(
+        &self,
+        from: &Descriptor,
+        group_partition: &GroupPartition,
+        to: &Descriptor,
+    ) -> Result<MovedPage> {
+        let keys = self.keys.group_partition(group_partition);
         let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
         let take = Call::new(&SCRIPTS.take, &places.map(String::as_str))
             .arg(RECOVER_IDS_MAX)
@@ -120,13 +126,17 @@ impl store::Maintenance for Redis {
         let mut moved = MovedPage { more: true, ..MovedPage::default() };
         moved.dead = taken.iter().filter(|taken| taken.is_dead).count() as u64;
         moved.waiting = taken.len() as u64 - moved.dead;
-        let source = format!("{}:{}:{}:{}", pair.topic, from.incarnation, pair.partition, pair.group);
+        let source = format!(
+            "{}:{}:{}:{}",
+            group_partition.topic, from.incarnation, group_partition.partition, group_partition.group
+        );
         let mut by_partition: BTreeMap<Partition, Vec<Taken>> = BTreeMap::new();
         for taken in taken {
             by_partition.entry(to.partition_of(&taken.routing_key())).or_default().push(taken);
         }
         for (partition, taken) in by_partition {
-            moved.there_already += self.place(to, &to.pair(partition, &pair.group), &source, page, &taken).await?;
+            moved.there_already +=
+                self.place(to, &to.group_partition(partition, &group_partition.group), &source, page, &taken).await?;
         }
         let done = Call::new(&SCRIPTS.moved, &[&keys.moving]).arg(page);
         self.connection.eval(&done).await?;
@@ -144,19 +154,22 @@ impl Shared {
     async fn place(
         &self,
         to: &Descriptor,
-        pair: &GroupPartition,
+        group_partition: &GroupPartition,
         source: &str,
         page: u64,
         taken: &[Taken],
     ) -> Result<u64> {
-        let (shared, keys) = (self.keys.partition(&pair.topic, pair.partition), self.keys.pair(pair));
+        let (shared, keys) = (
+            self.keys.partition(&group_partition.topic, group_partition.partition),
+            self.keys.group_partition(group_partition),
+        );
         let own = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash].map(String::as_str);
         let places = [&[shared.generation.as_str(), &shared.moved, &shared.wake][..], &own].concat();
         let mut call = Call::new(&SCRIPTS.place, &places)
             .arg(sixteen_digits(to.generation))
             .arg(source)
             .arg(page)
-            .arg(PAIR_MESSAGES_MAX);
+            .arg(GROUP_PARTITION_MESSAGES_MAX);
         for Taken { id, is_dead, score, charge, value } in taken {
             call =
                 call.arg(id.as_str()).arg(if *is_dead { "d" } else { "w" }).arg(score).arg(charge).arg(value.as_ref());
@@ -164,7 +177,7 @@ impl Shared {
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         match reply.text()?.as_str() {
             "OK" => reply.number(),
-            "FULL" => Err(Error::new(Kind::Full, format!("a partition holds at most {PAIR_MESSAGES_MAX} messages"))),
+            "FULL" => Err(full()),
             _ => Err(Error::stale(format!("topic {} was changed or deleted; load it again", to.topic))),
         }
     }

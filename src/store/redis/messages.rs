@@ -9,7 +9,9 @@ use super::topics::DeadlineCall;
 use super::{Redis, Shared, topics};
 use crate::codec::{encode_body, encode_failure};
 use crate::model::error::{Error, Result};
-use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, PAIR_MESSAGES_MAX, PUT_IDS_MAX};
+use crate::model::limits::{
+    CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, GROUP_PARTITION_MESSAGES_MAX, PUT_IDS_MAX,
+};
 use crate::model::message::{Conflict, DedupKey, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -34,7 +36,12 @@ impl store::Messages for Redis {
             return Ok(Vec::new());
         }
         let until = Clock::System.instant().plus(self.connection.timeout());
-        let make = || self.push_call(descriptor, partition, call, messages, self.valid_until(until));
+        // A Redis that is found to have lost data does not know every dedup key.
+        let losses = messages.iter().any(Message::has_dedup_key).then(|| self.losses.borrow().count);
+        let make = || {
+            let call = self.push_call(descriptor, partition, call, messages, self.valid_until(until))?;
+            Ok(Call { losses, ..call })
+        };
         let duplicates =
             self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read_duplicates).await?;
         let mut pushed = vec![Pushed::Stored; messages.len()];
@@ -59,7 +66,7 @@ impl store::Messages for Redis {
             return Ok(Vec::new());
         }
         let shared = self.keys.partition(&descriptor.topic, partition);
-        let groups = self.pairs(descriptor, partition);
+        let groups = self.group_keys(descriptor, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
         let front =
             [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake, &shared.purged];
@@ -72,7 +79,7 @@ impl store::Messages for Redis {
             let call = Call::new(script, &keys)
                 .arg(topics::sixteen_digits(descriptor.generation))
                 .arg(self.valid_until(until))
-                .arg(PAIR_MESSAGES_MAX)
+                .arg(GROUP_PARTITION_MESSAGES_MAX)
                 .arg(conflict.name())
                 .arg(self.time_override())
                 .arg(call.id.seq)
@@ -103,7 +110,7 @@ impl store::Messages for Redis {
         call: &store::Call,
         purge: &Purge,
     ) -> Result<Purged> {
-        self.purge_pair(descriptor, partition, call, purge).await
+        self.purge_partition(descriptor, partition, call, purge).await
     }
 
     async fn reschedule(
@@ -115,7 +122,7 @@ impl store::Messages for Redis {
     ) -> Result<Rescheduled> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
-        let groups = self.pairs(descriptor, partition);
+        let groups = self.group_keys(descriptor, partition);
         let keys = with_groups(&[&shared.generation, &memory, &shared.gone, &shared.wake], &groups);
         let until = Clock::System.instant().plus(self.connection.timeout());
         let expected = reschedule.expected;
@@ -156,9 +163,10 @@ impl store::Messages for Redis {
         check_ids(settlements.len(), CALL_IDS_MAX)?;
         let shared = self.keys.partition(&descriptor.topic, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
-        let pair = self.keys.group(&descriptor.topic, partition, group);
+        let group_partition = self.keys.group(&descriptor.topic, partition, group);
         let shared = [&shared.generation, &memory, &shared.seen, &shared.gone, &shared.wake];
-        let own = [&pair.reservations, &pair.zset, &pair.hash, &pair.attempts];
+        let own =
+            [&group_partition.reservations, &group_partition.zset, &group_partition.hash, &group_partition.attempts];
         let keys: Vec<&str> = shared.into_iter().chain(own).map(String::as_str).collect();
         let until = Clock::System.instant().plus(self.connection.timeout());
         let window = u64::try_from(descriptor.settings.dedup_window.as_millis()).unwrap_or(u64::MAX);
@@ -187,6 +195,7 @@ impl store::Messages for Redis {
 fn late_fate(letter: char) -> Result<LateFate> {
     match letter {
         'd' => Ok(LateFate::Done),
+        'r' => Ok(LateFate::Repeated),
         'f' => Ok(LateFate::InFlight),
         'o' => Ok(LateFate::Over),
         other => Err(Error::corrupt(format!("a script answered {other:?} for a late settlement"))),
@@ -194,7 +203,7 @@ fn late_fate(letter: char) -> Result<LateFate> {
 }
 
 impl Shared {
-    async fn purge_pair(
+    async fn purge_partition(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
@@ -203,19 +212,20 @@ impl Shared {
     ) -> Result<Purged> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
-        let pair = self.keys.group(&descriptor.topic, partition, &purge.group);
+        let group_partition = self.keys.group(&descriptor.topic, partition, &purge.group);
         let keys = [
             &shared.generation,
             &memory,
             &shared.purged,
             &shared.wake,
-            &pair.zset,
-            &pair.hash,
-            &pair.reservations,
-            &pair.attempts,
-            &pair.dead_zset,
-            &pair.dead_hash,
-            &pair.lease,
+            &group_partition.zset,
+            &group_partition.hash,
+            &group_partition.reservations,
+            &group_partition.attempts,
+            &group_partition.dead_zset,
+            &group_partition.dead_hash,
+            &group_partition.lease,
+            &group_partition.forwarding,
         ];
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = || {
@@ -236,9 +246,15 @@ impl Shared {
             let version = Version::from_us(number(&mut reply)?);
             Ok(Purged { version, messages: number(&mut reply)?, dead_letters: number(&mut reply)? })
         };
-        let purged = self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await?;
-        self.clock.witness(purged.version);
-        Ok(purged)
+        loop {
+            let expiring = DeadlineCall { descriptor, partition, until };
+            let purged: Purged = self.until_answered(&expiring, &make, &read).await?;
+            if purged.version > Version::default() {
+                self.clock.witness(purged.version);
+                return Ok(purged);
+            }
+            self.call_back(&descriptor.group_partition(partition, &purge.group), None).await?;
+        }
     }
 
     pub(super) async fn cancel_by(
@@ -249,7 +265,7 @@ impl Shared {
         by: Canceller<'_>,
     ) -> Result<Cancelled> {
         let shared = self.keys.partition(&descriptor.topic, partition);
-        let groups = self.pairs(descriptor, partition);
+        let groups = self.group_keys(descriptor, partition);
         let (stream, seq, version) = match by {
             Canceller::Call(call) => (call.id.stream.as_str(), call.id.seq.to_string(), call.version),
             Canceller::Log(version) => ("", String::new(), version),
@@ -290,7 +306,7 @@ impl Shared {
     ) -> Result<Call> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &id.id.stream);
-        let groups = self.pairs(descriptor, partition);
+        let groups = self.group_keys(descriptor, partition);
         let mut keys = vec![shared.generation.as_str(), &memory, &shared.seen, &shared.cancelled, &shared.wake];
         keys.extend([shared.gone.as_str(), &shared.purged, &shared.dedup, &shared.dedup_end]);
         for group in &groups {
@@ -303,7 +319,7 @@ impl Shared {
             .arg(topics::sixteen_digits(descriptor.generation))
             .arg(valid_until)
             .arg(if id.is_fresh { "fresh" } else { "live" })
-            .arg(PAIR_MESSAGES_MAX)
+            .arg(GROUP_PARTITION_MESSAGES_MAX)
             .arg(earliest.as_ms())
             .arg(self.time_override())
             .arg(id.id.seq)
@@ -315,13 +331,13 @@ impl Shared {
         for (number, message) in messages.iter().enumerate() {
             call = call.arg(message.id.as_str()).arg(encode_body(message, id.version.plus(number))?);
         }
-        for (number, message) in (1_usize..).zip(messages).filter(|(_, message)| message.envelope.dedup.is_some()) {
+        for (number, message) in (1_usize..).zip(messages).filter(|(_, message)| message.has_dedup_key()) {
             call = call.arg(number).arg(dedup_argument(message));
         }
         Ok(call)
     }
 
-    pub(super) fn pairs(&self, descriptor: &Descriptor, partition: Partition) -> Vec<GroupPartitionKeys> {
+    pub(super) fn group_keys(&self, descriptor: &Descriptor, partition: Partition) -> Vec<GroupPartitionKeys> {
         descriptor.groups.iter().map(|group| self.keys.group(&descriptor.topic, partition, group)).collect()
     }
 }

@@ -49,7 +49,7 @@ use self::topology::Topology;
 use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::secret::Secret;
-use crate::store::{self, Description, HealthSnapshot, Loss, StoreClock, Wakes};
+use crate::store::{self, Description, HealthSnapshot, Loss, StoreClock, Wakes, random_text};
 use crate::telemetry::metrics::Metrics;
 
 pub struct Redis {
@@ -73,6 +73,8 @@ pub struct Shared {
     losses: Losses,
     metrics: Arc<Metrics>,
     refusal: Option<String>,
+    /// Tells the pages of dead letters that this broker forwarded from those of others.
+    name: String,
 }
 
 impl Redis {
@@ -86,7 +88,16 @@ impl Redis {
         let way = Topology::new(&options, terms, &keys, clock.clone(), losses.clone())?;
         let refusal = way.try_now().await?;
         let clock = StoreClock::new(clock);
-        let shared = Shared { connection: way, keys, clock, wakes: Wakes::default(), losses, metrics, refusal };
+        let shared = Shared {
+            connection: way,
+            keys,
+            clock,
+            wakes: Wakes::default(),
+            losses,
+            metrics,
+            refusal,
+            name: random_text(),
+        };
         if shared.connection.durability().is_some() {
             // It was there a moment ago; if it is not now, the first answer says what time it is.
             let _ = shared.observe_time().await;

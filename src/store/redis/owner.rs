@@ -1,4 +1,4 @@
-//! The owner of a pair: the handle of one epoch, with its chain of numbered calls.
+//! The owner of a partition: the handle of one epoch, with its chain of numbered calls.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ const BODIES_READ_MAX: usize = 32;
 pub(super) struct RedisOwner {
     shared: Arc<Shared>,
     /// Its keys are made for each call: there may be thousands of owners that make none.
-    pair: GroupPartition,
+    group_partition: GroupPartition,
     member: MemberId,
     epoch: Epoch,
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
@@ -52,18 +52,31 @@ pub(super) struct RedisOwner {
 impl RedisOwner {
     pub(super) fn new(
         shared: Arc<Shared>,
-        pair: &GroupPartition,
+        group_partition: &GroupPartition,
         member: MemberId,
         epoch: Epoch,
         (line, reservations): (String, u64),
     ) -> RedisOwner {
-        let (pair, left_behind, positions) = (pair.clone(), reservations > 0, ReservationOrder::default());
+        let (group_partition, left_behind, positions) =
+            (group_partition.clone(), reservations > 0, ReservationOrder::default());
         let (seq, out, in_doubt, body_bytes) = (0, false, false, BODY_BYTES_GUESS);
-        RedisOwner { shared, pair, member, epoch, line, seq, left_behind, out, in_doubt, body_bytes, positions }
+        RedisOwner {
+            shared,
+            group_partition,
+            member,
+            epoch,
+            line,
+            seq,
+            left_behind,
+            out,
+            in_doubt,
+            body_bytes,
+            positions,
+        }
     }
 
     fn keys(&self) -> GroupPartitionKeys {
-        self.shared.keys.pair(&self.pair)
+        self.shared.keys.group_partition(&self.group_partition)
     }
 
     fn chained(&self, script: &'static Script, keys: &[&str]) -> Call {
@@ -83,7 +96,7 @@ impl RedisOwner {
         let (status, line) = (reply.text()?, reply.text()?);
         if status != "OK" {
             let detail = format!("{} found the owner line {line:?}: {status}", call.script.verb);
-            return Err(Error::stale(format!("epoch {} owns the pair no more; {detail}", self.epoch)));
+            return Err(Error::stale(format!("epoch {} owns the partition no more; {detail}", self.epoch)));
         }
         // The stamp of a repeated call may be that of its first copy, which says nothing about the time now.
         if let (Some(sent), Some(stamp)) = (sent, stamp(&line)) {
@@ -97,7 +110,7 @@ impl RedisOwner {
     }
 
     fn lost(&self) -> Error {
-        Error::stale(format!("epoch {} owns the pair no more", self.epoch))
+        Error::stale(format!("epoch {} owns the partition no more", self.epoch))
     }
 
     /// Makes a call until it is answered. With the answer comes when it was sent, if it was sent only once.
@@ -203,7 +216,8 @@ impl Owner for RedisOwner {
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
         check_ids(settlement.len(), CALL_IDS_MAX)?;
-        let (keys, seen) = (self.keys(), self.shared.keys.seen(&self.pair.topic, self.pair.partition));
+        let (keys, seen) =
+            (self.keys(), self.shared.keys.seen(&self.group_partition.topic, self.group_partition.partition));
         let keys =
             [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &seen];
         let call = self.chained(&SCRIPTS.settle, &keys.map(String::as_str));
@@ -223,7 +237,8 @@ impl Owner for RedisOwner {
     }
 
     async fn release(self: Box<Self>) -> Result<()> {
-        let (keys, wake) = (self.keys(), self.shared.keys.wake(&self.pair.topic, self.pair.partition));
+        let (keys, wake) =
+            (self.keys(), self.shared.keys.wake(&self.group_partition.topic, self.group_partition.partition));
         let call = Call::new(&SCRIPTS.release, &[&keys.lease, &keys.reservations, &wake])
             .arg(self.member.as_str())
             .arg(self.epoch.to_string())

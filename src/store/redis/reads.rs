@@ -25,8 +25,8 @@ const LOOKS_MAX: usize = 2_000;
 
 #[async_trait]
 impl store::Reads for Redis {
-    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
-        let keys = self.keys.pair(pair);
+    async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
+        let keys = self.keys.group_partition(partition);
         let all = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.lease];
         let call = Call::new(&SCRIPTS.peek, &all.map(String::as_str)).arg(id.as_str()).arg(self.time_override());
         let (status, mut reply) = self.ask(&call).await?;
@@ -52,9 +52,9 @@ impl store::Reads for Redis {
         Ok(Some(Peeked { message, version, state, next_at: None, attempts, owner, history: Vec::new() }))
     }
 
-    async fn bodies(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+    async fn bodies(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
         let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.pair(pair).hash);
+        command.arg(self.keys.group_partition(partition).hash);
         for id in ids {
             command.arg(id.as_str());
         }
@@ -70,12 +70,12 @@ impl store::Reads for Redis {
 
     async fn waiting(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         window: Window,
         after: Option<&WaitingCursor>,
         limit: usize,
     ) -> Result<Page<WaitingCursor>> {
-        let keys = self.keys.pair(pair);
+        let keys = self.keys.group_partition(partition);
         let (id, next_at) = after.map_or(("", 0), |after| (after.id.as_str(), after.next_at.as_ms()));
         let call = Call::new(&SCRIPTS.waiting, &[&keys.zset, &keys.hash, &keys.attempts])
             .arg(window.from.as_ms())
@@ -96,11 +96,11 @@ impl store::Reads for Redis {
 
     async fn in_flight(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>> {
-        let keys = self.keys.pair(pair);
+        let keys = self.keys.group_partition(partition);
         let places = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
         let last = after.and_then(|after| after.after.as_ref()).map_or("", MessageId::as_str);
         let call = Call::new(&SCRIPTS.in_flight, &places)
@@ -118,42 +118,42 @@ impl store::Reads for Redis {
         Ok(page)
     }
 
-    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
-        Ok(self.depth(pairs, &[]).await?.into_iter().map(|depth| depth.stats).collect())
+    async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
+        Ok(self.depth(partitions, &[]).await?.into_iter().map(|depth| depth.stats).collect())
     }
 
-    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
-        let call = |pair| {
-            let keys = self.keys.pair(pair);
+    async fn depth(&self, partitions: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
+        let call = |partition| {
+            let keys = self.keys.group_partition(partition);
             let call = Call::new(&SCRIPTS.stats, &[&keys.zset, &keys.hash, &keys.dead_zset, &keys.lease])
                 .arg(self.time_override());
             within.iter().fold(call, |call, span| call.arg(ms(*span)))
         };
         let sent = self.clock.local().instant();
-        let answers = self.connection.eval_all(&SCRIPTS.stats, pairs.iter().map(call).collect()).await;
+        let answers = self.connection.eval_all(&SCRIPTS.stats, partitions.iter().map(call).collect()).await;
         answers.into_iter().map(|answer| self.read_depth(sent, answer?)).collect()
     }
 
-    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
-        let call = |pair| {
-            Call::new(&SCRIPTS.forecast, &[&self.keys.pair(pair).zset])
+    async fn forecast(&self, partitions: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
+        let call = |partition| {
+            Call::new(&SCRIPTS.forecast, &[&self.keys.group_partition(partition).zset])
                 .arg(spans.from.as_ms())
                 .arg(u64::try_from(spans.step.as_millis()).unwrap_or(u64::MAX))
                 .arg(spans.count)
         };
-        let answers = self.connection.eval_all(&SCRIPTS.forecast, pairs.iter().map(call).collect()).await;
+        let answers = self.connection.eval_all(&SCRIPTS.forecast, partitions.iter().map(call).collect()).await;
         answers.into_iter().map(|answer| read(Reply::of(answer?)?)).collect()
     }
 
     async fn window(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
     ) -> Result<WindowPage> {
         let (due, id) = after.map_or((Timestamp::ZERO, ""), |(due, id)| (*due, id.as_str()));
-        let call = Call::new(&SCRIPTS.window, &[&self.keys.pair(pair).zset])
+        let call = Call::new(&SCRIPTS.window, &[&self.keys.group_partition(partition).zset])
             .arg(window.from.as_ms())
             .arg(window.to.as_ms())
             .arg(id)

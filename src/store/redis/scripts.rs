@@ -70,7 +70,7 @@ scripts! {
     brokers: "#!lua flags=allow-oom", "_time";
     acquire: "#!lua flags=allow-oom", "_time";
     renew: "#!lua flags=allow-oom", "_time";
-    tenant: "#!lua flags=allow-oom,no-writes";
+    owner_record: "#!lua flags=allow-oom,no-writes";
     beat: "#!lua flags=allow-oom", "_time";
     leave: "#!lua flags=allow-oom";
     members: "#!lua flags=allow-oom,no-writes", "_time";

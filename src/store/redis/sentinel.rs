@@ -240,7 +240,8 @@ impl<'a> Parts<'a> {
     }
 
     fn parameter(&self, name: &str) -> &'a str {
-        let value = |pair: &'a str| pair.split_once('=').filter(|(key, _)| *key == name).map(|(_, value)| value);
+        let value =
+            |partition: &'a str| partition.split_once('=').filter(|(key, _)| *key == name).map(|(_, value)| value);
         self.query.split('&').find_map(value).unwrap_or_default()
     }
 }

@@ -12,7 +12,7 @@ use super::keys::GroupPartitionKeys;
 use super::scripts::{Call, Reply, SCRIPTS, maybe_text};
 use super::{Redis, Shared, ms};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{PAIR_MESSAGES_MAX, TOPICS_MAX};
+use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, TOPICS_MAX};
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
@@ -167,9 +167,9 @@ impl Shared {
         for group in &descriptor.leaving {
             let wipe = |partition| {
                 let shared = self.keys.partition(&descriptor.topic, partition);
-                let pair = self.keys.group(&descriptor.topic, partition, group);
+                let group_partition = self.keys.group(&descriptor.topic, partition, group);
                 let mut keys = vec![shared.generation.as_str(), &shared.purged];
-                keys.extend(pair.all());
+                keys.extend(group_partition.all());
                 Call::new(&SCRIPTS.unsubscribe, &keys).arg(group.as_str())
             };
             let answers =
@@ -190,7 +190,7 @@ impl Shared {
     async fn delete_data(&self, tombstone: &Descriptor) -> Result<()> {
         let wipe = |partition| {
             let shared = self.keys.partition(&tombstone.topic, partition);
-            let pairs: Vec<_> = tombstone
+            let group_partitions: Vec<_> = tombstone
                 .groups
                 .iter()
                 .chain(&tombstone.leaving)
@@ -208,7 +208,7 @@ impl Shared {
                 &shared.moved,
                 &shared.order,
             ];
-            keys.extend(pairs.iter().flat_map(GroupPartitionKeys::all));
+            keys.extend(group_partitions.iter().flat_map(GroupPartitionKeys::all));
             Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
         };
         let calls: Vec<Call> = tombstone.partitions().map(wipe).collect();
@@ -248,7 +248,7 @@ impl Shared {
         reply.text()
     }
 
-    async fn descriptor(&self, key: &str) -> Result<Option<Descriptor>> {
+    pub(super) async fn descriptor(&self, key: &str) -> Result<Option<Descriptor>> {
         let value = self.connection.call(redis::cmd("GET").arg(key)).await?;
         maybe_text(value)?.map(|text| read(&text)).transpose()
     }
@@ -371,7 +371,9 @@ impl Shared {
             "OUTDATED" => Ok(Answer::Outdated(Version::from_us(reply.text()?.parse().unwrap_or_default()))),
             "FULL" => Err(Error::new(
                 Kind::Full,
-                format!("a partition holds at most {PAIR_MESSAGES_MAX} messages; drain it or use more partitions"),
+                format!(
+                    "a partition holds at most {GROUP_PARTITION_MESSAGES_MAX} messages; drain it or use more partitions"
+                ),
             )),
             _ => Err(Error::stale("the topic was changed or deleted; load it again")),
         }

@@ -8,7 +8,7 @@ use super::Maker;
 use crate::model::error::Result;
 
 /// Seconds: a millisecond matters, an hour hardly.
-const LATENESS_BUCKETS: [f64; 14] =
+pub(super) const LATENESS_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3_600.0];
 
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct GroupMetrics {
     pub dead_aged: IntCounter,
     pub dead_surplus: IntCounter,
     pub dead_forwarded: IntCounter,
+    pub purged: IntCounter,
+    pub purged_dead: IntCounter,
     pub lateness: Histogram,
     pub handling: Histogram,
     pub leases_owned: IntGauge,
@@ -49,6 +51,7 @@ pub(super) struct GroupFamilies {
     settled: IntCounterVec,
     dead_dropped: IntCounterVec,
     dead_forwarded: IntCounterVec,
+    purged: IntCounterVec,
     lateness: HistogramVec,
     handling: HistogramVec,
     leases_owned: IntGaugeVec,
@@ -68,20 +71,25 @@ impl GroupFamilies {
             settled: make.counters(
                 "dwell_settled_total",
                 &["topic", "group", "outcome"],
-                "deliveries settled: `acked`, `nacked`, `buried`, `stale` (refused, nothing changed), `unknown_outcome` (the \
-                 store did not answer before the partition was lost), each where its owner is and once, however often it \
-                 is said, or where it was refused if the owner was not asked; `timed_out` (nacked at the deadline), \
-                 `expired` (their `ttl` was over: dropped, or dead if the topic says so)",
+                "deliveries settled: `acked`, `nacked`, `buried`, `timed_out` (nacked at the deadline), `expired` (their `ttl` \
+                 was over: dropped, or dead if the topic says so), `stale` (refused, nothing changed), `unknown_outcome` \
+                 (the partition was lost before the store answered). The owner of the partition counts a decision once, \
+                 also if it is repeated; a refusal counts at the broker that answers it",
             )?,
             dead_dropped: make.counters(
                 "dwell_dead_dropped_total",
                 &["topic", "group", "bound"],
-                "dead messages dropped by their owner past the topic's `dead_max_age` (`age`) or `dead_max_count` (`count`)",
+                "dead letters dropped by their owner past the topic's `dead_max_age` (`age`) or `dead_max_count` (`count`)",
             )?,
             dead_forwarded: make.counters(
                 "dwell_dead_forwarded_total",
                 labels,
                 "dead letters that their owner moved to the topic in the topic's `dead_letter`",
+            )?,
+            purged: make.counters(
+                "dwell_purged_total",
+                &["topic", "group", "kind"],
+                "messages that purges of this broker deleted: `message` (scheduled, ready or in flight) or `dead_letter`",
             )?,
             lateness: make.histograms(
                 "dwell_lateness_seconds",
@@ -113,6 +121,7 @@ impl GroupFamilies {
         let labels = &[topic, group];
         let handed_out = |kind| self.deliveries.with_label_values(&[topic, group, kind]);
         let settled = |outcome| self.settled.with_label_values(&[topic, group, outcome]);
+        let purged = |kind| self.purged.with_label_values(&[topic, group, kind]);
         let dropped = |bound| self.dead_dropped.with_label_values(&[topic, group, bound]);
         Arc::new(GroupMetrics {
             first: handed_out("first"),
@@ -127,6 +136,8 @@ impl GroupFamilies {
             dead_aged: dropped("age"),
             dead_surplus: dropped("count"),
             dead_forwarded: self.dead_forwarded.with_label_values(labels),
+            purged: purged("message"),
+            purged_dead: purged("dead_letter"),
             lateness: self.lateness.with_label_values(labels),
             handling: self.handling.with_label_values(labels),
             leases_owned: self.leases_owned.with_label_values(labels),
@@ -148,7 +159,7 @@ impl OwnershipMetrics {
             )?,
             leases_lost: make.counter(
                 "dwell_leases_lost_total",
-                "epochs that ended because another one has the partition, or the store lost data",
+                "leases lost: another broker acquired the partition, or the store lost data",
             )?,
             repairs: make.counter(
                 "dwell_repairs_total",

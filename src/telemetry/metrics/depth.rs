@@ -29,13 +29,13 @@ const FAMILIES: [Family; 6] = [
         kind: "gauge",
         labels: &["topic", "group", "state"],
         help: "messages of the whole store: `scheduled`, `ready` (and not taken), `in_flight` (with consumers, or ready in \
-               the memory of another broker), `dead`. Shown by one process of a fleet: docs/how-to/monitor.md, the census",
+               the memory of another broker), `dead`. One broker of a fleet exports it: docs/how-to/monitor.md, the census",
     },
     Family {
         name: "dwell_oldest_ready_age_seconds",
         kind: "gauge",
         labels: &["topic", "group"],
-        help: "for how long the oldest ready message of the group has been due; 0 when none is ready. Shown with \
+        help: "for how long the oldest ready message of the group has been due; 0 when none is ready. Exported with \
                `dwell_messages`",
     },
     Family {
@@ -43,25 +43,25 @@ const FAMILIES: [Family; 6] = [
         kind: "gauge",
         labels: &["topic", "group", "within"],
         help: "scheduled messages that become due `within` `1m`, `10m`, `1h` and `1d` from now, each including the shorter \
-               spans. Shown with `dwell_messages`",
+               spans. Exported with `dwell_messages`",
     },
     Family {
         name: "dwell_group_paused",
         kind: "gauge",
         labels: &["topic", "group"],
-        help: "1 while the group is paused, else 0. Shown with `dwell_messages`",
+        help: "1 while the group is paused, else 0. Exported with `dwell_messages`",
     },
     Family {
         name: "dwell_census_seconds",
         kind: "gauge",
         labels: &[],
-        help: "how long it took to count all topics, its pauses included. Shown with `dwell_messages`",
+        help: "how long it took to count all topics, its pauses included. Exported with `dwell_messages`",
     },
     Family {
         name: "dwell_census_age_seconds",
         kind: "gauge",
         labels: &[],
-        help: "how old what `dwell_messages` says is. Shown with it",
+        help: "age of the numbers of `dwell_messages`. Exported with it",
     },
 ];
 
@@ -146,7 +146,7 @@ impl StatsMetrics {
     pub(super) fn new(make: &Maker) -> Result<StatsMetrics> {
         let taker = make.gauge(
             "dwell_census_taker",
-            "1 on the process that shows the depth of all topics, else 0: in a fleet the sum is 1, or 0 while nobody can",
+            "1 on the broker that exports `dwell_messages`, else 0. In a fleet the sum is 1, or 0 while no broker can count",
         )?;
         for Family { name, kind, labels, help } in FAMILIES {
             make.note(name, kind, labels, help);

@@ -8,6 +8,7 @@ mod deliveries;
 mod http;
 mod process;
 mod store;
+mod traffic;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,7 @@ pub use self::http::{HttpMetrics, WebhookMetrics};
 pub use self::process::{ProcessMetrics, SpanMetrics};
 use self::store::LogFamilies;
 pub use self::store::{StoreMetrics, WalMetrics};
+pub use self::traffic::Traffic;
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, TopicName};
 
@@ -74,6 +76,9 @@ impl Metrics {
 
     pub fn topic(&self, topic: &TopicName) -> Arc<TopicMetrics> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = known.topics.get(topic.as_str()) {
+            return there.own.clone();
+        }
         known.topic(topic.as_str(), |label| self.topics.of(label)).clone()
     }
 

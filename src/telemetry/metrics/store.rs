@@ -34,7 +34,7 @@ impl StoreMetrics {
             )?,
             clock_offset: make.measure(
                 "dwell_clock_offset_seconds",
-                "how far the local clock is ahead of the store's, as the store's last answers said; 5 s are logged",
+                "how far the local clock is ahead of the store's, by the latest answers of the store; 5 s or more are logged",
             )?,
             losses: make.counter(
                 "dwell_redis_losses_total",
@@ -48,13 +48,13 @@ impl StoreMetrics {
             restore_seconds: make.histogram(
                 "dwell_restore_seconds",
                 &CALL_BUCKETS,
-                "how long it took until all brokers had given back what Redis lost; one at each start, too",
+                "time until all brokers had restored what Redis lost; observed at each start too",
             )?,
             calls: make.histograms(
                 "dwell_redis_call_seconds",
                 &["verb"],
                 &CALL_BUCKETS,
-                "how long calls to Redis took, by verb; `command` is what is no script. Redis only",
+                "how long calls to Redis took, by verb; `command` is a call without a script. Redis only",
             )?,
             errors: make.counters(
                 "dwell_redis_errors_total",
@@ -119,7 +119,7 @@ impl LogFamilies {
             bytes: make.gauges(
                 "dwell_wal_bytes",
                 labels,
-                "bytes of the segments of a log on disk, records that are done but not yet deleted included",
+                "bytes of a log on disk, with records that are done and not yet deleted",
             )?,
             limit: make.gauges(
                 "dwell_wal_limit_bytes",
@@ -129,7 +129,7 @@ impl LogFamilies {
             oldest_age: make.measures(
                 "dwell_wal_oldest_age_seconds",
                 labels,
-                "how long the oldest record of a log waits, or a little more",
+                "age of the oldest record that waits in a log, or a little more",
             )?,
             fsync: make.histograms(
                 "dwell_wal_fsync_seconds",
@@ -145,7 +145,7 @@ impl LogFamilies {
                 labels,
                 "damages found in a log: unreadable records, gaps, segments set aside; anything but 0 is a reason to look",
             )?,
-            lost: make.counters("dwell_wal_lost_total", labels, "records of a log that damage took")?,
+            lost: make.counters("dwell_wal_lost_total", labels, "records of a log that were lost to damage")?,
         })
     }
 

@@ -5,7 +5,7 @@ Nothing is lost, and nothing is delivered again after its delete was answered.
 
 import os
 import queue
-import signal
+import shlex
 import subprocess
 import threading
 import time
@@ -16,6 +16,9 @@ from botocore.config import Config
 
 MESSAGES = int(os.environ.get("MESSAGES", "5000"))
 ENDPOINTS = os.environ["SQS_ENDPOINTS"].split(",")
+# Sends half of them, if it is there: a command that takes a queue, the first number and the one after the last.
+SENDER = os.environ.get("SQS_SENDER", "")
+SENT_HERE = MESSAGES // 2 if SENDER else MESSAGES
 KILL = os.environ["SQS_KILL"]  # a shell command that kills the second broker and starts it again
 
 
@@ -56,13 +59,18 @@ def guarded(work):
 def send(part):
     sqs = client(ENDPOINTS[part % 2])
     url = patient(lambda: sqs.get_queue_url(QueueName=name))["QueueUrl"]
-    for at in range(part * 10, MESSAGES, 40):
-        wanted = {str(n): str(at + n) for n in range(10) if at + n < MESSAGES}
+    for at in range(part * 10, SENT_HERE, 40):
+        wanted = {str(n): str(at + n) for n in range(10) if at + n < SENT_HERE}
         while wanted:
             entries = [{"Id": key, "MessageBody": body} for key, body in wanted.items()]
             answer = patient(lambda: sqs.send_message_batch(QueueUrl=url, Entries=entries))
             for done in answer.get("Successful", []):
                 del wanted[done["Id"]]
+
+
+@guarded
+def send_elsewhere():
+    subprocess.run([*shlex.split(SENDER), name, str(SENT_HERE), str(MESSAGES)], check=True)
 
 
 @guarded
@@ -106,6 +114,7 @@ def delete(part):
 
 
 threads = [threading.Thread(target=send, args=(part,)) for part in range(4)]
+threads += [threading.Thread(target=send_elsewhere)] if SENDER else []
 threads += [threading.Thread(target=receive, args=(part,)) for part in range(4)]
 threads += [threading.Thread(target=delete, args=(part,)) for part in range(4)]
 began = time.monotonic()
@@ -120,4 +129,5 @@ for thread in threads:
 assert not failures, failures
 assert len(deleted) == MESSAGES, f"{len(deleted)} of {MESSAGES}"
 assert not delivered_after_delete, f"{len(delivered_after_delete)} came again after their delete was answered"
-print(f"two brokers, one killed: {MESSAGES} messages, {deliveries} deliveries, 0 lost, 0 again after their delete ... ok")
+print(f"two brokers, one killed: {MESSAGES} messages, {MESSAGES - SENT_HERE} of them sent by Java, "
+      f"{deliveries} deliveries, 0 lost, 0 again after their delete ... ok")

@@ -26,7 +26,7 @@ async fn who_sees_only_names_and_numbers_does_not_read_why_a_message_died() -> O
         let request = dwell.request(&format!("GET {TOPIC}/messages/a/explain"))?.bearer_auth(token(of));
         let said = dwell.send(request).await?.body["groups"][0].clone();
         let detail = said["detail"].as_str().unwrap_or_default();
-        assert!(said["reason"] == "dead" && detail.contains("after 1 attempts"), "{of}: {said}");
+        assert!(said["reason"] == "dead" && detail.contains("after 1 attempt,"), "{of}: {said}");
         assert_eq!(detail.contains("4711"), sees, "{of}: {said}");
     }
     Ok(())

@@ -37,13 +37,13 @@ async fn what_was_done_by_hand_is_found_and_repaired_beside_a_live_owner() -> Re
     for strange in ["1", "1:h0", "x", "-1"] {
         assert_eq!(kind_of(shop.broker().audit(&topic, &group, Some(strange), false).await), Some(Kind::Invalid));
     }
-    let pair = "{dwell:orders:0}:default";
+    let partition = "{dwell:orders:0}:default";
     for by_hand in [
         format!("ZREM {ZSET} next-hour"),
         format!("ZADD {ZSET} 1 ghost"),
-        format!("HSET {pair}:a nobody 3"),
-        format!("ZADD {pair}:dz 1 gone"),
-        format!("HSET {pair}:dh lost body"),
+        format!("HSET {partition}:a nobody 3"),
+        format!("ZADD {partition}:dz 1 gone"),
+        format!("HSET {partition}:dh lost body"),
     ] {
         behind.server.ask::<u64>(&by_hand).await?;
     }

@@ -21,11 +21,11 @@ impl Other {
         Ok(Other(World::redis_at(behind.server.url(), Duration::from_secs(1)).await?))
     }
 
-    /// Takes the pair over as soon as its lease has lapsed.
+    /// Takes the partition over as soon as its lease has lapsed.
     async fn take_over(&self, behind: &OrderedTopics) -> Result<Box<dyn Owner>> {
-        let (pair, generation) = (behind.orders.pair(), behind.orders.descriptor.generation);
+        let (partition, generation) = (behind.orders.group_partition(), behind.orders.descriptor.generation);
         eventually("the lease lapses", async || {
-            match self.0.store.leases.acquire(&pair, &member("other"), LEASE, generation).await? {
+            match self.0.store.leases.acquire(&partition, &member("other"), LEASE, generation).await? {
                 Acquired::Owned(owner) => Ok(Some(owner)),
                 Acquired::Held { .. } => Ok(None),
             }
@@ -81,7 +81,7 @@ async fn a_call_is_in_doubt_only_if_a_copy_went_unanswered() -> Result<()> {
         let other = Other::beside(&behind).await?;
         behind.push(&["a"]).await?;
         let mut owner =
-            behind.orders.acquire(&behind.orders.pair(), &member("owner"), Duration::from_millis(1)).await?;
+            behind.orders.acquire(&behind.orders.group_partition(), &member("owner"), Duration::from_millis(1)).await?;
         owner.reserve(up_to(9)).await?;
         assert!(!owner.is_in_doubt());
         if is_sent {

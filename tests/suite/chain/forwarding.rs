@@ -3,17 +3,20 @@
 use std::num::NonZeroU16;
 
 use dwell::model::error::{Error, Result};
-use dwell::model::message::TopicName;
+use dwell::model::message::{GroupName, TopicName};
+use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{Forward, Forwarded};
+use dwell::store::{Forward, Forwarded, Purge};
 
 use super::OrderedTopics;
-use crate::support::{Strike, TestTopic, acks, buries, ids, ids_of, up_to};
+use crate::support::{Strike, TestTopic, acks, buries, eventually, ids, ids_of, new_call, up_to};
 
 /// In a call that stages, and in no other: where the page goes.
 const STAGE: &str = "orders-dead 1";
 /// In a call that stores, and in no other: the payload.
 const STORE: &str = "refund 4711";
+/// In a call that ends a page, and in no other: two keys beside each other.
+const GIVE_BACK: &str = ":default:f\r\n$26\r\n{dwell:orders:0}:default:h\r\n";
 
 struct Forwarding {
     behind: OrderedTopics,
@@ -45,12 +48,12 @@ impl Forwarding {
 
     async fn forward(&self) -> Result<Forward> {
         let orders = &self.behind.orders;
-        orders.store.dead_letters.forward(&orders.pair(), Some(&self.to.descriptor), &ids(&["a"])?).await
+        orders.store.dead_letters.forward(&orders.group_partition(), Some(&self.to.descriptor), &ids(&["a"])?).await
     }
 
     async fn forwarded(&self, page: &Forwarded) -> Result<()> {
         let orders = &self.behind.orders;
-        orders.store.dead_letters.forwarded(&orders.pair(), page).await
+        orders.store.dead_letters.forwarded(&orders.group_partition(), page).await
     }
 
     /// Forwards until there is nothing more.
@@ -58,6 +61,14 @@ impl Forwarding {
         while let Forward::Done(page) = self.forward().await? {
             self.forwarded(&page).await?;
         }
+        Ok(())
+    }
+
+    /// A consumer of the dead-letter topic gets `a` once it is due.
+    async fn gets_a(&self) -> Result<()> {
+        let got =
+            eventually("a dead letter", async || Ok(Some(self.consume().await?).filter(|got| !got.is_empty()))).await?;
+        assert_eq!(got, ["a"]);
         Ok(())
     }
 
@@ -103,7 +114,7 @@ async fn a_page_that_an_owner_left_is_completed_when_the_topic_forwards_no_more(
     forwarding.behind.proxy.next_with(Strike::Request, STORE);
     assert!(forwarding.forward().await.is_err());
     let (orders, to) = (&forwarding.behind.orders, &forwarding.to.descriptor);
-    let left = orders.store.dead_letters.forward(&orders.pair(), None, &[]).await?;
+    let left = orders.store.dead_letters.forward(&orders.group_partition(), None, &[]).await?;
     let Forward::Elsewhere { topic, incarnation, page } = left else { return Err(Error::not_found("a page")) };
     assert_eq!((&topic, incarnation, &page.refused), (&to.topic, to.incarnation, &ids(&["a"])?));
     forwarding.finish().await?;
@@ -118,12 +129,12 @@ async fn a_page_is_given_back_beside_what_has_its_ids_by_then() -> Result<()> {
     assert!(forwarding.forward().await.is_err());
     forwarding.bury().await?;
     let orders = &forwarding.behind.orders;
-    let left = orders.store.dead_letters.forward(&orders.pair(), None, &[]).await?;
+    let left = orders.store.dead_letters.forward(&orders.group_partition(), None, &[]).await?;
     let Forward::Elsewhere { page, .. } = left else { return Err(Error::not_found("a page")) };
     for _ in 0..2 {
         forwarding.forwarded(&page).await?;
     }
-    let dead = orders.store.dead_letters.dead(&orders.pair(), None, 9).await?.dead;
+    let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 9).await?.dead;
     assert_eq!(dead.len(), 2);
     assert!(dead.iter().any(|dead| dead.id.as_str() == "a"));
     assert!(dead.iter().any(|dead| dead.id.as_str().starts_with("a~")));
@@ -137,6 +148,69 @@ async fn a_late_copy_of_a_page_stores_nothing() -> Result<()> {
     forwarding.finish().await?;
     let copy = forwarding.behind.proxy.struck()?;
     assert_eq!(forwarding.consume().await?, ["a"]);
+    forwarding.behind.proxy.deliver(&copy).await?;
+    assert_eq!(forwarding.consume().await?, Vec::<String>::new());
+    Ok(())
+}
+
+/// A purge of the dead letters, with what is on its way; answers how many there were.
+async fn purge(orders: &TestTopic) -> Result<u64> {
+    let purge = Purge { group: GroupName::standard(), dead_letters: true };
+    let call = new_call(&*orders.store.backend, 1);
+    Ok(orders.store.messages.purge_group(&orders.descriptor, Partition(0), &call, &purge).await?.dead_letters)
+}
+
+#[tokio::test]
+async fn a_purge_takes_the_dead_letters_that_are_on_their_way_to_another_topic() -> Result<()> {
+    let forwarding = Forwarding::start().await?;
+    forwarding.behind.proxy.next_with(Strike::Request, STORE);
+    assert!(forwarding.forward().await.is_err());
+    let copy = forwarding.behind.proxy.struck()?;
+    let orders = &forwarding.behind.orders;
+    assert_eq!(purge(orders).await?, 1);
+    forwarding.finish().await?;
+    assert_eq!(forwarding.consume().await?, Vec::<String>::new());
+    // Later dead letters are forwarded.
+    forwarding.bury().await?;
+    forwarding.finish().await?;
+    forwarding.gets_a().await?;
+    let answer = forwarding.behind.proxy.deliver(&copy).await?;
+    assert!(answer.contains("CLOSED"), "{answer}");
+    assert_eq!(forwarding.consume().await?, Vec::<String>::new());
+    assert_eq!((purge(orders).await?, orders.stats().await?.dead), (0, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_does_not_count_a_dead_letter_that_was_forwarded_before() -> Result<()> {
+    let forwarding = Forwarding::start().await?;
+    forwarding.behind.proxy.next_with(Strike::Reply, STORE);
+    assert!(forwarding.forward().await.is_err());
+    forwarding.behind.proxy.struck()?;
+    assert_eq!(purge(&forwarding.behind.orders).await?, 0);
+    forwarding.finish().await?;
+    forwarding.gets_a().await?;
+    assert_eq!(forwarding.behind.orders.stats().await?.dead, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_that_was_called_back_and_not_purged_is_forwarded_once() -> Result<()> {
+    let forwarding = Forwarding::start().await?;
+    forwarding.behind.proxy.next_with(Strike::Request, STORE);
+    assert!(forwarding.forward().await.is_err());
+    let copy = forwarding.behind.proxy.struck()?;
+    let orders = &forwarding.behind.orders;
+    // The purge closes the other topic to the page, and dies before it takes the page.
+    forwarding.behind.proxy.next_with(Strike::Request, GIVE_BACK);
+    assert!(purge(orders).await.is_err());
+    forwarding.behind.proxy.struck()?;
+    let Forward::Done(page) = forwarding.forward().await? else { return Err(Error::not_found("a page")) };
+    assert_eq!((page.messages.len(), &page.refused), (0, &ids(&["a"])?));
+    forwarding.forwarded(&page).await?;
+    assert_eq!(orders.stats().await?.dead, 1);
+    forwarding.finish().await?;
+    forwarding.gets_a().await?;
     forwarding.behind.proxy.deliver(&copy).await?;
     assert_eq!(forwarding.consume().await?, Vec::<String>::new());
     Ok(())

@@ -95,12 +95,12 @@ async fn late_calls_about_a_lease_take_and_free_nothing() -> Result<()> {
     behind.proxy.next(Strike::Copy);
     owner.release().await?;
     let release = behind.proxy.struck()?;
-    // A pair that was given up stays free.
+    // A partition that was given up stays free.
     assert!(behind.without_effect(&acquire).await?.contains("CHANGED"));
     assert!(behind.without_effect(&renew).await?.contains("LOST"));
     assert!(behind.without_effect(&release).await?.contains("OK"));
     for (who, found) in [("other", "HELD"), ("owner", "CHANGED")] {
-        let next = behind.orders.acquire(&behind.orders.pair(), &member(who), LEASE).await?;
+        let next = behind.orders.acquire(&behind.orders.group_partition(), &member(who), LEASE).await?;
         assert!(behind.without_effect(&acquire).await?.contains(found));
         assert!(behind.without_effect(&renew).await?.contains("LOST"));
         assert!(behind.without_effect(&release).await?.contains("STALE"));
@@ -115,7 +115,7 @@ async fn an_acquisition_that_was_held_up_finds_that_another_was_faster() -> Resu
     behind.proxy.next(Strike::Request);
     assert!(behind.orders.owner().await.is_err());
     let held_up = behind.proxy.struck()?;
-    let other = behind.orders.acquire(&behind.orders.pair(), &member("other"), LEASE).await?;
+    let other = behind.orders.acquire(&behind.orders.group_partition(), &member("other"), LEASE).await?;
     assert!(behind.without_effect(&held_up).await?.contains("HELD"));
     other.release().await?;
     assert!(behind.without_effect(&held_up).await?.contains("CHANGED"));

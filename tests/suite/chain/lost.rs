@@ -172,9 +172,9 @@ async fn an_acquisition_is_made_again_by_the_same_member() -> Result<()> {
     behind.proxy.next(Strike::Reply);
     assert_eq!(kind_of(behind.orders.owner().await), Some(Kind::OutcomeUnknown));
     let first = behind.proxy.struck()?;
-    let pair = behind.orders.pair();
+    let partition = behind.orders.group_partition();
     let generation = behind.orders.descriptor.generation;
-    let other = behind.orders.store.leases.acquire(&pair, &member("other"), LEASE, generation).await?;
+    let other = behind.orders.store.leases.acquire(&partition, &member("other"), LEASE, generation).await?;
     assert!(matches!(other, Acquired::Held { by, .. } if by == member("owner")));
     let mut owner = behind.orders.owner().await?;
     assert!(behind.without_effect(&first).await?.contains("CHANGED"));
@@ -190,7 +190,7 @@ async fn a_release_whose_reply_is_lost_has_freed_the_pair() -> Result<()> {
     assert_eq!(kind_of(owner.release().await), Some(Kind::OutcomeUnknown));
     let release = behind.proxy.struck()?;
     assert!(behind.without_effect(&release).await?.contains("OK"));
-    behind.orders.acquire(&behind.orders.pair(), &member("other"), LEASE).await?;
+    behind.orders.acquire(&behind.orders.group_partition(), &member("other"), LEASE).await?;
     assert!(behind.without_effect(&release).await?.contains("STALE"));
     Ok(())
 }

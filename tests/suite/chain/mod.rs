@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::support::{Kept, Proxy, RedisServer, Running, TestTopic, World};
 
-/// The keys of the only pair of the topic `orders`.
+/// The keys of the only partition of the topic `orders`.
 const ZSET: &str = "{dwell:orders:0}:default:z";
 const HASH: &str = "{dwell:orders:0}:default:h";
 const RESERVATIONS: &str = "{dwell:orders:0}:default:r";

@@ -14,7 +14,7 @@ async fn update_changes_what_exists_and_nothing_else() -> Result<()> {
         shell.dwell(&["cron", "update", "orders", "nightly", "--every", "1d"])?.out.starts_with("nightly updated;")
     );
     let shown = shell.dwell(&["cron", "get", "orders", "nightly"])?.out;
-    assert!(shown.starts_with("nightly\n  occurs   every 24h\n  state    active\n"), "{shown}");
+    assert!(shown.starts_with("nightly\n  occurs   every 1d\n  state    active\n"), "{shown}");
     assert_eq!(shown.matches("T00:00:00.000Z\n").count(), 5, "{shown}");
     let all: Value = serde_json::from_str(&shell.dwell(&["cron", "get", "orders", "nightly", "--json"])?.out)
         .map_err(|error| Error::bug(error.to_string()))?;

@@ -9,7 +9,7 @@ use crate::support::{TestTopic, World, acks, buries, kind_of, retries, up_to};
 pub(crate) async fn audited(orders: &TestTopic, repair: bool) -> Result<(u64, Vec<Finding>)> {
     let (mut seen, mut findings, mut from) = (0, Vec::new(), None);
     loop {
-        let page = orders.store.maintenance.audit(&orders.pair(), from.as_ref(), repair).await?;
+        let page = orders.store.maintenance.audit(&orders.group_partition(), from.as_ref(), repair).await?;
         seen += page.seen;
         findings.extend(page.findings);
         from = page.next;
@@ -55,8 +55,8 @@ pub(super) async fn an_audit_goes_on_where_it_ended_and_nowhere_else(world: Worl
     let orders = world.topic("orders").await?;
     for strange in ["", "x0", "h", "h-1", "h0 ", "z 0 0", "h99999999999999999999999"] {
         let from = VerifyCursor(strange.to_owned());
-        let answer = orders.store.maintenance.audit(&orders.pair(), Some(&from), true).await;
-        // What a store takes for a cursor of its own finds nothing in an empty pair.
+        let answer = orders.store.maintenance.audit(&orders.group_partition(), Some(&from), true).await;
+        // What a store takes for a cursor of its own finds nothing in an empty partition.
         let harmless = answer.as_ref().is_ok_and(|page: &VerifyPage| page.seen == 0 && page.findings.is_empty());
         assert!(harmless || kind_of(answer) == Some(dwell::model::error::Kind::Invalid), "{strange:?}");
     }

@@ -11,7 +11,7 @@ use crate::support::{LEASE, TestTopic, World, acks, ids_of, kind_of, member, ret
 
 async fn two_groups(world: &World) -> Result<(TestTopic, Box<dyn Owner>)> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
-    let audit = orders.acquire(&orders.pair_of("audit")?, &member("audit"), LEASE).await?;
+    let audit = orders.acquire(&orders.partition_of("audit")?, &member("audit"), LEASE).await?;
     Ok((orders, audit))
 }
 
@@ -25,10 +25,10 @@ pub(super) async fn what_waits_is_cancelled_in_every_group(world: World) -> Resu
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 10)?, orders.message("c", 10)?]).await?;
     assert_eq!(orders.cancel("a").await?, [Done, Done]); // ready
     assert_eq!(orders.cancel("b").await?, [Done, Done]); // scheduled
-    for pair in [orders.pair(), orders.pair_of("audit")?] {
-        let stats = orders.stats_of(&pair).await?;
+    for partition in [orders.group_partition(), orders.partition_of("audit")?] {
+        let stats = orders.stats_of(&partition).await?;
         assert_eq!((stats.ready, stats.scheduled, stats.in_flight, stats.dead), (0, 1, 0, 0));
-        assert_eq!(orders.store.reads.peek(&pair, &MessageId::new("a")?).await?, None);
+        assert_eq!(orders.store.reads.peek(&partition, &MessageId::new("a")?).await?, None);
     }
     world.pass(10);
     assert_eq!(ids_of(&orders.owner().await?.reserve(up_to(9)).await?.messages), ["c"]);
@@ -183,7 +183,7 @@ pub(super) async fn a_reschedule_may_expect_what_it_finds(world: World) -> Resul
     orders.push_all(std::slice::from_ref(&message)).await?;
     let (first, second) = (world.now().plus(Duration::from_secs(1)), world.now().plus(Duration::from_secs(2)));
     let expected = |due_at, attempts| Expected { due_at: Some(due_at), attempts: Some(attempts) };
-    let changed = Rescheduled::Changed(orders.pair().group);
+    let changed = Rescheduled::Changed(orders.group_partition().group);
     for wrong in [expected(first, 0), expected(message.due_at, 1)] {
         assert_eq!(orders.reschedule_if("a", first, wrong).await?, changed);
     }
@@ -211,7 +211,7 @@ pub(super) async fn a_reschedule_that_finds_one_group_changed_changes_none(world
     audit.settle(&retries(taken.reservation, retried, &[])?).await?;
     let expected = Expected { due_at: Some(message.due_at), attempts: Some(0) };
     let rescheduled = orders.reschedule_if("a", world.now().plus(Duration::from_secs(9)), expected).await?;
-    assert_eq!(rescheduled, Rescheduled::Changed(orders.pair_of("audit")?.group));
+    assert_eq!(rescheduled, Rescheduled::Changed(orders.partition_of("audit")?.group));
     assert_eq!(orders.peek("a").await?.and_then(|peeked| peeked.next_at), Some(message.due_at));
     Ok(())
 }

@@ -25,7 +25,7 @@ async fn list(
 ) -> Result<Vec<MessageId>> {
     let (mut all, mut cursor) = (Vec::new(), None);
     loop {
-        let page = orders.store.dead_letters.dead(&orders.pair(), cursor.as_ref(), limit).await?;
+        let page = orders.store.dead_letters.dead(&orders.group_partition(), cursor.as_ref(), limit).await?;
         assert!(page.dead.len() <= limit);
         let ids: Vec<_> = page.dead.into_iter().map(|dead| dead.id).collect();
         after(&ids).await?;
@@ -46,7 +46,7 @@ pub(super) async fn a_dead_message_keeps_its_body_and_its_reason(world: World) -
     let taken = owner.reserve(up_to(1)).await?;
     owner.start(&[Charge { id: pushed.id.clone(), attempts: 4 }]).await?;
     owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
-    let page = orders.store.dead_letters.dead(&orders.pair(), None, 10).await?;
+    let page = orders.store.dead_letters.dead(&orders.group_partition(), None, 10).await?;
     assert_eq!((page.dead.len(), page.next), (1, None));
     let dead = &page.dead[0];
     let record = DeadRecord::new(DeadReason::Buried, 1, Some("no such customer".into()));
@@ -73,7 +73,7 @@ pub(super) async fn pages_hold_still_while_the_list_changes(world: World) -> Res
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", 1_000).await?;
     let store = orders.store.clone();
-    let pair = orders.pair();
+    let partition = orders.group_partition();
     // What was listed is purged behind the reader's back, and more dies in the meantime.
     let mut round = 0;
     let listed = list(&orders, 100, async |ids| {
@@ -82,7 +82,7 @@ pub(super) async fn pages_hold_still_while_the_list_changes(world: World) -> Res
             world.pass(1);
             bury_many(&orders, "n", 3).await?;
         }
-        let purged = store.dead_letters.purge(&pair, ids).await?;
+        let purged = store.dead_letters.purge(&partition, ids).await?;
         assert!(purged.iter().all(|purged| *purged));
         Ok(())
     })
@@ -98,7 +98,7 @@ pub(super) async fn a_redriven_message_begins_anew(world: World) -> Result<()> {
     bury_many(&orders, "m", 2).await?;
     world.pass(60);
     let asked = ids(&["m000001", "unknown", "m000001"])?;
-    assert_eq!(orders.store.dead_letters.redrive(&orders.pair(), &asked).await?, [true, false, false]);
+    assert_eq!(orders.store.dead_letters.redrive(&orders.group_partition(), &asked).await?, [true, false, false]);
     let peeked = orders.peek("m000001").await?;
     assert_eq!(peeked.map(|m| (m.state, m.attempts, m.next_at)), Some((State::Ready, 0, Some(world.now()))));
     let stats = orders.stats().await?;
@@ -114,8 +114,8 @@ pub(super) async fn a_purged_message_is_gone(world: World) -> Result<()> {
     bury_many(&orders, "m", 2).await?;
     orders.push("alive", 0).await?;
     let asked = ids(&["m000000", "alive", "unknown"])?;
-    assert_eq!(orders.store.dead_letters.purge(&orders.pair(), &asked).await?, [true, false, false]);
-    assert_eq!(orders.store.dead_letters.purge(&orders.pair(), &asked).await?, [false, false, false]);
+    assert_eq!(orders.store.dead_letters.purge(&orders.group_partition(), &asked).await?, [true, false, false]);
+    assert_eq!(orders.store.dead_letters.purge(&orders.group_partition(), &asked).await?, [false, false, false]);
     assert_eq!(orders.peek("m000000").await?, None);
     let stats = orders.stats().await?;
     assert_eq!((stats.ready, stats.dead), (1, 1));
@@ -127,11 +127,11 @@ pub(super) async fn a_call_takes_so_many_dead_messages_and_not_one_more(world: W
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", RECOVER_IDS_MAX + 1).await?;
     let all = list(&orders, 1_000, async |_| Ok(())).await?;
-    let pair = orders.pair();
-    assert!(orders.store.dead_letters.redrive(&pair, &all).await.is_err());
-    assert!(orders.store.dead_letters.purge(&pair, &all).await.is_err());
+    let partition = orders.group_partition();
+    assert!(orders.store.dead_letters.redrive(&partition, &all).await.is_err());
+    assert!(orders.store.dead_letters.purge(&partition, &all).await.is_err());
     assert_eq!(orders.stats().await?.dead, all.len() as u64);
-    assert_eq!(orders.store.dead_letters.redrive(&pair, &all[1..]).await?, [true; RECOVER_IDS_MAX]);
+    assert_eq!(orders.store.dead_letters.redrive(&partition, &all[1..]).await?, [true; RECOVER_IDS_MAX]);
     assert_eq!(orders.stats().await?.ready, RECOVER_IDS_MAX as u64);
     Ok(())
 }
@@ -156,7 +156,7 @@ pub(super) async fn a_page_of_large_dead_messages_is_short(world: World) -> Resu
     }
     let (mut listed, mut after, mut pages) = (0, None, 0);
     loop {
-        let page = orders.store.dead_letters.dead(&orders.pair(), after.as_ref(), 1_000).await?;
+        let page = orders.store.dead_letters.dead(&orders.group_partition(), after.as_ref(), 1_000).await?;
         assert!(page.dead.len() <= 5, "{} MiB in one page", page.dead.len());
         (listed, pages) = (listed + page.dead.len(), pages + 1);
         after = page.next;
@@ -206,11 +206,11 @@ pub(super) async fn a_history_tells_how_attempts_failed(world: World) -> Result<
     );
     let third = Failure::new(world.now(), 3, None);
     owner.settle(&bury_after(&taken, &third)?).await?;
-    let dead = orders.store.dead_letters.dead(&orders.pair(), None, 1).await?.dead;
+    let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 1).await?.dead;
     assert_eq!(dead[0].record.history, [first, second, third]);
     assert_eq!(dead[0].message.as_ref().map(|message| message.id.as_str()), Ok("a"));
     // What is made ready again begins anew.
-    orders.store.dead_letters.redrive(&orders.pair(), &ids(&["a"])?).await?;
+    orders.store.dead_letters.redrive(&orders.group_partition(), &ids(&["a"])?).await?;
     assert_eq!(history(&orders, "a").await?, []);
     Ok(())
 }
@@ -229,7 +229,7 @@ pub(super) async fn a_history_keeps_the_newest_sixteen(world: World) -> Result<(
     let last = Failure::new(world.now(), 21, Some("x"));
     owner.settle(&bury_after(&taken, &last)?).await?;
     all.push(last);
-    let dead = orders.store.dead_letters.dead(&orders.pair(), None, 1).await?.dead;
+    let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 1).await?.dead;
     assert_eq!(dead[0].record.history, all[all.len() - HISTORY_MAX..]);
     Ok(())
 }
@@ -260,20 +260,20 @@ pub(super) async fn what_is_past_the_bounds_is_dropped_oldest_first(world: World
         bury_many(&orders, prefix, 2).await?;
         world.pass(10);
     }
-    let (store, pair) = (orders.store.clone(), orders.pair());
-    let none = store.dead_letters.drop_dead(&pair, DeadBounds::default()).await?;
+    let (store, partition) = (orders.store.clone(), orders.group_partition());
+    let none = store.dead_letters.drop_dead(&partition, DeadBounds::default()).await?;
     let begun = world.now().as_ms() - 30;
     assert_eq!((none.aged, none.surplus, none.more, none.oldest), (0, 0, false, Some(Timestamp::from_ms(begun))));
     // A message that died just then is not older.
     let bounds = DeadBounds { died_before: Some(Timestamp::from_ms(begun)), count: Some(6) };
-    assert_eq!(store.dead_letters.drop_dead(&pair, bounds).await?, none);
+    assert_eq!(store.dead_letters.drop_dead(&partition, bounds).await?, none);
     let bounds = DeadBounds { died_before: Some(Timestamp::from_ms(begun + 1)), count: Some(3) };
-    let dropped = store.dead_letters.drop_dead(&pair, bounds).await?;
+    let dropped = store.dead_letters.drop_dead(&partition, bounds).await?;
     let oldest = Some(Timestamp::from_ms(begun + 10));
     assert_eq!((dropped.aged, dropped.surplus, dropped.more, dropped.oldest), (2, 1, false, oldest));
     assert_eq!(list(&orders, 10, async |_| Ok(())).await?, ids(&["y000001", "x000000", "x000001"])?);
     assert_eq!(orders.stats().await?.dead, 3);
-    let all = store.dead_letters.drop_dead(&pair, DeadBounds { died_before: None, count: Some(0) }).await?;
+    let all = store.dead_letters.drop_dead(&partition, DeadBounds { died_before: None, count: Some(0) }).await?;
     assert_eq!((all.aged, all.surplus, all.more, all.oldest), (0, 3, false, None));
     Ok(())
 }
@@ -282,9 +282,9 @@ pub(super) async fn dropping_comes_in_pages(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", RECOVER_IDS_MAX + 1).await?;
     let bounds = DeadBounds { died_before: None, count: Some(0) };
-    let first = orders.store.dead_letters.drop_dead(&orders.pair(), bounds).await?;
+    let first = orders.store.dead_letters.drop_dead(&orders.group_partition(), bounds).await?;
     assert_eq!((first.surplus, first.more), (RECOVER_IDS_MAX as u64, true));
-    let second = orders.store.dead_letters.drop_dead(&orders.pair(), bounds).await?;
+    let second = orders.store.dead_letters.drop_dead(&orders.group_partition(), bounds).await?;
     assert_eq!((second.surplus, second.more, second.oldest), (1, false, None));
     Ok(())
 }

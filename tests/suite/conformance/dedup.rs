@@ -128,9 +128,9 @@ pub(super) async fn a_dedup_key_and_an_attachment_stay_with_the_message(world: W
     let mut owner = orders.owner().await?;
     let taken = owner.reserve(up_to(1)).await?;
     owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
-    let dead = world.store.dead_letters.dead(&orders.pair(), None, 1).await?.dead;
+    let dead = world.store.dead_letters.dead(&orders.group_partition(), None, 1).await?.dead;
     assert_eq!(dead.into_iter().map(|dead| dead.message).collect::<Result<Vec<_>>>()?, [pushed.clone()]);
-    world.store.dead_letters.redrive(&orders.pair(), &[MessageId::new("a")?]).await?;
+    world.store.dead_letters.redrive(&orders.group_partition(), &[MessageId::new("a")?]).await?;
     let taken = owner.reserve(up_to(1)).await?;
     assert_eq!(taken.messages.into_iter().map(|taken| taken.message).collect::<Result<Vec<_>>>()?, [pushed]);
     Ok(())

@@ -32,7 +32,7 @@ async fn bury(orders: &TestTopic, messages: &[Message]) -> Result<()> {
 }
 
 async fn forward(from: &TestTopic, to: &TestTopic, named: &[&str]) -> Result<Forwarded> {
-    match from.store.dead_letters.forward(&from.pair(), Some(&to.descriptor), &ids(named)?).await? {
+    match from.store.dead_letters.forward(&from.group_partition(), Some(&to.descriptor), &ids(named)?).await? {
         Forward::Done(page) => Ok(page),
         other => Err(Error::bug(format!("nothing was forwarded: {other:?}"))),
     }
@@ -40,7 +40,7 @@ async fn forward(from: &TestTopic, to: &TestTopic, named: &[&str]) -> Result<For
 
 async fn forward_all(from: &TestTopic, to: &TestTopic, named: &[&str]) -> Result<Forwarded> {
     let page = forward(from, to, named).await?;
-    from.store.dead_letters.forwarded(&from.pair(), &page).await?;
+    from.store.dead_letters.forwarded(&from.group_partition(), &page).await?;
     Ok(page)
 }
 
@@ -61,8 +61,9 @@ pub(super) async fn a_forwarded_dead_letter_is_a_message_that_says_where_it_died
     assert_eq!(orders.stats().await?.dead, 0);
     assert_eq!(orders.peek("a").await?, None);
     for group in ["default", "audit"] {
-        let pair = to.descriptor.pair(to.descriptor.partition_of("customer-7"), &GroupName::new(group)?);
-        let peeked = world.store.reads.peek(&pair, &message.id).await?;
+        let group_partition =
+            to.descriptor.group_partition(to.descriptor.partition_of("customer-7"), &GroupName::new(group)?);
+        let peeked = world.store.reads.peek(&group_partition, &message.id).await?;
         let peeked = peeked.ok_or_else(|| Error::not_found(group))?;
         assert_eq!((&peeked.state, peeked.attempts, peeked.next_at), (&State::Ready, 0, Some(world.now())));
         let envelope = peeked.message.envelope;
@@ -87,12 +88,14 @@ pub(super) async fn a_dead_letter_whose_id_is_taken_gets_another_id(world: World
         let page = forward_all(&orders, &to, &["a"]).await?;
         let id = &page.messages[0].message.id;
         assert_eq!(id.as_str() == "a", round == 0, "{id}");
-        let pair = to.descriptor.pair(to.descriptor.partition_of(id.as_str()), &GroupName::standard());
-        let peeked = world.store.reads.peek(&pair, id).await?.ok_or_else(|| Error::not_found(id.to_string()))?;
+        let group_partition =
+            to.descriptor.group_partition(to.descriptor.partition_of(id.as_str()), &GroupName::standard());
+        let peeked =
+            world.store.reads.peek(&group_partition, id).await?.ok_or_else(|| Error::not_found(id.to_string()))?;
         assert_eq!(peeked.message.envelope.dead_letter_source.map(|source| source.id), Some(MessageId::new("a")?));
     }
-    let pairs: Vec<_> = to.descriptor.pairs(&to.descriptor.groups).collect();
-    assert_eq!(world.store.reads.stats(&pairs).await?.iter().map(|stats| stats.ready).sum::<u64>(), 3);
+    let group_partitions: Vec<_> = to.descriptor.group_partitions(&to.descriptor.groups).collect();
+    assert_eq!(world.store.reads.stats(&group_partitions).await?.iter().map(|stats| stats.ready).sum::<u64>(), 3);
     Ok(())
 }
 
@@ -105,11 +108,11 @@ pub(super) async fn what_was_forwarded_and_consumed_is_not_forwarded_again(world
     let mut consumer = to.owner().await?;
     assert_eq!(ids_of(&consumer.reserve(up_to(9)).await?.messages), ["a"]);
     consumer.settle(&acks(&["a"])?).await?;
-    let (store, pair) = (&orders.store.dead_letters, orders.pair());
-    while let Forward::Done(page) = store.forward(&pair, Some(&to.descriptor), &ids(&["a"])?).await? {
-        store.forwarded(&pair, &page).await?;
+    let (store, partition) = (&orders.store.dead_letters, orders.group_partition());
+    while let Forward::Done(page) = store.forward(&partition, Some(&to.descriptor), &ids(&["a"])?).await? {
+        store.forwarded(&partition, &page).await?;
     }
-    assert_eq!(store.forward(&pair, None, &[]).await?, Forward::Nothing);
+    assert_eq!(store.forward(&partition, None, &[]).await?, Forward::Nothing);
     let stats = to.stats().await?;
     assert_eq!((stats.ready, stats.in_flight, orders.stats().await?.dead), (0, 0, 0));
     Ok(())
@@ -126,7 +129,7 @@ pub(super) async fn what_the_other_topic_refuses_stays_a_dead_letter(world: Worl
     };
     assert_eq!(refusal.map(|error| error.kind()), Some(Kind::Stale));
     assert_eq!(orders.stats().await?.dead, 1);
-    let dead = orders.store.dead_letters.dead(&orders.pair(), None, 9).await?.dead;
+    let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 9).await?.dead;
     assert_eq!((dead[0].id.as_str(), dead[0].died_at), ("a", world.now()));
     let again = dead_topic(&world, one_partition(), &["default"]).await?;
     forward_all(&orders, &again, &["a"]).await?;
@@ -156,6 +159,6 @@ pub(super) async fn a_forward_takes_so_many_dead_letters_and_not_one_more(world:
     assert!(forward(&orders, &to, &names).await.is_err());
     assert_eq!(orders.stats().await?.dead, names.len() as u64);
     assert_eq!(forward_all(&orders, &to, &names[1..]).await?.messages.len(), RECOVER_IDS_MAX);
-    assert_eq!((orders.stats().await?.dead, orders.pair().partition), (1, Partition(0)));
+    assert_eq!((orders.stats().await?.dead, orders.group_partition().partition), (1, Partition(0)));
     Ok(())
 }

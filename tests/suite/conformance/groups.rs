@@ -54,22 +54,22 @@ async fn copy_from(topic: &TestTopic, mut from: Option<CopyCursor>) -> Result<us
 pub(super) async fn a_deleted_group_is_gone_with_its_messages(world: World) -> Result<()> {
     let orders = with_audit(&world, &world.topic("orders").await?, false).await?;
     orders.push_many("m", 1_100).await?;
-    let pair = orders.pair_of(AUDIT)?;
-    let mut auditor = orders.acquire(&pair, &member("auditor"), LEASE).await?;
+    let partition = orders.partition_of(AUDIT)?;
+    let mut auditor = orders.acquire(&partition, &member("auditor"), LEASE).await?;
     let reserved = auditor.reserve(up_to(3)).await?;
     auditor.settle(&buries(reserved.reservation, &["m000000"], &["m000001", "m000002"])?).await?;
-    let claim = Claim { pair: pair.clone(), epoch: auditor.epoch().clone() };
+    let claim = Claim { group_partition: partition.clone(), epoch: auditor.epoch().clone() };
     let left = without_audit(&world, &orders).await?;
     assert!(left.descriptor.leaving.is_empty() && left.descriptor.generation > orders.descriptor.generation);
-    assert_eq!(left.stats_of(&pair).await?, PartitionStats::default());
+    assert_eq!(left.stats_of(&partition).await?, PartitionStats::default());
     assert_eq!(kind_of(auditor.settle(&acks(&["m000001"])?).await), Some(Kind::Stale));
-    assert_eq!(kind_of(orders.acquire(&pair, &member("auditor"), LEASE).await), Some(Kind::Stale));
+    assert_eq!(kind_of(orders.acquire(&partition, &member("auditor"), LEASE).await), Some(Kind::Stale));
     let renewed = world.store.leases.renew(&member("auditor"), &[claim], LEASE).await.pop();
     assert!(matches!(renewed, Some(Ok(Renewal::Lost { .. }))), "{renewed:?}");
     // The other group has lost nothing, and pushes go on.
     assert_eq!(kind_of(orders.push("late", 0).await), Some(Kind::Stale));
     assert_eq!(left.push("late", 0).await?, Pushed::Stored);
-    assert_eq!((left.stats().await?.ready, left.stats_of(&pair).await?.ready), (1_101, 0));
+    assert_eq!((left.stats().await?.ready, left.stats_of(&partition).await?.ready), (1_101, 0));
     Ok(())
 }
 
@@ -77,13 +77,13 @@ pub(super) async fn a_group_made_again_is_another_one(world: World) -> Result<()
     let first = with_audit(&world, &world.topic("orders").await?, false).await?;
     let audit = GroupName::new(AUDIT)?;
     first.push("a", 0).await?;
-    let mut old = first.acquire(&first.pair_of(AUDIT)?, &member("auditor"), LEASE).await?;
+    let mut old = first.acquire(&first.partition_of(AUDIT)?, &member("auditor"), LEASE).await?;
     old.reserve(up_to(1)).await?;
     let again = with_audit(&world, &without_audit(&world, &first).await?, false).await?;
     assert!(!again.descriptor.has_same(&first.descriptor, &audit));
     assert!(again.descriptor.has_same(&first.descriptor, &GroupName::standard()));
     assert_eq!(kind_of(old.settle(&acks(&["a"])?).await), Some(Kind::Stale));
-    let mut new = again.acquire(&again.pair_of(AUDIT)?, &member("auditor"), LEASE).await?;
+    let mut new = again.acquire(&again.partition_of(AUDIT)?, &member("auditor"), LEASE).await?;
     assert_eq!(again.recover(&mut new).await?, 0);
     again.push("b", 0).await?;
     assert_eq!(ids_of(&new.reserve(up_to(9)).await?.messages), ["b"]);
@@ -120,7 +120,7 @@ pub(super) async fn a_copy_has_what_its_source_holds(world: World) -> Result<()>
     copy.push("new", 0).await?;
     assert_eq!(copy_from(&copy, None).await?, 4);
     let copy = done(&world, &copy).await?;
-    let mut auditor = copy.acquire(&copy.pair_of(AUDIT)?, &member("auditor"), LEASE).await?;
+    let mut auditor = copy.acquire(&copy.partition_of(AUDIT)?, &member("auditor"), LEASE).await?;
     let due =
         |message: &dwell::store::ReservedMessage| (message.id.as_str().to_owned(), message.ready_at, message.attempts);
     let at = |ms: u64| began.plus(Duration::from_millis(ms));
@@ -159,11 +159,11 @@ pub(super) async fn a_copy_begun_again_copies_nothing_twice(world: World) -> Res
     // Begun again by someone, and gone on with by someone else.
     let again = copy_from(&copy, None).await?;
     assert_eq!(copy_from(&copy, from).await?, 0);
-    let audit = copy.stats_of(&copy.pair_of(AUDIT)?).await?;
+    let audit = copy.stats_of(&copy.partition_of(AUDIT)?).await?;
     assert_eq!(audit.ready, (copied + again + 300) as u64);
     // What the source had settled before the copy came to it need not be there; everything else is, once.
     let copy = done(&world, &copy).await?;
-    let mut auditor = copy.acquire(&copy.pair_of(AUDIT)?, &member("auditor"), LEASE).await?;
+    let mut auditor = copy.acquire(&copy.partition_of(AUDIT)?, &member("auditor"), LEASE).await?;
     let mut seen = BTreeSet::new();
     loop {
         let page = auditor.reserve(up_to(1_000)).await?.messages;
@@ -187,14 +187,14 @@ pub(super) async fn a_copy_that_is_done_copies_no_more(world: World) -> Result<(
     let copy = with_audit(&world, &orders, true).await?;
     assert_eq!(copy_from(&copy, None).await?, 1);
     let finished = done(&world, &copy).await?;
-    let mut auditor = finished.acquire(&finished.pair_of(AUDIT)?, &member("auditor"), LEASE).await?;
+    let mut auditor = finished.acquire(&finished.partition_of(AUDIT)?, &member("auditor"), LEASE).await?;
     auditor.reserve(up_to(1)).await?;
     auditor.settle(&acks(&["a"])?).await?;
     // A page that was stuck on the way brings nothing back: not to this group, nor to another one of the name.
     assert_eq!(kind_of(copy_page(&copy, None).await), Some(Kind::Stale));
     let again = with_audit(&world, &without_audit(&world, &finished).await?, false).await?;
     assert_eq!(kind_of(copy_page(&copy, None).await), Some(Kind::Stale));
-    assert_eq!(again.stats_of(&again.pair_of(AUDIT)?).await?, PartitionStats::default());
+    assert_eq!(again.stats_of(&again.partition_of(AUDIT)?).await?, PartitionStats::default());
     let copied_again = with_audit(&world, &without_audit(&world, &again).await?, true).await?;
     assert_eq!(kind_of(copy_page(&copy, None).await), Some(Kind::Stale));
     assert_eq!(copy_from(&copied_again, None).await?, 1);

@@ -4,7 +4,7 @@ use dwell::codec::Failure;
 use dwell::model::error::Result;
 use dwell::model::message::MessageId;
 use dwell::model::version::Version;
-use dwell::store::LateFate::{Done, InFlight, Over};
+use dwell::store::LateFate::{Done, InFlight, Over, Repeated};
 use dwell::store::{Charge, LateFate, LateSettlement, Owner, Pushed, Retried, Returned, State};
 
 use crate::support::{TestTopic, World, acks, ids_of, new_call, retries, returns, up_to};
@@ -28,8 +28,12 @@ fn ack(id: &str, version: Version, attempt: u32) -> Result<LateSettlement> {
 
 async fn settle(orders: &TestTopic, settlements: &[LateSettlement]) -> Result<Vec<LateFate>> {
     let call = new_call(&*orders.store.backend, 1);
-    let pair = orders.pair();
-    orders.store.messages.settle_late(&orders.descriptor, pair.partition, &pair.group, &call, settlements).await
+    let group_partition = orders.group_partition();
+    orders
+        .store
+        .messages
+        .settle_late(&orders.descriptor, group_partition.partition, &group_partition.group, &call, settlements)
+        .await
 }
 
 pub(super) async fn a_message_that_waits_since_its_delivery_is_acknowledged(world: World) -> Result<()> {
@@ -40,7 +44,7 @@ pub(super) async fn a_message_that_waits_since_its_delivery_is_acknowledged(worl
     world.pass(2_000);
     let reserved = owner.reserve(up_to(9)).await?;
     assert_eq!((reserved.messages.len(), reserved.dropped, reserved.unsettled), (0, 0, 0));
-    assert_eq!(settle(&orders, &[ack("a", version, 1)?]).await?, [Done], "a repeat is answered the same");
+    assert_eq!(settle(&orders, &[ack("a", version, 1)?]).await?, [Repeated]);
     // The next message of the id is another one, without the charge.
     assert_eq!(orders.push("a", 0).await?, Pushed::Stored);
     assert_eq!(settle(&orders, &[ack("a", version, 1)?]).await?, [Over]);
@@ -121,7 +125,7 @@ pub(super) async fn a_recovered_message_is_settled_by_its_last_delivery(world: W
     let mut owner = orders.owner().await?;
     assert_eq!(settle(&orders, &[ack("a", version, 1)?]).await?, [InFlight], "not recovered yet");
     assert_eq!(orders.recover(&mut owner).await?, 1);
-    assert_eq!(settle(&orders, &[ack("a", version, 1)?, ack("a", version, 1)?]).await?, [Done, Done]);
+    assert_eq!(settle(&orders, &[ack("a", version, 1)?, ack("a", version, 1)?]).await?, [Done, Repeated]);
     assert_eq!(owner.reserve(up_to(1)).await?.unsettled, 0);
     Ok(())
 }

@@ -16,7 +16,7 @@ pub(super) async fn every_acquisition_is_a_new_epoch(world: World) -> Result<()>
     let second = orders.owner().await?;
     assert!(second.epoch().number() > first.epoch().number());
     second.release().await?;
-    let third = orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
+    let third = orders.acquire(&orders.group_partition(), &member("other"), LEASE).await?;
     assert!(third.epoch().number() > first.epoch().number() + 1);
     Ok(())
 }
@@ -24,15 +24,18 @@ pub(super) async fn every_acquisition_is_a_new_epoch(world: World) -> Result<()>
 pub(super) async fn a_held_lease_is_refused_and_names_its_holder(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     let mut owner = orders.owner().await?;
-    let refused =
-        orders.store.leases.acquire(&orders.pair(), &member("other"), LEASE, orders.descriptor.generation).await?;
+    let refused = orders
+        .store
+        .leases
+        .acquire(&orders.group_partition(), &member("other"), LEASE, orders.descriptor.generation)
+        .await?;
     let still = LEASE / 2..=LEASE;
     assert!(
         matches!(&refused, Acquired::Held { by, expires_in } if *by == member("owner") && still.contains(expires_in))
     );
     owner.reserve(up_to(1)).await?;
     // Each group has leases of its own.
-    orders.acquire(&orders.pair_of("audit")?, &member("other"), LEASE).await?;
+    orders.acquire(&orders.partition_of("audit")?, &member("other"), LEASE).await?;
     assert_eq!(orders.stats().await?.owner, Some(member("owner")));
     Ok(())
 }
@@ -40,12 +43,12 @@ pub(super) async fn a_held_lease_is_refused_and_names_its_holder(world: World) -
 pub(super) async fn a_released_pair_is_free_at_once(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let owner = orders.owner().await?;
-    let claim = Claim { pair: orders.pair(), epoch: owner.epoch().clone() };
+    let claim = Claim { group_partition: orders.group_partition(), epoch: owner.epoch().clone() };
     owner.release().await?;
     assert_eq!(orders.stats().await?.owner, None);
     let renewed = orders.store.leases.renew(&member("owner"), std::slice::from_ref(&claim), LEASE).await;
     assert_eq!(renewed, [Ok(Renewal::Lost { by: None })]);
-    orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
+    orders.acquire(&orders.group_partition(), &member("other"), LEASE).await?;
     let renewed = orders.store.leases.renew(&member("owner"), &[claim], LEASE).await;
     assert_eq!(renewed, [Ok(Renewal::Lost { by: Some(member("other")) })]);
     Ok(())
@@ -54,11 +57,11 @@ pub(super) async fn a_released_pair_is_free_at_once(world: World) -> Result<()> 
 /// Also when the owner gives it up just then.
 pub(super) async fn who_races_for_a_pair_gets_it_or_is_told_who_has_it(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
-    let (pair, generation) = (orders.pair(), orders.descriptor.generation);
+    let (partition, generation) = (orders.group_partition(), orders.descriptor.generation);
     let racers: Vec<_> = (0..8).map(|n| member(&format!("racer-{n}"))).collect();
     for _ in 0..20 {
         let owner = orders.owner().await?;
-        let race = racers.iter().map(|racer| orders.store.leases.acquire(&pair, racer, LEASE, generation));
+        let race = racers.iter().map(|racer| orders.store.leases.acquire(&partition, racer, LEASE, generation));
         let (results, released) = join(join_all(race), owner.release()).await;
         released?;
         let mut winners = Vec::new();
@@ -98,7 +101,7 @@ pub(super) async fn an_owner_of_an_older_epoch_is_refused_in_every_call(world: W
 pub(super) async fn a_lease_that_lapsed_is_free(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
-    let mut late = orders.acquire(&orders.pair(), &member("late"), SHORT).await?;
+    let mut late = orders.acquire(&orders.group_partition(), &member("late"), SHORT).await?;
     late.reserve(up_to(1)).await?;
     world.time.advance(SHORT);
     let mut owner = free(&orders).await?;
@@ -109,11 +112,11 @@ pub(super) async fn a_lease_that_lapsed_is_free(world: World) -> Result<()> {
     Ok(())
 }
 
-/// The pair for the member `owner`, once it is free.
+/// The partition for the member `owner`, once it is free.
 async fn free(orders: &TestTopic) -> Result<Box<dyn Owner>> {
-    let (pair, owner, generation) = (orders.pair(), member("owner"), orders.descriptor.generation);
+    let (partition, owner, generation) = (orders.group_partition(), member("owner"), orders.descriptor.generation);
     eventually("the lease lapses", async || {
-        match orders.store.leases.acquire(&pair, &owner, LEASE, generation).await? {
+        match orders.store.leases.acquire(&partition, &owner, LEASE, generation).await? {
             Acquired::Owned(owner) => Ok(Some(owner)),
             Acquired::Held { .. } => Ok(None),
         }
@@ -124,7 +127,7 @@ async fn free(orders: &TestTopic) -> Result<Box<dyn Owner>> {
 pub(super) async fn a_lease_that_lapsed_and_was_not_taken_is_resumed(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
-    let mut owner = orders.acquire(&orders.pair(), &member("owner"), SHORT).await?;
+    let mut owner = orders.acquire(&orders.group_partition(), &member("owner"), SHORT).await?;
     owner.reserve(up_to(1)).await?;
     world.time.advance(SHORT);
     eventually("the lease lapses", async || Ok(orders.stats().await?.owner.is_none().then_some(()))).await?;
@@ -139,11 +142,11 @@ pub(super) async fn a_renewal_answers_for_each_claim(world: World) -> Result<()>
     let orders = world.topic_with_groups("orders", &["default", "audit", "billing"]).await?;
     let mut claims = Vec::new();
     for group in ["default", "audit", "billing"] {
-        let pair = orders.pair_of(group)?;
-        let epoch = orders.acquire(&pair, &member("owner"), LEASE).await?.epoch().clone();
-        claims.push(Claim { pair, epoch });
+        let partition = orders.partition_of(group)?;
+        let epoch = orders.acquire(&partition, &member("owner"), LEASE).await?.epoch().clone();
+        claims.push(Claim { group_partition: partition, epoch });
     }
-    orders.acquire(&claims[0].pair, &member("owner"), LEASE).await?;
+    orders.acquire(&claims[0].group_partition, &member("owner"), LEASE).await?;
     claims[1].epoch = Epoch::after(claims[1].epoch.number() - 1);
     let renewed = orders.store.leases.renew(&member("owner"), &claims, LEASE).await;
     let kept: Vec<_> = renewed.iter().map(|answer| matches!(answer, Ok(Renewal::Kept(_)))).collect();

@@ -16,7 +16,7 @@ async fn page(
     after: Option<&WaitingCursor>,
     limit: usize,
 ) -> Result<Page<WaitingCursor>> {
-    orders.store.reads.waiting(&orders.pair(), window, after, limit).await
+    orders.store.reads.waiting(&orders.group_partition(), window, after, limit).await
 }
 
 fn ids_in(page: &Page<WaitingCursor>) -> Vec<&str> {
@@ -96,7 +96,7 @@ pub(super) async fn what_is_in_flight_is_listed_in_pages(world: World) -> Result
     orders.push("m000003", 0).await?;
     let (mut found, mut after, mut count) = (BTreeSet::new(), None, 0);
     loop {
-        let page = orders.store.reads.in_flight(&orders.pair(), after.as_ref(), 40).await?;
+        let page = orders.store.reads.in_flight(&orders.group_partition(), after.as_ref(), 40).await?;
         assert!(page.messages.len() <= 40);
         count += page.messages.len();
         found.extend(page.messages.into_iter().map(|listed| listed.id));
@@ -127,9 +127,9 @@ pub(super) async fn a_page_of_large_messages_is_short(world: World) -> Result<()
 }
 
 pub(super) async fn a_list_of_nothing_is_empty(world: World) -> Result<()> {
-    let pair =
+    let group_partition =
         GroupPartition { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
-    assert_eq!(world.store.reads.waiting(&pair, Window::ALL, None, 10).await?, Page::default());
-    assert_eq!(world.store.reads.in_flight(&pair, None, 10).await?, Page::default());
+    assert_eq!(world.store.reads.waiting(&group_partition, Window::ALL, None, 10).await?, Page::default());
+    assert_eq!(world.store.reads.in_flight(&group_partition, None, 10).await?, Page::default());
     Ok(())
 }

@@ -40,7 +40,7 @@ pub(super) async fn a_message_is_seen_in_every_state(world: World) -> Result<()>
         _ => None,
     });
     assert_eq!(died_at, Some(world.now()));
-    orders.store.dead_letters.purge(&orders.pair(), &ids(&["a"])?).await?;
+    orders.store.dead_letters.purge(&orders.group_partition(), &ids(&["a"])?).await?;
     assert_eq!(look().await?, None);
     Ok(())
 }
@@ -90,18 +90,18 @@ pub(super) async fn counts_follow_the_clock(world: World) -> Result<()> {
 
 pub(super) async fn what_does_not_exist_is_empty(world: World) -> Result<()> {
     let store = &world.store;
-    let pair =
+    let group_partition =
         GroupPartition { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
     let ids = [MessageId::new("a")?];
-    assert_eq!(store.topics.topic(&pair.topic).await?, None);
-    assert_eq!(store.reads.peek(&pair, &ids[0]).await?, None);
+    assert_eq!(store.topics.topic(&group_partition.topic).await?, None);
+    assert_eq!(store.reads.peek(&group_partition, &ids[0]).await?, None);
     assert_eq!(
-        store.reads.stats(&[pair.clone(), pair.clone()]).await?,
+        store.reads.stats(&[group_partition.clone(), group_partition.clone()]).await?,
         [PartitionStats::default(), PartitionStats::default()]
     );
-    assert_eq!(store.dead_letters.dead(&pair, None, 10).await?, DeadPage::default());
-    assert_eq!(store.dead_letters.redrive(&pair, &ids).await?, [false]);
-    assert_eq!(store.dead_letters.purge(&pair, &ids).await?, [false]);
+    assert_eq!(store.dead_letters.dead(&group_partition, None, 10).await?, DeadPage::default());
+    assert_eq!(store.dead_letters.redrive(&group_partition, &ids).await?, [false]);
+    assert_eq!(store.dead_letters.purge(&group_partition, &ids).await?, [false]);
     assert_eq!(store.reads.stats(&[]).await?, []);
     Ok(())
 }
@@ -134,7 +134,8 @@ pub(super) async fn a_forecast_counts_what_becomes_due(world: World) -> Result<(
         orders.push(id, delay_ms).await?;
     }
     let spans = Spans { from: world.now(), step: Duration::from_millis(100), count: 3 };
-    let forecast = async |spans| Result::Ok(orders.store.reads.forecast(&[orders.pair()], spans).await?.remove(0));
+    let forecast =
+        async |spans| Result::Ok(orders.store.reads.forecast(&[orders.group_partition()], spans).await?.remove(0));
     assert_eq!(forecast(spans).await?, Forecast { ready: 1, spans: vec![2, 2, 0], later: 2 });
     let most = Spans { step: Duration::from_millis(10), count: FORECAST_SPANS_MAX, ..spans };
     let counted = forecast(most).await?;
@@ -142,9 +143,9 @@ pub(super) async fn a_forecast_counts_what_becomes_due(world: World) -> Result<(
     // What was taken is not counted; another group has its own.
     assert_eq!(orders.owner().await?.reserve(up_to(1)).await?.messages.len(), 1);
     assert_eq!(forecast(spans).await?.ready, 0);
-    let unknown = orders.pair_of("unknown")?;
-    let pairs = [unknown, orders.pair()];
-    let both = orders.store.reads.forecast(&pairs, spans).await?;
+    let unknown = orders.partition_of("unknown")?;
+    let partitions = [unknown, orders.group_partition()];
+    let both = orders.store.reads.forecast(&partitions, spans).await?;
     assert_eq!((both[0].spans.clone(), both[1].spans.clone()), (vec![0, 0, 0], vec![2, 2, 0]));
     Ok(())
 }
@@ -160,7 +161,7 @@ pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()
     for limit in 1..=5 {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let page = orders.store.reads.window(&orders.pair(), window, after.as_ref(), limit).await?;
+            let page = orders.store.reads.window(&orders.group_partition(), window, after.as_ref(), limit).await?;
             assert_eq!(page.count, 4);
             assert!(page.messages.len() <= limit);
             let full = page.messages.len() == limit;
@@ -172,7 +173,7 @@ pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()
         }
         assert_eq!(found.iter().map(|(due, id)| (*due, id.as_str())).collect::<Vec<_>>(), all, "pages of {limit}");
     }
-    let counted = orders.store.reads.window(&orders.pair(), window, None, 0).await?;
+    let counted = orders.store.reads.window(&orders.group_partition(), window, None, 0).await?;
     assert_eq!((counted.count, counted.messages), (4, vec![]));
     Ok(())
 }
@@ -184,17 +185,18 @@ pub(super) async fn what_becomes_due_within_a_span_is_counted_to_the_millisecond
         for (id, delay_ms) in [("a", 0), ("b", 1), ("c", 10), ("d", 11), ("e", 100), ("f", 1_000), ("g", 1_001)] {
             topic.push(id, delay_ms).await?;
         }
-        let pairs = [topic.pair(), GroupPartition { group: GroupName::new("nobody")?, ..topic.pair() }];
-        let depth = async || topic.store.reads.depth(&pairs, &spans).await;
+        let partitions =
+            [topic.group_partition(), GroupPartition { group: GroupName::new("nobody")?, ..topic.group_partition() }];
+        let depth = async || topic.store.reads.depth(&partitions, &spans).await;
         let now = depth().await?;
         assert_eq!((now[0].stats.ready, now[0].stats.scheduled, &now[0].due), (1, 6, &vec![2, 4, 5]));
         assert_eq!(now[0].stats, topic.stats().await?);
         // A group that is not there has nothing.
         assert_eq!((&now[1].stats, &now[1].due), (&PartitionStats::default(), &vec![0, 0, 0]));
-        assert_eq!(topic.store.reads.depth(&pairs[..1], &[]).await?[0].due, Vec::<u64>::new());
+        assert_eq!(topic.store.reads.depth(&partitions[..1], &[]).await?[0].due, Vec::<u64>::new());
     }
     world.pass(1);
-    let later = orders.store.reads.depth(&[orders.pair()], &spans).await?.remove(0);
+    let later = orders.store.reads.depth(&[orders.group_partition()], &spans).await?.remove(0);
     assert_eq!((later.stats.ready, later.stats.scheduled, later.due), (2, 5, vec![2, 3, 5]));
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::support::{World, member};
 const TTL: Duration = Duration::from_secs(10);
 
 fn heartbeat(topic: &TopicName, group: &GroupName, has_demand: bool) -> Heartbeat {
-    let state = MemberState { has_demand, waiting: 3, owned: 4 };
+    let state = MemberState { has_demand, waiting: 3, owned: 4, ..MemberState::default() };
     Heartbeat { topic: topic.clone(), group: group.clone(), state }
 }
 

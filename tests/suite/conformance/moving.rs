@@ -19,11 +19,11 @@ async fn wider(world: &World, partitions: u16, groups: &[&str]) -> Result<Descri
     world.store.topics.create(&wanted).await
 }
 
-/// Moves all there is in a pair.
+/// Moves all there is in a partition.
 async fn move_all(from: &TestTopic, group: &str, to: &Descriptor) -> Result<MovedPage> {
     let mut all = MovedPage::default();
     loop {
-        let page = from.store.maintenance.move_page(&from.descriptor, &from.pair_of(group)?, to).await?;
+        let page = from.store.maintenance.move_page(&from.descriptor, &from.partition_of(group)?, to).await?;
         all.waiting += page.waiting;
         all.dead += page.dead;
         all.there_already += page.there_already;
@@ -36,9 +36,10 @@ async fn move_all(from: &TestTopic, group: &str, to: &Descriptor) -> Result<Move
 /// What a group of a topic holds in all partitions.
 async fn held(world: &World, topic: &Descriptor, group: &str) -> Result<PartitionStats> {
     let group = GroupName::new(group)?;
-    let pairs: Vec<_> = topic.partitions().map(|partition| topic.pair(partition, &group)).collect();
+    let group_partitions: Vec<_> =
+        topic.partitions().map(|partition| topic.group_partition(partition, &group)).collect();
     let mut sum = PartitionStats::default();
-    for stats in world.store.reads.stats(&pairs).await? {
+    for stats in world.store.reads.stats(&group_partitions).await? {
         sum.scheduled += stats.scheduled;
         sum.ready += stats.ready;
         sum.in_flight += stats.in_flight;
@@ -75,8 +76,8 @@ pub(super) async fn a_moved_message_is_what_it_was_where_its_key_belongs(world: 
         PartitionStats { owner: orders.stats().await?.owner, ..PartitionStats::default() }
     );
     let look = async |key: &str, id: &str| {
-        let pair = to.pair(to.partition_of(key), &GroupName::standard());
-        world.store.reads.peek(&pair, &MessageId::new(id)?).await
+        let partition = to.group_partition(to.partition_of(key), &GroupName::standard());
+        world.store.reads.peek(&partition, &MessageId::new(id)?).await
     };
     let later = look("customer-7", "later").await?.ok_or_else(|| dwell::model::error::Error::not_found("later"))?;
     assert_eq!((later.message, later.next_at, later.attempts), (keyed.clone(), Some(keyed.due_at), 0));
@@ -130,7 +131,7 @@ pub(super) async fn a_move_to_a_topic_that_changed_is_refused_and_goes_on(world:
     world.store.topics.delete(&to).await?;
     world.pass(1);
     assert_eq!(
-        kind_of(orders.store.maintenance.move_page(&orders.descriptor, &orders.pair(), &to).await),
+        kind_of(orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await),
         Some(Kind::Stale)
     );
     let to = wider(&world, 2, &["default"]).await?;

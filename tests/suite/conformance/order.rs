@@ -98,7 +98,7 @@ pub(super) async fn a_failed_message_that_holds_its_key_stays_reserved(world: Wo
     assert_eq!(owner.reserve(up_to(9)).await?.unsettled, 2);
     // Who takes over finds it in its place, with its attempts, and with the time of the next one.
     world.pass(5);
-    let mut next = orders.acquire(&orders.pair(), &member("owner"), crate::support::LEASE).await?;
+    let mut next = orders.acquire(&orders.group_partition(), &member("owner"), crate::support::LEASE).await?;
     assert_eq!(orders.recover(&mut next).await?, 2);
     let again = next.reserve(up_to(1)).await?;
     let message = &again.messages[0];
@@ -162,7 +162,7 @@ pub(super) async fn each_group_keeps_the_order(world: World) -> Result<()> {
     let mut owner = orders.owner().await?;
     assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["c", "b"]);
     orders.push_all(&[due_at(&orders, "a", world.now())?]).await?;
-    let mut auditor = orders.acquire(&orders.pair_of("audit")?, &member("auditor"), crate::support::LEASE).await?;
+    let mut auditor = orders.acquire(&orders.partition_of("audit")?, &member("auditor"), crate::support::LEASE).await?;
     assert_eq!(ids_of(&auditor.reserve(up_to(9)).await?.messages), ["c", "b", "a"]);
     drop(owner);
     let mut owner = orders.owner().await?;

@@ -14,7 +14,7 @@ async fn purge(topic: &TestTopic, group: &str, dead_letters: bool) -> Result<Pur
 }
 
 async fn counts(topic: &TestTopic, group: &str) -> Result<[u64; 4]> {
-    let stats = topic.stats_of(&topic.pair_of(group)?).await?;
+    let stats = topic.stats_of(&topic.partition_of(group)?).await?;
     Ok([stats.scheduled, stats.ready, stats.in_flight, stats.dead])
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn a_purged_group_is_empty_and_others_keep_theirs(world: World)
     assert_eq!(orders.recover(&mut owner).await?, 0);
     let reserved = owner.reserve(up_to(9)).await?;
     assert_eq!((reserved.messages.len(), reserved.dropped, reserved.unsettled, reserved.head), (0, 0, 0, None));
-    let mut audit = orders.acquire(&orders.pair_of("audit")?, &member("audit"), LEASE).await?;
+    let mut audit = orders.acquire(&orders.partition_of("audit")?, &member("audit"), LEASE).await?;
     assert_eq!(ids_of(&audit.reserve(up_to(9)).await?.messages), ["ready", "reserved", "scheduled"]);
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(super) async fn an_owner_of_a_purged_group_is_refused_in_every_call(world: W
     assert_eq!(kind_of(old.reserve(up_to(9)).await), Some(Kind::Stale));
     assert!(matches!(orders.renew(&member("owner"), &*old, LEASE).await?, dwell::store::Renewal::Lost { .. }));
     // Any member may take it at once.
-    let mut next = orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
+    let mut next = orders.acquire(&orders.group_partition(), &member("other"), LEASE).await?;
     assert_eq!(orders.recover(&mut next).await?, 0);
     let reserved = next.reserve(up_to(9)).await?;
     assert_eq!((ids_of(&reserved.messages), reserved.unsettled), (vec!["m000000"], 1));
@@ -66,7 +66,7 @@ pub(super) async fn dead_letters_are_purged_only_if_asked(world: World) -> Resul
     owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
     assert_eq!(purge(&orders, "default", false).await?.messages, 1);
     assert_eq!(counts(&orders, "default").await?, [0, 0, 0, 1]);
-    assert_eq!(orders.store.dead_letters.redrive(&orders.pair(), &[MessageId::new("a")?]).await?, [true]);
+    assert_eq!(orders.store.dead_letters.redrive(&orders.group_partition(), &[MessageId::new("a")?]).await?, [true]);
     let mut owner = orders.owner().await?;
     let taken = owner.reserve(up_to(1)).await?;
     assert_eq!(ids_of(&taken.messages), ["a"]);

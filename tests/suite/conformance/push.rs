@@ -64,7 +64,7 @@ pub(super) async fn the_groups_of_a_partition_share_the_window(world: World) -> 
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     orders.push("a", 0).await?;
     for group in ["default", "audit"] {
-        let mut owner = orders.acquire(&orders.pair_of(group)?, &member("m"), LEASE).await?;
+        let mut owner = orders.acquire(&orders.partition_of(group)?, &member("m"), LEASE).await?;
         assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a"]);
         let dedup_window = Duration::from_millis(100);
         owner.settle(&Settlement { dedup_window, ..acks(&["a"])? }).await?;
@@ -82,7 +82,7 @@ pub(super) async fn one_push_reaches_every_group(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &groups).await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
     for group in groups {
-        let mut owner = orders.acquire(&orders.pair_of(group)?, &member("m"), LEASE).await?;
+        let mut owner = orders.acquire(&orders.partition_of(group)?, &member("m"), LEASE).await?;
         assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a", "b"], "{group}");
     }
     Ok(())
@@ -96,7 +96,7 @@ pub(super) async fn a_group_that_holds_an_id_makes_it_a_duplicate_for_all(world:
     owner.settle(&acks(&["a"])?).await?;
     assert_eq!(orders.push("a", 0).await?, Pushed::Duplicate);
     assert_eq!(orders.stats().await?.ready, 0);
-    assert_eq!(orders.stats_of(&orders.pair_of("audit")?).await?.ready, 1);
+    assert_eq!(orders.stats_of(&orders.partition_of("audit")?).await?.ready, 1);
     Ok(())
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn the_largest_message_comes_back_unchanged(world: World) -> Re
     orders.recover(&mut owner).await?;
     let taken = owner.reserve(up_to(1)).await?;
     owner.settle(&buries(taken.reservation, &[id], &[])?).await?;
-    let dead = world.store.dead_letters.dead(&orders.pair(), None, 1).await?.dead;
+    let dead = world.store.dead_letters.dead(&orders.group_partition(), None, 1).await?.dead;
     assert_eq!(dead.into_iter().map(|dead| dead.message).collect::<Result<Vec<_>>>()?, pushed);
     Ok(())
 }

@@ -39,7 +39,7 @@ pub(super) async fn what_is_new_is_stored_under_every_policy(world: World) -> Re
     }
     world.pass(5);
     for group in ["default", "audit"] {
-        let mut owner = orders.acquire(&orders.pair_of(group)?, &member("m"), LEASE).await?;
+        let mut owner = orders.acquire(&orders.partition_of(group)?, &member("m"), LEASE).await?;
         assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["debounce", "reject", "replace"]);
     }
     Ok(())
@@ -104,7 +104,7 @@ pub(super) async fn what_is_in_flight_or_dead_is_left_alone(world: World) -> Res
     orders.push_all(std::slice::from_ref(&first)).await?;
     let mut owner = orders.owner().await?;
     let taken = owner.reserve(up_to(1)).await?;
-    let audit = orders.pair_of("audit")?;
+    let audit = orders.partition_of("audit")?;
     let refused = async |expected: Put| -> Result<()> {
         for conflict in [Conflict::Replace, Conflict::Debounce] {
             assert_eq!(put(&orders, conflict, &other(&orders, "a", 50)?).await?, expected);
@@ -130,7 +130,7 @@ pub(super) async fn what_was_settled_lately_or_in_one_group_is_not_given_again(w
     owner.settle(&Settlement { dedup_window, ..acks(&["a"])? }).await?;
     assert_eq!(put(&orders, Conflict::Replace, &other(&orders, "a", 0)?).await?, REPLACED);
     assert!(owner.reserve(up_to(1)).await?.messages.is_empty(), "this group has settled it");
-    let mut audit = orders.acquire(&orders.pair_of("audit")?, &member("m"), LEASE).await?;
+    let mut audit = orders.acquire(&orders.partition_of("audit")?, &member("m"), LEASE).await?;
     audit.reserve(up_to(1)).await?;
     audit.settle(&acks(&["a"])?).await?;
     for conflict in POLICIES {

@@ -84,7 +84,7 @@ pub(super) async fn each_group_reserves_for_itself(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     orders.push("a", 0).await?;
     assert_eq!(orders.owner().await?.reserve(up_to(9)).await?.messages.len(), 1);
-    let audit = orders.pair_of("audit")?;
+    let audit = orders.partition_of("audit")?;
     assert_eq!(orders.stats_of(&audit).await?.ready, 1);
     let mut auditor = orders.acquire(&audit, &member("auditor"), LEASE).await?;
     assert_eq!(ids_of(&auditor.reserve(up_to(9)).await?.messages), ["a"]);

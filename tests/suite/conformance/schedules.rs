@@ -92,7 +92,7 @@ pub(super) async fn an_occurrence_is_fired_once_even_when_it_was_consumed(world:
     // Long gone, and no window remembers it.
     assert_eq!(fire(&orders, "one", start, &[first]).await?, Fired::Before(first));
     assert_eq!(orders.stats().await?.ready, 0);
-    assert_eq!(orders.stats_of(&orders.pair_of("audit")?).await?.ready, 1);
+    assert_eq!(orders.stats_of(&orders.partition_of("audit")?).await?.ready, 1);
     assert_eq!(all(&orders).await?[0].last, first);
     Ok(())
 }

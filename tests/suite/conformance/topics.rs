@@ -107,7 +107,7 @@ pub(super) async fn a_new_group_gets_what_is_pushed_from_then_on(world: World) -
     wanted.groups.push(GroupName::new("audit")?);
     let new = TestTopic { descriptor: world.store.topics.update(&wanted).await?, ..old };
     new.push("after", 0).await?;
-    let mut auditor = new.acquire(&new.pair_of("audit")?, &member("auditor"), LEASE).await?;
+    let mut auditor = new.acquire(&new.partition_of("audit")?, &member("auditor"), LEASE).await?;
     assert_eq!(ids_of(&auditor.reserve(up_to(9)).await?.messages), ["after"]);
     assert_eq!(ids_of(&new.owner().await?.reserve(up_to(9)).await?.messages), ["after", "before"]);
     Ok(())

@@ -10,7 +10,7 @@ use crate::support::{TestTopic, World, buries, eventually, ids, ids_of, up_to};
 
 /// Who sleeps until the topic's first partition has an earlier head.
 fn sleeper(orders: &TestTopic) -> (Arc<Notify>, Wake) {
-    sleeper_at(orders, Channel::head(&orders.pair()))
+    sleeper_at(orders, Channel::head(&orders.group_partition()))
 }
 
 fn sleeper_at(orders: &TestTopic, channel: Channel) -> (Arc<Notify>, Wake) {
@@ -73,7 +73,7 @@ pub(super) async fn a_redriven_message_wakes(world: World) -> Result<()> {
     eventually("a redriven message wakes", async || {
         owner.reserve(up_to(9)).await?;
         let next = dead.next().map(|message| message.id.as_str()).unwrap_or("none");
-        assert_eq!(orders.store.dead_letters.redrive(&orders.pair(), &ids(&[next])?).await?, [true]);
+        assert_eq!(orders.store.dead_letters.redrive(&orders.group_partition(), &ids(&[next])?).await?, [true]);
         Ok(woken(&notify).await.then_some(()))
     })
     .await
@@ -81,7 +81,7 @@ pub(super) async fn a_redriven_message_wakes(world: World) -> Result<()> {
 
 pub(super) async fn a_release_is_no_head_and_a_head_no_release(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
-    let (released, _releases) = sleeper_at(&orders, Channel::release(&orders.pair()));
+    let (released, _releases) = sleeper_at(&orders, Channel::release(&orders.group_partition()));
     let (earlier, _heads) = sleeper(&orders);
     // A subscription wakes once when it stands, so that nothing before it is missed.
     if world.store.backend.describe().kind == "redis" {

@@ -144,15 +144,33 @@ impl Browser {
         .await
     }
 
-    /// Clicks as a hand does: on what is there.
+    /// Clicks as a hand does: on what is there, and once more if the page moved away under it.
     pub(super) async fn click(&self, name: &str) -> Result<()> {
-        let Element(id) = self.named(name).await?;
-        self.tell(&format!("/element/{id}/click"), json!({})).await.map(drop)
+        patiently(&format!("a click on {name}"), async || {
+            let met = self.click_at(self.named(name).await?).await;
+            while_it_is_there(met).map(|met| met.filter(|met| *met).map(drop))
+        })
+        .await
+    }
+
+    /// Whether the click arrived: a page that moves may have something else at the place by then.
+    async fn click_at(&self, Element(id): Element) -> Result<bool> {
+        let listen = "window.met = false; arguments[0].addEventListener('click', () => { window.met = true; }, true)";
+        self.run(listen, json!([{ELEMENT: id}])).await?;
+        self.tell(&format!("/element/{id}/click"), json!({})).await?;
+        // A click that opened another page left none of this there.
+        Ok(self.run("return window.met !== false", json!([])).await? == true)
     }
 
     /// Writes into a field, in place of what is in it.
     pub(super) async fn write(&self, label: &str, text: &str) -> Result<()> {
-        let Element(id) = self.field(label).await?;
+        patiently(&format!("text in {label}"), async || {
+            while_it_is_there(self.write_into(self.field(label).await?, text).await)
+        })
+        .await
+    }
+
+    async fn write_into(&self, Element(id): Element, text: &str) -> Result<()> {
         self.tell(&format!("/element/{id}/clear"), json!({})).await?;
         self.tell(&format!("/element/{id}/value"), json!({"text": text})).await.map(drop)
     }
@@ -232,6 +250,15 @@ pub(super) async fn patiently<T>(what: &str, mut ask: impl AsyncFnMut() -> Resul
         }
     }
     eventually(what, ask).await
+}
+
+/// Nothing, in place of an error, where the page has drawn the element anew or moved something over it.
+fn while_it_is_there<T>(done: Result<T>) -> Result<Option<T>> {
+    let gone = ["stale element reference", "element click intercepted", "element not interactable"];
+    match done {
+        Err(error) if gone.iter().any(|gone| error.detail().contains(gone)) => Ok(None),
+        done => done.map(Some),
+    }
 }
 
 /// The `value` of an answer of the driver.

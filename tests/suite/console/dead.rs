@@ -20,6 +20,18 @@ async fn dead_letters_are_looked_through_redriven_and_purged() -> Result<()> {
     console.bury("sms", (0..60).map(|n| message("busy", n)).collect(), "smtp: 451 busy").await?;
     console.bury("sms", (0..3).map(|n| message("gone", n)).collect(), "smtp: 550 no such user").await?;
 
+    // All of one error; nothing that cannot be undone is chosen beforehand.
+    console.bury("sms", (0..3).map(|n| message("lost", n)).collect(), "smtp: 554").await?;
+    console.open("#/topics/sms/dead").await?;
+    browser.click("Purge those with smtp: 554…").await?;
+    browser.write("Type the name", "sms").await?;
+    browser.click("Purge for good").await?;
+    assert_eq!(dead(&console).await?, 66, "nothing is chosen yet");
+    browser.choose("Which", "Purge the 3 with this error").await?;
+    browser.click("Purge for good").await?;
+    browser.reads("3 purged.").await?;
+    assert_eq!(dead(&console).await?, 63);
+
     console.open("#/topics/sms/dead").await?;
     browser.reads("smtp: 451 busy").await?;
     browser.click("Next page").await?;
@@ -61,6 +73,7 @@ async fn dead_letters_are_looked_through_redriven_and_purged() -> Result<()> {
 
     // For good, once the name of the topic is typed.
     browser.click("Purge…").await?;
+    browser.choose("Which", "Purge all of the group").await?;
     browser.write("Type the name", "mms").await?;
     browser.click("Purge for good").await?;
     browser.reads("is not the name of the topic").await?;

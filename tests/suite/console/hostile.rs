@@ -57,6 +57,7 @@ async fn a_name_that_is_a_step_in_a_path_is_not_asked_for() -> Result<()> {
     }
     console.open("#/topics/orders/dead?group=.").await?;
     console.browser.click("Purge…").await?;
+    console.browser.choose("Which", "Purge all of the group").await?;
     console.browser.write("Type the name", "orders").await?;
     console.browser.click("Purge for good").await?;
     console.browser.reads("nothing has this name").await?;
@@ -141,6 +142,6 @@ async fn an_image_of_another_site_takes_no_messages() -> Result<()> {
     assert_eq!(taken["deliveries"][0]["attempt"], 1, "{taken}");
     // A link of theirs may lead to the console.
     browser.run("location.href = arguments[0]", json!([format!("{}/ui", console.base)])).await?;
-    browser.reads("● ready").await?;
+    browser.reads("Fleet ready").await?;
     console.browser.quit().await
 }

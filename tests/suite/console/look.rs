@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use super::Console;
 
 /// What is looked at, and what can be read there once it is whole.
-const PLACES: [(&str, &str); 9] = [
-    ("#/", "Handed out"),
+const PLACES: [(&str, &str); 11] = [
+    ("#/", "Delivered"),
+    ("#/brokers", "this page talks to it"),
+    ("#/find?q=b", "looked up"),
     ("#/topics/orders", "become due in this time"),
     ("#/topics/orders/messages", "scheduled"),
     ("#/topics/orders/messages/b", "due at"),
@@ -17,6 +19,8 @@ const PLACES: [(&str, &str); 9] = [
     ("#/topics/orders/cron", "nightly"),
     ("#/nowhere", "There is no such page."),
 ];
+
+const DEAD: (&str, &str) = ("#/topics/orders/dead", "buried");
 
 async fn loaded() -> Result<Console> {
     let console = Console::start().await?;
@@ -82,7 +86,7 @@ async fn text_is_seen_well_in_light_and_in_dark() -> Result<()> {
             assert_eq!(found["pale"], json!([]), "{scheme} {place:?}");
             assert!(found["seen"].as_u64() > Some(10), "{place:?}: {found}");
         }
-        shown(&console, PLACES[6]).await?;
+        shown(&console, DEAD).await?;
         console.browser.click("Purge…").await?;
         assert_eq!(console.browser.run(PALE, json!([])).await?["pale"], json!([]), "{scheme} dialog");
         console.browser.click("Cancel").await?;
@@ -101,7 +105,7 @@ async fn text_is_seen_well_in_light_and_in_dark() -> Result<()> {
     }
     assert_ne!(grounds[0], grounds[1]);
     // The switch wins over what the system says, and is remembered.
-    console.browser.choose("Colours", "Colours: light").await?;
+    console.browser.choose("Theme", "Theme: light").await?;
     console.browser.run("location.reload()", json!([])).await?;
     console.browser.reads("Dead letters").await?;
     let ground = "return getComputedStyle(document.body).backgroundColor";
@@ -109,11 +113,43 @@ async fn text_is_seen_well_in_light_and_in_dark() -> Result<()> {
     console.end().await
 }
 
+/// axe-core, as its makers publish it.
+const AXE: &str = include_str!("../../vendor/axe-core-4.14.1/axe.min.js");
+
+/// The violations that axe-core finds: what is wrong, and where.
+async fn violations(console: &Console) -> Result<Value> {
+    console.browser.run(AXE, json!([])).await?;
+    let found = "return axe.run().then(({violations, passes}) => [passes.length,
+        violations.map(({id, nodes}) => [id, ...nodes.map(({html}) => html.slice(0, 200))])])";
+    console.browser.run(found, json!([])).await
+}
+
+#[tokio::test]
+async fn axe_finds_no_violation_on_any_page_in_light_and_in_dark() -> Result<()> {
+    let console = loaded().await?;
+    for scheme in ["light", "dark"] {
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}]});
+        console.browser.devtools("Emulation.setEmulatedMedia", media).await?;
+        for place in PLACES {
+            shown(&console, place).await?;
+            let found = violations(&console).await?;
+            assert_eq!(found[1], json!([]), "{scheme} {place:?}");
+            assert!(found[0].as_u64() > Some(10), "{place:?}: {found}");
+        }
+    }
+    shown(&console, DEAD).await?;
+    console.browser.click("Purge…").await?;
+    assert_eq!(violations(&console).await?[1], json!([]), "dialog");
+    console.browser.run("document.querySelector('dialog label').remove()", json!([])).await?;
+    assert_ne!(violations(&console).await?[1], json!([]), "what looks for violations finds them");
+    console.end().await
+}
+
 #[tokio::test]
 async fn a_narrow_window_needs_no_scrolling_sideways_and_everything_has_a_name() -> Result<()> {
     let console = loaded().await?;
     // 640 is half of 1280: the same as enlarging to 200 %.
-    for width in [360, 640, 1_280] {
+    for width in [360, 640, 1_280, 2_000] {
         let size = json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false});
         console.browser.devtools("Emulation.setDeviceMetricsOverride", size).await?;
         for place in PLACES {
@@ -128,7 +164,7 @@ async fn a_narrow_window_needs_no_scrolling_sideways_and_everything_has_a_name()
         shown(&console, place).await?;
         accessible(&console, place.0).await?;
     }
-    shown(&console, PLACES[6]).await?;
+    shown(&console, DEAD).await?;
     console.browser.click("Redrive…").await?;
     accessible(&console, "dialog").await?;
     // What looks for names would find it.
@@ -203,20 +239,23 @@ async fn accessible(console: &Console, place: &str) -> Result<()> {
     Ok(())
 }
 
-/// The metric is what the page goes by; a real loss is over before a browser has looked.
+/// The answer is what the page goes by; a real loss is over before a browser has looked.
 #[tokio::test]
 async fn the_overview_marks_counts_while_redis_is_restored() -> Result<()> {
     let console = loaded().await?;
     console.open("#/").await?;
-    console.browser.reads("Counts are over all groups").await?;
+    console.browser.reads("Counts are of the store").await?;
     console.browser.reads_no("counts are too low").await?;
-    let metric = "
+    let answer = "
         const ask = window.fetch;
         window.fetch = async (target, ...rest) => {
             const answer = await ask(target, ...rest);
-            return String(target).includes('/metrics') ? new Response(await answer.text() + 'dwell_restoring 1\\n') : answer;
+            if (!String(target).includes('/v1/attention')) return answer;
+            const found = await answer.json();
+            found.attention.push({kind: 'restoring', cause: 'Redis lost data'});
+            return new Response(JSON.stringify(found));
         };";
-    console.browser.run(metric, json!([])).await?;
+    console.browser.run(answer, json!([])).await?;
     console.browser.reads("restoring").await?;
     console.browser.reads("counts are too low until they have").await?;
     console.end().await

@@ -1,10 +1,13 @@
 //! The web console in a real browser, against a real broker: what it offers does what it says.
 
+mod act;
 mod browser;
 mod dead;
 mod hostile;
 mod look;
 mod modes;
+mod night;
+mod overview;
 mod pictures;
 mod walk;
 mod work;
@@ -38,7 +41,9 @@ impl Console {
     async fn start_with(change: impl FnOnce(&mut ServerOptions, &TempDir)) -> Result<Console> {
         let dir = scratch()?;
         let store = StoreOptions::Embedded { dir: dir.path().join("store") };
-        let mut options = ServerOptions::new(Listen::ephemeral(), store, dwell::broker::Options::default());
+        let traffic_step = std::time::Duration::from_secs(1);
+        let behaviour = dwell::broker::Options { traffic_step, ..dwell::broker::Options::default() };
+        let mut options = ServerOptions::new(Listen::ephemeral(), store, behaviour);
         change(&mut options, &dir);
         let server = Server::start(options).await?;
         let client =

@@ -26,7 +26,8 @@ async fn read_only_offers_nothing_that_changes_anything() -> Result<()> {
         ("#/topics/orders/messages/a", "died"),
         ("#/topics/orders/cron", "nightly"),
     ];
-    let harmless = ["Read again", "Stop refreshing", "Filter", "Show", "Look at it", "Copy"];
+    let harmless =
+        ["Refresh", "Stop refreshing", "Filter", "Show", "Open", "Copy", "Copy the payload", "JSON", "Text", "Hex"];
     for (place, there) in places {
         console.open(place).await?;
         browser.reads(there).await?;
@@ -97,7 +98,7 @@ async fn a_token_is_asked_for_and_kept_in_the_tab_alone() -> Result<()> {
     .await?;
     let browser = &console.browser;
     console.open("").await?;
-    browser.reads("A token is needed").await?;
+    browser.reads("Token required").await?;
     browser.write("Token", "s3cret-of-nobody-here").await?;
     browser.click("Use it").await?;
     browser.reads("none of those that are known here").await?;
@@ -126,7 +127,7 @@ async fn a_token_is_asked_for_and_kept_in_the_tab_alone() -> Result<()> {
     browser.reads("There are no topics yet.").await?;
     console.open("#/topics/orders/push").await?;
     browser.click("Push").await?;
-    browser.reads("● stored").await?;
+    browser.reads("Status stored").await?;
     console.end().await
 }
 
@@ -141,17 +142,17 @@ async fn an_outage_is_shown_and_a_push_says_that_it_is_buffered() -> Result<()> 
     let browser = &console.browser;
     console.push("orders", vec![json!({"payload": "x", "id": "a", "delay": "1h"})]).await?;
     console.open("").await?;
-    browser.reads("● ready").await?;
+    browser.reads("Fleet ready").await?;
     signal(&server, rustix::process::Signal::STOP)?;
     console.open("#/topics/orders/push").await?;
     browser.write("Payload", "later").await?;
     browser.click("Push").await?;
-    browser.reads("▲ buffered").await?;
-    browser.reads("▲ degraded").await?;
+    browser.reads("Status buffered").await?;
+    browser.reads("Fleet degraded").await?;
     // Nobody knows the topics now, and how the broker is does not wait for them.
     console.open("").await?;
-    browser.reads("1 waiting").await?;
+    browser.reads("1 record so far").await?;
     signal(&server, rustix::process::Signal::CONT)?;
-    browser.reads("● ready").await?;
+    browser.reads("Fleet ready").await?;
     console.end().await
 }

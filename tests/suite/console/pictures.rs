@@ -14,10 +14,11 @@ use crate::support::{failed, scratch};
 const BYTES_MAX: usize = 200_000;
 
 /// What is shown, how high the window is, and in which colours.
-const PICTURES: [(&str, &str, &str, u64, &str); 4] = [
-    ("console-overview.png", "#/", "in the last", 720, "light"),
-    ("console-topic.png", "#/topics/orders", "become due in this time", 1_050, "light"),
-    ("console-dead.png", "#/topics/sms/dead", "smtp: 451", 930, "light"),
+const PICTURES: [(&str, &str, &str, u64, &str); 5] = [
+    ("console-overview.png", "#/", "become due in this time", 1_130, "light"),
+    ("console-topic.png", "#/topics/orders", "become due in this time", 1_120, "light"),
+    ("console-dead.png", "#/topics/sms/dead", "Your parcel", 930, "light"),
+    ("console-purge.png", "#/topics/sms/dead", "Purge", 930, "light"),
     ("console-dark.png", "#/topics/orders/messages/close-4711?key=customer-7", "due at", 890, "dark"),
 ];
 
@@ -58,7 +59,7 @@ async fn loaded(console: &Console) -> Result<()> {
 
 /// A moment of traffic: some are pushed, taken and acked.
 async fn traffic(console: &Console, round: u64) -> Result<()> {
-    for (topic, count) in [("webhooks", 90), ("sms", 30)] {
+    for (topic, count) in [("webhooks", 60 + scattered(round, 40)), ("sms", 10 + scattered(round + 3, 30))] {
         let now = |n: u64| json!({"payload": "hello", "id": format!("now-{round}-{n}")});
         console.push(topic, (0..count).map(now).collect()).await?;
         let group = format!("POST /v1/topics/{topic}/groups/default");
@@ -74,13 +75,30 @@ async fn traffic(console: &Console, round: u64) -> Result<()> {
     console.tell("POST /v1/topics/orders/groups/default/reserve", json!({"max": 6, "wait": "1s"})).await.map(drop)
 }
 
+/// Shows samples of a tenth of a second as if each had taken ten seconds.
+const SPREAD: &str = "
+    const ask = window.fetch;
+    window.fetch = async (target, ...rest) => {
+        const answer = await ask(String(target).replace(/\\?after=.*/, ''), ...rest);
+        if (!String(target).includes('/v1/traffic')) return answer;
+        const found = await answer.json();
+        const now = Date.now(), last = found.samples.length - 1;
+        found.samples.forEach((sample, at) => (sample.at = new Date(now - (last - at) * 10000).toISOString()));
+        return new Response(JSON.stringify({...found, step_ms: 10000}));
+    };";
+
 #[tokio::test]
 async fn a_busy_broker_looks_as_in_the_pictures() -> Result<()> {
-    let console = Console::start().await?;
+    let step = std::time::Duration::from_millis(100);
+    let console = Console::start_with(|options, _| options.broker.traffic_step = step).await?;
     let scratch = scratch()?;
     let dir = std::env::var_os("DWELL_SCREENSHOTS").map_or(scratch.path().to_owned(), PathBuf::from);
     loaded(&console).await?;
-    for (round, (name, place, there, height, scheme)) in (0..).zip(PICTURES) {
+    console.browser.devtools("Page.addScriptToEvaluateOnNewDocument", json!({"source": SPREAD})).await?;
+    for round in 0..120 {
+        traffic(&console, round).await?;
+    }
+    for (round, (name, place, there, height, scheme)) in (120..).zip(PICTURES) {
         let size = json!({"width": 1_240, "height": height, "deviceScaleFactor": 1, "mobile": false});
         console.browser.devtools("Emulation.setDeviceMetricsOverride", size).await?;
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
@@ -88,6 +106,9 @@ async fn a_busy_broker_looks_as_in_the_pictures() -> Result<()> {
         console.open(place).await?;
         traffic(&console, round).await?;
         console.browser.reads(there).await?;
+        if name.contains("purge") {
+            console.browser.click("Purge…").await?;
+        }
         let picture =
             STANDARD.decode(console.browser.screenshot().await?).map_err(|error| Error::bug(error.to_string()))?;
         assert!(picture.starts_with(b"\x89PNG") && picture.len() > 20_000, "{name}: {} bytes", picture.len());

@@ -52,13 +52,13 @@ async fn a_keyboard_is_enough() -> Result<()> {
     browser.reads_no(before.as_str().unwrap_or_default()).await?;
     assert_eq!(focused(&console).await?, "Pause default…");
     browser.press(ENTER).await?;
-    browser.reads("Nothing is handed out").await?;
+    browser.reads("Nothing is delivered").await?;
     assert_eq!(focused(&console).await?, "For");
     browser.press(ESCAPE).await?;
-    browser.reads_no("Nothing is handed out").await?;
+    browser.reads_no("Nothing is delivered").await?;
     assert_eq!(focused(&console).await?, "Pause default…", "the focus goes back to where the dialog was opened");
     browser.press(ENTER).await?;
-    browser.reads("Nothing is handed out").await?;
+    browser.reads("Nothing is delivered").await?;
     browser.press(ENTER).await?;
     browser.reads("default is paused for").await?;
     browser.reads("Resume").await?;
@@ -70,7 +70,7 @@ async fn a_keyboard_is_enough() -> Result<()> {
     tab_to(&console, "Id").await?;
     browser.press("from-keys").await?;
     browser.press(ENTER).await?;
-    browser.reads("● stored").await?;
+    browser.reads("Status stored").await?;
     let pushed = console.tell("GET /v1/topics/orders/messages/from-keys", Value::Null).await?;
     assert_eq!(pushed["payload"], "hello");
     console.end().await
@@ -86,13 +86,13 @@ async fn the_overview_is_read_again_until_it_is_stopped() -> Result<()> {
     let late = |n: u64| json!({"payload": "x", "id": format!("m-{n}")});
     console.push("orders", (0..1_000).map(late).collect()).await?;
     browser.reads("1,000").await?;
-    // Lateness and rates come from /metrics.
+    // Lateness and rates come with the next sample of the traffic.
     let taken =
         console.tell("POST /v1/topics/orders/groups/default/reserve", json!({"max": 1_000, "wait": "5s"})).await?;
     assert!(taken["deliveries"].as_array().is_some_and(|all| !all.is_empty()));
     let cells = "return [...document.querySelectorAll('tbody td')].map((e) => e.textContent)";
     let lateness = async || {
-        Ok(browser.run(cells, json!([])).await?[5].as_str().filter(|text| text.ends_with('s')).map(str::to_owned))
+        Ok(browser.run(cells, json!([])).await?[6].as_str().filter(|text| text.ends_with('s')).map(str::to_owned))
     };
     patiently("a lateness", lateness).await?;
 
@@ -100,7 +100,7 @@ async fn the_overview_is_read_again_until_it_is_stopped() -> Result<()> {
     console
         .push("orders", (0..123).map(|n| json!({"payload": "x", "id": format!("n-{n}"), "delay": "1h"})).collect())
         .await?;
-    browser.click("Read again").await?;
+    browser.click("Refresh").await?;
     browser.reads(" 123 ").await?;
     // A minute of the browser's own time goes by, and nothing is read.
     let count = "return performance.getEntriesByType('resource').length";

@@ -1,8 +1,9 @@
 //! What an operator does: push, look, move, cancel, pause, limit, look ahead.
 
-use dwell::model::error::Result;
+use dwell::model::error::{Error, Result};
 use serde_json::{Value, json};
 
+use super::browser::patiently;
 use super::{Console, in_a_shell};
 
 #[tokio::test]
@@ -11,8 +12,9 @@ async fn a_message_is_pushed_moved_and_cancelled() -> Result<()> {
     let browser = &console.browser;
     console.open("").await?;
     browser.reads("There are no topics yet.").await?;
-    browser.write("Push to topic", "orders").await?;
-    browser.click("Open the form").await?;
+    browser.click("New message…").await?;
+    browser.write("Topic", "orders").await?;
+    browser.click("Continue").await?;
 
     browser.write("Payload", "close order 4711").await?;
     browser.write("Key", "customer-7").await?;
@@ -44,7 +46,7 @@ async fn a_message_is_pushed_moved_and_cancelled() -> Result<()> {
         browser.line("dwell message run").await?.starts_with("dwell message run orders close-4711 --key customer-7")
     );
     browser.click("Run now").await?;
-    browser.reads("● ready").await?;
+    browser.reads("State ready").await?;
     browser.reads("nobody consumes").await?;
 
     browser.click("Cancel the message…").await?;
@@ -58,7 +60,7 @@ async fn a_message_is_pushed_moved_and_cancelled() -> Result<()> {
     // A second look for it, by id alone, says that a key may be missing.
     console.open("#/topics/orders/messages").await?;
     browser.write("Id", "close-4711").await?;
-    browser.click("Look at it").await?;
+    browser.click("Open").await?;
     browser.reads("give the key, too").await?;
     console.end().await
 }
@@ -74,8 +76,11 @@ async fn groups_are_paused_and_limited_and_what_becomes_due_is_shown() -> Result
     console.push("orders", vec![json!({"payload": "now", "id": "now"})]).await?;
 
     console.open("").await?;
-    browser.reads("120").await?;
+    // A row for each group, and no sum over both.
+    browser.reads("orders · audit").await?;
+    browser.reads_no("120").await?;
     browser.click("orders").await?;
+    browser.reads("Partitions of default").await?;
     browser.reads("60 become due in this time").await?;
     let bars = browser.run("return document.querySelectorAll('.plot .column').length", json!([])).await?;
     assert_eq!(bars, 60);
@@ -112,6 +117,68 @@ async fn groups_are_paused_and_limited_and_what_becomes_due_is_shown() -> Result
     browser.reads("50/s").await?;
     let group = console.tell("GET /v1/topics/orders/groups/audit", Value::Null).await?;
     assert_eq!((&group["rate"], &group["max_in_flight"]), (&json!(50.0), &json!(20)));
+    console.end().await
+}
+
+#[tokio::test]
+async fn a_group_is_purged_once_it_is_chosen_what() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    console.bury("orders", vec![json!({"payload": "x"})], "no").await?;
+    console.push("orders", (0..3).map(|_| json!({"payload": "x", "delay": "1h"})).collect()).await?;
+    let totals =
+        async || Ok::<_, Error>(console.tell("GET /v1/topics/orders", Value::Null).await?["totals"][0].clone());
+
+    console.open("#/topics/orders").await?;
+    browser.click("Purge default…").await?;
+    browser.reads("also those in flight").await?;
+    browser.click("Purge for good").await?;
+    assert_eq!(totals().await?["scheduled"], 3, "nothing is chosen yet");
+    browser.choose("Delete", "3 messages: scheduled, ready and in flight").await?;
+    let line = browser.line("dwell group purge").await?;
+    assert!(line.starts_with("dwell group purge orders default --server"), "{line}");
+    browser.click("Purge for good").await?;
+    browser.reads("3 messages of default purged.").await?;
+    let left = totals().await?;
+    assert_eq!((&left["scheduled"], &left["dead"]), (&json!(0), &json!(1)));
+    browser.click("Purge default…").await?;
+    browser.choose("Delete", "0 messages and 1 dead letter").await?;
+    assert!(browser.line("dwell group purge").await?.contains("orders default --dead-letters"));
+    browser.click("Purge for good").await?;
+    browser.reads("1 message of default purged.").await?;
+    assert_eq!(totals().await?["dead"], 0);
+    console.end().await
+}
+
+#[tokio::test]
+async fn settings_of_a_topic_and_what_a_message_carries_are_shown() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/buried", json!({"partitions": 1})).await?;
+    let settings = json!({
+        "partitions": 1, "max_attempts": 0, "visibility_timeout": "90s", "dead_letter": {"topic": "buried"},
+        "annotations": {"team": "checkout"}, "backoff": {"kind": "ladder", "steps": ["10s", "1m"]},
+    });
+    console.tell("PUT /v1/topics/orders", settings).await?;
+    console.open("#/topics/orders").await?;
+    for text in ["without a limit", "1 min 30 s", "annotation team", "checkout", "ladder: 10 s, 1 min"] {
+        browser.reads(text).await?;
+    }
+    // Once it is forwarded, the dead letter says where it was one.
+    console
+        .bury("orders", vec![json!({"payload": "x", "id": "o-1", "attachment": "AAECAw=="})], "no such user")
+        .await?;
+    let forwarded = "GET /v1/topics/buried/messages";
+    let found = async || {
+        let list = console.tell(forwarded, Value::Null).await?;
+        Ok::<_, Error>(list["messages"][0]["id"].as_str().map(str::to_owned))
+    };
+    let id = patiently("the dead letter is forwarded", found).await?;
+    console.open(&format!("#/topics/buried/messages/{id}")).await?;
+    for text in ["Dead letter of", "no such user", "Attachment", "4 B of a gateway"] {
+        browser.reads(text).await?;
+    }
     console.end().await
 }
 
@@ -170,7 +237,7 @@ async fn the_lines_that_are_shown_can_be_run() -> Result<()> {
     let push = browser.line("dwell push").await?;
     in_a_shell(&push).await?;
     browser.click("Push").await?;
-    browser.reads("= duplicate").await?;
+    browser.reads("Status duplicate").await?;
     browser.click("--id").await?;
     browser.reads("Payload").await?;
     let get = browser.line("dwell message get").await?;

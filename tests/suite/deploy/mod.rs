@@ -1,5 +1,6 @@
 //! The files of deploy/: what starts dwell is told the truth, and every file is one that its reader takes.
 
+mod chart;
 mod compose;
 mod custom;
 mod gateway;
@@ -15,6 +16,7 @@ mod schema;
 mod services;
 mod supervisor;
 mod systemd;
+mod workflows;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -42,7 +42,7 @@ const WORDS: [(&str, &[&str]); 16] = [
 const QUANTITIES: [&str; 2] = ["requests", "limits"];
 
 /// What is wrong with a manifest, each with its place.
-fn faults(manifest: &Value) -> Vec<String> {
+pub(super) fn faults(manifest: &Value) -> Vec<String> {
     let mut found = match manifest["kind"].as_str().unwrap_or_default() {
         "ConfigMap" => read_as::<ConfigMap>(manifest),
         "Deployment" => read_as::<Deployment>(manifest),

@@ -25,7 +25,7 @@ impl Supervised {
         Supervised::start_in(dir, before, watchdog_us, data)
     }
 
-    fn start_in(dir: TempDir, before: &[&str], watchdog_us: u32, data: PathBuf) -> Result<Supervised> {
+    pub(super) fn start_in(dir: TempDir, before: &[&str], watchdog_us: u32, data: PathBuf) -> Result<Supervised> {
         let notify = dir.path().join("notify.sock");
         let socket = UnixDatagram::bind(&notify).map_err(failed("a socket"))?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(failed("a socket"))?;

@@ -114,6 +114,22 @@ fn call_of(line: &str) -> Option<&str> {
     (!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')).then_some(name)
 }
 
+/// With `DynamicUser` the state directory is a symbolic link.
+#[tokio::test]
+async fn dwell_starts_in_the_state_directory_of_a_dynamic_user() -> Result<()> {
+    let dir = scratch()?;
+    std::fs::create_dir_all(dir.path().join("private/dwell")).map_err(failed("a directory"))?;
+    std::os::unix::fs::symlink("private/dwell", dir.path().join("dwell")).map_err(failed("a link"))?;
+    let unit = text("systemd/dwell.service")?;
+    let environment = values(&unit, "Environment");
+    let data = environment.iter().find_map(|set| set.strip_prefix("DWELL_DATA_DIR="));
+    let data = data.ok_or_else(|| Error::bug("no data directory"))?.replace("%S", &dir.path().display().to_string());
+    let mut dwell = Supervised::start_in(dir, &[], 30_000_000, data.into())?;
+    dwell.says("READY=1")?;
+    assert_eq!(dwell.stop().await?, Some(0));
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_unit_lets_through_every_system_call_of_a_life() -> Result<()> {
     let dir = scratch()?;

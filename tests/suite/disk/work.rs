@@ -153,10 +153,10 @@ async fn stored(dir: &std::path::Path) -> Result<BTreeSet<String>> {
     let Some(topic) = store.topic(&TopicName::new(TOPIC)?).await? else { return Ok(BTreeSet::new()) };
     let mut ids = BTreeSet::new();
     for partition in topic.partitions() {
-        let pair = topic.pair(partition, &GroupName::standard());
+        let group_partition = topic.group_partition(partition, &GroupName::standard());
         let mut after = None;
         loop {
-            let page = store.waiting(&pair, Window::ALL, after.as_ref(), 1_000).await?;
+            let page = store.waiting(&group_partition, Window::ALL, after.as_ref(), 1_000).await?;
             ids.extend(page.messages.iter().map(|listed| listed.id.to_string()));
             after = page.next;
             if after.is_none() {

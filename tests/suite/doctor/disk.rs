@@ -65,7 +65,10 @@ async fn what_is_buffered_is_counted_and_another_redis_is_not_given_it() -> Resu
     broker.kill()?;
     server.restart().await?;
     let left = doctor.asked(&["--redis", &url])?;
-    assert!(left.says("wal", "warn", "1 records wait") && left.says("wal", "warn", "start `dwell serve`"), "{left:#?}");
+    assert!(
+        left.says("wal", "warn", "waiting: 1 record,") && left.says("wal", "warn", "start `dwell serve`"),
+        "{left:#?}"
+    );
     let other = RedisServer::durable().await?;
     other.ask::<()>("SET dwell:id another").await?;
     let foreign = doctor.asked(&["--redis", &other.url()])?;

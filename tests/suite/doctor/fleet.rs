@@ -38,7 +38,7 @@ async fn sentinels_and_replicas_are_looked_at() -> Result<()> {
     let (watched, doctor) = (Watched::start().await?, Doctor::new()?);
     let said = doctor.asked(&["--redis", &watched.url()])?;
     assert_eq!(said.of("sentinels").len(), 3, "{said:#?}");
-    assert!(said.says("sentinels", "ok", "3 sentinels, 2 have to agree; 1 replicas"), "{said:#?}");
+    assert!(said.says("sentinels", "ok", "3 sentinels, of which 2 have to agree; 1 replica;"), "{said:#?}");
     assert!(said.says("replicas", "warn", "config set min-replicas-to-write 1"), "{said:#?}");
     let replica = doctor.asked(&["--redis", &watched.replica.url()])?;
     assert!(replica.says("role", "fail", "replica of 127.0.0.1:"), "{replica:#?}");

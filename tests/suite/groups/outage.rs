@@ -14,9 +14,9 @@ use crate::support::{RedisServer, eventually};
 const PARTITIONS: u16 = 8;
 
 /// One member that has handed out half of 40 messages.
-async fn half_way(redis: RedisServer) -> Result<(Fleet, Sidecar, Vec<Taken>)> {
+async fn half_way(redis: RedisServer, with: &[(&str, &str)]) -> Result<(Fleet, Sidecar, Vec<Taken>)> {
     let fleet = Fleet::of(redis).await?;
-    let dwell = fleet.start("a").await?;
+    let dwell = fleet.start_with("a", with).await?;
     declare(&dwell, ORDERS, PARTITIONS).await?;
     let messages: Vec<_> = (0..40).map(|n| json!({"id": format!("m{n}"), "payload": "x"})).collect();
     dwell.push(ORDERS, &messages).await?;
@@ -51,7 +51,7 @@ fn is_the_other_half(rest: &[Taken], held: &[Taken]) {
 
 #[tokio::test]
 async fn after_a_redis_that_stood_still_the_owner_goes_on_and_acks_that_waited_count() -> Result<()> {
-    let (fleet, dwell, held) = half_way(RedisServer::start().await?).await?;
+    let (fleet, dwell, held) = half_way(RedisServer::start().await?, &[]).await?;
     let before = fleet.epochs(usize::from(PARTITIONS)).await?;
     let since = Instant::now();
     signal(fleet.redis.pid(), Signal::STOP)?;
@@ -77,7 +77,9 @@ async fn after_a_redis_that_stood_still_the_owner_goes_on_and_acks_that_waited_c
 
 #[tokio::test]
 async fn a_redis_that_restarts_while_the_leases_hold_costs_no_redelivery() -> Result<()> {
-    let (mut fleet, dwell, held) = half_way(RedisServer::durable().await?).await?;
+    // However slow the machine is, the leases hold.
+    let long = [("DWELL_LEASE_TTL", "1m")];
+    let (mut fleet, dwell, held) = half_way(RedisServer::durable().await?, &long).await?;
     let before = fleet.epochs(usize::from(PARTITIONS)).await?;
     let since = Instant::now();
     fleet.redis.kill()?;
@@ -93,7 +95,7 @@ async fn a_redis_that_restarts_while_the_leases_hold_costs_no_redelivery() -> Re
 
 #[tokio::test]
 async fn a_redis_that_restarts_after_the_leases_lapsed_makes_the_epochs_forgotten() -> Result<()> {
-    let (mut fleet, dwell, held) = half_way(RedisServer::durable().await?).await?;
+    let (mut fleet, dwell, held) = half_way(RedisServer::durable().await?, &[]).await?;
     let before = fleet.epochs(usize::from(PARTITIONS)).await?;
     let since = Instant::now();
     fleet.redis.kill()?;

@@ -20,6 +20,12 @@ pub(super) struct Exemptions {
     unknown: BTreeSet<String>,
     /// Whether acks may be lost by a failover: they do not wait for replicas.
     acks_may_be_lost: bool,
+    /// Messages whose end may be in the journal of any broker: they were acked late, or forwarded.
+    elsewhere: BTreeSet<String>,
+    /// Messages that were buried while a broker used another primary: what became of them there, nobody knows.
+    buried_apart: BTreeSet<String>,
+    /// Dedup keys of which a second message may come.
+    keys: BTreeSet<usize>,
     /// Messages that came again, and were exempt.
     pub(super) again: usize,
 }
@@ -31,13 +37,16 @@ pub(super) struct Acknowledged {
     pub(super) acks: BTreeMap<String, Identity>,
     /// The last operation on an id.
     pub(super) ids: BTreeMap<String, Identity>,
+    /// The message of each dedup key.
+    pub(super) keys: BTreeMap<usize, (String, Identity)>,
 }
 
 impl Acknowledged {
     /// What one broker acknowledged is in the journal of another one now, and goes with it.
     pub(super) fn handed_over(&mut self, from: Identity, to: Identity) {
         let all = [&mut self.pushes, &mut self.acks, &mut self.ids];
-        all.into_iter().flat_map(BTreeMap::values_mut).filter(|by| **by == from).for_each(|by| *by = to);
+        let keys = self.keys.values_mut().map(|(_, by)| by);
+        all.into_iter().flat_map(BTreeMap::values_mut).chain(keys).filter(|by| **by == from).for_each(|by| *by = to);
     }
 }
 
@@ -57,6 +66,24 @@ impl Exemptions {
         self.repeated.extend(ended.map(|(id, _)| id.clone()));
         let changed = by.ids.iter().filter(|(_, identity)| is_wiped(identity));
         self.unknown.extend(changed.map(|(id, _)| id.clone()));
+        let keys = by.keys.iter().filter(|(_, (_, identity))| is_wiped(identity));
+        self.keys.extend(keys.map(|(key, _)| *key));
+        if !self.wiped.is_empty() {
+            self.repeated.extend(self.elsewhere.iter().cloned());
+        }
+    }
+
+    pub(super) fn buried_apart(&mut self, id: &str) {
+        self.buried_apart.insert(id.to_owned());
+    }
+
+    /// Brokers begin to use different primaries: what is forwarded may be forwarded at each.
+    pub(super) fn split(&mut self) {
+        self.buried_apart.extend(self.elsewhere.iter().cloned());
+    }
+
+    pub(super) fn ends_elsewhere(&mut self, id: &str) {
+        self.elsewhere.insert(id.to_owned());
     }
 
     /// It was acked, by a broker whose journal is there.
@@ -72,6 +99,9 @@ impl Exemptions {
     /// A broker is silent for longer than a lease ttl, perhaps before it restored what a loss took: nobody waits for it.
     pub(super) fn silent(&mut self, identity: Identity, by: &Acknowledged) {
         self.repeated.extend(by.acks.iter().filter(|(_, acked_by)| **acked_by == identity).map(|(id, _)| id.clone()));
+        self.repeated.extend(self.elsewhere.iter().cloned());
+        let keys = by.keys.iter().filter(|(_, (_, pushed_by))| *pushed_by == identity);
+        self.keys.extend(keys.map(|(key, _)| *key));
     }
 
     /// A failover, of a Redis whose acks no replica and no journal has for certain.
@@ -89,7 +119,11 @@ impl Exemptions {
     }
 
     pub(super) fn may_come_again(&self, id: &str) -> bool {
-        self.acks_may_be_lost || self.repeated.contains(id)
+        self.acks_may_be_lost || self.repeated.contains(id) || self.buried_apart.contains(id)
+    }
+
+    pub(super) fn may_be_second(&self, key: usize) -> bool {
+        self.keys.contains(&key)
     }
 
     pub(super) fn may_be_anything(&self, id: &str) -> bool {

@@ -75,7 +75,7 @@ impl Fault {
     fn first(kind: Kind, loses_disks: bool) -> Vec<Fault> {
         let mut faults = match kind {
             Kind::Durable => vec![Fault::BrokerFrozen, Fault::RedisFrozen],
-            Kind::Forgetful => vec![Fault::SplitBrain, Fault::BrokerFrozen],
+            Kind::Forgetful => vec![Fault::SplitBrain, Fault::BrokerFrozen, Fault::Emptied],
             Kind::Sentinel | Kind::Replicated => vec![Fault::Failover, Fault::BrokerFrozen],
             Kind::Cluster => vec![Fault::Failover, Fault::NodeRestarted, Fault::BrokerFrozen],
         };
@@ -282,6 +282,8 @@ impl Run {
         self.rng.shuffle(&mut order);
         // The first one leaves with what it knows; what the others ack from now on, it may deliver.
         self.apart = Some(order[1..].iter().copied().collect());
+        self.later.clear();
+        self.exempt.split();
         for at in order {
             self.pass(calm).await?;
             self.brokers[at].proxy.iter().for_each(|proxy| proxy.lead_to(&other));

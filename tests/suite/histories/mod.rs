@@ -1,11 +1,13 @@
 //! Random histories: a client works at several brokers while Redis dies, freezes, fails over, is emptied or goes back, and
 //! brokers lose the connection to it, freeze, are killed, or lose their disk. What was acknowledged is compared with what
-//! there is in the end.
+//! there is in the end. Consumers ack in time, too late or not at all, and bury: what they bury is forwarded to another topic.
 //!
 //! The client makes one call after the other, each at a random broker, so the order of what was acknowledged is certain.
 //! Every story uses the journal, but for the one whose brokers wait for a replica instead. `make histories` is the long form and prints a row for each story: `DWELL_OPERATIONS` is
 //! how many operations a story makes, `DWELL_SEED` repeats the choices of a run, if not its timing.
 
+mod consume;
+mod dedup;
 mod deployment;
 mod exemptions;
 mod faults;

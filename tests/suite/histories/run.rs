@@ -8,6 +8,7 @@ use fastrand::Rng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::dedup::Deduped;
 use super::deployment::{Deployment, Kind};
 use super::exemptions::{Acknowledged, Exemptions, Identity};
 use crate::support::{
@@ -53,6 +54,15 @@ enum State {
     There(String, u64),
 }
 
+impl State {
+    fn payload(&self) -> Option<String> {
+        match self {
+            State::There(payload, _) => Some(payload.clone()),
+            State::Gone => None,
+        }
+    }
+}
+
 /// A broker, its connection to Redis, and its directory.
 pub(super) struct Broker {
     pub(super) process: Option<Process>,
@@ -84,10 +94,18 @@ pub(super) struct Run {
     journals: BTreeMap<String, Identity>,
     /// What each id may be: more than one state after an operation without an answer.
     states: BTreeMap<String, BTreeSet<State>>,
+    /// Payloads that an id has in Redis, or in the WAL of this broker, since it was changed in a WAL of which the others know
+    /// nothing yet.
+    hidden: BTreeMap<String, BTreeSet<(Option<usize>, String)>>,
     /// Messages with an ack that was sent, without an answer that says what became of it.
-    perhaps_acked: BTreeSet<String>,
-    again: Vec<String>,
-    batches: usize,
+    pub(super) perhaps_acked: BTreeSet<String>,
+    pub(super) again: Vec<String>,
+    /// Deliveries that are acked late, each with the broker that handed it out.
+    pub(super) later: Vec<(usize, Value)>,
+    /// Messages that are dead letters for certain.
+    pub(super) buried: BTreeSet<String>,
+    pub(super) deduped: Deduped,
+    pub(super) batches: usize,
     /// What was answered about each id.
     told: BTreeMap<String, Vec<String>>,
     operations: usize,
@@ -112,8 +130,12 @@ impl Run {
             identities: 0,
             journals: BTreeMap::new(),
             states: BTreeMap::new(),
+            hidden: BTreeMap::new(),
             perhaps_acked: BTreeSet::new(),
             again: Vec::new(),
+            later: Vec::new(),
+            buried: BTreeSet::new(),
+            deduped: Deduped::default(),
             batches: 0,
             told: BTreeMap::new(),
             operations: 0,
@@ -128,6 +150,7 @@ impl Run {
             run.start(at).await?;
         }
         run.identities = run.plan.brokers;
+        run.declare().await?;
         Ok(run)
     }
 
@@ -208,7 +231,7 @@ impl Run {
     }
 
     /// A random broker that may be asked about an id; `None` if all are frozen.
-    fn broker_for(&mut self, id: Option<&str>) -> Option<usize> {
+    pub(super) fn broker_for(&mut self, id: Option<&str>) -> Option<usize> {
         let n = id.and_then(|id| id.trim_start_matches('m').parse::<usize>().ok());
         let one = n.filter(|_| self.apart.is_some()).map(|n| n % self.brokers.len());
         let answers = |at: &usize| !self.brokers[*at].is_frozen && one.is_none_or(|one| one == *at);
@@ -216,23 +239,34 @@ impl Run {
         self.rng.choice(able)
     }
 
-    fn client(&self, at: usize) -> Result<HttpClient> {
+    pub(super) fn client(&self, at: usize) -> Result<HttpClient> {
         let process = self.brokers[at].process.as_ref();
         process.map(|process| process.client.clone()).ok_or_else(|| Error::bug("a broker that does not run is asked"))
     }
 
-    fn count(&mut self, answer: Option<&(u16, Value)>) {
+    pub(super) fn count(&mut self, answer: Option<&(u16, Value)>) {
         *self.answers.entry(answer.map_or(0, |(status, _)| *status)).or_default() += 1;
     }
 
     /// Notes what was answered about an id.
-    fn tell(&mut self, id: &str, at: usize, told: String) {
+    pub(super) fn tell(&mut self, id: &str, at: usize, told: String) {
         let told = format!("#{} after {:?} at {at}: {told}", self.operations, self.faults);
         self.told.entry(id.to_owned()).or_default().push(told);
     }
 
     fn states_of(&mut self, id: &str) -> &mut BTreeSet<State> {
         self.states.entry(id.to_owned()).or_insert_with(|| BTreeSet::from([State::Gone]))
+    }
+
+    /// A change of an id was acknowledged, and is in the WAL of a broker or not.
+    fn note_hidden(&mut self, id: &str, is_buffered: bool, set: Option<(usize, &str)>) {
+        if !is_buffered {
+            self.hidden.remove(id);
+            return;
+        }
+        let before = self.states_of(id).iter().filter_map(State::payload).map(|payload| (None, payload)).collect();
+        let hidden = self.hidden.entry(id.to_owned()).or_insert(before);
+        hidden.extend(set.map(|(at, payload)| (Some(at), payload.to_owned())));
     }
 
     /// An operation was acknowledged, after which the id is in this state.
@@ -253,10 +287,13 @@ impl Run {
         self.count(answer.as_ref());
         let status = answer.as_ref().map_or("", |(_, body)| body["results"][0]["status"].as_str().unwrap_or(""));
         let code = answer.as_ref().map_or(0, |(status, _)| *status);
-        let new = State::There(payload, hours);
+        let new = State::There(payload.clone(), hours);
         self.tell(id, at, format!("set {new:?}: {code} {status}"));
         match status {
-            "stored" | "journaled" | "replaced" | "buffered" => self.acknowledged(id, at, new),
+            "stored" | "journaled" | "replaced" | "buffered" => {
+                self.note_hidden(id, status == "buffered", Some((at, &payload)));
+                self.acknowledged(id, at, new);
+            }
             _ if is_certain(code, &answer) => {}
             _ => drop(self.states_of(id).insert(new)),
         }
@@ -275,7 +312,10 @@ impl Run {
         self.count(answer.as_ref());
         self.tell(id, at, format!("cancel: {answer:?}"));
         match answer {
-            Some((200, _)) => self.acknowledged(id, at, State::Gone),
+            Some((200, body)) => {
+                self.note_hidden(id, body["buffered"] == true, None);
+                self.acknowledged(id, at, State::Gone);
+            }
             // It was not there: whatever is acknowledged is in a log of a broker that could not say so.
             Some((404 | 409 | 503, _)) => {}
             _ => drop(self.states_of(id).insert(State::Gone)),
@@ -291,6 +331,7 @@ impl Run {
         self.count(answer.as_ref());
         self.tell(id, at, format!("reschedule to {hours}: {answer:?}"));
         let identity = self.brokers[at].identity;
+        let hidden = self.hidden.get(id).cloned().unwrap_or_default();
         let states = self.states_of(id);
         let moved = |state: &State| match state {
             State::There(payload, _) => State::There(payload.clone(), hours),
@@ -299,6 +340,9 @@ impl Run {
         match answer {
             Some((200, _)) => {
                 *states = states.iter().map(moved).filter(|state| *state != State::Gone).collect();
+                // Another broker may have an earlier change in its WAL. The later change counts, of what this broker knew.
+                let known = hidden.into_iter().filter(|(by, _)| by.is_none_or(|by| by == at));
+                states.extend(known.map(|(_, payload)| State::There(payload, hours)));
                 self.by.ids.insert(id.to_owned(), identity);
             }
             Some((404 | 409 | 503, _)) => {}
@@ -327,72 +371,11 @@ impl Run {
         Ok(())
     }
 
-    /// Takes what is due at a broker.
-    pub(super) async fn reserve(&mut self, at: usize, wait: &str) -> Result<Vec<Value>> {
-        let reserve = json!({"max": 100, "wait": wait});
-        let answer = self.client(at)?.post("/v1/topics/orders/groups/default/reserve", &reserve).await;
-        let deliveries = answer.and_then(|(_, body)| body["deliveries"].as_array().cloned()).unwrap_or_default();
-        for delivery in &deliveries {
-            let id = delivery["id"].as_str().unwrap_or_default();
-            assert!(id.starts_with('n'), "{delivery} was handed out a hundred hours early");
-            self.tell(id, at, format!("delivered, attempt {}", delivery["attempt"]));
-            if !self.by.acks.contains_key(id) {
-                continue;
-            }
-            self.read_logs();
-            if self.exempt.may_come_again(id) {
-                self.exempt.again += 1;
-            } else {
-                self.again.push(id.to_owned());
-            }
-        }
-        Ok(deliveries)
-    }
-
-    /// Acks what a broker handed out, at a random one. It is in the journal of the owner.
-    pub(super) async fn ack(&mut self, from: usize, deliveries: &[Value]) -> Result<()> {
-        let receipts: Vec<&Value> = deliveries.iter().map(|delivery| &delivery["receipt"]).collect();
-        if receipts.is_empty() {
-            return Ok(());
-        }
-        // Those that use another primary than the owner do not reach it.
-        let is_apart = |at: usize| self.apart.as_ref().is_some_and(|apart| apart.contains(&at));
-        let able = |at: &usize| !self.brokers[*at].is_frozen && is_apart(*at) == is_apart(from);
-        let able: Vec<usize> = (0..self.brokers.len()).filter(able).collect();
-        let at = self.rng.choice(able).unwrap_or(from);
-        let ack = json!({"receipts": receipts});
-        let acked = self.client(at)?.post("/v1/topics/orders/groups/default/ack", &ack).await;
-        let is_apart = self.apart.as_ref().is_some_and(|apart| apart.contains(&from));
-        for (n, delivery) in deliveries.iter().enumerate() {
-            let id = delivery["id"].as_str().unwrap_or_default().to_owned();
-            let verdict = acked.as_ref().and_then(|(_, body)| body["results"][n]["status"].as_str());
-            self.tell(&id, at, format!("ack: {verdict:?}"));
-            match verdict {
-                Some("acked") => {
-                    if is_apart {
-                        self.exempt.acked_apart(&id);
-                    } else {
-                        self.exempt.acked(&id);
-                    }
-                    self.by.acks.insert(id, self.brokers[from].identity);
-                }
-                Some("stale") => {}
-                _ => drop(self.perhaps_acked.insert(id)),
-            }
-        }
-        Ok(())
-    }
-
-    async fn take(&mut self, at: usize, wait: &str) -> Result<usize> {
-        let deliveries = self.reserve(at, wait).await?;
-        self.ack(at, &deliveries).await?;
-        Ok(deliveries.len())
-    }
-
     /// Purges the group. What an owner that did not hear of it has in memory may still be handed out, for as long as its lease
     /// is valid.
     async fn purge(&mut self, at: usize) -> Result<()> {
-        let answer = self.client(at)?.post("/v1/topics/orders/groups/default/purge", &json!({"all": true})).await;
+        let purge = json!({"all": true, "dead_letters": self.rng.bool()});
+        let answer = self.client(at)?.post("/v1/topics/orders/groups/default/purge", &purge).await;
         self.count(answer.as_ref());
         let identity = self.brokers[at].identity;
         let is_done = matches!(answer, Some((200, _)));
@@ -408,6 +391,7 @@ impl Run {
                 self.states_of(&id).insert(State::Gone);
             }
         }
+        self.purged_keys(identity, is_done);
         let open: Vec<String> = self.by.pushes.keys().filter(|id| !self.by.acks.contains_key(*id)).cloned().collect();
         for id in open {
             if is_done {
@@ -427,7 +411,7 @@ impl Run {
             return self.purge(at).await;
         }
         let id = format!("m{}", self.rng.usize(0..IDS));
-        let operation = self.rng.usize(0..10);
+        let operation = self.rng.usize(0..14);
         let Some(at) = self.broker_for((operation < 6).then_some(&id)) else { return Ok(()) };
         self.operations += 1;
         match operation {
@@ -435,7 +419,10 @@ impl Run {
             3..5 => self.cancel(&id, at).await,
             5 => self.reschedule(&id, at).await,
             6..8 => self.push(at).await,
-            _ => self.take(at, "0s").await.map(drop),
+            8..10 => self.push_deduped().await,
+            10 => self.take_forwarded(at).await,
+            11 if self.apart.is_none() => self.ack_later().await,
+            _ => self.take(at).await,
         }
     }
 
@@ -457,7 +444,7 @@ impl Run {
     }
 
     /// Waits until every broker has nothing buffered and nothing to restore.
-    pub(super) async fn settled(&self) -> Result<()> {
+    pub(super) async fn settled(&mut self) -> Result<()> {
         for (at, broker) in self.brokers.iter().enumerate() {
             let Some(process) = &broker.process else { continue };
             let mut last = None;
@@ -469,6 +456,7 @@ impl Run {
             let waited = eventually_within(Duration::from_secs(60), "a broker has nothing left to do", ready).await;
             waited.inspect_err(|_| eprintln!("broker {at} after {:?}: {last:?}", self.faults))?;
         }
+        self.hidden.clear();
         Ok(())
     }
 
@@ -485,7 +473,7 @@ impl Run {
         let mut quiet = 0;
         while quiet < 3 * self.brokers.len() || (quiet < QUIET_MAX && !self.lost().is_empty()) {
             let Some(at) = self.broker_for(None) else { break };
-            quiet = if self.take(at, "700ms").await? == 0 { quiet + 1 } else { 0 };
+            quiet = if self.drain(at).await? == 0 { quiet + 1 } else { 0 };
         }
         self.settled().await?;
         let mut undone = Vec::new();
@@ -500,7 +488,11 @@ impl Run {
                 undone.push(format!("{id} is {found:?}, and not one of {states:?}: {:#?}", self.last_of(id)));
             }
         }
-        let lost = self.lost();
+        let dead = self.dead_letters().await?;
+        let is_both = |id: &&String| self.by.acks.contains_key(*id) && !self.exempt.may_come_again(id);
+        let both: Vec<String> = dead.iter().filter(is_both).cloned().collect();
+        let mut lost = self.lost();
+        lost.retain(|id| !dead.contains(id));
         let acknowledged: usize =
             self.answers.iter().filter(|(status, _)| matches!(status, 200..300)).map(|(_, n)| n).sum();
         println!(
@@ -521,6 +513,9 @@ impl Run {
         assert!(lost.is_empty(), "{seed}, {} lost: {:#?}", lost.len(), of(&lost));
         assert!(self.again.is_empty(), "{seed}, {} again after the ack: {:#?}", self.again.len(), of(&self.again));
         assert!(undone.is_empty(), "{seed}: {undone:#?}");
+        assert!(both.is_empty(), "{seed}, {} acked and dead: {:#?}", both.len(), of(&both));
+        let wrong = &self.deduped.wrong;
+        assert!(wrong.is_empty(), "{seed}, {} in spite of their dedup keys: {:#?}", wrong.len(), of(wrong));
         Ok(())
     }
 

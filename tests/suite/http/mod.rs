@@ -8,6 +8,7 @@ mod created;
 mod dedup;
 mod crowd;
 mod envelope;
+mod examples;
 mod purge;
 mod refusals;
 mod requests;

@@ -47,6 +47,23 @@ async fn purge_without_selector_is_refused() -> Outcome {
 }
 
 #[tokio::test]
+async fn purged_messages_are_counted() -> Outcome {
+    let dwell = with_dead(3).await?;
+    for n in 0..2 {
+        dwell.send(dwell.request(&format!("POST /v1/topics/mails/messages?id=w{n}&delay=1h"))?.body("x")).await?;
+    }
+    dwell.tell(&format!("POST {DEAD}/purge"), json!({"ids": ["m0"]})).await?;
+    let group = "POST /v1/topics/mails/groups/default/purge";
+    assert_eq!(dwell.tell(group, json!({"all": true, "dead_letters": true})).await?, json!({"purged": 4}));
+    let metrics = dwell.driven(dwell.request("GET /metrics")?.send()).await??.text().await?;
+    for (kind, count) in [("message", 2), ("dead_letter", 3)] {
+        let series = format!("dwell_purged_total{{group=\"default\",kind=\"{kind}\",topic=\"mails\"}} {count}");
+        assert!(metrics.contains(&series), "{series}: {metrics}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn dry_run_counts_and_purge_deletes() -> Outcome {
     let dwell = with_dead(3).await?;
     let purge = format!("POST {DEAD}/purge");

@@ -6,25 +6,21 @@ use dwell::model::error::Result;
 use serde_json::Value;
 
 use super::boards;
-use super::queries::{dashboard, list, text};
+use super::queries::{DASHBOARDS, dashboard, list, panels, text};
 use super::{grafana, read};
-
-const NAMES: [&str; 5] = ["overview", "reliability", "groups", "process", "runbooks"];
 
 /// Units that Grafana knows, as far as they are used.
 const UNITS: [&str; 7] = ["short", "mps", "reqps", "ops", "s", "bytes", "percentunit"];
 
 /// What each kind of panel has besides.
-const KINDS: [&str; 6] = ["timeseries", "stat", "bargauge", "heatmap", "table", "text"];
+const KINDS: [&str; 5] = ["timeseries", "stat", "bargauge", "heatmap", "table"];
 
-fn panels(dashboard: &Value) -> Vec<&Value> {
-    list(dashboard, "panels").filter(|panel| panel["type"] != "row").collect()
-}
+const RUNBOOKS: &str = include_str!("../../../docs/operate/runbooks.md");
 
 #[test]
 fn the_files_are_what_their_source_makes() -> Result<()> {
-    let made = boards::files();
-    let names: BTreeSet<String> = NAMES.iter().map(|name| format!("{name}.json")).collect();
+    let made = boards::files(boards::RUNBOOKS);
+    let names: BTreeSet<String> = DASHBOARDS.iter().map(|name| format!("{name}.json")).collect();
     assert_eq!(made.iter().map(|(file, _)| file.clone()).collect::<BTreeSet<_>>(), names);
     for (file, text) in made {
         let committed = read(&grafana(&format!("dashboards/{file}")))?;
@@ -35,31 +31,28 @@ fn the_files_are_what_their_source_makes() -> Result<()> {
 
 #[test]
 fn every_dashboard_is_one_for_grafana_10() -> Result<()> {
-    for name in NAMES {
+    for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
         assert_eq!(text(&dashboard, "uid"), format!("dwell-{name}"));
         assert!((36..=41).contains(&dashboard["schemaVersion"].as_u64().unwrap_or_default()));
         assert!(!text(&dashboard, "title").is_empty() && !text(&dashboard, "description").is_empty());
         assert_eq!(dashboard["links"][0]["tags"], dashboard["tags"], "{name} leads to the others");
-        let ids: Vec<u64> = list(&dashboard, "panels").filter_map(|panel| panel["id"].as_u64()).collect();
+        let all = list(&dashboard, "panels").flat_map(|panel| std::iter::once(panel).chain(list(panel, "panels")));
+        let ids: Vec<u64> = all.filter_map(|panel| panel["id"].as_u64()).collect();
         assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>(), "{name}");
-        assert!(panels(&dashboard).len() >= 9, "{name}");
+        assert!(panels(&dashboard).count() >= 9, "{name}");
     }
     Ok(())
 }
 
 #[test]
 fn every_panel_says_what_it_shows() -> Result<()> {
-    for name in NAMES {
+    for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
         for panel in panels(&dashboard) {
             let (title, kind) = (text(panel, "title"), text(panel, "type"));
             let place = format!("{name}, {title}");
             assert!(!title.is_empty() && KINDS.contains(&kind), "{place}: {kind}");
-            if kind == "text" {
-                assert!(text(&panel["options"], "content").len() > 100, "{place}");
-                continue;
-            }
             assert!(text(panel, "description").ends_with('.'), "{place}: it has no description");
             let field = &panel["fieldConfig"]["defaults"];
             assert!(UNITS.contains(&text(field, "unit")), "{place}: {}", field["unit"]);
@@ -81,18 +74,58 @@ fn every_panel_says_what_it_shows() -> Result<()> {
 
 #[test]
 fn panels_stand_beside_each_other() -> Result<()> {
-    for name in NAMES {
+    for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
-        let mut taken: BTreeMap<(u64, u64), &str> = BTreeMap::new();
-        for panel in list(&dashboard, "panels") {
-            let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap_or(u64::MAX));
-            assert!(w > 0 && h > 0 && x.saturating_add(w) <= 24, "{name}: {}", panel["gridPos"]);
-            for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
-                let other = taken.insert(place, text(panel, "title"));
-                assert_eq!(other, None, "{name}: {} is on the same place", panel["title"]);
+        // What is inside a collapsed row is shown only when it is opened.
+        for shown in std::iter::once(&dashboard).chain(list(&dashboard, "panels")) {
+            let mut taken: BTreeMap<(u64, u64), &str> = BTreeMap::new();
+            for panel in list(shown, "panels") {
+                let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap_or(u64::MAX));
+                assert!(w > 0 && h > 0 && x.saturating_add(w) <= 24, "{name}: {}", panel["gridPos"]);
+                for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+                    let other = taken.insert(place, text(panel, "title"));
+                    assert_eq!(other, None, "{name}: {} is on the same place", panel["title"]);
+                }
             }
         }
     }
+    Ok(())
+}
+
+#[test]
+fn all_rows_but_the_first_are_collapsed() -> Result<()> {
+    for name in DASHBOARDS {
+        let dashboard = dashboard(name)?;
+        let rows = list(&dashboard, "panels").filter(|panel| panel["type"] == "row");
+        for (n, row) in rows.enumerate() {
+            assert_eq!(row["collapsed"], n > 0, "{name}, {}", row["title"]);
+            assert_eq!(list(row, "panels").next().is_some(), n > 0, "{name}, {}", row["title"]);
+        }
+        let open = list(&dashboard, "panels").position(|panel| panel["collapsed"] == true).unwrap_or_default();
+        assert!(list(&dashboard, "panels").skip(open).all(|panel| panel["type"] == "row"), "{name}");
+    }
+    Ok(())
+}
+
+/// A long poll takes as long as the client said.
+#[test]
+fn request_times_are_without_routes_that_wait() -> Result<()> {
+    let document = dwell::api::http::openapi();
+    let waits = |path: &str| {
+        let body = &document["paths"][path]["post"]["requestBody"]["content"];
+        let name = body["application/json"]["schema"]["$ref"].as_str().and_then(|name| name.rsplit('/').next());
+        path.ends_with("/stream")
+            || name.is_some_and(|name| !document["components"]["schemas"][name]["properties"]["wait"].is_null())
+    };
+    let paths = document["paths"].as_object().into_iter().flat_map(serde_json::Map::keys);
+    let waiting: Vec<&String> = paths.filter(|path| waits(path)).collect();
+    assert_eq!(waiting.len(), 2, "{waiting:?}");
+    assert!(waiting.iter().all(|path| path.ends_with("/reserve") || path.ends_with("/stream")), "{waiting:?}");
+    let times =
+        super::queries::all()?.into_iter().filter(|query| query.expression.contains("dwell_http_request_seconds"));
+    let without = format!("route!~\"{}\"", boards::WAITING_ROUTES);
+    let wrong: Vec<_> = times.filter(|query| !query.expression.contains(&without)).map(|query| query.panel).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
     Ok(())
 }
 
@@ -100,11 +133,11 @@ fn panels_stand_beside_each_other() -> Result<()> {
 #[test]
 fn every_variable_of_a_query_can_be_chosen() -> Result<()> {
     let (mut chosen, mut used) = (BTreeSet::new(), BTreeSet::new());
-    for name in NAMES {
+    for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
         let known: BTreeSet<String> =
             list(&dashboard["templating"], "list").map(|variable| text(variable, "name").to_owned()).collect();
-        let targets = panels(&dashboard).into_iter().flat_map(|panel| list(panel, "targets"));
+        let targets = panels(&dashboard).flat_map(|panel| list(panel, "targets"));
         for target in targets.chain(list(&dashboard["annotations"], "list")) {
             let word = |rest: &str| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
             let names =
@@ -120,23 +153,23 @@ fn every_variable_of_a_query_can_be_chosen() -> Result<()> {
 
 #[test]
 fn every_link_to_a_runbook_leads_to_it() -> Result<()> {
-    let runbooks = dashboard("runbooks")?;
     let mut linked = 0;
-    for name in NAMES {
+    for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
-        for link in panels(&dashboard).into_iter().flat_map(|panel| list(panel, "links")) {
-            let id =
-                text(link, "url").strip_prefix("/d/dwell-runbooks?viewPanel=").and_then(|id| id.parse::<u64>().ok());
-            let target = list(&runbooks, "panels").find(|panel| panel["id"].as_u64() == id);
-            let title = target.map(|panel| format!("Runbook of {}", text(panel, "title")));
-            assert_eq!(title.as_deref(), link["title"].as_str(), "{name}: {link}");
+        for link in panels(&dashboard).flat_map(|panel| list(panel, "links")) {
+            let alert = text(link, "title").trim_start_matches("Runbook of ");
+            assert!(RUNBOOKS.contains(&format!("\n### {alert}\n")), "{name}: {alert}");
+            assert_eq!(text(link, "url"), format!("{}#{}", boards::RUNBOOKS, alert.to_lowercase()), "{name}");
             linked += 1;
         }
     }
     assert!(linked > 20, "{linked}");
-    // A link of the page leads nowhere from Grafana.
-    for panel in panels(&runbooks) {
-        assert!(!text(&panel["options"], "content").contains("]("), "{}", panel["title"]);
-    }
     Ok(())
+}
+
+#[test]
+fn the_generator_takes_another_url_of_the_runbooks() {
+    let files = boards::files("https://wiki.example.com/dwell");
+    assert!(files.iter().all(|(_, text)| text.contains("https://wiki.example.com/dwell#dwell")));
+    assert!(files.iter().all(|(_, text)| !text.contains(boards::RUNBOOKS)));
 }

@@ -38,13 +38,14 @@ pub(super) struct Series {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes these ports each second and evaluates the rules as often. What has to last for minutes
-    /// before an alert fires lasts for a second here.
+    /// Starts one that scrapes these ports each second and evaluates the rules as often, also those that are evaluated
+    /// less often. What has to last for minutes before an alert fires lasts for a second here.
     pub(super) async fn start(dir: &Path, ports: &[u16]) -> Result<Prometheus> {
         let rules = read(&grafana("prometheus/rules.yml"))?;
-        let hasty = rules.lines().map(|line| match line.trim_start().starts_with("for: ") {
-            true => "        for: 1s\n".to_owned(),
-            false => format!("{line}\n"),
+        let hasty = rules.lines().map(|line| match line.trim_start().split_once(": ") {
+            Some(("for", _)) => "        for: 1s\n".to_owned(),
+            Some(("interval", _)) => "    interval: 1s\n".to_owned(),
+            _ => format!("{line}\n"),
         });
         write(dir, "rules.yml", &hasty.collect::<String>())?;
         let targets: Vec<_> = ports.iter().map(|port| format!("'127.0.0.1:{port}'")).collect();

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{grafana, read};
 
-/// The dashboards with queries.
-const DASHBOARDS: [&str; 4] = ["overview", "reliability", "groups", "process"];
+/// The dashboards.
+pub(super) const DASHBOARDS: [&str; 4] = ["overview", "reliability", "groups", "process"];
 
 /// A query, with the place where it stands.
 pub(super) struct Query {
@@ -40,6 +40,12 @@ pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
+/// The panels of a dashboard, those of collapsed rows too, without the rows.
+pub(super) fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    let inside = |panel| std::iter::once(panel).chain(list(panel, "panels"));
+    list(dashboard, "panels").flat_map(inside).filter(|panel| panel["type"] != "row")
+}
+
 /// Every query of every dashboard: of the panels, and of the marks in them.
 pub(super) fn all() -> Result<Vec<Query>> {
     let mut queries = Vec::new();
@@ -48,7 +54,7 @@ pub(super) fn all() -> Result<Vec<Query>> {
         let mut add = |panel: String, expression: &str| {
             queries.push(Query { dashboard: name.to_owned(), panel, expression: expression.to_owned() });
         };
-        for panel in list(&dashboard, "panels") {
+        for panel in panels(&dashboard) {
             for target in list(panel, "targets") {
                 let legend = text(target, "legendFormat");
                 let of = if list(panel, "targets").count() > 1 { format!(" ({legend})") } else { String::new() };

@@ -90,9 +90,8 @@ fn every_alert_says_what_it_is_and_has_a_runbook() {
         let field = |field: &str| text.lines().find_map(|line| line.trim().strip_prefix(field));
         assert!(matches!(field("severity: "), Some("critical" | "warning")), "{name}");
         assert!(field("summary: ").is_some() && field("description: ").is_some(), "{name}");
-        let base =
-            "{{ with $externalLabels.runbook_page }}{{ . }}{{ else }}http://127.0.0.1:3000/d/dwell-runbooks{{ end }}";
-        let page = format!("'{base}#{}'", name.to_lowercase());
+        let base = "{{ with $externalLabels.runbook_page }}{{ . }}{{ else }}";
+        let page = format!("'{base}{}{{{{ end }}}}#{}'", boards::RUNBOOKS, name.to_lowercase());
         assert_eq!(field("runbook_url: "), Some(page.as_str()), "{name}");
         for part in ["**Means**: ", "**Check**: ", "**Do**: "] {
             assert!(runbooks[name].contains(part), "the runbook of {name} has no {part}");
@@ -102,19 +101,22 @@ fn every_alert_says_what_it_is_and_has_a_runbook() {
 
 /// What is promised is the same in the rules, in the panels and on the page.
 #[test]
-fn the_promise_about_lateness_is_one() {
+fn the_promises_are_the_same_everywhere() {
     let bucket = format!("le=\"{}\"", boards::ON_TIME_SECONDS);
     assert_eq!(RULES.matches("le=\"").count(), RULES.matches(&bucket).count());
-    for burn in [14.4, 6.0] {
-        let part = format!("> {}", f64::round(burn * boards::LATE_PART * 1e6) / 1e6);
-        assert_eq!(
-            RULES.matches(&format!("{part} ")).count() + RULES.matches(&format!("{part})")).count(),
-            2,
-            "{part}"
-        );
+    let promises = [("group:dwell_late", boards::LATE_PART), ("instance:dwell_pushes_failed", boards::FAILED_PART)];
+    for (ratio, budget) in promises {
+        for (burn, long, short) in boards::BURN_RATES {
+            let limit = f64::round(burn * budget * 1e6) / 1e6;
+            let of = |window: &str| format!("{ratio}:ratio_rate{window} > {limit}");
+            let condition = format!("({} and {})\n", of(long), of(short));
+            assert_eq!(RULES.matches(&condition).count(), 1, "{condition}");
+        }
     }
     let ms = boards::ON_TIME_SECONDS * 1e3;
-    assert!(RUNBOOKS.contains(&format!("99 of 100 come within {ms} ms")) && RULES.contains(&format!("within {ms} ms")));
+    for page in [RUNBOOKS, RULES] {
+        assert!(page.contains(&format!("99 of 100 come within {ms} ms")) && page.contains("999 of 1,000 are accepted"));
+    }
 }
 
 /// Whether an expression uses a metric, or the parts of a histogram.

@@ -163,7 +163,7 @@ async fn what_a_lost_owner_had_in_a_batch_comes_again_in_order(world: World) -> 
     shop.push_together(&["a-1", "a-2", "a-3"]).await?;
     let batch = shop.all(3).await?;
     shop.ack(&batch[0]).await?;
-    let mut owner = world.steal(&shop.pair().await?, shop.broker.member()).await?;
+    let mut owner = world.steal(&shop.group_partition().await?, shop.broker.member()).await?;
     owner.keep_positions();
     while owner.recover().await?.more {}
     let again = owner.reserve(crate::support::up_to(9)).await?.messages;

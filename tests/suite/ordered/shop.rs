@@ -45,7 +45,7 @@ impl<'a> Shop<'a> {
         broker.declare(topic.clone(), broker.topic_defaults().clone()).await?;
         let shop = Shop { world, broker, running, topic, group: GroupName::standard() };
         world.as_time_passes(shop.reserve_for(1, Duration::ZERO)).await?;
-        world.until("the pair is owned", async || Ok(shop.owner().await?.is_some())).await?;
+        world.until("the partition is owned", async || Ok(shop.owner().await?.is_some())).await?;
         Ok(shop)
     }
 
@@ -54,9 +54,9 @@ impl<'a> Shop<'a> {
         Ok(stats.into_iter().next().and_then(|(_, stats)| stats.owner))
     }
 
-    /// The only pair there is.
-    pub(super) async fn pair(&self) -> Result<GroupPartition> {
-        Ok(self.broker.topic(&self.topic).await?.pair(dwell::model::partition::Partition(0), &self.group))
+    /// The only partition there is.
+    pub(super) async fn group_partition(&self) -> Result<GroupPartition> {
+        Ok(self.broker.topic(&self.topic).await?.group_partition(dwell::model::partition::Partition(0), &self.group))
     }
 
     /// A message whose id is its key, a dash and the rest; without a dash it has no key.

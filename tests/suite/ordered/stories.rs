@@ -168,14 +168,14 @@ async fn an_expired_message_frees_its_key(world: World) -> Result<()> {
 
 async fn what_comes_before_the_hand_over_may_be_earlier_and_later_may_not(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
-    let (at, pair) = (world.now(), shop.pair().await?);
+    let (at, group_partition) = (world.now(), shop.group_partition().await?);
     world.pass(1_000);
     // Pushed elsewhere at its due time, and on the way for long.
     let late = async |id: &str| {
         let message = Shop::message(id, 0)?.accept(at)?;
         let descriptor = shop.broker.topic(&shop.topic).await?;
         let call = crate::support::new_call(&*world.store.backend, 1);
-        world.store.messages.push(&descriptor, pair.partition, &call, &[message]).await
+        world.store.messages.push(&descriptor, group_partition.partition, &call, &[message]).await
     };
     shop.push_all(&["k-1", "a-5", "a-6"]).await?;
     // One is with a consumer; of the others two are in the owner's memory, none handed out.
@@ -235,7 +235,7 @@ async fn a_new_owner_goes_on_where_the_old_one_was(world: World) -> Result<()> {
     assert_eq!(ids(&old), ["a-9", "b-9"]);
     shop.ack(&old[1]).await?;
     world.pass(10);
-    world.steal(&shop.pair().await?, shop.broker.member()).await?.recover().await?;
+    world.steal(&shop.group_partition().await?, shop.broker.member()).await?.recover().await?;
     shop.push_all(&["a-0", "b-0"]).await?;
     assert_eq!(shop.settle(&old[0], Decision::Ack).await?, Verdict::Stale(StaleReason::LostPartition));
     let mut came = Vec::new();
@@ -259,7 +259,7 @@ async fn a_wait_for_the_next_attempt_outlives_its_owner(world: World) -> Result<
     let taken = shop.take(2).await?;
     assert_eq!(shop.nack(&taken[0]).await?, Verdict::Nacked);
     let next_at = world.now().plus(day);
-    world.steal(&shop.pair().await?, shop.broker.member()).await?.recover().await?;
+    world.steal(&shop.group_partition().await?, shop.broker.member()).await?.recover().await?;
     assert_eq!(shop.settle(&taken[1], Decision::Ack).await?, Verdict::Stale(StaleReason::LostPartition));
     let mut other = Vec::new();
     while other.is_empty() {
@@ -285,9 +285,9 @@ async fn a_stop_gives_back_what_waits(world: World) -> Result<()> {
     shop.nack(&taken[0]).await?;
     shop.ack(&taken[1]).await?;
     world.as_time_passes(shop.running.stop()).await;
-    let stats = world.store.reads.stats(&[shop.pair().await?]).await?;
+    let stats = world.store.reads.stats(&[shop.group_partition().await?]).await?;
     assert_eq!((stats[0].ready, stats[0].in_flight, stats[0].owner.is_none()), (3, 0, true));
-    let mut owner = world.steal(&shop.pair().await?, &crate::support::member("next")).await?;
+    let mut owner = world.steal(&shop.group_partition().await?, &crate::support::member("next")).await?;
     owner.keep_positions();
     assert_eq!(owner.recover().await?.messages, 0);
     let rest = owner.reserve(crate::support::up_to(9)).await?.messages;

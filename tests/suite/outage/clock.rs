@@ -176,7 +176,7 @@ async fn a_wall_clock_that_is_set_in_an_outage_moves_no_due_time() -> Result<()>
         let outage = Outage::begin().await?;
         let url = outage.proxy.url();
         let start = async || {
-            let settings = [("REDIS_URL", url.as_str()), ("REDIS_TIMEOUT", "300ms")];
+            let settings = [("REDIS_URL", url.as_str()), ("REDIS_TIMEOUT", "800ms")];
             let text = std::ffi::OsStr::new;
             let preloaded = [("LD_PRELOAD", text(&library)), ("WALL_SHIFT", text(&file))];
             Process::serve_by(

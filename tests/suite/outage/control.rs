@@ -107,11 +107,13 @@ async fn an_answer_that_is_lost_is_found_again() -> Result<()> {
     let dwell = outage.dwell().await?;
     for n in 0..20 {
         let id = format!("m{n}");
+        dwell.recovered().await?;
         dwell.push("orders", &[&id], HOUR).await?;
         outage.proxy.next(Strike::Reply);
         let rescheduled = answered(async || dwell.reschedule(&id, HOUR * 2).await).await?.rescheduled;
         assert!(matches!(&rescheduled, Rescheduled::Done(fates) if fates.has(Fate::Done)), "{rescheduled:?}");
         outage.proxy.struck()?;
+        dwell.recovered().await?;
         outage.proxy.next(Strike::Reply);
         let cancelled = answered(async || dwell.cancel(&id).await).await?;
         assert!(is_done(&cancelled) && !cancelled.buffered, "{cancelled:?}");

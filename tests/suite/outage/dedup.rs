@@ -9,7 +9,7 @@ use dwell::store::Pushed;
 
 use super::journal::journaled;
 use super::{Dwell, Outage};
-use crate::support::{Mode, eventually, scratch};
+use crate::support::{Mode, Proxy, eventually, scratch};
 
 const WINDOW: Duration = Duration::from_secs(3_600);
 
@@ -19,6 +19,12 @@ impl Dwell {
         let message = NewMessage::new(id.to_owned()).id(MessageId::new(id)?).dedup(DedupKey::new(key)?, WINDOW);
         self.broker().push(&TopicName::new("orders")?, message).await
     }
+
+    /// Waits until nothing is buffered, and every broker has restored what Redis perhaps lost.
+    async fn restored(&self) -> Result<()> {
+        self.recovered().await?;
+        eventually("everything is restored", async || Ok((self.metric("dwell_restoring")? == 0.0).then_some(()))).await
+    }
 }
 
 #[tokio::test]
@@ -26,6 +32,7 @@ async fn a_dedup_key_that_two_brokers_buffered_is_stored_once() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dir = scratch()?;
     let (one, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), outage.proxy.url(), false).await?);
+    one.restored().await?;
     assert_eq!(one.push_deduped("before", "seen").await?.pushed, Pushed::Stored);
     outage.redis.kill()?;
     for (dwell, id) in [(&one, "a"), (&one, "b"), (&other, "c")] {
@@ -33,8 +40,8 @@ async fn a_dedup_key_that_two_brokers_buffered_is_stored_once() -> Result<()> {
     }
     assert_eq!(other.push_deduped("d", "seen").await?.pushed, Pushed::Buffered);
     outage.redis.restart().await?;
-    one.recovered().await?;
-    other.recovered().await?;
+    one.restored().await?;
+    other.restored().await?;
     let first = one.push_deduped("e", "k").await?.duplicate_of.map_or(String::new(), |id| id.to_string());
     assert!(["a", "c"].contains(&first.as_str()), "{first}");
     one.delivers("orders", &[&first, "before"]).await?;
@@ -51,7 +58,7 @@ async fn a_push_with_a_dedup_key_whose_answer_was_lost_is_stored_once() -> Resul
     assert_eq!(dwell.push_deduped("a", "k").await?.pushed, Pushed::Buffered);
     assert_eq!(dwell.push_deduped("b", "k").await?.pushed, Pushed::Buffered);
     outage.proxy.set(Mode::Pass);
-    dwell.recovered().await?;
+    dwell.restored().await?;
     assert_eq!(dwell.push_deduped("c", "k").await?.duplicate_of, Some(MessageId::new("a")?));
     // The same push again: its id is there.
     assert_eq!(dwell.push_deduped("a", "k").await?.pushed, Pushed::Duplicate);
@@ -84,6 +91,7 @@ async fn a_buffered_message_with_a_dedup_key_is_cancelled_where_it_is() -> Resul
 async fn a_redis_that_comes_back_empty_gets_its_dedup_keys_again() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
+    dwell.restored().await?;
     assert_eq!(dwell.push_deduped("consumed", "gone").await?.pushed, Pushed::Journaled);
     dwell.delivers("orders", &["consumed"]).await?;
     assert_eq!(dwell.push_deduped("a", "k").await?.pushed, Pushed::Journaled);
@@ -92,10 +100,58 @@ async fn a_redis_that_comes_back_empty_gets_its_dedup_keys_again() -> Result<()>
     outage.redis.kill()?;
     outage.redis.restart().await?;
     let dwell = outage.dwell().await?;
-    dwell.recovered().await?;
+    dwell.restored().await?;
     for (id, key, first) in [("c", "k", "a"), ("d", "gone", "consumed")] {
         assert_eq!(dwell.push_deduped(id, key).await?.duplicate_of, Some(MessageId::new(first)?));
     }
+    dwell.delivers("orders", &["a"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_dedup_key_that_another_broker_has_yet_to_restore_is_buffered() -> Result<()> {
+    let mut outage = Outage { silence: Duration::from_secs(30), ..journaled().await? };
+    let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
+    let (first, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), proxy.url(), false).await?);
+    for dwell in [&first, &other] {
+        dwell.restored().await?;
+        dwell.push_one("orders", "warm").await?;
+    }
+    assert_eq!(first.push_deduped("a", "k").await?.pushed, Pushed::Journaled);
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    eventually("one broker restored, and waits for the other one", async || {
+        let detail = other.broker().health().await.detail.unwrap_or_default();
+        Ok(detail.contains("waiting for 1 other broker").then_some(()))
+    })
+    .await?;
+    assert_eq!(other.push_deduped("b", "k").await?.pushed, Pushed::Buffered);
+    assert_eq!(other.push_one("orders", "plain").await?.pushed, Pushed::Journaled);
+    outage.proxy.set(Mode::Pass);
+    for dwell in [&first, &other] {
+        dwell.restored().await?;
+    }
+    assert_eq!(other.push_deduped("c", "k").await?.duplicate_of, Some(MessageId::new("a")?));
+    other.delivers("orders", &["a", "plain", "warm"]).await?;
+    first.close().await?;
+    other.close().await
+}
+
+#[tokio::test]
+async fn a_dedup_key_that_a_starting_broker_has_yet_to_restore_is_stored_once() -> Result<()> {
+    let mut outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    dwell.restored().await?;
+    let filler: Vec<String> = (0..1_000).map(|n| format!("m{n:04}")).collect();
+    dwell.push("orders", &filler.iter().map(String::as_str).collect::<Vec<_>>(), WINDOW).await?;
+    assert_eq!(dwell.push_deduped("a", "k").await?.pushed, Pushed::Journaled);
+    dwell.close().await?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_deduped("b", "k").await?;
+    dwell.restored().await?;
     dwell.delivers("orders", &["a"]).await?;
     dwell.close().await
 }

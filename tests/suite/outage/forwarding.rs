@@ -1,5 +1,6 @@
 //! Dead letters that are forwarded while Redis loses data, is away, or does not answer.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::ReserveRequest;
@@ -10,17 +11,22 @@ use dwell::model::topic::{DeadLetterTopic, Settings};
 
 use super::journal::journaled;
 use super::{Dwell, Outage};
-use crate::support::{Mode, eventually};
+use crate::support::{Mode, Strike, eventually, scratch};
+
+/// All pages are of one stream.
+fn one_partition() -> Settings {
+    Settings { partitions: NonZeroU16::MIN, ..Settings::default() }
+}
 
 async fn declare(dwell: &Dwell) -> Result<()> {
     let dead_letter = Some(DeadLetterTopic { topic: TopicName::new("orders-dead")? });
     let broker = dwell.broker();
-    broker.declare(TopicName::new("orders")?, Settings { dead_letter, ..Settings::default() }).await?;
+    broker.declare(TopicName::new("orders")?, Settings { dead_letter, ..one_partition() }).await?;
     Ok(())
 }
 
 async fn declare_both(dwell: &Dwell) -> Result<()> {
-    dwell.broker().declare(TopicName::new("orders-dead")?, Settings::default()).await?;
+    dwell.broker().declare(TopicName::new("orders-dead")?, one_partition()).await?;
     declare(dwell).await
 }
 
@@ -88,6 +94,50 @@ async fn a_dead_letter_that_was_forwarded_and_consumed_does_not_come_back_as_a_d
     dwell.delivers("orders", &[]).await?;
     dwell.delivers("orders-dead", &[]).await?;
     holds(&dwell, "orders", [0, 0]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn what_two_brokers_forwarded_one_after_the_other_is_restored_in_any_order() -> Result<()> {
+    let mut outage = journaled().await?;
+    let dir = scratch()?;
+    let first = outage.dwell().await?;
+    declare_both(&first).await?;
+    first.push("orders", &["a"], Duration::ZERO).await?;
+    bury(&first, 1).await?;
+    holds(&first, "orders-dead", [1, 0]).await?;
+    first.close().await?;
+    let second = outage.dwell_in(dir.path(), outage.proxy.url(), false).await?;
+    second.push("orders", &["b"], Duration::ZERO).await?;
+    bury(&second, 1).await?;
+    holds(&second, "orders-dead", [2, 0]).await?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    holds(&second, "orders-dead", [1, 0]).await?;
+    let first = outage.dwell().await?;
+    first.delivers("orders-dead", &["a", "b"]).await?;
+    first.delivers("orders", &[]).await?;
+    first.close().await?;
+    second.close().await
+}
+
+#[tokio::test]
+async fn a_page_that_was_on_its_way_is_not_forwarded_twice_after_a_loss() -> Result<()> {
+    let outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    declare_both(&dwell).await?;
+    dwell.push("orders", &["a"], Duration::ZERO).await?;
+    outage.proxy.next_with(Strike::Request, "orders-dead:0}:c:");
+    bury(&dwell, 1).await?;
+    eventually("a page is on its way", async || Ok(outage.proxy.struck().ok())).await?;
+    let snapshot = outage.redis.snapshot().await?;
+    holds(&dwell, "orders-dead", [1, 0]).await?;
+    dwell.close().await?;
+    outage.redis.rewind(&snapshot).await?;
+    let dwell = outage.dwell().await?;
+    dwell.delivers("orders-dead", &["a"]).await?;
+    dwell.delivers("orders", &[]).await?;
+    holds(&dwell, "orders-dead", [0, 0]).await?;
     dwell.close().await
 }
 

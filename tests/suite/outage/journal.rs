@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use dwell::model::error::Result;
 use dwell::store::Pushed;
+use serde_json::json;
 
 use super::Outage;
-use crate::support::{Mode, RedisServer, eventually};
+use crate::support::{Mode, Process, RedisServer, eventually, scratch};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -167,4 +168,29 @@ async fn what_redis_does_not_take_of_the_journal_waits_in_the_wal() -> Result<()
     dwell.recovered().await?;
     dwell.delivers("orders", &["a"]).await?;
     dwell.close().await
+}
+
+#[tokio::test]
+async fn a_group_is_restored_if_broker_and_redis_are_lost_right_after_its_creation() -> Result<()> {
+    let (dir, mut redis) = (scratch()?, RedisServer::start().await?);
+    let settings =
+        [("REDIS_URL", &*redis.url()), ("DURABILITY", "journal")].map(|(name, value)| (name, value.to_owned()));
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut broker = Process::serve(dir.path(), &settings).await?;
+    for path in ["/v1/topics/orders", "/v1/topics/orders/groups/audit"] {
+        assert_eq!(broker.client.put(path, &json!({})).await.map(|(status, _)| status), Some(201), "{path}");
+    }
+    broker.kill()?;
+    redis.kill()?;
+    redis.restart().await?;
+    let broker = Process::serve(dir.path(), &settings).await?;
+    // A topic that Redis lost is created again by its next push, as it was.
+    let pushed = eventually("a push is taken", async || {
+        let answer = broker.client.post("/v1/topics/orders/messages?raw=true", &json!("x")).await;
+        Ok(answer.filter(|(status, _)| *status == 201))
+    });
+    pushed.await?;
+    let group = broker.client.get("/v1/topics/orders/groups/audit").await;
+    assert_eq!(group.map(|(status, _)| status), Some(200));
+    Ok(())
 }

@@ -12,6 +12,7 @@ mod forwarding;
 mod fsync;
 mod identity;
 mod journal;
+mod late;
 mod nodes;
 mod order;
 mod other;
@@ -39,7 +40,7 @@ use tempfile::TempDir;
 use crate::support::{Proxy, RedisServer, eventually, scratch};
 
 /// How long one call to Redis may take, and so a push that meets an outage first.
-const TIMEOUT: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(800);
 
 /// A Redis, a proxy in front of it, and a directory in which pushes are buffered.
 struct Outage {

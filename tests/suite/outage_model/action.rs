@@ -43,6 +43,9 @@ pub(super) enum Action {
     AckReplyLost(Name, usize),
     AckAnswered(Name),
     Nack(Name, usize),
+    /// The ack of a delivery that is over.
+    AckLate(Name, usize),
+    AckLateReplyLost(Name, usize),
 
     // Faults.
     CutOff(Name),

@@ -7,7 +7,7 @@ use super::broker::Act;
 use super::ledger::Answer;
 use super::rules::Rules;
 use super::scripts::{Reply, Script};
-use super::state::{Copy, Message, Name, Redis, Request, World};
+use super::state::{Answered, Body, Copy, IDS, Name, Redis, Request, World};
 
 pub(super) fn apply(world: &mut World, action: Action, rules: Rules) -> Result<(), Breach> {
     match action {
@@ -74,8 +74,11 @@ pub(super) fn apply(world: &mut World, action: Action, rules: Rules) -> Result<(
                 act(world, name, rules).settled(settling);
             }
         }
-        Action::Nack(_, id) => {
-            world.redis.messages[id] = world.redis.messages[id].map(|message| Message { delivery: None, ..message });
+        Action::Nack(name, id) => act(world, name, rules).nack(id),
+        Action::AckLate(name, id) => act(world, name, rules).ack_late(id, true),
+        Action::AckLateReplyLost(name, id) => {
+            act(world, name, rules).ack_late(id, false);
+            world.left.lost_replies -= 1;
         }
         Action::LeaseLapses(name) => return act(world, name, rules).lose_partition(),
         Action::Connect(name) => act(world, name, rules).connect(),
@@ -98,12 +101,16 @@ pub(super) fn apply(world: &mut World, action: Action, rules: Rules) -> Result<(
             }
         }
         Action::LoseEverything => return lose(world, Redis::default(), rules),
-        Action::Silent(name) => world.silent[name as usize] = true,
+        Action::Silent(name) => {
+            world.silent[name as usize] = true;
+            world.ledger.key_is_excused = true;
+        }
         Action::TtlPasses => {
             world.hold = false;
             for name in Name::BOTH {
                 world.silent[name as usize] |= !world.broker(name).is_served();
             }
+            world.ledger.key_is_excused |= world.silent.contains(&true);
         }
     }
     Ok(())
@@ -134,6 +141,7 @@ pub(super) fn lose(world: &mut World, kept: Redis, rules: Rules) -> Result<(), B
     world.snapshot = None;
     // A copy does not outlive the process that it was sent to.
     world.copies.clear();
+    world.ledger.key_is_excused |= world.redis.first_of_key.is_some_and(|first| is_in_no_journal(world, first));
     world.redis = kept;
     world.ledger.lose();
     world.lost_data = true;
@@ -142,6 +150,8 @@ pub(super) fn lose(world: &mut World, kept: Redis, rules: Rules) -> Result<(), B
     world.silent = [false; 2];
     for name in Name::BOTH {
         act(world, name, rules).lose_partition()?;
+        // A restored message has no attempts.
+        world.too_late = [None; IDS];
         let broker = world.broker_mut(name);
         broker.connected = false;
         broker.fenced = 0;
@@ -149,6 +159,14 @@ pub(super) fn lose(world: &mut World, kept: Redis, rules: Rules) -> Result<(), B
         broker.restoring = None;
     }
     Ok(())
+}
+
+/// Whether a push left nothing but its dedup key.
+fn is_in_no_journal(world: &World, first: Request) -> bool {
+    let is_of = |body: Body| body.payload.op == first.stamp.op;
+    let mut journaled = world.brokers.iter().flat_map(|broker| &broker.journal);
+    let is_journaled = journaled.any(|answered| matches!(answered, Answered::Set { body, .. } if is_of(*body)));
+    !is_journaled && !world.redis.messages[first.id].is_some_and(|message| is_of(message.body))
 }
 
 /// The world in which a search starts.

@@ -12,6 +12,8 @@ pub(super) struct Bounds {
     pub(super) kinds: &'static [Kind],
     /// How often a consumer takes a message.
     pub(super) deliveries: u8,
+    /// Acks of deliveries that ended before.
+    pub(super) late_acks: u8,
     pub(super) deletions: u8,
     pub(super) purges: u8,
     /// Times that a broker is cut off from Redis.
@@ -42,6 +44,7 @@ impl Bounds {
         operations: 2,
         kinds: &[Kind::Push],
         deliveries: 1,
+        late_acks: 0,
         deletions: 0,
         purges: 0,
         outages: 0,

@@ -15,6 +15,8 @@ pub(super) enum Breach {
     Repeated(usize),
     /// P4: it was handed out in an older state than a broker that is alive knows.
     OlderThanKnown(usize),
+    /// A message was there beside the one that an earlier push with its dedup key was acknowledged for.
+    SecondOfKey(usize),
     /// Due before the time to which it was rescheduled.
     Early(usize),
     /// A cancel or a reschedule was applied after its client was told that nobody knows.

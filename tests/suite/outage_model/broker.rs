@@ -56,7 +56,7 @@ impl Act<'_> {
         };
         self.world.ledger.operations.push(operation);
         let request = Request { kind, id, stamp };
-        if !self.world.broker(self.name).is_served() {
+        if !self.world.broker(self.name).is_served() || self.world.holds_back(self.name, kind, self.rules) {
             return self.buffer_first(request);
         }
         if kind == Kind::Cancel {
@@ -152,13 +152,21 @@ impl Act<'_> {
 
     /// Executes the pending call.
     pub(super) fn execute(&mut self) -> Option<(Call, Reply)> {
-        let call = self.world.broker(self.name).pending?;
+        let call = self.world.broker(self.name).pending.filter(|call| !self.is_held_back(*call))?;
         let reply = self.script().live(call);
         Some((call, reply))
     }
 
+    /// A call is not sent to a Redis that lost data since it was made.
+    fn is_held_back(&self, call: Call) -> bool {
+        self.world.holds_back(self.name, call.request.kind, self.rules)
+    }
+
     /// The pending call is executed and answered.
     pub(super) fn answered(&mut self) {
+        if self.world.broker(self.name).pending.is_some_and(|call| self.is_held_back(call)) {
+            return self.give_up();
+        }
         let Some((call, reply)) = self.execute() else { return };
         match reply {
             Reply::Gap => {
@@ -218,10 +226,13 @@ impl Act<'_> {
                     self.vouch(id, body, call, Rule::DuplicatesAreJournaled);
                 }
             }
-            Verdict::Duplicate | Verdict::InFlight | Verdict::Absent | Verdict::Outdated => {}
+            Verdict::DuplicateOf if is_first => self.vouch_for_first(call),
+            Verdict::Duplicate | Verdict::DuplicateOf | Verdict::InFlight | Verdict::Absent | Verdict::Outdated => {}
         }
         // After a loss a call may find what it brought itself.
-        let is_own = verdict == Verdict::Duplicate && there.is_some_and(|body| body.payload.op == stamp.op);
+        let is_first_of_key = self.world.redis.first_of_key.is_some_and(|first| first.stamp.op == stamp.op);
+        let is_own = verdict == Verdict::Duplicate && there.is_some_and(|body| body.payload.op == stamp.op)
+            || verdict == Verdict::DuplicateOf && is_first_of_key;
         // Nobody knows what is there until all journals were offered.
         let is_unknown = verdict == Verdict::Absent && self.world.restored.contains(&false);
         let answer = match verdict {
@@ -231,6 +242,15 @@ impl Act<'_> {
         };
         if answer == Answer::Done || self.world.ledger.operation(stamp).answer != Answer::Done {
             self.answer(stamp, answer);
+        }
+    }
+
+    /// The first message of the dedup key, if it is still there.
+    fn vouch_for_first(&mut self, call: CallId) {
+        let Some(Request { id, stamp, .. }) = self.world.redis.first_of_key else { return };
+        let there = self.world.redis.messages[id].map(|message| message.body);
+        if let Some(body) = there.filter(|body| body.payload.op == stamp.op) {
+            self.vouch(id, body, call, Rule::DuplicatesAreJournaled);
         }
     }
 

@@ -13,6 +13,7 @@ impl Act<'_> {
         let body = message.body;
         message.delivery = Some((name, body));
         world.left.deliveries = world.left.deliveries.saturating_sub(1);
+        world.too_late[id] = None;
         world.ledger.check_hand_out(id, body, world.lost_data, world.silent)
     }
 
@@ -37,11 +38,37 @@ impl Act<'_> {
         }
     }
 
+    /// A consumer fails, or is too late.
+    pub(super) fn nack(&mut self, id: usize) {
+        let Some(message) = &mut self.world.redis.messages[id] else { return };
+        self.world.too_late[id] = message.delivery.take().map(|(_, body)| body);
+    }
+
+    /// An ack of a delivery that is over, at any broker.
+    pub(super) fn ack_late(&mut self, id: usize, is_answered: bool) {
+        self.world.left.late_acks -= 1;
+        let Some(body) = self.world.too_late[id].take() else { return };
+        if !self.script().settle_late(id, body) {
+            return;
+        }
+        if !is_answered {
+            self.world.ledger.perhaps_settle(id, body);
+            return;
+        }
+        self.world.ledger.settle(id, body, self.name);
+        if self.rules.has(Rule::LateAcksAreJournaled) {
+            self.keep(Answered::End { id, version: body.version() });
+        }
+    }
+
     /// The owner lost the partition before its settlement was answered.
     pub(super) fn lose_partition(&mut self) -> Result<(), Breach> {
         let name = self.name;
-        for message in self.world.redis.messages.iter_mut().flatten() {
-            message.delivery = message.delivery.filter(|(owner, _)| *owner != name);
+        for (message, too_late) in self.world.redis.messages.iter_mut().zip(&mut self.world.too_late) {
+            let Some(message) = message else { continue };
+            if let Some((_, body)) = message.delivery.take_if(|(owner, _)| *owner == name) {
+                *too_late = Some(body);
+            }
         }
         if self.world.broker_mut(name).settling.take().is_none() {
             return Ok(());

@@ -103,5 +103,5 @@ fn next_step(world: &World, name: Name, rules: Rules) -> Option<Action> {
         return Some(Action::Restore(name));
     }
     let is_fenced = broker.replayable().next().is_some();
-    may_replay(broker, rules).then_some(if is_fenced { Action::Replay(name, 1) } else { Action::Fence(name) })
+    may_replay(world, name, rules).then_some(if is_fenced { Action::Replay(name, 1) } else { Action::Fence(name) })
 }

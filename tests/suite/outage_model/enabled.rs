@@ -65,7 +65,7 @@ fn may_ask(broker: &Broker, kind: Kind, id: usize) -> bool {
     let mut buffered = broker.wal.iter().filter(|record| record.request.id == id && record.request.kind.is_push());
     let was_sent = |number| number <= broker.sent;
     match (kind, broker.is_served()) {
-        (Kind::Push | Kind::Replace, _) => true,
+        (Kind::Push | Kind::Deduped | Kind::Replace, _) => true,
         (Kind::Reschedule, is_served) => is_served,
         (Kind::Cancel, true) => !buffered.any(|record| record.is_elsewhere() || was_sent(record.number)),
         (Kind::Cancel, false) => buffered.next().is_some(),
@@ -102,7 +102,7 @@ fn replay(world: &World, name: Name, rules: Rules, actions: &mut Vec<Action>) {
             actions.push(Action::RestoreReplyLost(name));
         }
     }
-    if may_replay(broker, rules) {
+    if may_replay(world, name, rules) {
         let fenced = broker.replayable().count();
         if fenced == 0 {
             actions.push(Action::Fence(name));
@@ -122,9 +122,11 @@ fn replay(world: &World, name: Name, rules: Rules, actions: &mut Vec<Action>) {
     }
 }
 
-pub(super) fn may_replay(broker: &Broker, rules: Rules) -> bool {
+pub(super) fn may_replay(world: &World, name: Name, rules: Rules) -> bool {
+    let broker = world.broker(name);
+    let is_held_back = broker.wal.iter().any(|record| world.holds_back(name, record.request.kind, rules));
     let is_restored = !broker.must_offer || !rules.has(Rule::ReplayWaitsForRestore);
-    broker.is_served() && is_restored && !broker.wal.is_empty()
+    broker.is_served() && is_restored && !is_held_back && !broker.wal.is_empty()
 }
 
 fn consumers(world: &World, name: Name, rules: Rules, actions: &mut Vec<Action>) {
@@ -140,8 +142,14 @@ fn consumers(world: &World, name: Name, rules: Rules, actions: &mut Vec<Action>)
         match message.delivery {
             None => {
                 let is_due = world.ledger.operations[message.body.due.op].kind != Kind::Reschedule;
-                if is_due && world.left.deliveries > 0 && may_hand_out(world, name, rules) {
+                if is_due && world.left.deliveries > 0 && world.is_restored(name, rules) {
                     actions.push(Action::HandOut(name, id));
+                }
+                if world.left.late_acks > 0 && world.too_late[id].is_some() {
+                    actions.push(Action::AckLate(name, id));
+                    if world.left.lost_replies > 0 {
+                        actions.push(Action::AckLateReplyLost(name, id));
+                    }
                 }
             }
             Some((owner, _)) if owner == name => {
@@ -156,19 +164,6 @@ fn consumers(world: &World, name: Name, rules: Rules, actions: &mut Vec<Action>)
             Some(_) => {}
         }
     }
-}
-
-/// The barrier.
-pub(super) fn may_hand_out(world: &World, name: Name, rules: Rules) -> bool {
-    let (broker, other) = (world.broker(name), name.other() as usize);
-    let restored = world.restored[name as usize] || !rules.has(Rule::HandOutsWaitForOwnJournal);
-    let remembers = broker.knows_other && rules.has(Rule::BrokersAreRemembered);
-    let others = if world.redis.registered[other] || remembers {
-        world.restored[other] || world.silent[other]
-    } else {
-        broker.knows_other || !world.hold || !rules.has(Rule::NewcomersWait)
-    };
-    restored && (others || !rules.has(Rule::HandOutsWaitForOthers))
 }
 
 fn faults(world: &World, name: Name, actions: &mut Vec<Action>) {

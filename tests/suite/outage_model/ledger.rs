@@ -69,6 +69,9 @@ pub(super) struct Ledger {
     /// Settlements that may have happened.
     pub(super) perhaps_settled: [Version; IDS],
     pub(super) perhaps_deleted: Version,
+    /// Nobody waited for a broker that was silent after a loss: the first push of the dedup key may have been in its journal.
+    /// Or its message was over before any journal had it.
+    pub(super) key_is_excused: bool,
 }
 
 impl Ledger {
@@ -127,7 +130,7 @@ impl Ledger {
     /// push of the id, which nobody had yet, and whose producer was told that it would be delivered.
     fn may_follow_settlement(&self, id: usize, body: Body) -> bool {
         let push = self.operations[body.payload.op];
-        let replaces_nothing = push.kind == Kind::Push || self.settled_changed[id] < body.payload.version;
+        let replaces_nothing = push.kind.leaves_existing_alone() || self.settled_changed[id] < body.payload.version;
         let is_first_delivery = replaces_nothing && push.settlement == Settlement::None;
         is_first_delivery || push.is_overtaken
     }
@@ -153,6 +156,7 @@ impl Ledger {
         excused: [bool; 2],
     ) -> Result<(), Breach> {
         self.check_not_refused(id, body)?;
+        self.check_key(id, body)?;
         let knows = |broker: Name| !excused[broker as usize];
         let repeated = if lost_data { Breach::OlderThanKnown(id) } else { Breach::Repeated(id) };
         let settled = self.settled[id].filter(|end| knows(end.broker)).map_or(0, |end| end.version);
@@ -165,7 +169,9 @@ impl Ledger {
         for done in done.filter(|done| done.about() > settled.max(follows)) {
             let is_moved = done.kind == Kind::Reschedule && done.about() > deleted.max(self.perhaps_cancelled(id));
             match done.kind {
-                Kind::Push | Kind::Replace if done.version > body.payload.version => return Err(repeated),
+                Kind::Push | Kind::Deduped | Kind::Replace if done.version > body.payload.version => {
+                    return Err(repeated);
+                }
                 Kind::Cancel if done.version >= body.payload.version => return Err(repeated),
                 Kind::Reschedule if is_moved && done.version > body.due.version => return Err(Breach::Early(id)),
                 _ => {}
@@ -177,6 +183,16 @@ impl Ledger {
     fn check_not_refused(&self, id: usize, body: Body) -> Result<(), Breach> {
         let is_refused = |stamp: Stamp| self.operations[stamp.op].answer == Answer::Refused;
         if is_refused(body.payload) || is_refused(body.due) { Err(Breach::RefusedHappened(id)) } else { Ok(()) }
+    }
+
+    /// Of the pushes with the dedup key that were acknowledged as stored, no other one may have a message.
+    fn check_key(&self, id: usize, body: Body) -> Result<(), Breach> {
+        let is_deduped = |operation: &Operation| operation.kind == Kind::Deduped;
+        let is_done = |operation: &Operation| is_deduped(operation) && operation.answer == Answer::Done;
+        let mut others = self.operations.iter().enumerate().filter(|(op, _)| *op != body.payload.op);
+        let has_other = others.any(|(_, other)| is_done(other));
+        let is_second = is_deduped(&self.operations[body.payload.op]) && has_other && !self.key_is_excused;
+        if is_second { Err(Breach::SecondOfKey(id)) } else { Ok(()) }
     }
 
     /// Whether an id is as the last acknowledged operation left it, once nothing is under way any more.
@@ -193,6 +209,7 @@ impl Ledger {
         match redis.messages[id] {
             Some(Message { body, .. }) => {
                 self.check_not_refused(id, body)?;
+                self.check_key(id, body)?;
                 let follows = self.may_follow_settlement(id, body);
                 let is_overtaken = self.operations[body.payload.op].is_overtaken && revoked <= self.settled_perhaps(id);
                 let is_ended =

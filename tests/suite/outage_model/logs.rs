@@ -62,8 +62,12 @@ impl Act<'_> {
 
     /// Keeps what became of a record of the WAL; or else what made it unnecessary.
     fn journal_replayed(&mut self, call: CallId, outcome: Outcome) {
-        let Outcome { record: Buffered { request, .. }, is_first, there, ended, deleted_at } = outcome;
+        let Outcome { record: Buffered { request, .. }, is_first, first, there, ended, deleted_at } = outcome;
         let Request { kind, id, stamp } = request;
+        if let Some(first) = first {
+            let body = there.filter(|body| body.payload.op == first.stamp.op);
+            return body.into_iter().for_each(|body| self.vouch(first.id, body, call, Rule::EvidenceIsJournaled));
+        }
         let is_there = there.is_some_and(|body| body.payload.op == stamp.op);
         let rule = if is_there || kind == Kind::Cancel { Rule::ReplayedIsJournaled } else { Rule::EvidenceIsJournaled };
         let kept = match there {

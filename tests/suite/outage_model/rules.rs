@@ -33,6 +33,27 @@ pub(super) enum Rule {
     /// A purge leaves its version: no log brings back what has a lower one.
     PurgeLeavesVersion,
 
+    // Dedup keys.
+    /// A push with a dedup key that was seen is a duplicate of the first one.
+    DedupKeyIsRemembered,
+    /// So is one that comes out of a WAL.
+    ReplayLooksForDedupKey,
+    /// A record whose message is over leaves its dedup key all the same.
+    EndedRecordLeavesDedupKey,
+    /// A page that is offered again says of such a push what it said the first time.
+    RepeatedPageKnowsDuplicates,
+    /// A dedup key is restored with the push that has it, whatever became of its message.
+    DedupKeyIsRestored,
+    /// A push with a dedup key waits in the WAL until every broker has restored.
+    DedupWaitsForRestores,
+
+    // Late settlements.
+    /// A late ack ends the version that was delivered, and no other.
+    LateAckNeedsItsVersion,
+    /// A late ack leaves a tombstone.
+    LateAckLeavesTombstone,
+    LateAcksAreJournaled,
+
     // Calls.
     /// A cancel is a numbered call as well.
     CancelsAreNumbered,

@@ -23,7 +23,9 @@ pub(super) struct Outcome {
     pub(super) record: Buffered,
     /// By this very call; not by an earlier one whose reply was lost.
     pub(super) is_first: bool,
-    /// The message of its id, after the call.
+    /// The first push with its dedup key, if that is another one.
+    pub(super) first: Option<Request>,
+    /// The message of its id after the call, or of the id of that push.
     pub(super) there: Option<Body>,
     pub(super) ended: Version,
     pub(super) deleted_at: Version,
@@ -72,14 +74,15 @@ impl Script<'_> {
         match kind {
             Kind::Reschedule => return self.reschedule(request, there),
             Kind::Cancel => return self.cancel(request),
-            Kind::Push | Kind::Replace => {}
+            Kind::Push | Kind::Deduped | Kind::Replace => {}
         }
         if stamp.version <= there && self.rules.has(Rule::LivePushesAreAboveWhatIsThere) {
             return (Verdict::Outdated, there);
         }
         let verdict = match (kind, message) {
+            (Kind::Deduped, None) if self.first_of(Rule::DedupKeyIsRemembered).is_some() => Verdict::DuplicateOf,
             (_, None) => Verdict::Stored,
-            (Kind::Push, Some(_)) => Verdict::Duplicate,
+            (Kind::Push | Kind::Deduped, Some(_)) => Verdict::Duplicate,
             (_, Some(message)) if message.delivery.is_some() => Verdict::InFlight,
             _ => Verdict::Replaced,
         };
@@ -90,11 +93,22 @@ impl Script<'_> {
             operation.is_overtaken = settled >= stamp.version && operation.settlement == Settlement::None;
             self.create_topic(stamp.version);
             self.redis.messages[id] = Some(Message { body: request.body(), delivery: None });
+            self.remember_key(request);
             if !self.rules.has(Rule::PushKeepsTombstone) {
                 self.redis.ended[id] = 0;
             }
         }
         (verdict, stamp.version)
+    }
+
+    fn first_of(&self, rule: Rule) -> Option<Request> {
+        self.redis.first_of_key.filter(|_| self.rules.has(rule))
+    }
+
+    fn remember_key(&mut self, request: Request) {
+        if request.kind == Kind::Deduped {
+            self.redis.first_of_key.get_or_insert(request);
+        }
     }
 
     fn reschedule(&mut self, request: Request, there: Version) -> (Verdict, Version) {
@@ -197,12 +211,20 @@ impl Script<'_> {
             }
             self.note_origin(record);
             let (id, deleted_at) = (record.request.id, self.redis.deleted_at);
-            let there = self.redis.messages[id].map(|message| message.body);
-            outcomes.push(Outcome { record, is_first, there, ended: self.redis.ended(id), deleted_at });
+            let first = self.redis.first_of_key.filter(|first| self.gave_way_to(record.request, *first, is_first));
+            let there = self.redis.messages[first.map_or(id, |first| first.id)].map(|message| message.body);
+            outcomes.push(Outcome { record, is_first, first, there, ended: self.redis.ended(id), deleted_at });
         }
         let sequence = page.records.iter().map(|record| record.number).max().unwrap_or(0).max(applied);
         self.redis.remember(Memory { stream: page.stream, sequence, verdict: Verdict::Stored, is_closed: false });
         outcomes
+    }
+
+    /// Whether a record was dropped for the first push with its dedup key.
+    fn gave_way_to(&self, request: Request, first: Request, is_first: bool) -> bool {
+        let is_known = is_first || self.rules.has(Rule::RepeatedPageKnowsDuplicates);
+        let is_looked_for = self.rules.has(Rule::ReplayLooksForDedupKey);
+        request.kind == Kind::Deduped && first.stamp.op != request.stamp.op && is_known && is_looked_for
     }
 
     fn is_done_elsewhere(&self, record: Buffered) -> bool {
@@ -229,6 +251,10 @@ impl Script<'_> {
         }
         let by_version = self.rules.has(Rule::LogsApplyByVersion);
         if stamp.version <= self.redis.ended(id) && by_version {
+            if self.rules.has(Rule::EndedRecordLeavesDedupKey) {
+                self.remember_key(request);
+            }
+            self.give_way_to_first(request);
             return;
         }
         let body = request.body();
@@ -243,8 +269,14 @@ impl Script<'_> {
                 }
             }
             (Kind::Cancel, None) => self.leave_tombstone(id, stamp.version),
-            (_, None) => self.redis.messages[id] = Some(Message { body, delivery: None }),
-            (Kind::Push, Some(_)) => self.give_way(stamp),
+            (Kind::Deduped, None) if self.first_of(Rule::ReplayLooksForDedupKey).is_some() => {
+                self.give_way_to_first(request);
+            }
+            (_, None) => {
+                self.redis.messages[id] = Some(Message { body, delivery: None });
+                self.remember_key(request);
+            }
+            (Kind::Push | Kind::Deduped, Some(_)) => self.give_way(stamp),
             (_, Some(_)) if by_version => self.merge(id, body),
             (_, Some(message)) => self.redis.messages[id] = Some(Message { body, ..message }),
         }
@@ -254,6 +286,13 @@ impl Script<'_> {
         let operation = self.ledger.operation(stamp);
         if operation.answer == Answer::Accepted {
             operation.answer = Answer::GaveWay;
+        }
+    }
+
+    fn give_way_to_first(&mut self, Request { kind, stamp, .. }: Request) {
+        let is_other = self.redis.first_of_key.is_some_and(|first| first.stamp.op != stamp.op);
+        if kind == Kind::Deduped && is_other {
+            self.give_way(stamp);
         }
     }
 
@@ -315,6 +354,10 @@ impl Script<'_> {
         if was_kept && self.rules.has(Rule::KeptCallsAreNotRestored) || !self.has_topic(body.payload.version) {
             return;
         }
+        let kind = self.ledger.operation(body.payload).kind;
+        if self.rules.has(Rule::DedupKeyIsRestored) {
+            self.remember_key(Request { kind, id, stamp: body.payload });
+        }
         let by_version = self.rules.has(Rule::LogsApplyByVersion);
         let changed = body.changed || self.rules.has(Rule::SettlementOfRestoredLeavesTombstone);
         let body = Body { changed, ..body };
@@ -336,6 +379,19 @@ impl Script<'_> {
         if self.rules.has(Rule::RestoredEndLeavesTombstone) {
             self.redis.ended[id] = self.redis.ended[id].max(version);
         }
+    }
+
+    /// Ends the message of a delivery that is over, if it waits as that delivery left it.
+    pub(super) fn settle_late(&mut self, id: usize, delivered: Body) -> bool {
+        let Some(Message { body, delivery: None }) = self.redis.messages[id] else { return false };
+        if body.version() != delivered.version() && self.rules.has(Rule::LateAckNeedsItsVersion) {
+            return false;
+        }
+        self.redis.messages[id] = None;
+        if self.rules.has(Rule::LateAckLeavesTombstone) {
+            self.redis.ended[id] = self.redis.ended[id].max(delivered.version());
+        }
+        true
     }
 
     /// Ends the payload that was delivered.

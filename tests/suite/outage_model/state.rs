@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::bounds::Bounds;
 use super::ledger::Ledger;
+use super::rules::{Rule, Rules};
 
 pub(super) const IDS: usize = 2;
 
@@ -31,6 +32,8 @@ pub(super) const LIVE_STREAMS: u8 = 2;
 pub(super) enum Kind {
     /// A push that leaves an existing message alone.
     Push,
+    /// The same, with a dedup key: there is only one such key, and its window does not end.
+    Deduped,
     Replace,
     /// To a time that does not come before the search ends.
     Reschedule,
@@ -41,7 +44,11 @@ impl Kind {
     pub(super) const ALL: [Self; 4] = [Self::Push, Self::Replace, Self::Reschedule, Self::Cancel];
 
     pub(super) fn is_push(self) -> bool {
-        matches!(self, Self::Push | Self::Replace)
+        matches!(self, Self::Push | Self::Deduped | Self::Replace)
+    }
+
+    pub(super) fn leaves_existing_alone(self) -> bool {
+        matches!(self, Self::Push | Self::Deduped)
     }
 }
 
@@ -103,6 +110,8 @@ pub(super) enum Verdict {
     Rescheduled,
     Cancelled,
     Duplicate,
+    /// Of the first push with the dedup key.
+    DuplicateOf,
     InFlight,
     Absent,
     Outdated,
@@ -138,6 +147,8 @@ pub(super) struct Redis {
     pub(super) ended: [Version; IDS],
     /// Ids that were cancelled: cancelled again, they are answered the same.
     pub(super) cancelled: [bool; IDS],
+    /// The first push with the dedup key.
+    pub(super) first_of_key: Option<Request>,
     /// Sorted by stream.
     pub(super) memory: Vec<Memory>,
     /// Brokers that keep a journal.
@@ -316,6 +327,8 @@ pub(super) struct World {
     pub(super) snapshot: Option<Box<Redis>>,
     pub(super) brokers: [Broker; 2],
     pub(super) copies: Vec<Copy>,
+    /// The last delivery of each id, if it ended without a decision and nobody had the message since.
+    pub(super) too_late: [Option<Body>; IDS],
     pub(super) next_stream: u8,
     /// Redis lost data at some time.
     pub(super) lost_data: bool,
@@ -339,6 +352,7 @@ impl World {
             snapshot: None,
             brokers: Name::BOTH.map(Broker::new),
             copies: Vec::new(),
+            too_late: [None; IDS],
             next_stream: LIVE_STREAMS + 2,
             lost_data: false,
             restored: [true; 2],
@@ -355,6 +369,24 @@ impl World {
 
     pub(super) fn broker_mut(&mut self, name: Name) -> &mut Broker {
         &mut self.brokers[name as usize]
+    }
+
+    /// The barrier: whether everything is restored that a loss took.
+    pub(super) fn is_restored(&self, name: Name, rules: Rules) -> bool {
+        let (broker, other) = (self.broker(name), name.other() as usize);
+        let restored = self.restored[name as usize] || !rules.has(Rule::HandOutsWaitForOwnJournal);
+        let remembers = broker.knows_other && rules.has(Rule::BrokersAreRemembered);
+        let others = if self.redis.registered[other] || remembers {
+            self.restored[other] || self.silent[other]
+        } else {
+            broker.knows_other || !self.hold || !rules.has(Rule::NewcomersWait)
+        };
+        restored && (others || !rules.has(Rule::HandOutsWaitForOthers))
+    }
+
+    /// Whether a push stays in the WAL: another journal may have the first one of its dedup key.
+    pub(super) fn holds_back(&self, name: Name, kind: Kind, rules: Rules) -> bool {
+        kind == Kind::Deduped && rules.has(Rule::DedupWaitsForRestores) && !self.is_restored(name, rules)
     }
 
     /// A name that no call had.

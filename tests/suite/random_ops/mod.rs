@@ -133,8 +133,8 @@ impl Game {
 
     /// Takes a group anew, and schedules again what was held. The last of the players if there is none yet.
     async fn acquire(&mut self, group: usize) -> Result<()> {
-        let pair = self.topic.pair_of(GROUPS[group])?;
-        let mut owner = self.topic.acquire(&pair, &member("player"), LEASE).await?;
+        let partition = self.topic.partition_of(GROUPS[group])?;
+        let mut owner = self.topic.acquire(&partition, &member("player"), LEASE).await?;
         let recovered = self.topic.recover(&mut owner).await?;
         assert_eq!(recovered, self.model.groups[group].recover(self.world.now(), self.model.ordered));
         let player = Player { owner, held: BTreeMap::new() };
@@ -261,12 +261,12 @@ impl Game {
 
     /// Everything that waits in a window, in order, and everything that is held, in pages of a few.
     async fn list(&mut self, group: usize) -> Result<()> {
-        let (pair, store, now) = (self.topic.pair_of(GROUPS[group])?, &self.topic.store, self.world.now());
+        let (partition, store, now) = (self.topic.partition_of(GROUPS[group])?, &self.topic.store, self.world.now());
         let window = Window { from: now, to: now.plus(Duration::from_millis(self.random.u64(0..60))) };
         let limit = self.random.usize(1..5);
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let page = store.reads.waiting(&pair, window, after.as_ref(), limit).await?;
+            let page = store.reads.waiting(&partition, window, after.as_ref(), limit).await?;
             assert!(page.messages.len() <= limit);
             found.extend(page.messages.into_iter().map(|listed| (listed.next_at.unwrap_or_default(), listed.id)));
             after = page.next;
@@ -280,7 +280,7 @@ impl Game {
         assert_eq!(found, expected);
         let (mut found, mut after) = (BTreeSet::new(), None);
         loop {
-            let page = store.reads.in_flight(&pair, after.as_ref(), limit).await?;
+            let page = store.reads.in_flight(&partition, after.as_ref(), limit).await?;
             found.extend(page.messages.into_iter().map(|listed| listed.id));
             after = page.next;
             if after.is_none() {
@@ -354,8 +354,8 @@ impl Game {
 
     /// Settles a message as one would whose delivery has ended, or whose delivery was another one.
     async fn settle_late(&mut self, group: usize) -> Result<()> {
-        let (id, pair) = (self.id()?, self.topic.pair_of(GROUPS[group])?);
-        let Some(peeked) = self.topic.store.reads.peek(&pair, &id).await? else { return Ok(()) };
+        let (id, group_partition) = (self.id()?, self.topic.partition_of(GROUPS[group])?);
+        let Some(peeked) = self.topic.store.reads.peek(&group_partition, &id).await? else { return Ok(()) };
         let attempt = (peeked.attempts + self.random.u32(0..2)).max(1);
         let version = peeked.version.plus(usize::from(self.random.u8(0..4) == 0));
         let later = self.world.now().plus(Duration::from_millis(self.random.u64(0..50)));
@@ -364,7 +364,9 @@ impl Game {
         let call = new_call(&*self.topic.store.backend, 1);
         let (descriptor, messages) = (&self.topic.descriptor, &self.topic.store.messages);
         let settlements = std::slice::from_ref(&late);
-        let fates = messages.settle_late(descriptor, pair.partition, &pair.group, &call, settlements).await?;
+        let fates = messages
+            .settle_late(descriptor, group_partition.partition, &group_partition.group, &call, settlements)
+            .await?;
         let expected = match version == peeked.version {
             true => self.model.groups[group].settle_late(&late, self.model.ordered),
             false => LateFate::Over,
@@ -405,14 +407,14 @@ impl Game {
     }
 
     async fn take_dead(&mut self, group: usize, redrive: bool) -> Result<()> {
-        let pair = self.topic.pair_of(GROUPS[group])?;
+        let partition = self.topic.partition_of(GROUPS[group])?;
         let mut ids = vec![self.id()?, self.id()?];
-        ids.extend(self.topic.store.dead_letters.dead(&pair, None, 3).await?.dead.into_iter().map(|dead| dead.id));
+        ids.extend(self.topic.store.dead_letters.dead(&partition, None, 3).await?.dead.into_iter().map(|dead| dead.id));
         let store = &self.topic.store;
         let taken = if redrive {
-            store.dead_letters.redrive(&pair, &ids).await?
+            store.dead_letters.redrive(&partition, &ids).await?
         } else {
-            store.dead_letters.purge(&pair, &ids).await?
+            store.dead_letters.purge(&partition, &ids).await?
         };
         let now = self.world.now();
         assert_eq!(taken, self.model.groups[group].take_dead(&ids, redrive.then_some(now)));
@@ -423,10 +425,10 @@ impl Game {
     async fn compare(&mut self) -> Result<()> {
         let (id, now) = (self.id()?, self.world.now());
         for (name, model) in GROUPS.iter().zip(&self.model.groups) {
-            let pair = self.topic.pair_of(name)?;
-            let stats = self.topic.stats_of(&pair).await?;
+            let partition = self.topic.partition_of(name)?;
+            let stats = self.topic.stats_of(&partition).await?;
             assert_eq!(PartitionStats { owner: None, ..stats }, model.stats(now), "{name}");
-            let peeked = self.topic.store.reads.peek(&pair, &id).await?;
+            let peeked = self.topic.store.reads.peek(&partition, &id).await?;
             let expected = model.messages.get(&id).map(|known| match known.state {
                 Place::Waiting(at) => {
                     let state = if at > now { State::Scheduled } else { State::Ready };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dwell::model::error::Result;
+use dwell::model::error::{Kind, Result};
 use dwell::store::Channel;
 use tokio::sync::Notify;
 
@@ -20,7 +20,7 @@ async fn calls_have_a_new_connection_within_three_timeouts() -> Result<()> {
     proxy.set(Mode::Pass);
     let began = Instant::now();
     eventually("a call is answered", async || Ok(world.store.backend.ping().await.ok())).await?;
-    assert!(began.elapsed() < TIMEOUT * 3 + Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT * 3 + Duration::from_secs(10), "{:?}", began.elapsed());
     Ok(())
 }
 
@@ -31,13 +31,15 @@ async fn announcements_come_again_after_a_ping_without_an_answer() -> Result<()>
     let world = World::redis_at(proxy.url(), TIMEOUT).await?;
     let orders = world.topic("orders").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = world.store.backend.wakes().subscribe(Channel::head(&orders.pair()), notify.clone());
+    let _wake = world.store.backend.wakes().subscribe(Channel::head(&orders.group_partition()), notify.clone());
     let mut delay = 1_000_000;
     let mut woken = async || {
         eventually("an earlier head wakes", async || {
             delay -= 1;
-            orders.push(&format!("m{delay}"), delay).await?;
-            Ok(tokio::time::timeout(TIMEOUT, notify.notified()).await.ok())
+            match orders.push(&format!("m{delay}"), delay).await {
+                Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => Ok(None),
+                pushed => pushed.map(drop).and(Ok(tokio::time::timeout(TIMEOUT, notify.notified()).await.ok())),
+            }
         })
         .await
     };
@@ -50,6 +52,6 @@ async fn announcements_come_again_after_a_ping_without_an_answer() -> Result<()>
     let began = Instant::now();
     woken().await?;
     woken().await?;
-    assert!(began.elapsed() < TIMEOUT * 6 + Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT * 6 + Duration::from_secs(10), "{:?}", began.elapsed());
     Ok(())
 }

@@ -6,6 +6,7 @@ mod fifo;
 mod hostile;
 mod management;
 mod messages;
+mod outage;
 
 use std::time::Duration;
 

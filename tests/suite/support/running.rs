@@ -14,28 +14,28 @@ use super::World;
 /// A broker with its loops. What it reserved stays reserved when it is dropped without a stop.
 pub(crate) struct Running {
     pub(crate) broker: Broker,
-    pairs: Tasks,
+    partitions: Tasks,
     background: Tasks,
 }
 
 impl Running {
     /// Starts one.
     pub(crate) fn start(world: &World, options: Options) -> Result<Running> {
-        let (pairs, background) = (Tasks::new(), Tasks::new());
-        let broker = Broker::new(world.store.clone(), Arc::new(Metrics::new()?), pairs.clone(), options);
+        let (partitions, background) = (Tasks::new(), Tasks::new());
+        let broker = Broker::new(world.store.clone(), Arc::new(Metrics::new()?), partitions.clone(), options);
         let (run, stop) = (broker.clone(), background.stopping());
         background.start(async move { run.run(stop).await });
-        Ok(Running { broker, pairs, background })
+        Ok(Running { broker, partitions, background })
     }
 
-    /// Runs something beside the loops of the pairs, which stops with them.
+    /// Runs something beside the loops of the partitions, which stops with them.
     pub(crate) fn beside<F: Future<Output = ()> + Send + 'static>(&self, run: impl FnOnce(CancellationToken) -> F) {
-        self.pairs.start(run(self.pairs.stopping()));
+        self.partitions.start(run(self.partitions.stopping()));
     }
 
-    /// Stops it in order: first the loops of the pairs, then what keeps their leases.
+    /// Stops it in order: first the loops of the partitions, then what keeps their leases.
     pub(crate) async fn stop(&self) {
-        self.pairs.stop().await;
+        self.partitions.stop().await;
         self.background.stop().await;
     }
 
@@ -48,7 +48,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.pairs.stopping().cancel();
+        self.partitions.stopping().cancel();
         self.background.stopping().cancel();
     }
 }

@@ -63,42 +63,42 @@ impl TestTopic {
         Ok(())
     }
 
-    /// The pair of the group `default`.
-    pub(crate) fn pair(&self) -> GroupPartition {
-        self.descriptor.pair(Partition(0), &GroupName::standard())
+    /// The partition of the group `default`.
+    pub(crate) fn group_partition(&self) -> GroupPartition {
+        self.descriptor.group_partition(Partition(0), &GroupName::standard())
     }
 
-    /// The pair of a group.
-    pub(crate) fn pair_of(&self, group: &str) -> Result<GroupPartition> {
-        Ok(self.descriptor.pair(Partition(0), &GroupName::new(group)?))
+    /// The partition of a group.
+    pub(crate) fn partition_of(&self, group: &str) -> Result<GroupPartition> {
+        Ok(self.descriptor.group_partition(Partition(0), &GroupName::new(group)?))
     }
 
     /// The member `owner` takes the group `default`, as often as it likes: each time it is a new epoch.
     pub(crate) async fn owner(&self) -> Result<Box<dyn Owner>> {
-        self.acquire(&self.pair(), &member("owner"), LEASE).await
+        self.acquire(&self.group_partition(), &member("owner"), LEASE).await
     }
 
-    /// The owner of a pair, which must be free or this member's.
+    /// The owner of a partition, which must be free or this member's.
     pub(crate) async fn acquire(
         &self,
-        pair: &GroupPartition,
+        partition: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
     ) -> Result<Box<dyn Owner>> {
-        match self.store.leases.acquire(pair, member, ttl, self.descriptor.generation).await? {
+        match self.store.leases.acquire(partition, member, ttl, self.descriptor.generation).await? {
             Acquired::Owned(mut owner) => {
                 if self.descriptor.is_ordered() {
                     owner.keep_positions();
                 }
                 Ok(owner)
             }
-            held => Err(Error::stale(format!("{pair} is not free: {held:?}"))),
+            held => Err(Error::stale(format!("{partition} is not free: {held:?}"))),
         }
     }
 
     /// Renews one claim on the group `default`.
     pub(crate) async fn renew(&self, member: &MemberId, owner: &dyn Owner, ttl: Duration) -> Result<Renewal> {
-        let claim = Claim { pair: self.pair(), epoch: owner.epoch().clone() };
+        let claim = Claim { group_partition: self.group_partition(), epoch: owner.epoch().clone() };
         let answer = self.store.leases.renew(member, &[claim], ttl).await.pop();
         answer.unwrap_or_else(|| Err(Error::bug("a renewal of one claim has no answer")))
     }
@@ -133,18 +133,18 @@ impl TestTopic {
 
     /// Looks at a message in the group `default`.
     pub(crate) async fn peek(&self, id: &str) -> Result<Option<Peeked>> {
-        self.store.reads.peek(&self.pair(), &MessageId::new(id)?).await
+        self.store.reads.peek(&self.group_partition(), &MessageId::new(id)?).await
     }
 
     /// Counts the group `default`.
     pub(crate) async fn stats(&self) -> Result<PartitionStats> {
-        self.stats_of(&self.pair()).await
+        self.stats_of(&self.group_partition()).await
     }
 
-    /// Counts a pair.
-    pub(crate) async fn stats_of(&self, pair: &GroupPartition) -> Result<PartitionStats> {
-        let mut all = self.store.reads.stats(std::slice::from_ref(pair)).await?;
-        all.pop().ok_or_else(|| Error::bug("a count of one pair has no answer"))
+    /// Counts a partition.
+    pub(crate) async fn stats_of(&self, partition: &GroupPartition) -> Result<PartitionStats> {
+        let mut all = self.store.reads.stats(std::slice::from_ref(partition)).await?;
+        all.pop().ok_or_else(|| Error::bug("a count of one partition has no answer"))
     }
 
     /// Recovers all that older epochs hold, and answers how many messages that were.

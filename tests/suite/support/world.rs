@@ -177,12 +177,12 @@ impl World {
         eventually(what, async || Ok(ask().await?.then_some(()))).await
     }
 
-    /// Takes a pair from a member that is alive, as its lapsed lease would let someone do.
-    pub(crate) async fn steal(&self, pair: &GroupPartition, from: &MemberId) -> Result<Box<dyn Owner>> {
-        let generation = self.store.topics.topic(&pair.topic).await?.map_or(0, |descriptor| descriptor.generation);
-        match self.store.leases.acquire(pair, from, LEASE, generation).await? {
+    /// Takes a partition from a member that is alive, as its lapsed lease would let someone do.
+    pub(crate) async fn steal(&self, partition: &GroupPartition, from: &MemberId) -> Result<Box<dyn Owner>> {
+        let generation = self.store.topics.topic(&partition.topic).await?.map_or(0, |descriptor| descriptor.generation);
+        match self.store.leases.acquire(partition, from, LEASE, generation).await? {
             Acquired::Owned(owner) => Ok(owner),
-            held => Err(Error::stale(format!("{pair} is not free: {held:?}"))),
+            held => Err(Error::stale(format!("{partition} is not free: {held:?}"))),
         }
     }
 

@@ -144,6 +144,51 @@ async fn notes_are_kept_and_a_damaged_one_is_none() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_log_that_a_newer_version_wrote_is_refused_and_left_alone_unless_it_is_empty() -> Result<()> {
+    let story = Story::new()?;
+    story.append(&["a"]).await?;
+    let Story { wal, options, dir: _dir, .. } = story;
+    wal.close().await?;
+    let says = |format: &str| {
+        let note = [&crc32fast::hash(format.as_bytes()).to_be_bytes(), format.as_bytes()].concat();
+        std::fs::write(options.dir.join("format"), note).map_err(failed("a note"))
+    };
+    let newer = (dwell::codec::LOG_FORMAT + 1).to_string();
+    says(&newer)?;
+    let refused = Wal::open(options.clone(), metrics()?).err().ok_or_else(|| Error::bug("it was opened"))?;
+    assert_eq!(refused.kind(), Kind::Conflict);
+    assert!(refused.detail().contains("a newer dwell wrote the log"), "{}", refused.detail());
+
+    says(&dwell::codec::LOG_FORMAT.to_string())?;
+    let wal = Wal::open(options.clone(), metrics()?)?;
+    let entries = wal.page(None, 10, 1 << 20).await?;
+    let last = entries.last().ok_or_else(|| Error::bug("what was appended is gone"))?;
+    wal.trim(last.position).await?;
+    wal.close().await?;
+    assert!(!options.dir.join("format").exists(), "an empty log still has a format");
+    Wal::open(options, metrics()?).map(drop)
+}
+
+#[tokio::test]
+async fn nothing_is_appended_to_a_log_that_cannot_say_its_format() -> Result<()> {
+    let time = Manual::at(Timestamp::from_ms(1_767_323_045_678));
+    let dir = scratch()?;
+    let mut options = WalOptions::new(dir.path().join("wal"), 1 << 30, Clock::Manual(time.clone()));
+    options.disk_reserve_bytes = 0;
+    // A note is written beside its place first: so that cannot be.
+    let beside = options.dir.join("format.new");
+    std::fs::create_dir_all(&beside).map_err(failed("a directory"))?;
+    let wal = Wal::open(options.clone(), metrics()?)?;
+    assert_eq!(kind_of(wal.append(vec![push("a", 10)?]).await), Some(Kind::Unavailable));
+    std::fs::remove_dir(&beside).map_err(failed("a directory"))?;
+    mended(&wal, &time).await?;
+    wal.append(vec![push("b", 10)?]).await?;
+    assert!(options.dir.join("format").exists(), "the log has records, and no format");
+    assert_eq!(wal.page(None, 10, 1 << 20).await?.len(), 1);
+    wal.close().await
+}
+
 /// A log in a directory that the parent made, and its clock.
 fn open(dir: &str) -> Result<(Wal, Manual)> {
     let time = Manual::at(Timestamp::from_ms(1_767_323_045_678));

@@ -162,6 +162,7 @@ class Message:
     content_type: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
     dedup_key: str | None = None
+    dead_letter_source: Mapping[str, Any] | None = None
     priority: int = 0
     max_attempts: int | None = None
     owner: str | None = None

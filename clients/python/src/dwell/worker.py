@@ -60,6 +60,7 @@ class Delivery:
     content_type: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
     dedup_key: str | None = None
+    dead_letter_source: Mapping[str, Any] | None = None
     priority: int = 0
     traceparent: str | None = None
     tracestate: str | None = None

@@ -50,9 +50,9 @@ function flag(name, value) {
 }
 
 /**
- * A group as a flag: the one that is meant when nothing is said is left out.
- * @param {string} group
+ * A group as a flag or in a link: the one that is meant when nothing is said is left out.
+ * @param {string | undefined} group
  */
-export function groupFlag(group) {
+export function givenGroup(group) {
   return group === "default" ? undefined : group;
 }

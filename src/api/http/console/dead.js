@@ -2,11 +2,12 @@
 // Dead messages: looked through, redriven, purged.
 
 import { Problem, call, path, query } from "./api.js";
-import { command, groupFlag } from "./command.js";
+import { command, givenGroup } from "./command.js";
 import { ask, fieldOf, valuesOf } from "./dialog.js";
 import { draw, element } from "./dom.js";
+import { byError } from "./errors.js";
 import { groupChoice, headingOf, tabs } from "./frame.js";
-import { number } from "./format.js";
+import { beginning, number } from "./format.js";
 import { placeOfMessage } from "./messages.js";
 import { button, empty, foreign, link, section, shell, table, time } from "./parts.js";
 import { preview } from "./payload.js";
@@ -15,10 +16,17 @@ import { MAY_CHANGE, go, to } from "./place.js";
 /** Messages on a page. */
 const PAGE = 50;
 
+/** Ids in a request. */
+const IDS = 1_000;
+
 /** The fields of a filter, as the API has them. */
 const FILTER = ["reason", "older_than", "younger_than", "text"];
 
-/** @typedef {{topic: string, group: string, filter: Record<string, string>, chosen: () => string[], reload: () => void}} Dead */
+/** Dead letters that are looked through for their errors. */
+const LOOKED_THROUGH = 1_000;
+
+/** Which dead letters: those of a filter, those that are chosen, or those with an `error`.
+ *  @typedef {{topic: string, group: string, filter: Record<string, string>, chosen: () => string[], error?: string, reload: () => void}} Dead */
 
 /**
  * @param {string} topic
@@ -29,7 +37,7 @@ const FILTER = ["reason", "older_than", "younger_than", "text"];
 export function dead(topic, place, page) {
   const group = place.given.group ?? "default";
   const filter = Object.fromEntries(FILTER.filter((name) => place.given[name]).map((name) => [name, place.given[name]]));
-  const list = element("div", { "aria-live": "polite", "aria-busy": "true" });
+  const list = element("div", { "aria-live": "polite", "aria-busy": "true" }), errors = element("div", {});
   const chosen = () => [...list.querySelectorAll("input[name=id]:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value);
   const count = element("span", { class: "quiet", role: "status" });
   list.onchange = () => draw(count, chosen().length ? `${number(chosen().length)} selected` : "");
@@ -40,12 +48,14 @@ export function dead(topic, place, page) {
     for (const box of list.querySelectorAll("input[type=checkbox]")) /** @type {HTMLInputElement} */ (box).checked = false;
     draw(count);
     list.setAttribute("aria-busy", "false");
+    const some = await call("GET", `${path`/v1/topics/${topic}/groups/${group}/dead-letters`}${query({ ...filter, limit: LOOKED_THROUGH })}`, page);
+    draw(errors, byError(some, (verb, error, ids) => void (verb === "Purge" ? purge : redrive)({ ...all, error, chosen: () => ids }).then(reload)));
   });
   const all = { topic, group, filter, chosen, reload };
   page.body.append(
     tabs(topic, "Dead letters", group),
     groupChoice(topic, group, page, (group) => to(["topics", topic, "dead"], { ...place.given, group, cursor: undefined })),
-    section("Filter", filterForm(topic, place.given)), MAY_CHANGE ? actions(all, count) : "", section("Dead letters", list));
+    section("By error", errors), section("Filter", filterForm(topic, place.given)), MAY_CHANGE ? actions(all, count) : "", section("Dead letters", list));
   void reload();
   return headingOf(topic, "Dead letters");
 }
@@ -56,7 +66,7 @@ export function dead(topic, place, page) {
  */
 function flags(group, filter) {
   const named = Object.entries(filter).map(([name, value]) => [name.replaceAll("_", "-"), value]);
-  return { group: groupFlag(group), ...Object.fromEntries(named) };
+  return { group: givenGroup(group), ...Object.fromEntries(named) };
 }
 
 /**
@@ -67,7 +77,7 @@ function filterForm(topic, given) {
   /** @param {Event} event */
   const submitted = (event) => {
     event.preventDefault();
-    go(to(["topics", topic, "dead"], { group: given.group, ...valuesOf(/** @type {HTMLFormElement} */ (event.currentTarget)) }));
+    void go(to(["topics", topic, "dead"], { group: given.group, ...valuesOf(/** @type {HTMLFormElement} */ (event.currentTarget)) }));
   };
   return element("form", { class: "bar fields", onsubmit: submitted },
     fieldOf({ name: "reason", label: "Reason", value: given.reason ?? "", type: [["", "any"], ["max_attempts", "out of attempts"],
@@ -128,12 +138,15 @@ function box(id, name) {
  * @param {string} verb
  * @returns {import("./dialog.js").Field}
  */
-function whichField({ filter, chosen }, verb) {
-  const filtered = Object.keys(filter).length > 0;
+function whichField({ filter, chosen, error }, verb) {
+  const filtered = Object.keys(filter).length > 0, count = number(chosen().length);
   /** @type {[string, string][]} */
-  const choices = [["described", filtered ? `${verb} all that the filter shows` : `${verb} all of the group`]];
-  if (chosen().length) choices.unshift(["chosen", `${verb} the ${number(chosen().length)} selected`]);
-  return { name: "which", label: "Which", type: choices };
+  const choices = error !== undefined ? [["chosen", `${verb} the ${count} with this error`]]
+    : [["described", filtered ? `${verb} all that the filter shows` : `${verb} all of the group`]];
+  if (error === undefined && chosen().length) choices.unshift(["chosen", `${verb} the ${count} selected`]);
+  // A purge cannot be undone, so nothing is chosen at first.
+  if (verb === "Purge") choices.unshift(["", "Choose…"]);
+  return { name: "which", label: "Which", type: choices, required: true };
 }
 
 /**
@@ -143,7 +156,9 @@ function whichField({ filter, chosen }, verb) {
  * @param {string[]} ids
  */
 function lineOf({ topic, group, filter }, verb, values, ids) {
-  if (values.which === "chosen") return command(`dead-letters ${verb}`, [topic, ...ids], { group: groupFlag(group) });
+  // Nothing is chosen yet.
+  if (values.which === undefined) return command("dead-letters list", [topic], flags(group, filter));
+  if (values.which === "chosen") return command(`dead-letters ${verb}`, [topic, ...ids], { group: givenGroup(group) });
   const all = Object.keys(filter).length === 0;
   return command(`dead-letters ${verb}`, [topic], { ...flags(group, filter), all, rate: values.rate, limit: values.limit });
 }
@@ -156,7 +171,11 @@ function lineOf({ topic, group, filter }, verb, values, ids) {
  * @returns {Promise<number>}
  */
 async function sweep({ filter }, { method, target, counted, ids, values }, { said, signal }) {
-  if (values.which === "chosen") return (await call(method, target, { json: { ids }, signal }))[counted];
+  if (values.which === "chosen") {
+    let done = 0;
+    for (let at = 0; at < ids.length; at += IDS) done += (await call(method, target, { json: { ids: ids.slice(at, at + IDS) }, signal }))[counted];
+    return done;
+  }
   const [rate, limit] = [values.rate, values.limit].map((text) => (text ? Number(text) : undefined));
   const all = Object.keys(filter).length === 0 ? true : undefined;
   let [count, cursor] = [0, undefined];
@@ -172,15 +191,15 @@ async function sweep({ filter }, { method, target, counted, ids, values }, { sai
 
 /** @type {import("./dialog.js").Field[]} */
 const PACE = [
-  { name: "rate", label: "Rate", type: "number", hint: "Messages a second, 1 to 100,000; empty: as fast as it goes", more: { min: 1, max: 100_000, step: 1 }, shown: ({ which }) => which !== "chosen" },
-  { name: "limit", label: "At most", type: "number", hint: "Messages; empty: all", more: { min: 1, step: 1 }, shown: ({ which }) => which !== "chosen" },
+  { name: "rate", label: "Rate", type: "number", hint: "Messages a second, 1 to 100,000; empty: as fast as it goes", more: { min: 1, max: 100_000, step: 1 }, shown: ({ which }) => which === "described" },
+  { name: "limit", label: "At most", type: "number", hint: "Messages; empty: all", more: { min: 1, step: 1 }, shown: ({ which }) => which === "described" },
 ];
 
 /** @param {Dead} dead */
 function redrive(dead) {
   const ids = dead.chosen();
   return ask({
-    title: `Redrive dead letters of ${dead.group}`,
+    title: dead.error === undefined ? `Redrive dead letters of ${dead.group}` : `Redrive: ${beginning(dead.error, 60)}`,
     body: element("p", {}, "They are ready again at once, with no attempt counted. A consumer that still fails makes them dead again."),
     fields: [whichField(dead, "Redrive"), ...PACE],
     confirm: "Redrive",
@@ -197,7 +216,7 @@ function redrive(dead) {
 function purge(dead) {
   const ids = dead.chosen();
   return ask({
-    title: `Purge dead letters of ${dead.group}`,
+    title: dead.error === undefined ? `Purge dead letters of ${dead.group}` : `Purge: ${beginning(dead.error, 60)}`,
     body: element("p", {}, "They are deleted for good."),
     fields: [whichField(dead, "Purge"), ...PACE,
       { name: "topic", label: `Type the name of the topic, ${dead.topic}, to confirm`, required: true }],

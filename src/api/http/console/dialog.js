@@ -4,6 +4,7 @@
 import { draw, element } from "./dom.js";
 import { problem, say } from "./notice.js";
 import { button, shell } from "./parts.js";
+import { go } from "./place.js";
 
 /**
  * @typedef {object} Field
@@ -113,6 +114,7 @@ export function utc(local) {
  * @property {(values: Values) => string} [line] The line of the shell that does the same.
  * @property {(values: Values, dialog: {said: (text: string) => void, signal: AbortSignal}) => Promise<any[]>} run Does it, and
  *   gives what is said then; what it throws is shown, and the dialog stays.
+ * @property {(values: Values) => string} [next] The place that is shown once it is done.
  */
 
 /**
@@ -130,11 +132,13 @@ export function ask(question) {
   const fields = question.fields ?? [];
   /** @type {any[]} */
   let result = [];
+  /** @type {string | undefined} */
+  let next;
   const form = element("form", { onsubmit: submitted, oninput: changed, onchange: changed },
     question.body ? element("div", { class: "about" }, question.body) : null,
-    fields.map(fieldOf), line, failed, said,
+    element("div", { class: fields.length > 4 ? "columns" : undefined }, fields.map(fieldOf)), line, failed, said,
     element("div", { class: "buttons" }, cancel, confirm));
-  const dialog = element("dialog", { "aria-labelledby": "dialog-title" },
+  const dialog = element("dialog", { class: fields.length > 4 ? "wide" : undefined, "aria-labelledby": "dialog-title" },
     element("h2", { id: "dialog-title" }, question.title), form);
 
   function changed() {
@@ -147,8 +151,10 @@ export function ask(question) {
     event.preventDefault();
     draw(failed);
     confirm.disabled = true;
+    const values = valuesOf(form);
     try {
-      result = await question.run(valuesOf(form), { said: (text) => draw(said, text), signal: ending.signal });
+      result = await question.run(values, { said: (text) => draw(said, text), signal: ending.signal });
+      next = question.next?.(values);
       dialog.returnValue = "done";
       dialog.close();
     } catch (error) {
@@ -163,10 +169,11 @@ export function ask(question) {
   changed();
   dialog.showModal();
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => {
+    dialog.addEventListener("close", async () => {
       ending.abort();
       dialog.remove();
-      // Not before: what is behind a dialog is not read out.
+      if (next !== undefined) await go(next);
+      // Not before: what is behind a dialog is not read out, and a new page begins without what was said on the last.
       if (result.length) say(...result);
       resolve(dialog.returnValue === "done");
     });

@@ -13,6 +13,15 @@ export function number(count) {
 }
 
 /**
+ * As in `1 message`, `1,204 messages`.
+ * @param {number} count
+ * @param {string} noun Its plural ends with an s.
+ */
+export function counted(count, noun) {
+  return `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/**
  * As in `12.5/s`.
  * @param {number | undefined} rate A second.
  */
@@ -46,14 +55,6 @@ export function span(ms) {
   const next = UNITS[at + 1];
   const rest = next ? Math.floor((ms % unit) / next[1]) : 0;
   return `${COUNT.format(Math.floor(ms / unit))} ${name}${rest && next ? ` ${rest} ${next[0]}` : ""}`;
-}
-
-/**
- * A lateness as samples give it.
- * @param {{ms: number, beyond: boolean} | undefined} late
- */
-export function lateness(late) {
-  return late === undefined ? NOTHING : `${late.beyond ? "> " : ""}${span(late.ms)}`;
 }
 
 /**

@@ -2,6 +2,7 @@
 // What is around the pages of a topic: its parts as links, and the choice of a group.
 
 import { call, path } from "./api.js";
+import { givenGroup } from "./command.js";
 import { element } from "./dom.js";
 import { link } from "./parts.js";
 import { MAY_CHANGE, go, to } from "./place.js";
@@ -26,7 +27,7 @@ import { MAY_CHANGE, go, to } from "./place.js";
  */
 
 /** @type {[string, string[]][]} */
-const TABS = [["Summary", []], ["Messages", ["messages"]], ["Push", ["push"]], ["Dead letters", ["dead"]], ["Cron jobs", ["cron"]]];
+const TABS = [["Summary", []], ["Messages", ["messages"]], ["New message", ["push"]], ["Dead letters", ["dead"]], ["Cron jobs", ["cron"]]];
 
 /**
  * The parts of a topic as links.
@@ -35,8 +36,8 @@ const TABS = [["Summary", []], ["Messages", ["messages"]], ["Push", ["push"]], [
  * @param {string} [group]
  */
 export function tabs(topic, tab, group) {
-  const given = { group: group === "default" ? undefined : group };
-  const shown = TABS.filter(([name]) => MAY_CHANGE || name !== "Push");
+  const given = { group: givenGroup(group) };
+  const shown = TABS.filter(([name]) => MAY_CHANGE || name !== "New message");
   return element("nav", { "aria-label": "Topic", class: "tabs" },
     element("ul", {}, shown.map(([name, behind]) => {
       const place = link(to(["topics", topic, ...behind], given), name);
@@ -53,7 +54,7 @@ export function tabs(topic, tab, group) {
  */
 export function headingOf(topic, part) {
   const title = part ? [topic, element("span", { class: "part" }, ` · ${part.toLowerCase()}`)] : topic;
-  return { title, plain: part ? `${topic} · ${part}` : topic, crumbs: [["Topics", to([])]] };
+  return { title, plain: part ? `${topic} · ${part}` : topic, crumbs: [["Overview", to([])]] };
 }
 
 /**
@@ -72,7 +73,7 @@ export function groupChoice(topic, group, page, place) {
     if (names.length < 2 && names.includes(group)) return;
     if (!names.includes(group)) names.unshift(group);
     const options = names.map((name) => element("option", { value: name, selected: name === group }, name));
-    const select = element("select", { id: "group", onchange: () => go(place(select.value)) }, options);
+    const select = element("select", { id: "group", onchange: () => void go(place(select.value)) }, options);
     region.replaceChildren(element("label", { for: "group" }, "Group"), select);
   });
   return region;

@@ -2,11 +2,11 @@
 // The groups of a topic: what is in them, who holds them, pause and limits.
 
 import { call, path } from "./api.js";
-import { command } from "./command.js";
+import { command, givenGroup } from "./command.js";
 import { ask } from "./dialog.js";
 import { element } from "./dom.js";
-import { NOTHING, lateness, number, relative, span } from "./format.js";
-import { samples } from "./metrics.js";
+import { NOTHING, counted, number, relative, span } from "./format.js";
+import { deleteGroup } from "./manage.js";
 import { button, chip, link, shell, table } from "./parts.js";
 import { MAY_CHANGE, to } from "./place.js";
 
@@ -18,22 +18,22 @@ import { MAY_CHANGE, to } from "./place.js";
  * @param {() => void} changed Called when one was changed.
  */
 export function groupTable(topic, groups, description, chosen, changed) {
-  const columns = ["Group", "State", "Scheduled", "Ready", "In flight", "Dead", "Oldest ready", "Lateness p99", "Owners", "Rate", "Max in flight"];
+  const columns = ["Group", "State", "Scheduled", "Ready", "In flight", "Dead", "Oldest ready", "Owners", "Rate", "Max in flight"];
   const heads = columns.map((head, at) => ({ head, number: at > 1 }));
   if (MAY_CHANGE) heads.push({ head: "Actions", number: false });
   const rows = groups.map((group) => {
     const counts = description.totals.find((/** @type {any} */ each) => each.group === group.group) ?? {};
     const parts = description.partitions.filter((/** @type {any} */ each) => each.group === group.group);
     const owners = new Set(parts.map((/** @type {any} */ part) => part.owner).filter(Boolean));
-    const name = link(to(["topics", topic], { group: group.group === "default" ? undefined : group.group }), group.group);
+    const name = link(to(["topics", topic], { group: givenGroup(group.group) }), group.group);
     name.setAttribute("data-key", `group-${group.group}`);
     if (group.group === chosen) name.setAttribute("aria-current", "true");
     const behind = group.paused_until ? relative(new Date(group.paused_until)).replace(/^in /, "for ") : group.copy_of ? `of ${group.copy_of}` : "";
     const cells = [name, chip(group.state, behind), number(counts.scheduled), number(counts.ready), number(counts.in_flight),
       number(counts.dead), counts.oldest_ready_age_ms !== undefined ? span(counts.oldest_ready_age_ms) : NOTHING,
-      lateness(samples.lateness(0.99, { topic, group: group.group })), number(owners.size),
+      number(owners.size),
       group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit"];
-    return { key: group.group, cells: MAY_CHANGE ? [...cells, actions(topic, group, changed)] : cells };
+    return { key: group.group, cells: MAY_CHANGE ? [...cells, actions(topic, group, groups.length > 1, changed)] : cells };
   });
   return table("Groups", heads, rows, { hidden: true });
 }
@@ -41,9 +41,10 @@ export function groupTable(topic, groups, description, chosen, changed) {
 /**
  * @param {string} topic
  * @param {any} group
+ * @param {boolean} many Whether there are others: the last one cannot be deleted.
  * @param {() => void} changed
  */
-function actions(topic, group, changed) {
+function actions(topic, group, many, changed) {
   const name = group.group;
   const key = { "data-key": `pause-${name}`, class: "small" };
   const paused = group.state === "paused";
@@ -51,7 +52,9 @@ function actions(topic, group, changed) {
     paused
       ? button("Resume", () => void resume(topic, name).then(changed), { ...key, "aria-label": `Resume ${name}` })
       : button("Pause…", () => void pause(topic, name).then(changed), { ...key, "aria-label": `Pause ${name}…` }),
-    button("Limits…", () => void limit(topic, group).then(changed), { "data-key": `limits-${name}`, class: "small", "aria-label": `Limits of ${name}…` }));
+    button("Limits…", () => void limit(topic, group).then(changed), { "data-key": `limits-${name}`, class: "small", "aria-label": `Limits of ${name}…` }),
+    button("Purge…", () => void purge(topic, name).then(changed), { "data-key": `purge-${name}`, class: "small danger", "aria-label": `Purge ${name}…` }),
+    many ? button("Delete…", () => void deleteGroup(topic, name).then(changed), { "data-key": `delete-${name}`, class: "small danger", "aria-label": `Delete ${name}…` }) : null);
 }
 
 /**
@@ -61,7 +64,7 @@ function actions(topic, group, changed) {
 function pause(topic, group) {
   return ask({
     title: `Pause ${group}`,
-    body: element("p", {}, "Nothing is handed out until it is resumed. What is out may still be settled; pushes go on."),
+    body: element("p", {}, "Nothing is delivered until it is resumed. What is in flight may still be settled; pushes continue."),
     fields: [{ name: "for", label: "For", hint: "10m, 2h, 1d. Empty: until it is resumed", value: "10m" }],
     confirm: "Pause",
     line: (values) => command("group pause", [topic, group], values),
@@ -79,7 +82,7 @@ function pause(topic, group) {
 function resume(topic, group) {
   return ask({
     title: `Resume ${group}`,
-    body: element("p", {}, "Messages are handed out again."),
+    body: element("p", {}, "Messages are delivered again."),
     confirm: "Resume",
     line: () => command("group resume", [topic, group]),
     run: async () => {
@@ -111,6 +114,34 @@ function limit(topic, group) {
     run: async (values) => {
       await call("PUT", path`/v1/topics/${topic}/groups/${group.group}`, { json: wish(values) });
       return [`The limits of ${group.group} are set.`];
+    },
+  });
+}
+
+/**
+ * Asks with the number of messages, and deletes nothing until one of the two is chosen.
+ * @param {string} topic
+ * @param {string} group
+ */
+async function purge(topic, group) {
+  const target = path`/v1/topics/${topic}/groups/${group}/purge`;
+  /** @param {boolean} dead_letters */
+  const count = async (dead_letters) => (await call("POST", target, { json: { all: true, dead_letters, dry_run: true } })).matching;
+  const [messages, all] = await Promise.all([count(false), count(true)]);
+  return ask({
+    title: `Purge ${group}`,
+    body: element("p", {}, `Messages of ${group} are deleted for good, also those in flight. Other groups keep theirs, and what is pushed afterwards stays.`),
+    fields: [{ name: "which", label: "Delete", required: true, type: [
+      ["", "Choose…"],
+      ["messages", `${counted(messages, "message")}: scheduled, ready and in flight`],
+      ["all", `${counted(messages, "message")} and ${counted(all - messages, "dead letter")}`],
+    ] }],
+    confirm: "Purge for good",
+    danger: true,
+    line: ({ which }) => which === undefined ? command("group get", [topic, group]) : command("group purge", [topic, group], { "dead-letters": which === "all" }),
+    run: async ({ which }) => {
+      const answer = await call("POST", target, { json: { all: true, dead_letters: which === "all" } });
+      return [`${counted(answer.purged, "message")} of ${group} purged.`];
     },
   });
 }

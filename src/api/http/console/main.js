@@ -6,12 +6,14 @@ import { dead } from "./dead.js";
 import { ask } from "./dialog.js";
 import { draw, element } from "./dom.js";
 import { ZONE, clock } from "./format.js";
+import { find } from "./find.js";
+import { fleet } from "./fleet.js";
 import { message } from "./message.js";
 import { messages } from "./messages.js";
 import { complain, hush } from "./notice.js";
 import { overview } from "./overview.js";
 import { button, chip, empty, link } from "./parts.js";
-import { MAY_CHANGE, placeOf, to } from "./place.js";
+import { MAY_CHANGE, go, placeOf, to } from "./place.js";
 import { push } from "./push.js";
 import { Refresh } from "./refresh.js";
 import { cron } from "./cron.js";
@@ -20,7 +22,7 @@ import { topic } from "./topic.js";
 /** @param {string} id */
 const part = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-const refresh = new Refresh((at) => (part("updated").textContent = `Read at ${clock(at)}`));
+const refresh = new Refresh((at) => (part("updated").textContent = `Updated ${clock(at)}`));
 
 let leaving = new AbortController();
 
@@ -35,6 +37,8 @@ let moved = false;
 function shown(place, page) {
   const [root, name, kind, id, ...more] = place.parts;
   if (root === undefined) return overview(place, page);
+  if (root === "brokers" && name === undefined) return fleet(place, page);
+  if (root === "find" && name === undefined) return find(place, page);
   if (root === "topics" && name !== undefined && more.length === 0) {
     if (kind === undefined) return topic(name, place, page);
     if (kind === "messages") return id === undefined ? messages(name, place, page) : message(name, id, place, page);
@@ -43,12 +47,13 @@ function shown(place, page) {
     if (kind === "cron" && id === undefined) return cron(name, place, page);
   }
   page.body.append(empty("There is no such page.", link(to([]), "To the overview")));
-  return { title: "Not found", plain: "Not found", crumbs: [["Topics", to([])]] };
+  return { title: "Not found", plain: "Not found", crumbs: [["Overview", to([])]] };
 }
 
 /** Shows the page of the address. */
 function show() {
   leaving.abort();
+  for (const dialog of document.querySelectorAll("dialog")) dialog.close();
   leaving = new AbortController();
   const { signal } = leaving;
   const body = element("div", {});
@@ -77,6 +82,10 @@ function show() {
   hush();
   const heading = shown(place, { body, signal, once, follow, again: () => void refresh.now() });
   if (!followed) follow(async () => {});
+  for (const [id, root] of [["to-overview", undefined], ["to-fleet", "brokers"]]) {
+    if (place.parts[0] === root) part(/** @type {string} */ (id)).setAttribute("aria-current", "page");
+    else part(/** @type {string} */ (id)).removeAttribute("aria-current");
+  }
   const crumbs = heading.crumbs.map(([words, hash]) => element("li", {}, link(hash, words)));
   const title = element("h1", { tabindex: "-1" }, heading.title);
   const above = element("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, element("ol", {}, crumbs));
@@ -129,6 +138,18 @@ function head() {
   };
   theme.onchange = coloured;
   coloured();
+  const search = /** @type {HTMLInputElement} */ (part("q"));
+  part("find").onsubmit = (event) => {
+    event.preventDefault();
+    void go(to(["find"], { q: search.value.trim() }));
+  };
+  addEventListener("keydown", (event) => {
+    const typing = event.target instanceof Element && event.target.matches("input, textarea, select, dialog *");
+    if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    search.focus();
+    search.select();
+  });
   part("zone").textContent = ZONE;
   tokenOffer();
 }
@@ -167,8 +188,8 @@ async function asked(why) {
   keepToken(null);
   let given = null;
   await ask({
-    title: "A token is needed",
-    body: [element("p", {}, "This broker answers only to who has a token. It is kept in this tab until that is closed, and sent to this broker alone."),
+    title: "Token required",
+    body: [element("p", {}, "This broker answers only requests with a token. It is kept in this tab until you close it, and sent to this broker alone."),
       why ? element("p", { class: "note warn" }, why) : null],
     fields: [{ name: "token", label: "Token", type: "password", required: true }],
     confirm: "Use it",

@@ -2,10 +2,10 @@
 // One message: where it is, what keeps it, and what can be done about it.
 
 import { Problem, call, path, query } from "./api.js";
-import { command, groupFlag } from "./command.js";
+import { command, givenGroup } from "./command.js";
 import { ask, dueFields, utc } from "./dialog.js";
 import { draw, element } from "./dom.js";
-import { number, visible } from "./format.js";
+import { bytes, number, visible } from "./format.js";
 import { groupChoice, tabs } from "./frame.js";
 import { placeOfMessage } from "./messages.js";
 import { button, chip, empty, facts, foreign, link, section, shell, table, time } from "./parts.js";
@@ -24,21 +24,22 @@ import { MAY_CHANGE, to } from "./place.js";
 export function message(topic, id, place, page) {
   const which = { topic, id, key: place.given.key, group: place.given.group ?? "default" };
   const state = element("div", { "aria-live": "polite" }), why = element("div", {}), actions = element("div", { class: "actions" });
-  const contents = element("div", {});
+  const line = element("div", {}), contents = element("div", {});
   page.body.append(
     tabs(topic, "Messages", which.group),
     groupChoice(topic, which.group, page, (group) => placeOfMessage(topic, which, group)),
-    actions, section("State", state), section("Why it is not delivered yet", why), contents);
+    actions, section("State", state), section("Why it is not delivered yet", why), section("Time line", line), contents);
   const reload = () => page.once(async () => {
     const [found, explained] = await Promise.all([look(which, page.signal), explain(which, page.signal)]);
     draw(state, found ? stateOf(found) : absent(which), shell(command("message get", [topic, id], flags(which, true))));
     draw(why, reasons(explained), shell(command("explain", [topic, id], flags(which))));
     draw(actions, MAY_CHANGE && found ? offers(which, found, reload) : null);
+    draw(line, found ? timeLine(found) : null);
     draw(contents, found ? rest(found) : null);
   });
   void reload();
   /** @type {[string, string][]} */
-  const crumbs = [["Topics", to([])], [topic, to(["topics", topic])], ["Messages", to(["topics", topic, "messages"], { group: place.given.group })]];
+  const crumbs = [["Overview", to([])], [topic, to(["topics", topic])], ["Messages", to(["topics", topic, "messages"], { group: place.given.group })]];
   return { title: element("bdi", { class: "mono" }, id), plain: `${id} · ${topic}`, crumbs };
 }
 
@@ -47,7 +48,7 @@ export function message(topic, id, place, page) {
  * @param {boolean} [group]
  */
 function flags(which, group = false) {
-  return { key: which.key, group: group ? groupFlag(which.group) : undefined };
+  return { key: which.key, group: group ? givenGroup(which.group) : undefined };
 }
 
 /** @param {Which} which */
@@ -93,7 +94,7 @@ function stateOf(found) {
   if (found.owner) all.push(["Owner", element("bdi", { class: "mono" }, found.owner)]);
   all.push(["Due at", time(found.due_at)], ["Pushed at", time(found.pushed_at)], ["Key", foreign(found.key, 256)], ["Partition", number(found.partition)]);
   if (found.expires_at) all.push(["Expires at", time(found.expires_at)]);
-  if (found.max_attempts != null) all.push(["Max attempts", found.max_attempts ? number(found.max_attempts) : "unlimited"]);
+  if (found.max_attempts != null) all.push(["Max attempts", found.max_attempts ? number(found.max_attempts) : "without a limit"]);
   if (found.priority) all.push(["Priority", number(found.priority)]);
   return facts(all);
 }
@@ -111,15 +112,34 @@ function rest(found) {
   const meta = Object.entries(found.meta ?? {});
   return [
     section("Payload", found.content_type ? element("p", { class: "hint" }, "Content type: ", element("bdi", {}, visible(found.content_type))) : null, payloadOf(found)),
+    found.attachment ? section("Attachment", element("p", {}, `${bytes(sizeOf(found.attachment))} of a gateway, beside the payload.`)) : null,
+    found.dead_letter_source ? section("Dead letter of", sourceOf(found.dead_letter_source)) : null,
     meta.length ? section("Meta", facts(meta.map(([name, value]) => [visible(name), element("bdi", {}, visible(String(value)))]))) : null,
-    found.history?.length ? section("Failed attempts", history(found.history)) : null,
   ];
 }
 
-/** @param {any[]} history */
-function history(history) {
-  const rows = history.map((each) => ({ key: `${each.attempt}`, cells: [number(each.attempt), time(each.at), foreign(each.reason, 200)] }));
-  return table("The last attempts, oldest first", [{ head: "Attempt" }, { head: "At" }, { head: "Reason" }], rows, { hidden: true });
+/** The bytes that base64 stands for. @param {string} base64 */
+const sizeOf = (base64) => (base64.length / 4) * 3 - (base64.match(/=*$/)?.[0].length ?? 0);
+
+/** @param {any} source */
+function sourceOf(source) {
+  const there = { id: source.id };
+  return facts([
+    ["Topic", link(to(["topics", source.topic]), source.topic)], ["Group", source.group],
+    ["Id", link(placeOfMessage(source.topic, there, source.group), element("span", { class: "mono" }, source.id))],
+    ["Died at", time(source.died_at)], ["Reason", source.reason.replaceAll("_", " ")], ["Attempts", number(source.attempts)],
+    ["Last error", foreign(source.last_error, 200)],
+  ]);
+}
+
+/** What happened to a message and what will, in the order of time. @param {any} found */
+function timeLine(found) {
+  const failed = (found.history ?? []).map((/** @type {any} */ each) => [each.at, `Attempt ${number(each.attempt)} failed`, foreign(each.reason, 200)]);
+  const events = [[found.pushed_at, "Pushed"], [found.due_at, "Due"], ...failed, [found.next_at !== found.due_at && found.next_at, "Next attempt"],
+    [found.died_at, "Died", found.reason && found.reason.replaceAll("_", " ")], [found.expires_at, "Expires"]].filter(([at]) => at);
+  events.sort(([a], [b]) => Date.parse(a) - Date.parse(b));
+  return element("ol", { class: "time-line" }, events.map(([at, what, detail]) =>
+    element("li", { class: Date.parse(at) > Date.now() ? "ahead" : undefined }, element("strong", {}, what), " ", time(at), detail ? [" ", detail] : "")));
 }
 
 /**
@@ -192,7 +212,7 @@ function redrive({ topic, id, group }) {
     title: "Redrive the message",
     body: element("p", {}, `It is ready again in ${group}, with no attempt counted.`),
     confirm: "Redrive",
-    line: () => command("dead-letters redrive", [topic, id], { group: groupFlag(group) }),
+    line: () => command("dead-letters redrive", [topic, id], { group: givenGroup(group) }),
     run: async () => {
       const answer = await call("POST", path`/v1/topics/${topic}/groups/${group}/dead-letters/redrive`, { json: { ids: [id] } });
       return [answer.redriven ? "It is redriven." : "It was not dead any more."];

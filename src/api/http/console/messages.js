@@ -2,7 +2,7 @@
 // The messages of a group, page by page, and the way to one of them.
 
 import { call, path, query } from "./api.js";
-import { command, groupFlag } from "./command.js";
+import { command, givenGroup } from "./command.js";
 import { fieldOf, utc, valuesOf } from "./dialog.js";
 import { draw, element } from "./dom.js";
 import { groupChoice, headingOf, tabs } from "./frame.js";
@@ -30,7 +30,7 @@ export function messages(topic, place, page) {
   void page.once(async () => {
     const wanted = { group, state, from, to: until, limit: PAGE, cursor };
     const found = await call("GET", `${path`/v1/topics/${topic}/messages`}${query(wanted)}`, page);
-    const line = command("message list", [topic], { group: groupFlag(group), state, from, to: until });
+    const line = command("message list", [topic], { group: givenGroup(group), state, from, to: until });
     draw(list, listed(topic, place.given, found), shell(line));
     list.setAttribute("aria-busy", "false");
   });
@@ -44,7 +44,7 @@ export function messages(topic, place, page) {
  * @param {string} [group]
  */
 export function placeOfMessage(topic, message, group) {
-  return to(["topics", topic, "messages", message.id], { key: message.key, group: group === "default" ? undefined : group });
+  return to(["topics", topic, "messages", message.id], { key: message.key, group: givenGroup(group) });
 }
 
 /**
@@ -56,12 +56,12 @@ function finder(topic, group) {
   const submitted = (event) => {
     event.preventDefault();
     const { id, key } = valuesOf(/** @type {HTMLFormElement} */ (event.currentTarget));
-    go(placeOfMessage(topic, { id, key }, group));
+    void go(placeOfMessage(topic, { id, key }, group));
   };
-  return element("form", { class: "bar fields", role: "search", onsubmit: submitted },
+  return element("form", { class: "bar fields", onsubmit: submitted },
     fieldOf({ name: "id", label: "Id", required: true }),
     fieldOf({ name: "key", label: "Key", hint: "The one it was pushed with, if it was" }),
-    element("button", { type: "submit" }, "Look at it"));
+    element("button", { type: "submit" }, "Open"));
 }
 
 /**
@@ -78,7 +78,7 @@ function filter(topic, given) {
   const submitted = (event) => {
     event.preventDefault();
     const { state, from, to: until } = valuesOf(/** @type {HTMLFormElement} */ (event.currentTarget));
-    go(to(["topics", topic, "messages"], { group: given.group, state, from: utc(from), to: utc(until) }));
+    void go(to(["topics", topic, "messages"], { group: given.group, state, from: utc(from), to: utc(until) }));
   };
   return element("form", { class: "bar fields", onsubmit: submitted },
     fieldOf({ name: "state", label: "State", value: given.state ?? "", type: [["", "scheduled and ready"], ["scheduled", "scheduled"],

@@ -1,13 +1,17 @@
 // @ts-check
-// All topics, and how the broker is.
+// Whether all is well: what needs attention, the traffic, and all topics.
 
-import { Problem, call, each, path, text } from "./api.js";
-import { command } from "./command.js";
+import { Problem, call, each, path } from "./api.js";
+import { attentionList, stateOf } from "./attention.js";
+import { sparkline, trafficCharts } from "./charts.js";
+import { command, givenGroup } from "./command.js";
 import { draw, element } from "./dom.js";
-import { NOTHING, bytes, lateness, number, perSecond, span } from "./format.js";
-import { samples } from "./metrics.js";
+import { forecastOf } from "./forecast.js";
+import { NOTHING, number, perSecond, span } from "./format.js";
+import { createTopic, newMessage } from "./manage.js";
 import { button, chip, empty, facts, link, section, shell, table } from "./parts.js";
 import { MAY_CHANGE, go, to } from "./place.js";
+import { traffic } from "./traffic.js";
 
 /** Topics on a page: each costs a request. */
 const PAGE = 50;
@@ -15,9 +19,14 @@ const PAGE = 50;
 /** Requests at the same time. */
 const TOGETHER = 4;
 
-/** @typedef {{name: string, scheduled: number, ready: number, in_flight: number, dead: number, oldest: number, late: any, pushed?: number, delivered?: number}} Row */
+/** Topics in the forecast, those with most that is scheduled. */
+const FORECAST = 20;
 
-/** @type {{by: keyof Row, down: boolean}} */
+/** @typedef {{group: string, state: string, scheduled: number, ready: number, in_flight: number, dead: number, oldest_ready_age_ms?: number}} Group */
+/** @typedef {{name: string, groups: Group[]}} Row */
+/** @typedef {"scheduled" | "ready" | "in_flight" | "dead" | "oldest_ready_age_ms"} Count */
+
+/** @type {{by: string, down: boolean}} */
 const order = { by: "name", down: false };
 
 /**
@@ -26,23 +35,27 @@ const order = { by: "name", down: false };
  * @returns {import("./frame.js").Heading}
  */
 export function overview(place, page) {
-  const broker = element("div", {});
-  const topics = element("div", {});
-  page.body.append(section("Broker", broker), section("Topics", element("div", { class: "bar apart" }, finder(place), opener()), topics));
+  const attention = element("div", { "aria-live": "polite" }), broker = element("div", {}), charts = element("div", {}), topics = element("div", {});
   /** @type {Row[]} */
   let rows = [];
-  let names = /** @type {string[]} */ ([]);
-  const show = () => draw(topics, listed(place, names, rows, show));
+  const forecast = forecastOf(() => busiest(rows), page.signal);
+  page.body.append(section("Attention", attention), section("This broker, last 30 minutes", broker, charts),
+    section("Topics", element("div", { class: "bar apart" }, finder(place), opener(page.again)), topics), forecast.part);
+  addEventListener("resize", () => trafficCharts(charts), { signal: page.signal });
   page.follow(async (health) => {
-    samples.add(await text("/metrics", page));
-    draw(broker, brokerFacts(health));
+    const [found] = await Promise.all([call("GET", "/v1/attention", page), traffic.read(page)]);
+    draw(attention, attentionList(found));
+    draw(broker, brokerFacts(health, found));
+    trafficCharts(charts);
     // While the store is unavailable nobody knows the topics, and how the broker is matters most.
     const list = await call("GET", "/v1/topics", page);
-    names = list.topics.filter((/** @type {string} */ name) => name.includes(place.given.filter ?? ""));
+    const names = list.topics.filter((/** @type {string} */ name) => name.includes(place.given.filter ?? ""));
     const from = pageOf(place, names) * PAGE;
-    const found = await each(names.slice(from, from + PAGE), TOGETHER, (name) => rowOf(name, page.signal));
-    rows = /** @type {Row[]} */ (found.filter((row) => row !== undefined));
+    const read = await each(names.slice(from, from + PAGE), TOGETHER, (name) => rowOf(name, page.signal));
+    rows = /** @type {Row[]} */ (read.filter((row) => row !== undefined));
+    const show = () => draw(topics, listed(place, names, rows, found, show));
     show();
+    await forecast.reading();
   });
   return { title: "Overview", plain: "Overview", crumbs: [] };
 }
@@ -54,61 +67,45 @@ export function overview(place, page) {
  */
 async function rowOf(name, signal) {
   try {
-    const { totals } = await call("GET", path`/v1/topics/${name}`, { signal });
-    const sum = (/** @type {string} */ state) =>
-      totals.reduce((/** @type {number} */ all, /** @type {any} */ group) => all + group[state], 0);
-    const ages = totals.map((/** @type {any} */ group) => group.oldest_ready_age_ms ?? 0);
-    return {
-      name, scheduled: sum("scheduled"), ready: sum("ready"), in_flight: sum("in_flight"), dead: sum("dead"),
-      oldest: Math.max(...ages), late: samples.lateness(0.99, { topic: name }),
-      pushed: accepted({ topic: name }),
-      delivered: samples.rate("dwell_deliveries_total", { topic: name }),
-    };
+    return { name, groups: (await call("GET", path`/v1/topics/${name}`, { signal })).totals };
   } catch (error) {
     if (error instanceof Problem && (error.status === 404 || error.status === 0)) return undefined;
     throw error;
   }
 }
 
-/**
- * How many messages a second are taken in; nothing before the second sample.
- * @param {Record<string, string>} labels
- */
-function accepted(labels) {
-  const all = samples.rate("dwell_pushes_total", labels);
-  return all === undefined ? undefined : all - (samples.rate("dwell_pushes_total", { ...labels, outcome: "failed" }) ?? 0);
+/** The most of any group: each group has its own copy of a message, so a sum would count it twice. @param {Row} row @param {Count} what */
+const most = (row, what) => Math.max(...row.groups.map((group) => group[what] ?? 0));
+
+/** The topics with most that is scheduled, each by the group that has most of it. @param {Row[]} rows */
+function busiest(rows) {
+  const scheduled = rows.filter((row) => most(row, "scheduled") > 0).sort((a, b) => most(b, "scheduled") - most(a, "scheduled"));
+  return scheduled.slice(0, FORECAST).map((row) => {
+    const group = row.groups.reduce((a, b) => (b.scheduled > a.scheduled ? b : a));
+    return { topic: row.name, group: group.group };
+  });
 }
 
-/** @param {any} health */
-function brokerFacts(health) {
-  const store = health.store;
-  const late = samples.lateness(0.99);
+/**
+ * @param {any} health
+ * @param {import("./attention.js").Attention} found
+ */
+function brokerFacts(health, found) {
+  const last = traffic.samples.at(-1), late = traffic.lateness();
+  const restoring = found.attention.some(({ kind }) => kind === "restoring");
   return [
     facts([
-      ["Status", chip(restoring() ? "restoring" : health.status)],
-      ["Pushed", perSecond(accepted({}))],
-      ["Handed out", perSecond(samples.rate("dwell_deliveries_total"))],
-      ["Lateness p99", lateness(late)],
-      ["Write-ahead log", log("wal")],
-      ["Journal", log("journal")],
+      ["Status", chip(restoring ? "restoring" : health.status)],
+      ["Pushed", perSecond(traffic.rate("pushed"))],
+      ["Delivered", perSecond(traffic.rate("delivered"))],
+      ["Lateness p99", late === undefined ? NOTHING : span(late)],
+      ["Backlog", number(last?.backlog)],
+      ["Topics", number(found.topics)],
     ], "tiles"),
-    health.detail ? element("p", { class: "note warn" }, health.detail) : null,
-    store ? facts([["Store", [`${store.kind}, `, element("bdi", {}, store.location)]], ["Durability", store.durability]], "facts wide") : null,
+    restoring ? element("p", { class: "note warn" }, "Redis lost data, and the brokers give it back: counts are too low until they have.") : null,
+    element("p", { class: "hint" }, element("bdi", { class: "mono" }, traffic.member), " · ", health.store ? [`${health.store.kind}, `, element("bdi", {}, health.store.location), ". ", health.store.durability] : "",
+      " ", link(to(["brokers"]), "All brokers")),
   ];
-}
-
-/** Whether the brokers still give back what Redis lost, so that counts are too low. */
-function restoring() {
-  return samples.now("dwell_restoring") > 0;
-}
-
-/** @param {string} log */
-function log(log) {
-  const records = samples.now("dwell_wal_records", { log });
-  const size = bytes(samples.now("dwell_wal_bytes", { log }));
-  const age = samples.now("dwell_wal_oldest_age_seconds", { log });
-  if (records === 0) return [element("span", {}, "empty"), " ", element("span", { class: "quiet" }, `${size} on disk`)];
-  return [`${number(records)} waiting`, " ", element("span", { class: "quiet" }, `oldest ${span(age * 1_000)}, ${size}`)];
 }
 
 /** @param {import("./place.js").Place} place */
@@ -116,24 +113,18 @@ function finder(place) {
   const input = element("input", { id: "filter", name: "filter", type: "search", value: place.given.filter, autocomplete: "off" });
   const submitted = (/** @type {Event} */ event) => {
     event.preventDefault();
-    go(to([], { filter: input.value }));
+    void go(to([], { filter: input.value }));
   };
-  return element("form", { class: "bar", role: "search", onsubmit: submitted },
+  return element("form", { class: "bar", onsubmit: submitted },
     element("label", { for: "filter" }, "Name contains"), input, element("button", { type: "submit" }, "Filter"),
     place.given.filter ? link(to([]), "All topics") : null);
 }
 
-/** Goes to the push form of a topic, which need not be there yet. */
-function opener() {
+/** Creates topics, and goes to the form of a new message. @param {() => void} again */
+function opener(again) {
   if (!MAY_CHANGE) return null;
-  const input = element("input", { id: "topic", required: true, pattern: "[A-Za-z0-9._\\-]{1,100}", autocomplete: "off",
-    title: "1 to 100 of A-Z a-z 0-9 . _ -" });
-  const submitted = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    go(to(["topics", input.value, "push"]));
-  };
-  return element("form", { class: "bar", onsubmit: submitted },
-    element("label", { for: "topic" }, "Push to topic"), input, element("button", { type: "submit" }, "Open the form"));
+  return element("div", { class: "bar" }, button("Create topic…", () => void createTopic().then(again)),
+    button("New message…", () => void newMessage()));
 }
 
 /**
@@ -150,42 +141,34 @@ function pageOf(place, names) {
  * @param {import("./place.js").Place} place
  * @param {string[]} names
  * @param {Row[]} rows
+ * @param {import("./attention.js").Attention} found
  * @param {() => void} show
  */
-function listed(place, names, rows, show) {
+function listed(place, names, rows, found, show) {
   if (names.length === 0 && place.given.filter) return empty("No topic has this in its name.", link(to([]), "Show all topics"));
   if (names.length === 0) {
-    return empty("There are no topics yet.", element("p", {}, "The first push to a topic makes it."),
+    return empty("There are no topics yet.", element("p", {}, "The first push to a topic creates it."),
       shell(command("push", ["orders", "close order 4711"], { delay: "30m", key: "customer-7" }), "Push a first message"));
   }
-  const sorted = [...rows].sort((a, b) => {
-    const one = sortable(a[order.by]), other = sortable(b[order.by]);
-    return (one < other ? -1 : one > other ? 1 : 0) * (order.down ? -1 : 1);
-  });
+  const value = (/** @type {Row} */ row) => (order.by === "name" ? row.name
+    : order.by === "pushed" || order.by === "delivered" ? (traffic.rate(order.by, row.name) ?? -1)
+    : order.by === "late" ? (traffic.lateness(row.name) ?? -1) : most(row, /** @type {Count} */ (order.by)));
+  const sorted = [...rows].sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0) * (order.down ? -1 : 1));
   const at = pageOf(place, names);
-  const over = samples.span > 0 ? `the last ${span(samples.span)}` : "the time since it began";
   return [
     table(`Topics ${number(at * PAGE + 1)} to ${number(at * PAGE + rows.length)} of ${number(names.length)}`,
-      heads(show), sorted.map(cells)),
-    element("p", { class: "hint" }, `Counts are over all groups. Lateness is what 99 of 100 hand-overs stayed below, rates are a
-      second, both of this broker in ${over}.`),
-    restoring() ? element("p", { class: "note warn" }, "Redis lost data, and the brokers give it back: counts are too low until they have.") : null,
+      heads(show), sorted.flatMap((row) => cells(row, found))),
+    element("p", { class: "hint" }, "Counts are of the store, a row for each group: each has its own copy of a message. Lateness and rates are of this broker, in the last minute; the lines show 30 minutes."),
     pages(place, names, at),
   ];
 }
 
-/** @param {any} value */
-function sortable(value) {
-  if (typeof value === "object" && value !== null) return value.ms;
-  return value ?? -1;
-}
-
 /** @param {() => void} show */
 function heads(show) {
-  /** @type {[keyof Row, string][]} */
-  const columns = [["name", "Topic"], ["scheduled", "Scheduled"], ["ready", "Ready"], ["in_flight", "In flight"], ["dead", "Dead"],
-    ["oldest", "Oldest ready"], ["late", "Lateness p99"], ["pushed", "Pushed"], ["delivered", "Handed out"]];
+  const columns = [["name", "Topic"], ["", "State"], ["scheduled", "Scheduled"], ["ready", "Ready"], ["in_flight", "In flight"], ["dead", "Dead"],
+    ["oldest_ready_age_ms", "Oldest ready"], ["late", "Lateness p99"], ["pushed", "Pushed"], ["delivered", "Delivered"]];
   return columns.map(([by, words]) => {
+    if (!by) return { head: words };
     const chosen = order.by === by;
     const sort = () => {
       order.down = chosen ? !order.down : by !== "name";
@@ -199,17 +182,29 @@ function heads(show) {
   });
 }
 
-/** @param {Row} row */
-function cells(row) {
-  const dead = row.dead > 0 ? link(to(["topics", row.name, "dead"]), number(row.dead)) : number(0);
-  if (dead instanceof Element) dead.setAttribute("aria-label", `${number(row.dead)} dead of ${row.name}`);
-  const name = link(to(["topics", row.name]), row.name);
-  name.setAttribute("data-key", `topic-${row.name}`);
-  return {
-    key: row.name,
-    cells: [name, number(row.scheduled), number(row.ready), number(row.in_flight), dead, row.oldest ? span(row.oldest) : NOTHING,
-      lateness(row.late), perSecond(row.pushed), perSecond(row.delivered)],
-  };
+/**
+ * A row for each group; what is not of a group alone is in the first.
+ * @param {Row} row
+ * @param {import("./attention.js").Attention} found
+ */
+function cells({ name, groups }, found) {
+  const many = groups.length > 1;
+  return groups.map((group, at) => {
+    const given = { group: givenGroup(group.group) };
+    const dead = group.dead > 0 ? link(to(["topics", name, "dead"], given), number(group.dead)) : number(0);
+    if (dead instanceof Element) dead.setAttribute("aria-label", `${number(group.dead)} dead of ${name}${many ? `, ${group.group}` : ""}`);
+    const place = link(to(["topics", name], given), many && given.group ? `${name} · ${group.group}` : name);
+    place.setAttribute("data-key", `topic-${name}-${at}`);
+    const late = traffic.lateness(name), samples = traffic.of(name);
+    const rate = (/** @type {"pushed" | "delivered"} */ what) =>
+      element("span", { class: "rate" }, sparkline(samples.map((each) => each[what])), perSecond(traffic.rate(what, name)));
+    return {
+      key: `${name}/${group.group}`,
+      cells: [place, stateOf(found, name, group), number(group.scheduled), number(group.ready), number(group.in_flight), dead,
+        group.oldest_ready_age_ms ? span(group.oldest_ready_age_ms) : NOTHING,
+        ...(at ? ["", "", ""] : [late === undefined ? NOTHING : span(late), rate("pushed"), rate("delivered")])],
+    };
+  });
 }
 
 /**

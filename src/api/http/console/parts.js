@@ -1,16 +1,26 @@
 // @ts-check
 // What pages are made of: states, times, tables, command lines, facts.
 
-import { element } from "./dom.js";
+import { drawing, element } from "./dom.js";
 import { NOTHING, absolute, beginning, relative, visible } from "./format.js";
 
-/** A sign and a word for each state, so that colour is not needed. */
+/** Signs, drawn in a square of 12. */
+const GLYPHS = {
+  dot: "M6 2a4 4 0 1 0 0.01 0z", ring: "M6 1.5a4.5 4.5 0 1 0 0.01 0zM6 3.5a2.5 2.5 0 1 1 -0.01 0z", play: "M3 1.5l7.5 4.5l-7.5 4.5z",
+  pause: "M2.5 2h2.5v8h-2.5zM7 2h2.5v8h-2.5z", alert: "M6 1l5.5 10h-11z", cross: "M2 3.2L3.2 2L6 4.8L8.8 2L10 3.2L7.2 6L10 8.8L8.8 10L6 7.2L3.2 10L2 8.8L4.8 6z",
+  equal: "M2 3.5h8v1.7h-8zM2 6.8h8v1.7h-8z", check: "M1.5 6.3l1.3-1.3l2 2l4.4-4.6l1.3 1.3l-5.7 6z",
+};
+
+/** The sign, the words and the look of each state: colour alone says nothing. @type {Record<string, [keyof typeof GLYPHS, string, string?]>} */
 const STATES = {
-  scheduled: ["○", "scheduled"], ready: ["●", "ready"], in_flight: ["▶", "in flight"], dead: ["✕", "dead"],
-  active: ["●", "active"], paused: ["⏸︎", "paused"], copying: ["▷", "copying"], degraded: ["▲", "degraded"],
-  restoring: ["▲", "restoring"],
-  up: ["●", "ready"], down: ["✕", "not ready"], stored: ["●", "stored"], journaled: ["●", "journaled"], buffered: ["▲", "buffered"],
-  duplicate: ["=", "duplicate"], replaced: ["●", "replaced"], debounced: ["●", "debounced"],
+  scheduled: ["ring", "scheduled"], ready: ["dot", "ready", "good"], in_flight: ["play", "in flight", "live"], dead: ["cross", "dead", "bad"],
+  active: ["dot", "active", "good"], paused: ["pause", "paused", "warn"], copying: ["play", "copying", "live"], degraded: ["alert", "degraded", "warn"],
+  restoring: ["alert", "restoring", "warn"], up: ["dot", "ready", "good"], down: ["cross", "not ready", "bad"], not_ready: ["cross", "not ready", "bad"],
+  stored: ["dot", "stored", "good"], journaled: ["dot", "journaled", "good"], buffered: ["alert", "buffered", "warn"],
+  duplicate: ["equal", "duplicate"], replaced: ["dot", "replaced"], debounced: ["dot", "debounced"],
+  well: ["check", "All is well", "good"], late: ["alert", "late", "bad"], no_consumer: ["alert", "no consumer", "bad"],
+  retry_storm: ["alert", "retry storm", "warn"], dead_letters: ["cross", "dead letters", "warn"], wal_filling: ["alert", "log is filling", "bad"],
+  behind: ["alert", "older version", "warn"], unreadable: ["cross", "unreadable", "bad"], broker_gone: ["cross", "broker gone", "warn"],
 };
 
 /**
@@ -19,9 +29,13 @@ const STATES = {
  * @param {string} [behind] Said behind the word.
  */
 export function chip(state, behind = "") {
-  const [sign, word] = STATES[/** @type {keyof typeof STATES} */ (state)] ?? ["·", state.replaceAll("_", " ")];
-  const mark = element("span", { "aria-hidden": "true", class: "sign" }, sign);
-  return element("span", { class: `chip ${state.replaceAll("_", "-")}` }, mark, behind ? `${word} ${behind}` : word);
+  const [sign, word, look = ""] = STATES[state] ?? ["ring", state.replaceAll("_", " ")];
+  return element("span", { class: `chip ${look}` }, glyph(sign), behind ? `${word} ${behind}` : word);
+}
+
+/** @param {keyof typeof GLYPHS} sign */
+function glyph(sign) {
+  return drawing("svg", { viewBox: "0 0 12 12", width: 10, height: 10, class: "sign", "aria-hidden": "true" }, drawing("path", { d: GLYPHS[sign], "fill-rule": "evenodd" }));
 }
 
 /**

@@ -32,10 +32,17 @@ export function placeOf(hash) {
   }
 }
 
-/** @param {string} hash */
+/**
+ * Shows a place.
+ * @param {string} hash
+ * @returns {Promise<void>} Once its page is there.
+ */
 export function go(hash) {
-  if (location.hash === hash) dispatchEvent(new HashChangeEvent("hashchange"));
-  else location.hash = hash;
+  return new Promise((resolve) => {
+    addEventListener("hashchange", () => resolve(), { once: true });
+    if (location.hash === hash) dispatchEvent(new HashChangeEvent("hashchange"));
+    else location.hash = hash;
+  });
 }
 
 /** Whether the console may offer changes. Rights are the token's: this only hides what is not wanted here. */

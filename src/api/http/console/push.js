@@ -50,7 +50,7 @@ export function push(topic, _place, page) {
   const form = element("form", { class: "stacked", onsubmit: submitted, oninput: changed, onchange: changed },
     FIELDS.map(fieldOf), element("details", {}, element("summary", {}, "More"), MORE.map(fieldOf)),
     line, failed, element("div", { class: "buttons" }, submit));
-  page.body.append(tabs(topic, "Push"), section("Message", form), section("Answer", answer));
+  page.body.append(tabs(topic, "New message"), section("Message", form), section("Answer", answer));
   draw(answer, element("p", { class: "quiet" }, "What dwell answers to the push is shown here."));
   changed();
 
@@ -77,7 +77,7 @@ export function push(topic, _place, page) {
     }
   }
 
-  return headingOf(topic, "Push");
+  return headingOf(topic, "New message");
 }
 
 /**

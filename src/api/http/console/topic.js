@@ -1,13 +1,19 @@
 // @ts-check
 // A topic: its groups, what becomes due, partitions, settings.
 
-import { call, path, text } from "./api.js";
+import { call, path } from "./api.js";
+import { pickSpan } from "./bulk.js";
+import { trafficCharts } from "./charts.js";
 import { draw, element } from "./dom.js";
 import { forecastOf } from "./forecast.js";
+import { span } from "./format.js";
 import { headingOf, tabs } from "./frame.js";
 import { groupTable, memberTable, partitionTable } from "./groups.js";
-import { samples } from "./metrics.js";
-import { facts, section } from "./parts.js";
+import { changeTopic, createGroup, deleteTopic } from "./manage.js";
+import { complain } from "./notice.js";
+import { button, chip, facts, foreign, link, section } from "./parts.js";
+import { MAY_CHANGE, to } from "./place.js";
+import { traffic } from "./traffic.js";
 
 /**
  * @param {string} topic
@@ -18,21 +24,30 @@ import { facts, section } from "./parts.js";
 export function topic(topic, place, page) {
   const group = place.given.group ?? "default";
   const groups = element("div", {}), members = element("div", {}), partitions = element("div", {}), settings = element("div", {});
-  const forecast = forecastOf(topic, group, page.signal);
+  const attention = element("div", { "aria-live": "polite" }), charts = element("div", {});
+  const pick = (/** @type {Date} */ from, /** @type {Date} */ until) => void pickSpan(topic, group, from, until).then(page.again, complain);
+  const forecast = forecastOf(() => [{ topic, group }], page.signal, MAY_CHANGE ? pick : undefined);
+  addEventListener("resize", () => trafficCharts(charts, topic), { signal: page.signal });
   page.body.append(
-    tabs(topic, "Summary", group),
-    section("Groups", groups), forecast.part, section(`Members of ${group}`, members),
+    tabs(topic, "Summary", group), attention,
+    section("Groups", groups), section("Traffic at this broker, last 30 minutes", charts), forecast.part, section(`Members of ${group}`, members),
     section(`Partitions of ${group}`, partitions), section("Settings", settings));
   page.follow(async () => {
-    const [described, list, metrics] = await Promise.all([
+    const [described, list, found] = await Promise.all([
       call("GET", path`/v1/topics/${topic}`, page),
       call("GET", path`/v1/topics/${topic}/groups`, page),
-      text("/metrics", page),
+      call("GET", "/v1/attention", page),
+      traffic.read(page),
     ]);
-    samples.add(metrics);
-    draw(groups, groupTable(topic, list.groups, described, group, page.again));
+    draw(attention, concerns(found, topic));
+    trafficCharts(charts, topic);
+    const names = list.groups.map((/** @type {any} */ each) => each.group);
+    draw(groups, groupTable(topic, list.groups, described, group, page.again), MAY_CHANGE
+      ? element("div", { class: "actions" }, button("Create group…", () => void createGroup(topic, names).then(page.again))) : null);
     draw(partitions, partitionTable(described, group));
-    draw(settings, settingsOf(described.settings));
+    draw(settings, settingsOf(described.settings), MAY_CHANGE ? element("div", { class: "actions" },
+      button("Change settings…", () => void changeTopic(topic, described.settings).then(page.again)),
+      button("Delete topic…", () => void deleteTopic(topic), { class: "danger" })) : null);
     if (!list.groups.some((/** @type {any} */ each) => each.group === group)) return;
     draw(members, memberTable(topic, await call("GET", path`/v1/topics/${topic}/groups/${group}`, page)));
     await forecast.reading();
@@ -40,14 +55,37 @@ export function topic(topic, place, page) {
   return headingOf(topic);
 }
 
-/** @param {any} settings */
-function settingsOf(settings) {
-  return facts(Object.entries(settings).map(([name, value]) => [name.replaceAll("_", " "), words(value)]), "facts small");
+/**
+ * Why something of this topic needs attention, if it does.
+ * @param {import("./attention.js").Attention} found
+ * @param {string} topic
+ */
+function concerns({ attention }, topic) {
+  const own = attention.filter((item) => item.topic === topic);
+  if (own.length === 0) return null;
+  return element("ul", { class: "attention" }, own.map(({ kind, group, cause }) =>
+    element("li", {}, chip(kind), group ? element("bdi", {}, group) : "", element("span", { class: "cause" }, cause))));
 }
 
-/** @param {any} value */
-function words(value) {
-  if (typeof value !== "object") return String(value);
-  if (value.kind === "ladder") return `ladder: ${value.steps.join(", ")}`;
-  return `${value.kind}: ${value.initial} to ${value.max}, × ${value.factor}, jitter ${value.jitter}`;
+/** Settings whose 0 is no number. @type {Record<string, string>} */
+const ZERO = { max_attempts: "without a limit", ttl_ms: "never", dead_max_age_ms: "indefinitely", dead_max_count: "all" };
+
+/** @param {any} settings */
+function settingsOf({ annotations, ...settings }) {
+  const own = Object.entries(settings).map(([name, value]) => [name.replace(/_ms$/, "").replaceAll("_", " "), words(name, value)]);
+  const notes = Object.entries(annotations ?? {}).map(([name, text]) => [foreign(`annotation ${name}`), foreign(String(text), 200)]);
+  return facts([...own, ...notes], "facts small");
+}
+
+/**
+ * @param {string} name
+ * @param {any} value
+ */
+function words(name, value) {
+  if (value === 0 && name in ZERO) return ZERO[name];
+  if (name === "dead_letter") return link(to(["topics", value.topic]), value.topic);
+  if (name.endsWith("_ms")) return span(value);
+  if (typeof value !== "object") return String(value).replaceAll("_", " ");
+  if (value.kind === "ladder") return `ladder: ${value.steps_ms.map(span).join(", ")}`;
+  return `${value.kind}: ${span(value.initial_ms)} to ${span(value.max_ms)}, × ${value.factor}, jitter ${value.jitter}`;
 }

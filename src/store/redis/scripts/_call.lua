@@ -2,7 +2,7 @@
 -- it what was answered. A stream has one call out at a time, and continues only after an answer: so the last number is a repeat,
 -- a lower one a late copy, the next one is new, and any other finds that Redis lost data.
 -- The memory of a stream that is not used is kept for seven days.
-local CALL_KEPT = 604800000
+local CALL_KEPT = '604800000'
 
 local call_before
 -- Begins a call: 'new', 'repeat' with what was answered, 'late' or 'gap'.

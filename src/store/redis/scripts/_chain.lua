@@ -4,7 +4,7 @@
 -- prev found: apply, and write cur with a new stamp. cur found: this very call was applied before, so a repeat only
 -- reads the answer again. Another epoch or none: the caller owns nothing any more. The same epoch with another number
 -- or stamp: newer than cur is a late copy of an old call, to be ignored; anything else means that Redis lost data.
-local now_us = time_us(ARGV[3])
+local now_us, now_text = time_us(ARGV[3])
 local line = redis.call('HGET', KEYS[1], '@')
 local applied = false
 if line ~= ARGV[1] then
@@ -20,5 +20,5 @@ if line ~= ARGV[1] then
     return {'REWOUND', line}
   end
 else
-  line = ARGV[2] .. string.format('%.0f', now_us)
+  line = ARGV[2] .. now_text
 end

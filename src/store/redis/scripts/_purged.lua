@@ -2,7 +2,7 @@
 -- the highest of them. Messages of this version or a lower one are gone from the group, whichever log has them. It is kept for
 -- seven days after the last purge.
 local function version_of_purge(said)
-  return tonumber(string.match(said or '0', '^%d+'))
+  return said and tonumber(string.match(said, '^%d+')) or 0
 end
 local function purged_at(purged, group)
   return version_of_purge(redis.call('HGET', purged, group))

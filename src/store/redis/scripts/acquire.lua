@@ -1,4 +1,4 @@
--- acquire: takes the lease of a pair and begins a new epoch.
+-- acquire: takes the lease of a partition and begins a new epoch.
 --   KEYS[1] T:<group>:lease   KEYS[2] T:<group>:r   KEYS[3] T:gen
 --   ARGV[1] member   ARGV[2] ttl, ms   ARGV[3] epoch expected, '' for none   ARGV[4] new epoch
 --   ARGV[5] generation, 16 digits   ARGV[6] time override, us, or ''
@@ -6,8 +6,7 @@
 --   {'CHANGED', now us} {'STALE', now us}. HELD comes before CHANGED, so that who lost a race learns to whom.
 -- The expected epoch makes it a compare-and-set: a copy that arrives late changes nothing. A repeat finds its own
 -- token, which is never used twice, and answers the same line.
-local now_us = time_us(ARGV[6])
-local answer = string.format('%.0f', now_us)
+local now_us, answer = time_us(ARGV[6])
 if redis.call('GETRANGE', KEYS[3], 0, 15) > ARGV[5] then return {'STALE', answer} end
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return {'HELD', answer, holder, redis.call('PTTL', KEYS[1])} end

@@ -1,4 +1,4 @@
--- audit: looks at a page of what a pair holds, whether ids and bodies agree, and repairs what does not if asked.
+-- audit: looks at a page of what a partition holds, whether ids and bodies agree, and repairs what does not if asked.
 --   KEYS[1] T:<group>:r   [2] T:<group>:z   [3] T:<group>:h   [4] T:<group>:a   [5] T:<group>:dz   [6] T:<group>:dh
 --   ARGV[1] where to go on, 'h0' at first: the last letter of the key that is scanned, and its cursor
 --   ARGV[2] 'repair', or ''   ARGV[3] time override, us, or ''
@@ -40,7 +40,7 @@ if scanned == 'h' then
     local id, body = page[2][i], page[2][i + 1]
     if not redis.call('ZSCORE', KEYS[2], id) and not is_held(id) and report(id, 'body_without_id') then
       local due = string.match(redis.call('HGET', KEYS[4], id) or '', '^%d+ (%d+)')
-      due = tonumber(due) or (#body >= 8 and struct.unpack('>I8', body)) or now
+      due = tonumber(due) or (#body >= 6 and struct.unpack('>I6', body)) or now
       redis.call('ZADD', KEYS[2], string.format('%.0f', math.max(now, due)), id)
     end
   end

@@ -3,9 +3,9 @@
 --   ARGV[1] member   ARGV[2] ttl, ms   ARGV[3] time override, us, or ''
 --   ARGV[2 + 2i] state of the member in group i; it begins with its demand, '0' or '1'   ARGV[3 + 2i] channel of the group
 -- Returns {'OK', now us, for each group: n times 2, n times (member, '0' or '1')}. A repeat records it again.
-local now_us = time_us(ARGV[3])
+local now_us, now_text = time_us(ARGV[3])
 local now, me = math.floor(now_us / 1000), ARGV[1]
-local answers = {'OK', string.format('%.0f', now_us)}
+local answers = {'OK', now_text}
 for i = 1, #KEYS / 2 do
   local heartbeats, states, state = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 + 2 * i]
   local silent = redis.call('ZRANGE', heartbeats, '-inf', now - tonumber(ARGV[2]), 'BYSCORE', 'LIMIT', 0, 6999)

@@ -10,10 +10,9 @@
 -- and in which groups; `<id> ` has the version of the cancel that found it, since a log may still have a push from in between.
 -- A live cancel is later than what it takes. A cancel from a log removes only a message with a lower version, and
 -- is remembered also when nothing is there: what it meant may come out of the log behind it.
-local now_us = time_us(ARGV[8])
-local answer = string.format('%.0f', now_us)
+local now_us, answer = time_us(ARGV[8])
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
 if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}

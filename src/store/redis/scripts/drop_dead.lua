@@ -2,7 +2,7 @@
 --   KEYS[1] T:<group>:dz   KEYS[2] T:<group>:dh
 --   ARGV[1] drop what died before, ms, or ''   ARGV[2] keep so many of the others, or ''   ARGV[3] drop at most
 -- Returns {'OK', dropped for their age, dropped because there were too many, 1 if there is more, died at ms of the oldest left or ''}.
--- A repeat finds what is past the bounds then. Nobody has to own the pair: whoever calls it, the bounds are the same.
+-- A repeat finds what is past the bounds then. Nobody has to own the partition: whoever calls it, the bounds are the same.
 local dz, most = KEYS[1], tonumber(ARGV[3])
 local aged, surplus = 0, 0
 if ARGV[1] ~= '' then aged = redis.call('ZCOUNT', dz, '-inf', '(' .. ARGV[1]) end

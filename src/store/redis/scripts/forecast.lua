@@ -1,4 +1,4 @@
--- forecast: counts how many messages of a pair become due in each of some equal spans, in logarithmic time for each.
+-- forecast: counts how many messages of a partition become due in each of some equal spans, in logarithmic time for each.
 --   KEYS[1] T:<group>:z   ARGV[1] from, ms   ARGV[2] length of a span, ms   ARGV[3] spans, at most 500
 -- Returns {'OK', due up to from, due in each span (its end included, its beginning not) ..., due later}. Changes nothing.
 local from, step, spans = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])

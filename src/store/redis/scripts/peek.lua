@@ -4,7 +4,7 @@
 -- Returns {'LIVE', now us, owner or '', body, score or '', attempts or ''} {'DEAD', now us, owner or '', value, died at ms}
 --   {'NONE', now us}.
 -- A body without a score is in a reservation. Changes nothing.
-local answer = string.format('%.0f', time_us(ARGV[2]))
+local _, answer = time_us(ARGV[2])
 local owner = redis.call('GET', KEYS[6]) or ''
 local body = redis.call('HGET', KEYS[2], ARGV[1])
 if body then

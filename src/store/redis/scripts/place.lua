@@ -1,6 +1,6 @@
--- place: puts the messages of a page that was taken from another topic into a pair of this one.
+-- place: puts the messages of a page that was taken from another topic into a partition of this one.
 --   KEYS[1] T:gen   KEYS[2] T:moved   KEYS[3] T:wake   KEYS[4] T:<group>:z  [5] T:<group>:h  [6] T:<group>:a  [7] T:<group>:dz  [8] T:<group>:dh
---   ARGV[1] generation, 16 digits   ARGV[2] where it was taken   ARGV[3] page   ARGV[4] bodies a pair may hold
+--   ARGV[1] generation, 16 digits   ARGV[2] where it was taken   ARGV[3] page   ARGV[4] bodies a partition may hold
 --   then n times (id, 'w' or 'd', score, charge or '', body or dead value)
 -- Returns {'OK', messages that were there already} or, with nothing changed, {'STALE'} {'FULL'}.
 -- The page is remembered beside its messages: a repeat, also one that comes when they were long consumed, and a late copy of

@@ -6,8 +6,7 @@
 --   {'BEHIND', now us}.
 -- From the first page on no log brings back what was purged. A repeat of a page, or of all of them, finds nothing. A message that
 -- is reserved leaves its id behind, which means nothing without a body. Cursors of the dead messages begin with 'd'.
-local now_us = time_us(ARGV[6])
-local answer = string.format('%.0f', now_us)
+local now_us, answer = time_us(ARGV[6])
 local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
 if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end

@@ -1,7 +1,7 @@
--- push: stores messages of one partition in the pairs of all groups, all or none.
+-- push: stores messages of one partition for all groups, all or none.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:wake   KEYS[6] T:gone
 --   KEYS[7] T:purged   KEYS[8] T:dedup   KEYS[9] T:dedup-end   then for each group T:<group>:z, :h, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'fresh' or 'live'   ARGV[4] bodies a pair may hold
+--   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'fresh' or 'live'   ARGV[4] bodies a partition may hold
 --   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] number of the call   ARGV[8] version of the first
 --   message, us; those of the others count up   ARGV[9] n   then n times (due ms, id), then n times (id, body), then for each
 --   message with a dedup key (which one, from 1; the dedup key)
@@ -12,11 +12,10 @@
 -- Equal ids and dedup keys of one call meet in their order. T:x has cancelled ids: who pushes such an id makes it a message again, and it is not cancelled any more; T:gone has its version.
 -- A crash before or after leaves all or nothing. A repeat of the call is answered as the first time and changes nothing, also
 -- when the messages were consumed meanwhile. A copy that comes later than its caller waited is LATE.
-local now_us = time_us(ARGV[6])
+local now_us, answer = time_us(ARGV[6])
 local now = math.floor(now_us / 1000)
-local answer = string.format('%.0f', now_us)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
 if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
@@ -125,7 +124,7 @@ local function add(z, h)
 end
 local earlier = false
 for g = 10, #KEYS, 3 do
-  local head = redis.call('ZRANGE', KEYS[g], 0, 0, 'WITHSCORES')
+  local head = redis.call('ZRANGE', KEYS[g], '0', '0', 'WITHSCORES')
   if not head[2] or tonumber(ARGV[5]) < tonumber(head[2]) then earlier = true end
   add(KEYS[g], KEYS[g + 1])
 end

@@ -7,8 +7,7 @@
 -- that there was something is known from acquire. An id that has its place with it, in a topic with ordering, goes back there,
 -- and keeps the time of its next attempt. A place before the due time is that of an earlier message of the id, which was
 -- acked; this one is in another reservation.
-local now_us = time_us(ARGV[3])
-local answer = string.format('%.0f', now_us)
+local now_us, answer = time_us(ARGV[3])
 local line = redis.call('HGET', KEYS[1], '@')
 if not line or string.match(line, '^[^/]*') ~= ARGV[1] then return {'STALE', answer} end
 local now = math.floor(now_us / 1000)
@@ -20,7 +19,7 @@ local function move(entry)
   local body = place == '' and redis.call('HEXISTS', KEYS[3], id) == 1 or place ~= '' and redis.call('HGET', KEYS[3], id)
   if not body then
     redis.call('HDEL', KEYS[4], id)
-  elseif place ~= '' and #body >= 8 and tonumber(place) < struct.unpack('>I8', body) then
+  elseif place ~= '' and #body >= 6 and tonumber(place) < struct.unpack('>I6', body) then
     return
   elseif redis.call('ZADD', KEYS[2], 'NX', place ~= '' and place or now, id) == 1 then
     local charged, history = string.match(redis.call('HGET', KEYS[4], id) or '', '^(%d+) ?%S*(.*)$')

@@ -2,9 +2,9 @@
 --   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:z  [4] T:<group>:h  [5] T:<group>:a  [6] T:wake
 --   ARGV[1] time override, us, or ''   then ids
 -- Returns {'OK', now us, 1 or 0 for each id}. A repeat finds them gone and answers 0.
-local now_us = time_us(ARGV[1])
+local now_us, now_text = time_us(ARGV[1])
 local now = math.floor(now_us / 1000)
-local answers = {'OK', string.format('%.0f', now_us)}
+local answers = {'OK', now_text}
 local moved = false
 for i = 2, #ARGV do
   local id = ARGV[i]

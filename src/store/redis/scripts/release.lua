@@ -2,7 +2,7 @@
 --   KEYS[1] T:<group>:lease   KEYS[2] T:<group>:r   KEYS[3] T:wake
 --   ARGV[1] member   ARGV[2] epoch   ARGV[3] line that nobody holds, without stamp   ARGV[4] time override, us, or ''
 -- Returns {'OK', now us} or {'STALE', now us}. A repeat finds the line that nobody holds; a late copy finds another epoch.
-local answer = string.format('%.0f', time_us(ARGV[4]))
+local _, answer = time_us(ARGV[4])
 local line = redis.call('HGET', KEYS[2], '@') or ''
 if string.sub(line, 1, #ARGV[3]) == ARGV[3] then return {'OK', answer} end
 if string.match(line, '^[^/]*') ~= ARGV[2] then return {'STALE', answer} end

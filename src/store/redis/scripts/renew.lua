@@ -2,8 +2,8 @@
 --   KEYS[1] T:<group>:lease   KEYS[2] T:<group>:r   KEYS[3] T:<group>:z   KEYS[4] T:gen
 --   ARGV[1] member   ARGV[2] ttl, ms   ARGV[3] epoch   ARGV[4] time override, us, or ''
 -- Returns {'OK', now us, earliest due time ms or '', generation} or {'LOST', now us, holder or ''}.
--- Another member that took the pair meanwhile wrote another epoch, so an old one can never come back. A repeat prolongs again.
-local answer = string.format('%.0f', time_us(ARGV[4]))
+-- Another member that took the partition meanwhile wrote another epoch, so an old one can never come back. A repeat prolongs again.
+local _, answer = time_us(ARGV[4])
 local holder = redis.call('GET', KEYS[1])
 local line = redis.call('HGET', KEYS[2], '@')
 if (holder and holder ~= ARGV[1]) or not line or string.match(line, '^[^/]*') ~= ARGV[3] then
@@ -14,5 +14,5 @@ if holder then
 else
   redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 end
-local head = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-return {'OK', answer, head[2] or '', redis.call('GETRANGE', KEYS[4], 0, 15)}
+local head = redis.call('ZRANGE', KEYS[3], '0', '0', 'WITHSCORES')
+return {'OK', answer, head[2] or '', redis.call('GETRANGE', KEYS[4], '0', '15')}

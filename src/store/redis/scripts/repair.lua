@@ -5,8 +5,7 @@
 -- Made after recovery and before the first reservation, so the only field of r is the owner line, and every body outside
 -- the zset is an orphan. It is due when it was, never earlier. First the hash is scanned, then the zset, whose cursors
 -- begin with 'z'. A repeat finds them in the zset, or gone.
-local now_us = time_us(ARGV[3])
-local answer = string.format('%.0f', now_us)
+local now_us, answer = time_us(ARGV[3])
 local line = redis.call('HGET', KEYS[1], '@')
 if not line or string.match(line, '^[^/]*') ~= ARGV[1] or redis.call('HLEN', KEYS[1]) > 1 then return {'STALE', answer} end
 local now = math.floor(now_us / 1000)
@@ -28,7 +27,7 @@ for i = 1, #page[2], 2 do
   local id, body = page[2][i], page[2][i + 1]
   if not redis.call('ZSCORE', KEYS[2], id) then
     local due = string.match(redis.call('HGET', KEYS[4], id) or '', '^%d+ (%d+)')
-    due = tonumber(due) or (#body >= 8 and struct.unpack('>I8', body)) or now
+    due = tonumber(due) or (#body >= 6 and struct.unpack('>I6', body)) or now
     redis.call('ZADD', KEYS[2], string.format('%.0f', math.max(now, due)), id)
     repaired = repaired + 1
   end

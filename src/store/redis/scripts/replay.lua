@@ -3,20 +3,19 @@
 --   KEYS[7] T:c:<origin>   KEYS[8] T:c:<origin>#<page>, a hash: number of a record that was handed over -> 1
 --   KEYS[9] T:purged   KEYS[10] T:dedup   KEYS[11] T:dedup-end
 --   then for each group T:<group>:z, :h, :a, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] bodies a pair may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
+--   ARGV[1] generation, 16 digits   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
 --   broker that handed it over or '', due ms, id, body, dedup key or '')
 -- A log of which something was handed over and replayed is closed: its broker has given it another name.
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'duplicate=<id of the first>' 'replaced' 'debounced', up to an 'in_flight' or an
 --   'other_key', behind which nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
--- when it was consumed meanwhile. A message with the same version or a later one stays, and so does its cancel or end. A
+-- when it was consumed meanwhile; or it is a duplicate of a message of its dedup key, as it was the first time. A message with the same version or a later one stays, and so does its cancel or end; its dedup key is remembered all the same. A
 -- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
 -- is older, makes room. One with another key is another message, and stays. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
-local now_us = time_us(ARGV[4])
+local now_us, answer = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
-local answer = string.format('%.0f', now_us)
-local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
 if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
@@ -35,7 +34,7 @@ last = tonumber(last)
 if closed == 'closed' then return {'STALE', answer, redis.call('GET', KEYS[1])} end
 local earliest
 local function schedule(g, id, due, score)
-  local head = redis.call('ZRANGE', z[g], 0, 0, 'WITHSCORES')[2]
+  local head = redis.call('ZRANGE', z[g], '0', '0', 'WITHSCORES')[2]
   if (not head or tonumber(due) < tonumber(head)) and (not earliest or tonumber(due) < tonumber(earliest)) then earliest = due end
   redis.call('ZADD', z[g], score, id)
 end
@@ -61,15 +60,23 @@ local function moved_later(id, body)
   return false
 end
 
+-- Whether a later operation on the id is known: a change, a cancel or an end.
+local function is_past(id, version, body)
+  if tonumber(redis.call('ZSCORE', KEYS[5], id) or 0) >= version and not moved_later(id, body) then return true end
+  if tonumber(redis.call('ZSCORE', KEYS[4], id) or 0) >= version then return true end
+  return tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ') or 0) >= version or is_over_everywhere(id, version)
+end
+
 local function replay(number, due, id, body, dedup)
-  if number <= last then return 'stored' end
+  local first = dedup ~= '' and first_of(KEYS[10], dedup)
+  if number <= last then return first and first ~= id and 'duplicate=' .. first or 'stored' end
   local version, found, in_flight, dead = version_of(body), {}, false, false
-  if tonumber(redis.call('ZSCORE', KEYS[5], id) or 0) >= version and not moved_later(id, body) then return 'duplicate' end
   local seen = redis.call('ZSCORE', KEYS[3], id)
   if seen and tonumber(seen) > now then return 'duplicate' end
-  if tonumber(redis.call('ZSCORE', KEYS[4], id) or 0) >= version then return 'duplicate' end
-  if tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ') or 0) >= version then return 'duplicate' end
-  if is_over_everywhere(id, version) then return 'duplicate' end
+  if is_past(id, version, body) then
+    if dedup ~= '' and not first then remember_dedup(KEYS[10], KEYS[11], now, dedup, id) end
+    return 'duplicate'
+  end
   for g = 1, groups do
     local old = redis.call('HGET', h[g], id)
     if old then
@@ -83,7 +90,6 @@ local function replay(number, due, id, body, dedup)
   end
   local keeps = policy == 'keep' or policy == 'reject'
   if keeps and (next(found) or dead) then return 'duplicate' end
-  local first = dedup ~= '' and first_of(KEYS[10], dedup)
   if first then return 'duplicate=' .. first end
   if in_flight then return 'in_flight' end
   local score = place and place(z, now, tonumber(due)) or due

@@ -8,10 +8,9 @@
 --   'changed' or an 'expires', which is before the due time that is asked for, nothing was changed either.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. A reschedule to the present
 -- due time is done already, whatever was expected.
-local now_us = time_us(ARGV[7])
-local answer = string.format('%.0f', now_us)
+local now_us, answer = time_us(ARGV[7])
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
 if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
@@ -64,7 +63,7 @@ if changed then return {'OK', answer, unpack(verdicts)} end
 if next(waiting) then remember_version(KEYS[3], now_us, id, version) end
 local earlier = false
 for g, found in pairs(waiting) do
-  local head = redis.call('ZRANGE', z[g], 0, 0, 'WITHSCORES')
+  local head = redis.call('ZRANGE', z[g], '0', '0', 'WITHSCORES')
   if due < tonumber(head[2]) then earlier = true end
   redis.call('ZADD', z[g], ARGV[4], id)
   redis.call('HSET', h[g], id, set_due(found[1], due, version))

@@ -16,7 +16,7 @@ if applied then
     ids[count], bodies[count] = id, redis.call('HGET', h, id)
   end
 else
-  local due = redis.call('ZRANGE', z, '-inf', math.floor(now_us / 1000), 'BYSCORE', 'LIMIT', 0, ARGV[5])
+  local due = redis.call('ZRANGE', z, '-inf', string.sub('000' .. now_text, 1, -4), 'BYSCORE', 'LIMIT', '0', ARGV[5])
   local n, chunk, bytes, limit = #due, tonumber(ARGV[7]), 0, tonumber(ARGV[6])
   while taken < n and bytes < limit do
     local from = taken
@@ -36,7 +36,7 @@ else
       taken = taken + 1
     end
   end
-  if taken > 0 then redis.call('ZREMRANGEBYRANK', z, 0, taken - 1) end
+  if taken > 0 then redis.call('ZREMRANGEBYRANK', z, '0', taken - 1) end
   if count > 0 then
     joined = table.concat(ids, ' ')
     redis.call('HSET', KEYS[1], '@', line, ARGV[4], joined)
@@ -52,6 +52,6 @@ if count > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
     if attempts[i] then attempts[i] = string.match(attempts[i], '^%S+ ?%S*') end
   end
 end
-local head = redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')
+local head = redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')
 local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z))
 return {'OK', line, head[2] or '', unsettled, dropped, joined, bodies, attempts}

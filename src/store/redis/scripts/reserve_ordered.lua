@@ -18,7 +18,7 @@ if applied then
 else
   -- All of a millisecond is due once it has begun.
   local next_ms = '(' .. string.format('%.0f', math.floor(now_us / 1000) + 1)
-  local due = redis.call('ZRANGE', z, '-inf', next_ms, 'BYSCORE', 'LIMIT', 0, ARGV[5], 'WITHSCORES')
+  local due = redis.call('ZRANGE', z, '-inf', next_ms, 'BYSCORE', 'LIMIT', '0', ARGV[5], 'WITHSCORES')
   local chunk, bytes, limit = tonumber(ARGV[7]), 0, tonumber(ARGV[6])
   local count, names, entries = #due / 2, {}, {}
   for i = 1, count do names[i] = due[2 * i - 1] end
@@ -43,7 +43,7 @@ else
       taken = taken + 1
     end
   end
-  if taken > 0 then redis.call('ZREMRANGEBYRANK', z, 0, taken - 1) end
+  if taken > 0 then redis.call('ZREMRANGEBYRANK', z, '0', taken - 1) end
   if #ids > 0 then
     redis.call('HSET', KEYS[1], '@', line, ARGV[4], table.concat(entries, ' '))
   else
@@ -58,6 +58,6 @@ if #ids > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
     if attempts[i] then attempts[i] = string.match(attempts[i], '^%S+ ?%S*') end
   end
 end
-local head = redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')
+local head = redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')
 local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z))
 return {'OK', line, head[2] or '', unsettled, dropped, table.concat(ids, ' '), bodies, attempts, places}

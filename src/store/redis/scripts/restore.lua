@@ -1,6 +1,6 @@
 -- restore: brings messages of one partition to the state that a journal says Redis had answered for.
 --   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   KEYS[5] T:purged   KEYS[6] T:dedup   KEYS[7] T:dedup-end
---   then for each group T:<group>:z, :h, :a, :dz, :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
+--   then for each group T:<group>:z, :h, :a, :dz, :dh, :f   then T:c:<stream> for each call   in a topic with ordering then T:o
 --   ARGV[1] generation, 16 digits   ARGV[2] number of groups   ARGV[3] time override, us, or ''
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
 --   its keys, number of the call, dedup key or ''; at an end these five are '')
@@ -9,24 +9,23 @@
 -- whatever became of it since is the truth. Of two operations on a message the one with the later version counts, whichever
 -- comes first: T:gone remembers what has ended. So journals may be offered in any order and again.
 -- The call is remembered as if it had been made, so a repeat finds that it was kept, also when it was consumed.
--- An end that names its groups also ends a dead letter: it was forwarded, or redriven.
+-- An end that names its groups also ends a dead letter, also one on its way: it was forwarded, or redriven.
 -- A dedup key is remembered again, whatever became of its message, unless one that meets it was seen meanwhile.
 -- So all that one call set comes in one call of this script, and the calls of a stream come in their order.
-local now_us = time_us(ARGV[3])
+local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
-local answer = string.format('%.0f', now_us)
-local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
 if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
 end
 local groups = tonumber(ARGV[2])
-local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
+local z, h, a, dz, dh, f, names = {}, {}, {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 3, 5 * g + 7)
+  z[g], h[g], a[g], dz[g], dh[g], f[g] = unpack(KEYS, 6 * g + 2, 6 * g + 7)
   names[g] = string.match(z[g], '([^:]+):z$')
 end
-local calls = 7 + 5 * groups
+local calls = 7 + 6 * groups
 local earliest, changed = nil, 0
 
 local function is_kept(call, seq)
@@ -48,7 +47,7 @@ local function set(g, id, version, due, body)
   local old = redis.call('HGET', h[g], id)
   local dead = not old and redis.call('HGET', dh[g], id)
   if math.max(old and version_of(old) or 0, dead_version(dead), ended(g, id)) >= version then return false end
-  local head = redis.call('ZRANGE', z[g], 0, 0, 'WITHSCORES')[2]
+  local head = redis.call('ZRANGE', z[g], '0', '0', 'WITHSCORES')[2]
   if (not head or tonumber(due) < tonumber(head)) and (not earliest or tonumber(due) < tonumber(earliest)) then earliest = due end
   redis.call('ZADD', z[g], place and place({z[g]}, now, tonumber(due)) or due, id)
   redis.call('HSET', h[g], id, body)
@@ -64,6 +63,8 @@ end
 local function finish(g, id, version, is_named)
   remember_version(KEYS[3], now_us, id .. ' ' .. names[g], tonumber(version))
   local old = redis.call('HGET', h[g], id)
+  local staged = is_named and redis.call('HGET', f[g], id)
+  if staged and dead_version(string.match(staged, '^%S+ (.*)$')) <= tonumber(version) then redis.call('HDEL', f[g], id) end
   local dead = is_named and not old and redis.call('HGET', dh[g], id)
   if dead and dead_version(dead) <= tonumber(version) then
     redis.call('ZREM', dz[g], id)

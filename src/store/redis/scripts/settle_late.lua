@@ -4,16 +4,15 @@
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] time override, us, or ''   ARGV[4] number of the call
 --   ARGV[5] dedup window, ms   ARGV[6] 1 with ordering, else 0   ARGV[7] group
 --   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '')
--- Returns {'OK', now us, a letter for each: d done, f in flight, o over} or, with nothing changed, {'LATE', now us}
+-- Returns {'OK', now us, a letter for each: d done, r done before, f in flight, o over} or, with nothing changed, {'LATE', now us}
 --   {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
 -- After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
 -- T:gone has the version up to which a message is over in a group, so a repeated ack finds that it was done.
-local now_us = time_us(ARGV[3])
-local answer = string.format('%.0f', now_us)
+local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
 if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
@@ -27,14 +26,14 @@ local seen, gone, z, h, a = KEYS[3], KEYS[4], KEYS[7], KEYS[8], KEYS[9]
 local window, ordered, group = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
 local line = redis.call('HGET', KEYS[6], '@')
 local released = line and string.match(line, '^%d+%.%-/')
-local head = tonumber(redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')[2] or math.huge)
+local head = tonumber(redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')[2] or math.huge)
 local earliest = math.huge
 
 local function settle(id, version, attempts, next_at, failure)
   local body = redis.call('HGET', h, id)
   if not body then
     local over = next_at == '' and redis.call('ZSCORE', gone, id .. ' ' .. group)
-    return over and tonumber(over) >= version and 'd' or 'o'
+    return over and tonumber(over) >= version and 'r' or 'o'
   end
   if version_of(body) ~= version then return 'o' end
   local score = redis.call('ZSCORE', z, id)

@@ -1,12 +1,13 @@
--- stage: takes dead letters out of a pair, to be forwarded to another topic.
+-- stage: takes dead letters out of a partition, to be forwarded to another topic.
 --   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:f
---   ARGV[1] bytes at most   ARGV[2] the stream of the pages of a pair that has none yet   ARGV[3] where they are going, or ''
+--   ARGV[1] bytes at most   ARGV[2] the stream of the pages of a partition that has none yet   ARGV[3] where they are going, or ''
 --   for none   ARGV[4] time override, us, or ''   then ids
 -- Returns {'OK', page, stream, where it is going, n times (id, died at ms, dead value)}; without ids when nothing is staged.
 -- Staged dead letters stay in f until `unstage`. A repeat, or whoever comes after a crash, is given the same page again. Pages of a
--- pair are numbered by the time, and never go back, so that the receiving end can tell a page that it has from one that is new.
+-- partition are numbered by the time, and never go back, so that the receiving end can tell a page that it has from one that is new.
 local f = KEYS[3]
 local page, stream, to = string.match(redis.call('HGET', f, ' ') or '', '^(%d+) (%S+) (.*)$')
+if stream == '-' then stream = nil end
 local staged = {}
 local function add(id, died_at, value)
   staged[#staged + 1], staged[#staged + 2], staged[#staged + 3] = id, died_at, value
@@ -26,7 +27,7 @@ if redis.call('HLEN', f) > 1 then
   until cursor == '0'
   return {'OK', page, stream, to, unpack(staged)}
 end
-page, stream, to = string.format('%.0f', math.max((page or 0) + 1, time_us(ARGV[4]))), stream or ARGV[2], ARGV[3]
+page, stream, to = string.format('%.0f', math.max((page or 0) + 1, (time_us(ARGV[4])))), stream or ARGV[2], ARGV[3]
 local bytes = tonumber(ARGV[1])
 for i = 5, to == '' and 0 or #ARGV do
   local id = ARGV[i]

@@ -1,4 +1,4 @@
--- take: takes a page of messages out of a pair, to be moved to another topic: what waits, then what is dead.
+-- take: takes a page of messages out of a partition, to be moved to another topic: what waits, then what is dead.
 --   KEYS[1] T:<group>:z  [2] T:<group>:h  [3] T:<group>:a  [4] T:<group>:dz  [5] T:<group>:dh  [6] T:<group>:m
 --   ARGV[1] messages at most   ARGV[2] bytes at most   ARGV[3] time override, us, or ''
 -- Returns {'OK', page, n times (id, 'w' waits or 'd' dead, score, charge or '', body or dead value)}.
@@ -53,7 +53,7 @@ for i = 1, #dead, 2 do
   redis.call('HDEL', KEYS[5], id)
 end
 if #taken > 0 then
-  page = string.format('%.0f', math.max(page + 1, time_us(ARGV[3])))
+  page = string.format('%.0f', math.max(page + 1, (time_us(ARGV[3]))))
   redis.call('HSET', m, ' ', page)
 end
 return {'OK', page, unpack(taken)}

@@ -1,4 +1,4 @@
-//! A pair: what the tree holds of it, and what memory holds of it.
+//! A partition: what the tree holds of it, and what memory holds of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -199,7 +199,7 @@ impl Lease {
     }
 }
 
-/// How many messages a pair holds. A verb changes a copy, and puts it back once its batch was applied.
+/// How many messages a partition holds. A verb changes a copy, and puts it back once its batch was applied.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) zset: u64,

@@ -1,0 +1,3 @@
+#!/bin/sh
+# Its client is in Go: golang/ has it.
+exec "$(dirname "$0")/../golang/peer.sh" "$1" asynq "${3-}"

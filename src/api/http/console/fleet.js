@@ -1,0 +1,62 @@
+// @ts-check
+// All brokers that share the store, and which one this page talks to.
+
+import { call } from "./api.js";
+import { command } from "./command.js";
+import { draw, element } from "./dom.js";
+import { bytes, counted, number } from "./format.js";
+import { chip, facts, section, shell, table } from "./parts.js";
+
+/**
+ * @param {import("./place.js").Place} _place
+ * @param {import("./frame.js").Page} page
+ * @returns {import("./frame.js").Heading}
+ */
+export function fleet(_place, page) {
+  const list = element("div", {}), store = element("div", {});
+  page.body.append(section("Brokers", list), section("Store", store));
+  page.follow(async (health) => {
+    draw(store, health.store ? facts([["Kind", health.store.kind], ["Location", element("bdi", {}, health.store.location)], ["Durability", health.store.durability]]) : null,
+      health.detail ? element("p", { class: "note warn" }, health.detail) : null);
+    const { brokers } = await call("GET", "/v1/brokers", page);
+    draw(list, listed(brokers, health));
+  });
+  return { title: "Fleet", plain: "Fleet", crumbs: [["Overview", "#/"]] };
+}
+
+/**
+ * @param {any[]} brokers
+ * @param {any} health Of the broker that answers.
+ */
+function listed(brokers, health) {
+  const newest = brokers.map(({ version }) => version).sort((a, b) => a.localeCompare(b, "en", { numeric: true })).at(-1);
+  const heads = ["Broker", "Health", "Version", "Groups", "With demand", "Waiting consumers", "Partitions", "Write-ahead log"];
+  const rows = brokers.map((broker) => ({
+    key: broker.member,
+    cells: [[element("bdi", { class: "mono" }, broker.member), broker.here ? element("span", { class: "quiet" }, " this page talks to it") : ""],
+      stateOf(broker, health), [broker.version, " ", broker.version === newest ? "" : chip("behind")], number(broker.groups), number(broker.demanded), number(broker.waiting), number(broker.owned), log(broker)],
+  }));
+  return [
+    table(counted(brokers.length, "broker"), heads.map((head, at) => ({ head, number: at > 2 && at < 7 })), rows),
+    element("p", { class: "hint" }, "As the brokers said in their latest heartbeats. A broker that serves no consumer sends none, and is listed only by itself."),
+    shell(command("brokers", [])),
+  ];
+}
+
+/**
+ * @param {any} broker
+ * @param {any} health
+ */
+function stateOf(broker, health) {
+  if (broker.wal_limit_bytes && broker.wal_bytes * 2 > broker.wal_limit_bytes) return chip("wal_filling");
+  if (broker.here) return chip(health.status);
+  return chip(broker.wal_records ? "buffered" : "up");
+}
+
+/** @param {any} broker */
+function log({ wal_records, wal_bytes, wal_limit_bytes }) {
+  if (!wal_limit_bytes) return element("span", { class: "quiet" }, "none");
+  const part = Math.round((wal_bytes / wal_limit_bytes) * 100);
+  return element("span", { class: "meter" }, element("meter", { min: 0, max: 100, high: 50, value: part, "aria-label": "How full it is" }),
+    ` ${part} %, ${wal_records ? `${number(wal_records)} waiting` : "empty"} `, element("span", { class: "quiet" }, `${bytes(wal_bytes)} of ${bytes(wal_limit_bytes)}`));
+}

@@ -1,0 +1,252 @@
+//! The first things that an operator looks at: recent traffic, reasons to act, and the brokers of the fleet.
+
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::document::StoreProblem;
+use super::path_params::{NoParams, Params};
+use super::problem::Problem;
+use super::reply::Reply;
+use super::{App, schema};
+use crate::broker::{Concern, FleetBroker, Point, Sample};
+use crate::model::time::{Timestamp, ms_up};
+use crate::store::MemberId;
+
+/// The recent traffic of this broker.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"member": "web-1-k3v9x2", "step_ms": 10000, "samples": [{"at": "2026-01-02T03:04:10Z", "pushed": 12, "delivered": 10, "retried": 1,
+    "expired": 0, "lateness_p50_ms": 1.2, "lateness_p99_ms": 4.8, "backlog": 3, "takeovers": 0,
+    "topics": [{"topic": "orders", "pushed": 12, "delivered": 10, "retried": 1, "expired": 0, "lateness_p50_ms": 1.2,
+    "lateness_p99_ms": 4.8, "backlog": 3}]}]}
+)))]
+pub(crate) struct Traffic {
+    /// Name of the broker.
+    member: String,
+    /// How long each sample is.
+    step_ms: u64,
+    /// At most 180, the oldest first.
+    samples: Vec<TrafficSample>,
+}
+
+/// The traffic of a step.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TrafficSample {
+    /// Its end.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    #[serde(flatten)]
+    total: TrafficCounts,
+    /// Partitions that this broker acquired with messages in flight, because their owner ended without a stop.
+    takeovers: u32,
+    /// The busiest topics, at most 40; a topic without traffic and backlog is absent. `other` are those past the 200th.
+    topics: Vec<TopicTraffic>,
+}
+
+/// The traffic of a topic in a step.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TopicTraffic {
+    /// Name of the topic.
+    #[schema(value_type = schema::TopicName)]
+    topic: String,
+    #[serde(flatten)]
+    counts: TrafficCounts,
+}
+
+/// Events of a step, and the backlog at its end.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TrafficCounts {
+    /// Pushes that were accepted.
+    pushed: u32,
+    /// Messages that were delivered, to all groups together.
+    delivered: u32,
+    /// Of these, those that were not the first delivery of their message.
+    retried: u32,
+    /// Messages that expired before they were delivered.
+    expired: u32,
+    /// Half of the deliveries were at most so late; absent without deliveries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lateness_p50_ms: Option<f32>,
+    /// 99 of 100 deliveries were at most so late; an hour stands for all above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lateness_p99_ms: Option<f32>,
+    /// Messages ready or in flight in the whole store, in the group that has most; absent while the store is unavailable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backlog: Option<u32>,
+}
+
+impl From<Point> for TrafficCounts {
+    fn from(point: Point) -> TrafficCounts {
+        let Point { pushed, delivered, retried, expired, lateness_ms, backlog } = point;
+        let [p50, p99] = lateness_ms.map_or([None; 2], |late| late.map(Some));
+        TrafficCounts { pushed, delivered, retried, expired, lateness_p50_ms: p50, lateness_p99_ms: p99, backlog }
+    }
+}
+
+impl From<&Sample> for TrafficSample {
+    fn from(sample: &Sample) -> TrafficSample {
+        let Sample { at, total, takeovers, topics } = sample;
+        let topics =
+            topics.iter().map(|(topic, point)| TopicTraffic { topic: topic.to_string(), counts: (*point).into() });
+        TrafficSample { at: *at, total: (*total).into(), takeovers: *takeovers, topics: topics.collect() }
+    }
+}
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TrafficParams {
+    /// Only samples that ended after this time. Default: all.
+    #[param(value_type = Option<schema::Time>)]
+    after: Option<Timestamp>,
+}
+
+impl<S: Sync> FromRequestParts<S> for TrafficParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<TrafficParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["after"])?;
+        Ok(TrafficParams { after: params.time("after")? })
+    }
+}
+
+/// Get the traffic of this broker in the last 30 minutes.
+///
+/// A sample every 10 s, kept in memory. Other brokers have their own.
+#[utoipa::path(
+    get, path = "/v1/traffic", operation_id = "getTraffic",
+    tag = "operations",
+    params(TrafficParams),
+    responses((status = 200, description = "The samples", body = Traffic), Problem, StoreProblem)
+)]
+pub(crate) async fn traffic(State(app): State<App>, params: TrafficParams) -> Reply<Traffic> {
+    let broker = &app.broker;
+    let samples = broker.traffic(params.after).iter().map(|sample| sample.as_ref().into()).collect();
+    Reply(Traffic { member: broker.member().to_string(), step_ms: ms_up(broker.traffic_step()), samples })
+}
+
+/// The reasons to act.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"attention": [{"kind": "no_consumer", "topic": "orders", "group": "default",
+    "cause": "3 ready messages, the oldest for 2m5s: due, and no broker owns its partition: nobody consumes this group"}],
+    "topics_seen": 12, "topics": 12}
+)))]
+pub(crate) struct AttentionList {
+    /// The most urgent first, at most 200. Empty: all is well.
+    attention: Vec<AttentionItem>,
+    /// Topics that were looked at: at most 500, those with recent traffic first; fewer when the store became unavailable.
+    topics_seen: usize,
+    /// All topics.
+    topics: usize,
+}
+
+/// A reason to act.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AttentionItem {
+    /// `not_ready`, `unreadable`, `restoring`, `wal_filling`, `degraded`, `broker_gone`, `no_consumer`, `late`, `retry_storm`,
+    /// `dead_letters` or `paused`.
+    kind: &'static str,
+    /// The topic; absent if it is about the broker or its store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TopicName>)]
+    topic: Option<String>,
+    /// The group, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::GroupName>)]
+    group: Option<String>,
+    /// The cause, for people. It may change.
+    cause: String,
+}
+
+impl From<&Concern> for AttentionItem {
+    fn from(concern: &Concern) -> AttentionItem {
+        let Concern { kind, place, cause } = concern;
+        let topic = place.as_ref().map(|(topic, _)| topic.to_string());
+        let group = place.as_ref().and_then(|(_, group)| group.as_ref()).map(ToString::to_string);
+        AttentionItem { kind: kind.name(), topic, group, cause: cause.clone() }
+    }
+}
+
+/// List what needs attention.
+///
+/// Late messages, groups without consumers, pauses, retries, dead letters of the last 30 minutes, and the state of the store,
+/// each with its cause. The answer may be 2 s old.
+#[utoipa::path(
+    get, path = "/v1/attention", operation_id = "listAttention",
+    tag = "operations",
+    responses((status = 200, description = "What needs attention", body = AttentionList), Problem, StoreProblem)
+)]
+pub(crate) async fn attention(State(app): State<App>, _: NoParams) -> Result<Reply<AttentionList>, Problem> {
+    let found = app.broker.attention().await?;
+    let attention = found.concerns.iter().map(AttentionItem::from).collect();
+    Ok(Reply(AttentionList { attention, topics_seen: found.topics_seen, topics: found.topics }))
+}
+
+/// The brokers that share the store.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"brokers": [{"member": "web-1-k3v9x2", "version": "0.1.0", "here": true, "groups": 3, "demanded": 2, "waiting": 4, "owned": 16,
+    "wal_records": 0, "wal_bytes": 65536, "wal_limit_bytes": 1073741824}]}
+)))]
+pub(crate) struct BrokerList {
+    /// Sorted by name.
+    brokers: Vec<ListedBroker>,
+}
+
+/// A broker.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ListedBroker {
+    /// Name of the broker, as in `owner` of its partitions.
+    member: String,
+    /// Version of the broker.
+    version: String,
+    /// Whether it is the one that answers.
+    here: bool,
+    /// Groups that it is a member of.
+    groups: usize,
+    /// Of these, those in which somebody wants messages from it.
+    demanded: usize,
+    /// Consumers that wait there.
+    waiting: usize,
+    /// Partitions that it owns, in all groups.
+    owned: usize,
+    /// Records that wait in its write-ahead log.
+    wal_records: u64,
+    /// Bytes of its write-ahead log on disk.
+    wal_bytes: u64,
+    /// Bytes that its write-ahead log may have; 0 without one.
+    wal_limit_bytes: u64,
+}
+
+impl From<(MemberId, FleetBroker)> for ListedBroker {
+    fn from((member, broker): (MemberId, FleetBroker)) -> ListedBroker {
+        let FleetBroker { version, is_here, groups, demanded, waiting, owned, wal } = broker;
+        ListedBroker {
+            member: member.to_string(),
+            version,
+            here: is_here,
+            groups,
+            demanded,
+            waiting,
+            owned,
+            wal_records: wal.records,
+            wal_bytes: wal.bytes,
+            wal_limit_bytes: wal.limit_bytes,
+        }
+    }
+}
+
+/// List the brokers that share the store.
+///
+/// This one, and all that consume for a group of the first 500 topics, as their latest heartbeats say. A broker that only takes
+/// pushes is listed by itself alone.
+#[utoipa::path(
+    get, path = "/v1/brokers", operation_id = "listBrokers",
+    tag = "operations",
+    responses((status = 200, description = "The brokers", body = BrokerList), Problem, StoreProblem)
+)]
+pub(crate) async fn brokers(State(app): State<App>, _: NoParams) -> Result<Reply<BrokerList>, Problem> {
+    Ok(Reply(BrokerList { brokers: app.broker.brokers().await?.into_iter().map(ListedBroker::from).collect() }))
+}

@@ -1,0 +1,262 @@
+//! The reasons for an operator to act, each with its cause in words.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use super::Broker;
+use super::topics::TOPICS_SEEN_MAX;
+use crate::model::error::{Kind, Result};
+use crate::model::message::{GroupName, LATE, MessageId, TopicName};
+use crate::model::spelling::{counted, thousands};
+use crate::model::time::short_span;
+use crate::model::topic::{Descriptor, GroupPartition, Rest};
+use crate::platform::clock::Instant;
+use crate::store::{DeadCursor, PartitionStats, Window};
+
+/// Dead letters, retries and takeovers of so long ago still matter.
+const RECENT: Duration = Duration::from_secs(30 * 60);
+/// Retries of fewer deliveries are no storm.
+const STORM_DELIVERIES_MIN: u64 = 20;
+/// How long an answer is given again.
+const BELIEVED: Duration = Duration::from_secs(2);
+const CONCERNS_MAX: usize = 200;
+
+/// The kinds of concerns, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConcernKind {
+    NotReady,
+    Unreadable,
+    Restoring,
+    WalFilling,
+    Degraded,
+    BrokerGone,
+    NoConsumer,
+    Late,
+    RetryStorm,
+    DeadLetters,
+    Paused,
+}
+
+impl ConcernKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            ConcernKind::NotReady => "not_ready",
+            ConcernKind::Unreadable => "unreadable",
+            ConcernKind::Restoring => "restoring",
+            ConcernKind::WalFilling => "wal_filling",
+            ConcernKind::Degraded => "degraded",
+            ConcernKind::BrokerGone => "broker_gone",
+            ConcernKind::NoConsumer => "no_consumer",
+            ConcernKind::Late => "late",
+            ConcernKind::RetryStorm => "retry_storm",
+            ConcernKind::DeadLetters => "dead_letters",
+            ConcernKind::Paused => "paused",
+        }
+    }
+}
+
+/// A reason to act.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Concern {
+    pub kind: ConcernKind,
+    pub place: Option<(TopicName, Option<GroupName>)>,
+    /// A sentence without anything that a producer or a consumer said.
+    pub cause: String,
+}
+
+/// All reasons to act, the most urgent first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attention {
+    pub concerns: Vec<Concern>,
+    /// Topics that were looked at, and all; none while the store is unavailable.
+    pub topics_seen: usize,
+    pub topics: usize,
+}
+
+/// The latest answer: many who ask at once cost the store no more than one.
+#[derive(Default)]
+pub(super) struct LatestAttention(Mutex<Option<(Instant, Arc<Attention>)>>);
+
+impl Concern {
+    fn here(kind: ConcernKind, cause: impl Into<String>) -> Concern {
+        Concern { kind, place: None, cause: cause.into() }
+    }
+
+    fn of(kind: ConcernKind, topic: &TopicName, group: Option<&GroupName>, cause: String) -> Concern {
+        Concern { kind, place: Some((topic.clone(), group.cloned())), cause }
+    }
+}
+
+impl Broker {
+    /// The reasons to act, at most 2 s old. Of more than 500 topics those with recent traffic here and
+    /// then the first are looked at. Errors: `Full`, the store's.
+    pub async fn attention(&self) -> Result<Arc<Attention>> {
+        let mut latest = self.attention.0.lock().await;
+        let now = self.clock().instant();
+        if let Some((at, attention)) = &*latest
+            && now.since(*at) < BELIEVED
+        {
+            return Ok(attention.clone());
+        }
+        let attention = Arc::new(self.look_around().await?);
+        *latest = Some((self.clock().instant(), attention.clone()));
+        Ok(attention)
+    }
+
+    async fn look_around(&self) -> Result<Attention> {
+        let mut concerns = self.own_concerns().await;
+        let topics = match self.topics().await {
+            Err(error) if error.is_outage() => return Ok(Attention { concerns, ..Attention::default() }),
+            topics => self.busiest_first(topics?),
+        };
+        let mut topics_seen = 0;
+        for topic in topics.iter().take(TOPICS_SEEN_MAX) {
+            match self.concerns_of(topic, &mut concerns).await {
+                Err(error) if error.is_outage() => break,
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    concerns.push(Concern::of(ConcernKind::Unreadable, topic, None, error.detail().to_owned()));
+                }
+                looked => looked?,
+            }
+            topics_seen += 1;
+        }
+        concerns.extend(self.retry_storms());
+        concerns.sort_by_key(|concern| concern.kind);
+        concerns.truncate(CONCERNS_MAX);
+        Ok(Attention { concerns, topics_seen, topics: topics.len() })
+    }
+
+    /// The reasons that are about this broker and its store.
+    async fn own_concerns(&self) -> Vec<Concern> {
+        let mut concerns = Vec::new();
+        let health = self.health().await;
+        if let Some(detail) = health.detail {
+            concerns
+                .push(Concern::here(if health.ready { ConcernKind::Degraded } else { ConcernKind::NotReady }, detail));
+        }
+        if self.metrics.store.restoring.get() > 0 {
+            concerns.push(Concern::here(
+                ConcernKind::Restoring,
+                "Redis lost data, and the brokers give it back; nothing is delivered meanwhile",
+            ));
+        }
+        let wal = self.store.backend.wal_depth();
+        if wal.limit_bytes > 0 && wal.bytes * 2 > wal.limit_bytes {
+            let part = wal.bytes * 100 / wal.limit_bytes;
+            let records = counted(wal.records, "record");
+            let cause = format!(
+                "the write-ahead log of this broker is {part} % full, with {records} that wait; when it is full, pushes are refused"
+            );
+            concerns.push(Concern::here(ConcernKind::WalFilling, cause));
+        }
+        let takeovers: u64 = self.recent(RECENT).iter().map(|sample| u64::from(sample.takeovers)).sum();
+        if takeovers > 0 {
+            let cause = format!(
+                "a broker ended without a stop: this one took over {} with messages in flight in the last 30 minutes",
+                counted(takeovers, "partition")
+            );
+            concerns.push(Concern::here(ConcernKind::BrokerGone, cause));
+        }
+        concerns
+    }
+
+    async fn concerns_of(&self, topic: &TopicName, concerns: &mut Vec<Concern>) -> Result<()> {
+        let Some(descriptor) = &self.existing(topic).await? else { return Ok(()) };
+        let stats = self.stats_of(descriptor, &descriptor.groups).await?;
+        for group in &descriptor.groups {
+            let of_group = stats.iter().filter(|(partition, _)| partition.group == *group);
+            let of_group: Vec<&(GroupPartition, PartitionStats)> = of_group.collect();
+            let ready = of_group.iter().map(|(_, stats)| stats.ready).sum::<u64>();
+            match descriptor.subscription(group).rest(self.now()) {
+                Some(Rest::Copying) => {}
+                Some(Rest::Paused(pause)) => {
+                    let until = pause.until.map_or("it is resumed".to_owned(), |until| until.to_string());
+                    let cause = format!("paused until {until}, with {}", counted(ready, "ready message"));
+                    concerns.push(Concern::of(ConcernKind::Paused, topic, Some(group), cause));
+                }
+                None => concerns.extend(self.lateness_of(descriptor, group, &of_group, ready).await?),
+            }
+            concerns.extend(self.recent_deaths(group, &of_group).await?);
+        }
+        Ok(())
+    }
+
+    /// The reason of the oldest ready message, if it is late.
+    async fn lateness_of(
+        &self,
+        descriptor: &Descriptor,
+        group: &GroupName,
+        stats: &[&(GroupPartition, PartitionStats)],
+        ready: u64,
+    ) -> Result<Option<Concern>> {
+        let oldest = stats.iter().max_by_key(|(_, stats)| stats.oldest_ready_age);
+        let Some((partition, age)) = oldest.and_then(|(partition, stats)| Some((partition, stats.oldest_ready_age?)))
+        else {
+            return Ok(None);
+        };
+        if age < LATE {
+            return Ok(None);
+        }
+        let first = self.store.reads.waiting(partition, Window::ALL, None, 1).await?;
+        let Some(first) = first.messages.into_iter().next() else { return Ok(None) };
+        let Some(peeked) = self.store.reads.peek(partition, &first.id).await? else { return Ok(None) };
+        let reason = self.reason(descriptor, group, partition.partition, &peeked).await?;
+        let kind = if reason.name == "no_consumer" { ConcernKind::NoConsumer } else { ConcernKind::Late };
+        let (ready, age) = (counted(ready, "ready message"), short_span(age));
+        let cause = format!("{ready}, the oldest for {age}: {}", reason.detail);
+        Ok(Some(Concern::of(kind, &descriptor.topic, Some(group), cause)))
+    }
+
+    async fn recent_deaths(
+        &self,
+        group: &GroupName,
+        stats: &[&(GroupPartition, PartitionStats)],
+    ) -> Result<Option<Concern>> {
+        let since = DeadCursor { died_at: self.now().minus(RECENT), id: MessageId::new("0")? };
+        for (partition, _) in stats.iter().filter(|(_, stats)| stats.dead > 0) {
+            if let Some(died) = self.store.dead_letters.dead(partition, Some(&since), 1).await?.dead.first() {
+                let dead = counted(stats.iter().map(|(_, stats)| stats.dead).sum::<u64>(), "dead letter");
+                let cause = format!(
+                    "{dead}; the first of the last 30 minutes died at {} ({})",
+                    died.died_at,
+                    died.record.reason.name()
+                );
+                return Ok(Some(Concern::of(ConcernKind::DeadLetters, &partition.topic, Some(group), cause)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Topics whose recent deliveries at this broker were mostly retries.
+    fn retry_storms(&self) -> Vec<Concern> {
+        let mut topics = BTreeMap::<Arc<str>, (u64, u64)>::new();
+        let recent = self.recent(RECENT / 3);
+        for (topic, point) in recent.iter().flat_map(|sample| &sample.topics) {
+            let sums = topics.entry(topic.clone()).or_default();
+            *sums = (sums.0 + u64::from(point.delivered), sums.1 + u64::from(point.retried));
+        }
+        let storm = |(topic, (delivered, retried)): (Arc<str>, (u64, u64))| {
+            let is_storm = delivered >= STORM_DELIVERIES_MIN && retried * 2 > delivered;
+            let topic = TopicName::new(topic.as_ref()).ok().filter(|_| is_storm)?;
+            let (delivered, retried) = (thousands(delivered), thousands(retried));
+            let cause = format!(
+                "{retried} of {delivered} deliveries at this broker in the last 10 minutes were retries: consumers fail, or do not settle in time"
+            );
+            Some(Concern::of(ConcernKind::RetryStorm, &topic, None, cause))
+        };
+        topics.into_iter().filter_map(storm).collect()
+    }
+
+    fn busiest_first(&self, mut topics: Vec<TopicName>) -> Vec<TopicName> {
+        if topics.len() > TOPICS_SEEN_MAX {
+            let recent = self.recent(RECENT);
+            let busy: BTreeSet<&str> =
+                recent.iter().flat_map(|sample| &sample.topics).map(|(topic, _)| topic.as_ref()).collect();
+            topics.sort_by_key(|topic| !busy.contains(topic.as_str()));
+        }
+        topics
+    }
+}

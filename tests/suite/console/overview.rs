@@ -1,0 +1,116 @@
+//! Whether all is well, the fleet, and what is found.
+
+use dwell::model::error::Result;
+use serde_json::{Value, json};
+
+use super::Console;
+use super::browser::{ENTER, patiently};
+
+/// A console whose broker has a clock that moves.
+pub(super) async fn timely() -> Result<Console> {
+    let step = std::time::Duration::from_secs(10);
+    Console::start_with(|options, _| (options.test_clock, options.broker.traffic_step) = (true, step)).await
+}
+
+impl Console {
+    /// Lets time pass for messages.
+    pub(super) async fn pass(&self, span: &str) -> Result<()> {
+        self.tell("POST /v1/test/clock", json!({"advance": span})).await.map(drop)
+    }
+
+    /// Takes what there is, and acks it.
+    pub(super) async fn consume(&self, topic: &str) -> Result<()> {
+        let group = format!("POST /v1/topics/{topic}/groups/default");
+        let taken = self.tell(&format!("{group}/reserve"), json!({"max": 100, "wait": "5s"})).await?;
+        let taken = taken["deliveries"].as_array().cloned().unwrap_or_default();
+        let receipts: Vec<&Value> = taken.iter().map(|delivery| &delivery["receipt"]).collect();
+        self.tell(&format!("{group}/ack"), json!({"receipts": receipts})).await.map(drop)
+    }
+}
+
+#[tokio::test]
+async fn all_is_well_until_a_message_is_late_and_again_once_it_is_acked() -> Result<()> {
+    let console = timely().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    console.open("").await?;
+    browser.reads("All is well 1 topic looked at").await?;
+    console.push("orders", vec![json!({"payload": "x", "id": "a"}), json!({"payload": "x", "id": "b"})]).await?;
+    console.pass("1m").await?;
+    browser.reads("no consumer orders 2 ready messages, the oldest for 1m").await?;
+    browser.click("orders").await?;
+    browser.reads("nobody consumes this group").await?;
+    console.consume("orders").await?;
+    browser.reads_no("nobody consumes this group").await?;
+    console.open("").await?;
+    browser.reads("All is well").await?;
+    console.end().await
+}
+
+#[tokio::test]
+async fn a_fresh_tab_shows_the_traffic_of_before() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.push("orders", (0..5).map(|n| json!({"payload": "x", "id": format!("m-{n}")})).collect()).await?;
+    console.consume("orders").await?;
+    let sampled = async || {
+        let traffic = console.tell("GET /v1/traffic", Value::Null).await?;
+        let delivered = |sample: &Value| sample["delivered"].as_u64() > Some(0);
+        Ok(traffic["samples"].as_array().is_some_and(|samples| samples.iter().any(delivered)).then_some(()))
+    };
+    patiently("a sample", sampled).await?;
+    assert_eq!(console.ask("GET /v1/traffic?after=2100-01-01T00:00:00Z", Value::Null).await?.1["samples"], json!([]));
+    for wrong in ["?after=soon", "?since=1", "?after=1&after=2"] {
+        assert_eq!(console.ask(&format!("GET /v1/traffic{wrong}"), Value::Null).await?.0, 422, "{wrong}");
+    }
+    console.open("").await?;
+    let drawn = [
+        ("lines in all charts", "return [...document.querySelectorAll('.chart .line[d]')].length", 5),
+        ("sparks of the topic", "return document.querySelectorAll('.spark').length", 2),
+    ];
+    for (what, count, all) in drawn {
+        patiently(what, async || Ok((browser.run(count, json!([])).await? == all).then_some(()))).await?;
+    }
+    console.end().await
+}
+
+#[tokio::test]
+async fn the_fleet_names_the_broker_that_this_page_talks_to() -> Result<()> {
+    let console = Console::start().await?;
+    let brokers = console.tell("GET /v1/brokers", Value::Null).await?;
+    let member = brokers["brokers"][0]["member"].as_str().unwrap_or_default().to_owned();
+    console.open("").await?;
+    console.browser.click("Fleet").await?;
+    console.browser.reads(&format!("{member} this page talks to it")).await?;
+    console.browser.reads("survives the death of the process").await?;
+    console.end().await
+}
+
+#[tokio::test]
+async fn one_field_finds_topics_ids_keys_and_texts_of_dead_letters() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    let message = json!({"payload": "{\"order\":4711}", "id": "close-4711", "key": "customer-7", "delay": "1h"});
+    console.push("orders", vec![message]).await?;
+    console.bury("sms", vec![json!({"payload": "x", "id": "sms-1"})], "smtp: 550 no such user").await?;
+    console.open("").await?;
+    browser.reads("looked at").await?;
+    browser.press("/").await?;
+    browser.press(&format!("close-4711{ENTER}")).await?;
+    browser.reads("customer-7").await?;
+    browser.click("close-4711").await?;
+    browser.reads("\"order\": 4711").await?;
+    browser.click("Hex").await?;
+    browser.reads("{\"order\":4711}").await?;
+    browser.reads("Time line Pushed").await?;
+    for (text, found) in [("customer-7", "close-4711"), ("no such user", "sms-1"), ("order", "Topics Topic orders")] {
+        browser.write("Find a topic", text).await?;
+        browser.press(ENTER).await?;
+        browser.reads(&format!("Find {text}")).await?;
+        browser.reads(found).await?;
+    }
+    browser.write("Find a topic", "nothing has this").await?;
+    browser.press(ENTER).await?;
+    browser.reads("Nothing has \"nothing has this\".").await?;
+    console.end().await
+}

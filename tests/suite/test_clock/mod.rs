@@ -1,0 +1,286 @@
+//! A clock that tests move: what becomes due, times out, fires and ends by it.
+
+mod served;
+mod shop;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dwell::app::embed::Dwell;
+use dwell::app::engine::StoreOptions;
+use dwell::broker::{Options, PauseFor};
+use dwell::delivery::{Decision, Verdict};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{DedupKey, GroupName, MessageId, NewMessage, ScheduleName};
+use dwell::model::retry::{Backoff, Step};
+use dwell::model::schedule::{Missed, Schedule, Timing};
+use dwell::model::time::Timestamp;
+
+use crate::support::kind_of;
+use shop::{DAY, HOUR, Shop, due_of, message, orders};
+
+const NACK: Decision = Decision::Nack { delay: None, reason: None };
+
+fn cron_job(name: &str, timing: Timing) -> Result<Schedule> {
+    Ok(Schedule {
+        name: ScheduleName::new(name)?,
+        timing,
+        missed: Missed::Skip,
+        paused: false,
+        ttl: None,
+        max_attempts: None,
+        content_type: None,
+        meta: vec![],
+        payload: Bytes::from_static(b"report"),
+    })
+}
+
+#[tokio::test]
+async fn a_reminder_of_30_days_is_not_early_and_then_it_is_there() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    shop.push("reminder", DAY * 30).await?;
+    assert!(shop.is_empty().await?);
+    let moved = shop.time.advance(DAY * 30 - HOUR).await?;
+    assert_eq!(due_of(&moved), 0);
+    assert!(shop.is_empty().await?);
+    let moved = shop.time.advance(HOUR).await?;
+    assert_eq!(
+        (moved.due[0].topic.clone(), moved.due[0].group.clone(), due_of(&moved)),
+        (orders()?, GroupName::standard(), 1)
+    );
+    assert_eq!(shop.one().await?.0, "reminder");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_became_due_comes_in_the_order_of_its_due_times() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    for (id, days) in [("third", 29), ("first", 1), ("fourth", 30), ("second", 2), ("later", 31)] {
+        shop.push(id, DAY * days).await?;
+    }
+    assert_eq!(due_of(&shop.time.advance(DAY * 30).await?), 4);
+    let ids: Vec<_> = shop.take().await?.iter().map(|delivery| delivery.message.id.to_string()).collect();
+    assert_eq!(ids, ["first", "second", "third", "fourth"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_ladder_of_retries_over_three_hours() -> Result<()> {
+    let steps = vec![Step(HOUR / 2), Step(HOUR), Step(HOUR + HOUR / 2)];
+    let shop = Shop::open(|settings| {
+        (settings.backoff, settings.max_attempts) = (Backoff::Ladder { steps: steps.clone() }, 4);
+    })
+    .await?;
+    shop.push("order", Duration::ZERO).await?;
+    for (number, step) in steps.iter().enumerate() {
+        let (_, attempt, delivery) = shop.one().await?;
+        assert_eq!(attempt as usize, number + 1);
+        assert_eq!(shop.decide(&delivery, NACK).await?, Verdict::Nacked);
+        assert_eq!(due_of(&shop.time.advance(step.0 - Duration::from_secs(60)).await?), 0);
+        assert!(shop.is_empty().await?);
+        assert_eq!(due_of(&shop.time.advance(Duration::from_secs(60)).await?), 1);
+    }
+    let (_, attempt, delivery) = shop.one().await?;
+    assert_eq!((attempt, shop.decide(&delivery, NACK).await?), (4, Verdict::Buried));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delivery_times_out_at_its_own_time_and_is_due_again_after_the_backoff() -> Result<()> {
+    let shop = Shop::open(|settings| {
+        let jitter = 0.0;
+        settings.backoff = Backoff::Exponential { initial: HOUR, max: HOUR, factor: 1.0, jitter };
+    })
+    .await?;
+    shop.push("order", Duration::ZERO).await?;
+    let (_, _, first) = shop.one().await?;
+    let moved = shop.time.advance(HOUR / 2).await?;
+    assert_eq!((moved.timed_out, due_of(&moved)), (1, 0));
+    assert!(matches!(shop.decide(&first, Decision::Ack).await?, Verdict::Stale(_)));
+    assert!(shop.is_empty().await?);
+    // 30 s and an hour after it was handed out.
+    assert_eq!(due_of(&shop.time.advance(HOUR / 2 + Duration::from_secs(30)).await?), 1);
+    let (_, attempt, second) = shop.one().await?;
+    assert_eq!(attempt, 2);
+    // Both within one move: it is in flight, times out, and is due again.
+    let moved = shop.time.advance(DAY).await?;
+    assert_eq!((moved.timed_out, due_of(&moved)), (1, 1));
+    let (_, attempt, third) = shop.one().await?;
+    assert_eq!(attempt, 3);
+    // The broker counts finer than in milliseconds.
+    let (due, millisecond) = (second.deadline.plus(HOUR), Duration::from_millis(1));
+    assert!((due..=due.plus(millisecond)).contains(&third.ready_at), "{due:?} {third:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delivery_whose_deadline_is_later_stays_with_its_consumer() -> Result<()> {
+    let shop = Shop::open(|settings| settings.visibility_timeout = HOUR).await?;
+    shop.push("order", Duration::ZERO).await?;
+    let (_, _, delivery) = shop.one().await?;
+    assert_eq!(shop.time.advance(HOUR / 2).await?.timed_out, 0);
+    let receipts = [delivery.receipt.to_string()];
+    shop.broker().extend(&orders()?, &GroupName::standard(), &receipts, HOUR).await?;
+    assert_eq!(shop.time.advance(HOUR / 2 + HOUR / 4).await?.timed_out, 0);
+    assert_eq!(shop.decide(&delivery, Decision::Ack).await?, Verdict::Acked);
+    assert_eq!(shop.time.advance(DAY).await?.timed_out, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_past_its_time_to_live_is_not_delivered() -> Result<()> {
+    let shop = Shop::open(|settings| settings.ttl = HOUR).await?;
+    shop.push("stale", HOUR).await?;
+    shop.push("fresh", HOUR * 3).await?;
+    shop.time.advance(HOUR * 3).await?;
+    assert_eq!(shop.one().await?.0, "fresh");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dedup_key_is_free_again_after_its_window() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    let push = async |id: &str| {
+        let new = message(id, DAY)?.dedup(DedupKey::new("close-17")?, HOUR);
+        Ok::<_, dwell::model::error::Error>(shop.broker().push(&orders()?, new).await?.duplicate_of)
+    };
+    assert_eq!(push("a").await?, None);
+    shop.time.advance(HOUR / 2).await?;
+    assert_eq!(push("b").await?, Some(MessageId::new("a")?));
+    shop.time.advance(HOUR).await?;
+    assert_eq!(push("c").await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cron_job_fires_once_in_each_of_its_periods() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    let every = |every| Timing::Every { every, from: Timestamp::ZERO };
+    shop.broker().put_schedule(&orders()?, cron_job("daily", every(DAY))?).await?;
+    shop.broker().put_schedule(&orders()?, cron_job("weekly", every(DAY * 7))?).await?;
+    let moved = shop.time.advance(DAY * 28).await?;
+    let fired: Vec<_> = moved.fired.iter().map(|fired| (fired.name.as_str(), fired.times)).collect();
+    assert_eq!((fired, due_of(&moved)), (vec![("daily", 28), ("weekly", 4)], 32));
+    let mut due = vec![];
+    while due.len() < 32 {
+        let taken = shop.take().await?;
+        assert!(!taken.is_empty(), "{due:?}");
+        due.extend(taken.iter().map(|delivery| delivery.message.due_at));
+    }
+    assert!(due.is_sorted(), "{due:?}");
+    assert_eq!(due.iter().collect::<BTreeSet<_>>().len(), 28);
+    assert!(shop.is_empty().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cron_expression_fires_next_march() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    let timing = Timing::Cron { cron: "0 9 1 3 *".to_owned(), time_zone: "Europe/Berlin".to_owned() };
+    shop.broker().put_schedule(&orders()?, cron_job("spring", timing.clone())?).await?;
+    let march = timing.next(shop.time.now()).unwrap_or_default();
+    assert!(shop.time.advance_to(march.minus(HOUR)).await?.fired.is_empty());
+    let moved = shop.time.advance_to(march).await?;
+    assert_eq!((moved.fired[0].times, moved.now >= march), (1, true));
+    let (id, ..) = shop.one().await?;
+    assert_eq!(id, format!("spring@{march}"));
+    assert_eq!(shop.time.advance(DAY * 366 * 3).await?.fired[0].times, 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_consumer_that_waits_gets_at_once_what_became_due() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    shop.push("reminder", DAY * 30).await?;
+    let waits = shop.wait(Duration::from_secs(60));
+    let moves = async {
+        // The consumer has asked before: it waits.
+        shop.take().await?;
+        shop.time.advance(DAY * 30).await
+    };
+    let (taken, moved) = tokio::join!(waits, moves);
+    assert_eq!((taken?.len(), due_of(&moved?)), (1, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pause_ends_and_dead_letters_are_dropped_in_time() -> Result<()> {
+    let shop = Shop::open(|settings| settings.dead_max_age = DAY).await?;
+    let group = GroupName::standard();
+    shop.push("bad", Duration::ZERO).await?;
+    let (_, _, delivery) = shop.one().await?;
+    shop.decide(&delivery, Decision::Bury { reason: None }).await?;
+    shop.push("good", Duration::ZERO).await?;
+    shop.broker().pause_group(&orders()?, &group, PauseFor::Span(DAY * 2)).await?;
+    shop.time.advance(DAY).await?;
+    assert!(shop.is_empty().await?);
+    shop.time.advance(DAY).await?;
+    assert_eq!(shop.one().await?.0, "good");
+    crate::support::eventually("the dead letter is dropped", async || {
+        let stats = shop.broker().stats(&orders()?).await?;
+        Ok((stats.iter().map(|(_, stats)| stats.dead).sum::<u64>() == 0).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_clock_moves_only_forward_and_no_farther_than_ten_years() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    let now = shop.time.now();
+    assert_eq!(kind_of(shop.time.advance_to(now.minus(HOUR)).await), Some(Kind::Invalid));
+    assert_eq!(kind_of(shop.time.advance(DAY * 3_651).await), Some(Kind::Invalid));
+    let every = Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO };
+    shop.broker().put_schedule(&orders()?, cron_job("minutely", every)?).await?;
+    let refused = shop.time.advance(DAY * 30).await;
+    assert!(refused.as_ref().is_err_and(|error| error.detail().contains("10000 times")), "{refused:?}");
+    assert!(shop.time.now() < now.plus(HOUR));
+    shop.broker().remove_schedule(&orders()?, &ScheduleName::new("minutely")?).await?;
+    shop.time.advance(DAY * 3_650).await?;
+    shop.time.advance(Duration::ZERO).await?;
+    assert!(shop.time.now() >= now.plus(DAY * 3_650));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_keeps_the_time_and_no_other_clock_opens_the_directory() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    shop.push("reminder", DAY * 30).await?;
+    shop.time.advance(DAY * 20).await?;
+    let (dir, before) = (shop.dir.path().join("store"), shop.time.now());
+    shop.dwell.close().await?;
+    drop(shop.time);
+    let real = Dwell::open(StoreOptions::Embedded { dir: dir.clone() }, Options::default()).await;
+    assert_eq!(kind_of(real), Some(Kind::Conflict));
+    let (dwell, time) = Dwell::open_on_test_clock(dir, Options::default()).await?;
+    assert!(time.now() >= before);
+    let shop = Shop { dwell, time, dir: shop.dir };
+    assert!(shop.is_empty().await?);
+    shop.time.advance(DAY * 10).await?;
+    assert_eq!(shop.one().await?.0, "reminder");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_directory_with_messages_of_the_real_clock_is_refused() -> Result<()> {
+    let dir = crate::support::scratch()?;
+    let store = dir.path().join("store");
+    let dwell = Dwell::open(StoreOptions::Embedded { dir: store.clone() }, Options::default()).await?;
+    dwell.producer("orders")?.push(NewMessage::new("real")).await?;
+    dwell.close().await?;
+    assert_eq!(kind_of(Dwell::open_on_test_clock(store, Options::default()).await), Some(Kind::Conflict));
+    Ok(())
+}
+
+#[tokio::test]
+async fn moves_at_the_same_time_follow_one_another() -> Result<()> {
+    let shop = Shop::open(|_| {}).await?;
+    let every = Timing::Every { every: DAY, from: Timestamp::ZERO };
+    shop.broker().put_schedule(&orders()?, cron_job("daily", every)?).await?;
+    let before = shop.time.now();
+    let moves = (0..4).map(|_| shop.time.advance(DAY * 7));
+    let moved = futures_util::future::try_join_all(moves).await?;
+    let fired: u64 = moved.iter().flat_map(|moved| &moved.fired).map(|fired| fired.times).sum();
+    assert_eq!((fired, shop.time.now() >= before.plus(DAY * 28)), (28, true));
+    Ok(())
+}
