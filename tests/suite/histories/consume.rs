@@ -61,6 +61,9 @@ impl Run {
             if self.exempt.may_come_again(&id) {
                 self.exempt.again += 1;
             } else {
+                let acked_by = self.by.acks.get(&id).copied();
+                let told = format!("again: it was acked by {acked_by:?}, and the brokers are {:?}", self.identities());
+                self.tell(&id, at, told);
                 self.again.push(id);
             }
         }
@@ -98,7 +101,8 @@ impl Run {
             if how != How::Ack || topic == DEAD {
                 self.exempt.ends_elsewhere(&id);
             }
-            if how == How::Bury && is_split {
+            // What is buried before a loss is noticed may be forwarded, and come back alive as well.
+            if how == How::Bury && (is_split || self.lost_at.is_some()) {
                 self.exempt.buried_apart(&id);
             }
             match verdict {

@@ -22,7 +22,8 @@ pub(super) struct Exemptions {
     acks_may_be_lost: bool,
     /// Messages whose end may be in the journal of any broker: they were acked late, or forwarded.
     elsewhere: BTreeSet<String>,
-    /// Messages that were buried while a broker used another primary: what became of them there, nobody knows.
+    /// Messages that were buried while a broker used another primary, or before a loss was noticed: what became of them
+    /// there, nobody knows.
     buried_apart: BTreeSet<String>,
     /// Dedup keys of which a second message may come.
     keys: BTreeSet<usize>,

@@ -1,14 +1,14 @@
 //! The faults of a history. Each begins, a few operations pass, and it is over.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dwell::model::error::{Error, Result};
 use rustix::process::Signal;
 
 use super::CALM;
 use super::deployment::{Deployment, Failure, Kind};
-use super::run::Run;
+use super::run::{NOTICED, Run};
 use crate::support::{Mode, RedisServer, Strike, eventually_within, signal, signal_to};
 
 /// How long a failover may take before a history fails.
@@ -16,9 +16,6 @@ const FAILOVER: Duration = Duration::from_secs(60);
 
 /// How long a broker is frozen, in ms: longer than its leases.
 const FROZEN_BROKER: std::ops::Range<u64> = 1_200..2_500;
-
-/// Within this time every broker uses the primary that all agree on: twice the lease ttl.
-const NOTICED: Duration = Duration::from_secs(2);
 
 /// How long Redis is frozen, in ms: shorter and longer than the leases.
 const FROZEN_REDIS: std::ops::Range<u64> = 100..2_000;
@@ -225,9 +222,10 @@ impl Run {
         self.ack(at, &held).await
     }
 
-    /// A broker loses its disk. What was only in its WAL would be gone, so it has nothing buffered.
+    /// A broker loses its disk. What was only in its WAL or its journal would be gone, so it has nothing buffered, and gave
+    /// back what an earlier loss took.
     async fn lose_disk(&mut self, at: usize, calm: usize) -> Result<()> {
-        self.settled().await?;
+        self.restored().await?;
         self.kill(at)?;
         self.wipe(at)?;
         if self.plan.kind == Kind::Forgetful && self.rng.bool() {
@@ -258,6 +256,7 @@ impl Run {
         redis.kill()?;
         redis.restart().await?;
         self.connect_all(Mode::Pass);
+        self.lost_at = Some(Instant::now());
         Ok(())
     }
 
@@ -271,6 +270,7 @@ impl Run {
         redis.restart().await?;
         redis.rewind(&snapshot).await?;
         self.connect_all(Mode::Pass);
+        self.lost_at = Some(Instant::now());
         Ok(())
     }
 
@@ -292,6 +292,7 @@ impl Run {
             }
         }
         self.apart = Some(BTreeSet::new());
+        self.lost_at = Some(Instant::now());
         self.pass(calm).await?;
         self.settled().await?;
         self.apart = None;
@@ -313,11 +314,13 @@ impl Run {
             self.exempt.unreplicated();
         }
         let failed = self.redis.fail(shard, failure).await?;
+        self.lost_at = Some(Instant::now());
         eventually_within(FAILOVER, "a replica is promoted", async || {
             self.pass(1).await?;
             Ok(self.redis.is_promoted(shard, failed).await?.then_some(()))
         })
         .await?;
+        self.lost_at = Some(Instant::now());
         if self.rng.bool() {
             self.pass(calm).await?;
         }
@@ -331,6 +334,7 @@ impl Run {
         let shard = self.rng.usize(0..self.redis.shards());
         let failed = self.redis.fail(shard, Failure::Killed).await?;
         self.redis.come_back(shard, failed, Failure::Killed).await?;
+        self.lost_at = Some(Instant::now());
         self.pass(calm).await
     }
 }

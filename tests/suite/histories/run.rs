@@ -1,7 +1,7 @@
 //! One history: the operations of the client, and what is owed to it in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dwell::model::error::{Error, Result};
 use fastrand::Rng;
@@ -17,6 +17,9 @@ use crate::support::{
 
 /// Reserves without a delivery, after which no delivery is expected any more.
 const QUIET_MAX: usize = 60;
+
+/// Within this time every broker noticed a loss, and uses the primary that all agree on: twice the lease ttl.
+pub(super) const NOTICED: Duration = Duration::from_secs(2);
 
 /// Ids that are set, moved and cancelled again and again.
 const IDS: usize = 8;
@@ -73,6 +76,8 @@ pub(super) struct Broker {
     pub(super) is_frozen: bool,
     /// How much of its log was read.
     log_read: usize,
+    /// The name of its journal, which others name it by.
+    journal: String,
 }
 
 pub(super) struct Run {
@@ -86,6 +91,8 @@ pub(super) struct Run {
     /// Brokers that use the primary of before, while others use another one. Each id is then changed by one broker only,
     /// since the answers of two primaries have no order.
     pub(super) apart: Option<BTreeSet<usize>>,
+    /// When Redis lost something, until every broker noticed it and gave back what it has.
+    pub(super) lost_at: Option<Instant>,
     pub(super) faults: BTreeMap<&'static str, usize>,
     /// How many faults were brought about.
     pub(super) begun: usize,
@@ -106,6 +113,8 @@ pub(super) struct Run {
     pub(super) buried: BTreeSet<String>,
     pub(super) deduped: Deduped,
     pub(super) batches: usize,
+    /// What brokers said of others that they did not wait for.
+    silent: Vec<String>,
     /// What was answered about each id.
     told: BTreeMap<String, Vec<String>>,
     operations: usize,
@@ -125,6 +134,7 @@ impl Run {
             by: Acknowledged::default(),
             exempt: Exemptions::default(),
             apart: None,
+            lost_at: None,
             faults: BTreeMap::new(),
             begun: 0,
             identities: 0,
@@ -137,6 +147,7 @@ impl Run {
             buried: BTreeSet::new(),
             deduped: Deduped::default(),
             batches: 0,
+            silent: Vec::new(),
             told: BTreeMap::new(),
             operations: 0,
             answers: BTreeMap::new(),
@@ -144,7 +155,15 @@ impl Run {
         };
         for at in 0..run.plan.brokers {
             let (proxy, dir) = (run.redis.proxy()?, scratch()?);
-            run.brokers.push(Broker { process: None, proxy, dir, identity: at, is_frozen: false, log_read: 0 });
+            run.brokers.push(Broker {
+                process: None,
+                proxy,
+                dir,
+                identity: at,
+                is_frozen: false,
+                log_read: 0,
+                journal: String::new(),
+            });
         }
         for at in 0..run.plan.brokers {
             run.start(at).await?;
@@ -172,6 +191,7 @@ impl Run {
         if let Ok(name) = std::fs::read_to_string(broker.dir.path().join("journal/log-id")) {
             let name = name.split_whitespace().next().unwrap_or_default();
             self.journals.insert(name.to_owned(), self.brokers[at].identity);
+            name.clone_into(&mut self.brokers[at].journal);
         }
         Ok(())
     }
@@ -183,6 +203,7 @@ impl Run {
             let new = log.get(self.brokers[at].log_read..).unwrap_or(&log);
             for line in new.lines().filter(|line| line.contains("no longer waited for")) {
                 *self.faults.entry("silent broker not waited for").or_default() += 1;
+                self.silent.push(format!("#{} at {at}: {line}", self.operations));
                 for (_, identity) in self.journals.iter().filter(|(name, _)| line.contains(*name)) {
                     self.exempt.silent(*identity, &self.by);
                 }
@@ -193,8 +214,9 @@ impl Run {
 
     /// Kills a broker.
     pub(super) fn kill(&mut self, at: usize) -> Result<()> {
+        self.brokers[at].process.take().map_or(Ok(()), |mut process| process.kill())?;
         self.read_logs();
-        self.brokers[at].process.take().map_or(Ok(()), |mut process| process.kill())
+        Ok(())
     }
 
     /// Gives a killed broker an empty directory: its WAL and its journal are gone.
@@ -209,11 +231,12 @@ impl Run {
         let mut process =
             self.brokers[at].process.take().ok_or_else(|| Error::bug("a broker that does not run stops"))?;
         self.read_logs();
-        let log = self.brokers[at].dir.path().join("dwell.log");
-        std::fs::write(&log, "").map_err(failed("the log"))?;
+        let before = self.brokers[at].log_read;
         signal_to(process.id(), Signal::TERM)?;
         process.ended().await?;
-        if std::fs::read_to_string(&log).map_err(failed("the log"))?.contains("not handed over") {
+        self.read_logs();
+        let log = std::fs::read_to_string(self.brokers[at].dir.path().join("dwell.log")).map_err(failed("the log"))?;
+        if log.get(before..).unwrap_or(&log).contains("not handed over") {
             *self.faults.entry("not handed over in time").or_default() += 1;
             return Ok(());
         }
@@ -225,6 +248,7 @@ impl Run {
     /// Empties the directory of a broker, whose socket stays where others know it.
     fn renew_disk(&mut self, at: usize) -> Result<()> {
         empty(self.brokers[at].dir.path())?;
+        self.brokers[at].log_read = 0;
         self.brokers[at].identity = self.identities;
         self.identities += 1;
         Ok(())
@@ -252,6 +276,10 @@ impl Run {
     pub(super) fn tell(&mut self, id: &str, at: usize, told: String) {
         let told = format!("#{} after {:?} at {at}: {told}", self.operations, self.faults);
         self.told.entry(id.to_owned()).or_default().push(told);
+    }
+
+    pub(super) fn identities(&self) -> Vec<(Identity, &str)> {
+        self.brokers.iter().map(|broker| (broker.identity, broker.journal.as_str())).collect()
     }
 
     fn states_of(&mut self, id: &str) -> &mut BTreeSet<State> {
@@ -435,7 +463,7 @@ impl Run {
 
     /// Operations that are made for so long.
     pub(super) async fn pass_for(&mut self, time: Duration) -> Result<()> {
-        let since = std::time::Instant::now();
+        let since = Instant::now();
         eventually_within(time * 100, "the time is over", async || {
             self.operate().await?;
             Ok((since.elapsed() >= time).then_some(()))
@@ -445,6 +473,7 @@ impl Run {
 
     /// Waits until every broker has nothing buffered and nothing to restore.
     pub(super) async fn settled(&mut self) -> Result<()> {
+        let noticed = self.lost_at.is_none_or(|lost_at| lost_at.elapsed() >= NOTICED);
         for (at, broker) in self.brokers.iter().enumerate() {
             let Some(process) = &broker.process else { continue };
             let mut last = None;
@@ -457,6 +486,7 @@ impl Run {
             waited.inspect_err(|_| eprintln!("broker {at} after {:?}: {last:?}", self.faults))?;
         }
         self.hidden.clear();
+        self.lost_at = self.lost_at.filter(|_| !noticed);
         Ok(())
     }
 
@@ -509,6 +539,12 @@ impl Run {
             self.faults.iter().map(|(fault, n)| format!("{n} {fault}")).collect::<Vec<_>>().join(", "),
         );
         let seed = format!("DWELL_SEED={}", self.seed);
+        for said in &self.silent {
+            eprintln!("{said}");
+        }
+        for (name, identity) in &self.journals {
+            eprintln!("journal {name} of {identity}");
+        }
         let of = |ids: &[String]| ids.iter().take(5).map(|id| (id.clone(), self.last_of(id))).collect::<Vec<_>>();
         assert!(lost.is_empty(), "{seed}, {} lost: {:#?}", lost.len(), of(&lost));
         assert!(self.again.is_empty(), "{seed}, {} again after the ack: {:#?}", self.again.len(), of(&self.again));
