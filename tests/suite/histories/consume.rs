@@ -62,8 +62,7 @@ impl Run {
                 self.exempt.again += 1;
             } else {
                 let acked_by = self.by.acks.get(&id).copied();
-                let told = format!("again: it was acked by {acked_by:?}, and the brokers are {:?}", self.identities());
-                self.tell(&id, at, told);
+                self.tell(&id, at, format!("again: it was acked by {acked_by:?}"));
                 self.again.push(id);
             }
         }

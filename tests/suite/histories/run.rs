@@ -76,8 +76,6 @@ pub(super) struct Broker {
     pub(super) is_frozen: bool,
     /// How much of its log was read.
     log_read: usize,
-    /// The name of its journal, which others name it by.
-    journal: String,
 }
 
 pub(super) struct Run {
@@ -155,15 +153,7 @@ impl Run {
         };
         for at in 0..run.plan.brokers {
             let (proxy, dir) = (run.redis.proxy()?, scratch()?);
-            run.brokers.push(Broker {
-                process: None,
-                proxy,
-                dir,
-                identity: at,
-                is_frozen: false,
-                log_read: 0,
-                journal: String::new(),
-            });
+            run.brokers.push(Broker { process: None, proxy, dir, identity: at, is_frozen: false, log_read: 0 });
         }
         for at in 0..run.plan.brokers {
             run.start(at).await?;
@@ -188,16 +178,22 @@ impl Run {
         let more = [("REDIS_URL", url.as_str()), ("TOPIC_PARTITIONS", partitions), ("WAL_HAND_OVER", next.as_str())];
         let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain(more).chain(kept).collect();
         broker.process = Some(Process::serve(broker.dir.path(), &settings).await?);
-        if let Ok(name) = std::fs::read_to_string(broker.dir.path().join("journal/log-id")) {
-            let name = name.split_whitespace().next().unwrap_or_default();
-            self.journals.insert(name.to_owned(), self.brokers[at].identity);
-            name.clone_into(&mut self.brokers[at].journal);
-        }
         Ok(())
+    }
+
+    /// Notes the names of journals, which brokers choose after they are ready.
+    fn name_journals(&mut self) {
+        for broker in &self.brokers {
+            let names = std::fs::read_to_string(broker.dir.path().join("journal/log-id")).unwrap_or_default();
+            if let Some(name) = names.split_whitespace().next() {
+                self.journals.insert(name.to_owned(), broker.identity);
+            }
+        }
     }
 
     /// Exempts the acks of brokers that another one no longer waited for after a loss, as it says in its log since the last look.
     pub(super) fn read_logs(&mut self) {
+        self.name_journals();
         for at in 0..self.brokers.len() {
             let log = std::fs::read_to_string(self.brokers[at].dir.path().join("dwell.log")).unwrap_or_default();
             let new = log.get(self.brokers[at].log_read..).unwrap_or(&log);
@@ -276,10 +272,6 @@ impl Run {
     pub(super) fn tell(&mut self, id: &str, at: usize, told: String) {
         let told = format!("#{} after {:?} at {at}: {told}", self.operations, self.faults);
         self.told.entry(id.to_owned()).or_default().push(told);
-    }
-
-    pub(super) fn identities(&self) -> Vec<(Identity, &str)> {
-        self.brokers.iter().map(|broker| (broker.identity, broker.journal.as_str())).collect()
     }
 
     fn states_of(&mut self, id: &str) -> &mut BTreeSet<State> {
