@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dwell::model::error::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::exemptions::Identity;
 use super::run::Run;
@@ -33,9 +33,10 @@ impl Run {
         let message = json!({"id": id, "payload": id, "dedup_key": format!("k{key}"), "dedup_for": "6h"});
         let answer = self.client(at)?.post("/v1/topics/orders/messages/batch", &json!({"messages": [message]})).await;
         self.count(answer.as_ref());
-        let Some((_, body)) = answer else { return Ok(()) };
-        let result = &body["results"][0];
-        self.tell(&id, at, format!("push: {result}"));
+        let result = answer.map_or(Value::Null, |(_, body)| body["results"][0].clone());
+        for of in [&id, &format!("k{key}")] {
+            self.tell(of, at, format!("push of {id}: {result}"));
+        }
         let identity = self.brokers[at].identity;
         match result["status"].as_str() {
             Some("stored" | "journaled") => {

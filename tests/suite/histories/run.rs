@@ -21,6 +21,9 @@ const QUIET_MAX: usize = 60;
 /// Within this time every broker noticed a loss, and uses the primary that all agree on: twice the lease ttl.
 pub(super) const NOTICED: Duration = Duration::from_secs(2);
 
+/// The clocks of two brokers that started without Redis agree on it within this time.
+const CLOCKS: Duration = Duration::from_millis(250);
+
 /// Ids that are set, moved and cancelled again and again.
 const IDS: usize = 8;
 
@@ -95,13 +98,15 @@ pub(super) struct Run {
     /// How many faults were brought about.
     pub(super) begun: usize,
     identities: usize,
-    /// The journals of brokers, by their names.
+    /// The journals of brokers, by the files with their names.
     journals: BTreeMap<String, Identity>,
     /// What each id may be: more than one state after an operation without an answer.
     states: BTreeMap<String, BTreeSet<State>>,
     /// Payloads that an id has in Redis, or in the WAL of this broker, since it was changed in a WAL of which the others know
     /// nothing yet.
     hidden: BTreeMap<String, BTreeSet<(Option<usize>, String)>>,
+    /// Which broker buffered the last change of an id, and when.
+    buffered: BTreeMap<String, (usize, Instant)>,
     /// Messages with an ack that was sent, without an answer that says what became of it.
     pub(super) perhaps_acked: BTreeSet<String>,
     pub(super) again: Vec<String>,
@@ -139,6 +144,7 @@ impl Run {
             journals: BTreeMap::new(),
             states: BTreeMap::new(),
             hidden: BTreeMap::new(),
+            buffered: BTreeMap::new(),
             perhaps_acked: BTreeSet::new(),
             again: Vec::new(),
             later: Vec::new(),
@@ -181,13 +187,11 @@ impl Run {
         Ok(())
     }
 
-    /// Notes the names of journals, which brokers choose after they are ready.
+    /// Notes which names each journal has or had; brokers choose them after they are ready.
     fn name_journals(&mut self) {
         for broker in &self.brokers {
-            let names = std::fs::read_to_string(broker.dir.path().join("journal/log-id")).unwrap_or_default();
-            if let Some(name) = names.split_whitespace().next() {
-                self.journals.insert(name.to_owned(), broker.identity);
-            }
+            let names = std::fs::read(broker.dir.path().join("journal/log-id")).unwrap_or_default();
+            self.journals.insert(String::from_utf8_lossy(&names).into_owned(), broker.identity);
         }
     }
 
@@ -200,8 +204,10 @@ impl Run {
             for line in new.lines().filter(|line| line.contains("no longer waited for")) {
                 *self.faults.entry("silent broker not waited for").or_default() += 1;
                 self.silent.push(format!("#{} at {at}: {line}", self.operations));
-                for (_, identity) in self.journals.iter().filter(|(name, _)| line.contains(*name)) {
-                    self.exempt.silent(*identity, &self.by);
+                for name in line.split('"').skip(1).step_by(2) {
+                    let identity = self.journals.iter().find(|(names, _)| names.contains(name)).map(|(_, at)| *at);
+                    assert!(identity.is_some(), "{line}: not the journal of a broker: {:?}", self.journals);
+                    identity.into_iter().for_each(|identity| self.exempt.silent(identity, &self.by));
                 }
             }
             self.brokers[at].log_read = log.len();
@@ -279,14 +285,16 @@ impl Run {
     }
 
     /// A change of an id was acknowledged, and is in the WAL of a broker or not.
-    fn note_hidden(&mut self, id: &str, is_buffered: bool, set: Option<(usize, &str)>) {
+    fn note_hidden(&mut self, id: &str, at: usize, is_buffered: bool, payload: Option<&str>) {
         if !is_buffered {
             self.hidden.remove(id);
+            self.buffered.remove(id);
             return;
         }
+        self.buffered.insert(id.to_owned(), (at, Instant::now()));
         let before = self.states_of(id).iter().filter_map(State::payload).map(|payload| (None, payload)).collect();
         let hidden = self.hidden.entry(id.to_owned()).or_insert(before);
-        hidden.extend(set.map(|(at, payload)| (Some(at), payload.to_owned())));
+        hidden.extend(payload.map(|payload| (Some(at), payload.to_owned())));
     }
 
     /// An operation was acknowledged, after which the id is in this state.
@@ -294,6 +302,15 @@ impl Run {
         *self.states_of(id) = BTreeSet::from([state]);
         self.by.ids.insert(id.to_owned(), self.brokers[at].identity);
         self.exempt.is_set(id);
+    }
+
+    /// Waits until the next change of an id is later, by the clock of any broker, than the one that another broker buffered.
+    async fn be_later(&self, id: &str, at: usize) {
+        if let Some((by, changed_at)) = self.buffered.get(id)
+            && *by != at
+        {
+            tokio::time::sleep(CLOCKS.saturating_sub(changed_at.elapsed())).await;
+        }
     }
 
     /// Replaces an id, whatever is there.
@@ -311,7 +328,7 @@ impl Run {
         self.tell(id, at, format!("set {new:?}: {code} {status}"));
         match status {
             "stored" | "journaled" | "replaced" | "buffered" => {
-                self.note_hidden(id, status == "buffered", Some((at, &payload)));
+                self.note_hidden(id, at, status == "buffered", Some(&payload));
                 self.acknowledged(id, at, new);
             }
             _ if is_certain(code, &answer) => {}
@@ -333,7 +350,7 @@ impl Run {
         self.tell(id, at, format!("cancel: {answer:?}"));
         match answer {
             Some((200, body)) => {
-                self.note_hidden(id, body["buffered"] == true, None);
+                self.note_hidden(id, at, body["buffered"] == true, None);
                 self.acknowledged(id, at, State::Gone);
             }
             // It was not there: whatever is acknowledged is in a log of a broker that could not say so.
@@ -358,12 +375,15 @@ impl Run {
             State::Gone => State::Gone,
         };
         match answer {
-            Some((200, _)) => {
+            Some((200, body)) => {
                 *states = states.iter().map(moved).filter(|state| *state != State::Gone).collect();
                 // Another broker may have an earlier change in its WAL. The later change counts, of what this broker knew.
                 let known = hidden.into_iter().filter(|(by, _)| by.is_none_or(|by| by == at));
                 states.extend(known.map(|(_, payload)| State::There(payload, hours)));
                 self.by.ids.insert(id.to_owned(), identity);
+                if body["buffered"] == true {
+                    self.buffered.insert(id.to_owned(), (at, Instant::now()));
+                }
             }
             Some((404 | 409 | 503, _)) => {}
             _ => {
@@ -434,6 +454,9 @@ impl Run {
         let operation = self.rng.usize(0..14);
         let Some(at) = self.broker_for((operation < 6).then_some(&id)) else { return Ok(()) };
         self.operations += 1;
+        if operation < 6 {
+            self.be_later(&id, at).await;
+        }
         match operation {
             0..3 => self.set(&id, at).await,
             3..5 => self.cancel(&id, at).await,
@@ -533,9 +556,6 @@ impl Run {
         let seed = format!("DWELL_SEED={}", self.seed);
         for said in &self.silent {
             eprintln!("{said}");
-        }
-        for (name, identity) in &self.journals {
-            eprintln!("journal {name} of {identity}");
         }
         let of = |ids: &[String]| ids.iter().take(5).map(|id| (id.clone(), self.last_of(id))).collect::<Vec<_>>();
         assert!(lost.is_empty(), "{seed}, {} lost: {:#?}", lost.len(), of(&lost));
