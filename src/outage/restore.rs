@@ -32,6 +32,17 @@ const LOOKS: u32 = 4;
 /// Times the silence of a broker, after which nobody waits for it although it says that it restores.
 const BUSY_MAX: u32 = 30;
 
+/// Why everything is offered to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The broker starts: perhaps the store lost something while nobody looked.
+    Start,
+    /// This broker noticed a loss, and tells the others.
+    Noticed,
+    /// Another broker noticed a loss.
+    Heard,
+}
+
 type Changes = BTreeMap<Partition, Vec<(Record, Change)>>;
 
 impl<S: LogTarget> BufferedStore<S> {
@@ -49,8 +60,8 @@ impl<S: LogTarget> BufferedStore<S> {
     /// at the start.
     pub(super) async fn watch(&self, stop: CancellationToken) {
         let mut losses = self.store.losses();
-        let (mut restored, mut noticed, mut has_taken) = (None, losses.borrow().count, false);
-        self.store.hold_at_losses();
+        let (mut restored, mut noticed, mut cause) = (None, losses.borrow().count, Cause::Start);
+        self.store.hold_at_losses(false);
         loop {
             let count = losses.borrow_and_update().count;
             self.metrics.store.losses.inc_by(count - noticed);
@@ -59,14 +70,15 @@ impl<S: LogTarget> BufferedStore<S> {
                 if restored.is_some() {
                     // Another Redis may answer there now.
                     self.identified.store(false, Ordering::Relaxed);
+                    cause = Cause::Noticed;
                 }
                 self.metrics.store.restoring.set(1);
                 self.buffered.notify_one();
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.restore(restored.is_some() || has_taken) => {}
+                    () = self.restore(cause) => {}
                 }
-                (restored, has_taken) = (Some(count), false);
+                restored = Some(count);
                 self.store.restored(count);
                 self.metrics.store.restoring.set(i64::from(self.is_restoring()));
                 continue;
@@ -76,10 +88,13 @@ impl<S: LogTarget> BufferedStore<S> {
                 changed = losses.changed() => if changed.is_err() { return },
                 () = self.taken.notified() => {
                     // The broker that had them is perhaps the only one that would notice what the store lost.
-                    self.store.hold_at_losses();
-                    (restored, has_taken) = (None, true);
+                    self.store.hold_at_losses(false);
+                    (restored, cause) = (None, Cause::Noticed);
                 }
-                missed = self.journal_look() => if missed { restored = None },
+                missed = self.journal_look() => if missed {
+                    self.store.hold_at_losses(true);
+                    (restored, cause) = (None, Cause::Heard);
+                },
             }
         }
     }
@@ -104,16 +119,16 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss.
-    async fn restore(&self, is_loss: bool) {
+    async fn restore(&self, mut cause: Cause) {
         let (began, count) = (Clock::System.instant(), self.losses());
-        let mut says = if is_loss { Progress::Lost } else { Progress::Look };
-        while self.restore_once(says, began, count).await {
-            says = Progress::Look;
+        while self.restore_once(cause, began, count).await {
+            cause = Cause::Heard;
         }
     }
 
-    async fn restore_once(&self, says: Progress, began: Instant, count: u64) -> bool {
-        let is_loss = says == Progress::Lost;
+    async fn restore_once(&self, cause: Cause, began: Instant, count: u64) -> bool {
+        let (is_loss, known_at) = (cause != Cause::Start, Clock::System.instant());
+        let says = if cause == Cause::Noticed { Progress::Lost } else { Progress::Look };
         let offered_at = self.begin_offer(says, began).await;
         if is_loss {
             self.give_back_topics().await;
@@ -125,7 +140,8 @@ impl<S: LogTarget> BufferedStore<S> {
         self.made_up.store(count + 1, Ordering::Relaxed);
         self.offered_at.store(offered_at.as_ms(), Ordering::Relaxed);
         self.buffered.notify_one();
-        if self.wait_for_others(began, is_loss, offered_at).await {
+        let known_at = is_loss.then_some(known_at);
+        if self.wait_for_others(began, known_at, offered_at).await {
             return true;
         }
         if given_back > 0 {
@@ -176,9 +192,10 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(())
     }
 
-    /// Waits until every broker with a journal that is known has restored, or was silent for too long. Answers whether
-    /// one noticed another loss, so that what this broker has is to be offered again.
-    async fn wait_for_others(&self, began: Instant, is_loss: bool, offered_at: Timestamp) -> bool {
+    /// Waits until every broker with a journal that is known has restored, or was silent for too long; `known_at` is when this
+    /// broker learnt of a loss, if there was one. Answers whether one noticed another loss, so that what this broker has is
+    /// to be offered again.
+    async fn wait_for_others(&self, began: Instant, known_at: Option<Instant>, offered_at: Timestamp) -> bool {
         let progress = if self.journal.is_some() { Progress::Settled(offered_at) } else { Progress::Look };
         loop {
             let waited = Clock::System.instant().since(began);
@@ -204,14 +221,15 @@ impl<S: LogTarget> BufferedStore<S> {
             let is_settled = |broker: &str| reports.iter().any(|report| report.is_settled && report.broker == broker);
             unsettled.retain(|broker, _| *broker != self.broker && !is_settled(broker));
             let is_early = waited < self.options.silence;
+            let is_loss_new = known_at.is_some_and(|at| Clock::System.instant().since(at) < self.options.silence);
             let is_awaited = |reported_at: &Option<Timestamp>| match reported_at {
-                Some(at) => is_early || now.since(*at) < self.options.silence,
-                None => is_early && is_loss,
+                Some(at) => is_early || is_loss_new || now.since(*at) < self.options.silence,
+                None => is_loss_new,
             };
             let awaited: BTreeSet<String> =
                 unsettled.iter().filter(|(_, at)| is_awaited(at)).map(|(broker, _)| broker.clone()).collect();
             if awaited.is_empty() || waited >= self.options.silence * BUSY_MAX {
-                if is_loss && !unsettled.is_empty() {
+                if known_at.is_some() && !unsettled.is_empty() {
                     let brokers: Vec<&String> = unsettled.keys().collect();
                     tracing::warn!(
                         ?brokers,

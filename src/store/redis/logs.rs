@@ -188,8 +188,11 @@ impl LogTarget for Redis {
         Ok(Reports { now, lost_at, brokers })
     }
 
-    fn hold_at_losses(&self) {
-        self.losses.send_modify(|loss| (loss.restores, loss.is_restoring) = (true, true));
+    fn hold_at_losses(&self, is_known: bool) {
+        self.losses.send_modify(|loss| {
+            (loss.restores, loss.is_restoring) = (true, true);
+            loss.is_known |= is_known;
+        });
     }
 
     fn restored(&self, losses: u64) {
@@ -215,6 +218,7 @@ impl Shared {
         let now = self.clock.local().instant();
         self.losses.send_modify(|loss| {
             loss.count += 1;
+            loss.is_known = true;
             loss.is_restoring |= loss.restores;
             loss.since = Some(now);
         });

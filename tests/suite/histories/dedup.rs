@@ -48,6 +48,8 @@ impl Run {
             Some("duplicate") => {
                 self.deduped.refused.insert(id);
                 self.is_promised(key, identity);
+                let of_key = self.deduped.keys.iter().filter(|(_, of)| **of == key);
+                self.by.copied.extend(of_key.map(|(id, _)| id.clone()));
             }
             _ => {}
         }

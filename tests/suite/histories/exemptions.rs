@@ -40,6 +40,8 @@ pub(super) struct Acknowledged {
     pub(super) ids: BTreeMap<String, Identity>,
     /// The message of each dedup key.
     pub(super) keys: BTreeMap<usize, (String, Identity)>,
+    /// Messages that are in other journals as well, since a push was a duplicate of them.
+    pub(super) copied: BTreeSet<String>,
 }
 
 impl Acknowledged {
@@ -62,7 +64,8 @@ impl Exemptions {
         let open = by.pushes.iter().filter(|(id, identity)| is_wiped(identity) && !by.acks.contains_key(*id));
         self.missing.extend(open.map(|(id, _)| id.clone()));
         // Another journal has the push.
-        let is_elsewhere = |id: &String| by.pushes.get(id).is_none_or(|identity| !is_wiped(identity));
+        let is_elsewhere =
+            |id: &String| by.copied.contains(id) || by.pushes.get(id).is_none_or(|identity| !is_wiped(identity));
         let ended = by.acks.iter().filter(|(id, identity)| is_wiped(identity) && is_elsewhere(id));
         self.repeated.extend(ended.map(|(id, _)| id.clone()));
         let changed = by.ids.iter().filter(|(_, identity)| is_wiped(identity));

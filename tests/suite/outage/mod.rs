@@ -2,6 +2,7 @@
 
 mod away;
 mod disk;
+mod barrier;
 mod beside;
 mod census;
 mod clock;

@@ -1,0 +1,68 @@
+//! The barrier after a loss: no broker delivers until those that may know more have given it back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell::broker::ReserveRequest;
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, TopicName};
+use dwell::platform::clock::Clock;
+use dwell::store::redis::{Redis, RedisOptions};
+use dwell::store::{LogTarget, Progress};
+use dwell::telemetry::metrics::Metrics;
+
+use super::journal::journaled;
+use super::{Dwell, Outage};
+use crate::support::eventually;
+
+/// A broker that reports within this time is not silent; four times within it each broker looks at the others.
+const SILENCE: Duration = Duration::from_secs(16);
+
+/// A broker that delivers, and the reports of others.
+async fn begin() -> Result<(Outage, Dwell, Redis)> {
+    let outage = Outage { silence: SILENCE, ..journaled().await? };
+    let options = RedisOptions::new(outage.redis.url());
+    let others = Redis::open(options, Clock::System, Arc::new(Metrics::new()?)).await?;
+    let now = others.report("x", Progress::Look).await?.now;
+    others.report("x", Progress::Settled(now)).await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    dwell.delivers("orders", &["a"]).await?;
+    Ok((outage, dwell, others))
+}
+
+/// Nothing is delivered while another broker is waited for.
+async fn holds_for_another(dwell: &Dwell) -> Result<()> {
+    eventually("it waits for another broker", async || {
+        let detail = dwell.broker().health().await.detail.unwrap_or_default();
+        Ok(detail.contains("waiting for 1 other broker").then_some(()))
+    })
+    .await?;
+    dwell.push_one("orders", "b").await?;
+    let request = ReserveRequest { max: 1, wait: Duration::from_millis(300), visibility_timeout: None };
+    let deliveries = dwell.broker().reserve(&TopicName::new("orders")?, &GroupName::standard(), request).await?;
+    assert!(deliveries.is_empty(), "{deliveries:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_broker_that_hears_of_a_loss_delivers_nothing_before_the_one_that_noticed_it_has_restored() -> Result<()> {
+    let (_outage, dwell, others) = begin().await?;
+    let lost = others.report("x", Progress::Lost).await?;
+    holds_for_another(&dwell).await?;
+    others.report("x", Progress::Settled(lost.now)).await?;
+    dwell.delivers("orders", &["b"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_broker_that_hears_of_a_loss_also_waits_for_those_that_redis_no_longer_lists() -> Result<()> {
+    let (outage, dwell, others) = begin().await?;
+    outage.redis.ask::<u64>("HDEL dwell:brokers x").await?;
+    let lost = others.report("y", Progress::Lost).await?;
+    others.report("y", Progress::Settled(lost.now)).await?;
+    holds_for_another(&dwell).await?;
+    others.report("x", Progress::Settled(lost.now)).await?;
+    dwell.delivers("orders", &["b"]).await?;
+    dwell.close().await
+}
