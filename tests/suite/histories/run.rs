@@ -12,7 +12,7 @@ use super::dedup::Deduped;
 use super::deployment::{Deployment, Kind};
 use super::exemptions::{Acknowledged, Exemptions, Identity};
 use crate::support::{
-    HttpClient, Process, Proxy, empty, eventually_within, failed, from_environment, scratch, signal_to,
+    HttpClient, Process, Proxy, empty, eventually, eventually_within, failed, from_environment, scratch, signal_to,
 };
 
 /// Reserves without a delivery, after which no delivery is expected any more.
@@ -305,12 +305,10 @@ impl Run {
     }
 
     /// Waits until the next change of an id is later, by the clock of any broker, than the one that another broker buffered.
-    async fn be_later(&self, id: &str, at: usize) {
-        if let Some((by, changed_at)) = self.buffered.get(id)
-            && *by != at
-        {
-            tokio::time::sleep(CLOCKS.saturating_sub(changed_at.elapsed())).await;
-        }
+    async fn be_later(&self, id: &str, at: usize) -> Result<()> {
+        let buffered = self.buffered.get(id).filter(|(by, _)| *by != at);
+        let is_over = || buffered.is_none_or(|(_, changed_at)| changed_at.elapsed() >= CLOCKS);
+        eventually("the clocks agree on the order", async || Ok(is_over().then_some(()))).await
     }
 
     /// Replaces an id, whatever is there.
@@ -455,7 +453,7 @@ impl Run {
         let Some(at) = self.broker_for((operation < 6).then_some(&id)) else { return Ok(()) };
         self.operations += 1;
         if operation < 6 {
-            self.be_later(&id, at).await;
+            self.be_later(&id, at).await?;
         }
         match operation {
             0..3 => self.set(&id, at).await,
