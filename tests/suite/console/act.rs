@@ -82,6 +82,29 @@ async fn cron_jobs_are_created_run_changed_and_deleted() -> Result<()> {
     console.end().await
 }
 
+/// The ids that the Messages page shows, in its order.
+async fn listed(console: &Console) -> Result<Value> {
+    let ids = "return [...document.querySelectorAll('tbody tr th a')].map((e) => e.textContent)";
+    console.browser.run(ids, json!([])).await
+}
+
+#[tokio::test]
+async fn messages_are_listed_by_due_time_over_all_partitions() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 8})).await?;
+    let later = |n: u64| json!({"payload": "x", "id": format!("m{n:02}"), "delay": format!("{}m", 100 - n)});
+    console.push("orders", (0..70).map(later).collect()).await?;
+    console.open("#/topics/orders/messages").await?;
+    browser.reads("Messages by due time, the earliest first").await?;
+    let expected = |range: std::ops::Range<u64>| json!(range.rev().map(|n| format!("m{n:02}")).collect::<Vec<_>>());
+    assert_eq!(listed(&console).await?, expected(20..70));
+    browser.click("Next page").await?;
+    browser.reads("m00").await?;
+    assert_eq!(listed(&console).await?, expected(0..20));
+    console.end().await
+}
+
 #[tokio::test]
 async fn a_column_of_the_forecast_is_counted_and_cancelled() -> Result<()> {
     let console = Console::start().await?;

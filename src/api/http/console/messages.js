@@ -14,6 +14,9 @@ import { MAY_CHANGE, go, to } from "./place.js";
 /** Messages on a page. */
 const PAGE = 50;
 
+/** Whether the messages of a list wait, so that they have one order over all partitions. @param {string | undefined} state */
+const waits = (state) => state !== "in_flight" && state !== "dead";
+
 /**
  * @param {string} topic
  * @param {import("./place.js").Place} place
@@ -28,7 +31,7 @@ export function messages(topic, place, page) {
     groupChoice(topic, group, page, (group) => to(["topics", topic, "messages"], { ...place.given, group, cursor: undefined })),
     section("Find a message", finder(topic, group)), section("List", filter(topic, place.given), list));
   void page.once(async () => {
-    const wanted = { group, state, from, to: until, limit: PAGE, cursor };
+    const wanted = { group, state, from, to: until, order: waits(state) ? "due" : undefined, limit: PAGE, cursor };
     const found = await call("GET", `${path`/v1/topics/${topic}/messages`}${query(wanted)}`, page);
     const line = command("message list", [topic], { group: givenGroup(group), state, from, to: until });
     draw(list, listed(topic, place.given, found), shell(line));
@@ -108,7 +111,7 @@ function listed(topic, given, found) {
       time(message.next_at ?? message.due_at), foreign(message.key, 40), number(message.attempts), number(message.partition), preview(message)],
   }));
   return [
-    table("Messages, partition by partition, those that are tried next first", heads.map((head, at) => ({ head, number: at === 4 || at === 5 })), rows),
+    table(waits(given.state) ? "Messages by due time, the earliest first" : "Messages, partition by partition", heads.map((head, at) => ({ head, number: at === 4 || at === 5 })), rows),
     given.cursor ? element("p", {}, link(to(["topics", topic, "messages"], { ...given, cursor: undefined }), "First page")) : null,
     next,
   ];
