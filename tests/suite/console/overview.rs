@@ -1,6 +1,6 @@
 //! Whether all is well, the fleet, and what is found.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use dwell::api::http::Listen;
 use dwell::app::engine::StoreOptions;
@@ -56,15 +56,36 @@ async fn all_is_well_until_a_message_is_late_and_again_once_it_is_acked() -> Res
     console.end().await
 }
 
+/// The store of a broker that shares this Redis.
+fn shared(redis: &RedisServer, dir: &Path) -> StoreOptions {
+    StoreOptions::Redis { redis: RedisOptions::new(redis.url()), failover: OutageOptions::new(dir) }
+}
+
+#[tokio::test]
+async fn a_damaged_message_is_in_the_attention_of_programs_and_of_readers() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let console = Console::start_with(|options, dir| options.store = shared(&redis, dir.path())).await?;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    console.push("orders", vec![json!({"payload": "x", "id": "a"})]).await?;
+    assert_eq!(redis.ask::<usize>("HSET {dwell:orders:0}:default:h a damaged").await?, 0, "it was there");
+    // It is found once it is late.
+    let found = async || {
+        let body = console.tell("GET /v1/attention", Value::Null).await?;
+        let concerns = body["attention"].as_array().cloned().unwrap_or_default();
+        Ok(concerns.into_iter().find(|concern| concern["kind"] == "unreadable"))
+    };
+    let concern = patiently("the damaged message", found).await?;
+    assert_eq!(concern["topic"], "orders");
+    console.open("").await?;
+    console.browser.reads("unreadable orders").await?;
+    console.end().await
+}
+
 #[tokio::test]
 async fn two_brokers_are_listed_and_the_one_of_the_page_is_marked() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
-    let store = |dir: PathBuf| StoreOptions::Redis {
-        redis: RedisOptions::new(redis.url()),
-        failover: OutageOptions::new(&dir),
-    };
-    let console = Console::start_with(|options, _| options.store = store(dir.path().join("here"))).await?;
-    let there = store(dir.path().join("there"));
+    let console = Console::start_with(|options, dir| options.store = shared(&redis, dir.path())).await?;
+    let there = shared(&redis, dir.path());
     let there = Server::start(ServerOptions::new(Listen::ephemeral(), there, Options::default())).await?;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 2})).await?;
     // A broker without consumers sends no heartbeat.
