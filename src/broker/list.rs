@@ -19,7 +19,7 @@ use crate::store::{Dead, DeadCursor, InFlightCursor, Listed, Peeked, State, Wait
 
 /// Calls to the store for one page: a window that few messages are in must not keep a request for long.
 const CALLS_MAX: usize = 100;
-const PARTITIONS_AT_ONCE: usize = 64;
+pub(super) const PARTITIONS_AT_ONCE: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
@@ -42,6 +42,16 @@ impl Which {
             Which::Dead => "dead",
         }
     }
+
+    /// The part of a window in which a waiting message is in this state. One that is due in this millisecond is ready.
+    pub(super) fn narrowed(self, window: Window, now: Timestamp) -> Window {
+        let later = Timestamp::from_ms(now.as_ms().saturating_add(1));
+        match self {
+            Which::Scheduled => Window { from: window.from.max(later), ..window },
+            Which::Ready => Window { to: window.to.min(later), ..window },
+            Which::Waiting | Which::InFlight | Which::Dead => window,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +59,13 @@ pub struct ListEntry {
     pub partition: Partition,
     pub state: State,
     pub listed: Listed,
+}
+
+impl ListEntry {
+    pub(super) fn waiting(partition: Partition, listed: Listed, now: Timestamp) -> ListEntry {
+        let state = if listed.next_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready };
+        ListEntry { partition, state, listed }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -126,23 +143,14 @@ impl Broker {
         limit: usize,
     ) -> Result<(Vec<ListEntry>, Option<Place>)> {
         let now = self.store.backend.clock().now();
-        // A message that is due in this millisecond is ready.
-        let later = Timestamp::from_ms(now.as_ms().saturating_add(1));
-        let window = match which {
-            Which::Scheduled => Window { from: window.from.max(later), ..window },
-            Which::Ready => Window { to: window.to.min(later), ..window },
-            Which::Waiting | Which::InFlight | Which::Dead => window,
-        };
+        let window = which.narrowed(window, now);
         let partition = group_partition.partition;
         match which {
             Which::Waiting | Which::Scheduled | Which::Ready => {
                 let after = if let Place::Waiting(after) = place { Some(after) } else { None };
                 let page = self.store.reads.waiting(group_partition, window, after, limit).await?;
-                let entry = |listed: Listed| {
-                    let state = if listed.next_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready };
-                    ListEntry { partition, state, listed }
-                };
-                Ok((page.messages.into_iter().map(entry).collect(), page.next.map(Place::Waiting)))
+                let entries = page.messages.into_iter().map(|listed| ListEntry::waiting(partition, listed, now));
+                Ok((entries.collect(), page.next.map(Place::Waiting)))
             }
             Which::InFlight => {
                 let after = if let Place::InFlight(after) = place { Some(after) } else { None };
@@ -208,7 +216,7 @@ fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Place)> {
     Ok((partition, place))
 }
 
-fn wrong_cursor() -> Error {
+pub(super) fn wrong_cursor() -> Error {
     Error::invalid("cursor", "is not one that dwell gave for this; begin without a cursor")
 }
 

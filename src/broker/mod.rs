@@ -10,6 +10,7 @@ mod explain;
 mod groups;
 mod push_batcher;
 mod list;
+mod list_by_due;
 mod push;
 mod read_limiter;
 mod schedules;

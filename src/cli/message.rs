@@ -45,7 +45,7 @@ enum MessageCommand {
         #[arg(long, default_value = "default", value_parser = parse::group)]
         group: GroupName,
     },
-    /// Print messages, partition by partition, by the time at which they are tried next
+    /// Print messages by state and due time
     List(ListArgs),
     /// Cancel a message in every group in which it waits
     Cancel(WhichArgs),
@@ -88,9 +88,20 @@ struct ListArgs {
     /// Before this time
     #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     to: Option<Timestamp>,
+    /// due: by the time at which they are tried next, over all partitions; partition: partition by partition. Without it,
+    /// due for messages that are scheduled or ready, and partition for others
+    #[arg(long, value_name = "ORDER", value_parser = ["due", "partition"])]
+    order: Option<String>,
     /// Messages to print at most
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
+}
+
+impl ListArgs {
+    fn order(&self) -> &str {
+        let waits = !matches!(self.state.as_deref(), Some("in_flight" | "dead"));
+        self.order.as_deref().unwrap_or(if waits { "due" } else { "partition" })
+    }
 }
 
 /// A message, by its id.
@@ -141,6 +152,7 @@ async fn list(client: &Client, args: &ListArgs, print: &PrintArgs) -> Result<(),
             ("state", args.state.clone()),
             ("from", args.from.map(|at| at.as_ms().to_string())),
             ("to", args.to.map(|at| at.as_ms().to_string())),
+            ("order", Some(args.order().to_owned())),
             ("limit", Some(left.min(BATCH_MESSAGES_MAX).to_string())),
             ("cursor", cursor.take()),
         ];

@@ -50,8 +50,8 @@ pub use owner::{
     ReservedMessage, Retried, Returned, Settlement,
 };
 pub use reads::{
-    Forecast, InFlightCursor, Listed, Page, PartitionDepth, PartitionStats, Peeked, Reads, Spans, State, WaitingCursor,
-    Window, WindowPage,
+    Forecast, InFlightCursor, Listed, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Reads, Spans,
+    State, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 pub use topics::Topics;
 

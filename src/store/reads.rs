@@ -37,6 +37,10 @@ pub trait Reads: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Page<WaitingCursor>>;
 
+    /// Outlines of the messages that [`Reads::waiting`] lists, for ranges in the order asked: a merge of partitions reads
+    /// them before it reads the messages.
+    async fn outlines(&self, ranges: &[WaitingRange]) -> Result<Vec<OutlinePage>>;
+
     /// Messages of a partition in flight, at most `limit` after a cursor. One may be listed twice, but none is left out.
     async fn in_flight(
         &self,
@@ -167,6 +171,31 @@ impl Window {
 pub struct WaitingCursor {
     pub next_at: Timestamp,
     pub id: MessageId,
+}
+
+/// The first waiting messages of a partition: in a window, behind a cursor, at most `limit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingRange {
+    pub partition: GroupPartition,
+    pub window: Window,
+    pub after: Option<WaitingCursor>,
+    pub limit: usize,
+}
+
+/// A waiting message without its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outline {
+    pub next_at: Timestamp,
+    pub id: MessageId,
+    /// Size of its body.
+    pub bytes: usize,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OutlinePage {
+    pub messages: Vec<Outline>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<WaitingCursor>,
 }
 
 /// A position among messages in flight. Meaningful to the store only.

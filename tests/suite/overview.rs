@@ -7,14 +7,16 @@ use std::time::Duration;
 use dwell::broker::{GroupRequest, Options, PauseFor, ReserveRequest, Sample};
 use dwell::delivery::{Decision, Delivery};
 use dwell::model::error::Result;
-use dwell::model::message::{GroupName, NewMessage, TopicName};
-use dwell::model::topic::Settings;
+use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::partition::Partition;
+use dwell::model::topic::{GroupPartition, Settings};
 
-use crate::support::{Running, World, eventually, stories};
+use crate::support::{Running, World, eventually, member, stories, up_to};
 
 stories! {
     traffic_is_kept_for_30_minutes, a_late_message_needs_attention_with_its_cause, a_pause_and_deaths_need_attention,
     retries_are_a_storm_when_they_are_most_deliveries, every_broker_of_a_group_is_listed, a_deleted_topic_needs_nothing,
+    a_broker_that_ended_without_a_stop_needs_attention,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -188,6 +190,51 @@ async fn a_deleted_topic_needs_nothing(world: World) -> Result<()> {
     assert_eq!(shop.attention().await?.0, Vec::<&str>::new());
     let after = shop.running.broker.traffic(None).last().map(|sample| sample.at);
     shop.sample(|sample| Some(sample.at) > after && sample.total.backlog == Some(0)).await?;
+    shop.running.stop().await;
+    Ok(())
+}
+
+async fn a_broker_that_ended_without_a_stop_needs_attention(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    shop.push(2).await?;
+    let topic = world.existing(shop.running.broker.topic(&shop.topic).await?.as_ref().clone());
+    let partition = GroupPartition { topic: shop.topic.clone(), partition: Partition(0), group: shop.group.clone() };
+    let ttl = Duration::from_secs(1);
+    let mut gone = topic.acquire(&partition, &member("gone"), ttl).await?;
+    assert_eq!(gone.reserve(up_to(1)).await?.messages.len(), 1);
+    assert_eq!(shop.attention().await?.0, Vec::<&str>::new(), "the other broker has its lease");
+    drop(gone);
+    world.pass(2_000);
+    let mut taken = Vec::new();
+    while taken.len() < 2 {
+        taken.extend(shop.take(2 - taken.len()).await?);
+    }
+    shop.sample(|sample| sample.takeovers > 0).await?;
+    let (kinds, cause) = shop.attention().await?;
+    assert_eq!(kinds, ["broker_gone"]);
+    assert!(cause.contains("took over 1 partition with messages in flight"), "{cause}");
+    shop.settle(taken, Decision::Ack).await?;
+    world.pass(31 * MINUTE_MS);
+    assert_eq!(shop.attention().await?.0, Vec::<&str>::new());
+    shop.running.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_unreadable_message_needs_attention() -> Result<()> {
+    let world = World::redis().await?;
+    let shop = Shop::open(&world).await?;
+    shop.running.broker.push(&shop.topic, NewMessage::new("secret").id(MessageId::new("a")?)).await?;
+    world.pass(MINUTE_MS);
+    assert_eq!(shop.attention().await?.0, ["no_consumer"]);
+    let damage = ["HSET", "{dwell:orders:0}:default:h", "a", "secret"].map(str::to_owned);
+    assert_eq!(world.meddle(&damage).await?, "0", "it was there");
+    world.pass(2_000);
+    let attention = shop.running.broker.attention().await?;
+    let concerns: Vec<_> = attention.concerns.iter().map(|concern| (concern.kind.name(), &concern.place)).collect();
+    assert_eq!(concerns, [("unreadable", &Some((shop.topic.clone(), None)))]);
+    let cause = &attention.concerns[0].cause;
+    assert!(!cause.contains("secret") && !cause.is_empty(), "{cause}");
     shop.running.stop().await;
     Ok(())
 }

@@ -197,6 +197,40 @@ async fn while_redis_is_away_it_shows_how_the_broker_stands_and_what_waits() -> 
 }
 
 #[tokio::test]
+async fn groups_stand_below_their_topic_with_their_states() -> Result<()> {
+    let dir = scratch()?;
+    let server = format!("unix:{}", dir.path().join("dwell.sock").display());
+    let broker = Process::serve(dir.path(), &[]).await?;
+    for line in ["/v1/topics/mail/messages?delay=1h&raw=true", "/v1/topics/orders/messages?delay=1h&raw=true"] {
+        assert_eq!(broker.client.post(line, &json!("x")).await.map(|(status, _)| status), Some(201));
+    }
+    let dwell = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+        command.args(args).env_clear().env("DWELL_SERVER", &server).stdin(Stdio::null());
+        let output = command.output().map_err(failed("dwell"))?;
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        Ok::<_, Error>(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    dwell(&["group", "create", "orders", "audit"])?;
+    dwell(&["group", "pause", "orders", "audit"])?;
+    let text = dwell(&["top", "--once", "--interval", "100ms"])?;
+    let rows = text.lines().map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
+    let rows: Vec<_> = rows.skip_while(|row| !row.starts_with("mail")).collect();
+    assert_eq!(rows, ["mail ok 1", "orders paused 1", "default ok 1", "audit paused 0", "all paused 2"], "{text}");
+    let json: serde_json::Value = serde_json::from_str(&dwell(&["top", "--json", "--interval", "100ms"])?)
+        .map_err(|error| Error::corrupt(error.to_string()))?;
+    let groups = &json["topics"][1]["groups"];
+    assert_eq!((&groups[0]["group"], &groups[1]["group"]), (&json!("default"), &json!("audit")));
+    assert_eq!((&groups[0]["state"], &groups[1]["state"]), (&json!("ok"), &json!("paused")));
+    let mut terminal = Terminal::open(&server, &[])?;
+    for text in ["mail", "orders", "  default", "  audit", "paused"] {
+        terminal.shows(text).await?;
+    }
+    terminal.press("q")?;
+    terminal.ends().await
+}
+
+#[tokio::test]
 async fn without_a_terminal_it_is_a_table() -> Result<()> {
     let dir = scratch()?;
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());

@@ -107,11 +107,17 @@ impl From<ListEntry> for ListedMessage {
     "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
 )))]
 pub(crate) struct ListedMessages {
-    /// Partition by partition; what waits by the time at which it is tried next.
+    /// In the order asked.
     messages: Vec<ListedMessage>,
     /// Where the next page begins; absent at the end.
     #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListOrder {
+    Partition,
+    Due,
 }
 
 #[derive(Debug, IntoParams)]
@@ -129,6 +135,10 @@ pub(crate) struct ListParams {
     /// Before this time.
     #[param(value_type = Option<schema::Time>)]
     to: Option<Timestamp>,
+    /// `due`: by the time at which they are tried next, over all partitions; equal times by partition. `partition`, the
+    /// default: partition by partition. Messages that are in flight or dead have only that one.
+    #[param(value_type = Option<schema::ListOrder>)]
+    order: Option<ListOrder>,
     /// 1 to 1,000. Default 100.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -141,12 +151,13 @@ impl<S: Sync> FromRequestParts<S> for ListParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ListParams, Problem> {
-        let params = Params::read(parts.uri.query(), &["state", "group", "from", "to", "limit", "cursor"])?;
+        let params = Params::read(parts.uri.query(), &["state", "group", "from", "to", "order", "limit", "cursor"])?;
         Ok(ListParams {
             state: params.read_as("state", state_of)?,
             group: params.read_as("group", GroupName::new)?,
             from: params.time("from")?,
             to: params.time("to")?,
+            order: params.read_as("order", order_of)?,
             limit: params.number("limit", 1..=BATCH_MESSAGES_MAX)?,
             cursor: params.get("cursor").map(str::to_owned),
         })
@@ -160,9 +171,18 @@ fn state_of(name: &str) -> Result<Which> {
     })
 }
 
+fn order_of(name: &str) -> Result<ListOrder> {
+    match name {
+        "partition" => Ok(ListOrder::Partition),
+        "due" => Ok(ListOrder::Due),
+        _ => Err(Error::wrong(Fault::Choice, "order", format!("{name:?} is not one of partition, due"))),
+    }
+}
+
 /// List messages by state and due time.
 ///
-/// Partition by partition; follow `next_cursor` to the end. A page may be shorter than `limit`, and even empty.
+/// Follow `next_cursor` to the end. A page may be shorter than `limit`, and even empty. A message that is rescheduled
+/// meanwhile may be listed twice or left out; any other is listed once.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages", operation_id = "listMessages",
     tag = "producing",
@@ -179,7 +199,11 @@ pub(crate) async fn list(
     let group = params.group.unwrap_or_else(GroupName::standard);
     let which = params.state.unwrap_or(Which::Waiting);
     let mut held = app.answers.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
-    let page = app.broker.list(&topic, &group, which, window, params.cursor.as_deref(), limit).await;
+    let cursor = params.cursor.as_deref();
+    let page = match params.order.unwrap_or(ListOrder::Partition) {
+        ListOrder::Partition => app.broker.list(&topic, &group, which, window, cursor, limit).await,
+        ListOrder::Due => app.broker.list_by_due(&topic, &group, which, window, cursor, limit).await,
+    };
     let page = page.map_err(Problem::of_query)?;
     let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.size());
     held.resize(reply::weigh(page.messages.iter().map(size)));

@@ -220,6 +220,8 @@ schemas! {
     PushStatus = words(["stored", "journaled", "buffered", "duplicate", "replaced", "debounced", "error"]);
     /// State of a message in a group.
     MessageState = words(["scheduled", "ready", "in_flight", "dead"]);
+    /// Order of a list of messages.
+    ListOrder = words(["partition", "due"]);
     /// Why a message is dead.
     DeathReason = words(DeadReason::ALL.map(DeadReason::name));
     /// State of a group; `paused` and `copying` groups deliver nothing.

@@ -20,10 +20,10 @@ use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
     Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor,
-    LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, OwnerRecord, Page, PartitionDepth,
-    PartitionStats, Peeked, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
-    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, WaitingCursor,
-    Wakes, Window, WindowPage,
+    LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, OutlinePage, OwnerRecord, Page,
+    PartitionDepth, PartitionStats, Peeked, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled,
+    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage,
+    WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -116,6 +116,7 @@ always_away! {
     store::Reads {
         peek(&GroupPartition, &MessageId) -> Option<Peeked>;
         waiting(&GroupPartition, Window, Option<&WaitingCursor>, usize) -> Page<WaitingCursor>;
+        outlines(&[WaitingRange]) -> Vec<OutlinePage>;
         in_flight(&GroupPartition, Option<&InFlightCursor>, usize) -> Page<InFlightCursor>;
         stats(&[GroupPartition]) -> Vec<PartitionStats>;
         depth(&[GroupPartition], &[Duration]) -> Vec<PartitionDepth>;

@@ -41,6 +41,8 @@ Examples:
   dwell top --once            the table once, as text; so does `dwell top | cat`
   dwell top --json            the same as JSON
 
+A topic has a line for each group if it has several, or if one needs attention.
+
 Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? helps, q ends. It
 asks only for visible topics, so thousands of topics cost little. While the broker is unavailable
 it keeps trying. NO_COLOR=1 leaves colours out.";

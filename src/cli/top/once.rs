@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::snapshot::{Wanted, ask};
 use super::state::{Event, Row, State};
-use super::view::{COLUMNS, cells, header};
+use super::view::{COLUMNS, cells, group_cells, header};
 use crate::cli::client::Client;
 use crate::cli::failure::{Failure, UNAVAILABLE};
 use crate::cli::{PrintArgs, output};
@@ -48,9 +48,14 @@ fn head(state: &State) -> Vec<String> {
 fn table(state: &State) -> String {
     let (mut lines, total) = (head(state), state.total());
     let all = state.rows();
-    let shown = all.iter().take(TOPICS_MAX).chain((all.len() > 1).then_some(&total));
+    let mut shown = Vec::new();
+    for row in all.iter().take(TOPICS_MAX) {
+        shown.push(cells(row));
+        shown.extend(state.groups(&row.name).iter().map(group_cells));
+    }
+    shown.extend((all.len() > 1).then(|| cells(&total)));
     let numbers: Vec<usize> = (2..COLUMNS.len()).collect();
-    lines.push(output::table(COLUMNS, shown.map(cells), &numbers));
+    lines.push(output::table(COLUMNS, shown.into_iter(), &numbers));
     if all.len() > TOPICS_MAX {
         let more = thousands((all.len() - TOPICS_MAX) as u64);
         lines.push(format!("and {more} more topics: `dwell top` on a terminal shows any of them"));
@@ -73,8 +78,24 @@ fn as_json(state: &State) -> Value {
         }),
         "logs": logs.into_iter().flatten().collect::<serde_json::Map<_, _>>(),
         "total": row(&state.total()),
-        "topics": state.rows().iter().take(TOPICS_MAX).map(row).collect::<Vec<_>>(),
+        "topics": state.rows().iter().take(TOPICS_MAX).map(|row| topic(state, row)).collect::<Vec<_>>(),
     })
+}
+
+fn topic(state: &State, topic: &Row) -> Value {
+    let mut all = row(topic);
+    let group = |group: &Row| {
+        let mut of = row(group);
+        if let Some(of) = of.as_object_mut() {
+            of.remove("topic");
+            // Pushes are counted by topic alone.
+            of.remove("pushes_per_second");
+            of.insert("group".to_owned(), json!(group.name));
+        }
+        of
+    };
+    all["groups"] = state.all_groups(&topic.name).iter().map(group).collect();
+    all
 }
 
 fn row(row: &Row) -> Value {
@@ -118,7 +139,9 @@ mod tests {
         assert_eq!((&json["version"], &json["ready"]), (&json!("1.2.3"), &json!(true)));
         assert_eq!(json["logs"]["wal"], json!({"records": 3.0, "bytes": 4096.0, "oldest_age_ms": 1500.0}));
         let expected = json!({"topic": "t0000", "state": "late", "scheduled": 1200, "ready": 3, "in_flight": 2, "dead": 1,
-            "oldest_ready_age_ms": 12000, "pushes_per_second": 10.0, "deliveries_per_second": 0.0, "lateness_p99_ms": null});
+            "oldest_ready_age_ms": 12000, "pushes_per_second": 10.0, "deliveries_per_second": 0.0, "lateness_p99_ms": null, "groups": [
+            {"group": "default", "state": "late", "scheduled": 1200, "ready": 3, "in_flight": 2, "dead": 1,
+             "oldest_ready_age_ms": 12000, "deliveries_per_second": null, "lateness_p99_ms": null}]});
         assert_eq!(json["topics"], json!([expected]));
         Ok(())
     }

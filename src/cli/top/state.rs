@@ -8,6 +8,7 @@ use crossterm::event::KeyCode;
 
 use super::condition::Condition;
 use super::snapshot::{Described, Rates, Seen, Snapshot, TopicRates, Wanted};
+use crate::cli::api::Counts;
 use crate::cli::client::Readiness;
 use crate::model::quantile::Quantile;
 
@@ -64,6 +65,8 @@ pub(super) struct State {
     names: Vec<String>,
     is_listed: bool,
     depths: HashMap<String, Depth>,
+    /// The groups of each topic.
+    groups: HashMap<String, Vec<(String, Depth)>>,
     /// The latest rates of deliveries, of each topic that has some and of all together.
     trends: HashMap<String, VecDeque<f64>>,
     refreshes: u64,
@@ -87,6 +90,22 @@ impl State {
 
     pub(super) fn rows(&self) -> Vec<Row> {
         rows(&self.names, &self.depths, self.rates.as_ref(), &self.filter, self.sort)
+    }
+
+    /// A line for each group of a topic that has several, or one that needs attention.
+    pub(super) fn groups(&self, topic: &str) -> Vec<Row> {
+        let groups = self.groups.get(topic).map(Vec::as_slice).unwrap_or_default();
+        let needs_attention = groups.iter().any(|(_, depth)| depth.condition > Condition::Fine);
+        if groups.len() < 2 && !needs_attention { Vec::new() } else { self.all_groups(topic) }
+    }
+
+    pub(super) fn all_groups(&self, topic: &str) -> Vec<Row> {
+        let row = |(name, depth): &(String, Depth)| Row {
+            name: name.clone(),
+            depth: Some(depth.clone()),
+            rates: self.rates.as_ref().and_then(|rates| rates.of_group(topic, name)),
+        };
+        self.groups.get(topic).into_iter().flatten().map(row).collect()
     }
 
     /// All topics in one line, as far as they are known.
@@ -154,16 +173,20 @@ impl State {
         if let Some(mut names) = answer.topics {
             names.sort();
             self.depths.retain(|name, _| names.binary_search(name).is_ok());
+            self.groups.retain(|name, _| names.binary_search(name).is_ok());
             (self.names, self.is_listed) = (names, true);
         }
         self.draw();
         for (name, described) in answer.described {
             match &described {
                 Some(described) => {
-                    self.depths.insert(name.clone(), Depth::of(described));
+                    let groups = Depth::of_groups(described);
+                    self.depths.insert(name.clone(), Depth::of(described, &groups));
+                    self.groups.insert(name.clone(), groups);
                 }
                 None => {
                     self.depths.remove(&name);
+                    self.groups.remove(&name);
                     self.names.retain(|known| *known != name);
                 }
             }
@@ -256,6 +279,15 @@ impl State {
         let at = self.chosen_at(&rows).unwrap_or_else(|| self.from.min(rows.len().saturating_sub(1)));
         self.chosen = rows.get(at).map(|row| row.name.clone());
         self.from = self.from.min(at).max((at + 1).saturating_sub(page));
+        let lines = |row: &Row| 1 + self.groups(&row.name).len();
+        let mut shown: usize = rows.iter().take(at + 1).skip(self.from).map(lines).sum();
+        let mut from = self.from;
+        // The chosen topic stays on the screen, with its groups if there is room.
+        while shown > page && from < at {
+            shown -= rows.get(from).map_or(0, lines);
+            from += 1;
+        }
+        self.from = from;
         if let Some(opened) = &mut self.opened {
             let lines = opened.described.as_ref().map_or(0, Described::lines);
             opened.from = opened.from.min(lines.saturating_sub(page));
@@ -339,12 +371,12 @@ impl Sort {
 }
 
 impl Depth {
-    pub(super) fn of(Described { topic, groups }: &Described) -> Depth {
-        let mut depth = Depth::default();
-        for counts in &topic.totals {
+    /// Of each group, without the owners of its partitions.
+    pub(super) fn of_groups(Described { topic, groups }: &Described) -> Vec<(String, Depth)> {
+        let of_group = |counts: &Counts| {
             let state =
                 groups.iter().find(|group| group.group == counts.group).map_or("", |group| group.state.as_str());
-            depth.add(&Depth {
+            let depth = Depth {
                 scheduled: counts.scheduled,
                 ready: counts.ready,
                 in_flight: counts.in_flight,
@@ -352,8 +384,15 @@ impl Depth {
                 oldest: counts.oldest_ready_age_ms,
                 condition: Condition::of(state, counts, &topic.partitions),
                 owners: BTreeMap::new(),
-            });
-        }
+            };
+            (counts.group.clone(), depth)
+        };
+        topic.totals.iter().map(of_group).collect()
+    }
+
+    fn of(Described { topic, .. }: &Described, groups: &[(String, Depth)]) -> Depth {
+        let mut depth = Depth::default();
+        groups.iter().for_each(|(_, of_group)| depth.add(of_group));
         for owner in topic.partitions.iter().filter_map(|partition| partition.owner.as_ref()) {
             *depth.owners.entry(owner.clone()).or_default() += 1;
         }

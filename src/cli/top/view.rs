@@ -12,7 +12,7 @@ use crate::model::quantile::Quantile;
 use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
 
-const HELP: [&str; 15] = [
+const HELP: [&str; 16] = [
     "up down j k      choose a topic, or scroll",
     "PgUp PgDn Home End",
     "Enter            its groups, partitions, owners and brokers",
@@ -27,7 +27,8 @@ const HELP: [&str; 15] = [
     "late p99: 99 of 100 were handed out at most so late.",
     "state: the worst of the groups. late: a message has been ready for",
     "5s; no consumer: late, and no broker owns its partition; then",
-    "paused, copying, dead letters, ok, empty.",
+    "paused, copying, dead letters, ok, empty. Groups have lines below",
+    "their topic if there are several, or if one is neither ok nor empty.",
 ];
 
 pub(super) fn screen(state: &State) -> Vec<Line> {
@@ -62,20 +63,26 @@ fn topics(state: &State, width: usize) -> Vec<Line> {
     }
     let with_trend = |row: &Row, topic: &str| [&cells(row)[..], &[sparkline(state.trend(topic))]].concat();
     let total = state.total();
-    let all: Vec<Vec<String>> =
-        std::iter::once(with_trend(&total, "")).chain(shown.iter().map(|row| with_trend(row, &row.name))).collect();
-    let widths = columns(&TOPICS, &all, width);
-    let mut lines = vec![head_line(&TOPICS, &widths, state.sort.column())];
-    for (row, cells) in std::iter::once(&total).chain(shown).zip(&all) {
-        let ink = match lines.len() {
-            1 => Ink::Head,
-            _ if state.chosen.as_ref() == Some(&row.name) => Ink::Chosen,
-            _ => Ink::Plain,
-        };
-        let state_ink = row.depth.as_ref().map_or(Ink::Plain, |depth| ink_of(depth.condition));
-        lines.push(line(&TOPICS, &widths, cells, ink, if ink == Ink::Chosen { ink } else { state_ink }));
+    let mut all = vec![(Ink::Head, condition_ink(&total), with_trend(&total, ""))];
+    for row in shown {
+        let is_chosen = state.chosen.as_ref() == Some(&row.name);
+        let (ink, word) = if is_chosen { (Ink::Chosen, Ink::Chosen) } else { (Ink::Plain, condition_ink(row)) };
+        all.push((ink, word, with_trend(row, &row.name)));
+        for group in state.groups(&row.name) {
+            all.push((Ink::Plain, condition_ink(&group), [&group_cells(&group)[..], &[String::new()]].concat()));
+        }
     }
-    lines
+    all.truncate(state.page() + 1);
+    let cells: Vec<Vec<String>> = all.iter().map(|(_, _, cells)| cells.clone()).collect();
+    let widths = columns(&TOPICS, &cells, width);
+    let head = head_line(&TOPICS, &widths, state.sort.column());
+    std::iter::once(head)
+        .chain(all.iter().map(|(ink, word, cells)| line(&TOPICS, &widths, cells, *ink, *word)))
+        .collect()
+}
+
+fn condition_ink(row: &Row) -> Ink {
+    row.depth.as_ref().map_or(Ink::Plain, |depth| ink_of(depth.condition))
 }
 
 fn foot(state: &State) -> Line {
@@ -287,6 +294,12 @@ pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
     ]
 }
 
+/// The line of a group below its topic. Pushes are counted by topic alone, and a group has no trend.
+pub(super) fn group_cells(group: &Row) -> [String; COLUMNS.len()] {
+    let [name, state, scheduled, ready, in_flight, dead, oldest, _, deliveries, late] = cells(group);
+    [format!("  {name}"), state, scheduled, ready, in_flight, dead, oldest, String::new(), deliveries, late]
+}
+
 fn age(oldest: Option<Duration>) -> String {
     oldest.map_or("-".to_owned(), short_span)
 }
@@ -341,11 +354,11 @@ mod tests {
                 "redis 127.0.0.1:6379: Redis 7.0.15, fsync always",
                 "wal 3 records, 4.0 KiB, oldest 1.5s  redis answers, p99 -",
                 "partitions of 1 broker: host-abc 1",
-                "topic  state  scheduled  ready  in flight  dead  oldest ready  pushes/s  deliv/s  late p99  trend",
-                "all    late       1,200      3          2     1           12s      10.0      0.0         -  ▁",
-                "t0000  late       1,200      3          2     1           12s      10.0      0.0         -  ▁",
-                "t0001  -              -      -          -     -             -         -        -         -",
-                "",
+                "topic      state  scheduled  ready  in flight  dead  oldest ready  pushes/s  deliv/s  late p99  trend",
+                "all        late       1,200      3          2     1           12s      10.0      0.0         -  ▁",
+                "t0000      late       1,200      3          2     1           12s      10.0      0.0         -  ▁",
+                "  default  late       1,200      3          2     1           12s                  -         -",
+                "t0001      -              -      -          -     -             -         -        -         -",
                 "",
                 "",
                 "",
@@ -366,6 +379,47 @@ mod tests {
                 String::new(),
             ]
         );
+        Ok(())
+    }
+
+    #[test]
+    fn groups_stand_below_their_topic_if_there_are_several_or_one_needs_attention() -> serde_json::Result<()> {
+        let mut shown = state((120, 30), &names(3));
+        let with = |name: &str, groups: &[(&str, &str, u64)]| {
+            let mut described = topic(name)?;
+            described.topic.totals.clear();
+            described.groups.clear();
+            for (group, state, ready) in groups {
+                let counts = Counts { group: (*group).to_owned(), ready: *ready, ..Counts::default() };
+                described.topic.totals.push(counts);
+                let of = format!(r#"{{"group": "{group}", "state": "{state}"}}"#);
+                described.groups.push(serde_json::from_str(&of)?);
+            }
+            Ok((name.to_owned(), Some(described)))
+        };
+        let described = [
+            with("t0000", &[("default", "active", 3)])?,
+            with("t0001", &[("default", "active", 3), ("audit", "active", 4)])?,
+            with("t0002", &[("default", "paused", 5)])?,
+        ];
+        shown.update(Event::Seen(Box::new(seen(2, None, described.into()))));
+        let first_cells = |state: &State| -> Vec<String> {
+            let lines = text(state);
+            let table = lines.iter().skip(6).take_while(|line| !line.is_empty());
+            table
+                .map(|line| line.split("  ").filter(|cell| !cell.is_empty()).take(2).collect::<Vec<_>>().join(" "))
+                .collect()
+        };
+        let expected = ["t0000 ok", "t0001 ok", "default ok", "audit ok", "t0002 paused", "default paused"];
+        assert_eq!(first_cells(&shown), expected);
+        // The chosen topic stays on the screen.
+        shown.update(Event::Size(120, 14));
+        shown.update(Event::Key(KeyCode::End));
+        let lines = text(&shown);
+        assert!(lines.iter().any(|line| line.starts_with("t0002")), "{lines:#?}");
+        shown.update(Event::Size(120, 8));
+        let lines = text(&shown);
+        assert!(lines.iter().any(|line| line.starts_with("t0002")), "{lines:#?}");
         Ok(())
     }
 

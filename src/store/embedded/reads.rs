@@ -20,8 +20,8 @@ use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
-    self, Forecast, InFlightCursor, Listed, Page, PartitionDepth, PartitionStats, Peeked, Spans, State, WaitingCursor,
-    Window, WindowPage,
+    self, Forecast, InFlightCursor, Listed, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Spans,
+    State, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 
 /// Where a page continues: behind a message, or with its millisecond again if it is gone and had a place in that.
@@ -31,6 +31,37 @@ fn place_of(zset: &Zset<'_>, after: &WaitingCursor) -> Result<Score> {
 }
 
 const TURN: usize = 1_000;
+
+/// Reads a page of waiting messages, each with its id, time and body, and gives the position behind it if there is more.
+fn visit_waiting<T>(
+    stored: &Stored<'_>,
+    window: Window,
+    after: Option<&WaitingCursor>,
+    limit: usize,
+    mut read: impl FnMut(MessageId, Timestamp, Bytes) -> Result<T>,
+) -> Result<(Vec<T>, Option<WaitingCursor>)> {
+    let zset = stored.zset();
+    let entries: Box<dyn Iterator<Item = _>> = match after {
+        Some(after) => Box::new(zset.after(place_of(&zset, after)?, &after.id)),
+        None => Box::new(zset.from(window.from)),
+    };
+    let (mut found, mut bytes, mut last) = (Vec::new(), 0, None);
+    for entry in entries {
+        let (Score { at: next_at, .. }, id) = entry?;
+        if next_at >= window.to {
+            break;
+        }
+        if found.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
+            return Ok((found, last));
+        }
+        if let Some(body) = stored.hash().get(&id)? {
+            bytes += body.len();
+            found.push(read(id.clone(), next_at, body)?);
+        }
+        last = Some(WaitingCursor { next_at, id });
+    }
+    Ok((found, None))
+}
 
 #[async_trait]
 impl store::Reads for Embedded {
@@ -90,29 +121,25 @@ impl store::Reads for Embedded {
         let state = topic.partition(place.partition);
         let _state = locked(&state);
         let stored = Stored::new(&self.tree, place);
-        let (mut page, mut bytes) = (Page::default(), 0);
-        let zset = stored.zset();
-        let entries: Box<dyn Iterator<Item = _>> = match after {
-            Some(after) => Box::new(zset.after(place_of(&zset, after)?, &after.id)),
-            None => Box::new(zset.from(window.from)),
+        let (messages, next) =
+            visit_waiting(&stored, window, after, limit, |id, next_at, body| listed(&stored, id, Some(next_at), body))?;
+        Ok(Page { messages, next })
+    }
+
+    async fn outlines(&self, ranges: &[WaitingRange]) -> Result<Vec<OutlinePage>> {
+        let page = |range: &WaitingRange| {
+            let topics = self.topics();
+            let Some((topic, place)) = topics.group_partition(&range.partition) else {
+                return Ok(OutlinePage::default());
+            };
+            let state = topic.partition(place.partition);
+            let _state = locked(&state);
+            let outline = |id, next_at, body: Bytes| Ok(Outline { next_at, id, bytes: body.len() });
+            let stored = Stored::new(&self.tree, place);
+            let (messages, next) = visit_waiting(&stored, range.window, range.after.as_ref(), range.limit, outline)?;
+            Ok(OutlinePage { messages, next })
         };
-        let mut last = None;
-        for entry in entries {
-            let (Score { at: next_at, .. }, id) = entry?;
-            if next_at >= window.to {
-                break;
-            }
-            if page.messages.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
-                page.next = last;
-                break;
-            }
-            if let Some(body) = stored.hash().get(&id)? {
-                bytes += body.len();
-                page.messages.push(listed(&stored, id.clone(), Some(next_at), body)?);
-            }
-            last = Some(WaitingCursor { next_at, id });
-        }
-        Ok(page)
+        ranges.iter().map(page).collect()
     }
 
     async fn in_flight(

@@ -16,8 +16,8 @@ use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::{
-    self, Forecast, InFlightCursor, Listed, MemberId, Page, PartitionDepth, PartitionStats, Peeked, Spans, State,
-    WaitingCursor, Window, WindowPage,
+    self, Forecast, InFlightCursor, Listed, MemberId, Outline, OutlinePage, Page, PartitionDepth, PartitionStats,
+    Peeked, Spans, State, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 
 /// Ids that one call for messages in flight looks at, after which it begins with no further reservation.
@@ -75,23 +75,17 @@ impl store::Reads for Redis {
         after: Option<&WaitingCursor>,
         limit: usize,
     ) -> Result<Page<WaitingCursor>> {
-        let keys = self.keys.group_partition(partition);
-        let (id, next_at) = after.map_or(("", 0), |after| (after.id.as_str(), after.next_at.as_ms()));
-        let call = Call::new(&SCRIPTS.waiting, &[&keys.zset, &keys.hash, &keys.attempts])
-            .arg(window.from.as_ms())
-            .arg(window.to.as_ms())
-            .arg(id)
-            .arg(next_at)
-            .arg(limit.clamp(1, CALL_IDS_MAX))
-            .arg(CALL_BYTES_MAX);
-        let mut reply = self.reply(&call).await?;
-        let is_more = reply.number()? > 0;
-        let (id, next_at) = (reply.maybe_text()?, reply.time()?);
-        let mut page = Page { messages: reply.each(|reply| listed(reply, true))?, next: None };
-        if let (true, Some(id), Some(next_at)) = (is_more, id, next_at) {
-            page.next = Some(WaitingCursor { next_at, id: MessageId::new(id)? });
-        }
-        Ok(page)
+        let mut reply = self.reply(&self.waiting_call(partition, window, after, limit)).await?;
+        let next = read_next(&mut reply)?;
+        Ok(Page { messages: reply.each(|reply| listed(reply, true))?, next })
+    }
+
+    async fn outlines(&self, ranges: &[WaitingRange]) -> Result<Vec<OutlinePage>> {
+        let call = |range: &WaitingRange| {
+            self.waiting_call(&range.partition, range.window, range.after.as_ref(), range.limit).arg("sizes")
+        };
+        let answers = self.connection.eval_all(&SCRIPTS.waiting, ranges.iter().map(call).collect()).await;
+        answers.into_iter().map(|answer| read_outlines(Reply::of(answer?)?)).collect()
     }
 
     async fn in_flight(
@@ -170,6 +164,24 @@ impl store::Reads for Redis {
 }
 
 impl Shared {
+    fn waiting_call(
+        &self,
+        partition: &GroupPartition,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Call {
+        let keys = self.keys.group_partition(partition);
+        let (id, next_at) = after.map_or(("", 0), |after| (after.id.as_str(), after.next_at.as_ms()));
+        Call::new(&SCRIPTS.waiting, &[&keys.zset, &keys.hash, &keys.attempts])
+            .arg(window.from.as_ms())
+            .arg(window.to.as_ms())
+            .arg(id)
+            .arg(next_at)
+            .arg(limit.clamp(1, CALL_IDS_MAX))
+            .arg(CALL_BYTES_MAX)
+    }
+
     fn read_depth(&self, sent: Instant, value: Value) -> Result<PartitionDepth> {
         let (_, mut reply) = self.read(sent, value)?;
         let (scored, ready, bodies, dead) = (reply.number()?, reply.number()?, reply.number()?, reply.number()?);
@@ -186,6 +198,25 @@ impl Shared {
         };
         Ok(PartitionDepth { stats, due: reply.each(Reply::number)? })
     }
+}
+
+/// Where the next page of waiting messages begins, if there is more.
+fn read_next(reply: &mut Reply) -> Result<Option<WaitingCursor>> {
+    let is_more = reply.number()? > 0;
+    let (id, next_at) = (reply.maybe_text()?, reply.time()?);
+    let (true, Some(id), Some(next_at)) = (is_more, id, next_at) else { return Ok(None) };
+    Ok(Some(WaitingCursor { next_at, id: MessageId::new(id)? }))
+}
+
+fn read_outlines(mut reply: Reply) -> Result<OutlinePage> {
+    reply.text()?;
+    let next = read_next(&mut reply)?;
+    let messages = reply.each(|reply| {
+        let id = MessageId::new(reply.text()?)?;
+        let next_at = reply.time()?.unwrap_or_default();
+        Ok(Outline { next_at, id, bytes: usize::try_from(reply.number()?).unwrap_or(usize::MAX) })
+    })?;
+    Ok(OutlinePage { messages, next })
 }
 
 fn listed(reply: &mut Reply, waits: bool) -> Result<Listed> {

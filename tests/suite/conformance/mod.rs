@@ -12,6 +12,7 @@ mod groups;
 mod late;
 mod leases;
 mod list;
+mod list_by_due;
 mod look;
 mod members;
 mod moving;
@@ -125,6 +126,10 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     list: what_waits_is_listed_in_the_order_in_which_it_is_tried, a_window_has_its_beginning_and_not_its_end,
         a_list_holds_still_while_messages_come_and_go, what_is_in_flight_is_listed_in_pages,
         a_page_of_large_messages_is_short, a_list_of_nothing_is_empty;
+    list_by_due: an_outline_is_a_message_without_its_body, a_list_by_due_time_merges_the_partitions,
+        equal_due_times_are_listed_once_by_partition, a_message_that_moves_between_pages_disturbs_no_other,
+        a_state_and_a_window_bound_a_list_by_due_time, a_page_by_due_time_of_large_messages_is_short,
+        a_list_by_due_time_refuses_other_cursors_and_states;
     wake: an_earlier_head_wakes, a_message_that_is_rescheduled_to_the_front_wakes, a_redriven_message_wakes,
         a_release_is_no_head_and_a_head_no_release, a_change_of_a_topic_is_told_and_no_head;
 } }

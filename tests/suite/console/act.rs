@@ -82,6 +82,82 @@ async fn cron_jobs_are_created_run_changed_and_deleted() -> Result<()> {
     console.end().await
 }
 
+/// The ids that the Messages page shows, in its order.
+async fn listed(console: &Console) -> Result<Value> {
+    let ids = "return [...document.querySelectorAll('tbody tr th a')].map((e) => e.textContent)";
+    console.browser.run(ids, json!([])).await
+}
+
+#[tokio::test]
+async fn messages_are_listed_by_due_time_over_all_partitions() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 8})).await?;
+    let later = |n: u64| json!({"payload": "x", "id": format!("m{n:02}"), "delay": format!("{}m", 100 - n)});
+    console.push("orders", (0..70).map(later).collect()).await?;
+    console.open("#/topics/orders/messages").await?;
+    browser.reads("Messages by due time, the earliest first").await?;
+    let expected = |range: std::ops::Range<u64>| json!(range.rev().map(|n| format!("m{n:02}")).collect::<Vec<_>>());
+    assert_eq!(listed(&console).await?, expected(20..70));
+    browser.click("Next page").await?;
+    browser.reads("m00").await?;
+    assert_eq!(listed(&console).await?, expected(0..20));
+    console.end().await
+}
+
+#[tokio::test]
+async fn selected_messages_are_rescheduled_and_cancelled() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 2})).await?;
+    let later = |n: u64| json!({"payload": "x", "id": format!("m{n}"), "delay": format!("{}m", n + 10)});
+    let keyed = json!({"payload": "x", "id": "keyed", "key": "customer 7", "delay": "1h"});
+    console.push("orders", (0..5).map(later).chain([keyed]).collect()).await?;
+    console.open("#/topics/orders/messages").await?;
+    browser.reads("keyed").await?;
+    let checked = "return document.querySelectorAll('input[name=id]:checked').length";
+    let usable = "return [...document.querySelectorAll('.actions button')].filter((e) => !e.disabled).length";
+    assert_eq!(browser.run(checked, json!([])).await?, 0, "nothing is selected beforehand");
+    assert_eq!(browser.run(usable, json!([])).await?, 0, "without a selection there is nothing to do");
+    let select =
+        async |id: &str| browser.run("document.querySelector(`[value=${arguments[0]}]`).click()", json!([id])).await;
+
+    for id in ["m0", "m4", "keyed"] {
+        select(id).await?;
+    }
+    browser.reads("3 selected").await?;
+    browser.click("Reschedule selected…").await?;
+    browser.write("Delay", "30m").await?;
+    let line = browser.line("dwell message reschedule").await?;
+    assert!(line.contains(" && dwell message reschedule orders keyed --key 'customer 7' --delay 30m"), "{line}");
+    // One is gone by the time the answer is given.
+    console.tell("DELETE /v1/topics/orders/messages/m4", Value::Null).await?;
+    browser.click("Reschedule 3 messages").await?;
+    browser.reads("2 messages rescheduled; 1 passed over.").await?;
+    browser.reads_no("3 selected").await?;
+    let order = async || {
+        let found = console.tell("GET /v1/topics/orders/messages?order=due", Value::Null).await?;
+        let ids = found["messages"].as_array().into_iter().flatten().map(|message| message["id"].clone());
+        Ok::<_, dwell::model::error::Error>(
+            ids.map(|id| id.as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(order().await?, ["m1", "m2", "m3", "m0", "keyed"]);
+    assert_eq!(browser.run(checked, json!([])).await?, 0, "the next action begins without a selection");
+
+    for id in ["m1", "keyed"] {
+        select(id).await?;
+    }
+    browser.click("Cancel selected…").await?;
+    assert!(browser.line("dwell message cancel").await?.starts_with("dwell message cancel orders m1 --server"));
+    assert_eq!(order().await?.len(), 5, "the question is not answered yet");
+    browser.click("Cancel 2 messages").await?;
+    browser.reads("2 messages cancelled.").await?;
+    browser.reads_no("keyed").await?;
+    assert_eq!(order().await?, ["m2", "m3", "m0"]);
+    console.end().await
+}
+
 #[tokio::test]
 async fn a_column_of_the_forecast_is_counted_and_cancelled() -> Result<()> {
     let console = Console::start().await?;

@@ -1,10 +1,19 @@
 //! Whether all is well, the fleet, and what is found.
 
+use std::path::Path;
+
+use dwell::api::http::Listen;
+use dwell::app::engine::StoreOptions;
+use dwell::app::server::{Server, ServerOptions};
+use dwell::broker::Options;
 use dwell::model::error::Result;
+use dwell::outage::OutageOptions;
+use dwell::store::redis::RedisOptions;
 use serde_json::{Value, json};
 
 use super::Console;
 use super::browser::{ENTER, patiently};
+use crate::support::{RedisServer, scratch};
 
 /// A console whose broker has a clock that moves.
 pub(super) async fn timely() -> Result<Console> {
@@ -44,6 +53,66 @@ async fn all_is_well_until_a_message_is_late_and_again_once_it_is_acked() -> Res
     browser.reads_no("nobody consumes this group").await?;
     console.open("").await?;
     browser.reads("All is well").await?;
+    console.end().await
+}
+
+/// The store of a broker that shares this Redis.
+fn shared(redis: &RedisServer, dir: &Path) -> StoreOptions {
+    StoreOptions::Redis { redis: RedisOptions::new(redis.url()), failover: OutageOptions::new(dir) }
+}
+
+#[tokio::test]
+async fn a_damaged_message_is_in_the_attention_of_programs_and_of_readers() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let console = Console::start_with(|options, dir| options.store = shared(&redis, dir.path())).await?;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    console.push("orders", vec![json!({"payload": "x", "id": "a"})]).await?;
+    assert_eq!(redis.ask::<usize>("HSET {dwell:orders:0}:default:h a damaged").await?, 0, "it was there");
+    // It is found once it is late.
+    let found = async || {
+        let body = console.tell("GET /v1/attention", Value::Null).await?;
+        let concerns = body["attention"].as_array().cloned().unwrap_or_default();
+        Ok(concerns.into_iter().find(|concern| concern["kind"] == "unreadable"))
+    };
+    let concern = patiently("the damaged message", found).await?;
+    assert_eq!(concern["topic"], "orders");
+    console.open("").await?;
+    console.browser.reads("unreadable orders").await?;
+    console.end().await
+}
+
+#[tokio::test]
+async fn two_brokers_are_listed_and_the_one_of_the_page_is_marked() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let console = Console::start_with(|options, dir| options.store = shared(&redis, dir.path())).await?;
+    let there = shared(&redis, dir.path());
+    let there = Server::start(ServerOptions::new(Listen::ephemeral(), there, Options::default())).await?;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 2})).await?;
+    // A broker without consumers sends no heartbeat.
+    let reserve = format!("{}/v1/topics/orders/groups/default/reserve", there.url());
+    let mut consumers = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let request = console.client.post(&reserve).json(&json!({"max": 1, "wait": "60s"}));
+        consumers.spawn(request.send());
+    }
+    let both = async || {
+        let brokers = console.tell("GET /v1/brokers", Value::Null).await?;
+        let brokers = brokers["brokers"].as_array().cloned().unwrap_or_default();
+        Ok((brokers.len() == 2).then_some(brokers))
+    };
+    let brokers = patiently("two brokers", both).await?;
+    let member = |here: bool| {
+        let broker = brokers.iter().find(|broker| (broker["here"] == true) == here);
+        broker.and_then(|broker| broker["member"].as_str()).unwrap_or_default().to_owned()
+    };
+    console.open("#/brokers").await?;
+    console.browser.reads("2 brokers").await?;
+    console.browser.reads(&format!("{} this page talks to it", member(true))).await?;
+    console.browser.reads(&member(false)).await?;
+    let marked = "return [...document.querySelectorAll('tbody tr')]
+        .filter((row) => row.textContent.includes('this page talks to it')).length";
+    assert_eq!(console.browser.run(marked, json!([])).await?, 1);
+    drop(consumers);
     console.end().await
 }
 

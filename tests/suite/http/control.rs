@@ -176,10 +176,24 @@ async fn messages_are_listed_by_state_and_window() -> Outcome {
     assert_eq!(list("&state=in_flight").await?, ["now"]);
     assert_eq!(list("&state=dead").await?, ["dead"]);
     assert_eq!(list("").await?, scheduled);
+    assert_eq!(list("&order=due").await?, scheduled);
     let (from, to) = (dwell.now().as_ms() + 14 * 60_000 + 30_000, dwell.now().as_ms() + 17 * 60_000 + 30_000);
     assert_eq!(list(&format!("&from={from}&to={to}")).await?.len(), 3);
-    for query in ["state=waiting", "limit=0", "cursor=x", "state=dead&cursor=0.w.5.a", "from=yesterday", "status=ready"]
-    {
+    let by_due = dwell.ask("GET /v1/topics/orders/messages?order=due&limit=30").await?;
+    let ids: Vec<_> = by_due.body["messages"].as_array().into_iter().flatten().map(|message| &message["id"]).collect();
+    assert_eq!(ids, scheduled.iter().collect::<Vec<_>>(), "{by_due:?}");
+    for query in [
+        "state=waiting",
+        "limit=0",
+        "cursor=x",
+        "state=dead&cursor=0.w.5.a",
+        "from=yesterday",
+        "status=ready",
+        "order=sideways",
+        "state=dead&order=due",
+        "order=due&cursor=0.w.5.a",
+        "cursor=due.0.5.a",
+    ] {
         let refused = dwell.ask(&format!("GET /v1/topics/orders/messages?{query}")).await?;
         assert_eq!(refused.status, 422, "{query}");
     }

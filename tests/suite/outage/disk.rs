@@ -96,6 +96,28 @@ async fn a_full_wal_refuses_and_what_it_has_is_replayed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_wal_that_is_more_than_half_full_needs_attention() -> Result<()> {
+    let outage = Outage { limit_bytes: dwell::model::limits::WAL_BYTES_MIN, ..Outage::begin().await? };
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "first").await?;
+    outage.proxy.set(Mode::Refuse);
+    for n in 0..12 {
+        dwell.push_sized("orders", &format!("m{n}"), 500_000).await?;
+    }
+    let filling = async || {
+        let attention = dwell.broker().attention().await?;
+        Ok(attention.concerns.iter().find(|concern| concern.kind.name() == "wal_filling").cloned())
+    };
+    let concern = filling().await?;
+    let cause = concern.map(|concern| concern.cause).unwrap_or_default();
+    assert!(cause.contains("% full, with") && cause.contains("records that wait"), "{cause}");
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    eventually("its space is free again", async || Ok(filling().await?.is_none().then_some(()))).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
 async fn the_directory_is_for_nobody_else() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;

@@ -12,6 +12,7 @@ import { placeOfMessage } from "./messages.js";
 import { button, empty, foreign, link, section, shell, table, time } from "./parts.js";
 import { preview } from "./payload.js";
 import { MAY_CHANGE, go, to } from "./place.js";
+import { box, selection } from "./selection.js";
 
 /** Messages on a page. */
 const PAGE = 50;
@@ -38,15 +39,12 @@ export function dead(topic, place, page) {
   const group = place.given.group ?? "default";
   const filter = Object.fromEntries(FILTER.filter((name) => place.given[name]).map((name) => [name, place.given[name]]));
   const list = element("div", { "aria-live": "polite", "aria-busy": "true" }), errors = element("div", {});
-  const chosen = () => [...list.querySelectorAll("input[name=id]:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value);
-  const count = element("span", { class: "quiet", role: "status" });
-  list.onchange = () => draw(count, chosen().length ? `${number(chosen().length)} selected` : "");
+  const selected = selection(list), chosen = () => selected.chosen().map(({ id }) => id);
   const reload = () => page.once(async () => {
     const behind = query({ ...filter, limit: PAGE, cursor: place.given.cursor });
     const found = await call("GET", `${path`/v1/topics/${topic}/groups/${group}/dead-letters`}${behind}`, page);
     draw(list, listed(topic, place.given, found), shell(command("dead-letters list", [topic], flags(group, filter))));
-    for (const box of list.querySelectorAll("input[type=checkbox]")) /** @type {HTMLInputElement} */ (box).checked = false;
-    draw(count);
+    selected.clear();
     list.setAttribute("aria-busy", "false");
     const some = await call("GET", `${path`/v1/topics/${topic}/groups/${group}/dead-letters`}${query({ ...filter, limit: LOOKED_THROUGH })}`, page);
     draw(errors, byError(some, (verb, error, ids) => void (verb === "Purge" ? purge : redrive)({ ...all, error, chosen: () => ids }).then(reload)));
@@ -55,7 +53,7 @@ export function dead(topic, place, page) {
   page.body.append(
     tabs(topic, "Dead letters", group),
     groupChoice(topic, group, page, (group) => to(["topics", topic, "dead"], { ...place.given, group, cursor: undefined })),
-    section("By error", errors), section("Filter", filterForm(topic, place.given)), MAY_CHANGE ? actions(all, count) : "", section("Dead letters", list));
+    section("By error", errors), section("Filter", filterForm(topic, place.given)), MAY_CHANGE ? actions(all, selected.count) : "", section("Dead letters", list));
   void reload();
   return headingOf(topic, "Dead letters");
 }
@@ -117,19 +115,9 @@ function listed(topic, given, found) {
   const rows = found.dead_letters.map((/** @type {any} */ dead) => {
     const cells = [link(placeOfMessage(topic, dead, given.group), element("span", { class: "mono" }, dead.id)), time(dead.died_at),
       dead.reason.replaceAll("_", " "), number(dead.attempts), foreign(dead.last_error, 60), foreign(dead.key, 30), preview(dead)];
-    return { key: `${dead.partition}/${dead.id}`, cells: MAY_CHANGE ? [box(dead.id, cells[0]), ...cells.slice(1)] : cells };
+    return { key: `${dead.partition}/${dead.id}`, cells: MAY_CHANGE ? [box(dead, cells[0]), ...cells.slice(1)] : cells };
   });
   return [table("Dead letters, partition by partition, the oldest death first", heads, rows), next];
-}
-
-/**
- * A row's head with a box to choose it by.
- * @param {string} id
- * @param {any} name
- */
-function box(id, name) {
-  const input = element("input", { type: "checkbox", name: "id", value: id, "aria-label": `Select ${id}` });
-  return element("span", { class: "chosen" }, input, name);
 }
 
 /**

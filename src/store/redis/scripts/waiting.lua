@@ -1,14 +1,14 @@
 -- waiting: a page of the messages in the zset, by the time at which they are tried next.
 --   KEYS[1] T:<group>:z   KEYS[2] T:<group>:h   KEYS[3] T:<group>:a
 --   ARGV[1] first time, ms   ARGV[2] first time behind, ms   ARGV[3] id to start after, or ''   ARGV[4] its time, ms
---   ARGV[5] messages at most   ARGV[6] bytes at most
+--   ARGV[5] messages at most   ARGV[6] bytes at most   ARGV[7] 'sizes', or nothing
 -- Returns {'OK', 1 if there is more, id and time of the last one that was looked at, or '', n times (id, time, body, charge
---   or '')}. Changes nothing.
+--   or '')}, with sizes n times (id, time, bytes of the body). Changes nothing.
 -- Equal times are ordered by id, so the page after a message begins at a definite place even when that message is gone.
 -- In a topic with ordering a score has a place behind the ms, and equal ones are ordered by that: there, when the message
 -- is gone, the page begins with its millisecond again.
 local z, id = KEYS[1], ARGV[3]
-local limit, bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
+local limit, bytes, sizes = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local rank
 if id == '' then
   rank = redis.call('ZCOUNT', z, '-inf', '(' .. ARGV[1])
@@ -39,8 +39,8 @@ for i = 1, #found, 2 do
     bytes = bytes - #body
     page[#page + 1] = found[i]
     page[#page + 1] = found[i + 1]
-    page[#page + 1] = body
-    page[#page + 1] = redis.call('HGET', KEYS[3], found[i]) or ''
+    page[#page + 1] = sizes and #body or body
+    if not sizes then page[#page + 1] = redis.call('HGET', KEYS[3], found[i]) or '' end
   end
 end
 return page
