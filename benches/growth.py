@@ -12,7 +12,7 @@ import re
 import sys
 
 WIDTH, HEIGHT, COLUMNS = 250, 170, 3
-LEFT, RIGHT, TOP, BOTTOM = 34, 14, 30, 34
+LEFT, RIGHT, TOP, BOTTOM = 44, 14, 30, 34
 SPEED, REDIS = "#4c78a8", "#f58518"
 # Highest multiple that a panel shows: what is above is drawn at its edge.
 MOST, LEAST = 8.0, 0.125

@@ -71,6 +71,7 @@ def section(reports):
     loads = [run["load_before"] for report in reports for run in report["runs"]]
     of_each = [max(run["round"] for run in report["runs"]) for report in reports]
     rounds = str(max(of_each)) if min(of_each) == max(of_each) else f"{min(of_each)} to {max(of_each)}"
+    rounds += " round" if rounds == "1" else " rounds"
     rows = [
         "| | push/s | drain/s | lateness p50, p99, ms | burst, s | idle, Redis commands/s | memory, bytes a message |",
         "|---|---|---|---|---|---|---|",
@@ -93,7 +94,7 @@ def section(reports):
 benches/peers/run.sh             # all of them; or some: benches/peers/run.sh dwell-http bullmq
 ```
 
-The script installs each peer from its registry, measures it, and writes this section. Every figure is the median of {rounds} rounds, in which
+The script installs each peer from its registry, measures it, and writes this section. Every figure is the median of {rounds}, in which
 the peers take turns at each measure; the lowest and highest figures are in brackets. *Idle* and *memory* are measured once.
 
 {chr(10).join(rows)}

@@ -52,7 +52,7 @@ impl Http {
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body.as_bytes()).await?;
         stream.flush().await?;
-        let (mut status, mut length, mut line) = (String::new(), 0, String::new());
+        let (mut status, mut length, mut line) = (String::new(), None::<usize>, String::new());
         loop {
             line.clear();
             if stream.read_line(&mut line).await? == 0 {
@@ -61,13 +61,25 @@ impl Http {
             if status.is_empty() {
                 status = line.split(' ').nth(1).unwrap_or_default().to_owned();
             } else if let Some(bytes) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = bytes.trim().parse()?;
+                length = Some(bytes.trim().parse()?);
             } else if line == "\r\n" {
                 break;
             }
         }
-        let mut answer = vec![0; length];
+        let mut answer = vec![0; length.unwrap_or_default()];
         stream.read_exact(&mut answer).await?;
+        // Without a length it comes in chunks, each behind a line with its size, and the last one is empty.
+        let mut more = length.is_none();
+        while more {
+            line.clear();
+            stream.read_line(&mut line).await?;
+            let mut chunk = vec![0; usize::from_str_radix(line.trim(), 16)?];
+            stream.read_exact(&mut chunk).await?;
+            line.clear();
+            stream.read_line(&mut line).await?;
+            more = !chunk.is_empty();
+            answer.append(&mut chunk);
+        }
         match status.as_str() {
             "200" | "201" => Ok(answer),
             _ => Err(format!("{verb} {path} was answered {status}: {}", String::from_utf8_lossy(&answer)).into()),
@@ -85,7 +97,10 @@ impl Peer for Http {
     }
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
-        let one = |(due, payload): &(u64, String)| json!({"payload": payload, "due_at": due});
+        let one = |(due, payload): &(u64, String)| match due {
+            0 => json!({"payload": payload}),
+            due => json!({"payload": payload, "due_at": due}),
+        };
         let body = json!({"messages": messages.iter().map(one).collect::<Vec<_>>()});
         // 200 and 201 say that all are stored.
         self.call(&self.connections[caller].0, "POST", &format!("{TOPIC}/messages/batch"), &body).await?;
