@@ -12,7 +12,7 @@ use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, LATE, MessageId, TopicName};
 use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
-use crate::model::topic::{Descriptor, GroupPartition, Rest};
+use crate::model::topic::{Descriptor, Expiry, GroupPartition, Rest};
 use crate::platform::clock::Instant;
 use crate::store::{DeadCursor, PartitionStats, Window};
 
@@ -37,6 +37,7 @@ pub enum ConcernKind {
     Late,
     RetryStorm,
     DeadLetters,
+    Expired,
     Paused,
 }
 
@@ -53,6 +54,7 @@ impl ConcernKind {
             ConcernKind::Late => "late",
             ConcernKind::RetryStorm => "retry_storm",
             ConcernKind::DeadLetters => "dead_letters",
+            ConcernKind::Expired => "expired",
             ConcernKind::Paused => "paused",
         }
     }
@@ -124,6 +126,7 @@ impl Broker {
             topics_seen += 1;
         }
         concerns.extend(self.retry_storms());
+        concerns.extend(self.expiries().await);
         concerns.sort_by_key(|concern| concern.kind);
         concerns.truncate(CONCERNS_MAX);
         Ok(Attention { concerns, topics_seen, topics: topics.len() })
@@ -248,6 +251,28 @@ impl Broker {
             Some(Concern::of(ConcernKind::RetryStorm, &topic, None, cause))
         };
         topics.into_iter().filter_map(storm).collect()
+    }
+
+    /// Topics whose messages expired at this broker lately and were dropped. Elsewhere they are dead letters.
+    async fn expiries(&self) -> Vec<Concern> {
+        let mut topics = BTreeMap::<Arc<str>, u64>::new();
+        for (topic, point) in self.recent(RECENT).iter().flat_map(|sample| &sample.topics) {
+            *topics.entry(topic.clone()).or_default() += u64::from(point.expired);
+        }
+        let mut concerns = Vec::new();
+        for (topic, expired) in topics.into_iter().filter(|(_, expired)| *expired > 0) {
+            // Others share a label that names no topic.
+            let Ok(topic) = TopicName::new(topic.as_ref()) else { continue };
+            let Ok(Some(descriptor)) = self.existing(&topic).await else { continue };
+            if descriptor.settings.on_expiry == Expiry::Drop {
+                let expired = counted(expired, "message");
+                let cause = format!(
+                    "{expired} expired at this broker in the last 30 minutes, and nobody gets them: their `ttl` was over"
+                );
+                concerns.push(Concern::of(ConcernKind::Expired, &topic, None, cause));
+            }
+        }
+        concerns
     }
 
     fn busiest_first(&self, mut topics: Vec<TopicName>) -> Vec<TopicName> {

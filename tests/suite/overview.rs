@@ -16,7 +16,7 @@ use crate::support::{Running, World, eventually, member, stories, up_to};
 stories! {
     traffic_is_kept_for_30_minutes, a_late_message_needs_attention_with_its_cause, a_pause_and_deaths_need_attention,
     retries_are_a_storm_when_they_are_most_deliveries, every_broker_of_a_group_is_listed, a_deleted_topic_needs_nothing,
-    a_broker_that_ended_without_a_stop_needs_attention,
+    a_broker_that_ended_without_a_stop_needs_attention, what_expired_and_is_gone_needs_attention,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -154,6 +154,23 @@ async fn retries_are_a_storm_when_they_are_most_deliveries(world: World) -> Resu
     shop.sample(|sample| sample.total.retried > 0).await?;
     let (kinds, _) = shop.attention().await?;
     assert!(kinds.contains(&"retry_storm"), "{kinds:?}");
+    shop.running.stop().await;
+    Ok(())
+}
+
+async fn what_expired_and_is_gone_needs_attention(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    let message = NewMessage { ttl: Some(Duration::from_secs(1)), ..NewMessage::new("x") };
+    shop.running.broker.push(&shop.topic, message).await?;
+    world.pass(MINUTE_MS);
+    shop.push(1).await?;
+    let taken = shop.take(10).await?;
+    assert_eq!(taken.len(), 1, "{taken:?}");
+    shop.settle(taken, Decision::Ack).await?;
+    shop.sample(|sample| sample.total.expired > 0).await?;
+    let (kinds, cause) = shop.attention().await?;
+    assert_eq!(kinds, ["expired"]);
+    assert!(cause.contains("1 message expired"), "{cause}");
     shop.running.stop().await;
     Ok(())
 }

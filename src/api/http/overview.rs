@@ -146,7 +146,7 @@ pub(crate) struct AttentionList {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AttentionItem {
     /// `not_ready`, `unreadable`, `restoring`, `wal_filling`, `degraded`, `broker_gone`, `no_consumer`, `late`, `retry_storm`,
-    /// `dead_letters` or `paused`.
+    /// `dead_letters`, `expired` or `paused`.
     kind: &'static str,
     /// The topic; absent if it is about the broker or its store.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,7 @@ impl From<&Concern> for AttentionItem {
 
 /// List what needs attention.
 ///
-/// Late messages, groups without consumers, pauses, retries, dead letters of the last 30 minutes, and the state of the store,
+/// Late messages, groups without consumers, pauses, retries, dead letters and dropped messages of the last 30 minutes, and the state of the store,
 /// each with its cause. The answer may be 2 s old.
 #[utoipa::path(
     get, path = "/v1/attention", operation_id = "listAttention",
