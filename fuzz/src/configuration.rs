@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use dwell::app::config::{Config, Sources, show};
+use dwell::app::config::{Config, Sources, settings, show};
 use libfuzzer_sys::Corpus;
 use tempfile::TempDir;
 
@@ -22,7 +22,7 @@ pub(crate) fn run(data: &[u8]) -> Corpus {
             return kept(!errors.to_string().contains("TOML"));
         }
     };
-    let shown = show(&sources).expect("what was loaded is shown");
+    let shown = show(&settings(&sources).expect("what was loaded is shown"));
     // A password is masked, and then what is shown is another configuration.
     if !shown.contains("***") {
         match Config::load(&written("shown.toml", shown.as_bytes())) {
