@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 
 use super::Broker;
 use super::topics::TOPICS_SEEN_MAX;
+use super::traffic::Point;
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, LATE, MessageId, TopicName};
 use crate::model::spelling::{counted, thousands};
@@ -235,34 +236,27 @@ impl Broker {
 
     /// Topics whose recent deliveries at this broker were mostly retries.
     fn retry_storms(&self) -> Vec<Concern> {
-        let mut topics = BTreeMap::<Arc<str>, (u64, u64)>::new();
-        let recent = self.recent(RECENT / 3);
-        for (topic, point) in recent.iter().flat_map(|sample| &sample.topics) {
-            let sums = topics.entry(topic.clone()).or_default();
-            *sums = (sums.0 + u64::from(point.delivered), sums.1 + u64::from(point.retried));
-        }
-        let storm = |(topic, (delivered, retried)): (Arc<str>, (u64, u64))| {
-            let is_storm = delivered >= STORM_DELIVERIES_MIN && retried * 2 > delivered;
-            let topic = TopicName::new(topic.as_ref()).ok().filter(|_| is_storm)?;
+        let counts = self.recent_of_topics(RECENT / 3, |point| [point.delivered, point.retried]);
+        let storm = |(topic, [delivered, retried]): (TopicName, [u64; 2])| {
+            if delivered < STORM_DELIVERIES_MIN || retried * 2 <= delivered {
+                return None;
+            }
             let (delivered, retried) = (thousands(delivered), thousands(retried));
             let cause = format!(
                 "{retried} of {delivered} deliveries at this broker in the last 10 minutes were retries: consumers fail, or do not settle in time"
             );
             Some(Concern::of(ConcernKind::RetryStorm, &topic, None, cause))
         };
-        topics.into_iter().filter_map(storm).collect()
+        counts.into_iter().filter_map(storm).collect()
     }
 
     /// Topics whose messages expired at this broker lately and were dropped. Elsewhere they are dead letters.
     async fn expiries(&self) -> Vec<Concern> {
-        let mut topics = BTreeMap::<Arc<str>, u64>::new();
-        for (topic, point) in self.recent(RECENT).iter().flat_map(|sample| &sample.topics) {
-            *topics.entry(topic.clone()).or_default() += u64::from(point.expired);
-        }
         let mut concerns = Vec::new();
-        for (topic, expired) in topics.into_iter().filter(|(_, expired)| *expired > 0) {
-            // Others share a label that names no topic.
-            let Ok(topic) = TopicName::new(topic.as_ref()) else { continue };
+        for (topic, [expired]) in self.recent_of_topics(RECENT, |point| [point.expired]) {
+            if expired == 0 {
+                continue;
+            }
             let Ok(Some(descriptor)) = self.existing(&topic).await else { continue };
             if descriptor.settings.on_expiry == Expiry::Drop {
                 let expired = counted(expired, "message");
@@ -273,6 +267,21 @@ impl Broker {
             }
         }
         concerns
+    }
+
+    /// Sums over the samples of the last `span` of each topic with traffic here.
+    fn recent_of_topics<const N: usize>(
+        &self,
+        span: Duration,
+        counts: impl Fn(&Point) -> [u32; N],
+    ) -> BTreeMap<TopicName, [u64; N]> {
+        let mut topics = BTreeMap::<Arc<str>, [u64; N]>::new();
+        for (topic, point) in self.recent(span).iter().flat_map(|sample| &sample.topics) {
+            let sums = topics.entry(topic.clone()).or_insert([0; N]);
+            sums.iter_mut().zip(counts(point)).for_each(|(sum, count)| *sum += u64::from(count));
+        }
+        // Topics past the limit of series share a label that names none.
+        topics.into_iter().filter_map(|(topic, sums)| Some((TopicName::new(topic.as_ref()).ok()?, sums))).collect()
     }
 
     fn busiest_first(&self, mut topics: Vec<TopicName>) -> Vec<TopicName> {

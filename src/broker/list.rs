@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 
 use super::Broker;
+use super::read_limiter::PARTITIONS_AT_ONCE;
 use crate::codec::DeadRecord;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::CALL_BYTES_MAX;
@@ -19,7 +20,6 @@ use crate::store::{Dead, DeadCursor, InFlightCursor, Listed, Peeked, State, Wait
 
 /// Calls to the store for one page: a window that few messages are in must not keep a request for long.
 const CALLS_MAX: usize = 100;
-pub(super) const PARTITIONS_AT_ONCE: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
@@ -296,13 +296,8 @@ impl Broker {
                 Ok(None)
             });
             let looks = join_all(looks);
-            // One partition is as cheap as any other verb; all of them share the store with live traffic.
-            let asked = if descriptor.settings.partitions.get() as usize <= PARTITIONS_AT_ONCE {
-                looks.await
-            } else {
-                self.reads.begin().await?.call(looks).await
-            };
-            for look in asked {
+            let read = self.reads.begin_for(descriptor.settings.partitions).await?;
+            for look in read.call(looks).await {
                 found.extend(look?);
             }
         }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 
-use super::list::{PARTITIONS_AT_ONCE, wrong_cursor};
-use super::read_limiter::HeavyRead;
+use super::list::wrong_cursor;
+use super::read_limiter::{PARTITIONS_AT_ONCE, PartitionRead};
 use super::{Broker, ListEntry, MessageList, Which};
 use crate::model::error::{Error, Result};
 use crate::model::limits::CALL_BYTES_MAX;
@@ -132,13 +132,12 @@ impl Broker {
         let position = cursor.map(Position::read).transpose()?;
         let now = self.store.backend.clock().now();
         let count = usize::from(descriptor.settings.partitions.get());
-        // A read of many partitions shares the store with live traffic.
-        let read = if count > PARTITIONS_AT_ONCE { Some(self.reads.begin().await?) } else { None };
+        let read = self.reads.begin_for(descriptor.settings.partitions).await?;
         let first = (2 * limit).div_ceil(count).max(OUTLINES_MIN).min(limit);
         let window = which.narrowed(window, now);
         let outlines = outlines_of(&descriptor, group, window, position.as_ref(), first);
-        let plan = self.plan(outlines, limit, read.as_ref()).await?;
-        let (pages, cut) = self.read_plan(&plan, read.as_ref()).await?;
+        let plan = self.plan(outlines, limit, &read).await?;
+        let (pages, cut) = self.read_plan(&plan, &read).await?;
         let mut messages: Vec<_> = pages.into_iter().map(|(at, listed)| ListEntry::waiting(at, listed, now)).collect();
         messages.sort_by_key(order_of);
         if let Some(cut) = &cut {
@@ -150,12 +149,12 @@ impl Broker {
 
     /// Reads outlines until the first `limit` messages are known. A partition is asked again, for twice as many, only if
     /// all that it answered is on the page: all outlines together stay below 4 * `limit` and a few of each partition.
-    async fn plan(&self, mut outlines: Vec<Outlines>, limit: usize, read: Option<&HeavyRead<'_>>) -> Result<Plan> {
+    async fn plan(&self, mut outlines: Vec<Outlines>, limit: usize, read: &PartitionRead<'_>) -> Result<Plan> {
         let mut missing: Vec<usize> = (0..outlines.len()).collect();
         loop {
             for some in missing.chunks(PARTITIONS_AT_ONCE) {
                 let ranges: Vec<_> = some.iter().map(|index| outlines[*index].range.clone()).collect();
-                let pages = within(read, self.store.reads.outlines(&ranges)).await?;
+                let pages = read.call(self.store.reads.outlines(&ranges)).await?;
                 for (index, page) in some.iter().zip(pages) {
                     outlines[*index].extend(page);
                 }
@@ -173,7 +172,7 @@ impl Broker {
     async fn read_plan(
         &self,
         plan: &Plan,
-        read: Option<&HeavyRead<'_>>,
+        read: &PartitionRead<'_>,
     ) -> Result<(Vec<(Partition, Listed)>, Option<Position>)> {
         let ranges: Vec<_> = plan.outlines.iter().filter_map(|outlines| plan.range(outlines)).collect();
         let (mut messages, mut cut) = (Vec::new(), plan.end.clone());
@@ -181,7 +180,7 @@ impl Broker {
             let reads = some.iter().map(|WaitingRange { partition, window, after, limit }| {
                 self.store.reads.waiting(partition, *window, after.as_ref(), *limit)
             });
-            for (range, page) in some.iter().zip(within(read, join_all(reads)).await) {
+            for (range, page) in some.iter().zip(read.call(join_all(reads)).await) {
                 let (page, partition) = (page?, range.partition.partition);
                 messages.extend(page.messages.into_iter().map(|listed| (partition, listed)));
                 let end = page.next.map(|after| Position { partition, after });
@@ -237,13 +236,6 @@ fn behind(messages: &[ListEntry], cut: Position) -> Position {
             Position { after: WaitingCursor { id: last.listed.id.clone(), ..cut.after }, ..cut }
         }
         _ => cut,
-    }
-}
-
-async fn within<T>(read: Option<&HeavyRead<'_>>, call: impl Future<Output = T>) -> T {
-    match read {
-        Some(read) => read.call(call).await,
-        None => call.await,
     }
 }
 

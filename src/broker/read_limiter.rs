@@ -1,5 +1,6 @@
 //! Limits the reads that cost the store much: a few at once, and together at most half of the store's time.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
@@ -7,6 +8,9 @@ use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{HEAVY_READ_WAIT_MAX, HEAVY_READS_MAX};
 use crate::platform::clock::{Clock, Instant};
+
+/// Partitions that one call reads: the store does nothing else meanwhile, about a millisecond.
+pub(super) const PARTITIONS_AT_ONCE: usize = 64;
 
 const TURN: Duration = Duration::from_millis(5);
 const REST_MAX: Duration = Duration::from_millis(100);
@@ -29,6 +33,9 @@ pub(super) struct HeavyRead<'a> {
     _slot: SemaphorePermit<'a>,
 }
 
+/// A read of a topic: a heavy one if it takes more than one call, since few partitions are as cheap as any other verb.
+pub(super) struct PartitionRead<'a>(Option<HeavyRead<'a>>);
+
 impl ReadLimiter {
     pub(super) fn new(clock: Clock) -> ReadLimiter {
         ReadLimiter { clock, slots: Semaphore::new(HEAVY_READS_MAX), pace: Mutex::default() }
@@ -46,6 +53,22 @@ impl ReadLimiter {
             () = self.clock.sleep(HEAVY_READ_WAIT_MAX) => return Err(full()),
         };
         Ok(HeavyRead { limiter: self, _slot: slot })
+    }
+
+    /// The same for a read of so many partitions; one of few need not wait. Errors: `Full`.
+    pub(super) async fn begin_for(&self, partitions: NonZeroU16) -> Result<PartitionRead<'_>> {
+        let is_heavy = usize::from(partitions.get()) > PARTITIONS_AT_ONCE;
+        Ok(PartitionRead(if is_heavy { Some(self.begin().await?) } else { None }))
+    }
+}
+
+impl PartitionRead<'_> {
+    /// Makes one call to the store.
+    pub(super) async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        match &self.0 {
+            Some(read) => read.call(call).await,
+            None => call.await,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
+use super::read_limiter::PARTITIONS_AT_ONCE;
 use crate::model::error::Result;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::topic::{GroupPartition, Rest};
@@ -24,8 +25,6 @@ use crate::telemetry::metrics::{Depth, Tally, WITHIN};
 pub(super) const SCRAPED_LATELY: Duration = Duration::from_secs(120);
 /// Longest time for which a process that died keeps others from counting; a shorter `lease.ttl` shortens it.
 const TTL_MAX: Duration = Duration::from_secs(10);
-/// Pairs that are counted in one call: the store does nothing else meanwhile, about a millisecond.
-pub(super) const PARTITIONS_AT_ONCE: usize = 64;
 /// How long calls may take together before others get as long a turn.
 const TURN: Duration = Duration::from_millis(5);
 /// Counting takes at most one part of so many of the store's time.

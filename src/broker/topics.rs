@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::stats_collector::PARTITIONS_AT_ONCE;
+use super::read_limiter::PARTITIONS_AT_ONCE;
 use super::{Broker, Options, Precondition, no_group};
 use crate::coordination::membership::Timing;
 use crate::delivery::forward_page;

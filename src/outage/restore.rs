@@ -127,10 +127,10 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     async fn restore_once(&self, cause: Cause, began: Instant, count: u64) -> bool {
-        let (is_loss, known_at) = (cause != Cause::Start, Clock::System.instant());
+        let known_at = (cause != Cause::Start).then(|| Clock::System.instant());
         let says = if cause == Cause::Noticed { Progress::Lost } else { Progress::Look };
         let offered_at = self.begin_offer(says, began).await;
-        if is_loss {
+        if known_at.is_some() {
             self.give_back_topics().await;
         }
         let given_back = self.offer_journal(count).await;
@@ -140,7 +140,6 @@ impl<S: LogTarget> BufferedStore<S> {
         self.made_up.store(count + 1, Ordering::Relaxed);
         self.offered_at.store(offered_at.as_ms(), Ordering::Relaxed);
         self.buffered.notify_one();
-        let known_at = is_loss.then_some(known_at);
         if self.wait_for_others(began, known_at, offered_at).await {
             return true;
         }
@@ -220,11 +219,10 @@ impl<S: LogTarget> BufferedStore<S> {
             unsettled.extend(reports.iter().map(|report| (report.broker.clone(), Some(report.at))));
             let is_settled = |broker: &str| reports.iter().any(|report| report.is_settled && report.broker == broker);
             unsettled.retain(|broker, _| *broker != self.broker && !is_settled(broker));
-            let is_early = waited < self.options.silence;
-            let is_loss_new = known_at.is_some_and(|at| Clock::System.instant().since(at) < self.options.silence);
+            let is_early = Clock::System.instant().since(known_at.unwrap_or(began)) < self.options.silence;
             let is_awaited = |reported_at: &Option<Timestamp>| match reported_at {
-                Some(at) => is_early || is_loss_new || now.since(*at) < self.options.silence,
-                None => is_loss_new,
+                Some(at) => is_early || now.since(*at) < self.options.silence,
+                None => is_early && known_at.is_some(),
             };
             let awaited: BTreeSet<String> =
                 unsettled.iter().filter(|(_, at)| is_awaited(at)).map(|(broker, _)| broker.clone()).collect();
@@ -501,7 +499,7 @@ mod tests {
         let calls = calls(changes);
         assert!(calls.len() > 1);
         let ends: Vec<_> = calls.iter().map(|call| (call_of(&call[0].0), call_of(&call[call.len() - 1].0))).collect();
-        assert!(ends.windows(2).all(|partition| partition[0].1 < partition[1].0), "{ends:?}");
+        assert!(ends.windows(2).all(|two| two[0].1 < two[1].0), "{ends:?}");
         Ok(())
     }
 }

@@ -84,8 +84,8 @@ pub struct HealthSnapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Loss {
     pub count: u64,
-    /// This broker or another one noticed a loss since this process began.
-    pub is_known: bool,
+    /// Another broker noticed a loss since this process began.
+    pub is_heard: bool,
     pub restores: bool,
     /// Lost messages are being restored: until that is done nothing is reserved.
     pub is_restoring: bool,
@@ -96,7 +96,7 @@ pub struct Loss {
 impl Loss {
     /// Whether a loss was noticed, and what was lost is not restored yet.
     pub fn is_giving_back(&self) -> bool {
-        self.is_restoring && self.is_known
+        self.is_restoring && (self.count > 0 || self.is_heard)
     }
 
     pub fn hold_until(&self, ttl: Duration) -> Instant {

@@ -151,9 +151,9 @@ pub trait LogTarget: Contract {
     /// began to offer before a loss that another one noticed is not settled, whatever it says.
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports>;
 
-    /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`]. `is_known` when another broker
+    /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`]. `is_heard` when another broker
     /// noticed a loss.
-    fn hold_at_losses(&self, is_known: bool);
+    fn hold_at_losses(&self, is_heard: bool);
 
     /// Everything is restored that was lost in so many losses.
     fn restored(&self, losses: u64);

@@ -132,7 +132,7 @@ async fn a_slow_rate_keeps_its_distance(world: World) -> Result<()> {
     let mut times = world.as_time_passes(shop.drain(10, 5 * SECOND)).await?;
     times.sort();
     assert_eq!(times.len(), 4);
-    assert!(times.windows(2).all(|partition| partition[1].since(partition[0]) >= 2 * SECOND), "{times:?}");
+    assert!(times.windows(2).all(|two| two[1].since(two[0]) >= 2 * SECOND), "{times:?}");
     Ok(())
 }
 

@@ -221,8 +221,7 @@ impl RedisUrl {
         let url = self.0.expose();
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let login = address.split_once("://").and_then(|(_, rest)| Some(rest.rsplit_once('@')?.0));
-        login.is_some_and(|login| login.contains(':'))
-            || query.split('&').any(|partition| partition.starts_with("pass="))
+        login.is_some_and(|login| login.contains(':')) || query.split('&').any(|field| field.starts_with("pass="))
     }
 
     pub fn secret(&self) -> &Secret {

@@ -278,7 +278,6 @@ impl History {
             lost |= self.note.began.is_some_and(|began| since > Some(began));
             self.losses.send_modify(|loss| {
                 loss.count += u64::from(lost);
-                loss.is_known |= lost;
                 loss.is_restoring |= lost && loss.restores;
                 // Another node may have been suspected since.
                 loss.since = loss.since.max(since);

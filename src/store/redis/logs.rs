@@ -188,10 +188,10 @@ impl LogTarget for Redis {
         Ok(Reports { now, lost_at, brokers })
     }
 
-    fn hold_at_losses(&self, is_known: bool) {
+    fn hold_at_losses(&self, is_heard: bool) {
         self.losses.send_modify(|loss| {
             (loss.restores, loss.is_restoring) = (true, true);
-            loss.is_known |= is_known;
+            loss.is_heard |= is_heard;
         });
     }
 
@@ -218,7 +218,6 @@ impl Shared {
         let now = self.clock.local().instant();
         self.losses.send_modify(|loss| {
             loss.count += 1;
-            loss.is_known = true;
             loss.is_restoring |= loss.restores;
             loss.since = Some(now);
         });

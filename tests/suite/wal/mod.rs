@@ -85,7 +85,7 @@ async fn records_lie_in_many_segments_and_their_space_comes_back() -> Result<()>
     let all = all_of(&story.wal).await?;
     let expected: Vec<_> = (0..2_000).map(|n| format!("{}-{}", n / 50, n % 50)).collect();
     assert_eq!(ids_of(&all), expected);
-    assert!(all.windows(2).all(|partition| partition[0].position < partition[1].position));
+    assert!(all.windows(2).all(|two| two[0].position < two[1].position));
     story.wal.trim(all[1_999].position).await?;
     assert_eq!((story.wal.depth().records, story.wal.depth().oldest), (0, None));
     let empty = story.bytes_on_disk()?;

@@ -88,6 +88,16 @@ export function query(values) {
  */
 
 /**
+ * The path of a message; its key, if it has one, says in which partition it is.
+ * @param {{topic: string, id: string, key?: string}} message
+ * @param {string} [below] As in `/explain`.
+ * @param {string} [group]
+ */
+export function pathOfMessage({ topic, id, key }, below = "", group = undefined) {
+  return `${path`/v1/topics/${topic}/messages/${id}`}${below}${query({ key, group })}`;
+}
+
+/**
  * Asks, and gives the JSON of a 2xx.
  * @param {string} method
  * @param {string} target

@@ -1,7 +1,7 @@
 // @ts-check
 // One message: where it is, what keeps it, and what can be done about it.
 
-import { Problem, call, path, query } from "./api.js";
+import { Problem, call, path, pathOfMessage } from "./api.js";
 import { command, givenGroup } from "./command.js";
 import { ask, dueFields, utc } from "./dialog.js";
 import { draw, element } from "./dom.js";
@@ -51,9 +51,6 @@ function flags(which, group = false) {
   return { key: which.key, group: group ? givenGroup(which.group) : undefined };
 }
 
-/** @param {Which} which */
-const target = ({ topic, id }) => path`/v1/topics/${topic}/messages/${id}`;
-
 /**
  * @param {Which} which
  * @param {AbortSignal} signal
@@ -61,7 +58,7 @@ const target = ({ topic, id }) => path`/v1/topics/${topic}/messages/${id}`;
  */
 async function look(which, signal) {
   try {
-    return await call("GET", `${target(which)}${query({ key: which.key, group: which.group })}`, { signal });
+    return await call("GET", pathOfMessage(which, "", which.group), { signal });
   } catch (error) {
     if (error instanceof Problem && error.status === 404) return undefined;
     throw error;
@@ -73,7 +70,7 @@ async function look(which, signal) {
  * @param {AbortSignal} signal
  */
 async function explain(which, signal) {
-  return call("GET", `${target(which)}/explain${query({ key: which.key })}`, { signal });
+  return call("GET", pathOfMessage(which, "/explain"), { signal });
 }
 
 /** @param {Which} which */
@@ -184,7 +181,7 @@ function reschedule(which, title, now) {
       : command("message reschedule", [topic, id], { key, delay, at: utc(due_at) }),
     run: async ({ delay, due_at }) => {
       const json = now ? { delay: "0s" } : { delay, due_at: utc(due_at) };
-      const answer = await call("PATCH", `${target(which)}${query({ key })}`, { json });
+      const answer = await call("PATCH", pathOfMessage(which), { json });
       return [element("bdi", { class: "mono" }, id), " is due ", time(answer.due_at), `. ${fates(answer)}.`];
     },
   });
@@ -200,7 +197,7 @@ function cancel(which) {
     danger: true,
     line: () => command("message cancel", [topic, id], { key }),
     run: async () => {
-      const answer = await call("DELETE", `${target(which)}${query({ key })}`);
+      const answer = await call("DELETE", pathOfMessage(which));
       return [element("bdi", { class: "mono" }, id), ` is cancelled. ${fates(answer)}.`];
     },
   });

@@ -1,7 +1,7 @@
 // @ts-check
 // The messages of a group, page by page, and the way to one of them.
 
-import { Problem, call, each, path, query } from "./api.js";
+import { Problem, call, each, path, pathOfMessage, query } from "./api.js";
 import { command, givenGroup } from "./command.js";
 import { ask, dueFields, fieldOf, utc, valuesOf } from "./dialog.js";
 import { draw, element } from "./dom.js";
@@ -154,12 +154,6 @@ async function changeEach(chosen, change, word, { said, signal }) {
 
 /**
  * @param {string} topic
- * @param {import("./selection.js").Selected} message
- */
-const target = (topic, { id, key }) => `${path`/v1/topics/${topic}/messages/${id}`}${query({ key })}`;
-
-/**
- * @param {string} topic
  * @param {import("./selection.js").Selected[]} chosen
  */
 function cancel(topic, chosen) {
@@ -170,7 +164,7 @@ function cancel(topic, chosen) {
     confirm: title,
     danger: true,
     line: () => chosen.map(({ id, key }) => command("message cancel", [topic, id], { key })).join(" && "),
-    run: (_, dialog) => changeEach(chosen, (message, signal) => call("DELETE", target(topic, message), { signal }), "cancelled", dialog),
+    run: (_, dialog) => changeEach(chosen, (message, signal) => call("DELETE", pathOfMessage({ topic, ...message }), { signal }), "cancelled", dialog),
   });
 }
 
@@ -189,7 +183,7 @@ function reschedule(topic, chosen) {
       command("message reschedule", [topic, id], { key, delay, at: utc(due_at) })).join(" && "),
     run: ({ delay, due_at }, dialog) => {
       const json = { delay, due_at: utc(due_at) };
-      return changeEach(chosen, (message, signal) => call("PATCH", target(topic, message), { json, signal }), "rescheduled", dialog);
+      return changeEach(chosen, (message, signal) => call("PATCH", pathOfMessage({ topic, ...message }), { json, signal }), "rescheduled", dialog);
     },
   });
 }
