@@ -125,7 +125,7 @@ impl Broker {
     ) -> Result<MessageList> {
         super::check_count("limit", limit)?;
         if matches!(which, Which::InFlight | Which::Dead) {
-            let detail = format!("is only for scheduled and ready messages, not for {}", which.name());
+            let detail = format!("due is only for scheduled and ready messages, not for {}", which.name());
             return Err(Error::invalid("order", detail));
         }
         let descriptor = self.topics.look_at_group(topic, group).await?;
