@@ -130,11 +130,22 @@ impl<S: LogTarget> BufferedStore<S> {
             }
             Ok(None) if self.is_giving_back() => self.known.get(topic).map(Some).ok_or_else(restoring),
             Ok(None) => {
-                self.known.miss(topic);
+                self.miss(topic).await;
                 Ok(None)
             }
             Err(error) if error.is_outage() => self.known.get(topic).map(Some).ok_or(error),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Notes that a topic is gone, if there is evidence that it was deleted. Without any, the store has perhaps lost it, and
+    /// nobody noticed yet.
+    async fn miss(&self, topic: &TopicName) {
+        if self.known.get(topic).is_some()
+            && let Ok(Some(tombstone)) = self.limited(self.store.topic_or_tombstone(topic)).await
+            && tombstone.deleted
+        {
+            self.known.miss(topic);
         }
     }
 

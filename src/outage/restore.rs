@@ -339,9 +339,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 self.delete_again(deleted).await?;
             }
         }
-        let newest =
-            records.iter().filter(|record| matches!(record, Record::Set { .. })).filter_map(Record::version).max();
-        let found = match newest {
+        let found = match records.iter().filter_map(Record::version).max() {
             Some(newest) => self.destination(topic, newest).await?,
             None => self.limited(self.store.topic(topic)).await?,
         };

@@ -141,7 +141,11 @@ impl Shared {
     pub(super) async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         match self.descriptor(&self.keys.topic(topic)).await? {
             Some(there) => Ok(Some(there)),
-            None => self.descriptor(&self.keys.partition(topic, Partition(0)).generation).await,
+            // The copy of a topic that was not deleted may outlive its descriptor, on another node: then the topic is lost.
+            None => {
+                let copy = self.descriptor(&self.keys.partition(topic, Partition(0)).generation).await?;
+                Ok(copy.filter(|copy| copy.deleted))
+            }
         }
     }
 

@@ -145,6 +145,22 @@ async fn selected_messages_are_rescheduled_and_cancelled() -> Result<()> {
     assert_eq!(order().await?, ["m1", "m2", "m3", "m0", "keyed"]);
     assert_eq!(browser.run(checked, json!([])).await?, 0, "the next action begins without a selection");
 
+    let all = async || {
+        browser.reads("Select all of this page").await?;
+        browser.run("document.getElementsByName('every')[0].click()", json!([])).await
+    };
+    all().await?;
+    browser.reads("5 selected").await?;
+    select("m2").await?;
+    browser.reads("4 selected").await?;
+    let state = "const [all] = document.getElementsByName('every'); return [all.checked, all.indeterminate]";
+    assert_eq!(browser.run(state, json!([])).await?, json!([false, true]), "some of the page");
+    all().await?;
+    browser.reads("5 selected").await?;
+    all().await?;
+    browser.reads_no("5 selected").await?;
+    assert_eq!(browser.run(checked, json!([])).await?, 0);
+
     for id in ["m1", "keyed"] {
         select(id).await?;
     }

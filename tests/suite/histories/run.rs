@@ -18,6 +18,9 @@ use crate::support::{
 /// Reserves without a delivery, after which no delivery is expected any more.
 const QUIET_MAX: usize = 60;
 
+/// Lines of a log that are printed when a history fails.
+const LOG_LINES: usize = 200;
+
 /// Within this time every broker noticed a loss, and uses the primary that all agree on: twice the lease ttl.
 pub(super) const NOTICED: Duration = Duration::from_secs(2);
 
@@ -276,7 +279,8 @@ impl Run {
 
     /// Notes what was answered about an id.
     pub(super) fn tell(&mut self, id: &str, at: usize, told: String) {
-        let told = format!("#{} after {:?} at {at}: {told}", self.operations, self.faults);
+        let now = dwell::platform::clock::Clock::System.now();
+        let told = format!("#{} {now} after {:?} at {at}: {told}", self.operations, self.faults);
         self.told.entry(id.to_owned()).or_default().push(told);
     }
 
@@ -552,17 +556,29 @@ impl Run {
             self.faults.iter().map(|(fault, n)| format!("{n} {fault}")).collect::<Vec<_>>().join(", "),
         );
         let seed = format!("DWELL_SEED={}", self.seed);
-        for said in &self.silent {
-            eprintln!("{said}");
+        let wrong = &self.deduped.wrong;
+        if !(lost.is_empty() && self.again.is_empty() && undone.is_empty() && both.is_empty() && wrong.is_empty()) {
+            self.print_logs();
         }
         let of = |ids: &[String]| ids.iter().take(5).map(|id| (id.clone(), self.last_of(id))).collect::<Vec<_>>();
         assert!(lost.is_empty(), "{seed}, {} lost: {:#?}", lost.len(), of(&lost));
         assert!(self.again.is_empty(), "{seed}, {} again after the ack: {:#?}", self.again.len(), of(&self.again));
         assert!(undone.is_empty(), "{seed}: {undone:#?}");
         assert!(both.is_empty(), "{seed}, {} acked and dead: {:#?}", both.len(), of(&both));
-        let wrong = &self.deduped.wrong;
         assert!(wrong.is_empty(), "{seed}, {} in spite of their dedup keys: {:#?}", wrong.len(), of(wrong));
         Ok(())
+    }
+
+    /// What the brokers said about losses and silence, and the end of their logs.
+    fn print_logs(&self) {
+        for said in &self.silent {
+            eprintln!("{said}");
+        }
+        for (at, broker) in self.brokers.iter().enumerate() {
+            let log = std::fs::read_to_string(broker.dir.path().join("dwell.log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("broker {at}:\n{}", lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"));
+        }
     }
 
     /// The last answers about an id.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Outage;
 use crate::support::{Mode, Process, RedisServer, eventually, scratch};
 
-const WINDOW: Duration = Duration::from_secs(60);
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
 pub(super) async fn journaled() -> Result<Outage> {
     Ok(Outage { journal: Some(WINDOW), ..Outage::with(RedisServer::start().await?)? })

@@ -1,11 +1,13 @@
-//! One primary of a Redis Cluster dies: the others take pushes and hand out, and what was promised for it comes later.
+//! One primary of a Redis Cluster dies or loses its data: the others take pushes and hand out, and what was promised for it
+//! comes later.
 
 use std::time::Duration;
 
 use dwell::model::error::Result;
 
 use super::Outage;
-use crate::support::{Cluster, RedisServer};
+use super::journal::WINDOW;
+use crate::support::{Cluster, RedisServer, eventually, scratch};
 
 #[tokio::test]
 async fn while_one_primary_is_away_no_push_fails_and_the_other_partitions_go_on() -> Result<()> {
@@ -46,4 +48,37 @@ async fn while_one_primary_is_away_no_push_fails_and_the_other_partitions_go_on(
     assert_eq!(got.len() + late.len(), during.len());
     assert!(got.values().chain(late.values()).all(|got| got.times == 1 && !got.early));
     dwell.close().await
+}
+
+/// A node that starts without its data has lost some partitions of a topic, and perhaps its descriptor; the copy of that in
+/// partition 0 may be on another node.
+#[tokio::test]
+async fn a_topic_whose_descriptor_is_lost_and_whose_copy_is_not_is_there_again_and_stays_acked() -> Result<()> {
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let (pushes, acks) = (outage.dwell().await?, scratch()?);
+    let ids: Vec<String> = (0..20).map(|n| format!("m{n:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let placed = pushes.push("orders", &ids, Duration::ZERO).await?;
+    let acks = outage.dwell_in(acks.path(), outage.redis.url(), false).await?;
+    acks.delivers("orders", &ids).await?;
+
+    let lost = placed.iter().map(|outcome| outcome.partition.0).find(|partition| *partition != 0).unwrap_or_default();
+    outage.redis.ask::<u64>("DEL dwell:topic:orders").await?;
+    for key in outage.redis.ask::<Vec<String>>(&format!("KEYS {{dwell:orders:{lost}}}:*")).await? {
+        outage.redis.ask::<u64>(&format!("DEL {key}")).await?;
+    }
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    for dwell in [&pushes, &acks] {
+        let noticed = async || Ok((dwell.metric("dwell_redis_losses_total")? > 0.0).then_some(()));
+        eventually("the loss is noticed", noticed).await?;
+    }
+    pushes.recovered().await?;
+    acks.recovered().await?;
+    assert_eq!(pushes.broker().topics().await?, [dwell::model::message::TopicName::new("orders")?]);
+    assert_eq!(outage.redis.ask::<u64>("EXISTS dwell:topic:orders").await?, 1);
+    pushes.push_one("orders", "next").await?;
+    acks.delivers("orders", &["next"]).await?;
+    pushes.close().await?;
+    acks.close().await
 }

@@ -1,6 +1,7 @@
 //! A broker that runs on the store of a world.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dwell::broker::{Broker, Options};
 use dwell::model::error::Result;
@@ -22,6 +23,8 @@ impl Running {
     /// Starts one.
     pub(crate) fn start(world: &World, options: Options) -> Result<Running> {
         let (partitions, background) = (Tasks::new(), Tasks::new());
+        // The time of a world moves in leaps while its store writes: nobody's patience with that may end in one.
+        let options = Options { settle_timeout: Duration::from_secs(86_400), ..options };
         let broker = Broker::new(world.store.clone(), Arc::new(Metrics::new()?), partitions.clone(), options);
         let (run, stop) = (broker.clone(), background.stopping());
         background.start(async move { run.run(stop).await });

@@ -53,7 +53,7 @@ export function dead(topic, place, page) {
   page.body.append(
     tabs(topic, "Dead letters", group),
     groupChoice(topic, group, page, (group) => to(["topics", topic, "dead"], { ...place.given, group, cursor: undefined })),
-    section("By error", errors), section("Filter", filterForm(topic, place.given)), MAY_CHANGE ? actions(all, selected.count) : "", section("Dead letters", list));
+    section("By error", errors), section("Filter", filterForm(topic, place.given)), MAY_CHANGE ? actions(all, selected.bar) : "", section("Dead letters", list));
   void reload();
   return headingOf(topic, "Dead letters");
 }
@@ -88,12 +88,12 @@ function filterForm(topic, given) {
 
 /**
  * @param {Dead} dead
- * @param {HTMLElement} count
+ * @param {HTMLElement[]} bar
  */
-function actions(dead, count) {
+function actions(dead, bar) {
   return element("div", { class: "actions" },
     button("Redrive…", () => void redrive(dead).then(dead.reload), { class: "primary" }),
-    button("Purge…", () => void purge(dead).then(dead.reload), { class: "danger" }), count);
+    button("Purge…", () => void purge(dead).then(dead.reload), { class: "danger" }), bar);
 }
 
 /**

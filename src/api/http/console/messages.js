@@ -33,7 +33,7 @@ export function messages(topic, place, page) {
   const buttons = [["Reschedule selected…", reschedule, "primary"], ["Cancel selected…", cancel, "danger"]].map(([label, run, look]) =>
     button(label, () => void run(topic, selected.chosen()).then(reload), { class: look, disabled: true }));
   const selected = selection(list, (count) => buttons.forEach((button) => { button.disabled = count === 0; }));
-  const actions = MAY_CHANGE && waits(state) ? element("div", { class: "actions" }, buttons, selected.count) : "";
+  const actions = MAY_CHANGE && waits(state) ? element("div", { class: "actions" }, buttons, selected.bar) : "";
   page.body.append(
     tabs(topic, "Messages", group),
     groupChoice(topic, group, page, (group) => to(["topics", topic, "messages"], { ...place.given, group, cursor: undefined })),

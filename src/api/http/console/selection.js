@@ -7,27 +7,33 @@ import { number } from "./format.js";
 /** A message as the API finds it. @typedef {{id: string, key?: string}} Selected */
 
 /**
- * The boxes of a list, and how many of them are checked.
+ * The boxes of a list, one for all of them, and how many are checked.
  * @param {HTMLElement} list
  * @param {(count: number) => void} [changed] Called when the number of selected rows changes.
  */
 export function selection(list, changed = () => {}) {
   const count = element("span", { class: "quiet", role: "status" });
+  const every = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox", name: "every", onchange: () => check(every.checked) }));
+  const all = element("label", { class: "chosen", hidden: true }, every, "Select all of this page");
   /** @returns {HTMLInputElement[]} */
   const boxes = () => [...list.querySelectorAll("input[name=id]")].map((box) => /** @type {HTMLInputElement} */ (box));
   /** @returns {Selected[]} */
   const chosen = () => boxes().filter((box) => box.checked).map((box) => ({ id: box.value, key: box.dataset.routing }));
   const show = () => {
-    const selected = chosen().length;
+    const [selected, listed] = [chosen().length, boxes().length];
+    every.checked = selected > 0 && selected === listed;
+    every.indeterminate = selected > 0 && selected < listed;
+    all.hidden = listed === 0;
     draw(count, selected ? `${number(selected)} selected` : "");
     changed(selected);
   };
-  const clear = () => {
-    for (const box of boxes()) box.checked = false;
+  /** @param {boolean} checked */
+  const check = (checked) => {
+    for (const box of boxes()) box.checked = checked;
     show();
   };
   list.onchange = show;
-  return { chosen, count, clear };
+  return { chosen, bar: [all, count], clear: () => check(false) };
 }
 
 /**
