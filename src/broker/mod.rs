@@ -21,7 +21,6 @@ mod traffic;
 mod fleet;
 mod attention;
 mod bulk;
-mod purge;
 mod test_clock;
 
 use std::sync::Arc;

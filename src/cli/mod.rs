@@ -18,7 +18,6 @@ mod figures;
 mod failure;
 mod group;
 mod health;
-mod overview;
 mod logging;
 mod message;
 mod output;
@@ -27,7 +26,6 @@ mod parse;
 mod push;
 mod serve;
 mod settle;
-mod supervisor;
 mod top;
 mod topic;
 
@@ -85,8 +83,8 @@ enum Command {
     Forecast(bulk::ForecastArgs),
     Bulk(bulk::BulkArgs),
     Verify(health::VerifyArgs),
-    Attention(overview::AttentionArgs),
-    Brokers(overview::BrokersArgs),
+    Attention(health::AttentionArgs),
+    Brokers(health::BrokersArgs),
     Top(top::TopArgs),
     Health(health::HealthArgs),
     Doctor(doctor::DoctorArgs),
@@ -222,8 +220,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Forecast(args) => bulk::forecast(&args).await,
         Command::Bulk(args) => bulk::run(&args).await,
         Command::Verify(args) => health::verify(&args).await,
-        Command::Attention(args) => overview::attention(&args).await,
-        Command::Brokers(args) => overview::brokers(&args).await,
+        Command::Attention(args) => health::attention(&args).await,
+        Command::Brokers(args) => health::brokers(&args).await,
         Command::Top(args) => top::run(&args).await,
         Command::Health(args) => health::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,

@@ -6,8 +6,7 @@ use rustix::process::umask;
 
 use super::config::{ConfigArgs, data_dir, options};
 use super::failure::Failure;
-use super::process::Signals;
-use super::supervisor::Supervisor;
+use super::process::{Signals, Supervisor};
 use super::{logging, output};
 use crate::api::http::Listen;
 use crate::app::config::Config;

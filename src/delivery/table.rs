@@ -4,15 +4,14 @@
 //! the reservations in the store tell the next epoch what may have been handed out.
 
 mod order;
-mod late;
 mod settle;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use self::late::LateOutcome;
 use self::order::{Batch, Lane, Order, OrderedDelivery, lane_of};
+pub(super) use self::settle::LateOutcome;
 use super::receipt::{Delivery, GroupTag, Receipt, ReceiptGuard, SessionReceipts};
 use super::verdict::VerdictCache;
 use crate::codec::{DeadReason, DeadRecord};

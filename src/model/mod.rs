@@ -4,7 +4,6 @@ pub mod spelling;
 pub mod error;
 pub mod limits;
 pub mod time;
-pub mod quantile;
 pub mod version;
 pub mod trace;
 pub mod message;

@@ -1,12 +1,25 @@
-//! The journal: what the store answered lately, in case it loses its last moments.
+//! The journal: what the store answered lately, as records, in case it loses its last moments. An answer is kept after the
+//! store has given it and before the client is told.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::model::error::Result;
+use async_trait::async_trait;
+
+use super::BufferedStore;
+use super::replay::Answer;
+use crate::model::error::{Error, Result};
+use crate::model::message::{GroupName, Message, MessageId};
+use crate::model::partition::Partition;
+use crate::model::topic::{Descriptor, GroupPartition};
+use crate::model::version::{CallId, Version};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::log_throttle::RepeatThrottle;
+use crate::store::{
+    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Owner, Purge, Pushed, Put,
+    Recovered, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement,
+};
 use crate::telemetry::metrics::WalMetrics;
 use crate::wal::{Position, Record, Wal};
 
@@ -92,5 +105,310 @@ impl Journal {
 
     fn timeline(&self) -> std::sync::MutexGuard<'_, Timeline> {
         self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: LogTarget> BufferedStore<S> {
+    /// Keeps what a push set, and answers whether all of it is kept. `losses` is how many there had been before the
+    /// push. Errors: `OutcomeUnknown` when the store may have lost it before it was kept.
+    pub(super) async fn keep_sets(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        messages: &[Message],
+        puts: &[Put],
+        losses: u64,
+    ) -> Result<bool> {
+        let Some(journal) = &self.journal else { return Ok(false) };
+        let mut records = Vec::with_capacity(messages.len());
+        for (n, (message, put)) in messages.iter().zip(puts).enumerate() {
+            let version = call.version.plus(n);
+            records.extend(self.set(descriptor, partition, message, version, put.clone(), &call.id).await?);
+        }
+        self.kept(journal, records, losses).await
+    }
+
+    /// Keeps what a page of the WAL came to. False when it has to be offered again.
+    pub(super) async fn keep_page_answers(&self, log: &str, answers: Vec<Answer>, losses: u64) -> bool {
+        let Some(journal) = &self.journal else { return true };
+        let mut records = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let (descriptor, message, version, put, call) = match answer {
+                Answer::End(end) => {
+                    records.push(end);
+                    continue;
+                }
+                Answer::Set(descriptor, message, version, put, number) => {
+                    (descriptor, message, version, put, CallId { stream: log.to_owned(), seq: number })
+                }
+                // It may have become another one since.
+                Answer::Applied(descriptor, message, version, call) => {
+                    (descriptor, message, version, Put::Pushed(Pushed::Duplicate), call)
+                }
+            };
+            let partition = descriptor.partition_of(message.routing_key());
+            match self.set(&descriptor, partition, &message, version, put, &call).await {
+                Ok(Some(record)) => records.push(record),
+                // The message that replaced it may be in no journal.
+                Ok(None) => records.push(over(&descriptor, partition, &message, version)),
+                Err(_) => return false,
+            }
+        }
+        self.kept(journal, records, losses).await.is_ok()
+    }
+
+    pub(super) async fn keep_reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        id: &MessageId,
+        fates: &Fates,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let groups: Vec<GroupName> = fates.of(Fate::Done).cloned().collect();
+        let record = self.read_back(descriptor, partition, id, &groups, &call.id).await?;
+        self.kept(journal, record.into_iter().collect(), losses).await.map(drop)
+    }
+
+    pub(super) async fn keep_cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        (fates, version): (&Fates, Version),
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let groups: Vec<GroupName> = fates.of(Fate::Done).cloned().collect();
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let (topic, id) = (descriptor.topic.clone(), id.clone());
+        let end = Record::End { topic, partition, id, version, groups };
+        self.kept(journal, vec![end], losses).await.map(drop)
+    }
+
+    /// Keeps that dead letters of a partition are messages of another topic now.
+    pub(super) async fn keep_forwarded(
+        &self,
+        group_partition: &GroupPartition,
+        to: &Descriptor,
+        page: &Forwarded,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let call = CallId { stream: page.stream.clone(), seq: page.page };
+        let mut records = Vec::with_capacity(2 * page.messages.len());
+        for forwarded in &page.messages {
+            let put = if forwarded.was_stored { Pushed::Duplicate } else { Pushed::Stored };
+            let (message, version) = (&forwarded.message, forwarded.new_version);
+            let partition = to.partition_of(message.routing_key());
+            records.extend(self.set(to, partition, message, version, Put::Pushed(put), &call).await?);
+        }
+        let ends = page.messages.iter().map(|forwarded| Record::End {
+            topic: group_partition.topic.clone(),
+            partition: group_partition.partition,
+            id: forwarded.id.clone(),
+            version: forwarded.version,
+            groups: vec![group_partition.group.clone()],
+        });
+        records.extend(ends);
+        self.kept(journal, records, losses).await.map(drop)
+    }
+
+    pub(super) async fn keep_purge(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        purge: &Purge,
+        version: Version,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let (topic, Purge { group, dead_letters }) = (descriptor.topic.clone(), purge.clone());
+        let record = Record::Purge { topic, partition, group, dead_letters, version };
+        self.kept(journal, vec![record], losses).await.map(drop)
+    }
+
+    /// Keeps that messages were acknowledged after their deadlines, for this group.
+    pub(super) async fn keep_late_ends(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        settled: impl Iterator<Item = (&LateSettlement, &LateFate)>,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        // The broker that did it may have ended before it kept it.
+        let is_done = |fate: &LateFate| matches!(fate, LateFate::Done | LateFate::Repeated);
+        let acked = settled.filter(|(late, fate)| late.next_at.is_none() && is_done(fate));
+        let end = |(late, _): (&LateSettlement, _)| Record::End {
+            topic: descriptor.topic.clone(),
+            partition,
+            id: late.id.clone(),
+            version: late.version,
+            groups: vec![group.clone()],
+        };
+        self.kept(journal, acked.map(end).collect(), losses).await.map(drop)
+    }
+
+    pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
+        self.known.forget(&descriptor.topic);
+        self.known.save().await;
+        self.keep_deletion(descriptor).await;
+    }
+
+    async fn keep_deletion(&self, descriptor: &Descriptor) {
+        if let Some(journal) = &self.journal {
+            // Above all that was pushed to it.
+            let deleted_at = self.store.clock().versions(1).as_us() / 1_000 + 1;
+            journal.keep(vec![Record::Delete(Descriptor { deleted_at, ..descriptor.clone() })]).await;
+        }
+    }
+
+    async fn kept(&self, journal: &Journal, records: Vec<Record>, losses: u64) -> Result<bool> {
+        let is_kept = journal.keep(records).await;
+        if self.losses() == losses {
+            return Ok(is_kept);
+        }
+        // The journal may have been offered before these were in it, to a store that does not have them.
+        Err(Error::outcome_unknown("the store lost data meanwhile"))
+    }
+
+    /// The records of one message; none if it was refused.
+    async fn set(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        message: &Message,
+        version: Version,
+        put: Put,
+        call: &CallId,
+    ) -> Result<Option<Record>> {
+        match put {
+            Put::Pushed(Pushed::Stored) => {
+                let (topic, message, call) = (descriptor.topic.clone(), message.clone(), call.clone());
+                Ok(Some(Record::Set { topic, message, version, groups: Vec::new(), call }))
+            }
+            // The stored message is the one that the producer was promised; it need not be in every group, nor what it pushed.
+            Put::Pushed(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
+                self.read_back(descriptor, partition, &message.id, &descriptor.groups, call).await
+            }
+            Put::Pushed(Pushed::DuplicateOf(first)) => {
+                self.read_back(descriptor, partition, &first, &descriptor.groups, call).await
+            }
+            Put::Pushed(Pushed::Journaled | Pushed::Buffered)
+            | Put::InFlight
+            | Put::Dead
+            | Put::OtherKey
+            | Put::Expires => Ok(None),
+        }
+    }
+
+    /// A message as these groups have it now, if any does.
+    async fn read_back(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        groups: &[GroupName],
+        call: &CallId,
+    ) -> Result<Option<Record>> {
+        let mut newest: Option<(Message, Version, Vec<GroupName>)> = None;
+        for group in groups {
+            let peeked = self.limited(self.store.peek(&descriptor.group_partition(partition, group), id)).await?;
+            match (peeked, &mut newest) {
+                (None, _) => {}
+                (Some(found), Some((_, version, having))) if found.version == *version => having.push(group.clone()),
+                (Some(found), Some((_, version, _))) if found.version < *version => {}
+                (Some(found), newest) => *newest = Some((found.message, found.version, vec![group.clone()])),
+            }
+        }
+        Ok(newest.map(|(message, version, groups)| {
+            let (topic, call) = (descriptor.topic.clone(), call.clone());
+            Record::Set { topic, message, version, groups, call }
+        }))
+    }
+}
+
+fn over(descriptor: &Descriptor, partition: Partition, message: &Message, version: Version) -> Record {
+    let (topic, id) = (descriptor.topic.clone(), message.id.clone());
+    Record::End { topic, partition, id, version, groups: Vec::new() }
+}
+
+pub(super) struct JournaledOwner {
+    inner: Box<dyn Owner>,
+    journal: Arc<Journal>,
+    group_partition: GroupPartition,
+    reserved: HashMap<MessageId, Version>,
+}
+
+impl JournaledOwner {
+    pub(super) fn new(inner: Box<dyn Owner>, journal: Arc<Journal>, group_partition: GroupPartition) -> JournaledOwner {
+        JournaledOwner { inner, journal, group_partition, reserved: HashMap::new() }
+    }
+
+    fn end(&mut self, id: &MessageId) -> Option<Record> {
+        let version = self.reserved.remove(id)?;
+        let GroupPartition { topic, partition, group } = self.group_partition.clone();
+        Some(Record::End { topic, partition, id: id.clone(), version, groups: vec![group] })
+    }
+}
+
+#[async_trait]
+impl Owner for JournaledOwner {
+    fn epoch(&self) -> &Epoch {
+        self.inner.epoch()
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.inner.is_in_doubt()
+    }
+
+    fn keep_positions(&mut self) {
+        self.inner.keep_positions();
+    }
+
+    async fn recover(&mut self) -> Result<Recovered> {
+        self.inner.recover().await
+    }
+
+    async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
+        self.inner.repair(from).await
+    }
+
+    async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
+        let reserved = self.inner.reserve(limit).await?;
+        for message in &reserved.messages {
+            self.reserved.insert(message.id.clone(), message.version);
+        }
+        Ok(reserved)
+    }
+
+    async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
+        self.inner.settle(settlement).await?;
+        let ends: Vec<Record> = settlement.acked.iter().filter_map(|id| self.end(id)).collect();
+        let retried = settlement.retried.iter().map(|retried| &retried.id);
+        let buried = settlement.buried.iter().map(|buried| &buried.id);
+        let returned = settlement.returned.iter().map(|returned| &returned.id);
+        for id in retried.chain(buried).chain(returned) {
+            self.reserved.remove(id);
+        }
+        if !ends.is_empty() {
+            self.journal.keep(ends).await;
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self, charges: &[Charge]) -> Result<()> {
+        self.inner.start(charges).await
+    }
+
+    async fn release(self: Box<Self>) -> Result<()> {
+        self.inner.release().await
     }
 }

@@ -4,9 +4,7 @@
 //! consumers wait for the store, since what they decide belongs to its leases. Nothing here decides when a message is
 //! due: that was fixed before it came.
 
-mod answers;
 mod clock_offset;
-mod dead_letters;
 pub mod hand_over;
 mod journal;
 mod push;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::answers::JournaledOwner;
+use super::journal::JournaledOwner;
 use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::PUT_IDS_MAX;
@@ -20,9 +20,10 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
-    self, Acquired, Buffered, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LateFate,
-    LateSettlement, LogTarget, Loss, MemberId, OwnerRecord, Purge, Purged, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, Store, StoreClock, TakenOver, Wakes, WalDepth, restoring,
+    self, Acquired, Buffered, Call, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fate,
+    Fates, Forward, Forwarded, HandedOver, HealthSnapshot, LateFate, LateSettlement, LogTarget, Loss, MemberId,
+    OwnerRecord, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Wakes,
+    WalDepth, restoring,
 };
 use crate::wal::{self, Depth, Record};
 
@@ -289,6 +290,43 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
 
     async fn buffered(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Buffered>> {
         self.buffered_of(topic, id).await
+    }
+}
+
+/// The journal keeps which dead letters were forwarded to another topic. Nothing is buffered.
+#[async_trait]
+impl<S: LogTarget> store::DeadLetters for BufferedStore<S> {
+    async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+        self.store.dead(partition, after, limit).await
+    }
+
+    async fn redrive(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
+        self.store.redrive(partition, ids).await
+    }
+
+    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
+        self.store.purge(partition, ids).await
+    }
+
+    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.store.drop_dead(partition, bounds).await
+    }
+
+    /// While a loss is restored nothing is forwarded: what the store has is older than what it answered.
+    async fn forward(&self, partition: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {
+        if self.is_giving_back() {
+            return Err(restoring());
+        }
+        let losses = self.losses();
+        let forward = self.store.forward(partition, to, ids).await?;
+        if let (Forward::Done(page), Some(to)) = (&forward, to) {
+            self.keep_forwarded(partition, to, page, losses).await?;
+        }
+        Ok(forward)
+    }
+
+    async fn forwarded(&self, partition: &GroupPartition, page: &Forwarded) -> Result<()> {
+        self.store.forwarded(partition, page).await
     }
 }
 

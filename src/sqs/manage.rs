@@ -1,7 +1,9 @@
-//! Creating, listing, changing and deleting queues, their tags and permissions.
+//! Creating, listing, changing and deleting queues, their tags and permissions; and recent events, for the limits of AWS.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,6 +23,7 @@ use crate::broker::Precondition;
 use crate::model::error::Kind;
 use crate::model::message::TopicName;
 use crate::model::topic::Settings;
+use crate::platform::clock::Instant;
 use crate::store::Purge;
 
 const PAGE_MAX: i64 = 1_000;
@@ -318,6 +321,30 @@ fn page(names: Vec<String>, request: &Request) -> Result<(Vec<String>, Option<St
     Ok((page, next))
 }
 
+const KEPT: Duration = Duration::from_secs(60);
+/// Past it everything is forgotten.
+const EVENTS_MAX: usize = 10_000;
+
+/// Events of the last minute at this broker, for the limits that AWS sets.
+#[derive(Debug, Default)]
+pub(crate) struct Recent(Mutex<BTreeMap<(&'static str, String), Instant>>);
+
+impl Recent {
+    pub(crate) fn note(&self, what: &'static str, name: &str, now: Instant) {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        events.retain(|_, at| now.since(*at) < KEPT);
+        if events.len() >= EVENTS_MAX {
+            events.clear();
+        }
+        events.insert((what, name.to_owned()), now);
+    }
+
+    pub(crate) fn is_recent(&self, what: &'static str, name: &str, now: Instant) -> bool {
+        let events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        events.get(&(what, name.to_owned())).is_some_and(|at| now.since(*at) < KEPT)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,5 +363,16 @@ mod tests {
             assert!(page(names.clone(), &ask(max, token.map(str::to_owned))).is_err());
         }
         Ok(())
+    }
+
+    #[test]
+    fn an_event_is_recent_for_a_minute() {
+        let (recent, now) = (Recent::default(), Instant::START.plus(KEPT));
+        recent.note("purged", "orders", now);
+        assert!(recent.is_recent("purged", "orders", now.plus(KEPT - Duration::from_millis(1))));
+        assert!(!recent.is_recent("purged", "orders", now.plus(KEPT)));
+        assert!(!recent.is_recent("deleted", "orders", now));
+        (0..2 * EVENTS_MAX).for_each(|n| recent.note("purged", &n.to_string(), now));
+        assert!(recent.0.lock().is_ok_and(|events| events.len() <= EVENTS_MAX));
     }
 }

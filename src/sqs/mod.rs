@@ -11,39 +11,34 @@ mod md5;
 mod sigv4;
 mod ids;
 mod route;
-mod eta;
-mod recent;
-mod options;
 mod queue;
 mod receipt;
 mod batch;
-mod message;
 mod send;
 mod receive;
 mod settle;
 mod manage;
 mod moves;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
 use self::errors::{DENIED, Failure, NO_QUEUE, NO_TOKEN, Result, UNAVAILABLE, UNKNOWN_ACTION};
 use self::ids::Sequence;
+use self::manage::Recent;
 use self::model::{Action, Answer, Request, required};
 use self::moves::Moves;
-pub use self::options::SqsOptions;
 use self::queue::Queue;
-use self::recent::Recent;
 use self::route::{Protocol, queue_name, recognise};
 use self::sigv4::{Signature, Signed, unknown_token};
 use crate::api::access::{Access, Actor, Scope, Scopes, Shown};
 use crate::api::http::{Consumers, Gateway, GatewayReply, Head};
 use crate::broker::Broker;
 use crate::model::error::Kind;
+use crate::model::limits::DELAY_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Clock;
@@ -64,6 +59,44 @@ pub struct Sqs {
     recent: Recent,
     moves: Moves,
     tasks: Tasks,
+}
+
+/// Settings of SQS.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SqsOptions {
+    pub enabled: bool,
+    /// The base of queue URLs; empty: the scheme and host of each request.
+    pub public_url: String,
+    /// The region in ARNs, when the signature of a request names none.
+    pub region: String,
+    /// Twelve digits, in ARNs and queue URLs.
+    pub account: String,
+    /// Partitions of the topics that CreateQueue creates.
+    pub partitions: u16,
+    /// The longest delay of a message.
+    pub max_delay: Duration,
+    /// Whether the limits of AWS hold: delays up to 900 s, a purge a minute, 60 s between DeleteQueue and CreateQueue.
+    pub strict: bool,
+    /// Whether SendMessage and GetQueueUrl create the queue.
+    pub auto_create: bool,
+    /// Whether the `eta` of Celery's messages is their due time.
+    pub celery_eta: bool,
+}
+
+impl Default for SqsOptions {
+    fn default() -> SqsOptions {
+        SqsOptions {
+            enabled: false,
+            public_url: String::new(),
+            region: "us-east-1".to_owned(),
+            account: "000000000000".to_owned(),
+            partitions: 1,
+            max_delay: DELAY_MAX,
+            strict: false,
+            auto_create: false,
+            celery_eta: false,
+        }
+    }
 }
 
 /// The actor of a request, and its metadata.
@@ -419,5 +452,42 @@ fn reply(protocol: &Protocol, head: &Head, log: Log, answered: Result<Answer>) -
             let described = Some((failure.class.shape, failure.message.into_owned()));
             GatewayReply { status: failure.class.status, headers, body, route, failure: described, audit }
         }
+    }
+}
+
+/// For fuzz/: what strangers send, read without a broker.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use super::errors::Failure;
+    use super::model::{Action, Request};
+    use super::sigv4::{Signature, Signed};
+    use super::{json, query, send};
+    use crate::model::time::Timestamp;
+
+    /// Reads a request of one of both protocols; says whether it is one.
+    pub fn read(action: &str, is_json: bool, body: &[u8]) -> bool {
+        let Some(action) = Action::named(action) else { return false };
+        let read: Result<Request, Failure> = match (is_json, str::from_utf8(body)) {
+            (true, _) => json::decode(action, body),
+            (false, Ok(form)) => query::pairs(form).and_then(|pairs| query::decode(action, &pairs)),
+            (false, Err(_)) => return false,
+        };
+        let Ok(request) = read else { return false };
+        for entry in &request.entries {
+            let _ = send::of_body(entry.message_body.as_deref().unwrap_or_default(), Timestamp::from_ms(0));
+        }
+        true
+    }
+
+    /// Reads a signature, as a header or as a query; answers whether it was read, and whether it was taken for valid.
+    pub fn signature(authorization: Option<&str>, date: &str, query: Option<&str>) -> (bool, bool) {
+        let header = |name: &str| match name {
+            "authorization" => authorization.map(str::to_owned),
+            "x-amz-date" => Some(date.to_owned()),
+            _ => None,
+        };
+        let signed = Signed { method: "POST", path: "/", query, header: &header };
+        let Ok(Some(read)) = Signature::read(&signed) else { return (false, false) };
+        (true, read.verify(&signed, b"", "a secret that no input has", Timestamp::from_ms(1_767_323_045_000)).is_ok())
     }
 }

@@ -8,10 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::errors::{Failure, Result, THROTTLED, UNAVAILABLE};
 use super::md5::{self, hex_md5};
-use super::message::{self, DEDUP_META, SENDER_META, TRACE_META};
 use super::model::{Answer, AttributeValue, Received, Request};
 use super::query::is_xml;
 use super::queue::{Queue, VISIBILITY};
+use super::send::{self, DEDUP_META, SENDER_META, TRACE_META};
 use super::sigv4::unknown_token;
 use super::{Caller, Sqs, ids, receipt};
 use crate::api::http::{Consumers, TakeError};
@@ -137,7 +137,7 @@ fn received(
     now: Timestamp,
 ) -> Received {
     let envelope = &delivery.message.envelope;
-    let mut message_attributes = message::attached(envelope);
+    let mut message_attributes = send::attached(envelope);
     message_attributes.retain(|name, _| wanted.has_user(name));
     let text = str::from_utf8(&envelope.payload).ok().filter(|text| text.chars().all(is_xml));
     let body = text.map_or_else(|| STANDARD.encode(&envelope.payload), str::to_owned);

@@ -1,21 +1,52 @@
-//! SendMessage and SendMessageBatch.
+//! SendMessage and SendMessageBatch: what AWS checks, and how a message becomes one of dwell. Celery's `eta` is its due time.
 
-use super::errors::{BATCH_TOO_LONG, Failure, INTERNAL, Result};
-use super::message::{self, Outgoing};
-use super::model::{Action, Answer, Entry, Sent};
-use super::queue::Queue;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::errors::{BATCH_TOO_LONG, Failure, INTERNAL, INVALID_CONTENTS, Result};
+use super::md5::{self, hex, hex_md5};
+use super::model::{Action, Answer, AttributeValue, Attributes, Entry, Sent};
+use super::query::is_xml;
+use super::queue::{CONTENT_BASED, PURGED, Queue, SCOPE};
 use super::{Caller, Sqs, batch, ids};
 use crate::broker::PushOutcome;
 use crate::model::error::Error;
-use crate::model::message::{GroupName, NewMessage};
+use crate::model::limits::PAYLOAD_BYTES_MAX;
+use crate::model::message::{Dedup, DedupKey, Due, Envelope, GroupName, Key, MessageId, NewMessage};
+use crate::model::time::{Timestamp, parse_timestamp, show_span};
+use crate::model::trace::TraceContext;
 use crate::sqs::errors::UNSUPPORTED;
+
+const ATTRIBUTES_MAX: usize = 10;
+const ATTRIBUTE_NAME_MAX: usize = 256;
+/// Characters of a group id and of a deduplication id.
+const TOKEN_MAX: usize = 128;
+const TRACE_HEADER: &str = "AWSTraceHeader";
+const TRACE_HEADER_MAX: usize = 1_024;
+/// Seconds: the longest delay of AWS.
+const STRICT_DELAY_MAX: i64 = 900;
+
+/// As at AWS.
+const DEDUPLICATED_FOR: Duration = Duration::from_secs(300);
+/// The first byte of an attachment that has attributes.
+const ATTACHMENT_VERSION: u8 = 1;
+
+/// How a message's own fields are called in its meta.
+pub(crate) const SENDER_META: &str = "sqs-sender-id";
+pub(crate) const DEDUP_META: &str = "sqs-deduplication-id";
+pub(crate) const TRACE_META: &str = "sqs-trace-header";
 
 /// Bytes of all messages of a batch.
 const BATCH_BYTES_MAX: usize = 1_048_576;
 
 impl Sqs {
     pub(crate) async fn send_message(&self, caller: &Caller, queue: &Queue, entries: Vec<Entry>) -> Result<Answer> {
-        entries.iter().try_for_each(|entry| message::check_fifo(queue, entry))?;
+        entries.iter().try_for_each(|entry| check_fifo(queue, entry))?;
         let sent = self.send(caller, queue, &entries, false).await?.pop();
         let sent = sent.unwrap_or_else(|| Err(Failure::new(INTERNAL, "A message without an answer.")))?;
         Ok(Answer { sent: Some(sent), ..Answer::default() })
@@ -23,7 +54,7 @@ impl Sqs {
 
     pub(crate) async fn send_batch(&self, caller: &Caller, queue: &Queue, entries: Vec<Entry>) -> Result<Answer> {
         batch::check(Action::SendMessageBatch, &entries)?;
-        let bytes: usize = entries.iter().map(message::size).sum();
+        let bytes: usize = entries.iter().map(size).sum();
         if bytes > BATCH_BYTES_MAX {
             let why =
                 format!("Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {bytes} bytes.");
@@ -31,7 +62,7 @@ impl Sqs {
         }
         // AWS has the same text and another code here.
         let invalid = |failure: Failure| Failure::invalid(failure.message);
-        entries.iter().try_for_each(|entry| message::check_fifo(queue, entry)).map_err(invalid)?;
+        entries.iter().try_for_each(|entry| check_fifo(queue, entry)).map_err(invalid)?;
         let outcomes = self.send(caller, queue, &entries, true).await?;
         Ok(batch::answer(entries, outcomes))
     }
@@ -74,4 +105,321 @@ fn completed(queue: &Queue, sent: Sent, pushed: &PushOutcome) -> Sent {
     let id = pushed.duplicate_of.as_ref().unwrap_or(&pushed.id).as_str();
     let number = queue.is_fifo().then(|| ids::sequence_number(id, pushed.due_at));
     Sent { message_id: Some(ids::of_message(id)), sequence_number: number, ..sent }
+}
+
+/// A checked message, and the answer when it is sent.
+struct Outgoing {
+    message: NewMessage,
+    sent: Sent,
+}
+
+/// Bytes as AWS counts them.
+fn size(entry: &Entry) -> usize {
+    let attributes = entry.message_attributes.iter().map(|(name, value)| name.len() + value.size());
+    entry.message_body.as_ref().map_or(0, String::len) + attributes.sum::<usize>()
+}
+
+/// A wrong entry of a FIFO queue makes the whole request wrong.
+fn check_fifo(queue: &Queue, entry: &Entry) -> Result<()> {
+    if !queue.is_fifo() {
+        return Ok(());
+    }
+    if entry.message_group_id.is_none() {
+        return Err(Failure::missing("MessageGroupId"));
+    }
+    if entry.message_deduplication_id.is_none() && queue.annotation(CONTENT_BASED) != Some("true") {
+        return Err(Failure::invalid(
+            "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided \
+             explicitly",
+        ));
+    }
+    Ok(())
+}
+
+impl Sqs {
+    /// Errors: what AWS says is wrong with it. `is_batch` changes a text.
+    fn outgoing(
+        &self,
+        caller: &Caller,
+        queue: &Queue,
+        (index, entry): (usize, &Entry),
+        is_batch: bool,
+    ) -> Result<Outgoing> {
+        let body = entry.message_body.as_deref().filter(|body| !body.is_empty());
+        let body = body.ok_or_else(|| Failure::missing("MessageBody"))?;
+        check_size(queue, entry, is_batch)?;
+        check_contents(body)?;
+        check_attributes(&entry.message_attributes)?;
+        check_token("MessageGroupId", entry.message_group_id.as_deref())?;
+        check_token("MessageDeduplicationId", entry.message_deduplication_id.as_deref())?;
+        let now = self.broker.now();
+        let mut message = NewMessage::new(Bytes::copy_from_slice(body.as_bytes()));
+        message.due = Due::In(self.delay(queue, entry)?);
+        if self.options.celery_eta
+            && let Some((due, ttl)) = of_body(body, now)
+        {
+            (message.due, message.ttl) = (Due::At(due), ttl);
+        }
+        message.key = entry.message_group_id.as_deref().map(Key::new).transpose()?;
+        message.content_type = Some("text/plain; charset=utf-8".to_owned());
+        message.trace = trace_context(&entry.message_attributes);
+        message.meta.push((SENDER_META.to_owned(), caller.sender.clone()));
+        let trace = trace_header(caller, entry)?;
+        message.meta.extend(trace.map(|trace| (TRACE_META.to_owned(), trace)));
+        attach(&mut message, &entry.message_attributes);
+        self.identify(caller, queue, (index, entry), &mut message, now)?;
+        Ok(Outgoing { sent: sent(body, entry), message })
+    }
+
+    fn delay(&self, queue: &Queue, entry: &Entry) -> Result<Duration> {
+        let of_queue = Duration::from_secs(queue.number("DelaySeconds"));
+        match entry.delay_seconds {
+            None => Ok(of_queue),
+            Some(0) if queue.is_fifo() => Ok(of_queue),
+            Some(secs) if queue.is_fifo() => {
+                let why = "The request include parameter that is not valid for this queue type.";
+                Err(Failure::parameter("DelaySeconds", secs, why))
+            }
+            Some(secs) => {
+                let max = self.options.max_delay;
+                let delay = u64::try_from(secs).ok().map(Duration::from_secs).filter(|delay| *delay <= max);
+                let shown = match self.options.strict {
+                    true => STRICT_DELAY_MAX.to_string(),
+                    false => show_span(max),
+                };
+                let delay = delay.filter(|_| !self.options.strict || secs <= STRICT_DELAY_MAX);
+                let why = format!("DelaySeconds must be >= 0 and <= {shown}.");
+                delay.ok_or_else(|| Failure::parameter("DelaySeconds", secs, &why))
+            }
+        }
+    }
+
+    /// The id: of a FIFO queue with the sequence number in it, otherwise from the id that clients keep when they repeat a
+    /// request.
+    fn identify(
+        &self,
+        caller: &Caller,
+        queue: &Queue,
+        (index, entry): (usize, &Entry),
+        message: &mut NewMessage,
+        now: Timestamp,
+    ) -> Result<()> {
+        if queue.is_fifo() {
+            let content = || hex(&Sha256::digest(&message.payload));
+            let dedup = entry.message_deduplication_id.clone().unwrap_or_else(content);
+            message.id = Some(self.sequence.id(now)?);
+            deduplicate(message, queue, &dedup)?;
+            message.meta.push((DEDUP_META.to_owned(), dedup));
+            return Ok(());
+        }
+        if let Some(dedup) = &entry.message_deduplication_id {
+            let why = "The request include parameter that is not valid for this queue type.";
+            return Err(Failure::parameter("MessageDeduplicationId", dedup, why));
+        }
+        let group = entry.message_group_id.as_deref().unwrap_or_default();
+        let (id, body) = (entry.id.as_deref().unwrap_or_default(), hex_md5(&message.payload));
+        let invocation = caller.invocation.as_bytes();
+        let parts = [invocation, queue.name.as_bytes(), id.as_bytes(), body.as_bytes(), group.as_bytes()];
+        message.id = Some(MessageId::new(ids::of_entry(invocation, index, &parts))?);
+        Ok(())
+    }
+}
+
+/// Another message of this id within five minutes is a duplicate, unless the queue was purged in between. The id counts in
+/// the whole queue, or in its group.
+fn deduplicate(message: &mut NewMessage, queue: &Queue, dedup: &str) -> Result<()> {
+    let purged = queue.annotation(PURGED);
+    let group = message.key.as_ref().filter(|_| queue.annotation(SCOPE) == Some("messageGroup"));
+    let key = match (purged, group) {
+        (None, None) => DedupKey::new(dedup)?,
+        (purged, group) => {
+            let group = group.map_or("", Key::as_str);
+            let parts = format!("{}\0{group}\0{dedup}", purged.unwrap_or_default());
+            DedupKey::new(hex(&Sha256::digest(parts)))?
+        }
+    };
+    message.dedup = Some(Dedup { key, window: DEDUPLICATED_FOR });
+    Ok(())
+}
+
+fn attach(message: &mut NewMessage, attributes: &Attributes) {
+    if !attributes.is_empty() {
+        let mut bytes = vec![ATTACHMENT_VERSION];
+        bytes.extend(md5::encode(attributes));
+        message.attachment = bytes.into();
+    }
+}
+
+/// The attributes that a message was sent with.
+pub(crate) fn attached(envelope: &Envelope) -> Attributes {
+    let attachment = &envelope.attachment;
+    match attachment.first() {
+        Some(&ATTACHMENT_VERSION) => md5::decode(attachment.slice(1..)).unwrap_or_default(),
+        _ => Attributes::new(),
+    }
+}
+
+fn sent(body: &str, entry: &Entry) -> Sent {
+    Sent {
+        md5_of_body: Some(hex_md5(body.as_bytes())),
+        md5_of_attributes: md5::of_attributes(&entry.message_attributes),
+        md5_of_system_attributes: md5::of_attributes(&entry.message_system_attributes),
+        ..Sent::default()
+    }
+}
+
+fn check_size(queue: &Queue, entry: &Entry, is_batch: bool) -> Result<()> {
+    let max = usize::try_from(queue.number("MaximumMessageSize")).unwrap_or(usize::MAX);
+    // Stored attributes have lengths and a version.
+    let attributes = &entry.message_attributes;
+    let framing = if attributes.is_empty() { 0 } else { md5::encode(attributes).len() + 1 };
+    let stored = entry.message_body.as_ref().map_or(0, String::len) + framing;
+    if size(entry) <= max && stored <= PAYLOAD_BYTES_MAX {
+        return Ok(());
+    }
+    let what = if is_batch { "cannot be validated" } else { "are invalid" };
+    Err(Failure::invalid(format!("One or more parameters {what}. Reason: Message must be shorter than {max} bytes.")))
+}
+
+fn check_contents(text: &str) -> Result<()> {
+    match text.chars().all(is_xml) {
+        true => Ok(()),
+        false => Err(Failure::new(
+            INVALID_CONTENTS,
+            "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | \
+             #x10000 to #x10FFFF",
+        )),
+    }
+}
+
+fn check_token(name: &str, token: Option<&str>) -> Result<()> {
+    let Some(token) = token else { return Ok(()) };
+    if (1..=TOKEN_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    let why = format!("{name} can only include alphanumeric and punctuation characters. 1 to {TOKEN_MAX} in length.");
+    Err(Failure::parameter(name, token, &why))
+}
+
+fn check_attributes(attributes: &Attributes) -> Result<()> {
+    if attributes.len() > ATTRIBUTES_MAX {
+        let count = attributes.len();
+        let why = format!("Number of message attributes [{count}] exceeds the allowed maximum [{ATTRIBUTES_MAX}].");
+        return Err(Failure::invalid(why));
+    }
+    attributes.iter().try_for_each(|(name, value)| check_attribute(name, value))
+}
+
+fn check_attribute(name: &str, value: &AttributeValue) -> Result<()> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c) || ('\u{c0}'..='\u{17f}').contains(&c);
+    let lower = name.to_ascii_lowercase();
+    let is_reserved = lower.starts_with("aws.") || lower.starts_with("amazon.");
+    let has_dots = name.starts_with('.') || name.ends_with('.') || name.contains("..");
+    if name.is_empty() || name.len() > ATTRIBUTE_NAME_MAX || !name.chars().all(allowed) || is_reserved || has_dots {
+        let why = "Invalid non-alphanumeric character or reserved prefix was found in the message attribute name. Can only \
+                   include alphanumeric characters, hyphens, underscores, or dots.";
+        return Err(Failure::invalid(why));
+    }
+    let kind = value.data_type.split('.').next().unwrap_or_default();
+    let is_empty = match kind {
+        "String" | "Number" => value.string_value.as_ref().is_none_or(String::is_empty),
+        "Binary" => value.binary_value.as_ref().is_none_or(Bytes::is_empty),
+        _ if value.data_type.is_empty() => {
+            let why = format!("The message attribute '{name}' must contain a non-empty message attribute type.");
+            return Err(Failure::invalid(why));
+        }
+        _ => {
+            let why = format!(
+                "The type of message (user) attribute '{name}' is invalid. You must use only the following supported type \
+                 prefixes: Binary, Number, String."
+            );
+            return Err(Failure::invalid(why));
+        }
+    };
+    if is_empty {
+        let why = format!("Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'.");
+        return Err(Failure::invalid(why));
+    }
+    let text = value.string_value.as_deref().unwrap_or_default();
+    let in_attribute = |failure: Failure| Failure::invalid(failure.message);
+    check_contents(text).and(check_contents(&value.data_type)).map_err(in_attribute)?;
+    if kind == "Number" && text.trim().parse::<f64>().is_err() {
+        let why = format!("Can't cast the value of message (user) attribute '{name}' to a number.");
+        return Err(Failure::invalid(why));
+    }
+    Ok(())
+}
+
+fn trace_context(attributes: &Attributes) -> Option<TraceContext> {
+    let text = |name: &str| attributes.get(name).and_then(|value| value.string_value.as_deref());
+    TraceContext::of_headers(text("traceparent")?, text("tracestate"))
+}
+
+/// The only system attribute that a client may send; also a header of AWS' own tracing.
+fn trace_header(caller: &Caller, entry: &Entry) -> Result<Option<String>> {
+    if let Some(other) = entry.message_system_attributes.keys().find(|name| *name != TRACE_HEADER) {
+        let why = format!("Message system attribute name '{other}' is invalid. Valid names are: [{TRACE_HEADER}].");
+        return Err(Failure::invalid(why));
+    }
+    let sent = entry.message_system_attributes.get(TRACE_HEADER);
+    if let Some(value) = sent {
+        check_attribute(TRACE_HEADER, value)?;
+    }
+    let sent = sent.and_then(|value| value.string_value.clone()).or_else(|| caller.trace_header.clone());
+    Ok(sent.filter(|text| text.len() <= TRACE_HEADER_MAX && !text.chars().any(char::is_control)))
+}
+
+#[derive(Deserialize)]
+struct Task {
+    headers: Headers,
+}
+
+#[derive(Deserialize)]
+struct Headers {
+    /// Tells a message of Celery from others.
+    #[serde(rename = "task")]
+    _task: String,
+    eta: Option<String>,
+    expires: Option<String>,
+}
+
+/// The due time of a message of Celery, and how long after it the message is delivered; `None` for any other message and
+/// one that says neither. Without it every task of the future is held in the memory of a worker.
+pub(crate) fn of_body(body: &str, now: Timestamp) -> Option<(Timestamp, Option<Duration>)> {
+    let headers = match body.starts_with('{') {
+        true => serde_json::from_str::<Task>(body).ok()?.headers,
+        false => serde_json::from_slice::<Task>(&STANDARD.decode(body.trim()).ok()?).ok()?.headers,
+    };
+    let time = |text: Option<String>| text.and_then(|text| parse_timestamp(&text).ok());
+    let (eta, expires) = (time(headers.eta), time(headers.expires));
+    let due = eta.unwrap_or(now).max(now);
+    // A message that expired already is for the worker to refuse.
+    let ttl = expires.map(|expires| expires.since(due)).filter(|ttl| !ttl.is_zero());
+    (eta.is_some() || ttl.is_some()).then_some((due, ttl))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
+
+    #[test]
+    fn eta_and_expires_are_read_from_json_and_base64_and_nothing_else() {
+        let body =
+            |headers: &str| format!(r#"{{"body": "W10=", "headers": {{"task": "t", {headers}}}, "properties": {{}}}}"#);
+        let later = |secs| NOW.plus(Duration::from_secs(secs));
+        let eta = body(r#""eta": "2026-01-02T04:04:05.500000+01:00", "expires": null"#);
+        assert_eq!(of_body(&eta, NOW), Some((later(0).plus(Duration::from_millis(500)), None)));
+        assert_eq!(of_body(&STANDARD.encode(&eta), NOW), of_body(&eta, NOW));
+        let both = body(r#""eta": "2026-01-02T03:05:05+00:00", "expires": "2026-01-02T03:06:05+00:00""#);
+        assert_eq!(of_body(&both, NOW), Some((later(60), Some(Duration::from_secs(60)))));
+        let past = body(r#""eta": "2020-01-02T03:05:05+00:00""#);
+        assert_eq!(of_body(&past, NOW), Some((NOW, None)));
+        for other in ["hello", "{}", "{", "", &body(r#""eta": null"#), &body(r#""eta": "tomorrow""#), "aGVsbG8="] {
+            assert_eq!(of_body(other, NOW), None, "{other}");
+        }
+        let no_task = r#"{"headers": {"eta": "2026-01-02T03:05:05+00:00"}}"#;
+        assert_eq!(of_body(no_task, NOW), None);
+    }
 }

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use super::WalOptions;
 use super::directory::{Directory, Note};
+use super::log::Step;
 use super::log::{Log, again};
-use super::read::Step;
 use super::record_batch::{Depth, Entry, Position};
 use super::segment::Segment;
 use crate::codec::UnnumberedRecord;

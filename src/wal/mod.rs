@@ -9,7 +9,6 @@
 mod committer;
 mod directory;
 mod log;
-mod read;
 mod record_batch;
 mod segment;
 

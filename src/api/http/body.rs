@@ -305,7 +305,7 @@ mod tests {
     use hyper::body::Frame;
 
     use super::*;
-    use crate::api::http::testing::app;
+    use crate::api::http::tests::app;
 
     type Chunks = futures_util::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>;
 

@@ -314,7 +314,7 @@ mod tests {
 
     use super::*;
     use crate::api::access::{Access, Token};
-    use crate::api::http::testing::app;
+    use crate::api::http::tests::app;
     use crate::model::time::Timestamp;
     use crate::platform::clock::{Clock, Manual};
 

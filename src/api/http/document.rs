@@ -308,7 +308,7 @@ mod tests {
     use serde_json::Value;
     use tower::ServiceExt;
 
-    use crate::api::http::{openapi, router, testing};
+    use crate::api::http::{openapi, router, tests};
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -544,7 +544,7 @@ mod tests {
                 request = request.header("content-type", &content_type);
             }
             request = headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
-            let response = router(testing::app()?).oneshot(request.body(Body::from(body))?).await?;
+            let response = router(tests::app()?).oneshot(request.body(Body::from(body))?).await?;
             let status = response.status().as_u16();
             let said = response.into_body().collect().await?.to_bytes();
             // This broker has no test clock.

@@ -6,7 +6,6 @@ mod batch;
 mod body;
 mod body_errors;
 mod bulk;
-mod compression;
 mod connection_limit;
 mod console;
 mod consume;
@@ -33,8 +32,6 @@ mod schema;
 mod settle;
 mod test_clock;
 mod strict_json;
-#[cfg(test)]
-mod testing;
 #[cfg(test)]
 mod tests;
 mod timeouts;

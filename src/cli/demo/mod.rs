@@ -4,7 +4,6 @@
 
 mod ledger;
 mod orders;
-mod promises;
 mod report;
 
 use std::cell::{Cell, RefCell};
@@ -186,7 +185,7 @@ impl Demo {
         }
     }
 
-    async fn facts(&self, started: Instant) -> Result<promises::Facts, Failure> {
+    async fn facts(&self, started: Instant) -> Result<report::Facts, Failure> {
         let left = |topic: Topic| topic.totals.iter().map(|of| of.scheduled + of.ready + of.in_flight).sum::<u64>();
         let mut left_over = 0;
         for of in [&self.orders, &self.pulse] {
@@ -197,7 +196,7 @@ impl Demo {
         let dead = dead.into_iter().map(Answer::read).collect();
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };
-        Ok(promises::Facts { left_over, dead, took, store_ahead: ahead })
+        Ok(report::Facts { left_over, dead, took, store_ahead: ahead })
     }
 
     async fn clean(&self) -> Result<(), Failure> {

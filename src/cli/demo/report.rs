@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::ledger::{Ledger, Seen};
-use super::orders::{Kind, Order};
-use super::promises::{Facts, Promise, judge};
+use super::ledger::{Ledger, Life, Seen};
+use super::orders::{CALLBACK_RETRIES, Kind, Order, POISON_ATTEMPTS};
+use crate::cli::api::Dead;
 use crate::cli::figures::Percentiles;
 use crate::cli::output;
 use crate::model::spelling::{counted, thousands};
@@ -34,6 +34,13 @@ pub(super) struct Report {
     lateness: Vec<Lateness>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Promise {
+    name: &'static str,
+    held: bool,
+    evidence: String,
+}
+
 #[derive(Debug, Serialize)]
 struct Lateness {
     of: &'static str,
@@ -43,6 +50,16 @@ struct Lateness {
     p99_ms: Duration,
     #[serde(with = "millis")]
     max_ms: Duration,
+}
+
+/// Facts of the broker at the end. With the ledger they tell whether every promise held.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) left_over: u64,
+    pub(super) dead: Vec<Dead>,
+    pub(super) took: Duration,
+    /// How far the store's clock is ahead of ours at most; zero when it is ours.
+    pub(super) store_ahead: Duration,
 }
 
 impl Report {
@@ -134,9 +151,126 @@ fn delivered(ledger: &Ledger, orders: &[Order]) -> String {
     )
 }
 
+fn judge(ledger: &Ledger, facts: &Facts) -> Vec<Promise> {
+    vec![
+        never_early(ledger, facts),
+        never_lost(ledger, facts),
+        never_twice(ledger),
+        poison(ledger, facts),
+        retries(ledger),
+    ]
+}
+
+fn promise(name: &'static str, offenders: &[String], evidence: String) -> Promise {
+    let rest = if offenders.len() > 3 { format!(" and {} more", offenders.len() - 3) } else { String::new() };
+    let against = format!("{}{rest}", offenders.get(..3).unwrap_or(offenders).join(", "));
+    let held = offenders.is_empty();
+    Promise { name, held, evidence: if held { evidence } else { against } }
+}
+
+fn never_early(ledger: &Ledger, facts: &Facts) -> Promise {
+    let (mut early, mut count, mut least) = (Vec::new(), 0_u64, Duration::MAX);
+    for (id, life) in ledger.messages() {
+        for (not_before, seen) in life.not_before() {
+            count += 1;
+            let at = seen.at.plus(facts.store_ahead);
+            if at < not_before {
+                early.push(format!("{id} attempt {} came {} early", seen.attempt, short_span(not_before.since(at))));
+            }
+            if life.due_at.is_some_and(|due_at| due_at != seen.due_at) {
+                early.push(format!("{id} was due at another time than its delivery says"));
+            }
+            least = least.min(at.since(not_before));
+        }
+    }
+    let clocks = if facts.store_ahead.is_zero() { "our own clock" } else { "our clock, set to the store's" };
+    let least = if count == 0 { Duration::ZERO } else { least };
+    let evidence =
+        format!("{} deliveries, the closest {} after its time by {clocks}", thousands(count), short_span(least));
+    promise("never early", &early, evidence)
+}
+
+fn never_lost(ledger: &Ledger, facts: &Facts) -> Promise {
+    let is_dead = |id: &str| facts.dead.iter().any(|dead| dead.id == id);
+    let mut lost = Vec::new();
+    let (mut acked, mut dead) = (0_u64, 0_u64);
+    for (id, life) in ledger.messages() {
+        match life {
+            Life { due_at: None, .. } => lost.push(format!("{id} was not stored")),
+            Life { acked: true, .. } => acked += 1,
+            Life { seen, .. } if is_dead(id) && !seen.is_empty() => dead += 1,
+            Life { seen, .. } => {
+                lost.push(format!("{id} was delivered {} and not settled", counted(seen.len(), "time")))
+            }
+        }
+    }
+    if facts.left_over > 0 {
+        lost.push(format!("the broker still holds {}", counted(facts.left_over, "message")));
+    }
+    let evidence =
+        format!("{} stored = {} acked + {dead} dead, nothing is left", thousands(acked + dead), thousands(acked));
+    promise("never lost", &lost, evidence)
+}
+
+fn never_twice(ledger: &Ledger) -> Promise {
+    let mut wrong: Vec<String> = ledger.strangers.iter().map(|id| format!("{id} was never pushed")).collect();
+    wrong.extend(ledger.refused.iter().map(|what| format!("not settled: {what}")));
+    for (id, life) in ledger.messages() {
+        let attempts: Vec<u32> = life.seen.iter().map(|seen| seen.attempt).collect();
+        if attempts.iter().zip(1..).any(|(attempt, expected)| *attempt != expected) {
+            wrong.push(format!("{id} came as attempts {attempts:?}"));
+        } else if attempts.len() > 1 && !matches!(life.kind, Kind::Callback | Kind::Poison) {
+            wrong.push(format!("{id} was delivered {}", counted(attempts.len(), "time")));
+        }
+    }
+    promise(
+        "at least once, and here exactly once",
+        &wrong,
+        "every attempt came once, every ack was answered".to_owned(),
+    )
+}
+
+fn poison(ledger: &Ledger, facts: &Facts) -> Promise {
+    let mut wrong = Vec::new();
+    let is_poison = |id: &str| ledger.messages().any(|(other, life)| other == id && life.kind == Kind::Poison);
+    for dead in &facts.dead {
+        if !is_poison(&dead.id) {
+            wrong.push(format!("{} is dead", dead.id));
+        } else if dead.attempts != POISON_ATTEMPTS || dead.reason != "max_attempts" || dead.last_error.is_none() {
+            let Dead { id, attempts, reason, last_error, .. } = dead;
+            wrong.push(format!("{id} is dead after {}: {reason}, {last_error:?}", counted(*attempts, "attempt")));
+        }
+    }
+    let expected = ledger.of(Kind::Poison).count();
+    if facts.dead.len() != expected {
+        wrong.push(format!("{} where {expected} should be", counted(facts.dead.len(), "dead letter")));
+    }
+    promise(
+        "poison is dead, and nothing else",
+        &wrong,
+        format!("{} after {POISON_ATTEMPTS} attempts", counted(expected, "message")),
+    )
+}
+
+fn retries(ledger: &Ledger) -> Promise {
+    let wanted = CALLBACK_RETRIES.len() + 1;
+    let wrong: Vec<String> = ledger
+        .messages()
+        .filter(|(_, life)| life.kind == Kind::Callback && life.seen.len() != wanted)
+        .map(|(id, life)| format!("{id} was delivered {}, not {wanted}", counted(life.seen.len(), "time")))
+        .collect();
+    let (count, delays) = (ledger.of(Kind::Callback).count(), CALLBACK_RETRIES.map(short_span));
+    let evidence =
+        format!("{} delivered {wanted} times each, {} apart or more", counted(count, "callback"), delays.join(" and "));
+    promise("retries exact", &wrong, evidence)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::orders::{self, Planned};
     use super::*;
+    use crate::cli::api::{Delivery, Pushed};
+    use crate::model::time::Timestamp;
 
     #[test]
     fn the_verdict_comes_first_and_what_to_do_next_last() {
@@ -160,5 +294,129 @@ mod tests {
             let words: Vec<String> = words.into_iter().filter(|word| word != "4711").collect();
             assert_eq!(crate::cli::check(&words), Ok(()), "{command}");
         }
+    }
+
+    const DUE_MS: u64 = 1_000_000;
+
+    /// Plays a whole demo in which nothing goes wrong, except what `change` does to single deliveries.
+    fn play(change: impl Fn(&Planned, &mut Delivery, &mut u64) -> bool) -> (Ledger, Facts) {
+        let mut ledger = Ledger::default();
+        let planned = [orders::plan(&orders::orders()), orders::pulses()].concat();
+        ledger.expect(&planned);
+        let mut facts = Facts::default();
+        for message in &planned {
+            let due_at = Some(Timestamp::from_ms(DUE_MS));
+            let (id, status) = (Some(message.id.clone()), "stored".to_owned());
+            ledger.pushed(&[Pushed {
+                id,
+                partition: None,
+                due_at,
+                duplicate_of: None,
+                status,
+                topic_created: false,
+                error: None,
+            }]);
+            let fails = match message.kind {
+                Kind::Callback => 2,
+                Kind::Poison => 3,
+                Kind::Close | Kind::Sms | Kind::Pulse => 0,
+            };
+            let mut at_ms = DUE_MS;
+            for attempt in 1..=fails + u32::from(message.kind != Kind::Poison) {
+                let mut delivery = delivery(&message.id, attempt);
+                if !change(message, &mut delivery, &mut at_ms) {
+                    continue;
+                }
+                ledger.delivered(&delivery, Timestamp::from_ms(at_ms));
+                if attempt <= fails {
+                    let again = (message.kind == Kind::Callback || attempt < 3).then_some(Duration::from_millis(400));
+                    ledger.nacking(&message.id, Timestamp::from_ms(at_ms), again);
+                    ledger.settled(&message.id, "nacked", "nacked");
+                    at_ms += 400;
+                } else {
+                    ledger.settled(&message.id, "acked", "acked");
+                }
+            }
+            if message.kind == Kind::Poison {
+                facts.dead.push(dead(&message.id));
+            }
+        }
+        (ledger, facts)
+    }
+
+    fn delivery(id: &str, attempt: u32) -> Delivery {
+        let due_at = Timestamp::from_ms(DUE_MS);
+        Delivery { receipt: "1".to_owned(), id: id.to_owned(), attempt, due_at, ..Delivery::default() }
+    }
+
+    fn dead(id: &str) -> Dead {
+        let (reason, last_error) = ("max_attempts".to_owned(), Some("unreadable".to_owned()));
+        Dead { id: id.to_owned(), reason, attempts: 3, last_error, ..Dead::default() }
+    }
+
+    fn broken(ledger: &Ledger, facts: &Facts) -> Vec<&'static str> {
+        judge(ledger, facts).into_iter().filter(|promise| !promise.held).map(|promise| promise.name).collect()
+    }
+
+    const EARLY: &str = "never early";
+    const LOST: &str = "never lost";
+    const TWICE: &str = "at least once, and here exactly once";
+    const POISON: &str = "poison is dead, and nothing else";
+    const RETRIES: &str = "retries exact";
+
+    #[test]
+    fn when_nothing_goes_wrong_every_promise_held() {
+        let (ledger, facts) = play(|_, _, _| true);
+        assert_eq!(broken(&ledger, &facts), Vec::<&str>::new());
+        assert_eq!(ledger.open(), 0);
+    }
+
+    #[test]
+    fn one_delivery_a_millisecond_early_breaks_a_promise() {
+        let (ledger, mut facts) = play(|message, _, at_ms| {
+            *at_ms -= u64::from(message.id == "A-10002.close");
+            true
+        });
+        assert_eq!(broken(&ledger, &facts), [EARLY]);
+        facts.store_ahead = Duration::from_millis(1);
+        assert_eq!(broken(&ledger, &facts), Vec::<&str>::new());
+        let (ledger, facts) = play(|message, delivery, at_ms| {
+            *at_ms -= u64::from(message.id == "A-10001.callback" && delivery.attempt == 3);
+            true
+        });
+        assert_eq!(broken(&ledger, &facts), [EARLY], "a retry counts too");
+    }
+
+    #[test]
+    fn one_missing_message_breaks_a_promise() {
+        let (ledger, facts) = play(|message, _, _| message.id != "A-10002.close");
+        assert_eq!(broken(&ledger, &facts), [LOST]);
+        let (ledger, mut facts) = play(|_, _, _| true);
+        facts.left_over = 1;
+        assert_eq!(broken(&ledger, &facts), [LOST]);
+    }
+
+    #[test]
+    fn a_message_that_comes_twice_or_from_nowhere_breaks_a_promise() {
+        let (mut ledger, facts) = play(|_, _, _| true);
+        ledger.delivered(&delivery("nobody", 1), Timestamp::from_ms(DUE_MS));
+        assert_eq!(broken(&ledger, &facts), [TWICE]);
+        let (mut ledger, facts) = play(|_, _, _| true);
+        ledger.settled("A-10002.close", "acked", "stale");
+        assert_eq!(broken(&ledger, &facts), [TWICE]);
+        let (mut ledger, facts) = play(|_, _, _| true);
+        ledger.delivered(&delivery("A-10002.close", 1), Timestamp::from_ms(DUE_MS));
+        assert_eq!(broken(&ledger, &facts), [EARLY, TWICE], "nobody asked for a second delivery");
+    }
+
+    #[test]
+    fn a_retry_that_is_left_out_and_a_wrong_death_break_promises() {
+        let (ledger, facts) = play(|message, delivery, _| message.id != "A-10001.callback" || delivery.attempt != 2);
+        assert_eq!(broken(&ledger, &facts), [TWICE, RETRIES]);
+        let (ledger, mut facts) = play(|_, _, _| true);
+        facts.dead.push(dead("A-10002.close"));
+        assert_eq!(broken(&ledger, &facts), [POISON]);
+        facts.dead.clear();
+        assert_eq!(broken(&ledger, &facts), [LOST, POISON]);
     }
 }

@@ -211,7 +211,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::Status;
-    use super::super::testing::{node, terms};
+    use super::super::tests::{node, terms};
     use super::*;
     use crate::app::engine::Confirmation;
 

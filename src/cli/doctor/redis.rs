@@ -275,7 +275,7 @@ pub(super) fn members(keys: &KeysCheckup) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::Status;
-    use super::super::testing::{node, node as sound, terms};
+    use super::super::tests::{node, node as sound, terms};
     use super::*;
     use crate::app::engine::KeysCheckup;
     use crate::model::error::Error;

@@ -135,7 +135,7 @@ pub(super) fn clocks(ahead_us: &[i64]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::Status;
-    use super::super::testing::{node, terms};
+    use super::super::tests::{node, terms};
     use super::*;
     use crate::app::engine::{SlowCall, Stall};
 

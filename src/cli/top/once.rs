@@ -117,7 +117,7 @@ fn row(row: &Row) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{seen, state, topic};
+    use super::super::tests::{seen, state, topic};
     use super::*;
 
     #[test]

@@ -1,17 +1,17 @@
-//! Asks a broker; its metrics at one moment, and what happened between two of them.
+//! Asks a broker; its metrics at one moment, what happened between two of them, and how a group is doing, in a word.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::{StreamExt, future, stream};
 
-use crate::cli::api::{Answer, Group, Topic};
+use crate::cli::api::{Answer, Counts, Group, Topic};
 use crate::cli::client::{Client, GroupOf, Readiness};
 use crate::cli::failure::{CallError, CallResult, Failure};
 use crate::cli::figures::{self, Sample};
-use crate::model::message::{GroupName, TopicName};
-use crate::model::quantile::Quantile;
+use crate::model::message::{GroupName, LATE, TopicName};
 use crate::platform::clock::{Clock, Instant};
+use crate::telemetry::metrics::Quantile;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Snapshot {
@@ -260,6 +260,50 @@ async fn describe(client: &Client, name: TopicName, members: bool) -> CallResult
     Ok(Described { topic: topic.read(), groups })
 }
 
+/// How a group is doing, in the order of how much it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Condition {
+    #[default]
+    Empty,
+    Fine,
+    DeadLetters,
+    Copying,
+    Paused,
+    Late,
+    NoConsumer,
+}
+
+impl Condition {
+    /// Of a group in this state of the API, by its counts and those of its partitions.
+    pub(super) fn of(state: &str, total: &Counts, partitions: &[Counts]) -> Condition {
+        let is_late = total.oldest_ready_age_ms.is_some_and(|age| age >= LATE);
+        let mut own = partitions.iter().filter(|partition| partition.group == total.group);
+        match state {
+            "paused" => Condition::Paused,
+            "copying" => Condition::Copying,
+            _ if is_late && own.any(|partition| partition.ready > 0 && partition.owner.is_none()) => {
+                Condition::NoConsumer
+            }
+            _ if is_late => Condition::Late,
+            _ if total.dead > 0 => Condition::DeadLetters,
+            _ if total.scheduled + total.ready + total.in_flight > 0 => Condition::Fine,
+            _ => Condition::Empty,
+        }
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Condition::Empty => "empty",
+            Condition::Fine => "ok",
+            Condition::DeadLetters => "dead letters",
+            Condition::Copying => "copying",
+            Condition::Paused => "paused",
+            Condition::Late => "late",
+            Condition::NoConsumer => "no consumer",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -319,5 +363,31 @@ mod tests {
         );
         assert_eq!((read.version.as_str(), read.is_store_up), ("1.2.3", false));
         assert_eq!(read.logs.get("wal"), Some(&(3.0, 4_096.0, 1.5)));
+    }
+
+    #[test]
+    fn a_group_is_as_bad_as_the_worst_that_is_true_of_it() {
+        let age = |secs| Some(Duration::from_secs(secs));
+        let counts = |ready, dead, oldest_ready_age_ms| Counts {
+            group: "g".to_owned(),
+            ready,
+            dead,
+            oldest_ready_age_ms,
+            ..Counts::default()
+        };
+        let owned = [Counts { owner: Some("a".to_owned()), ..counts(1, 0, age(6)) }];
+        let unowned = [counts(1, 0, age(6))];
+        for (state, total, partitions, word) in [
+            ("active", counts(0, 0, None), &owned, "empty"),
+            ("active", counts(1, 0, age(4)), &unowned, "ok"),
+            ("active", counts(1, 1, age(4)), &owned, "dead letters"),
+            ("active", counts(1, 1, age(5)), &owned, "late"),
+            ("active", counts(1, 1, age(5)), &unowned, "no consumer"),
+            ("paused", counts(1, 1, age(5)), &unowned, "paused"),
+            ("copying", counts(0, 0, None), &owned, "copying"),
+        ] {
+            assert_eq!(Condition::of(state, &total, partitions).word(), word);
+        }
+        assert!(Condition::NoConsumer > Condition::Late && Condition::Late > Condition::Paused);
     }
 }

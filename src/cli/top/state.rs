@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use crossterm::event::KeyCode;
 
-use super::condition::Condition;
-use super::snapshot::{Described, Rates, Seen, Snapshot, TopicRates, Wanted};
+use super::snapshot::{Condition, Described, Rates, Seen, Snapshot, TopicRates, Wanted};
 use crate::cli::api::Counts;
 use crate::cli::client::Readiness;
-use crate::model::quantile::Quantile;
+use crate::telemetry::metrics::Quantile;
 
 const TOPICS_ASKED: usize = 60;
 const OTHERS_ASKED: usize = 8;
@@ -434,7 +433,7 @@ pub(super) fn rows(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{seen, state, topic};
+    use super::super::tests::{seen, state, topic};
     use super::*;
 
     fn press(state: &mut State, keys: &[KeyCode]) {

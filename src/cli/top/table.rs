@@ -1,4 +1,5 @@
-//! Lines of a screen: parts with the role of their text, and tables whose columns give way where there is no room.
+//! Lines of a screen: parts with the role of their text, tables whose columns give way where there is no room, and numbers
+//! that are drawn.
 
 /// The column whose text has another role than the rest of its row.
 pub(super) const STATE: &str = "state";
@@ -116,6 +117,17 @@ impl Line {
     }
 }
 
+/// A bar for each value, the highest for the greatest.
+pub(super) fn sparkline(values: impl Iterator<Item = f64> + Clone) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = values.clone().fold(0.0, f64::max);
+    let bar = |value: f64| {
+        let part = if most > 0.0 { value / most } else { 0.0 };
+        BARS.get((part * 7.0).ceil() as usize).copied().unwrap_or('█')
+    };
+    values.map(bar).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +139,12 @@ mod tests {
         assert_eq!(line.clone().cut(3).text(), "aé?");
         assert_eq!(line.clone().cut(7).0.len(), 2);
         assert_eq!(line.cut(0).text(), "");
+    }
+
+    #[test]
+    fn a_sparkline_is_as_high_as_its_greatest_value() {
+        assert_eq!(sparkline([0.0, 1.0, 50.0, 100.0].into_iter()), "▁▂▅█");
+        assert_eq!(sparkline([0.0, 0.0].into_iter()), "▁▁");
+        assert_eq!(sparkline(std::iter::empty()), "");
     }
 }

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use super::condition::{Condition, sparkline};
-use super::snapshot::{Described, TopicRates};
+use super::snapshot::{Condition, Described, TopicRates};
 use super::state::{Depth, Mode, Opened, Row, State};
-use super::table::{Column, Ink, Line, STATE, columns, head_line, line, number, text};
+use super::table::{Column, Ink, Line, STATE, columns, head_line, line, number, sparkline, text};
 use crate::cli::api::{Counts, Group};
 use crate::cli::output::{bytes, span};
-use crate::model::quantile::Quantile;
 use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
+use crate::telemetry::metrics::Quantile;
 
 const HELP: [&str; 16] = [
     "up down j k      choose a topic, or scroll",
@@ -331,7 +330,7 @@ mod tests {
     use crossterm::event::KeyCode;
 
     use super::super::state::Event;
-    use super::super::testing::{seen, state, topic};
+    use super::super::tests::{seen, state, topic};
     use super::*;
 
     fn names(count: usize) -> Vec<String> {

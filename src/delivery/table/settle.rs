@@ -1,8 +1,11 @@
-//! Decisions about deliveries: what consumers say, and deadlines that pass.
+//! Decisions about deliveries: what consumers say, deadlines that pass, and settlements that come late: after their deliveries
+//! ended, of messages that are in memory again and that nobody has had since.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::{Fate, Now, Out, Table};
+use super::order::{Lane, lane_of};
+use super::{Fate, Held, Now, Out, Slot, Table};
 use crate::codec::{DeadReason, DeadRecord, Failure};
 use crate::delivery::receipt::Decision;
 use crate::delivery::verdict::{Decided, StaleReason, UnknownReason, Verdict, kind_of};
@@ -10,9 +13,19 @@ use crate::model::limits::CALL_IDS_MAX;
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Instant;
-use crate::store::{Buried, Reservation, Retried, Settlement};
+use crate::store::{Buried, LateSettlement, Reservation, Retried, Settlement};
 
 const REWRITTEN_MAX: usize = 64;
+
+/// The outcome of a late settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LateOutcome {
+    Decided(Decided),
+    /// Somebody has it or has had it since, or it was changed.
+    Over,
+    /// It is not here, or a decision about it is on its way to the store.
+    Elsewhere,
+}
 
 impl Table {
     /// The first decision stands; a repeated one gets the same answer while it is remembered. Errors: why it cannot be
@@ -165,5 +178,245 @@ impl Table {
                 Vec::new()
             }
         }
+    }
+}
+
+impl Table {
+    /// A late ack that is repeated gets the same answer while it is remembered.
+    pub fn settle_late(&mut self, late: &LateSettlement) -> LateOutcome {
+        let is_ack = late.next_at.is_none();
+        if is_ack && let Some(again) = self.recent.as_ref().and_then(|recent| recent.again_late(late)) {
+            return LateOutcome::Decided(again);
+        }
+        if self.decided.iter().any(|(id, ..)| *id == late.id) {
+            return LateOutcome::Elsewhere;
+        }
+        if self.out.values().any(|out| out.id == late.id) {
+            return LateOutcome::Over;
+        }
+        let Some(held) = self.find_held(late) else { return LateOutcome::Elsewhere };
+        // An attempt that is charged and not handed out yet does not count.
+        if held.version != late.version || held.charged_before != late.attempt {
+            return LateOutcome::Over;
+        }
+        let (slot, lane) = (held.slot, lane_of(&held.message));
+        match late.next_at {
+            None => self.end_late(slot, lane, late),
+            Some(next_at) => {
+                let (id, attempts, failure) = (late.id.clone(), late.attempt, late.failure.clone());
+                self.postpone(slot, &lane, Retried { id, next_at, attempts, failure });
+            }
+        }
+        let decided = Decided { ticket: self.tickets, handling: Duration::ZERO, dead: false, again: false };
+        if is_ack {
+            self.recent.get_or_insert_default().remember_late(late, decided);
+        }
+        LateOutcome::Decided(decided)
+    }
+
+    fn find_held(&self, late: &LateSettlement) -> Option<&Held> {
+        let in_line = self.order.iter().flat_map(|order| order.in_line());
+        let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging).chain(in_line);
+        held.find(|held| held.message.id == late.id)
+    }
+
+    /// Takes a message that no consumer has out of memory, with whether it is the current one of its key.
+    fn pull(&mut self, slot: Slot, lane: &Lane) -> Option<(Held, bool)> {
+        if let Some(held) = self.withdraw(slot) {
+            return Some((held, true));
+        }
+        match self.charging.iter().position(|held| held.slot == slot) {
+            Some(at) => {
+                let held = self.charging.remove(at);
+                self.held_bytes -= held.bytes;
+                Some((held, true))
+            }
+            None => self.order.as_mut()?.pull(lane, slot),
+        }
+    }
+
+    fn end_late(&mut self, slot: Slot, lane: Lane, late: &LateSettlement) {
+        let Some((_, is_current)) = self.pull(slot, &lane) else { return };
+        let lane = (is_current && self.order.is_some()).then_some(lane);
+        self.decide_fate(late.id.clone(), slot, lane, Fate::Gone);
+    }
+
+    /// With ordering it keeps its position and stays reserved.
+    fn postpone(&mut self, slot: Slot, lane: &Lane, retried: Retried) {
+        let (id, next_at, attempts) = (retried.id.clone(), retried.next_at, retried.attempts);
+        if self.order.is_none() {
+            self.pull(slot, lane);
+            return self.decide_fate(id, slot, None, Fate::Again(retried));
+        }
+        self.decide_fate(id, slot, None, Fate::Kept(retried));
+        if let Some(held) = self.order.as_mut().and_then(|order| order.behind(lane, slot)) {
+            (held.ready_at, held.charged, held.charged_before) = (next_at, attempts, attempts);
+        } else if let Some((held, _)) = self.pull(slot, lane)
+            && let Some(order) = &mut self.order
+        {
+            let held = Held { ready_at: next_at, charged: attempts, charged_before: attempts, ..held };
+            order.wait(held, self.tickets);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::table::{Now, Policy, Want};
+    use crate::model::error::Result;
+    use crate::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+    use crate::model::partition::Partition;
+    use crate::model::retry::Backoff;
+    use crate::model::time::Timestamp;
+    use crate::model::topic::{Expiry, GroupPartition};
+    use crate::model::version::Version;
+    use crate::platform::clock::Instant;
+    use crate::store::{Claim, Epoch, Reservation, Reserved, ReservedMessage};
+
+    const VERSION: Version = Version::from_us(7);
+    const DUE: Timestamp = Timestamp::from_ms(1_000);
+
+    fn now() -> Now {
+        Now { store: Timestamp::from_ms(2_000), elapsed: Instant::default(), instant: Instant::default(), chance: 0.0 }
+    }
+
+    fn table(ordered: bool) -> Result<Table> {
+        let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+        let group_partition = GroupPartition { topic, partition: Partition(0), group };
+        let policy = Policy {
+            backoff: Backoff::default(),
+            max_attempts: 5,
+            dedup_window: Duration::ZERO,
+            ordered,
+            on_expiry: Expiry::Drop,
+            in_flight: 100,
+        };
+        Ok(Table::new(&Claim { group_partition, epoch: Epoch::after(0) }, policy))
+    }
+
+    /// Takes in messages of one key that were delivered once each.
+    fn with_retries(ordered: bool, ids: &[&str]) -> Result<Table> {
+        let mut table = table(ordered)?;
+        let mut messages = Vec::new();
+        for (n, id) in (0..).zip(ids) {
+            let mut message = NewMessage::new("x").id(MessageId::new(*id)?);
+            message.key = Some(Key::new("k")?);
+            let (id, at) = (MessageId::new(*id)?, DUE.plus(Duration::from_millis(n)));
+            let message = Ok(message.accept(at)?);
+            let reserved =
+                ReservedMessage { id, ready_at: at, position: at, attempts: 1, bytes: 100, version: VERSION, message };
+            messages.push(reserved);
+        }
+        let unsettled = messages.len() as u64;
+        table.reserved(Reserved { reservation: Reservation(1), messages, head: None, dropped: 0, unsettled }, now());
+        Ok(table)
+    }
+
+    fn late(id: &str) -> Result<LateSettlement> {
+        Ok(LateSettlement { id: MessageId::new(id)?, version: VERSION, attempt: 1, next_at: None, failure: None })
+    }
+
+    /// The ids that a consumer gets, once their attempts are charged.
+    fn take(table: &mut Table) -> Vec<String> {
+        if !table.charges(9).is_empty() {
+            table.charged();
+        }
+        let visibility_timeout = Duration::from_secs(30);
+        let want = Want { max: 9, visibility_timeout, min_age: Duration::ZERO, per_key: 1 };
+        let mut deliveries = Vec::new();
+        table.take(None, want, now(), &mut deliveries);
+        deliveries.into_iter().map(|delivery| delivery.message.id.to_string()).collect()
+    }
+
+    fn is_done(outcome: LateOutcome) -> bool {
+        matches!(outcome, LateOutcome::Decided(decided) if !decided.again)
+    }
+
+    #[test]
+    fn a_late_ack_ends_a_message_wherever_it_is_in_memory() -> Result<()> {
+        for charges in 0..3 {
+            let mut table = with_retries(false, &["a"])?;
+            if charges > 0 {
+                assert_eq!(table.charges(1).len(), 1);
+            }
+            if charges > 1 {
+                table.charged();
+            }
+            assert!(is_done(table.settle_late(&late("a")?)), "{charges}");
+            let (settlement, _) = table.draft().unwrap_or_default();
+            assert_eq!(settlement.acked, [MessageId::new("a")?]);
+            table.charged();
+            assert_eq!((take(&mut table).len(), table.held(), table.prefetched_bytes()), (0, 0, 0));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_repeated_late_ack_gets_the_first_answer() -> Result<()> {
+        let mut table = with_retries(false, &["a"])?;
+        assert!(is_done(table.settle_late(&late("a")?)));
+        let again = table.settle_late(&late("a")?);
+        assert!(matches!(again, LateOutcome::Decided(decided) if decided.again), "{again:?}");
+        assert_eq!(table.draft().map(|(settlement, _)| settlement.acked.len()), Some(1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_late_settlement_of_another_delivery_is_over() -> Result<()> {
+        let mut table = with_retries(false, &["a"])?;
+        for other in [
+            LateSettlement { version: Version::from_us(8), ..late("a")? },
+            LateSettlement { attempt: 2, ..late("a")? },
+            LateSettlement { attempt: 0, ..late("a")? },
+        ] {
+            assert_eq!(table.settle_late(&other), LateOutcome::Over, "{other:?}");
+        }
+        assert_eq!(take(&mut table), ["a"]);
+        assert_eq!(table.settle_late(&late("a")?), LateOutcome::Over, "a consumer has it");
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_that_is_not_here_or_decided_about_is_elsewhere() -> Result<()> {
+        let mut table = with_retries(false, &["a"])?;
+        assert_eq!(table.settle_late(&late("b")?), LateOutcome::Elsewhere);
+        table.give_back();
+        assert_eq!(table.settle_late(&late("a")?), LateOutcome::Elsewhere);
+        Ok(())
+    }
+
+    #[test]
+    fn a_late_extend_schedules_the_message_again_with_its_attempt() -> Result<()> {
+        let mut table = with_retries(false, &["a"])?;
+        let next_at = Some(DUE.plus(Duration::from_secs(60)));
+        assert!(is_done(table.settle_late(&LateSettlement { next_at, ..late("a")? })));
+        let (settlement, _) = table.draft().unwrap_or_default();
+        assert_eq!(
+            settlement.retried.iter().map(|retried| (Some(retried.next_at), retried.attempts)).collect::<Vec<_>>(),
+            [(next_at, 1)]
+        );
+        assert_eq!((take(&mut table).len(), table.unsettled()), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn with_ordering_a_late_ack_of_a_message_behind_leaves_the_first_one() -> Result<()> {
+        let mut table = with_retries(true, &["a", "b", "c"])?;
+        assert!(is_done(table.settle_late(&late("b")?)));
+        assert_eq!(take(&mut table), ["a"]);
+        assert_eq!(table.draft().map(|(settlement, _)| settlement.acked), Some(vec![MessageId::new("b")?]));
+        Ok(())
+    }
+
+    #[test]
+    fn with_ordering_a_late_extend_of_the_first_message_holds_its_key() -> Result<()> {
+        let mut table = with_retries(true, &["a", "b"])?;
+        let next_at = Some(DUE.plus(Duration::from_secs(60)));
+        assert!(is_done(table.settle_late(&LateSettlement { next_at, ..late("a")? })));
+        let (settlement, _) = table.draft().unwrap_or_default();
+        assert_eq!((settlement.kept.len(), settlement.remaining.len()), (1, 0), "it stays reserved");
+        assert_eq!((take(&mut table).len(), table.unsettled()), (0, 2));
+        Ok(())
     }
 }

@@ -1,20 +1,20 @@
-//! Storing messages for all groups of a partition, and the policies about ids that are there.
+//! Storing messages for all groups of a partition, and the policies about ids and dedup keys that are there.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
-use sled::Batch;
+use sled::{Batch, Tree};
 
 use super::changes::{CancelledIds, current};
-use super::dedup::DedupWindows;
+use super::commit::broken;
 use super::group_partition::{Counts, GroupPartitionState, Stored};
-use super::keys::{Place, Score};
+use super::keys::{Kind as KeyKind, Place, Score, read_id, read_time};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, PUT_IDS_MAX};
-use crate::model::message::{Conflict, GroupName, Message, MessageId};
+use crate::model::message::{Conflict, DedupKey, Envelope, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
@@ -482,4 +482,74 @@ fn is_of_key(message: &Message, old: &[u8]) -> bool {
 fn expires_by(message: &Message, old: &[u8], due_at: Timestamp) -> bool {
     let old = decode_body(message.id.clone(), old.to_vec().into());
     old.is_ok_and(|old| old.envelope.expires_at.is_some_and(|expires_at| expires_at <= due_at))
+}
+
+/// Windows of the past that one push forgets: more than it adds.
+const FORGOTTEN_MAX: usize = 2;
+
+/// The memory of dedup keys of a partition: the windows in which another push of the key is a duplicate.
+struct DedupWindows<'a> {
+    tree: &'a Tree,
+    place: Place,
+    /// Those that the batch adds, which the tree has not got yet.
+    added: HashMap<&'a DedupKey, Vec<&'a Message>>,
+}
+
+impl<'a> DedupWindows<'a> {
+    fn new(tree: &'a Tree, place: Place) -> DedupWindows<'a> {
+        DedupWindows { tree, place: place.shared(), added: HashMap::new() }
+    }
+
+    /// The id of the message with the same dedup key whose window meets that of this message. Windows of one key never
+    /// meet, so of those that begin before its end the last one ends last.
+    fn first_of(&self, message: &Message) -> Result<Option<MessageId>> {
+        let Some((key, from, until)) = message.envelope.dedup_window() else { return Ok(None) };
+        let meets = |other: &&&Message| meets(&message.envelope, &other.envelope);
+        if let Some(added) = self.added.get(key).and_then(|added| added.iter().find(meets)) {
+            return Ok(Some(added.id.clone()));
+        }
+        let range = self.by_key(key, Timestamp::ZERO)..self.by_key(key, until);
+        let Some(last) = self.tree.range(range).values().next_back() else { return Ok(None) };
+        let last = last.map_err(broken)?;
+        let (ended, id) = last.split_first_chunk::<8>().ok_or_else(wrong)?;
+        if Timestamp::from_ms(u64::from_be_bytes(*ended)) <= from { Ok(None) } else { read_id(id).map(Some) }
+    }
+
+    /// Remembers the window of a message that is stored, and forgets some that have ended.
+    fn add(&mut self, batch: &mut Batch, message: &'a Message, now: Timestamp) -> Result<()> {
+        let Some((key, from, until)) = message.envelope.dedup_window() else { return Ok(()) };
+        for past in self.tree.scan_prefix(self.place.of(KeyKind::DedupByEnd)).keys().take(FORGOTTEN_MAX) {
+            let past = past.map_err(broken)?;
+            let (ended, name) =
+                past[self.place.of(KeyKind::DedupByEnd).len()..].split_at_checked(8).ok_or_else(wrong)?;
+            if read_time(ended)? <= now {
+                batch.remove(self.place.named(KeyKind::DedupByKey, name));
+                batch.remove(&*past);
+            }
+        }
+        let by_key = self.by_key(key, from);
+        let name = &by_key[self.place.of(KeyKind::DedupByKey).len()..];
+        let ended = until.as_ms().to_be_bytes();
+        batch.insert(self.place.named(KeyKind::DedupByEnd, &[&ended, name].concat()), b"");
+        batch.insert(by_key.clone(), [&ended, message.id.as_str().as_bytes()].concat());
+        self.added.entry(key).or_default().push(message);
+        Ok(())
+    }
+
+    /// No dedup key has a zero byte.
+    fn by_key(&self, key: &DedupKey, from: Timestamp) -> Vec<u8> {
+        let name = [key.as_str().as_bytes(), b"\0", &from.as_ms().to_be_bytes()].concat();
+        self.place.named(KeyKind::DedupByKey, &name)
+    }
+}
+
+fn meets(one: &Envelope, other: &Envelope) -> bool {
+    match (one.dedup_window(), other.dedup_window()) {
+        (Some((_, from, until)), Some((_, other_from, other_until))) => from < other_until && other_from < until,
+        _ => false,
+    }
+}
+
+fn wrong() -> Error {
+    Error::corrupt("the store holds an unreadable note of a dedup key")
 }

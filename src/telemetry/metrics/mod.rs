@@ -8,7 +8,6 @@ mod deliveries;
 mod http;
 mod process;
 mod store;
-mod traffic;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +19,14 @@ use prometheus::{
 };
 
 use self::deliveries::{GroupFamilies, TopicFamilies};
-pub use self::deliveries::{GroupMetrics, OwnershipMetrics, RemoteDrop, RemoteMetrics, TopicMetrics};
+pub use self::deliveries::{
+    GroupMetrics, OwnershipMetrics, Quantile, RemoteDrop, RemoteMetrics, TopicMetrics, Traffic,
+};
 pub use self::depth::{Depth, StatsMetrics, Tally, WITHIN};
 pub use self::http::{HttpMetrics, WebhookMetrics};
 pub use self::process::{ProcessMetrics, SpanMetrics};
 use self::store::LogFamilies;
 pub use self::store::{StoreMetrics, WalMetrics};
-pub use self::traffic::Traffic;
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, TopicName};
 

@@ -53,7 +53,7 @@ const ONLY: [Only; 22] = [
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
     Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/process.rs"] },
     Only { what: &["std::process::", "tokio::process"], only: &["src/cli/", "src/main.rs"] },
-    Only { what: &["std::net::", "tokio::net"], only: &["src/api/http/", "src/api/webhook/", "src/cli/supervisor.rs"] },
+    Only { what: &["std::net::", "tokio::net"], only: &["src/api/http/", "src/api/webhook/", "src/cli/process.rs"] },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
         only: &[

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::OF_SERDE;
-use crate::api::http::{router, testing};
+use crate::api::http::{router, tests};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -29,7 +29,7 @@ const REDRIVE: &str = "POST /v1/topics/orders/groups/default/dead-letters/redriv
 const PURGE: &str = "POST /v1/topics/orders/groups/default/dead-letters/purge";
 
 thread_local! {
-    static ROUTER: Router = testing::app().map(router).unwrap_or_default();
+    static ROUTER: Router = tests::app().map(router).unwrap_or_default();
 }
 
 async fn send(line: &str, content_type: &str, body: &str) -> Result<(u16, Value), Box<dyn std::error::Error>> {
