@@ -170,7 +170,10 @@ impl Panel {
         }
         if let Some(alert) = self.alert {
             let url = format!("{runbooks}#{}", alert.to_lowercase());
-            panel["links"] = json!([{"title": format!("Runbook of {alert}"), "url": url, "targetBlank": true}]);
+            panel["links"] = json!([{
+                "type": "link", "title": format!("Runbook of {alert}"), "url": url, "targetBlank": true,
+                "icon": "external link", "tooltip": "", "tags": [],
+            }]);
         }
         panel
     }
@@ -273,10 +276,12 @@ impl Panel {
             Kind::Stat => json!({"reduceOptions": last, "colorMode": "value", "graphMode": "area",
                                  "textMode": "auto", "orientation": "auto", "justifyMode": "auto"}),
             Kind::Bars => json!({"reduceOptions": last, "displayMode": "gradient", "orientation": "horizontal",
-                                 "showUnfilled": true}),
+                                 "showUnfilled": true, "legend": {"showLegend": false, "displayMode": "list",
+                                                                  "placement": "bottom", "calcs": []}}),
             Kind::Heatmap => json!({"calculate": false, "yAxis": {"unit": self.unit.id()}, "cellGap": 1,
-                                    "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64},
-                                    "legend": {"show": true}, "tooltip": {"mode": "single", "show": true}}),
+                                    "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "reverse": false,
+                                              "fill": "dark-orange", "exponent": 0.5},
+                                    "legend": {"show": true}, "tooltip": {"mode": "single"}}),
             Kind::Table => json!({"showHeader": true}),
         }
     }
