@@ -223,7 +223,7 @@ impl Panel {
 
     fn field(&self) -> Value {
         let first = json!({"color": GOOD, "value": null});
-        let further = self.steps.iter().map(|(value, colour)| json!({"color": colour, "value": value}));
+        let further = self.steps.iter().map(|(value, colour)| json!({"color": colour, "value": number(*value)}));
         let steps: Vec<Value> = std::iter::once(first).chain(further).collect();
         let by_value = matches!(self.kind, Kind::Stat | Kind::Bars);
         let mut field = json!({
@@ -233,8 +233,8 @@ impl Panel {
             "custom": self.custom(),
         });
         // Offsets are below zero too.
-        if self.max.is_some() {
-            field["max"] = json!(self.max);
+        if let Some(max) = self.max {
+            field["max"] = number(max);
         }
         if let Some(words) = self.nothing {
             field["noValue"] = words.into();
@@ -285,6 +285,12 @@ impl Panel {
             Kind::Table => json!({"showHeader": true}),
         }
     }
+}
+
+/// A number as Grafana writes it: 0 and not 0.0, which its schema refuses; 0.144 and not 0.14400000000000002.
+fn number(value: f64) -> Value {
+    let rounded = (value * 1e6).round() / 1e6;
+    rounded.to_string().parse().unwrap_or_else(|_| json!(rounded))
 }
 
 /// The Prometheus that is chosen at the top.
