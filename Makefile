@@ -3,6 +3,8 @@
 # make quick      what finds most mistakes within a minute after a small change: the unit tests, and the short tests of each room
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
+# make grafana    the dashboards against Grafana's strict types, and provisioned and imported in a Grafana 10, which answers each query;
+#                 builds its backend once, 6 to 15 minutes; needs Python and a C compiler; STEPS=schema leaves the server out
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
 # make sqs        programs that speak Amazon SQS against a broker on both stores; needs Python, Node.js, Go, Java and Maven;
 #                 STEPS="boto3 cli" leaves out the rest, MESSAGES=50000 makes it long
@@ -38,7 +40,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards screenshots races faults histories hand-over order static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races faults histories hand-over order static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 2 \* $$(nproc))
@@ -83,6 +85,9 @@ demo:
 # Debian's package starts a Prometheus of its own on port 9090; this one has another port.
 dashboards: tools
 	@bash -o pipefail -c 'cargo test --quiet --locked --test suite -- observability::loaded --nocapture | grep "^|"'
+
+grafana: tools languages
+	PATH="$(LANGUAGES_DIR)/bin:$$PATH" tests/grafana/run $(STEPS)
 
 # Its short form, without these tools, is among the unit tests: src/api/http/document.rs. STEPS="lint clients" leaves out
 # the rest.

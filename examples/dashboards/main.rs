@@ -2,7 +2,7 @@
 //! An argument is the URL of the runbooks to which panels link: where you keep docs/operate/runbooks.md.
 //!
 //! What they show is in `boards/`; a test fails when the files differ from it. `make dashboards` tries every query on a
-//! real Prometheus.
+//! real Prometheus, and `make grafana` tries the files in a Grafana.
 
 mod boards;
 

@@ -104,7 +104,7 @@ fn variables() -> Vec<Value> {
     vec![
         json!({
             "name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
-            "refresh": 1, "multi": false, "includeAll": false, "current": {}, "hide": 0,
+            "refresh": 1, "multi": false, "includeAll": false, "current": {"text": "", "value": ""}, "hide": 0,
         }),
         chosen("job", "Job", "label_values(dwell_build_info, job)"),
         chosen("instance", "Broker", r#"label_values(dwell_build_info{job=~"$job"}, instance)"#),

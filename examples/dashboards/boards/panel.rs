@@ -170,7 +170,10 @@ impl Panel {
         }
         if let Some(alert) = self.alert {
             let url = format!("{runbooks}#{}", alert.to_lowercase());
-            panel["links"] = json!([{"title": format!("Runbook of {alert}"), "url": url, "targetBlank": true}]);
+            panel["links"] = json!([{
+                "type": "link", "title": format!("Runbook of {alert}"), "url": url, "targetBlank": true,
+                "icon": "external link", "tooltip": "", "tags": [],
+            }]);
         }
         panel
     }
@@ -220,7 +223,7 @@ impl Panel {
 
     fn field(&self) -> Value {
         let first = json!({"color": GOOD, "value": null});
-        let further = self.steps.iter().map(|(value, colour)| json!({"color": colour, "value": value}));
+        let further = self.steps.iter().map(|(value, colour)| json!({"color": colour, "value": number(*value)}));
         let steps: Vec<Value> = std::iter::once(first).chain(further).collect();
         let by_value = matches!(self.kind, Kind::Stat | Kind::Bars);
         let mut field = json!({
@@ -230,8 +233,8 @@ impl Panel {
             "custom": self.custom(),
         });
         // Offsets are below zero too.
-        if self.max.is_some() {
-            field["max"] = json!(self.max);
+        if let Some(max) = self.max {
+            field["max"] = number(max);
         }
         if let Some(words) = self.nothing {
             field["noValue"] = words.into();
@@ -273,13 +276,21 @@ impl Panel {
             Kind::Stat => json!({"reduceOptions": last, "colorMode": "value", "graphMode": "area",
                                  "textMode": "auto", "orientation": "auto", "justifyMode": "auto"}),
             Kind::Bars => json!({"reduceOptions": last, "displayMode": "gradient", "orientation": "horizontal",
-                                 "showUnfilled": true}),
+                                 "showUnfilled": true, "legend": {"showLegend": false, "displayMode": "list",
+                                                                  "placement": "bottom", "calcs": []}}),
             Kind::Heatmap => json!({"calculate": false, "yAxis": {"unit": self.unit.id()}, "cellGap": 1,
-                                    "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64},
-                                    "legend": {"show": true}, "tooltip": {"mode": "single", "show": true}}),
+                                    "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "reverse": false,
+                                              "fill": "dark-orange", "exponent": 0.5},
+                                    "legend": {"show": true}, "tooltip": {"mode": "single"}}),
             Kind::Table => json!({"showHeader": true}),
         }
     }
+}
+
+/// A number as Grafana writes it: 0 and not 0.0, which its schema refuses; 0.144 and not 0.14400000000000002.
+fn number(value: f64) -> Value {
+    let rounded = (value * 1e6).round() / 1e6;
+    rounded.to_string().parse().unwrap_or_else(|_| json!(rounded))
 }
 
 /// The Prometheus that is chosen at the top.
