@@ -1,5 +1,6 @@
 //! Requests to the whole router that are answered without the store.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -253,6 +255,27 @@ async fn operations_answer_without_a_store() -> Outcome {
     let request = Request::builder().uri("/readyz").header("host", "localhost").body(Body::empty())?;
     let (status, headers, _) = answer(router(app), request).await?;
     assert_eq!((status, headers.contains_key(header::RETRY_AFTER)), (503, true));
+    Ok(())
+}
+
+#[tokio::test]
+async fn metrics_are_compressed_for_clients_that_accept_it() -> Outcome {
+    async fn scrape(accepted: &str) -> Result<(HeaderMap, Bytes), Box<dyn std::error::Error>> {
+        let request = Request::get("/metrics").header("host", "localhost:7373").header("accept-encoding", accepted);
+        let response = router(app()?).oneshot(request.body(Body::empty())?).await?;
+        Ok((response.headers().clone(), response.into_body().collect().await?.to_bytes()))
+    }
+    for accepted in ["gzip", "deflate;q=0.1, GZIP;q=0.5", "br,gzip ; q=1"] {
+        let (headers, bytes) = scrape(accepted).await?;
+        assert_eq!(headers.get("content-encoding").map(|coding| coding.as_bytes()), Some(b"gzip".as_slice()));
+        let mut text = String::new();
+        GzDecoder::new(&bytes[..]).read_to_string(&mut text)?;
+        assert!(text.contains("# HELP dwell_") && bytes.len() < text.len() / 3, "{} of {}", bytes.len(), text.len());
+    }
+    for refused in ["", "identity", "deflate", "gzip;q=0"] {
+        let (headers, bytes) = scrape(refused).await?;
+        assert!(!headers.contains_key("content-encoding") && bytes.starts_with(b"# HELP"), "{refused}");
+    }
     Ok(())
 }
 
