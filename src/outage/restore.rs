@@ -16,6 +16,7 @@ use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
+use crate::model::version::CallPart;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{Change, LogTarget, Progress, Purge, Reports};
 use crate::wal::{Entry, Position, Record};
@@ -434,25 +435,28 @@ fn request(record: Record) -> Option<Record> {
     }
 }
 
-fn call_of(record: &Record) -> Option<(&str, u64)> {
+pub(super) fn call_of(record: &Record) -> Option<(&str, u64)> {
     match record {
-        Record::Set { call, .. } => Some((&call.stream, call.seq)),
+        Record::Set { call, .. } | Record::Push { call: Some(CallPart { call, .. }), .. } => {
+            Some((&call.stream, call.seq))
+        }
         _ => None,
     }
 }
 
-/// Leaves out the end of a page of a log with this end that may have only a part of what its last call set.
-pub(super) fn drop_part_of_a_call(page: &mut Vec<Entry>, end: Option<Position>) {
+/// Leaves out the end of a page of a log with this end that may have only a part of its last call. Answers false if that
+/// would be the whole page, which stays.
+pub(super) fn drop_part_of_a_call(page: &mut Vec<Entry>, end: Option<Position>) -> bool {
     if page.last().map(|entry| entry.position) >= end {
-        return;
+        return true;
     }
     let Some(last) = page.last().and_then(|entry| call_of(&entry.record)).map(|(s, n)| (s.to_owned(), n)) else {
-        return;
+        return true;
     };
     let is_other = |entry: &Entry| call_of(&entry.record) != Some((last.0.as_str(), last.1));
-    if let Some(whole) = page.iter().rposition(is_other) {
-        page.truncate(whole + 1);
-    }
+    let whole = page.iter().rposition(is_other);
+    whole.into_iter().for_each(|whole| page.truncate(whole + 1));
+    whole.is_some()
 }
 
 /// Cuts changes into calls of the store, none of which has only a part of what one call set.

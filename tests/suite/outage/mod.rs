@@ -20,6 +20,7 @@ mod other;
 mod purge;
 mod quiet;
 mod reads;
+mod replayed;
 mod replicas;
 
 use std::collections::BTreeMap;
