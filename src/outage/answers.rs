@@ -203,7 +203,9 @@ impl<S: LogTarget> BufferedStore<S> {
         match put {
             Put::Pushed(Pushed::Stored) => {
                 let (topic, message, call) = (descriptor.topic.clone(), message.clone(), call.clone());
-                Ok(Some(Record::Set { topic, message, version, groups: Vec::new(), call }))
+                // A group that is created later does not have it.
+                let groups = descriptor.groups.clone();
+                Ok(Some(Record::Set { topic, message, version, groups, call }))
             }
             // The stored message is the one that the producer was promised; it need not be in every group, nor what it pushed.
             Put::Pushed(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {

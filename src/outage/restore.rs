@@ -11,12 +11,12 @@ use super::journal::Journal;
 use super::{BufferedStore, PAUSE};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{Conflict, TopicName};
+use crate::model::message::{Conflict, GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::model::version::CallPart;
+use crate::model::version::{CallPart, Version};
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{Change, LogTarget, Progress, Purge, Reports};
 use crate::wal::{Entry, Position, Record};
@@ -409,9 +409,27 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 }
 
+/// The groups that had a message of this version, and those that began with a copy after it: nobody remembers which messages
+/// they got then.
+fn with_copies(descriptor: &Descriptor, mut groups: Vec<GroupName>, version: Version) -> Vec<GroupName> {
+    if groups.is_empty() {
+        // It names none: all of them.
+        return groups;
+    }
+    let is_later_copy = |group: &&GroupName| {
+        let subscription = descriptor.subscription(group);
+        subscription.began_as_copy && subscription.born.saturating_mul(1_000) > version.as_us()
+    };
+    let copies = descriptor.groups.iter().filter(|group| !groups.contains(group)).filter(is_later_copy);
+    let copies: Vec<GroupName> = copies.cloned().collect();
+    groups.extend(copies);
+    groups
+}
+
 fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
     match record.clone() {
         Record::Set { message, version, groups, call, .. } => {
+            let groups = with_copies(descriptor, groups, version);
             descriptor.is_after_deletion(version).then_some(Change::Set { message, version, groups, call })
         }
         Record::End { id, version, groups, .. } => Some(Change::End { id, version, groups }),
@@ -488,7 +506,7 @@ mod tests {
     use super::*;
     use crate::model::message::{MessageId, NewMessage};
     use crate::model::time::Timestamp;
-    use crate::model::version::{CallId, Version};
+    use crate::model::version::CallId;
 
     fn set(seq: u64) -> Result<(Record, Change)> {
         let message = NewMessage::new("x").id(MessageId::new(format!("m{seq}"))?).accept(Timestamp::from_ms(1))?;

@@ -11,6 +11,7 @@ mod dedup;
 mod first_start;
 mod forwarding;
 mod fsync;
+mod groups;
 mod identity;
 mod journal;
 mod late;
