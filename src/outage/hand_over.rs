@@ -275,7 +275,8 @@ fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
         return wrong("have a payload of more than 1 MiB");
     }
     let is_stream = |stream: &str| {
-        let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
+        // Pages of dead letters are `<stream>@<broker>`.
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'@');
         (1..=STREAM_BYTES_MAX).contains(&stream.len()) && stream.bytes().all(known)
     };
     match calls.into_iter().flatten().all(|call| is_stream(&call.stream)) {
