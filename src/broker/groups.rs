@@ -345,6 +345,7 @@ impl Broker {
                     admit(there, &request)?;
                     wanted.groups.push(group.clone());
                     subscription.copy_of = request.copy_of.clone();
+                    subscription.began_as_copy = request.copy_of.is_some();
                 }
                 if subscription != there.subscription(group) {
                     *wanted.subscription_mut(group) = subscription;

@@ -14,13 +14,12 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 
+use super::BufferedStore;
+use super::replay::{CALL_PAGE_BYTES, CALL_PAGE_RECORDS};
 use super::restore::drop_part_of_a_call;
-use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS};
 use crate::codec::{NumberedRecord, encode_page};
 use crate::model::error::{Error, Kind, Result, innermost_cause};
-use crate::model::limits::{
-    CALL_BYTES_MAX, CALL_IDS_MAX, HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, SOCKET_PATH_BYTES_MAX, STREAM_BYTES_MAX,
-};
+use crate::model::limits::{HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, SOCKET_PATH_BYTES_MAX, STREAM_BYTES_MAX};
 use crate::model::time::Timestamp;
 use crate::model::version::{CallId, Version};
 use crate::platform::clock::{Clock, Instant};
@@ -28,12 +27,6 @@ use crate::platform::https::{self, Roots};
 use crate::platform::secret::TokenFile;
 use crate::store::{HandedOver, LogKind, LogTarget, TakenOver};
 use crate::wal::{Entry, Position, Record, Wal};
-
-/// Records of one page of a journal: more than one call sets, so that a page has all of at least one.
-const JOURNAL_PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
-
-/// Bytes of them, likewise, and fewer than a request may have.
-const JOURNAL_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
 
 const TAKEN_LOGS_MAX: usize = 64;
 
@@ -90,7 +83,7 @@ impl<S: LogTarget> BufferedStore<S> {
         // From now on another broker may have them, also if this one dies before it hears of that.
         log.begin_hand_over().await?;
         loop {
-            let mut page = log.page(None, PAGE_RECORDS, PAGE_BYTES).await?;
+            let mut page = self.next_page().await?;
             let Some(last) = page.last().map(|entry| entry.position) else { return Ok(()) };
             page.iter_mut().for_each(|entry| self.note_origin(entry));
             match to.give(None, page).await? {
@@ -221,7 +214,7 @@ async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result
     let (mut after, mut taken, mut refused) = (None, 0, 0);
     loop {
         let end = log.depth().end;
-        let mut page = log.peek(after, JOURNAL_PAGE_RECORDS, JOURNAL_PAGE_BYTES).await?;
+        let mut page = log.peek(after, CALL_PAGE_RECORDS, CALL_PAGE_BYTES).await?;
         drop_part_of_a_call(&mut page, end);
         let Some(last) = page.last().map(|entry| entry.position) else { break };
         match to.give(after, page).await? {
@@ -282,7 +275,8 @@ fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
         return wrong("have a payload of more than 1 MiB");
     }
     let is_stream = |stream: &str| {
-        let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
+        // Pages of dead letters are `<stream>@<broker>`.
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'@');
         (1..=STREAM_BYTES_MAX).contains(&stream.len()) && stream.bytes().all(known)
     };
     match calls.into_iter().flatten().all(|call| is_stream(&call.stream)) {

@@ -124,7 +124,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let mut records = Vec::with_capacity(messages.len());
         for (n, (message, put)) in messages.iter().zip(puts).enumerate() {
             let version = call.version.plus(n);
-            records.extend(self.set(descriptor, partition, message, version, put.clone(), &call.id).await?);
+            records.extend(self.set(descriptor, partition, message, version, put.clone(), (&call.id, losses)).await?);
         }
         self.kept(journal, records, losses).await
     }
@@ -148,7 +148,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 }
             };
             let partition = descriptor.partition_of(message.routing_key());
-            match self.set(&descriptor, partition, &message, version, put, &call).await {
+            match self.set(&descriptor, partition, &message, version, put, (&call, losses)).await {
                 Ok(Some(record)) => records.push(record),
                 // The message that replaced it may be in no journal.
                 Ok(None) => records.push(over(&descriptor, partition, &message, version)),
@@ -169,7 +169,7 @@ impl<S: LogTarget> BufferedStore<S> {
     ) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let groups: Vec<GroupName> = fates.of(Fate::Done).cloned().collect();
-        let record = self.read_back(descriptor, partition, id, &groups, &call.id).await?;
+        let record = self.read_back(descriptor, partition, id, &groups, (&call.id, losses)).await?;
         self.kept(journal, record.into_iter().collect(), losses).await.map(drop)
     }
 
@@ -206,7 +206,7 @@ impl<S: LogTarget> BufferedStore<S> {
             let put = if forwarded.was_stored { Pushed::Duplicate } else { Pushed::Stored };
             let (message, version) = (&forwarded.message, forwarded.new_version);
             let partition = to.partition_of(message.routing_key());
-            records.extend(self.set(to, partition, message, version, Put::Pushed(put), &call).await?);
+            records.extend(self.set(to, partition, message, version, Put::Pushed(put), (&call, losses)).await?);
         }
         let ends = page.messages.iter().map(|forwarded| Record::End {
             topic: group_partition.topic.clone(),
@@ -276,7 +276,7 @@ impl<S: LogTarget> BufferedStore<S> {
             return Ok(is_kept);
         }
         // The journal may have been offered before these were in it, to a store that does not have them.
-        Err(Error::outcome_unknown("the store lost data meanwhile"))
+        Err(lost_meanwhile())
     }
 
     /// The records of one message; none if it was refused.
@@ -287,19 +287,21 @@ impl<S: LogTarget> BufferedStore<S> {
         message: &Message,
         version: Version,
         put: Put,
-        call: &CallId,
+        (call, losses): (&CallId, u64),
     ) -> Result<Option<Record>> {
         match put {
             Put::Pushed(Pushed::Stored) => {
                 let (topic, message, call) = (descriptor.topic.clone(), message.clone(), call.clone());
-                Ok(Some(Record::Set { topic, message, version, groups: Vec::new(), call }))
+                // A group that is created later does not have it.
+                let groups = descriptor.groups.clone();
+                Ok(Some(Record::Set { topic, message, version, groups, call }))
             }
             // The stored message is the one that the producer was promised; it need not be in every group, nor what it pushed.
             Put::Pushed(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
-                self.read_back(descriptor, partition, &message.id, &descriptor.groups, call).await
+                self.read_back(descriptor, partition, &message.id, &descriptor.groups, (call, losses)).await
             }
             Put::Pushed(Pushed::DuplicateOf(first)) => {
-                self.read_back(descriptor, partition, &first, &descriptor.groups, call).await
+                self.read_back(descriptor, partition, &first, &descriptor.groups, (call, losses)).await
             }
             Put::Pushed(Pushed::Journaled | Pushed::Buffered)
             | Put::InFlight
@@ -309,14 +311,15 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// A message as these groups have it now, if any does.
+    /// A message as these groups have it now, if any does. Errors: `OutcomeUnknown` when the store may have lost it after
+    /// so many losses: then what is there, or is not, says nothing of the call.
     async fn read_back(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
         groups: &[GroupName],
-        call: &CallId,
+        (call, losses): (&CallId, u64),
     ) -> Result<Option<Record>> {
         let mut newest: Option<(Message, Version, Vec<GroupName>)> = None;
         for group in groups {
@@ -328,11 +331,18 @@ impl<S: LogTarget> BufferedStore<S> {
                 (Some(found), newest) => *newest = Some((found.message, found.version, vec![group.clone()])),
             }
         }
+        if self.losses() != losses {
+            return Err(lost_meanwhile());
+        }
         Ok(newest.map(|(message, version, groups)| {
             let (topic, call) = (descriptor.topic.clone(), call.clone());
             Record::Set { topic, message, version, groups, call }
         }))
     }
+}
+
+fn lost_meanwhile() -> Error {
+    Error::outcome_unknown("the store lost data meanwhile")
 }
 
 fn over(descriptor: &Descriptor, partition: Partition, message: &Message, version: Version) -> Record {

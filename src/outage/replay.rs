@@ -1,15 +1,16 @@
 //! The loop of the WAL: what was buffered goes to the store once it is back, each record with the version it always had.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
+use super::restore::{call_of, drop_part_of_a_call};
 use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::PUT_IDS_MAX;
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, PUT_IDS_MAX};
 use crate::model::message::{Conflict, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, Settings};
@@ -83,7 +84,7 @@ impl<S: LogTarget> BufferedStore<S> {
         // A cancel of a buffered message waits until the outcome of a page is known.
         let _offering = self.offering.lock().await;
         let end = self.wal.depth().end;
-        let page = match self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await {
+        let page = match self.next_page().await {
             Ok(page) => page,
             Err(error) => return self.stuck(&error),
         };
@@ -105,6 +106,17 @@ impl<S: LogTarget> BufferedStore<S> {
             Ok(log) => self.move_page(&log, page, last, (began, losses)).await,
             Err(error) => self.stuck(&error),
         }
+    }
+
+    /// The first page of the WAL, which has all that it has of a call. The journal must not have a call in parts: the store
+    /// remembers only its number, so the first part that is restored would say that all of it was kept.
+    pub(super) async fn next_page(&self) -> Result<Vec<Entry>> {
+        let mut page = self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await?;
+        if !drop_part_of_a_call(&mut page, self.wal.depth().end) {
+            page = self.wal.page(None, CALL_PAGE_RECORDS, CALL_PAGE_BYTES).await?;
+            drop_part_of_a_call(&mut page, self.wal.depth().end);
+        }
+        Ok(page)
     }
 
     async fn probe(&self) -> Step {
@@ -129,7 +141,7 @@ impl<S: LogTarget> BufferedStore<S> {
             return self.keep_page(&offered).await;
         }
         self.breaker.close();
-        let done = offered.done();
+        let (done, is_torn) = (offered.done(), offered.forget_parts());
         if let Some(why) = &offered.why
             && self.throttles.not_taken.is_due(Clock::System.instant())
         {
@@ -138,7 +150,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let is_kept = self.keep_page_answers(log, std::mem::take(&mut offered.answers), losses).await;
         let has_order = offered.left.iter().any(|record| self.has_order(record));
         self.behind.set_stuck(has_order);
-        if !is_kept || offered.is_unknown || has_order || (done == 0 && is_all) {
+        if !is_kept || is_torn || offered.is_unknown || has_order || (done == 0 && is_all) {
             return self.keep_page(&offered).await;
         }
         if let Err(error) = self.wal.append(std::mem::take(&mut offered.left)).await {
@@ -175,6 +187,12 @@ impl<S: LogTarget> BufferedStore<S> {
 
 const RELOADS_MAX: usize = 3;
 
+/// Records of a page that has all of at least one call.
+pub(super) const CALL_PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
+
+/// Bytes of one, likewise, and fewer than a request may have.
+pub(super) const CALL_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
+
 #[derive(Debug, Default)]
 pub(super) struct Offered {
     pub(super) stored: u64,
@@ -210,6 +228,17 @@ pub(super) enum Answer {
 impl Offered {
     pub(super) fn done(&self) -> u64 {
         self.stored + self.duplicate + self.dropped + self.passed
+    }
+
+    /// Forgets the answers for calls of which some records are left. Answers whether there are any.
+    fn forget_parts(&mut self) -> bool {
+        let left: BTreeSet<(&str, u64)> = self.left.iter().filter_map(call_of).collect();
+        let before = self.answers.len();
+        self.answers.retain(|answer| match answer {
+            Answer::Applied(.., call) => !left.contains(&(call.stream.as_str(), call.seq)),
+            Answer::Set(..) | Answer::End(_) => true,
+        });
+        self.answers.len() < before
     }
 
     fn leave(&mut self, records: impl IntoIterator<Item = Record>, why: Error) {
@@ -298,18 +327,25 @@ impl<S: LogTarget> BufferedStore<S> {
         let (mut offered, mut reloads) = (Offered::default(), 0);
         let mut left: VecDeque<Entry> = entries.into();
         while !left.is_empty() {
-            let count = run(&left);
-            let why = match self.offer_run(&mut offered, log, &descriptor, partition, &left, count).await {
-                Ok(Taken::All) => {
+            let taken = match self.fence_run(&mut offered, &descriptor, partition, &mut left).await {
+                Ok(0) => continue,
+                Ok(count) => {
+                    let taken = self.offer_run(&mut offered, log, &descriptor, partition, &left, count).await;
+                    taken.map(|taken| (taken, count))
+                }
+                Err(error) => Err(error),
+            };
+            let why = match taken {
+                Ok((Taken::All, count)) => {
                     left.drain(..count);
                     continue;
                 }
-                Ok(Taken::UpToOtherKey(number)) => {
+                Ok((Taken::UpToOtherKey(number), _)) => {
                     left.retain(|entry| entry.position.number() >= number);
                     rename(left.front_mut());
                     continue;
                 }
-                Ok(Taken::UpToInFlight(number)) => {
+                Ok((Taken::UpToInFlight(number), _)) => {
                     left.retain(|entry| entry.position.number() >= number);
                     Error::unavailable("a consumer has a message that is to be replaced or moved: it waits for that")
                 }
@@ -332,6 +368,37 @@ impl<S: LogTarget> BufferedStore<S> {
         offered
     }
 
+    /// Takes out of the first records that go together those that their calls set. Answers how many are left of them:
+    /// no copy of their calls ever sets them.
+    async fn fence_run(
+        &self,
+        offered: &mut Offered,
+        descriptor: &Descriptor,
+        partition: Partition,
+        left: &mut VecDeque<Entry>,
+    ) -> Result<usize> {
+        let mut at = 0;
+        for _ in 0..run(left) {
+            let Some(Entry { record: Record::Push { call: call @ Some(_), message, version, .. }, .. }) =
+                left.get_mut(at)
+            else {
+                at += 1;
+                continue;
+            };
+            let Some(part) = call.clone() else { continue };
+            if self.is_applied(&descriptor.topic, partition, &part).await? {
+                offered.duplicate += 1;
+                let (message, version) = (message.clone(), *version);
+                self.note(offered, || Answer::Applied(descriptor.clone(), message, version, part.call));
+                left.remove(at);
+            } else {
+                *call = None;
+                at += 1;
+            }
+        }
+        Ok(at)
+    }
+
     async fn offer_run(
         &self,
         offered: &mut Offered,
@@ -345,14 +412,6 @@ impl<S: LogTarget> BufferedStore<S> {
         let mut messages = Vec::with_capacity(count);
         for entry in left.iter().take(count) {
             match &entry.record {
-                Record::Push { call: Some(part), message, version, .. }
-                    if self.is_applied(&descriptor.topic, partition, part).await? =>
-                {
-                    offered.duplicate += 1;
-                    self.note(offered, || {
-                        Answer::Applied(descriptor.clone(), message.clone(), *version, part.call.clone())
-                    });
-                }
                 Record::Push { message, version, conflict: policy, origin, .. } => {
                     conflict = *policy;
                     let (number, message, origin) = (entry.position.number(), message.clone(), origin.clone());

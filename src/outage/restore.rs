@@ -11,11 +11,12 @@ use super::journal::Journal;
 use super::{BufferedStore, PAUSE};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{Conflict, TopicName};
+use crate::model::message::{Conflict, GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
+use crate::model::version::{CallPart, Version};
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{Change, LogTarget, Progress, Purge, Reports};
 use crate::wal::{Entry, Position, Record};
@@ -406,9 +407,27 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 }
 
+/// The groups that had a message of this version, and those that began with a copy after it: nobody remembers which messages
+/// they got then.
+fn with_copies(descriptor: &Descriptor, mut groups: Vec<GroupName>, version: Version) -> Vec<GroupName> {
+    if groups.is_empty() {
+        // It names none: all of them.
+        return groups;
+    }
+    let is_later_copy = |group: &&GroupName| {
+        let subscription = descriptor.subscription(group);
+        subscription.began_as_copy && subscription.born.saturating_mul(1_000) > version.as_us()
+    };
+    let copies = descriptor.groups.iter().filter(|group| !groups.contains(group)).filter(is_later_copy);
+    let copies: Vec<GroupName> = copies.cloned().collect();
+    groups.extend(copies);
+    groups
+}
+
 fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
     match record.clone() {
         Record::Set { message, version, groups, call, .. } => {
+            let groups = with_copies(descriptor, groups, version);
             descriptor.is_after_deletion(version).then_some(Change::Set { message, version, groups, call })
         }
         Record::End { id, version, groups, .. } => Some(Change::End { id, version, groups }),
@@ -432,25 +451,28 @@ fn request(record: Record) -> Option<Record> {
     }
 }
 
-fn call_of(record: &Record) -> Option<(&str, u64)> {
+pub(super) fn call_of(record: &Record) -> Option<(&str, u64)> {
     match record {
-        Record::Set { call, .. } => Some((&call.stream, call.seq)),
+        Record::Set { call, .. } | Record::Push { call: Some(CallPart { call, .. }), .. } => {
+            Some((&call.stream, call.seq))
+        }
         _ => None,
     }
 }
 
-/// Leaves out the end of a page of a log with this end that may have only a part of what its last call set.
-pub(super) fn drop_part_of_a_call(page: &mut Vec<Entry>, end: Option<Position>) {
+/// Leaves out the end of a page of a log with this end that may have only a part of its last call. Answers false if that
+/// would be the whole page, which stays.
+pub(super) fn drop_part_of_a_call(page: &mut Vec<Entry>, end: Option<Position>) -> bool {
     if page.last().map(|entry| entry.position) >= end {
-        return;
+        return true;
     }
     let Some(last) = page.last().and_then(|entry| call_of(&entry.record)).map(|(s, n)| (s.to_owned(), n)) else {
-        return;
+        return true;
     };
     let is_other = |entry: &Entry| call_of(&entry.record) != Some((last.0.as_str(), last.1));
-    if let Some(whole) = page.iter().rposition(is_other) {
-        page.truncate(whole + 1);
-    }
+    let whole = page.iter().rposition(is_other);
+    whole.into_iter().for_each(|whole| page.truncate(whole + 1));
+    whole.is_some()
 }
 
 /// Cuts changes into calls of the store, none of which has only a part of what one call set.
@@ -482,7 +504,7 @@ mod tests {
     use super::*;
     use crate::model::message::{MessageId, NewMessage};
     use crate::model::time::Timestamp;
-    use crate::model::version::{CallId, Version};
+    use crate::model::version::CallId;
 
     fn set(seq: u64) -> Result<(Record, Change)> {
         let message = NewMessage::new("x").id(MessageId::new(format!("m{seq}"))?).accept(Timestamp::from_ms(1))?;

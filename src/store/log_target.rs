@@ -94,7 +94,7 @@ pub trait LogTarget: Contract {
     /// Deletes a topic again that was deleted at `deleted_at`, ms on the store's clock; later pushes to its name stay.
     async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()>;
 
-    /// Whether a message of an unanswered call was set by it, or is a duplicate; if not, no copy of it ever sets it.
+    /// Whether a message of an unanswered call was set by it, or its id was there; if not, no copy of it ever sets it.
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool>;
 
     /// Stores messages of a partition that a log kept, in the order of their numbers: what the partition has from this

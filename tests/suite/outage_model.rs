@@ -246,6 +246,8 @@ every_rule_is_needed! {
         Bounds { outages: 1, purges: 1, ..DEDUPED } => Breach::SecondOfKey(0);
     a_repeated_page_that_forgets_a_duplicate_breaks_the_promise: RepeatedPageKnowsDuplicates,
         Bounds { outages: 1, lost_replies: 1, ends_with_loss: true, ..DEDUPED } => Breach::SecondOfKey(0);
+    a_fence_that_takes_a_duplicate_for_set_breaks_the_promise: FenceKnowsDuplicates,
+        Bounds { lost_replies: 1, time_outs: 1, ends_with_loss: true, ..DEDUPED } => Breach::SecondOfKey(0);
     a_dedup_key_that_is_not_restored_breaks_the_promise: DedupKeyIsRestored,
         Bounds { losses: 1, ..DEDUPED } => Breach::SecondOfKey(0);
     a_dedup_key_that_another_journal_has_breaks_the_promise: DedupWaitsForRestores,

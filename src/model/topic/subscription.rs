@@ -19,6 +19,9 @@ pub struct Subscription {
     /// The group whose messages it gets a copy of. Until all of them are there it hands nothing out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<GroupName>,
+    /// Whether it began with a copy, so that it may have messages that are older than the group.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub began_as_copy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     #[serde(skip_serializing_if = "Option::is_none")]

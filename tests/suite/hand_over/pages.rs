@@ -103,6 +103,26 @@ async fn a_page_that_two_brokers_took_is_delivered_once() -> Result<()> {
     second.close().await
 }
 
+/// The journal of a broker that forwarded dead letters names the pages of them as calls.
+#[tokio::test]
+async fn a_journal_with_forwarded_dead_letters_is_taken() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let engine = journaling(&redis, &dir).await?;
+    replayed(&engine).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let at = Clock::System.now();
+    let message = NewMessage::new("x").id(MessageId::new("forwarded")?).accept(at)?;
+    let call = CallId { stream: "a1B2c3D4e5F6@g7H8i9J0k1L2".to_owned(), seq: 1 };
+    let (topic, groups) = (TopicName::new("orders")?, vec![GroupName::standard()]);
+    let record = Record::Set { topic, message, version: now(), groups, call };
+    let records = vec![NumberedRecord { number: 1, at, record }];
+    let log = "01JZAAAAAAAAAAAAAAAAAAAAAA".to_owned();
+    let page = HandedOver { store, heard: None, kind: LogKind::Journal, log, after: 0, records };
+    assert_eq!(engine.broker().take_over(page, false).await?, kept(1));
+    assert_eq!(take(&engine, Duration::from_secs(5)).await?, ["forwarded"]);
+    engine.close().await
+}
+
 #[tokio::test]
 async fn what_no_broker_of_this_store_hands_over_is_refused() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);

@@ -22,6 +22,13 @@ pub(super) struct Deduped {
     pub(super) wrong: Vec<String>,
 }
 
+impl Deduped {
+    /// Whether a message of a promised key is among these dead letters.
+    pub(super) fn is_dead(&self, promised: &str, dead: &[String]) -> bool {
+        dead.iter().filter_map(|id| self.keys.get(id)).any(|key| promised == format!("k{key}"))
+    }
+}
+
 impl Run {
     pub(super) async fn push_deduped(&mut self) -> Result<()> {
         let key = (self.deduped.newest + 1).saturating_sub(self.rng.usize(0..KEYS));

@@ -539,7 +539,7 @@ impl Run {
         let is_both = |id: &&String| self.by.acks.contains_key(*id) && !self.exempt.may_come_again(id);
         let both: Vec<String> = dead.iter().filter(is_both).cloned().collect();
         let mut lost = self.lost();
-        lost.retain(|id| !dead.contains(id));
+        lost.retain(|id| !dead.contains(id) && !self.deduped.is_dead(id, &dead));
         let acknowledged: usize =
             self.answers.iter().filter(|(status, _)| matches!(status, 200..300)).map(|(_, n)| n).sum();
         println!(

@@ -9,7 +9,7 @@ use dwell::store::Pushed;
 
 use super::journal::journaled;
 use super::{Dwell, Outage};
-use crate::support::{Mode, Proxy, eventually, scratch};
+use crate::support::{Mode, Proxy, Strike, eventually, scratch};
 
 const WINDOW: Duration = Duration::from_secs(3_600);
 
@@ -153,5 +153,36 @@ async fn a_dedup_key_that_a_starting_broker_has_yet_to_restore_is_stored_once() 
     dwell.push_deduped("b", "k").await?;
     dwell.restored().await?;
     dwell.delivers("orders", &["a"]).await?;
+    dwell.close().await
+}
+
+/// A broker that said that a message is safe has it in its journal, also if another broker had taken it: when it answered
+/// `duplicate`, when it had buffered its push and never sent it, and when the answer to its push was lost.
+#[tokio::test]
+async fn the_first_message_of_a_dedup_key_is_in_the_journal_of_each_broker_that_promised_it() -> Result<()> {
+    let mut outage = journaled().await?;
+    let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
+    let (dwell, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), proxy.url(), false).await?);
+    for dwell in [&dwell, &other] {
+        dwell.restored().await?;
+    }
+    for (id, key) in [("a", "live"), ("b", "unsent"), ("c", "unanswered")] {
+        assert_eq!(other.push_deduped(id, key).await?.pushed, Pushed::Journaled);
+    }
+    assert_eq!(dwell.push_deduped("second-a", "live").await?.duplicate_of, Some(MessageId::new("a")?));
+    outage.proxy.next_with(Strike::Outage, "second-c");
+    assert_eq!(dwell.push_deduped("second-c", "unanswered").await?.pushed, Pushed::Buffered);
+    assert_eq!(dwell.push_deduped("second-b", "unsent").await?.pushed, Pushed::Buffered);
+    outage.proxy.set(Mode::Pass);
+    dwell.restored().await?;
+    // The disk of the other one is lost, and so is all that Redis has.
+    for dwell in [dwell, other] {
+        dwell.close().await?;
+    }
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let dwell = outage.dwell().await?;
+    dwell.restored().await?;
+    dwell.delivers("orders", &["a", "b", "c"]).await?;
     dwell.close().await
 }

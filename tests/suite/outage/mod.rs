@@ -11,6 +11,7 @@ mod dedup;
 mod first_start;
 mod forwarding;
 mod fsync;
+mod groups;
 mod identity;
 mod journal;
 mod late;
@@ -20,6 +21,7 @@ mod other;
 mod purge;
 mod quiet;
 mod reads;
+mod replayed;
 mod replicas;
 
 use std::collections::BTreeMap;

@@ -42,6 +42,8 @@ pub(super) enum Rule {
     EndedRecordLeavesDedupKey,
     /// A page that is offered again says of such a push what it said the first time.
     RepeatedPageKnowsDuplicates,
+    /// A fence does not take a push that its call refused for its dedup key for one that it set: the replay finds the first one.
+    FenceKnowsDuplicates,
     /// A dedup key is restored with the push that has it, whatever became of its message.
     DedupKeyIsRestored,
     /// A push with a dedup key waits in the WAL until every broker has restored.

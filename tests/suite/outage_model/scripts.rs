@@ -193,7 +193,11 @@ impl Script<'_> {
         if memory.sequence < sequence && self.rules.has(Rule::FenceClosesStream) {
             self.redis.remember(Memory { is_closed: true, ..memory });
         }
-        memory.sequence == sequence && memory.verdict.changed()
+        let is_set = match memory.verdict {
+            Verdict::DuplicateOf => !self.rules.has(Rule::FenceKnowsDuplicates),
+            verdict => verdict.changed(),
+        };
+        memory.sequence == sequence && is_set
     }
 
     /// A page of the WAL.

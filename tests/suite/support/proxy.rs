@@ -75,6 +75,8 @@ struct Shared {
     way: watch::Sender<Way>,
     server: Mutex<String>,
     strike: Mutex<Option<Aimed>>,
+    /// Where the way leads after the next call that breaks before it reaches Redis.
+    next_server: Mutex<Option<String>>,
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -82,8 +84,9 @@ impl Proxy {
     /// A proxy in front of a server.
     pub(crate) fn before(server: &RedisServer) -> Result<Proxy> {
         let (dir, way) = (scratch()?, watch::Sender::new(Way { mode: Mode::Pass, holes: 0, leads: 0 }));
-        let (strike, kept) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { way: way.clone(), server: Mutex::new(server.socket()), strike, kept });
+        let (strike, kept, next_server) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let server = Mutex::new(server.socket());
+        let shared = Arc::new(Shared { way: way.clone(), server, strike, next_server, kept });
         let socket = dir.path().join("proxy.sock");
         let listener = bind(&socket)?;
         let accepting = accept(listener, socket, shared.clone(), way.subscribe());
@@ -114,6 +117,13 @@ impl Proxy {
     /// Does this to the next call of a script that Redis knows and that contains a text.
     pub(crate) fn next_with(&self, strike: Strike, text: &'static str) {
         *lock(&self.shared.strike) = Some((strike, text));
+    }
+
+    /// The next call of a script that contains a text breaks before it reaches Redis, and from then on the way leads to
+    /// another server.
+    pub(crate) fn next_leads_to(&self, server: &RedisServer, text: &'static str) {
+        *lock(&self.shared.next_server) = Some(server.socket());
+        self.next_with(Strike::Request, text);
     }
 
     /// Returns once connections are refused: a [`Strike::Outage`] has begun.
@@ -274,6 +284,10 @@ impl Wire {
                 lock(&self.shared.kept).push(Kept(request.clone()));
             }
             if aimed.is_some_and(|(strike, _)| strike == Strike::Request) {
+                if let Some(next) = lock(&self.shared.next_server).take() {
+                    *lock(&self.shared.server) = next;
+                    self.shared.way.send_modify(|way| way.leads += 1);
+                }
                 return Err(End);
             }
             self.unanswered.push_back(aimed.filter(|(strike, _)| matches!(strike, Strike::Reply | Strike::Outage)));

@@ -10,7 +10,7 @@
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'duplicate=<id of the first>' 'replaced' 'debounced', up to an 'in_flight' or an
 --   'other_key', behind which nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
--- when it was consumed meanwhile; or it is a duplicate of a message of its dedup key, as it was the first time. A message with the same version or a later one stays, and so does its cancel or end; its dedup key is remembered all the same. A
+-- when it was consumed meanwhile or is in the log of another broker; or it is a duplicate of a message of its dedup key, as it was the first time. A message with the same version or a later one stays, and so does its cancel or end; its dedup key is remembered all the same. A
 -- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
 -- is older, makes room. One with another key is another message, and stays. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
 local now_us, answer = time_us(ARGV[4])
@@ -67,9 +67,9 @@ local function is_past(id, version, body)
   return tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ') or 0) >= version or is_over_everywhere(id, version)
 end
 
-local function replay(number, due, id, body, dedup)
+local function replay(is_done, due, id, body, dedup)
   local first = dedup ~= '' and first_of(KEYS[10], dedup)
-  if number <= last then return first and first ~= id and 'duplicate=' .. first or 'stored' end
+  if is_done then return first and first ~= id and 'duplicate=' .. first or 'stored' end
   local version, found, in_flight, dead = version_of(body), {}, false, false
   local seen = redis.call('ZSCORE', KEYS[3], id)
   if seen and tonumber(seen) > now then return 'duplicate' end
@@ -129,11 +129,11 @@ local function is_done_elsewhere(origin)
 end
 local from_elsewhere = false
 for i = 5, #ARGV, 6 do
-  local origin, verdict = ARGV[i + 1], 'stored'
-  if not is_done_elsewhere(origin) then verdict = replay(tonumber(ARGV[i]), unpack(ARGV, i + 2, i + 5)) end
+  local number, origin = tonumber(ARGV[i]), ARGV[i + 1]
+  local verdict = replay(number <= last or is_done_elsewhere(origin), unpack(ARGV, i + 2, i + 5))
   answers[#answers + 1] = verdict
   if verdict == 'in_flight' or verdict == 'other_key' then break end
-  last = math.max(last, tonumber(ARGV[i]))
+  last = math.max(last, number)
   if origin ~= '' then
     redis.call('HSET', KEYS[8], origin, 1)
     redis.call('PEXPIRE', KEYS[8], CALL_KEPT)

@@ -1,0 +1,59 @@
+//! Groups that were created after messages were pushed, when the journal gives those messages back.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dwell::broker::{GroupRequest, ReserveRequest};
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, TopicName};
+
+use super::Dwell;
+use super::journal::journaled;
+
+impl Dwell {
+    async fn make_group(&self, name: &str, copy_of: Option<GroupName>) -> Result<()> {
+        let request = GroupRequest { copy_of, ..GroupRequest::default() };
+        self.broker().make_group(&TopicName::new("orders")?, &GroupName::new(name)?, request).await.map(drop)
+    }
+
+    /// The messages that a group gets, until none comes for a moment.
+    async fn reserved(&self, group: &str) -> Result<BTreeSet<String>> {
+        let (topic, group) = (TopicName::new("orders")?, GroupName::new(group)?);
+        let mut got = BTreeSet::new();
+        loop {
+            let wait = Duration::from_millis(if got.is_empty() { 5_000 } else { 500 });
+            let request = ReserveRequest { max: 100, wait, visibility_timeout: None };
+            let deliveries = self.broker().reserve(&topic, &group, request).await?;
+            if deliveries.is_empty() {
+                return Ok(got);
+            }
+            got.extend(deliveries.iter().map(|delivery| delivery.message.id.to_string()));
+        }
+    }
+}
+
+fn set(ids: &[&str]) -> BTreeSet<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_group_gets_nothing_back_that_was_pushed_before_it_but_a_copy_what_was_copied() -> Result<()> {
+    let mut outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "acked").await?;
+    dwell.delivers("orders", &["acked"]).await?;
+    dwell.make_group("fresh", None).await?;
+    dwell.push_one("orders", "waits").await?;
+    dwell.make_group("copy", Some(GroupName::new("fresh")?)).await?;
+    dwell.push_one("orders", "last").await?;
+    assert_eq!(dwell.reserved("copy").await?, set(&["last", "waits"]));
+    dwell.close().await?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let dwell = outage.dwell().await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["last", "waits"]).await?;
+    assert_eq!(dwell.reserved("fresh").await?, set(&["last", "waits"]));
+    assert!(dwell.reserved("copy").await?.is_superset(&set(&["last", "waits"])));
+    dwell.close().await
+}
