@@ -15,8 +15,7 @@ use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 
 use super::BufferedStore;
-use super::replay::{CALL_PAGE_BYTES, CALL_PAGE_RECORDS};
-use super::restore::drop_part_of_a_call;
+use super::page::{CALL_PAGE_BYTES, CALL_PAGE_RECORDS, drop_part_of_a_call};
 use crate::codec::{NumberedRecord, encode_page};
 use crate::model::error::{Error, Kind, Result, innermost_cause};
 use crate::model::limits::{HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, SOCKET_PATH_BYTES_MAX, STREAM_BYTES_MAX};

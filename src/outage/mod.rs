@@ -7,6 +7,7 @@
 mod clock_offset;
 pub mod hand_over;
 mod journal;
+mod page;
 mod push;
 mod replay;
 mod restore;

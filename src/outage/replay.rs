@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use super::restore::{call_of, drop_part_of_a_call};
+use super::page::{CALL_PAGE_BYTES, CALL_PAGE_RECORDS, call_of, drop_part_of_a_call};
 use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, PUT_IDS_MAX};
+use crate::model::limits::PUT_IDS_MAX;
 use crate::model::message::{Conflict, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, Settings};
@@ -186,12 +186,6 @@ impl<S: LogTarget> BufferedStore<S> {
 }
 
 const RELOADS_MAX: usize = 3;
-
-/// Records of a page that has all of at least one call.
-pub(super) const CALL_PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
-
-/// Bytes of one, likewise, and fewer than a request may have.
-pub(super) const CALL_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Offered {

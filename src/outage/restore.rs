@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::Journal;
+use super::page::{CALL_PAGE_BYTES, CALL_PAGE_RECORDS, call_of, drop_part_of_a_call};
 use super::{BufferedStore, PAUSE};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
@@ -16,14 +17,10 @@ use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::model::version::{CallPart, Version};
+use crate::model::version::Version;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{Change, LogTarget, Progress, Purge, Reports};
 use crate::wal::{Entry, Position, Record};
-
-const PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
-
-const PAGE_BYTES: usize = 2 * CALL_BYTES_MAX;
 
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
@@ -284,7 +281,7 @@ impl<S: LogTarget> BufferedStore<S> {
             {
                 reported_at = Some(now);
             }
-            let why = match journal.log().peek(after, PAGE_RECORDS, PAGE_BYTES).await {
+            let why = match journal.log().peek(after, CALL_PAGE_RECORDS, CALL_PAGE_BYTES).await {
                 Ok(page) => match self.offer_page(journal, page, losses).await {
                     Ok(None) => break,
                     Ok(Some((last, changed))) => {
@@ -449,30 +446,6 @@ fn request(record: Record) -> Option<Record> {
             None
         }
     }
-}
-
-pub(super) fn call_of(record: &Record) -> Option<(&str, u64)> {
-    match record {
-        Record::Set { call, .. } | Record::Push { call: Some(CallPart { call, .. }), .. } => {
-            Some((&call.stream, call.seq))
-        }
-        _ => None,
-    }
-}
-
-/// Leaves out the end of a page of a log with this end that may have only a part of its last call. Answers false if that
-/// would be the whole page, which stays.
-pub(super) fn drop_part_of_a_call(page: &mut Vec<Entry>, end: Option<Position>) -> bool {
-    if page.last().map(|entry| entry.position) >= end {
-        return true;
-    }
-    let Some(last) = page.last().and_then(|entry| call_of(&entry.record)).map(|(s, n)| (s.to_owned(), n)) else {
-        return true;
-    };
-    let is_other = |entry: &Entry| call_of(&entry.record) != Some((last.0.as_str(), last.1));
-    let whole = page.iter().rposition(is_other);
-    whole.into_iter().for_each(|whole| page.truncate(whole + 1));
-    whole.is_some()
 }
 
 /// Cuts changes into calls of the store, none of which has only a part of what one call set.
