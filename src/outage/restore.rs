@@ -337,6 +337,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 self.delete_again(deleted).await?;
             }
         }
+        // An end makes its topic again too: another broker may give back what has ended here.
         let found = match records.iter().filter_map(Record::version).max() {
             Some(newest) => self.destination(topic, newest).await?,
             None => self.limited(self.store.topic(topic)).await?,
