@@ -181,9 +181,14 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
+    /// Creates a topic again unless it was deleted. One that is there may have been lost from the list of topics.
     async fn give_back_topic(&self, last: &Descriptor) -> Result<()> {
-        if self.limited(self.store.topic_or_tombstone(&last.topic)).await?.is_none() {
-            self.limited(self.store.create(last)).await?;
+        let there = self.limited(self.store.topic_or_tombstone(&last.topic)).await?;
+        if there.as_ref().is_some_and(|there| there.deleted) {
+            return Ok(());
+        }
+        self.limited(self.store.create(last)).await?;
+        if there.is_none() {
             tracing::warn!(topic = %last.topic, "topic lost by the store: created again");
         }
         Ok(())

@@ -41,6 +41,8 @@ impl store::Topics for Redis {
         let key = self.keys.topic(&wanted.topic);
         let mut before = self.descriptor(&key).await?;
         if let Some(there) = before.take_if(|there| !there.deleted) {
+            // A Redis that lost data may have lost only the list.
+            self.list(&there.topic).await?;
             return Ok(there);
         }
         if let Some(deleted) = &before {

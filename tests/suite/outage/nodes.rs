@@ -82,3 +82,19 @@ async fn a_topic_whose_descriptor_is_lost_and_whose_copy_is_not_is_there_again_a
     pushes.close().await?;
     acks.close().await
 }
+
+/// The list of topics may be on that node, and the descriptors on others.
+#[tokio::test]
+async fn topics_are_listed_again_after_the_list_is_lost() -> Result<()> {
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "m").await?;
+    outage.redis.ask::<u64>("DEL dwell:topics").await?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let orders = [dwell::model::message::TopicName::new("orders")?];
+    let is_listed = async || dwell.broker().topics().await.is_ok_and(|listed| listed == orders);
+    eventually("the topic is listed", async || Ok(is_listed().await.then_some(()))).await?;
+    dwell.delivers("orders", &["m"]).await?;
+    dwell.close().await
+}
