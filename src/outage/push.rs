@@ -8,7 +8,7 @@ use crate::model::message::{Conflict, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::model::version::CallPart;
-use crate::store::{Call, LogTarget, Pushed, Put, restoring};
+use crate::store::{Call, LogTarget, Pushed, Put, TOMBSTONE_KEPT, restoring};
 use crate::wal::Record;
 
 /// Records of the log that are replayed in the time of a call.
@@ -138,13 +138,15 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Notes that a topic is gone, if there is evidence that it was deleted. Without any, the store has perhaps lost it, and
-    /// nobody noticed yet.
+    /// Notes that a topic was deleted: it has a tombstone, or had time to lose it. One that was there more lately is lost, and
+    /// perhaps nobody noticed yet.
     async fn miss(&self, topic: &TopicName) {
-        if self.known.get(topic).is_some()
-            && let Ok(Some(tombstone)) = self.limited(self.store.topic_or_tombstone(topic)).await
-            && tombstone.deleted
-        {
+        let is_deleted = match self.known.get(topic) {
+            None => false,
+            Some(_) if !self.known.was_there_within(topic, TOMBSTONE_KEPT) => true,
+            Some(_) => self.limited(self.store.topic_or_tombstone(topic)).await.is_ok_and(|found| found.is_some()),
+        };
+        if is_deleted {
             self.known.miss(topic);
         }
     }

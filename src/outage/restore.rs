@@ -181,14 +181,8 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Creates a topic again unless it was deleted. One that is there may have been lost from the list of topics.
     async fn give_back_topic(&self, last: &Descriptor) -> Result<()> {
-        let there = self.limited(self.store.topic_or_tombstone(&last.topic)).await?;
-        if there.as_ref().is_some_and(|there| there.deleted) {
-            return Ok(());
-        }
-        self.limited(self.store.create(last)).await?;
-        if there.is_none() {
+        if self.limited(self.store.give_back(last)).await? {
             tracing::warn!(topic = %last.topic, "topic lost by the store: created again");
         }
         Ok(())

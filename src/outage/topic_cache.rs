@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::model::limits::TOPICS_MAX;
 use crate::model::message::TopicName;
 use crate::model::topic::Descriptor;
-use crate::platform::clock::Clock;
+use crate::platform::clock::{Clock, Instant};
 use crate::platform::disk::{create, make_directory};
 use crate::wal::Position;
 
@@ -26,6 +26,8 @@ const GATHER: Duration = Duration::from_secs(1);
 pub(super) struct Known {
     path: PathBuf,
     topics: RwLock<HashMap<TopicName, Descriptor>>,
+    /// When each was there last, since this process began.
+    there_at: Mutex<HashMap<TopicName, Instant>>,
     changed: Notify,
     writing: tokio::sync::Mutex<()>,
 }
@@ -42,7 +44,13 @@ impl Known {
             Err(_) => Vec::new(),
         };
         let topics = topics.into_iter().map(|descriptor| (descriptor.topic.clone(), descriptor)).collect();
-        Known { path, topics: RwLock::new(topics), changed: Notify::new(), writing: tokio::sync::Mutex::default() }
+        Known {
+            path,
+            topics: RwLock::new(topics),
+            there_at: Mutex::default(),
+            changed: Notify::new(),
+            writing: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) fn get(&self, topic: &TopicName) -> Option<Descriptor> {
@@ -64,7 +72,16 @@ impl Known {
         topics.values().filter(|topic| !topic.deleted && topic.incarnation > 0).cloned().collect()
     }
 
+    pub(super) fn was_there_within(&self, topic: &TopicName, span: Duration) -> bool {
+        let there_at = self.there_at.lock().unwrap_or_else(PoisonError::into_inner).get(topic).copied();
+        there_at.is_some_and(|at| Clock::System.instant().since(at) < span)
+    }
+
     pub(super) fn learn(&self, descriptor: &Descriptor) -> bool {
+        if !descriptor.deleted {
+            let mut there_at = self.there_at.lock().unwrap_or_else(PoisonError::into_inner);
+            there_at.insert(descriptor.topic.clone(), Clock::System.instant());
+        }
         if self.entry(&descriptor.topic).as_ref() == Some(descriptor) {
             return false;
         }
@@ -90,6 +107,7 @@ impl Known {
     }
 
     pub(super) fn forget(&self, topic: &TopicName) {
+        self.there_at.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
         if self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic).is_some() {
             self.changed.notify_one();
         }

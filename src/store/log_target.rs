@@ -1,5 +1,7 @@
 //! Methods of a store for the outage layer: applying the records of a log; and what a stopping broker gives to another one.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use super::{Contract, Purge, Put};
@@ -86,10 +88,17 @@ pub struct BrokerReport {
     pub at: Timestamp,
 }
 
+/// For how long a deleted topic leaves a tombstone: without one, a topic that was there since is not deleted but lost.
+pub const TOMBSTONE_KEPT: Duration = Duration::from_secs(86_400);
+
 /// A store to which logs are applied. Everything here may be said again, and in any order of logs.
 #[async_trait]
 pub trait LogTarget: Contract {
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
+
+    /// Creates a topic again as it was, unless it is there or was deleted; and lists it and its cron jobs again, since only the
+    /// lists may be lost. Answers whether it was not there.
+    async fn give_back(&self, topic: &Descriptor) -> Result<bool>;
 
     /// Deletes a topic again that was deleted at `deleted_at`, ms on the store's clock; later pushes to its name stay.
     async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()>;

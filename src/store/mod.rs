@@ -35,7 +35,7 @@ pub use dead_letters::{
 };
 pub use groups::{Groups, Heartbeat, LiveMember, MemberReport, MemberState, SlotAsk, Slots, slot_of};
 pub use leases::{Acquired, Claim, Leases, MemberId, OwnerRecord, Renewal};
-pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports, origin_page};
+pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports, TOMBSTONE_KEPT, origin_page};
 pub use maintenance::{
     Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, StatsClaim, VerifyCursor, VerifyPage,
 };

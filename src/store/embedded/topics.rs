@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -19,10 +18,7 @@ use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
-use crate::store::{self, Channel};
-
-/// How long the record of a deleted topic is kept, so that its generation does not come again.
-const TOMBSTONE_KEPT: Duration = Duration::from_secs(24 * 3_600);
+use crate::store::{self, Channel, TOMBSTONE_KEPT};
 
 /// The stored record of a topic, as JSON. A deleted one leaves its record behind, with no groups.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -56,8 +56,7 @@ impl store::CronJobs for Redis {
             return Err(Error::new(Kind::Full, detail));
         }
         // Listed first: a place without schedules is harmless, a schedule that nobody finds is not.
-        let place = format!("{}:{partition}", descriptor.topic);
-        self.connection.call(redis::cmd("SADD").arg(&name).arg(place)).await?;
+        self.connection.call(redis::cmd("SADD").arg(&name).arg(place(&descriptor.topic, partition))).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
         let call = Call::new(&SCRIPTS.put_schedule, &[&keys.generation, &keys.schedules])
             .arg(sixteen_digits(descriptor.generation))
@@ -121,6 +120,30 @@ impl store::CronJobs for Redis {
 }
 
 impl Shared {
+    /// Lists the partitions of a topic that have cron jobs: the list may be lost, and they not.
+    pub(super) async fn list_cron_jobs(&self, descriptor: &Descriptor) -> Result<()> {
+        let partitions: Vec<Partition> = descriptor.partitions().collect();
+        let keys = partitions.iter().map(|partition| self.keys.partition(&descriptor.topic, *partition).schedules);
+        let calls: Vec<Call> = keys.map(|key| Call::new(&SCRIPTS.schedules, &[&key])).collect();
+        let mut list = redis::cmd("SADD");
+        list.arg(self.keys.schedules());
+        let mut is_any = false;
+        for (partition, found) in partitions.into_iter().zip(self.connection.eval_all(&SCRIPTS.schedules, calls).await)
+        {
+            let mut found = Reply::of(found?)?;
+            found.text()?;
+            if found.left() > 0 {
+                list.arg(place(&descriptor.topic, partition));
+                is_any = true;
+            }
+        }
+        if is_any {
+            self.connection.call(&list).await?;
+            self.announce_schedules().await?;
+        }
+        Ok(())
+    }
+
     /// Tells the other brokers to look. One that misses it looks after a while.
     async fn announce_schedules(&self) -> Result<()> {
         let published = self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.schedules()).arg("changed")).await;
@@ -129,6 +152,11 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// A partition in the list of those that have cron jobs.
+fn place(topic: &TopicName, partition: Partition) -> String {
+    format!("{topic}:{partition}")
 }
 
 fn changed(topic: &TopicName) -> Error {

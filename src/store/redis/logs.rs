@@ -15,12 +15,24 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallPart, Version};
-use crate::store::{BrokerReport, Change, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page};
+use crate::store::{self, BrokerReport, Change, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page};
 
 #[async_trait]
 impl LogTarget for Redis {
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         self.shared.topic_or_tombstone(topic).await
+    }
+
+    async fn give_back(&self, topic: &Descriptor) -> Result<bool> {
+        let there = self.topic_or_tombstone(&topic.topic).await?;
+        let (is_lost, descriptor) = match there {
+            Some(there) if there.deleted => return Ok(false),
+            Some(there) => (false, there),
+            None => (true, store::Topics::create(self, topic).await?),
+        };
+        self.list(&descriptor.topic).await?;
+        self.list_cron_jobs(&descriptor).await?;
+        Ok(is_lost)
     }
 
     async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()> {

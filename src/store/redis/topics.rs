@@ -18,10 +18,7 @@ use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::{Clock, Instant};
-use crate::store;
-
-/// How long a partition remembers that its topic was deleted. No call is older.
-const TOMBSTONE: Duration = Duration::from_secs(86_400);
+use crate::store::{self, TOMBSTONE_KEPT};
 
 #[async_trait]
 impl store::Topics for Redis {
@@ -41,8 +38,6 @@ impl store::Topics for Redis {
         let key = self.keys.topic(&wanted.topic);
         let mut before = self.descriptor(&key).await?;
         if let Some(there) = before.take_if(|there| !there.deleted) {
-            // A Redis that lost data may have lost only the list.
-            self.list(&there.topic).await?;
             return Ok(there);
         }
         if let Some(deleted) = &before {
@@ -128,7 +123,7 @@ impl Shared {
             }
             tombstone
         };
-        match self.roll_all(&tombstone, Some(TOMBSTONE)).await {
+        match self.roll_all(&tombstone, Some(TOMBSTONE_KEPT)).await {
             Err(error) if error.kind() == Kind::Stale => return Ok(()),
             rolled => rolled?,
         }
@@ -222,7 +217,7 @@ impl Shared {
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
-    async fn list(&self, topic: &TopicName) -> Result<()> {
+    pub(super) async fn list(&self, topic: &TopicName) -> Result<()> {
         self.connection.call(redis::cmd("SADD").arg(self.keys.topics()).arg(topic.as_str())).await.map(drop)
     }
 

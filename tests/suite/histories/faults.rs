@@ -14,6 +14,9 @@ use crate::support::{Mode, RedisServer, Strike, eventually_within, signal, signa
 /// How long a failover may take before a history fails.
 const FAILOVER: Duration = Duration::from_secs(60);
 
+/// How long a primary answers what its replica never gets, at most: seven seconds are too long for Sentinel.
+const DIVERGED: Duration = Duration::from_secs(2);
+
 /// How long a broker is frozen, in ms: longer than its leases.
 const FROZEN_BROKER: std::ops::Range<u64> = 1_200..2_500;
 
@@ -308,14 +311,20 @@ impl Run {
         if self.rng.usize(0..3) > 0 {
             *self.faults.entry("with unreplicated writes").or_default() += 1;
             self.redis.diverge(shard).await?;
-            self.pass(calm).await?;
+            // Nobody promotes a replica that has lost its primary for much longer than others have.
+            self.pass_within(calm, DIVERGED).await?;
         }
         if self.plan.kind == Kind::Replicated {
             self.exempt.unreplicated();
         }
         let failed = self.redis.fail(shard, failure).await?;
-        self.lost_at = Some(Instant::now());
+        let failed_at = Instant::now();
+        self.lost_at = Some(failed_at);
         eventually_within(FAILOVER, "a replica is promoted", async || {
+            // An operation may take as long as many questions.
+            if failed_at.elapsed() > 2 * FAILOVER {
+                return Err(Error::unavailable("no replica is promoted"));
+            }
             self.pass(1).await?;
             Ok(self.redis.is_promoted(shard, failed).await?.then_some(()))
         })

@@ -478,6 +478,18 @@ impl Run {
         Ok(())
     }
 
+    /// So many operations, or fewer if they take longer than that.
+    pub(super) async fn pass_within(&mut self, operations: usize, time: Duration) -> Result<()> {
+        let since = Instant::now();
+        for _ in 0..operations {
+            if since.elapsed() >= time {
+                break;
+            }
+            self.operate().await?;
+        }
+        Ok(())
+    }
+
     /// Operations that are made for so long.
     pub(super) async fn pass_for(&mut self, time: Duration) -> Result<()> {
         let since = Instant::now();

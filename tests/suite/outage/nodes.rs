@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use dwell::model::error::Result;
+use dwell::model::message::{ScheduleName, TopicName};
+use dwell::model::schedule::{Missed, Schedule, Timing};
 
 use super::Outage;
 use super::journal::WINDOW;
@@ -75,7 +77,7 @@ async fn a_topic_whose_descriptor_is_lost_and_whose_copy_is_not_is_there_again_a
     }
     pushes.recovered().await?;
     acks.recovered().await?;
-    assert_eq!(pushes.broker().topics().await?, [dwell::model::message::TopicName::new("orders")?]);
+    assert_eq!(pushes.broker().topics().await?, [TopicName::new("orders")?]);
     assert_eq!(outage.redis.ask::<u64>("EXISTS dwell:topic:orders").await?, 1);
     pushes.push_one("orders", "next").await?;
     acks.delivers("orders", &["next"]).await?;
@@ -83,18 +85,34 @@ async fn a_topic_whose_descriptor_is_lost_and_whose_copy_is_not_is_there_again_a
     acks.close().await
 }
 
-/// The list of topics may be on that node, and the descriptors on others.
+/// The lists of topics and of cron jobs may be on that node, and what they list on others.
 #[tokio::test]
-async fn topics_are_listed_again_after_the_list_is_lost() -> Result<()> {
+async fn topics_and_cron_jobs_are_listed_again_after_the_lists_are_lost() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "m").await?;
-    outage.redis.ask::<u64>("DEL dwell:topics").await?;
+    let schedule = Schedule {
+        name: ScheduleName::new("pulse")?,
+        timing: Timing::Every { every: Duration::from_secs(3_600), from: dwell::model::time::Timestamp::ZERO },
+        missed: Missed::Last,
+        paused: false,
+        ttl: None,
+        max_attempts: None,
+        content_type: None,
+        meta: vec![],
+        payload: bytes::Bytes::from_static(b"beat"),
+    };
+    dwell.broker().put_schedule(&TopicName::new("orders")?, schedule).await?;
+    let places = "SMEMBERS dwell:cron";
+    let before: Vec<String> = outage.redis.ask(places).await?;
+    assert_eq!(before.len(), 1, "a cron job is in one partition");
+    outage.redis.ask::<u64>("DEL dwell:topics dwell:cron").await?;
     outage.redis.kill()?;
     outage.redis.restart().await?;
-    let orders = [dwell::model::message::TopicName::new("orders")?];
+    let orders = [TopicName::new("orders")?];
     let is_listed = async || dwell.broker().topics().await.is_ok_and(|listed| listed == orders);
     eventually("the topic is listed", async || Ok(is_listed().await.then_some(()))).await?;
+    assert_eq!(outage.redis.ask::<Vec<String>>(places).await?, before);
     dwell.delivers("orders", &["m"]).await?;
     dwell.close().await
 }
