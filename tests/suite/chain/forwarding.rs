@@ -91,17 +91,20 @@ async fn a_dead_letter_is_forwarded_once_whichever_call_is_lost() -> Result<()> 
             assert!(forwarding.forward().await.is_err_and(|error| error.is_outage()), "{strike:?} {text}");
             forwarding.behind.proxy.struck()?;
             // What was stored may be consumed before it is forwarded again.
-            let mut got = forwarding.consume().await?;
+            let got = forwarding.consume().await?;
             forwarding.finish().await?;
-            got.extend(forwarding.consume().await?);
-            assert_eq!(got, ["a"], "{strike:?} {text}");
+            match got.is_empty() {
+                true => forwarding.gets_a().await?,
+                false => assert_eq!(got, ["a"], "{strike:?} {text}"),
+            }
+            assert_eq!(forwarding.consume().await?, Vec::<String>::new(), "{strike:?} {text}");
             assert_eq!(forwarding.behind.orders.stats().await?.dead, 0);
         }
         let forwarding = Forwarding::start().await?;
         let Forward::Done(page) = forwarding.forward().await? else { return Err(Error::not_found("a page")) };
         forwarding.behind.proxy.next(strike);
         assert!(forwarding.forwarded(&page).await.is_err(), "{strike:?}");
-        assert_eq!(forwarding.consume().await?, ["a"]);
+        forwarding.gets_a().await?;
         forwarding.finish().await?;
         assert_eq!(forwarding.consume().await?, Vec::<String>::new());
     }
@@ -118,8 +121,7 @@ async fn a_page_that_an_owner_left_is_completed_when_the_topic_forwards_no_more(
     let Forward::Elsewhere { topic, incarnation, page } = left else { return Err(Error::not_found("a page")) };
     assert_eq!((&topic, incarnation, &page.refused), (&to.topic, to.incarnation, &ids(&["a"])?));
     forwarding.finish().await?;
-    assert_eq!(forwarding.consume().await?, ["a"]);
-    Ok(())
+    forwarding.gets_a().await
 }
 
 #[tokio::test]
@@ -147,7 +149,7 @@ async fn a_late_copy_of_a_page_stores_nothing() -> Result<()> {
     forwarding.behind.proxy.next_with(Strike::Copy, STORE);
     forwarding.finish().await?;
     let copy = forwarding.behind.proxy.struck()?;
-    assert_eq!(forwarding.consume().await?, ["a"]);
+    forwarding.gets_a().await?;
     forwarding.behind.proxy.deliver(&copy).await?;
     assert_eq!(forwarding.consume().await?, Vec::<String>::new());
     Ok(())

@@ -131,6 +131,14 @@ impl Deployment {
         Ok(())
     }
 
+    /// Lets the replica of a shard follow its primary again, and waits until it does.
+    pub(super) async fn converge(&mut self, shard: usize) -> Result<()> {
+        for server in self.pair(shard)? {
+            server.ask::<()>("CONFIG SET masterauth ").await?;
+        }
+        self.whole().await
+    }
+
     /// The primary of a shard goes away. Answers which one it was.
     pub(super) async fn fail(&mut self, shard: usize, failure: Failure) -> Result<usize> {
         let mut primary = None;
