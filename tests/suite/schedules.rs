@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use dwell::broker::{Broker, Options, ReserveRequest};
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{Conflict, GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
 use dwell::model::schedule::{Missed, Schedule, Timing};
 
-use crate::support::{Running, World, kind_of, stories};
+use crate::support::{Running, World, every, kind_of, stories};
 
 stories! {
     an_occurrence_comes_once_from_many_brokers, nothing_needs_a_consumer, a_change_is_heard_by_all,
@@ -27,20 +26,6 @@ fn start(world: &World) -> Result<Running> {
     // Time moves in leaps, and neither a lease nor the patience with consumers must end in one.
     let day = Duration::from_secs(30 * 86_400);
     Running::start(world, Options { lease_ttl: day, idle_timeout: day, ..Options::default() })
-}
-
-fn every(name: &str, seconds: u64, missed: Missed) -> Result<Schedule> {
-    Ok(Schedule {
-        name: ScheduleName::new(name)?,
-        timing: Timing::Every { every: Duration::from_secs(seconds), from: dwell::model::time::Timestamp::ZERO },
-        missed,
-        paused: false,
-        ttl: None,
-        max_attempts: None,
-        content_type: None,
-        meta: vec![],
-        payload: Bytes::from_static(b"beat"),
-    })
 }
 
 /// Messages of the topic in any state.

@@ -1,30 +1,17 @@
-use std::time::Duration;
-
-use bytes::Bytes;
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
 use dwell::model::message::ScheduleName;
 use dwell::model::partition::Partition;
-use dwell::model::schedule::{Missed, Schedule, Timing};
+use dwell::model::schedule::{Missed, Schedule};
 use dwell::model::time::Timestamp;
 use dwell::store::{Fired, Firing, Pushed, ScheduleChange, ScheduleRecord};
 
-use crate::support::{TestTopic, World, acks, ids_of, kind_of, up_to};
+use crate::support::{TestTopic, World, acks, every, ids_of, kind_of, up_to};
 
 const FIRST: Partition = Partition(0);
 
 fn pulse(name: &str) -> Result<Schedule> {
-    Ok(Schedule {
-        name: ScheduleName::new(name)?,
-        timing: Timing::Every { every: Duration::from_secs(1), from: Timestamp::ZERO },
-        missed: Missed::Last,
-        paused: false,
-        ttl: None,
-        max_attempts: None,
-        content_type: None,
-        meta: vec![],
-        payload: Bytes::from_static(b"beat"),
-    })
+    every(name, 1, Missed::Last)
 }
 
 fn change(schedule: Schedule, seen: Option<&str>, revision: &str, last: Option<Timestamp>) -> ScheduleChange {

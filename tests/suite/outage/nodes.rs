@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use dwell::model::error::Result;
-use dwell::model::message::{ScheduleName, TopicName};
-use dwell::model::schedule::{Missed, Schedule, Timing};
+use dwell::model::message::TopicName;
+use dwell::model::schedule::Missed;
 
 use super::Outage;
 use super::journal::WINDOW;
-use crate::support::{Cluster, RedisServer, eventually, scratch};
+use crate::support::{Cluster, RedisServer, eventually, every, scratch};
 
 #[tokio::test]
 async fn while_one_primary_is_away_no_push_fails_and_the_other_partitions_go_on() -> Result<()> {
@@ -91,18 +91,7 @@ async fn topics_and_cron_jobs_are_listed_again_after_the_lists_are_lost() -> Res
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "m").await?;
-    let schedule = Schedule {
-        name: ScheduleName::new("pulse")?,
-        timing: Timing::Every { every: Duration::from_secs(3_600), from: dwell::model::time::Timestamp::ZERO },
-        missed: Missed::Last,
-        paused: false,
-        ttl: None,
-        max_attempts: None,
-        content_type: None,
-        meta: vec![],
-        payload: bytes::Bytes::from_static(b"beat"),
-    };
-    dwell.broker().put_schedule(&TopicName::new("orders")?, schedule).await?;
+    dwell.broker().put_schedule(&TopicName::new("orders")?, every("pulse", 3_600, Missed::Last)?).await?;
     let places = "SMEMBERS dwell:cron";
     let before: Vec<String> = outage.redis.ask(places).await?;
     assert_eq!(before.len(), 1, "a cron job is in one partition");

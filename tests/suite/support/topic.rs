@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use dwell::codec::{DeadReason, DeadRecord};
 use dwell::model::error::{Error, Result};
-use dwell::model::message::{Due, GroupName, Message, MessageId, NewMessage, TopicName};
+use dwell::model::message::{Due, GroupName, Message, MessageId, NewMessage, ScheduleName, TopicName};
 use dwell::model::partition::Partition;
+use dwell::model::schedule::{Missed, Schedule, Timing};
 use dwell::model::time::Timestamp;
 use dwell::model::topic::{Descriptor, GroupPartition};
 use dwell::platform::clock::{Clock, Manual};
@@ -210,4 +211,24 @@ pub(crate) fn returns(reservation: Reservation, returned: Returned, remaining: &
         remaining: vec![(reservation, ids(remaining)?)],
         ..Settlement::default()
     })
+}
+
+/// A cron job whose messages say `beat`.
+pub(crate) fn cron_job(name: &str, timing: Timing, missed: Missed) -> Result<Schedule> {
+    Ok(Schedule {
+        name: ScheduleName::new(name)?,
+        timing,
+        missed,
+        paused: false,
+        ttl: None,
+        max_attempts: None,
+        content_type: None,
+        meta: vec![],
+        payload: Bytes::from_static(b"beat"),
+    })
+}
+
+/// One at equal intervals.
+pub(crate) fn every(name: &str, seconds: u64, missed: Missed) -> Result<Schedule> {
+    cron_job(name, Timing::Every { every: Duration::from_secs(seconds), from: Timestamp::ZERO }, missed)
 }

@@ -6,7 +6,6 @@ mod shop;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bytes::Bytes;
 use dwell::app::embed::Dwell;
 use dwell::app::engine::StoreOptions;
 use dwell::broker::{Options, PauseFor};
@@ -14,27 +13,13 @@ use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{DedupKey, GroupName, MessageId, NewMessage, ScheduleName};
 use dwell::model::retry::{Backoff, Step};
-use dwell::model::schedule::{Missed, Schedule, Timing};
+use dwell::model::schedule::{Missed, Timing};
 use dwell::model::time::Timestamp;
 
-use crate::support::kind_of;
+use crate::support::{cron_job, kind_of};
 use shop::{DAY, HOUR, Shop, due_of, message, orders};
 
 const NACK: Decision = Decision::Nack { delay: None, reason: None };
-
-fn cron_job(name: &str, timing: Timing) -> Result<Schedule> {
-    Ok(Schedule {
-        name: ScheduleName::new(name)?,
-        timing,
-        missed: Missed::Skip,
-        paused: false,
-        ttl: None,
-        max_attempts: None,
-        content_type: None,
-        meta: vec![],
-        payload: Bytes::from_static(b"report"),
-    })
-}
 
 #[tokio::test]
 async fn a_reminder_of_30_days_is_not_early_and_then_it_is_there() -> Result<()> {
@@ -157,8 +142,8 @@ async fn a_dedup_key_is_free_again_after_its_window() -> Result<()> {
 async fn a_cron_job_fires_once_in_each_of_its_periods() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let every = |every| Timing::Every { every, from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("daily", every(DAY))?).await?;
-    shop.broker().put_schedule(&orders()?, cron_job("weekly", every(DAY * 7))?).await?;
+    shop.broker().put_schedule(&orders()?, cron_job("daily", every(DAY), Missed::Skip)?).await?;
+    shop.broker().put_schedule(&orders()?, cron_job("weekly", every(DAY * 7), Missed::Skip)?).await?;
     let moved = shop.time.advance(DAY * 28).await?;
     let fired: Vec<_> = moved.fired.iter().map(|fired| (fired.name.as_str(), fired.times)).collect();
     assert_eq!((fired, due_of(&moved)), (vec![("daily", 28), ("weekly", 4)], 32));
@@ -178,7 +163,7 @@ async fn a_cron_job_fires_once_in_each_of_its_periods() -> Result<()> {
 async fn a_cron_expression_fires_next_march() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let timing = Timing::Cron { cron: "0 9 1 3 *".to_owned(), time_zone: "Europe/Berlin".to_owned() };
-    shop.broker().put_schedule(&orders()?, cron_job("spring", timing.clone())?).await?;
+    shop.broker().put_schedule(&orders()?, cron_job("spring", timing.clone(), Missed::Skip)?).await?;
     let march = timing.next(shop.time.now()).unwrap_or_default();
     assert!(shop.time.advance_to(march.minus(HOUR)).await?.fired.is_empty());
     let moved = shop.time.advance_to(march).await?;
@@ -231,7 +216,7 @@ async fn the_clock_moves_only_forward_and_no_farther_than_ten_years() -> Result<
     assert_eq!(kind_of(shop.time.advance_to(now.minus(HOUR)).await), Some(Kind::Invalid));
     assert_eq!(kind_of(shop.time.advance(DAY * 3_651).await), Some(Kind::Invalid));
     let every = Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("minutely", every)?).await?;
+    shop.broker().put_schedule(&orders()?, cron_job("minutely", every, Missed::Skip)?).await?;
     let refused = shop.time.advance(DAY * 30).await;
     assert!(refused.as_ref().is_err_and(|error| error.detail().contains("10000 times")), "{refused:?}");
     assert!(shop.time.now() < now.plus(HOUR));
@@ -276,7 +261,7 @@ async fn a_directory_with_messages_of_the_real_clock_is_refused() -> Result<()> 
 async fn moves_at_the_same_time_follow_one_another() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let every = Timing::Every { every: DAY, from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("daily", every)?).await?;
+    shop.broker().put_schedule(&orders()?, cron_job("daily", every, Missed::Skip)?).await?;
     let before = shop.time.now();
     let moves = (0..4).map(|_| shop.time.advance(DAY * 7));
     let moved = futures_util::future::try_join_all(moves).await?;
