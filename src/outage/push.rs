@@ -144,7 +144,10 @@ impl<S: LogTarget> BufferedStore<S> {
         let is_deleted = match self.known.get(topic) {
             None => false,
             Some(_) if !self.known.was_there_within(topic, TOMBSTONE_KEPT) => true,
-            Some(_) => self.limited(self.store.topic_or_tombstone(topic)).await.is_ok_and(|found| found.is_some()),
+            Some(_) => {
+                let found = self.limited(self.store.topic_or_tombstone(topic)).await;
+                found.is_ok_and(|found| found.is_some_and(|there| there.deleted))
+            }
         };
         if is_deleted {
             self.known.miss(topic);

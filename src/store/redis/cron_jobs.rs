@@ -125,23 +125,20 @@ impl Shared {
         let partitions: Vec<Partition> = descriptor.partitions().collect();
         let keys = partitions.iter().map(|partition| self.keys.partition(&descriptor.topic, *partition).schedules);
         let calls: Vec<Call> = keys.map(|key| Call::new(&SCRIPTS.schedules, &[&key])).collect();
-        let mut list = redis::cmd("SADD");
-        list.arg(self.keys.schedules());
-        let mut is_any = false;
+        let mut places = Vec::new();
         for (partition, found) in partitions.into_iter().zip(self.connection.eval_all(&SCRIPTS.schedules, calls).await)
         {
             let mut found = Reply::of(found?)?;
             found.text()?;
             if found.left() > 0 {
-                list.arg(place(&descriptor.topic, partition));
-                is_any = true;
+                places.push(place(&descriptor.topic, partition));
             }
         }
-        if is_any {
-            self.connection.call(&list).await?;
-            self.announce_schedules().await?;
+        if places.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.connection.call(redis::cmd("SADD").arg(self.keys.schedules()).arg(places)).await?;
+        self.announce_schedules().await
     }
 
     /// Tells the other brokers to look. One that misses it looks after a while.
