@@ -15,7 +15,7 @@ use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 
 use super::BufferedStore;
-use super::page::{CALL_PAGE_BYTES, CALL_PAGE_RECORDS, drop_part_of_a_call};
+use super::page::{CALL_PAGE_RECORDS, REQUEST_PAGE_BYTES, drop_part_of_a_call};
 use crate::codec::{NumberedRecord, encode_page};
 use crate::model::error::{Error, Kind, Result, innermost_cause};
 use crate::model::limits::{HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, SOCKET_PATH_BYTES_MAX, STREAM_BYTES_MAX};
@@ -82,7 +82,7 @@ impl<S: LogTarget> BufferedStore<S> {
         // From now on another broker may have them, also if this one dies before it hears of that.
         log.begin_hand_over().await?;
         loop {
-            let mut page = self.next_page().await?;
+            let mut page = self.next_page(REQUEST_PAGE_BYTES).await?;
             let Some(last) = page.last().map(|entry| entry.position) else { return Ok(()) };
             page.iter_mut().for_each(|entry| self.note_origin(entry));
             match to.give(None, page).await? {
@@ -213,7 +213,7 @@ async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result
     let (mut after, mut taken, mut refused) = (None, 0, 0);
     loop {
         let end = log.depth().end;
-        let mut page = log.peek(after, CALL_PAGE_RECORDS, CALL_PAGE_BYTES).await?;
+        let mut page = log.peek(after, CALL_PAGE_RECORDS, REQUEST_PAGE_BYTES).await?;
         drop_part_of_a_call(&mut page, end);
         let Some(last) = page.last().map(|entry| entry.position) else { break };
         match to.give(after, page).await? {

@@ -1,14 +1,17 @@
 //! Pages of a log. None has only a part of a call: the store remembers only its number, so it would take the part for all of it.
 
-use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, ENVELOPE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::model::version::CallPart;
 use crate::wal::{Entry, Position, Record};
 
 /// Records of a page that has all of at least one call.
 pub(super) const CALL_PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
 
-/// Bytes of one, likewise, and fewer than a request may have.
-pub(super) const CALL_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
+/// Bytes of one, likewise: the bodies of a call are counted, and what travels with each is not.
+pub(super) const CALL_PAGE_BYTES: usize = CALL_BYTES_MAX + CALL_IDS_MAX * (ENVELOPE_BYTES_MAX - PAYLOAD_BYTES_MAX);
+
+/// Bytes of one that another broker is given: fewer than a request may have.
+pub(super) const REQUEST_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
 
 pub(super) fn call_of(record: &Record) -> Option<(&str, u64)> {
     match record {

@@ -84,7 +84,7 @@ impl<S: LogTarget> BufferedStore<S> {
         // A cancel of a buffered message waits until the outcome of a page is known.
         let _offering = self.offering.lock().await;
         let end = self.wal.depth().end;
-        let page = match self.next_page().await {
+        let page = match self.next_page(CALL_PAGE_BYTES).await {
             Ok(page) => page,
             Err(error) => return self.stuck(&error),
         };
@@ -110,10 +110,11 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// The first page of the WAL, which has all that it has of a call. The journal must not have a call in parts: the store
     /// remembers only its number, so the first part that is restored would say that all of it was kept.
-    pub(super) async fn next_page(&self) -> Result<Vec<Entry>> {
+    /// A call of more than `call_bytes` is cut.
+    pub(super) async fn next_page(&self, call_bytes: usize) -> Result<Vec<Entry>> {
         let mut page = self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await?;
         if !drop_part_of_a_call(&mut page, self.wal.depth().end) {
-            page = self.wal.page(None, CALL_PAGE_RECORDS, CALL_PAGE_BYTES).await?;
+            page = self.wal.page(None, CALL_PAGE_RECORDS, call_bytes).await?;
             drop_part_of_a_call(&mut page, self.wal.depth().end);
         }
         Ok(page)

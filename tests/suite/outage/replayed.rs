@@ -55,6 +55,28 @@ async fn a_message_that_another_redis_does_not_have_is_not_taken_for_settled() -
     dwell.close().await
 }
 
+/// What travels with a payload counts for none of the limits of a call, and is many times as large here.
+#[tokio::test]
+async fn a_call_with_much_beside_its_payloads_is_restored_as_a_whole() -> Result<()> {
+    let (mut outage, dwell) = begin().await?;
+    let ids = ids("m", CALL);
+    let meta = vec![("note".to_owned(), "x".repeat(8_000))];
+    let message = |id: &String| {
+        let message = NewMessage::new("x".repeat(3_000)).id(MessageId::new(id)?).key(Key::new("one")?);
+        Ok(NewMessage { meta: meta.clone(), ..message })
+    };
+    let messages = ids.iter().map(message).collect::<Result<_>>()?;
+    for outcome in dwell.broker().push_batch(&TopicName::new("orders")?, messages).await? {
+        assert_eq!(outcome?.pushed, Pushed::Journaled);
+    }
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    dwell.recovered().await?;
+    let all: Vec<&str> = ids.iter().map(String::as_str).chain(["warm0000"]).collect();
+    dwell.delivers("orders", &all).await?;
+    dwell.close().await
+}
+
 /// The answer to a large batch is lost, so that it is buffered. Redis remembers of a call only its number: if the journal
 /// had the call in parts, the first part that is restored would say that all of it was kept.
 #[tokio::test]
