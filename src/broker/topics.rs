@@ -385,6 +385,7 @@ impl Broker {
                     if !page.more {
                         break;
                     }
+                    self.store.maintenance.moved(&group_partition, &page).await?;
                 }
             }
         }

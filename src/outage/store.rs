@@ -20,10 +20,10 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
-    self, Acquired, Buffered, Call, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fate,
-    Fates, Forward, Forwarded, HandedOver, HealthSnapshot, LateFate, LateSettlement, LogTarget, Loss, MemberId,
-    OwnerRecord, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Wakes,
-    WalDepth, restoring,
+    self, Acquired, Buffered, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Fate, Fates, Forward, Forwarded, HandedOver, HealthSnapshot, LateFate, LateSettlement,
+    LogTarget, Loss, MemberId, MovedPage, OwnerRecord, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled,
+    StatsClaim, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, Wakes, WalDepth, restoring,
 };
 use crate::wal::{self, Depth, Record};
 
@@ -35,6 +35,7 @@ impl<S: LogTarget> BufferedStore<S> {
             messages: self.clone(),
             dead_letters: self.clone(),
             leases: self.clone(),
+            maintenance: self.clone(),
             ..Store::of(self.store.clone())
         }
     }
@@ -354,6 +355,49 @@ impl<S: LogTarget> store::Leases for BufferedStore<S> {
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
         self.store.renew(member, claims, ttl).await
+    }
+}
+
+/// The journal keeps which messages were moved to another topic. Nothing is buffered.
+#[async_trait]
+impl<S: LogTarget> store::Maintenance for BufferedStore<S> {
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.store.copy(descriptor, partition, group, from).await
+    }
+
+    async fn claim_stats_collection(&self, member: &MemberId, ttl: Duration) -> Result<StatsClaim> {
+        self.store.claim_stats_collection(member, ttl).await
+    }
+
+    async fn yield_stats_collection(&self, member: &MemberId) -> Result<()> {
+        self.store.yield_stats_collection(member).await
+    }
+
+    /// While a loss is restored nothing is moved: what the store has is older than what it answered.
+    async fn move_page(&self, from: &Descriptor, partition: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
+        if self.is_giving_back() {
+            return Err(restoring());
+        }
+        let losses = self.losses();
+        let page = self.store.move_page(from, partition, to).await?;
+        // The other groups have what they had.
+        let to_group = Descriptor { groups: vec![partition.group.clone()], ..to.clone() };
+        self.keep_forwarded(partition, &to_group, &page.arrived, losses).await?;
+        Ok(page)
+    }
+
+    async fn moved(&self, partition: &GroupPartition, page: &MovedPage) -> Result<()> {
+        self.store.moved(partition, page).await
+    }
+
+    async fn audit(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
+        self.store.audit(partition, from, repair).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::MemberId;
+use super::{Forwarded, MemberId};
 use crate::model::error::Result;
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
@@ -37,21 +37,28 @@ pub trait Maintenance: Send + Sync + 'static {
     /// Moves a page of what a partition of the topic `from` holds, but for what is in flight, into the partitions of the same
     /// group of another topic, each message where its key belongs there. A message is in one of the two all the while;
     /// repeating it after a failure continues it, and doubles nothing, also when what arrived was consumed since.
-    /// Errors: `Stale` when the other topic has changed or either is gone; `Full`.
+    /// [`Maintenance::moved`] has to follow. Errors: `Stale` when the other topic has changed or either is gone; `Full`.
     async fn move_page(&self, from: &Descriptor, partition: &GroupPartition, to: &Descriptor) -> Result<MovedPage>;
+
+    /// Forgets a page that arrived. A store that moves at once has none.
+    async fn moved(&self, _partition: &GroupPartition, _page: &MovedPage) -> Result<()> {
+        Ok(())
+    }
 
     /// Looks at a page of what a partition holds, whether ids and bodies agree with each other, and repairs what does not if
     /// asked to. Errors: `Invalid` for a cursor that is not from here.
     async fn audit(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage>;
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct MovedPage {
     pub waiting: u64,
     pub dead: u64,
     /// Of these, those whose id was there already: dropped. A page that is placed again counts none.
     pub there_already: u64,
     pub more: bool,
+    /// What a store that may lose it says of the messages.
+    pub arrived: Forwarded,
 }
 
 /// Where a copy continues. Meaningful to the store only.

@@ -5,7 +5,7 @@ use dwell::model::error::Result;
 use dwell::model::message::TopicName;
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{MemberId, MovedPage};
+use dwell::store::MemberId;
 
 use crate::support::{LEASE, World, acks, up_to};
 
@@ -27,7 +27,8 @@ async fn a_page_that_was_placed_and_not_forgotten_is_placed_once() -> Result<()>
     let aside = "{dwell:orders:0}:aside";
     assert_eq!(world.meddle(&said(&["EVAL", keep, "3", aside, z, h])).await?, "OK");
     let moved = orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?;
-    assert_eq!(moved, MovedPage { waiting: 1, more: true, ..MovedPage::default() });
+    assert_eq!((moved.waiting, moved.dead, moved.there_already, moved.more), (1, 0, 0, true));
+    orders.store.maintenance.moved(&orders.group_partition(), &moved).await?;
     let there = crate::support::TestTopic { descriptor: to.clone(), ..orders.clone() };
     let mut owner = there.acquire(&there.group_partition(), &MemberId::from_store("owner"), LEASE).await?;
     assert_eq!(owner.reserve(up_to(9)).await?.messages.len(), 1);
@@ -35,13 +36,15 @@ async fn a_page_that_was_placed_and_not_forgotten_is_placed_once() -> Result<()>
     // As if it had died before the page was forgotten.
     let back = "redis.call('HSET', KEYS[1], 'a', redis.call('HGET', KEYS[2], 'a')) return 'OK'";
     assert_eq!(world.meddle(&said(&["EVAL", back, "2", m, aside])).await?, "OK");
-    orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?;
+    let again = orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?;
+    assert!(again.arrived.messages.iter().all(|message| message.was_stored));
+    orders.store.maintenance.moved(&orders.group_partition(), &again).await?;
     let stats = there.stats().await?;
     assert_eq!((stats.ready, stats.in_flight), (0, 0));
     assert!(!orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?.more);
     // And one that was taken and never placed arrives.
     let page =
-        "redis.call('HSET', KEYS[1], 'a', redis.call('HGET', KEYS[2], 'a'), ' ', '9000000000000000') return 'OK'";
+        "redis.call('HSET', KEYS[1], 'a', redis.call('HGET', KEYS[2], 'a'), ' ', '9000000000000000 s') return 'OK'";
     assert_eq!(world.meddle(&said(&["EVAL", page, "2", m, aside])).await?, "OK");
     assert!(orders.store.maintenance.move_page(&orders.descriptor, &orders.group_partition(), &to).await?.more);
     assert_eq!(there.stats().await?.ready, 1);

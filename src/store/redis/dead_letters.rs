@@ -282,11 +282,21 @@ impl Shared {
 /// Reads a value of the dead hash: the length of the record (4 bytes), the record, the body.
 pub(super) fn read(id: MessageId, value: Bytes, died_at: Timestamp) -> Result<Dead> {
     let corrupt = || Error::corrupt(format!("dead message {id} is unreadable"));
-    let length: [u8; 4] = value.get(..4).and_then(|bytes| bytes.try_into().ok()).ok_or_else(corrupt)?;
-    let end = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX).saturating_add(4);
+    let end = body_at(&value).ok_or_else(corrupt)?;
     let record = decode_dead(value.get(4..end).ok_or_else(corrupt)?)?;
     let body = value.slice(end..);
     let version = body_version(&body);
     let message = decode_body(id.clone(), body);
     Ok(Dead { id, died_at, record, version, message })
+}
+
+fn body_at(value: &[u8]) -> Option<usize> {
+    let length: [u8; 4] = value.get(..4)?.try_into().ok()?;
+    Some(usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX).saturating_add(4))
+}
+
+/// A value of the dead hash that could be read, with another body.
+pub(super) fn with_body(value: &[u8], body: &[u8]) -> Bytes {
+    let front = body_at(value).and_then(|end| value.get(..end)).unwrap_or_default();
+    Bytes::from([front, body].concat())
 }

@@ -1,25 +1,27 @@
 //! Copying a group, moving a topic and verifying a partition, a page at a time; and which member counts for all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::dead_letters::read;
+use super::dead_letters::{read, with_body};
 use super::failure::full;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::sixteen_digits;
 use super::{Redis, Shared, ms};
-use crate::codec::decode_body;
+use crate::codec::{body_version, decode_body, encode_body};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, GROUP_PARTITION_MESSAGES_MAX, RECOVER_IDS_MAX};
-use crate::model::message::{GroupName, MessageId};
+use crate::model::message::{GroupName, Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
+use crate::model::version::Version;
 use crate::store::{
-    self, Copied, CopyCursor, Defect, Finding, MemberId, MovedPage, StatsClaim, VerifyCursor, VerifyPage,
+    self, Copied, CopyCursor, Defect, Finding, Forwarded, ForwardedMessage, MemberId, MovedPage, StatsClaim,
+    VerifyCursor, VerifyPage, random_text,
 };
 
 /// Messages of the first page, before it is known how large they are: all of them may be of the largest size.
@@ -111,19 +113,21 @@ impl store::Maintenance for Redis {
         group_partition: &GroupPartition,
         to: &Descriptor,
     ) -> Result<MovedPage> {
-        let keys = self.keys.group_partition(group_partition);
+        let (keys, losses) = (self.keys.group_partition(group_partition), self.losses.borrow().count);
         let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
         let take = Call::new(&SCRIPTS.take, &places.map(String::as_str))
             .arg(RECOVER_IDS_MAX)
             .arg(CALL_BYTES_MAX)
-            .arg(self.time_override());
+            .arg(self.time_override())
+            .arg(random_text());
         let mut reply = self.reply(&take).await?;
-        let page = reply.number()?;
+        let (page, stream) = (reply.number()?, format!("{}@{}", reply.text()?, self.name));
         let taken = read_page(reply)?;
         if taken.is_empty() {
             return Ok(MovedPage::default());
         }
-        let mut moved = MovedPage { more: true, ..MovedPage::default() };
+        let arrived = Forwarded { page, stream, ..Forwarded::default() };
+        let mut moved = MovedPage { more: true, arrived, ..MovedPage::default() };
         moved.dead = taken.iter().filter(|taken| taken.is_dead).count() as u64;
         moved.waiting = taken.len() as u64 - moved.dead;
         let source = format!(
@@ -135,12 +139,16 @@ impl store::Maintenance for Redis {
             by_partition.entry(to.partition_of(&taken.routing_key())).or_default().push(taken);
         }
         for (partition, taken) in by_partition {
-            moved.there_already +=
-                self.place(to, &to.group_partition(partition, &group_partition.group), &source, page, &taken).await?;
+            let place = to.group_partition(partition, &group_partition.group);
+            self.place(to, &place, (&source, losses), taken, &mut moved).await?;
         }
-        let done = Call::new(&SCRIPTS.moved, &[&keys.moving]).arg(page);
-        self.connection.eval(&done).await?;
         Ok(moved)
+    }
+
+    async fn moved(&self, partition: &GroupPartition, page: &MovedPage) -> Result<()> {
+        let keys = self.keys.group_partition(partition);
+        let done = Call::new(&SCRIPTS.moved, &[&keys.moving]).arg(page.arrived.page);
+        self.connection.eval(&done).await.map(drop)
     }
 }
 
@@ -151,35 +159,62 @@ impl Shared {
         Ok((reply.text()?, reply))
     }
 
+    /// Places messages of a page in a partition, with versions of their own: those that they had end where they were taken.
     async fn place(
         &self,
         to: &Descriptor,
         group_partition: &GroupPartition,
-        source: &str,
-        page: u64,
-        taken: &[Taken],
-    ) -> Result<u64> {
+        (source, losses): (&str, u64),
+        taken: Vec<Taken>,
+        moved: &mut MovedPage,
+    ) -> Result<()> {
         let (shared, keys) = (
             self.keys.partition(&group_partition.topic, group_partition.partition),
             self.keys.group_partition(group_partition),
         );
+        let answered = self.keys.call(&group_partition.topic, group_partition.partition, &moved.arrived.stream);
         let own = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash].map(String::as_str);
-        let places = [&[shared.generation.as_str(), &shared.moved, &shared.wake][..], &own].concat();
+        let places = [&[shared.generation.as_str(), &shared.moved, &shared.wake][..], &own, &[&answered]].concat();
         let mut call = Call::new(&SCRIPTS.place, &places)
+            .after_losses(losses)
             .arg(sixteen_digits(to.generation))
             .arg(source)
-            .arg(page)
+            .arg(moved.arrived.page)
             .arg(GROUP_PARTITION_MESSAGES_MAX);
-        for Taken { id, is_dead, score, charge, value } in taken {
+        let mut messages = Vec::with_capacity(taken.len());
+        for Taken { id, is_dead, score, charge, value, found } in taken {
+            let value = match found {
+                Ok((message, version)) => {
+                    let new_version = self.clock.versions(1);
+                    let body = encode_body(&message, new_version)?;
+                    messages.push(ForwardedMessage {
+                        id: id.clone(),
+                        version,
+                        message,
+                        new_version,
+                        was_stored: false,
+                    });
+                    if is_dead { with_body(&value, &body) } else { body.into() }
+                }
+                Err(_) => value,
+            };
             call =
-                call.arg(id.as_str()).arg(if *is_dead { "d" } else { "w" }).arg(score).arg(charge).arg(value.as_ref());
+                call.arg(id.as_str()).arg(if is_dead { "d" } else { "w" }).arg(score).arg(charge).arg(value.as_ref());
         }
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         match reply.text()?.as_str() {
-            "OK" => reply.number(),
-            "FULL" => Err(full()),
-            _ => Err(Error::stale(format!("topic {} was changed or deleted; load it again", to.topic))),
+            "OK" => {}
+            "FULL" => return Err(full()),
+            _ => return Err(Error::stale(format!("topic {} was changed or deleted; load it again", to.topic))),
         }
+        let was_placed = reply.number()? == 1;
+        let there: HashSet<String> = reply.list()?.each(Reply::text)?.into_iter().collect();
+        moved.there_already += there.len() as u64;
+        for message in &mut messages {
+            message.was_stored = was_placed || there.contains(message.id.as_str());
+        }
+        moved.arrived.messages.append(&mut messages);
+        Ok(())
     }
 }
 
@@ -199,17 +234,14 @@ struct Taken {
     score: String,
     charge: String,
     value: Bytes,
+    /// The message in it and its version. What cannot be read is moved as it is.
+    found: Result<(Message, Version)>,
 }
 
 impl Taken {
     /// The key or id that decides its partition. One that cannot be read belongs where its id does.
     fn routing_key(&self) -> String {
-        let message = if self.is_dead {
-            read(self.id.clone(), self.value.clone(), Timestamp::ZERO).and_then(|dead| dead.message)
-        } else {
-            decode_body(self.id.clone(), self.value.clone())
-        };
-        message.map_or(self.id.to_string(), |message| message.routing_key().to_owned())
+        self.found.as_ref().map_or(self.id.to_string(), |(message, _)| message.routing_key().to_owned())
     }
 }
 
@@ -217,6 +249,14 @@ fn read_page(reply: Reply) -> Result<Vec<Taken>> {
     reply.each(|reply| {
         let id = MessageId::new(reply.text()?)?;
         let (is_dead, score, charge) = (reply.text()? == "d", reply.text()?, reply.text()?);
-        Ok(Taken { id, is_dead, score, charge, value: reply.bytes()? })
+        let value = reply.bytes()?;
+        let found = if is_dead {
+            let dead = read(id.clone(), value.clone(), Timestamp::ZERO);
+            dead.and_then(|dead| Ok((dead.message?, dead.version)))
+        } else {
+            let version = body_version(&value);
+            decode_body(id.clone(), value.clone()).map(|message| (message, version))
+        };
+        Ok(Taken { id, is_dead, score, charge, value, found })
     })
 }

@@ -105,7 +105,7 @@ scripts! {
     put_schedule: "#!lua flags=allow-oom";
     fire: "#!lua", "_time";
     take: "#!lua flags=allow-oom", "_time";
-    place: "#!lua";
+    place: "#!lua", "_call";
     moved: "#!lua flags=allow-oom";
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";

@@ -30,6 +30,7 @@ async fn move_all(from: &TestTopic, group: &str, to: &Descriptor) -> Result<Move
         if !page.more {
             return Ok(all);
         }
+        from.store.maintenance.moved(&from.partition_of(group)?, &page).await?;
     }
 }
 

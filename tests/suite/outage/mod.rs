@@ -15,6 +15,7 @@ mod groups;
 mod identity;
 mod journal;
 mod late;
+mod moving;
 mod nodes;
 mod order;
 mod other;

@@ -1,12 +1,14 @@
 -- take: takes a page of messages out of a partition, to be moved to another topic: what waits, then what is dead.
 --   KEYS[1] T:<group>:z  [2] T:<group>:h  [3] T:<group>:a  [4] T:<group>:dz  [5] T:<group>:dh  [6] T:<group>:m
---   ARGV[1] messages at most   ARGV[2] bytes at most   ARGV[3] time override, us, or ''
--- Returns {'OK', page, n times (id, 'w' waits or 'd' dead, score, charge or '', body or dead value)}.
+--   ARGV[1] messages at most   ARGV[2] bytes at most   ARGV[3] time override, us, or ''   ARGV[4] the stream of the pages of a
+--   partition that has none yet
+-- Returns {'OK', page, stream, n times (id, 'w' waits or 'd' dead, score, charge or '', body or dead value)}.
 -- A taken message stays in m until `moved` says that it is elsewhere, so it is in one place all the while and no owner reserves
 -- it. A repeat, or whoever comes after a crash, is given the same page again. The number of a page is its time, and never
 -- goes back, so that the receiving end can tell a page that it has from one that is new. Messages in flight are left alone.
 local m, most, bytes = KEYS[6], tonumber(ARGV[1]), tonumber(ARGV[2])
-local page = tonumber(redis.call('HGET', m, ' ') or 0)
+local page, stream = string.match(redis.call('HGET', m, ' ') or '', '^(%d+) (%S+)$')
+page, stream = tonumber(page or 0), stream or ARGV[4]
 local taken = {}
 local function add(id, kind, score, charge, value)
   local at = #taken
@@ -26,7 +28,7 @@ if redis.call('HLEN', m) > 1 then
       end
     end
   until cursor == '0'
-  return {'OK', string.format('%.0f', page), unpack(taken)}
+  return {'OK', string.format('%.0f', page), stream, unpack(taken)}
 end
 local function put(id, kind, score, charge, value)
   bytes = bytes - #value
@@ -54,6 +56,6 @@ for i = 1, #dead, 2 do
 end
 if #taken > 0 then
   page = string.format('%.0f', math.max(page + 1, (time_us(ARGV[3]))))
-  redis.call('HSET', m, ' ', page)
+  redis.call('HSET', m, ' ', page .. ' ' .. stream)
 end
-return {'OK', page, unpack(taken)}
+return {'OK', page, stream, unpack(taken)}
