@@ -18,7 +18,7 @@ use super::address::Address;
 use super::confirmed::Confirmation;
 use super::connection::{Connection, Terms};
 use super::failure::{self, Redirect};
-use super::info::{History, Losses, Note};
+use super::info::{History, LastSeen, Losses, Note};
 use super::keys::{Keys, SLOTS, slot_of_command, slot_of_key};
 use super::scripts::{Call, Reply, Script, maybe_text};
 use super::sentinel::{Parts, PrimaryDiscovery};
@@ -54,6 +54,9 @@ struct Map {
     ranges: Vec<Range>,
     /// With the slot in which the history of each is kept.
     nodes: HashMap<Node, (u16, Arc<Connection>)>,
+    /// What each node was when it was met last, also of those that have no slots any more.
+    met: HashMap<Node, LastSeen>,
+    is_known: bool,
 }
 
 /// Slots of one node, the first and the last among them.
@@ -249,8 +252,11 @@ impl Cluster {
             return connection.clone();
         }
         let slot = map.ranges.iter().find(|range| range.node == *node).map_or(slot, |range| range.first);
+        // A node that comes later may be one of before, at another address and without what it had.
+        let is_later = map.is_known;
+        let met = map.met.entry(node.clone()).or_insert_with(|| LastSeen::new(is_later)).clone();
         let note = Note::of_node(&self.keys, slot, self.began);
-        let history = History::new(self.keys.clone(), self.clock.clone(), note, self.losses.clone());
+        let history = History::new(self.keys.clone(), self.clock.clone(), note, met, self.losses.clone());
         let place = PrimaryDiscovery::Fixed(self.seeds[0].at(&node.0, node.1));
         let connection = Arc::new(Connection::new(place, self.terms.clone(), history));
         map.nodes.insert(node.clone(), (slot, connection.clone()));
@@ -290,6 +296,7 @@ impl Cluster {
         for (node, slot) in missing {
             self.connection(&node, slot);
         }
+        self.map().is_known = true;
         let places = self.nodes().iter().map(|node| node.place().location()).collect();
         if moved {
             self.places.send_replace(places);

@@ -409,7 +409,7 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use super::super::info::{Losses, Note};
+    use super::super::info::{LastSeen, Losses, Note};
     use super::super::keys::Keys;
     use super::*;
 
@@ -427,7 +427,7 @@ mod tests {
         let connection = Connection::new(
             place,
             terms,
-            History::new(keys.clone(), Clock::System, Note::of_all(&keys), Losses::default()),
+            History::new(keys.clone(), Clock::System, Note::of_all(&keys), LastSeen::new(false), Losses::default()),
         );
         let ping = redis::cmd("PING");
         let began = Clock::System.instant();

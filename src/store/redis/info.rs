@@ -5,7 +5,7 @@
 //! its last writes. The first broker that finds another Redis notes it in Redis itself, for processes that start later.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -230,8 +230,22 @@ pub(super) struct History {
     keys: Keys,
     clock: Clock,
     note: Note,
-    seen: Mutex<Option<Seen>>,
+    met: LastSeen,
     losses: Losses,
+}
+
+/// What a Redis was when it was met last, whichever connection met it.
+#[derive(Clone)]
+pub(super) struct LastSeen {
+    seen: Arc<Mutex<Option<Seen>>>,
+    /// Whether it joined after this process had found all nodes: then it may have lost something before it was ever met.
+    is_later: bool,
+}
+
+impl LastSeen {
+    pub(super) fn new(is_later: bool) -> LastSeen {
+        LastSeen { seen: Arc::default(), is_later }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -249,8 +263,8 @@ impl Seen {
 }
 
 impl History {
-    pub(super) fn new(keys: Keys, clock: Clock, note: Note, losses: Losses) -> History {
-        History { keys, clock, note, seen: Mutex::default(), losses }
+    pub(super) fn new(keys: Keys, clock: Clock, note: Note, met: LastSeen, losses: Losses) -> History {
+        History { keys, clock, note, met, losses }
     }
 
     pub(super) fn keys(&self) -> &Keys {
@@ -268,7 +282,7 @@ impl History {
 
     pub(super) async fn look(&self, connection: &mut MultiplexedConnection, info: &Info) -> RedisResult<()> {
         let now = Seen { identity: info.identity.clone(), offset: info.offset };
-        let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.met.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut lost = known.as_ref().is_some_and(|known| known.lost(&now));
         if known.is_none() || lost {
             let before = self.clock.instant();
@@ -286,14 +300,14 @@ impl History {
         if lost {
             tracing::warn!("another Redis than before: it may have lost its last writes");
         }
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *self.met.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
         Ok(())
     }
 
     /// For how long this Redis has been known to be this one.
     async fn notice(&self, connection: &mut MultiplexedConnection, id: &str, rewound: bool) -> RedisResult<Duration> {
         let there: Value = connection.send_packed_command(&self.note.evidence).await?;
-        let anything = i32::from(matches!(there, Value::Int(1..)));
+        let anything = i32::from(self.met.is_later || matches!(there, Value::Int(1..)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
         let notice = Call::new(&SCRIPTS.notice, &[&self.note.key]).arg(id).arg(anything).arg(over);
         let mut pipeline = Pipeline::with_capacity(2);

@@ -13,7 +13,7 @@ use super::address::Address;
 use super::cluster::Cluster;
 use super::confirmed::Confirmation;
 use super::connection::{Connection, Terms};
-use super::info::{History, Losses, Note};
+use super::info::{History, LastSeen, Losses, Note};
 use super::keys::Keys;
 use super::scripts::{Call, Script};
 use super::sentinel::{Parts, PrimaryDiscovery, Sentinels};
@@ -41,7 +41,7 @@ impl Topology {
                 Ok(Topology::Cluster(Box::new(cluster)))
             }
             _ => {
-                let history = History::new(keys.clone(), clock, Note::of_all(keys), losses);
+                let history = History::new(keys.clone(), clock, Note::of_all(keys), LastSeen::new(false), losses);
                 Ok(Topology::One(Box::new(Connection::new(PrimaryDiscovery::new(options)?, terms, history))))
             }
         }

@@ -4,11 +4,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dwell::model::error::{Error, Result};
+use tempfile::TempDir;
 use tokio::sync::Mutex;
 
 use super::redis::RedisServer;
 use super::tls::free_port;
-use super::{eventually, eventually_within};
+use super::{eventually, eventually_within, failed, scratch};
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
@@ -30,6 +31,10 @@ pub(crate) struct Node {
 
 impl Node {
     async fn start() -> Result<Node> {
+        Node::start_in(scratch()?).await
+    }
+
+    async fn start_in(dir: TempDir) -> Result<Node> {
         let (port, bus) = (free_port()?, free_port()?);
         let cluster = [
             "--cluster-enabled",
@@ -42,7 +47,7 @@ impl Node {
             &bus,
         ];
         let tcp = ["--save", "", "--bind", "127.0.0.1", "--port", &port, "--repl-diskless-sync-delay", "0"];
-        let server = RedisServer::start_with(&[&tcp[..], &cluster[..]].concat()).await?;
+        let server = RedisServer::start_in(dir, &[&tcp[..], &cluster[..]].concat()).await?;
         let id = server.ask("CLUSTER MYID").await?;
         Ok(Node { server, port, bus, id })
     }
@@ -86,6 +91,16 @@ impl Cluster {
         let mut primaries = nodes;
         let replicas = primaries.split_off(3);
         Ok(Cluster { primaries, replicas })
+    }
+
+    /// Ends a primary, and starts it again at another address, with its slots and without its data.
+    pub(crate) async fn move_emptied(&mut self, n: usize) -> Result<()> {
+        let (dir, nodes) = (scratch()?, "nodes.conf");
+        self.primaries[n].server.kill()?;
+        std::fs::copy(self.primaries[n].server.dir().join(nodes), dir.path().join(nodes))
+            .map_err(failed("nodes.conf"))?;
+        self.primaries[n] = Node::start_in(dir).await?;
+        self.agreed(Duration::from_secs(60)).await
     }
 
     /// Waits until every node finds every other one in order.
