@@ -101,7 +101,8 @@ pub struct BufferedStore<S> {
 
 #[derive(Debug, Default)]
 struct Restorers {
-    known: Vec<String>,
+    /// Those that the store listed last; `None` if this process has not yet seen the list of a store that had lost nothing.
+    known: Option<Vec<String>>,
     awaited: BTreeSet<String>,
 }
 
@@ -224,7 +225,7 @@ impl<S: LogTarget> BufferedStore<S> {
             let is_successor = heard.is_some_and(|heard| named_at(&found) > Some(heard));
             let kept =
                 self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
-            if ours.is_some() && kept > 0 && !is_successor && !self.options.adopt {
+            if ours.is_some() && kept > 0 && !is_successor && !self.options.adopt && !self.finds_own_topics().await? {
                 return Err(Error::new(Kind::Conflict, another_store(&self.options, &*self.store, kept)));
             }
             if let Err(error) = self.wal.remember_store(&found).await {
@@ -236,6 +237,24 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(())
     }
 
+    /// Whether the store has a topic of its own that this broker knows: then only its name was lost, and given anew.
+    async fn finds_own_topics(&self) -> Result<bool> {
+        for topic in self.known.all().iter().take(OWN_TOPICS_TRIED) {
+            if self.limited(self.store.has_some_of(topic)).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What goes into a store only if it is the right one waits for this.
+    fn check_identified(&self) -> Result<()> {
+        match self.identified.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(Error::unavailable("it is not known yet whether it is the same store")),
+        }
+    }
+
     async fn heard_before(&self) {
         if let Some(journal) = &self.journal {
             let before = journal.log().newest().await.ok().flatten().map(|entry| entry.at);
@@ -244,12 +263,13 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    fn restorers(&self) -> Vec<String> {
+    fn restorers(&self) -> Option<Vec<String>> {
         self.restorers.lock().unwrap_or_else(PoisonError::into_inner).known.clone()
     }
 
     fn set_restorers(&self, known: Vec<String>) {
-        *self.restorers.lock().unwrap_or_else(PoisonError::into_inner) = Restorers { known, awaited: BTreeSet::new() };
+        *self.restorers.lock().unwrap_or_else(PoisonError::into_inner) =
+            Restorers { known: Some(known), awaited: BTreeSet::new() };
     }
 
     fn set_awaited(&self, awaited: BTreeSet<String>) {
@@ -278,6 +298,9 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 }
+
+/// Topics that are looked for in a store with another name. In a store that lost a part, most would do.
+const OWN_TOPICS_TRIED: usize = 20;
 
 const PAGE_RECORDS: usize = 500;
 

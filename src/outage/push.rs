@@ -144,8 +144,8 @@ impl<S: LogTarget> BufferedStore<S> {
         let is_deleted = match self.known.get(topic) {
             None => false,
             Some(_) if !self.known.was_there_within(topic, TOMBSTONE_KEPT) => true,
-            Some(_) => {
-                let found = self.limited(self.store.topic_or_tombstone(topic)).await;
+            Some(known) => {
+                let found = self.limited(self.store.topic_or_tombstone(topic, Some(&known))).await;
                 found.is_ok_and(|found| found.is_some_and(|there| there.deleted))
             }
         };
@@ -190,6 +190,7 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        self.check_identified()?;
         if let Some(last) = self.known.last(&wanted.topic).filter(|last| last.incarnation > 0) {
             match self.store.create(&last).await {
                 Err(error) if error.kind() == Kind::NotFound => self.known.forget(&wanted.topic),

@@ -465,7 +465,8 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Where records of a topic go, the newest of which has this version; `None` when it was deleted after that. A
     /// topic that is not there, and was not deleted since, is created as it was when it was last seen.
     pub(super) async fn destination(&self, topic: &TopicName, newest: Version) -> Result<Option<Descriptor>> {
-        let found = self.limited(self.store.topic_or_tombstone(topic)).await?;
+        let last = self.known.last(topic);
+        let found = self.limited(self.store.topic_or_tombstone(topic, last.as_ref())).await?;
         let wanted = match found {
             Some(there) if !there.deleted => {
                 self.known.learn(&there);

@@ -116,37 +116,40 @@ impl<S: LogTarget> BufferedStore<S> {
         format!("restoring what the store lost{left}")
     }
 
-    /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss.
+    /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss, or if only what
+    /// was given back at the start shows that there was one.
     async fn restore(&self, mut cause: Cause) {
         let (began, count) = (Clock::System.instant(), self.losses());
-        while self.restore_once(cause, began, count).await {
-            cause = Cause::Heard;
-        }
-    }
-
-    async fn restore_once(&self, cause: Cause, began: Instant, count: u64) -> bool {
-        let known_at = (cause != Cause::Start).then(|| Clock::System.instant());
-        let says = if cause == Cause::Noticed { Progress::Lost } else { Progress::Look };
-        let offered_at = self.begin_offer(says, began).await;
-        if known_at.is_some() {
-            self.give_back_topics().await;
-        }
-        let given_back = self.offer_journal(count).await;
-        if self.losses() != count {
-            return false;
-        }
-        self.made_up.store(count + 1, Ordering::Relaxed);
-        self.offered_at.store(offered_at.as_ms(), Ordering::Relaxed);
-        self.buffered.notify_one();
-        if self.wait_for_others(began, known_at, offered_at).await {
-            return true;
+        let mut given_back = 0;
+        loop {
+            let known_at = (cause != Cause::Start).then(|| Clock::System.instant());
+            let says = if cause == Cause::Noticed { Progress::Lost } else { Progress::Look };
+            let offered_at = self.begin_offer(says, began).await;
+            if known_at.is_some() {
+                self.give_back_topics().await;
+            }
+            let changed = self.offer_journal(count).await;
+            if self.losses() != count {
+                return;
+            }
+            self.made_up.store(count + 1, Ordering::Relaxed);
+            self.offered_at.store(offered_at.as_ms(), Ordering::Relaxed);
+            self.buffered.notify_one();
+            given_back += changed;
+            if cause == Cause::Start && changed > 0 {
+                self.store.hold_at_losses(true);
+                cause = Cause::Noticed;
+            } else if self.wait_for_others(began, known_at, offered_at).await {
+                cause = Cause::Heard;
+            } else {
+                break;
+            }
         }
         if given_back > 0 {
             tracing::warn!(messages = given_back, "the store had lost messages: the journal gave them back");
         }
         let took = Clock::System.instant().since(began);
         self.metrics.store.restore_seconds.observe(took.as_secs_f64());
-        false
     }
 
     /// Tells the others that this broker noticed a loss, if it did, and answers the store's time: what is offered from
@@ -182,6 +185,7 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     async fn give_back_topic(&self, last: &Descriptor) -> Result<()> {
+        self.check_identified()?;
         if self.limited(self.store.give_back(last)).await? {
             tracing::warn!(topic = %last.topic, "topic lost by the store: created again");
         }
@@ -211,19 +215,23 @@ impl<S: LogTarget> BufferedStore<S> {
                 return true;
             }
             // When each of the others that has not restored reported last; `None` if the store does not list it.
-            let known = self.restorers().into_iter().map(|broker| (broker, None));
+            let since_known = Clock::System.instant().since(known_at.unwrap_or(began));
+            let known = self.restorers();
+            // The store may have lost its list: each broker that is alive reports once more first.
+            let may_lack_some = known_at.is_some() && known.is_none() && since_known < self.options.silence / LOOKS * 2;
+            let known = known.into_iter().flatten().map(|broker| (broker, None));
             let mut unsettled: BTreeMap<String, Option<Timestamp>> = known.collect();
             unsettled.extend(reports.iter().map(|report| (report.broker.clone(), Some(report.at))));
             let is_settled = |broker: &str| reports.iter().any(|report| report.is_settled && report.broker == broker);
             unsettled.retain(|broker, _| *broker != self.broker && !is_settled(broker));
-            let is_early = Clock::System.instant().since(known_at.unwrap_or(began)) < self.options.silence;
+            let is_early = since_known < self.options.silence;
             let is_awaited = |reported_at: &Option<Timestamp>| match reported_at {
                 Some(at) => is_early || now.since(*at) < self.options.silence,
                 None => is_early && known_at.is_some(),
             };
             let awaited: BTreeSet<String> =
                 unsettled.iter().filter(|(_, at)| is_awaited(at)).map(|(broker, _)| broker.clone()).collect();
-            if awaited.is_empty() || waited >= self.options.silence * BUSY_MAX {
+            if (awaited.is_empty() && !may_lack_some) || waited >= self.options.silence * BUSY_MAX {
                 if known_at.is_some() && !unsettled.is_empty() {
                     let brokers: Vec<&String> = unsettled.keys().collect();
                     tracing::warn!(
@@ -313,9 +321,7 @@ impl<S: LogTarget> BufferedStore<S> {
         mut page: Vec<Entry>,
         losses: u64,
     ) -> Result<Option<(Position, u64)>> {
-        if !self.identified.load(Ordering::Relaxed) {
-            return Err(Error::unavailable("it is not known yet whether it is the same store"));
-        }
+        self.check_identified()?;
         drop_part_of_a_call(&mut page, journal.log().depth().end);
         let Some(last) = page.last().map(|entry| entry.position) else { return Ok(None) };
         let mut topics: BTreeMap<TopicName, Vec<Record>> = BTreeMap::new();
@@ -393,7 +399,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// A topic that this broker deleted, and that another one brought back, goes again.
     async fn delete_again(&self, deleted: &Descriptor) -> Result<()> {
-        let found = self.limited(self.store.topic_or_tombstone(&deleted.topic)).await?;
+        let found = self.limited(self.store.topic_or_tombstone(&deleted.topic, Some(deleted))).await?;
         let there = match found {
             Some(there) if there.deleted || there.incarnation != deleted.incarnation => return Ok(()),
             Some(there) => there,

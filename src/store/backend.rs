@@ -84,7 +84,7 @@ pub struct HealthSnapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Loss {
     pub count: u64,
-    /// Another broker noticed a loss since this process began.
+    /// There was a loss that this process did not notice itself: another broker did, or what it gave back at its start shows it.
     pub is_heard: bool,
     pub restores: bool,
     /// Lost messages are being restored: until that is done nothing is reserved.

@@ -94,10 +94,14 @@ pub const TOMBSTONE_KEPT: Duration = Duration::from_secs(86_400);
 /// A store to which logs are applied. Everything here may be said again, and in any order of logs.
 #[async_trait]
 pub trait LogTarget: Contract {
-    async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
+    /// A topic, also a deleted one, for as long as it leaves a tombstone. `last` is the topic as it was last seen, if it was.
+    async fn topic_or_tombstone(&self, topic: &TopicName, last: Option<&Descriptor>) -> Result<Option<Descriptor>>;
 
-    /// Creates a topic again as it was, unless it is there or was deleted; and lists it and its cron jobs again, since only the
-    /// lists may be lost. Answers whether it was not there.
+    /// Whether the store has anything that says that this very topic is, or was, in it.
+    async fn has_some_of(&self, topic: &Descriptor) -> Result<bool>;
+
+    /// Creates a topic again as it was, unless it is there or was deleted, and lets the newest of its descriptors count; lists
+    /// it and its cron jobs again, since only the lists may be lost. Answers whether it was not there.
     async fn give_back(&self, topic: &Descriptor) -> Result<bool>;
 
     /// Deletes a topic again that was deleted at `deleted_at`, ms on the store's clock; later pushes to its name stay.
@@ -160,8 +164,8 @@ pub trait LogTarget: Contract {
     /// began to offer before a loss that another one noticed is not settled, whatever it says.
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports>;
 
-    /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`]. `is_heard` when another broker
-    /// noticed a loss.
+    /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`]. `is_heard` when there was
+    /// a loss that the store did not notice.
     fn hold_at_losses(&self, is_heard: bool);
 
     /// Everything is restored that was lost in so many losses.

@@ -15,21 +15,23 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallPart, Version};
-use crate::store::{self, BrokerReport, Change, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page};
+use crate::store::{BrokerReport, Change, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page};
 
 #[async_trait]
 impl LogTarget for Redis {
-    async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        self.shared.topic_or_tombstone(topic).await
+    async fn topic_or_tombstone(&self, topic: &TopicName, last: Option<&Descriptor>) -> Result<Option<Descriptor>> {
+        self.shared.topic_or_tombstone(topic, last).await
+    }
+
+    async fn has_some_of(&self, topic: &Descriptor) -> Result<bool> {
+        self.shared.has_some_of(topic).await
     }
 
     async fn give_back(&self, topic: &Descriptor) -> Result<bool> {
-        let there = self.topic_or_tombstone(&topic.topic).await?;
-        let (is_lost, descriptor) = match there {
-            Some(there) if there.deleted => return Ok(false),
-            Some(there) => (false, there),
-            None => (true, store::Topics::create(self, topic).await?),
-        };
+        let (descriptor, is_lost) = self.bring_back(topic).await?;
+        if descriptor.deleted {
+            return Ok(false);
+        }
         self.list(&descriptor.topic).await?;
         self.list_cron_jobs(&descriptor).await?;
         Ok(is_lost)

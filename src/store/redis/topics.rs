@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::{try_join, try_join_all};
 use redis::Value;
 
 use super::failure::is_too_few;
@@ -33,34 +34,8 @@ impl store::Topics for Redis {
         Ok(topics)
     }
 
-    /// A descriptor that Redis lost is found again in partition 0, so a topic never changes its number of partitions.
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        let key = self.keys.topic(&wanted.topic);
-        let mut before = self.descriptor(&key).await?;
-        if let Some(there) = before.take_if(|there| !there.deleted) {
-            return Ok(there);
-        }
-        if let Some(deleted) = &before {
-            // A deletion that was interrupted is finished first.
-            self.delete_topic(deleted, false, 0).await?;
-            before = None;
-        }
-        let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
-        let descriptor = match copy {
-            Some(lost) if !lost.deleted => lost,
-            Some(tombstone) if tombstone.incarnation == wanted.incarnation => {
-                return Err(Error::not_found(format!("topic {} was deleted", wanted.topic)));
-            }
-            tombstone => self.born(wanted, tombstone.as_ref()).await?,
-        };
-        // Listed first: a name without a descriptor is harmless, an unlisted topic is not. And again afterwards: a
-        // deletion that ends now takes the name off the list.
-        self.list(&descriptor.topic).await?;
-        let in_place = self.replace(&key, before.as_ref(), &descriptor).await?;
-        self.list(&descriptor.topic).await?;
-        self.roll_all(&in_place, None).await?;
-        tracing::info!(topic = %in_place.topic, partitions = in_place.settings.partitions, "topic created");
-        Ok(in_place)
+        self.create_topic(wanted).await
     }
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
@@ -95,6 +70,38 @@ impl store::Topics for Redis {
 }
 
 impl Shared {
+    /// A descriptor that Redis lost is found again in partition 0, so a topic never changes its number of partitions.
+    async fn create_topic(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let key = self.keys.topic(&wanted.topic);
+        let mut before = self.descriptor(&key).await?;
+        if let Some(there) = before.take_if(|there| !there.deleted) {
+            return Ok(there);
+        }
+        if let Some(deleted) = &before {
+            // A deletion that was interrupted is finished first.
+            self.delete_topic(deleted, false, 0).await?;
+            before = None;
+        }
+        let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
+        let descriptor = match copy {
+            // The newer of the two: the partition may have lost its last copy.
+            Some(lost) if !lost.deleted && wanted.generation > lost.generation => wanted.clone(),
+            Some(lost) if !lost.deleted => lost,
+            Some(tombstone) if tombstone.incarnation == wanted.incarnation => {
+                return Err(Error::not_found(format!("topic {} was deleted", wanted.topic)));
+            }
+            tombstone => self.born(wanted, tombstone.as_ref()).await?,
+        };
+        // Listed first: a name without a descriptor is harmless, an unlisted topic is not. And again afterwards: a
+        // deletion that ends now takes the name off the list.
+        self.list(&descriptor.topic).await?;
+        let in_place = self.replace(&key, before.as_ref(), &descriptor).await?;
+        self.list(&descriptor.topic).await?;
+        self.roll_all(&in_place, None).await?;
+        tracing::info!(topic = %in_place.topic, partitions = in_place.settings.partitions, "topic created");
+        Ok(in_place)
+    }
+
     /// Deletes a topic; if `is_unchanged`, only while its generation is that of `descriptor`. `restored_deletion` is
     /// not 0 when a journal says that it was deleted then. The descriptor is marked deleted first, then every partition
     /// refuses pushes and owners, then the data goes, then the descriptor. Deleting or creating the topic again
@@ -135,13 +142,65 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+    /// `last` is the topic as it was last seen: it says how many partitions may have a tombstone.
+    pub(super) async fn topic_or_tombstone(
+        &self,
+        topic: &TopicName,
+        last: Option<&Descriptor>,
+    ) -> Result<Option<Descriptor>> {
         match self.descriptor(&self.keys.topic(topic)).await? {
             Some(there) => Ok(Some(there)),
             // The copy of a topic that was not deleted may outlive its descriptor, on another node: then the topic is lost.
             None => {
-                let copy = self.descriptor(&self.keys.partition(topic, Partition(0)).generation).await?;
-                Ok(copy.filter(|copy| copy.deleted))
+                let newest = match last {
+                    Some(last) => self.newest_copy(last).await?,
+                    None => self.descriptor(&self.keys.partition(topic, Partition(0)).generation).await?,
+                };
+                Ok(newest.filter(|newest| newest.deleted))
+            }
+        }
+    }
+
+    /// The newest descriptor that a partition of a topic has seen.
+    async fn newest_copy(&self, topic: &Descriptor) -> Result<Option<Descriptor>> {
+        let copies = topic
+            .partitions()
+            .map(async |partition| self.descriptor(&self.keys.partition(&topic.topic, partition).generation).await);
+        let copies = try_join_all(copies).await?;
+        Ok(copies.into_iter().flatten().max_by_key(|copy| copy.generation))
+    }
+
+    /// Whether the descriptor of this very topic, or a copy of it, is there.
+    pub(super) async fn has_some_of(&self, topic: &Descriptor) -> Result<bool> {
+        let (there, copy) = try_join(self.descriptor(&self.keys.topic(&topic.topic)), self.newest_copy(topic)).await?;
+        Ok([there, copy].into_iter().flatten().any(|there| there.incarnation == topic.incarnation))
+    }
+
+    /// A topic is what its newest descriptor says, which only a partition may have: nodes of a cluster lose what they have
+    /// each for itself. Answers it, and whether the topic was not there.
+    pub(super) async fn bring_back(&self, last: &Descriptor) -> Result<(Descriptor, bool)> {
+        let key = self.keys.topic(&last.topic);
+        let (there, copy) = try_join(self.descriptor(&key), self.newest_copy(last)).await?;
+        let copy = copy.filter(|copy| there.as_ref().is_none_or(|there| there.generation < copy.generation));
+        match (there, copy) {
+            (Some(there), None) => Ok((there, false)),
+            (Some(there), Some(tombstone)) if tombstone.deleted => {
+                if there.incarnation == tombstone.incarnation {
+                    self.delete_topic(&there, false, tombstone.restored_deletion).await?;
+                }
+                Ok((tombstone, false))
+            }
+            (Some(there), Some(newer)) => {
+                let in_place = self.replace(&key, Some(&there), &newer).await?;
+                self.roll_all(&in_place, None).await?;
+                tracing::warn!(topic = %in_place.topic, "descriptor of a topic is older than its partitions: replaced by theirs");
+                Ok((in_place, false))
+            }
+            (None, Some(tombstone)) if tombstone.deleted => Ok((tombstone, false)),
+            (None, newest) => {
+                let wanted = newest.filter(|newest| newest.incarnation == last.incarnation);
+                let created = self.create_topic(wanted.as_ref().unwrap_or(last)).await?;
+                Ok((created, true))
             }
         }
     }

@@ -72,7 +72,12 @@ impl Load<'_> {
                 [(here, "ack", json!(acked)), (here, "nack", json!(failed)), (there, "ack", json!(elsewhere))]
             {
                 if receipts.as_array().is_some_and(|receipts| !receipts.is_empty()) {
-                    broker.tell(&format!("POST {GROUP}/{verb}"), &json!({"receipts": receipts})).await?;
+                    let line = format!("POST {GROUP}/{verb}");
+                    let (status, answer) = broker.send(&line, &json!({"receipts": receipts})).await?;
+                    // On a busy machine the deadline of all of them may have passed.
+                    if !matches!(status, 200..=299 | 409) {
+                        return Err(Error::unavailable(format!("{line}: {status}: {answer}")));
+                    }
                 }
             }
         }

@@ -31,25 +31,32 @@ async fn begin() -> Result<(Outage, Dwell, Redis)> {
     Ok((outage, dwell, others))
 }
 
-/// Nothing is delivered while another broker is waited for.
-async fn holds_for_another(dwell: &Dwell) -> Result<()> {
+impl Dwell {
+    /// Nothing of what is due is delivered for a while.
+    async fn holds(&self) -> Result<()> {
+        let request = ReserveRequest { max: 1, wait: Duration::from_millis(300), visibility_timeout: None };
+        let deliveries = self.broker().reserve(&TopicName::new("orders")?, &GroupName::standard(), request).await?;
+        assert!(deliveries.is_empty(), "{deliveries:?}");
+        Ok(())
+    }
+}
+
+/// A message is pushed, and not delivered while another broker is waited for.
+async fn holds_for_another(dwell: &Dwell, id: &str) -> Result<()> {
     eventually("it waits for another broker", async || {
         let detail = dwell.broker().health().await.detail.unwrap_or_default();
         Ok(detail.contains("waiting for 1 other broker").then_some(()))
     })
     .await?;
-    dwell.push_one("orders", "b").await?;
-    let request = ReserveRequest { max: 1, wait: Duration::from_millis(300), visibility_timeout: None };
-    let deliveries = dwell.broker().reserve(&TopicName::new("orders")?, &GroupName::standard(), request).await?;
-    assert!(deliveries.is_empty(), "{deliveries:?}");
-    Ok(())
+    dwell.push_one("orders", id).await?;
+    dwell.holds().await
 }
 
 #[tokio::test]
 async fn a_broker_that_hears_of_a_loss_delivers_nothing_before_the_one_that_noticed_it_has_restored() -> Result<()> {
     let (_outage, dwell, others) = begin().await?;
     let lost = others.report("x", Progress::Lost).await?;
-    holds_for_another(&dwell).await?;
+    holds_for_another(&dwell, "b").await?;
     others.report("x", Progress::Settled(lost.now)).await?;
     dwell.delivers("orders", &["b"]).await?;
     dwell.close().await
@@ -61,8 +68,31 @@ async fn a_broker_that_hears_of_a_loss_also_waits_for_those_that_redis_no_longer
     outage.redis.ask::<u64>("HDEL dwell:brokers x").await?;
     let lost = others.report("y", Progress::Lost).await?;
     others.report("y", Progress::Settled(lost.now)).await?;
-    holds_for_another(&dwell).await?;
+    holds_for_another(&dwell, "b").await?;
     others.report("x", Progress::Settled(lost.now)).await?;
     dwell.delivers("orders", &["b"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_broker_that_starts_right_after_a_loss_delivers_nothing_before_one_that_redis_does_not_list_yet() -> Result<()>
+{
+    let (outage, dwell, others) = begin().await?;
+    dwell.push_one("orders", "b").await?;
+    dwell.close().await?;
+    // Another broker has acked it, and has not noticed yet that Redis lost everything.
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    let dwell = outage.dwell().await?;
+    eventually("it has given back what it has", async || {
+        Ok((dwell.metric("dwell_wal_replayed_total{log=\"journal\"}")? >= 1.0).then_some(()))
+    })
+    .await?;
+    dwell.holds().await?;
+    others.report("x", Progress::Busy).await?;
+    holds_for_another(&dwell, "c").await?;
+    let now = others.report("x", Progress::Look).await?.now;
+    others.report("x", Progress::Settled(now)).await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["b", "c"]).await?;
     dwell.close().await
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use dwell::model::error::Result;
 use dwell::model::message::TopicName;
 use dwell::model::schedule::Missed;
+use dwell::model::topic::Settings;
 
-use super::Outage;
 use super::journal::WINDOW;
+use super::{Dwell, Outage};
 use crate::support::{Cluster, RedisServer, eventually, every, scratch};
 
 #[tokio::test]
@@ -52,6 +53,19 @@ async fn while_one_primary_is_away_no_push_fails_and_the_other_partitions_go_on(
     dwell.close().await
 }
 
+#[tokio::test]
+async fn a_primary_that_comes_back_empty_at_another_address_is_given_back_what_it_had() -> Result<()> {
+    let mut cluster = Cluster::start(0).await?;
+    let outage = Outage { journal: Some(WINDOW), ..Outage::with(RedisServer::start().await?)? };
+    let dwell = outage.dwell_on(cluster.url(), false).await?;
+    let ids: Vec<String> = (0..40).map(|n| format!("m{n:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    dwell.push("orders", &ids, Duration::from_millis(50)).await?;
+    cluster.move_emptied(0).await?;
+    dwell.delivers("orders", &ids).await?;
+    dwell.close().await
+}
+
 /// A node that starts without its data has lost some partitions of a topic, and perhaps its descriptor; the copy of that in
 /// partition 0 may be on another node.
 #[tokio::test]
@@ -69,14 +83,7 @@ async fn a_topic_whose_descriptor_is_lost_and_whose_copy_is_not_is_there_again_a
     for key in outage.redis.ask::<Vec<String>>(&format!("KEYS {{dwell:orders:{lost}}}:*")).await? {
         outage.redis.ask::<u64>(&format!("DEL {key}")).await?;
     }
-    outage.redis.kill()?;
-    outage.redis.restart().await?;
-    for dwell in [&pushes, &acks] {
-        let noticed = async || Ok((dwell.metric("dwell_redis_losses_total")? > 0.0).then_some(()));
-        eventually("the loss is noticed", noticed).await?;
-    }
-    pushes.recovered().await?;
-    acks.recovered().await?;
+    restart(&mut outage, &[&pushes, &acks]).await?;
     assert_eq!(pushes.broker().topics().await?, [TopicName::new("orders")?]);
     assert_eq!(outage.redis.ask::<u64>("EXISTS dwell:topic:orders").await?, 1);
     pushes.push_one("orders", "next").await?;
@@ -101,7 +108,68 @@ async fn topics_and_cron_jobs_are_listed_again_after_the_lists_are_lost() -> Res
     let orders = [TopicName::new("orders")?];
     let is_listed = async || dwell.broker().topics().await.is_ok_and(|listed| listed == orders);
     eventually("the topic is listed", async || Ok(is_listed().await.then_some(()))).await?;
-    assert_eq!(outage.redis.ask::<Vec<String>>(places).await?, before);
+    eventually("the cron job is listed", async || {
+        Ok((outage.redis.ask::<Vec<String>>(places).await? == before).then_some(()))
+    })
+    .await?;
     dwell.delivers("orders", &["m"]).await?;
     dwell.close().await
+}
+
+/// The node of the descriptor may go back to an older one, and those of the partitions not.
+#[tokio::test]
+async fn a_descriptor_that_is_older_than_a_copy_of_it_is_replaced_by_that() -> Result<()> {
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "before").await?;
+    outage.redis.ask::<u64>("COPY dwell:topic:orders older").await?;
+    let orders = TopicName::new("orders")?;
+    let settings = Settings { max_attempts: 7, ..dwell.broker().topic(&orders).await?.settings.clone() };
+    dwell.broker().declare(orders.clone(), settings.clone()).await?;
+    outage.redis.ask::<u64>("COPY older dwell:topic:orders REPLACE").await?;
+    restart(&mut outage, &[&dwell]).await?;
+    dwell.push_one("orders", "after").await?;
+    dwell.delivers("orders", &["before", "after"]).await?;
+    assert_eq!(dwell.broker().topic(&orders).await?.settings, settings);
+    dwell.close().await
+}
+
+/// The tombstone in partition 0 may be lost, and the others not.
+#[tokio::test]
+async fn a_topic_stays_deleted_while_any_of_its_partitions_knows_that() -> Result<()> {
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let (pushes, other) = (outage.dwell().await?, scratch()?);
+    pushes.push_one("orders", "m").await?;
+    let deletes = outage.dwell_in(other.path(), outage.redis.url(), false).await?;
+    deletes.broker().delete_topic(&TopicName::new("orders")?).await?;
+    deletes.close().await?;
+    outage.redis.ask::<u64>("DEL {dwell:orders:0}:gen").await?;
+    restart(&mut outage, &[&pushes]).await?;
+    assert_eq!(pushes.broker().topics().await?, []);
+    pushes.close().await
+}
+
+/// The name of the store may be lost alone, and a broker that never knew it be the first to give it another one.
+#[tokio::test]
+async fn a_store_with_another_name_that_has_the_topics_of_a_broker_is_its_own() -> Result<()> {
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "before").await?;
+    outage.redis.ask::<String>("SET dwell:id 01ARZ3NDEKTSV4RRFFQ69G5FAV").await?;
+    restart(&mut outage, &[&dwell]).await?;
+    dwell.push_one("orders", "after").await?;
+    dwell.delivers("orders", &["before", "after"]).await?;
+    dwell.close().await
+}
+
+/// Redis starts again with what it has, which may be other than what it had.
+async fn restart(outage: &mut Outage, brokers: &[&Dwell]) -> Result<()> {
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    for dwell in brokers {
+        let noticed = async || Ok((dwell.metric("dwell_redis_losses_total")? > 0.0).then_some(()));
+        eventually("the loss is noticed", noticed).await?;
+        dwell.recovered().await?;
+    }
+    Ok(())
 }
