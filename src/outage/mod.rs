@@ -237,7 +237,7 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(())
     }
 
-    /// Whether the store has a topic of its own that this broker knows: then only its name was lost, and given anew.
+    /// Whether the store has a topic that this broker knows: then only its name was lost, and given anew.
     async fn finds_own_topics(&self) -> Result<bool> {
         for topic in self.known.all().iter().take(OWN_TOPICS_TRIED) {
             if self.limited(self.store.has_some_of(topic)).await? {
@@ -247,7 +247,7 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(false)
     }
 
-    /// What goes into a store only if it is the right one waits for this.
+    /// Nothing is created in a store before this. Errors: `Unavailable`.
     fn check_identified(&self) -> Result<()> {
         match self.identified.load(std::sync::atomic::Ordering::Relaxed) {
             true => Ok(()),

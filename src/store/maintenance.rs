@@ -57,7 +57,7 @@ pub struct MovedPage {
     /// Of these, those whose id was there already: dropped. A page that is placed again counts none.
     pub there_already: u64,
     pub more: bool,
-    /// What a store that may lose it says of the messages.
+    /// The messages, if the store may lose them.
     pub arrived: Forwarded,
 }
 

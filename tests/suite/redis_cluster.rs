@@ -25,8 +25,8 @@ struct Load {
 }
 
 impl Load {
-    async fn on(cluster: &Cluster) -> Result<Load> {
-        let world = World::redis_at(cluster.url(), TIMEOUT).await?;
+    async fn on(cluster: &Cluster, timeout: Duration) -> Result<Load> {
+        let world = World::redis_at(cluster.url(), timeout).await?;
         let descriptor = Descriptor::new(TopicName::new("orders")?, Settings::default());
         let descriptor = world.store.topics.create(&descriptor).await?;
         Ok(Load { world, descriptor, stored: BTreeMap::new(), refused: BTreeMap::new(), pushes: 0 })
@@ -110,7 +110,7 @@ async fn brokers_on_a_cluster_reach_each_other_at_every_node() -> Result<()> {
 #[tokio::test]
 async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     let cluster = Cluster::start(0).await?;
-    let mut load = Load::on(&cluster).await?;
+    let mut load = Load::on(&cluster, 10 * TIMEOUT).await?;
     let (from, slot) = cluster.place_of("{dwell:orders:3}").await?;
     let to = (from + 1) % 3;
     let (source, target) = (&cluster.primaries[from], &cluster.primaries[to]);
@@ -176,7 +176,7 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
 #[tokio::test]
 async fn a_primary_is_killed_and_only_its_partitions_wait() -> Result<()> {
     let mut cluster = Cluster::start(1).await?;
-    let mut load = Load::on(&cluster).await?;
+    let mut load = Load::on(&cluster, TIMEOUT).await?;
     for _ in 0..20 {
         load.round().await?;
     }

@@ -30,7 +30,7 @@ async fn lasting(server: &RedisServer) -> Result<Vec<String>> {
 #[tokio::test]
 async fn keys_have_their_types_and_messages_are_spread() -> Result<()> {
     let server = RedisServer::start().await?;
-    let world = World::redis_at(server.url(), Duration::from_secs(1)).await?;
+    let world = World::redis_at(server.url(), Duration::from_secs(10)).await?;
     let running = Running::start(&world, Options::default())?;
     let topic = TopicName::new("orders")?;
     for page in 0..MESSAGES / 1_000 {
@@ -58,7 +58,7 @@ async fn keys_have_their_types_and_messages_are_spread() -> Result<()> {
 #[tokio::test]
 async fn what_is_acked_leaves_only_owner_lines_and_leases() -> Result<()> {
     let server = RedisServer::start().await?;
-    let world = World::redis_at(server.url(), Duration::from_secs(1)).await?;
+    let world = World::redis_at(server.url(), Duration::from_secs(10)).await?;
     let running = Running::start(&world, Options::default())?;
     let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
     let mut left = 2_000;

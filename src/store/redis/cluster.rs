@@ -54,7 +54,7 @@ struct Map {
     ranges: Vec<Range>,
     /// With the slot in which the history of each is kept.
     nodes: HashMap<Node, (u16, Arc<Connection>)>,
-    /// What each node was when it was met last, also of those that have no slots any more.
+    /// Each node as it was met last, also those that have no slots any more.
     met: HashMap<Node, LastSeen>,
     is_known: bool,
 }

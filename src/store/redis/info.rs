@@ -234,7 +234,7 @@ pub(super) struct History {
     losses: Losses,
 }
 
-/// What a Redis was when it was met last, whichever connection met it.
+/// A Redis as it was met last, whichever connection met it.
 #[derive(Clone)]
 pub(super) struct LastSeen {
     seen: Arc<Mutex<Option<Seen>>>,

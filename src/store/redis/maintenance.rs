@@ -159,7 +159,7 @@ impl Shared {
         Ok((reply.text()?, reply))
     }
 
-    /// Places messages of a page in a partition, with versions of their own: those that they had end where they were taken.
+    /// Places messages of a page in a partition, with new versions: the old ones end where the messages were taken.
     async fn place(
         &self,
         to: &Descriptor,
@@ -234,7 +234,7 @@ struct Taken {
     score: String,
     charge: String,
     value: Bytes,
-    /// The message in it and its version. What cannot be read is moved as it is.
+    /// The message in it and its version. An unreadable one is moved as it is.
     found: Result<(Message, Version)>,
 }
 

@@ -4,7 +4,7 @@ use dwell::model::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::deployment::Kind;
-use super::run::Run;
+use super::run::{ARRIVALS, Run};
 use crate::support::eventually_within;
 
 const ORDERS: &str = "orders";
@@ -27,9 +27,11 @@ enum How {
 }
 
 impl Run {
-    /// Makes the topic, and the one for its dead letters.
+    /// Makes the topic, the one for its dead letters, and the one that is moved to it.
     pub(super) async fn declare(&self) -> Result<()> {
-        for (topic, settings) in [(DEAD, json!({})), (ORDERS, json!({"dead_letter": {"topic": DEAD}}))] {
+        for (topic, settings) in
+            [(DEAD, json!({})), (ORDERS, json!({"dead_letter": {"topic": DEAD}})), (ARRIVALS, json!({}))]
+        {
             let put = async || {
                 let answer = self.client(0)?.put(&format!("/v1/topics/{topic}"), &settings).await;
                 Ok(answer.filter(|(status, _)| (200..300).contains(status)))

@@ -27,6 +27,8 @@ pub(super) struct Exemptions {
     buried_apart: BTreeSet<String>,
     /// Dedup keys of which a second message may come.
     keys: BTreeSet<usize>,
+    /// Messages that were perhaps moved to another topic by a broker that did not say so.
+    perhaps_moved: BTreeSet<String>,
     /// Messages that came again, and were exempt.
     pub(super) again: usize,
 }
@@ -90,6 +92,10 @@ impl Exemptions {
         self.elsewhere.insert(id.to_owned());
     }
 
+    pub(super) fn perhaps_moved(&mut self, id: &str) {
+        self.perhaps_moved.insert(id.to_owned());
+    }
+
     /// It was acked, by a broker whose journal is there.
     pub(super) fn acked(&mut self, id: &str) {
         self.repeated.remove(id);
@@ -123,7 +129,8 @@ impl Exemptions {
     }
 
     pub(super) fn may_come_again(&self, id: &str) -> bool {
-        self.acks_may_be_lost || self.repeated.contains(id) || self.buried_apart.contains(id)
+        self.acks_may_be_lost
+            || [&self.repeated, &self.buried_apart, &self.perhaps_moved].iter().any(|ids| ids.contains(id))
     }
 
     pub(super) fn may_be_second(&self, key: usize) -> bool {

@@ -30,6 +30,13 @@ const CLOCKS: Duration = Duration::from_millis(250);
 /// Ids that are set, moved and cancelled again and again.
 const IDS: usize = 8;
 
+/// One push in so many goes to a topic without consumers; what it has is moved to the other one.
+const ARRIVALS_EACH: usize = 4;
+pub(super) const ARRIVALS: &str = "arrivals";
+
+/// Before the numbers of its messages.
+const ARRIVAL: &str = "na";
+
 /// One operation in so many is a purge.
 const PURGE_EACH: usize = 40;
 
@@ -396,13 +403,18 @@ impl Run {
         Ok(())
     }
 
-    /// Pushes a few messages that are due, each under an id of its own.
+    /// Pushes a few messages that are due, each under an id of its own; some to the topic that is moved to the one with consumers.
     async fn push(&mut self, at: usize) -> Result<()> {
-        let ids: Vec<String> = (0..self.rng.usize(1..8)).map(|n| format!("n{}-{n}", self.batches)).collect();
+        let (topic, prefix) = if self.rng.usize(0..ARRIVALS_EACH) == 0 { (ARRIVALS, ARRIVAL) } else { ("orders", "n") };
+        let ids: Vec<String> = (0..self.rng.usize(1..8)).map(|n| format!("{prefix}{}-{n}", self.batches)).collect();
         self.batches += 1;
         let messages: Vec<Value> = ids.iter().map(|id| json!({"id": id, "payload": id})).collect();
-        let answer = self.client(at)?.post("/v1/topics/orders/messages/batch", &json!({"messages": messages})).await;
+        let path = format!("/v1/topics/{topic}/messages/batch");
+        let answer = self.client(at)?.post(&path, &json!({"messages": messages})).await;
         self.count(answer.as_ref());
+        if topic == ARRIVALS {
+            ids.iter().for_each(|id| self.exempt.ends_elsewhere(id));
+        }
         let Some((_, body)) = answer else { return Ok(()) };
         for (id, result) in ids.into_iter().zip(body["results"].as_array().into_iter().flatten()) {
             self.tell(&id, at, format!("push: {}", result["status"]));
@@ -411,6 +423,26 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Moves what arrived to the topic with consumers; answers whether that is all.
+    async fn move_arrivals(&mut self, at: usize) -> Result<bool> {
+        let path = format!("/v1/topics/{ARRIVALS}/move");
+        let answer = self.client(at)?.post(&path, &json!({"to": "orders"})).await;
+        self.count(answer.as_ref());
+        let arrived = self.by.pushes.keys().filter(|id| id.starts_with(ARRIVAL) && !self.by.acks.contains_key(*id));
+        let arrived: Vec<String> = arrived.cloned().collect();
+        for id in &arrived {
+            self.tell(id, at, format!("moved: {answer:?}"));
+        }
+        match answer {
+            Some((200, body)) => Ok(body["done"] == true),
+            // What was moved may be acked before any journal has that it was moved.
+            _ => {
+                arrived.iter().for_each(|id| self.exempt.perhaps_moved(id));
+                Ok(false)
+            }
+        }
     }
 
     /// Purges the group. What an owner that did not hear of it has in memory may still be handed out, for as long as its lease
@@ -436,7 +468,8 @@ impl Run {
         self.purged_keys(identity, is_done);
         let open: Vec<String> = self.by.pushes.keys().filter(|id| !self.by.acks.contains_key(*id)).cloned().collect();
         for id in open {
-            if is_done {
+            // Where it is is not known.
+            if is_done && !id.starts_with(ARRIVAL) {
                 self.exempt.acked_apart(&id);
                 self.by.acks.insert(id, identity);
             } else {
@@ -453,7 +486,7 @@ impl Run {
             return self.purge(at).await;
         }
         let id = format!("m{}", self.rng.usize(0..IDS));
-        let operation = self.rng.usize(0..14);
+        let operation = self.rng.usize(0..15);
         let Some(at) = self.broker_for((operation < 6).then_some(&id)) else { return Ok(()) };
         self.operations += 1;
         if operation < 6 {
@@ -467,6 +500,7 @@ impl Run {
             8..10 => self.push_deduped().await,
             10 => self.take_forwarded(at).await,
             11 if self.apart.is_none() => self.ack_later().await,
+            12 if self.apart.is_none() => self.move_arrivals(at).await.map(drop),
             _ => self.take(at).await,
         }
     }
@@ -529,6 +563,12 @@ impl Run {
 
     pub(super) async fn end(mut self) -> Result<()> {
         self.settled().await?;
+        let mut moves = 0;
+        while !self.move_arrivals(0).await? {
+            moves += 1;
+            assert!(moves < QUIET_MAX, "what arrived cannot be moved: {:?}", self.answers);
+            self.settled().await?;
+        }
         let mut quiet = 0;
         while quiet < 3 * self.brokers.len() || (quiet < QUIET_MAX && !self.lost().is_empty()) {
             let Some(at) = self.broker_for(None) else { break };
