@@ -34,7 +34,7 @@ pub use self::prefetch::PrefetchBudget;
 use self::rate_limiter::RateLimiter;
 pub use self::receipt::{Decision, Delivery, GroupTag, Receipt, SessionReceipts};
 pub use self::session::Session;
-pub use self::settle::{LateVerdict, check_receipt};
+pub use self::settle::{LateVerdict, check_receipt, is_of};
 pub use self::table::{MessageLocation, Now, Policy, Table, Want};
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;

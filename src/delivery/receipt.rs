@@ -1,7 +1,7 @@
 //! Deliveries to a consumer, and its decisions about them.
 
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ use crate::model::version::Version;
 use crate::store::Epoch;
 
 pub(super) const RECEIPT_BYTES_MAX: usize = 150 + ID_BYTES_MAX;
+
+/// Bytes of most receipts, beside the id.
+const RECEIPT_BYTES_USUAL: usize = 64;
 
 /// A message in the hands of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,14 +74,35 @@ impl Receipt {
         let mut next = || parts.next();
         let receipt = Receipt {
             partition: Partition(next()?.parse().ok()?),
-            epoch: Epoch::parse(&format!("{}.{}", next()?, next()?))?,
+            epoch: Epoch::of(next()?, next()?)?,
             serial: next()?.parse().ok()?,
             group: GroupTag(u32::from_str_radix(next()?, 16).ok()?),
             attempt: next()?.parse().ok()?,
             version: Version::from_us(u64::from_str_radix(next()?, 16).ok()?),
             id: MessageId::new(next()?).ok()?,
         };
-        (receipt.to_string() == text).then_some(receipt)
+        // A number may have been written in another way, as in `03`.
+        let mut unmatched = Unmatched(text);
+        let is_same = write!(unmatched, "{receipt}").is_ok() && unmatched.0.is_empty();
+        is_same.then_some(receipt)
+    }
+
+    /// Its text, written into memory that is large enough from the start.
+    pub fn text(&self) -> String {
+        let mut text = String::with_capacity(RECEIPT_BYTES_USUAL + self.id.as_str().len());
+        // Writing to memory cannot fail.
+        let _ = write!(text, "{self}");
+        text
+    }
+}
+
+/// Compares a text with what is written, without keeping that. It holds the rest of the text; another text is an error.
+struct Unmatched<'a>(&'a str);
+
+impl fmt::Write for Unmatched<'_> {
+    fn write_str(&mut self, written: &str) -> fmt::Result {
+        self.0 = self.0.strip_prefix(written).ok_or(fmt::Error)?;
+        Ok(())
     }
 }
 
