@@ -262,6 +262,7 @@ impl GroupDelivery {
                 continue;
             }
             let mut table = owned.table();
+            deliveries.reserve(table.ready().min(max - deliveries.len()));
             let before = table.room();
             let expired =
                 table.take(session_receipts, Want { max: max - deliveries.len(), ..want }, now, &mut deliveries);
