@@ -224,8 +224,10 @@ impl GroupDelivery {
             arrival.as_mut().enable();
             let deliveries = self.take(session_receipts, want);
             if !deliveries.is_empty() {
-                // One arrival wakes one consumer; what it leaves is for the next.
-                self.arrivals.notify_one();
+                // One arrival wakes one consumer; what it leaves is for the next. One that begins to wait later looks itself.
+                if self.demand.waiting() > 1 && self.is_any_ready() {
+                    self.arrivals.notify_one();
+                }
                 return deliveries;
             }
             if !kicked {
@@ -306,6 +308,11 @@ impl GroupDelivery {
 
     fn owned(&self, partition: Partition) -> Option<Arc<Owned>> {
         self.owned.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
+    }
+
+    fn is_any_ready(&self) -> bool {
+        let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
+        owned.values().any(|owned| owned.table().ready() > 0)
     }
 
     fn owned_partitions(&self) -> Vec<(Partition, Arc<Owned>)> {
