@@ -447,6 +447,24 @@ pub struct Envelope {
 }
 
 impl Envelope {
+    /// Of a message that was pushed with nothing but its payload.
+    pub fn bare(pushed_at: Timestamp, payload: Bytes) -> Envelope {
+        Envelope {
+            key: None,
+            dedup: None,
+            pushed_at,
+            expires_at: None,
+            max_attempts: None,
+            priority: 0,
+            content_type: None,
+            meta: Vec::new(),
+            dead_letter_source: None,
+            trace: None,
+            attachment: Bytes::new(),
+            payload,
+        }
+    }
+
     /// The dedup key with its window, from the push up to its end.
     pub fn dedup_window(&self) -> Option<(&DedupKey, Timestamp, Timestamp)> {
         let dedup = self.dedup.as_ref()?;
