@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
+use jiff::tz::Offset;
 use jiff::{SignedDuration, SpanRelativeTo};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -55,7 +56,10 @@ impl Timestamp {
     /// Digit by digit: each delivery is written with three times, and a formatter takes several times as long.
     fn written(self) -> Written {
         let ms = i64::try_from(self.0).unwrap_or(i64::MAX);
-        let at = EPOCH.checked_add(SignedDuration::from_millis(ms)).unwrap_or(DateTime::MAX);
+        let at = match jiff::Timestamp::from_millisecond(ms) {
+            Ok(at) => Offset::UTC.to_datetime(at),
+            Err(_) => EPOCH.checked_add(SignedDuration::from_millis(ms)).unwrap_or(DateTime::MAX),
+        };
         let mut text = *b"0000-00-00T00:00:00.000Z";
         let mut put = |first: usize, last: usize, number: i32| {
             let mut left = number.unsigned_abs();
