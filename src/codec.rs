@@ -14,7 +14,7 @@ use std::time::Duration;
 use bincode::de::BorrowDecoder;
 use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
 pub use self::dead::{
     DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
@@ -226,12 +226,17 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         return Err(corrupt("does not match its checksum"));
     }
     let format = body[FORMAT_AT];
-    let (header, mut read): (HeaderV1<'_>, usize) = match format {
-        FORMAT_BARE => (HeaderV1::default(), 0),
-        _ => decode_front(&body[HEADER_AT..], "header").map_err(|error| corrupt(error.detail()))?,
-    };
+    let pushed_at = Timestamp::from_ms(number(&body[PREFIX..HEADER_AT]));
+    if format == FORMAT_BARE {
+        // Most messages: without a second handle to the bytes, which would be an allocation.
+        let mut payload = body;
+        payload.advance(HEADER_AT);
+        return Ok(Message { id, due_at, envelope: Envelope::bare(pushed_at, payload) });
+    }
+    let (header, mut read): (HeaderV1<'_>, usize) =
+        decode_front(&body[HEADER_AT..], "header").map_err(|error| corrupt(error.detail()))?;
     let mut priority = 0;
-    if ![FORMAT, FORMAT_BARE].contains(&format) {
+    if format != FORMAT {
         let least = if format == FORMAT_PRIORITY { 1 } else { 0 };
         let valid = body.get(HEADER_AT + read).filter(|priority| (least..=PRIORITY_MAX).contains(*priority));
         priority = *valid.ok_or_else(|| corrupt("has no valid priority"))?;
@@ -243,7 +248,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     let envelope = Envelope {
         key,
         dedup,
-        pushed_at: Timestamp::from_ms(number(&body[PREFIX..HEADER_AT])),
+        pushed_at,
         expires_at: header.expires_at_ms.map(Timestamp::from_ms),
         max_attempts: header.max_attempts,
         priority,

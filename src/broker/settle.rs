@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Broker, check_count};
 use crate::delivery::remote::{Ask, Opened, Place, Ruling, What};
-use crate::delivery::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
+use crate::delivery::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt, is_of};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
 use crate::model::message::{GroupName, TopicName};
@@ -25,10 +25,10 @@ const REPEAT_AFTER: Pauses = Pauses { next: Duration::from_millis(250), most: Du
 /// The pause before an owner that nobody found is looked for again.
 const LOOK_AGAIN_AFTER: Pauses = Pauses { next: Duration::from_millis(25), most: Duration::from_millis(500) };
 
-fn nobodys(receipt: &str, descriptor: &Descriptor, group: &GroupName) -> Verdict {
+/// The verdict on a receipt of a group whose partitions this process does not own.
+fn nobodys(receipt: Option<Receipt>, descriptor: &Descriptor, group: &GroupName) -> Verdict {
     let tag = GroupTag::of(&descriptor.topic, group);
-    check_receipt(Receipt::parse(receipt), tag, descriptor)
-        .map_or_else(|why| why, |_| Verdict::Stale(StaleReason::LostPartition))
+    check_receipt(receipt, tag, descriptor).map_or_else(|why| why, |_| Verdict::Stale(StaleReason::LostPartition))
 }
 
 impl Broker {
@@ -51,6 +51,8 @@ impl Broker {
         decisions: Vec<(String, Decision)>,
         timeout: Duration,
     ) -> Result<Vec<Verdict>> {
+        let read = |(receipt, decision): (String, Decision)| (Receipt::parse(&receipt), decision);
+        let decisions = decisions.into_iter().map(read).collect();
         let verdicts = self.settle_uncounted(topic, group, decisions, timeout).await?;
         self.count_ended((topic, group), &verdicts);
         Ok(verdicts)
@@ -60,16 +62,14 @@ impl Broker {
         &self,
         topic: &TopicName,
         group: &GroupName,
-        decisions: Vec<(String, Decision)>,
+        decisions: Vec<(Option<Receipt>, Decision)>,
         timeout: Duration,
     ) -> Result<Vec<Verdict>> {
         check_count("receipts", decisions.len())?;
         let descriptor = self.topics.group(topic, group).await?;
         let Some(delivery) = self.groups.find(&descriptor, group)? else {
-            return Ok(decisions.iter().map(|(receipt, _)| nobodys(receipt, &descriptor, group)).collect());
+            return Ok(decisions.into_iter().map(|(receipt, _)| nobodys(receipt, &descriptor, group)).collect());
         };
-        let read = |(receipt, decision): (String, Decision)| (Receipt::parse(&receipt), decision);
-        let decisions = decisions.into_iter().map(read).collect();
         Ok(delivery.settle(decisions, timeout).await)
     }
 
@@ -97,12 +97,22 @@ impl Broker {
         receipts: &[String],
         timeout: Duration,
     ) -> Result<Vec<Verdict>> {
+        self.extend_read(topic, group, receipts.iter().map(|receipt| Receipt::parse(receipt)).collect(), timeout).await
+    }
+
+    async fn extend_read(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        receipts: Vec<Option<Receipt>>,
+        timeout: Duration,
+    ) -> Result<Vec<Verdict>> {
         check_count("receipts", receipts.len())?;
         check_visibility_timeout(timeout)?;
         let descriptor = self.topics.group(topic, group).await?;
         match self.groups.find(&descriptor, group)? {
-            Some(delivery) => Ok(delivery.extend(receipts.iter().map(|it| Receipt::parse(it)).collect(), timeout)),
-            None => Ok(receipts.iter().map(|receipt| nobodys(receipt, &descriptor, group)).collect()),
+            Some(delivery) => Ok(delivery.extend(receipts, timeout)),
+            None => Ok(receipts.into_iter().map(|receipt| nobodys(receipt, &descriptor, group)).collect()),
         }
     }
 
@@ -115,14 +125,24 @@ impl Broker {
         receipts: &[&str],
         late: bool,
     ) -> Result<Vec<(usize, Receipt)>> {
+        let read: Vec<_> = receipts.iter().map(|receipt| Receipt::parse(receipt)).collect();
+        self.elsewhere_of((topic, group), &read, late).await
+    }
+
+    async fn elsewhere_of(
+        &self,
+        (topic, group): Place<'_>,
+        receipts: &[Option<Receipt>],
+        late: bool,
+    ) -> Result<Vec<(usize, Receipt)>> {
         check_count("receipts", receipts.len())?;
         let descriptor = self.topics.group(topic, group).await?;
         let delivery = self.groups.find(&descriptor, group)?;
         let tag = GroupTag::of(topic, group);
-        let read = |text: &str| check_receipt(Receipt::parse(text), tag, &descriptor).ok();
-        let read = receipts.iter().enumerate().filter_map(|(at, text)| Some((at, read(text)?)));
         let knows = |receipt: &Receipt| delivery.as_ref().is_some_and(|delivery| delivery.knows(receipt, late));
-        Ok(read.filter(|(_, receipt)| !knows(receipt)).collect())
+        let unknown = |receipt: &Receipt| is_of(receipt, tag, &descriptor) && !knows(receipt);
+        let receipts = receipts.iter().enumerate().filter_map(|(at, receipt)| Some((at, receipt.as_ref()?)));
+        Ok(receipts.filter(|(_, receipt)| unknown(receipt)).map(|(at, receipt)| (at, receipt.clone())).collect())
     }
 }
 
@@ -250,13 +270,14 @@ impl Broker {
     }
 
     async fn rule(&self, place: Place<'_>, ask: Ask) -> Result<Vec<Ruling>> {
-        check_count("receipts", ask.receipts().len())?;
-        let elsewhere = self.elsewhere(place.0, place.1, &ask.receipts(), ask.late).await?;
+        let receipts = ask.read();
+        let elsewhere = self.elsewhere_of(place, &receipts, ask.late).await?;
         if elsewhere.is_empty() {
-            return Ok(self.here(place, ask, self.settle_timeout()).await?.into_iter().map(Ruling::of).collect());
+            let verdicts = self.here(place, &ask, receipts, self.settle_timeout()).await?;
+            return Ok(verdicts.into_iter().map(Ruling::of).collect());
         }
         let until = self.clock().instant().plus(self.settle_timeout());
-        let all = 0..ask.receipts().len();
+        let all = 0..receipts.len();
         let is_elsewhere = |at: &usize| elsewhere.binary_search_by_key(at, |(at, _)| *at).is_ok();
         let mine: Vec<usize> = all.clone().filter(|at| !is_elsewhere(at)).collect();
         let there = self.there(place, &ask, elsewhere, LOOK_AGAIN_AFTER, until);
@@ -265,14 +286,25 @@ impl Broker {
         Ok(all.map(|at| rulings.remove(&at).unwrap_or(Ruling::of(Verdict::Unreachable))).collect())
     }
 
-    async fn here(&self, (topic, group): Place<'_>, ask: Ask, timeout: Duration) -> Result<Vec<Verdict>> {
+    /// Decides here. `receipts` are those of the request, read.
+    async fn here(
+        &self,
+        (topic, group): Place<'_>,
+        ask: &Ask,
+        receipts: Vec<Option<Receipt>>,
+        timeout: Duration,
+    ) -> Result<Vec<Verdict>> {
         let until = self.clock().instant().plus(timeout);
-        let mut verdicts = match ask.what.clone() {
-            What::Settle(decisions) => self.settle_uncounted(topic, group, decisions, timeout).await?,
-            What::Extend(receipts, timeout) => self.extend(topic, group, &receipts, timeout).await?,
+        let mut verdicts = match &ask.what {
+            What::Settle(decisions) => {
+                let decisions =
+                    receipts.into_iter().zip(decisions.iter().map(|(_, decision)| decision.clone())).collect();
+                self.settle_uncounted(topic, group, decisions, timeout).await?
+            }
+            What::Extend(_, timeout) => self.extend_read(topic, group, receipts, *timeout).await?,
         };
         if ask.late {
-            self.settle_late((topic, group), &ask, &mut verdicts, until).await?;
+            self.settle_late((topic, group), ask, &mut verdicts, until).await?;
         }
         if let What::Settle(_) = ask.what {
             self.count_ended((topic, group), &verdicts);
@@ -284,7 +316,8 @@ impl Broker {
         if at.is_empty() {
             return Ok(Vec::new());
         }
-        let verdicts = self.here(place, ask.pick(at), until.since(self.clock().instant())).await?;
+        let ask = ask.pick(at);
+        let verdicts = self.here(place, &ask, ask.read(), until.since(self.clock().instant())).await?;
         Ok(at.iter().copied().zip(verdicts.into_iter().map(Ruling::of)).collect())
     }
 
@@ -496,7 +529,7 @@ impl Broker {
                 let (topic, group) = request.place.clone();
                 // It stops waiting for the store before the sender stops waiting for it.
                 let timeout = request.patience.min(self.settle_timeout()) * 4 / 5;
-                let decided = self.here((&topic, &group), request.ask.clone(), timeout).await;
+                let decided = self.here((&topic, &group), &request.ask, request.ask.read(), timeout).await;
                 self.remote.answer(request, decided).await;
             }
         }

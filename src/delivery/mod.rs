@@ -14,6 +14,7 @@ mod owner_loop;
 mod session;
 mod settle;
 mod table;
+mod turns;
 mod ownership;
 mod verdict;
 
@@ -34,8 +35,9 @@ pub use self::prefetch::PrefetchBudget;
 use self::rate_limiter::RateLimiter;
 pub use self::receipt::{Decision, Delivery, GroupTag, Receipt, SessionReceipts};
 pub use self::session::Session;
-pub use self::settle::{LateVerdict, check_receipt};
+pub use self::settle::{LateVerdict, check_receipt, is_of};
 pub use self::table::{MessageLocation, Now, Policy, Table, Want};
+use self::turns::Turns;
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;
 use crate::model::error::{Error, Kind, Result};
@@ -66,6 +68,7 @@ pub struct GroupDelivery {
     arrivals: Wakeups,
     gate: RateLimiter,
     demand: Demand,
+    turns: Turns,
     changes: Changes,
     terms: Terms,
     /// No more hand-outs: the process stops or the topic is gone.
@@ -126,6 +129,7 @@ impl GroupDelivery {
             arrivals: Wakeups::default(),
             gate: RateLimiter::default(),
             demand,
+            turns: Turns::default(),
             changes: Changes::default(),
             terms,
             closed: CancellationToken::new(),
@@ -220,8 +224,10 @@ impl GroupDelivery {
             arrival.as_mut().enable();
             let deliveries = self.take(session_receipts, want);
             if !deliveries.is_empty() {
-                // One arrival wakes one consumer; what it leaves is for the next.
-                self.arrivals.notify_one();
+                // One arrival wakes one consumer; what it leaves is for the next. One that begins to wait later looks itself.
+                if self.demand.waiting() > 1 && self.is_any_ready() {
+                    self.arrivals.notify_one();
+                }
                 return deliveries;
             }
             if !kicked {
@@ -247,27 +253,31 @@ impl GroupDelivery {
         let slots = self.rate().map(|_| self.gate.claim(want.max, now.instant));
         let max = slots.as_ref().map_or(want.max, Vec::len);
         let partitions = self.owned_partitions();
-        // Every consumer begins somewhere else, so that no partition starves behind another.
-        let first = fastrand::usize(..partitions.len().max(1));
+        let first = self.turns.first(partitions.len());
+        let mut empty = 0;
         for (_, owned) in partitions.iter().cycle().skip(first).take(partitions.len()) {
             if deliveries.len() == max {
                 break;
             }
             if !owned.is_open(now.instant) {
+                empty += usize::from(deliveries.is_empty());
                 continue;
             }
             let mut table = owned.table();
+            deliveries.reserve(table.ready().min(max - deliveries.len()));
             let before = table.room();
             let expired =
                 table.take(session_receipts, Want { max: max - deliveries.len(), ..want }, now, &mut deliveries);
             // Room that was there before is known to the loop: to say it again would keep both busy for nothing.
             let hungry = table.room().is_some_and(|room| before != Some(room));
             drop(table);
+            empty += usize::from(deliveries.is_empty());
             self.counts.expired.inc_by(expired as u64);
             if hungry || expired > 0 {
                 owned.signal.notify_one();
             }
         }
+        self.turns.taken(deliveries.len(), empty);
         if let Some(slots) = slots {
             self.gate.put_back(slots.get(deliveries.len()..).unwrap_or_default());
         }
@@ -298,6 +308,11 @@ impl GroupDelivery {
 
     fn owned(&self, partition: Partition) -> Option<Arc<Owned>> {
         self.owned.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
+    }
+
+    fn is_any_ready(&self) -> bool {
+        let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
+        owned.values().any(|owned| owned.table().ready() > 0)
     }
 
     fn owned_partitions(&self) -> Vec<(Partition, Arc<Owned>)> {

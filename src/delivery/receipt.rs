@@ -1,7 +1,8 @@
 //! Deliveries to a consumer, and its decisions about them.
 
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +16,12 @@ use crate::model::version::Version;
 use crate::store::Epoch;
 
 pub(super) const RECEIPT_BYTES_MAX: usize = 150 + ID_BYTES_MAX;
+
+/// The tag of a group is written with leading zeros.
+const GROUP_TAG_DIGITS: usize = 8;
+
+/// Bytes of most receipts, beside the id.
+const RECEIPT_BYTES_USUAL: usize = 64;
 
 /// A message in the hands of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,17 +76,42 @@ impl Receipt {
         // The id comes last, since it may have dots.
         let mut parts = text.splitn(8, '.');
         let mut next = || parts.next();
-        let receipt = Receipt {
-            partition: Partition(next()?.parse().ok()?),
-            epoch: Epoch::parse(&format!("{}.{}", next()?, next()?))?,
-            serial: next()?.parse().ok()?,
-            group: GroupTag(u32::from_str_radix(next()?, 16).ok()?),
-            attempt: next()?.parse().ok()?,
-            version: Version::from_us(u64::from_str_radix(next()?, 16).ok()?),
+        let (partition, number, token) = (decimal(next()?)?, next()?, next()?);
+        decimal::<u64>(number)?;
+        Some(Receipt {
+            partition: Partition(partition),
+            epoch: Epoch::of(number, token)?,
+            serial: decimal(next()?)?,
+            group: GroupTag(next().filter(|tag| tag.len() == GROUP_TAG_DIGITS).and_then(hex)?.try_into().ok()?),
+            attempt: decimal(next()?)?,
+            version: Version::from_us(next().filter(|version| !has_leading_zero(version)).and_then(hex)?),
             id: MessageId::new(next()?).ok()?,
-        };
-        (receipt.to_string() == text).then_some(receipt)
+        })
     }
+
+    /// Its text, written into memory that is large enough from the start.
+    pub fn text(&self) -> String {
+        let mut text = String::with_capacity(RECEIPT_BYTES_USUAL + self.id.as_str().len());
+        // Writing to memory cannot fail.
+        let _ = write!(text, "{self}");
+        text
+    }
+}
+
+/// A number as dwell writes it: no sign, no leading zero.
+fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !has_leading_zero(text);
+    text.parse().ok().filter(|_| is_plain)
+}
+
+/// A hexadecimal number as dwell writes it: no sign, small letters.
+fn hex(text: &str) -> Option<u64> {
+    let is_plain = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    u64::from_str_radix(text, 16).ok().filter(|_| is_plain)
+}
+
+fn has_leading_zero(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('0')
 }
 
 impl fmt::Display for Receipt {
@@ -159,7 +191,8 @@ mod tests {
             assert_eq!(Receipt::parse(&receipt.to_string()), Some(receipt));
         }
         let good = "3.17.tok.1.0000002a.1.6475f6b8e0c1d.a";
-        assert!(Receipt::parse(good).is_some());
+        assert!(Receipt::parse(good).is_some_and(|receipt| receipt.to_string() == good));
+        assert!(Receipt::parse("0.0.tok.0.00000000.0.0.a").is_some());
         for end in 0..good.len() {
             assert_eq!(Receipt::parse(&good[..end]), None, "{}", &good[..end]);
         }
@@ -170,6 +203,15 @@ mod tests {
             "3.17.tok.x.0000002a.1.1.a",
             "3.17.tok.+1.0000002a.1.1.a",
             "3.17.tok.1.2a.1.1.a",
+            "3.017.tok.1.0000002a.1.1.a",
+            "3.+17.tok.1.0000002a.1.1.a",
+            "3.17.tok.01.0000002a.1.1.a",
+            "3.17.tok.1.00000002a.1.1.a",
+            "3.17.tok.1.+000002a.1.1.a",
+            "3.17.tok.1.0000002a.1.01.a",
+            "3.17.tok.1.0000002a.01.1.a",
+            "3.17.tok.1.0000002a.1.A.a",
+            "3.17.tok.1.0000002a.1.+1.a",
             "3.17.tok.1.0000002A.1.1.a",
             "3.17.tok.1.0000002a.-1.1.a",
             "3.17.tok.1.0000002a.1.01.a",

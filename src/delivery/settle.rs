@@ -40,8 +40,12 @@ struct Unanswered {
 /// Checks that dwell can have written the receipt for this group. Errors: why it cannot.
 pub fn check_receipt(receipt: Option<Receipt>, group: GroupTag, descriptor: &Descriptor) -> Result<Receipt, Verdict> {
     let receipt = receipt.ok_or(Verdict::Unknown(UnknownReason::Malformed))?;
-    let is_ours = receipt.group == group && receipt.partition.0 < descriptor.settings.partitions.get();
-    if is_ours { Ok(receipt) } else { Err(Verdict::Unknown(UnknownReason::NotIssued)) }
+    if is_of(&receipt, group, descriptor) { Ok(receipt) } else { Err(Verdict::Unknown(UnknownReason::NotIssued)) }
+}
+
+/// Whether dwell can have written this receipt for the group.
+pub fn is_of(receipt: &Receipt, group: GroupTag, descriptor: &Descriptor) -> bool {
+    receipt.group == group && receipt.partition.0 < descriptor.settings.partitions.get()
 }
 
 impl GroupDelivery {

@@ -6,7 +6,7 @@
 mod order;
 mod settle;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,8 +103,9 @@ struct Out {
     deadline: Instant,
     /// Removes the receipt from its session, whatever ends this delivery.
     _guard: Option<ReceiptGuard>,
-    /// In a topic with ordering it may be handed out again without being reserved again.
-    ordered: Option<OrderedDelivery>,
+    /// In a topic with ordering it may be handed out again without being reserved again. Boxed, since it holds a message and
+    /// most topics have no ordering.
+    ordered: Option<Box<OrderedDelivery>>,
 }
 
 #[derive(Debug)]
@@ -138,7 +139,8 @@ pub struct Table {
     deadlines: BTreeSet<(Instant, u64)>,
     /// With the key that continues once it is settled.
     decided: VecDeque<(MessageId, Slot, Option<Lane>, Fate)>,
-    reservations: HashMap<Reservation, Unsettled>,
+    /// Few: each has up to as many messages as a call.
+    reservations: BTreeMap<Reservation, Unsettled>,
     unsettled: usize,
     serial: u64,
     /// Tickets of decisions made, and of decisions handed out in drafts.
@@ -165,7 +167,7 @@ impl Table {
             out: HashMap::new(),
             deadlines: BTreeSet::new(),
             decided: VecDeque::new(),
-            reservations: HashMap::new(),
+            reservations: BTreeMap::new(),
             unsettled: 0,
             serial: 0,
             tickets: 0,
@@ -335,7 +337,7 @@ impl Table {
         };
         let (slot, handed_at) = (held.slot, now.instant);
         let _guard = session_receipts.map(|session| session.hold(receipt.clone()));
-        let ordered = self.order.as_mut().map(|order| order.hand_out(&held));
+        let ordered = self.order.as_mut().map(|order| Box::new(order.hand_out(&held)));
         self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _guard, ordered });
         self.deadlines.insert((deadline, serial));
         Delivery {

@@ -1,7 +1,6 @@
 //! The verdict on a decision about a delivery, with the reason of a refusal.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
@@ -197,27 +196,27 @@ pub(super) struct VerdictCache {
     acked_late: Newest<(MessageId, Version), Decided>,
 }
 
+/// The newest entries, the last one at the end. Every decision adds one and hardly any is looked for, so finding one may
+/// take longer than adding one.
 #[derive(Debug)]
-struct Newest<K, V> {
-    entries: HashMap<K, V>,
-    order: VecDeque<K>,
-}
+struct Newest<K, V>(VecDeque<(K, V)>);
 
 impl<K, V> Default for Newest<K, V> {
     fn default() -> Newest<K, V> {
-        Newest { entries: HashMap::new(), order: VecDeque::new() }
+        Newest(VecDeque::new())
     }
 }
 
-impl<K: Clone + Eq + Hash, V> Newest<K, V> {
+impl<K, V> Newest<K, V> {
     fn insert(&mut self, key: K, entry: V) {
-        if self.order.len() == RECENT_DECISIONS_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.entries.remove(&oldest);
+        if self.0.len() == RECENT_DECISIONS_MAX {
+            self.0.pop_front();
         }
-        self.order.push_back(key.clone());
-        self.entries.insert(key, entry);
+        self.0.push_back((key, entry));
+    }
+
+    fn get(&self, is: impl Fn(&K) -> bool) -> Option<&V> {
+        self.0.iter().rev().find(|(key, _)| is(key)).map(|(_, entry)| entry)
     }
 }
 
@@ -240,21 +239,21 @@ impl VerdictCache {
 
     /// The outcome of a late ack the first time.
     pub(super) fn again_late(&self, late: &LateSettlement) -> Option<Decided> {
-        let decided = self.acked_late.entries.get(&(late.id.clone(), late.version))?;
+        let decided = self.acked_late.get(|(id, version)| *version == late.version && *id == late.id)?;
         Some(Decided { again: true, ..*decided })
     }
 
     /// The outcome of the same decision the first time. `None` for another one, and when that is forgotten.
     pub(super) fn again(&self, serial: u64, kind: DecisionKind) -> Option<Decided> {
-        let (first, decided) = self.decisions.entries.get(&serial)?;
+        let (first, decided) = self.decisions.get(|decided| *decided == serial)?;
         (*first == kind).then_some(Decided { again: true, ..*decided })
     }
 
     pub(super) fn end(&self, serial: u64) -> StaleReason {
-        if self.decisions.entries.contains_key(&serial) {
+        if self.decisions.get(|decided| *decided == serial).is_some() {
             StaleReason::AlreadySettled
         } else {
-            self.ended.entries.get(&serial).copied().unwrap_or(StaleReason::DeliveryEnded)
+            self.ended.get(|ended| *ended == serial).copied().unwrap_or(StaleReason::DeliveryEnded)
         }
     }
 }
@@ -294,8 +293,7 @@ mod tests {
         recent.remember(most, bury, decided(most + 1));
         assert_eq!(recent.again(0, ack), None);
         assert_eq!(recent.again(1, ack), Some(Decided { again: true, ..decided(2) }));
-        let Newest { entries, order } = &recent.decisions;
-        assert_eq!((entries.len(), order.len()), (RECENT_DECISIONS_MAX, RECENT_DECISIONS_MAX));
+        assert_eq!(recent.decisions.0.len(), RECENT_DECISIONS_MAX);
     }
 
     #[test]

@@ -25,8 +25,8 @@ const FRESH_TRIES: u128 = 64;
 macro_rules! text_type {
     ($(#[$doc:meta])* $name:ident, $field:literal, $check:path) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -39,6 +39,12 @@ macro_rules! text_type {
 
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
             }
         }
 
@@ -441,6 +447,24 @@ pub struct Envelope {
 }
 
 impl Envelope {
+    /// Of a message that was pushed with nothing but its payload.
+    pub fn bare(pushed_at: Timestamp, payload: Bytes) -> Envelope {
+        Envelope {
+            key: None,
+            dedup: None,
+            pushed_at,
+            expires_at: None,
+            max_attempts: None,
+            priority: 0,
+            content_type: None,
+            meta: Vec::new(),
+            dead_letter_source: None,
+            trace: None,
+            attachment: Bytes::new(),
+            payload,
+        }
+    }
+
     /// The dedup key with its window, from the push up to its end.
     pub fn dedup_window(&self) -> Option<(&DedupKey, Timestamp, Timestamp)> {
         let dedup = self.dedup.as_ref()?;

@@ -205,6 +205,11 @@ impl Epoch {
 
     pub fn parse(text: &str) -> Option<Epoch> {
         let (number, token) = text.split_once('.')?;
+        Epoch::of(number, token)
+    }
+
+    /// Of the two parts of its text. `None` for what dwell never wrote.
+    pub fn of(number: &str, token: &str) -> Option<Epoch> {
         let plain = !token.is_empty() && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         plain.then_some(Epoch { number: number.parse().ok()?, token: token.into() })
     }

@@ -31,6 +31,7 @@ use crate::broker::{ReserveRequest, Selection, StreamRequest};
 use crate::delivery::{self, Session};
 use crate::model::error::{Error, Kind};
 use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
+use crate::model::message::MessageId;
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, millis, one_span, span};
 
@@ -100,7 +101,7 @@ pub(crate) struct Delivery {
     receipt: String,
     /// Message id.
     #[schema(value_type = schema::MessageId)]
-    id: String,
+    id: MessageId,
     #[serde(flatten)]
     contents: Contents,
     /// Number of the delivery attempt, starting at 1.
@@ -121,8 +122,8 @@ pub(crate) struct Delivery {
 impl From<delivery::Delivery> for Delivery {
     fn from(delivery: delivery::Delivery) -> Delivery {
         Delivery {
-            receipt: delivery.receipt.to_string(),
-            id: delivery.message.id.into(),
+            receipt: delivery.receipt.text(),
+            id: delivery.message.id,
             contents: Contents::from(delivery.message.envelope),
             attempt: delivery.attempt,
             partition: delivery.partition,

@@ -75,9 +75,13 @@ pub(crate) fn tagged(mut response: Response, descriptor: &Descriptor) -> Respons
     response
 }
 
-const PIECE_BYTES: usize = 16 * 1024;
+/// As JSON, a batch of 100 small messages fits into one piece.
+const PIECE_BYTES: usize = 64 * 1024;
 
 const ITEM_BYTES: usize = 2 * 1024;
+
+/// Bytes of an item with a small payload.
+const ITEM_BYTES_USUAL: usize = 512;
 
 /// Bytes of memory that a list takes: the payloads, and the largest item as JSON.
 pub(crate) fn weigh(payloads: impl Iterator<Item = usize>) -> usize {
@@ -124,7 +128,9 @@ impl<T: Serialize, I: Iterator<Item = T>> Iterator for Pieces<I> {
         if self.is_over {
             return None;
         }
-        let mut piece = Vec::new();
+        // Growing step by step would copy what is written several times.
+        let expected = self.items.size_hint().0.saturating_mul(ITEM_BYTES_USUAL) + ITEM_BYTES_USUAL;
+        let mut piece = Vec::with_capacity(expected.min(PIECE_BYTES + ITEM_BYTES));
         if let Some(name) = self.head.take() {
             piece.extend_from_slice(format!("{{\"{name}\":[").as_bytes());
         }

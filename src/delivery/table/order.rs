@@ -337,9 +337,8 @@ impl Table {
         if !self.out.get(&serial).is_some_and(|out| out.deadline > now.elapsed && is_of_key(out)) {
             return;
         }
-        let Some(Out { deadline, ordered: Some(OrderedDelivery { held, .. }), .. }) = self.out.remove(&serial) else {
-            return;
-        };
+        let Some(Out { deadline, ordered: Some(ordered), .. }) = self.out.remove(&serial) else { return };
+        let held = ordered.held;
         self.deadlines.remove(&(deadline, serial));
         self.recent.get_or_insert_default().ended(serial, StaleReason::Returned);
         let (id, attempts, next_at) = (held.message.id.clone(), held.charged_before, held.ready_at);

@@ -82,7 +82,7 @@ impl Table {
     fn try_again(&mut self, serial: u64, mut out: Out, next_at: Timestamp, failure: Option<Failure>, now: Now) {
         let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
         match out.ordered.take() {
-            Some(ordered) => self.fail_in_order(serial, ordered, retried, now),
+            Some(ordered) => self.fail_in_order(serial, *ordered, retried, now),
             None => self.decide_fate(out.id, out.slot, None, Fate::Again(retried)),
         }
     }
