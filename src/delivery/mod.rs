@@ -253,7 +253,7 @@ impl GroupDelivery {
         let slots = self.rate().map(|_| self.gate.claim(want.max, now.instant));
         let max = slots.as_ref().map_or(want.max, Vec::len);
         let partitions = self.owned_partitions();
-        let first = self.turns.first(partitions.len());
+        let first = self.turns.first(partitions.len(), now.instant);
         let mut empty = 0;
         for (_, owned) in partitions.iter().cycle().skip(first).take(partitions.len()) {
             if deliveries.len() == max {
