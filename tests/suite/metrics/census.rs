@@ -12,23 +12,25 @@ use tempfile::TempDir;
 use super::page::Page;
 use crate::support::{Process, RedisServer, eventually, scratch, signal_to};
 
-/// A lease, and so a claim to the census, lapses soon enough for a story.
-const SETTINGS: [(&str, &str); 2] = [("LEASE_TTL", "1s"), ("REDIS_TIMEOUT", "500ms")];
+/// How long a lease lasts, and so a claim to the census: it lapses soon enough for a story, or on no machine however busy.
+const SHORT: &str = "1s";
+const LONG: &str = "30s";
 
 /// Two sidecars on one Redis, each with a directory of its own.
 struct Fleet {
     redis: RedisServer,
     dirs: [TempDir; 2],
+    lease: &'static str,
 }
 
 impl Fleet {
-    async fn new() -> Result<Fleet> {
-        Ok(Fleet { redis: RedisServer::start().await?, dirs: [scratch()?, scratch()?] })
+    async fn new(lease: &'static str) -> Result<Fleet> {
+        Ok(Fleet { redis: RedisServer::start().await?, dirs: [scratch()?, scratch()?], lease })
     }
 
     async fn serve(&self, dir: &Path) -> Result<Process> {
         let url = self.redis.url();
-        let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain([("REDIS_URL", url.as_str())]).collect();
+        let settings = [("LEASE_TTL", self.lease), ("REDIS_TIMEOUT", "500ms"), ("REDIS_URL", url.as_str())];
         Process::serve(dir, &settings).await
     }
 
@@ -115,7 +117,7 @@ async fn shown(sidecars: &[&Process], expected: &BTreeMap<String, f64>) -> Resul
 
 #[tokio::test]
 async fn one_of_a_fleet_shows_it_and_the_sum_is_right() -> Result<()> {
-    let fleet = Fleet::new().await?;
+    let fleet = Fleet::new(LONG).await?;
     let [one, other] = fleet.both().await?;
     let expected = stock(&one).await?;
     assert!(!fleet.has_key().await?, "nobody has looked");
@@ -132,7 +134,7 @@ async fn one_of_a_fleet_shows_it_and_the_sum_is_right() -> Result<()> {
 
 #[tokio::test]
 async fn another_one_takes_over_from_one_that_was_killed() -> Result<()> {
-    let fleet = Fleet::new().await?;
+    let fleet = Fleet::new(SHORT).await?;
     let mut sidecars = fleet.both().await?;
     let expected = stock(&sidecars[0]).await?;
     let taker = shown(&[&sidecars[0], &sidecars[1]], &expected).await?;
@@ -145,7 +147,7 @@ async fn another_one_takes_over_from_one_that_was_killed() -> Result<()> {
 
 #[tokio::test]
 async fn who_stops_in_order_gives_it_back() -> Result<()> {
-    let fleet = Fleet::new().await?;
+    let fleet = Fleet::new(SHORT).await?;
     let mut sidecar = fleet.serve(fleet.dirs[0].path()).await?;
     let expected = stock(&sidecar).await?;
     shown(&[&sidecar], &expected).await?;
@@ -160,7 +162,7 @@ async fn who_stops_in_order_gives_it_back() -> Result<()> {
 
 #[tokio::test]
 async fn one_that_stood_still_shows_nothing_of_what_it_counted_before() -> Result<()> {
-    let fleet = Fleet::new().await?;
+    let fleet = Fleet::new(SHORT).await?;
     let sidecars = fleet.both().await?;
     let expected = stock(&sidecars[0]).await?;
     let taker = shown(&[&sidecars[0], &sidecars[1]], &expected).await?;
@@ -178,7 +180,7 @@ async fn one_that_stood_still_shows_nothing_of_what_it_counted_before() -> Resul
 
 #[tokio::test]
 async fn a_key_that_nobody_gives_back_is_waited_for_and_one_without_end_is_not() -> Result<()> {
-    let fleet = Fleet::new().await?;
+    let fleet = Fleet::new(SHORT).await?;
     fleet.redis.ask::<String>("SET dwell:census somebody PX 700").await?;
     let sidecar = fleet.serve(fleet.dirs[0].path()).await?;
     let expected = stock(&sidecar).await?;

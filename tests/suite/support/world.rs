@@ -97,7 +97,7 @@ impl World {
         static WORLDS: AtomicUsize = AtomicUsize::new(0);
         let cluster = Cluster::shared().await?;
         let prefix = format!("world-{}", WORLDS.fetch_add(1, Ordering::Relaxed));
-        let options = RedisOptions { prefix, ..RedisOptions::new(cluster.url()) };
+        let options = patient(RedisOptions { prefix, ..RedisOptions::new(cluster.url()) });
         let time = Manual::at(START);
         let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         Ok(World::of(Store::of(Arc::new(store)), time, Needs::Cluster(cluster)))
@@ -105,7 +105,7 @@ impl World {
 
     async fn redis_on(options: RedisOptions, server: RedisServer) -> Result<World> {
         let time = Manual::at(START);
-        let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
+        let store = Redis::open(patient(options), Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         let store = Arc::new(store);
         let target: Option<Arc<dyn LogTarget>> = Some(store.clone());
         Ok(World { target, ..World::of(Store::of(store), time, Needs::Server(server)) })
@@ -114,7 +114,7 @@ impl World {
     /// A world with a redis-server of its own, and a store that buffers pushes while it is away.
     pub(crate) async fn failover() -> Result<World> {
         let (server, dir, time) = (RedisServer::start().await?, scratch()?, Manual::at(START));
-        let (metrics, options) = (Arc::new(Metrics::new()?), RedisOptions::new(server.url()));
+        let (metrics, options) = (Arc::new(Metrics::new()?), patient(RedisOptions::new(server.url())));
         let timeout = options.timeout;
         let store = Redis::open(options, Clock::Manual(time.clone()), metrics.clone()).await?;
         let failover = OutageOptions::new(dir.path());
@@ -259,6 +259,11 @@ async fn released(dir: &Path) -> Result<()> {
     let file = std::fs::File::open(dir.join("db")).map_err(failed("the file of the store"))?;
     let lock = || rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
     eventually("the store is released", async || Ok(lock().ok())).await
+}
+
+/// A Redis may answer late on a machine that is busy with other tests: that is no outage.
+fn patient(options: RedisOptions) -> RedisOptions {
+    RedisOptions { timeout: Duration::from_secs(10), ..options }
 }
 
 /// A directory that is removed when dropped.
