@@ -158,7 +158,7 @@ impl Dwell {
         let mut got: BTreeMap<String, Got> = BTreeMap::new();
         let mut quiet = 0;
         while quiet < 1 {
-            let wait = Duration::from_millis(if got.len() < count { 5_000 } else { 300 });
+            let wait = Duration::from_millis(if got.len() < count { 20_000 } else { 300 });
             let request = ReserveRequest { max: 1_000, wait, visibility_timeout: None };
             let deliveries = self.broker().reserve(&topic, &group, request).await?;
             let now = Clock::System.now();
