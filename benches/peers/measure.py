@@ -26,22 +26,26 @@ HERE = Path(__file__).resolve().parent
 
 # Mode by mode: the measures that make sense there, in order. Pushes come first, since what they take says how long
 # before the due time the pushes of the other measures have to begin.
-ALL = ["push", "drain", "lateness", "burst", "idle", "memory"]
+BATCHES = ["push", "drain", "lateness", "burst", "idle", "memory"]
+# With one message in a request: a measure, and the number of connections.
+SINGLES = ["push-1", "push-32", "drain-1", "drain-32"]
+ALL = BATCHES + SINGLES
 ONCE = ["idle", "memory"]  # in the first round only
 PEERS = {
     "dwell-http": ALL,
     "dwell-library": ALL,
     "bullmq": ALL,
     "rsmq": ALL,
-    "celery": ALL,
+    # Its workers take tasks one by one in any measure.
+    "celery": BATCHES + ["push-1", "push-32"],
     "asynq": ALL,
     # Idle counts the commands of Redis, which it does not use.
-    "nats": ["push", "drain", "lateness", "burst", "memory"],
-    "beanstalkd-memory": ["push", "drain", "lateness", "burst"],
-    "beanstalkd-f50": ["push", "drain"],
-    "beanstalkd-f0": ["push", "drain"],
-    "rabbitmq-transient": ["push", "drain", "lateness", "burst"],
-    "rabbitmq-persistent": ["push", "drain"],
+    "nats": ["push", "drain", "lateness", "burst", "memory", *SINGLES],
+    "beanstalkd-memory": ["push", "drain", "lateness", "burst", *SINGLES],
+    "beanstalkd-f50": ["push", "drain", *SINGLES],
+    "beanstalkd-f0": ["push", "drain", *SINGLES],
+    "rabbitmq-transient": ["push", "drain", "lateness", "burst", *SINGLES],
+    "rabbitmq-persistent": ["push", "drain", *SINGLES],
 }
 
 # What is slow gets fewer messages, by this factor in each of its measures, for a run that ends: who syncs every one of
@@ -50,6 +54,7 @@ SLOW = {"beanstalkd-f0": 10, "celery": 10}
 
 ROUNDS = int(os.environ.get("ROUNDS", 3))
 MESSAGES = int(os.environ.get("MESSAGES", 50_000))
+SINGLE = int(os.environ.get("SINGLE", 10_000))  # messages, one in a request
 BURST = int(os.environ.get("BURST", 50_000))
 RATE = int(os.environ.get("RATE", 2_000))  # messages a second, for lateness
 SPAN_S = int(os.environ.get("SPAN_S", 5))  # of due times, for lateness
@@ -101,6 +106,7 @@ def begin(name):
         "redis": subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout.split()[2][2:],
         "counts": {
             "messages": MESSAGES,
+            "single": SINGLE,
             "burst": BURST,
             "rate": RATE,
             "span_s": SPAN_S,
@@ -123,7 +129,8 @@ def measure_one(name, measure, report, redis, scratch):
     data = Path(tempfile.mkdtemp(dir=scratch))
     load = round(os.getloadavg()[0], 1)
     # What a push leaves behind is what memory is of.
-    command = [str(HERE / folder / "peer.sh"), "run", mode, "push" if measure == "memory" else measure]
+    what, _, callers = ("push" if measure == "memory" else measure).partition("-")
+    command = [str(HERE / folder / "peer.sh"), "run", mode, what]
     environment = tell(name, measure, report, redis, data)
     used = redis.info("memory", "used_memory")
     # A session of its own, so that what the script started ends with it.
@@ -145,12 +152,16 @@ def measure_one(name, measure, report, redis, scratch):
             pass  # It has ended.
         process.wait()
         shutil.rmtree(data, ignore_errors=True)
+    if callers and f"{what}_per_s" in result:
+        result[f"{what}_{callers}_per_s"] = result.pop(f"{what}_per_s")
     return {"load_before": load, **result}
 
 
 def tell(name, measure, report, redis, data):
     """What a peer is told: where Redis and its own scratch directory are, how much, and when."""
-    count = {"burst": BURST, "lateness": RATE * SPAN_S, "memory": MEMORY}.get(measure, MESSAGES) // SLOW.get(name, 1)
+    many = {"burst": BURST, "lateness": RATE * SPAN_S, "memory": MEMORY, **dict.fromkeys(SINGLES, SINGLE)}
+    count = many.get(measure, MESSAGES) // SLOW.get(name, 1)
+    _, _, callers = measure.partition("-")
     rates = [run["push_per_s"] for run in report["runs"] if "push_per_s" in run]
     # Everything is pushed before the first message is due; half as long again as it took before, since machines vary.
     lead_ms = int(3_000 + 1_500 * count / min(rates)) if rates else 10_000
@@ -162,6 +173,7 @@ def tell(name, measure, report, redis, data):
         "COUNT": str(count),
         "RATE": str(RATE),
         "LEAD_MS": str(lead_ms),
+        **({"BATCH": "1", "CALLERS": callers} if callers else {}),
     }
 
 

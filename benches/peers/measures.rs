@@ -79,6 +79,16 @@ pub(crate) async fn run(peer: Arc<impl Peer>, measure: &str) -> Result<()> {
     Ok(())
 }
 
+/// Messages of a request: as many as the peer likes, unless the environment says otherwise.
+pub(crate) fn batch(preferred: usize) -> usize {
+    told("BATCH").map_or(preferred, |told| told as usize)
+}
+
+/// Connections, likewise.
+pub(crate) fn callers(preferred: usize) -> usize {
+    told("CALLERS").map_or(preferred, |told| told as usize)
+}
+
 fn told(name: &str) -> Result<u64> {
     Ok(std::env::var(name).map_err(|_| format!("{name} is not set"))?.parse()?)
 }

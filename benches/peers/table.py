@@ -4,7 +4,7 @@ import json
 import statistics
 from pathlib import Path
 
-from measure import PEERS, SLOW
+from measure import PEERS, SINGLES, SLOW
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "internals" / "benchmarks.md"
@@ -101,7 +101,7 @@ the peers take turns at each measure; the lowest and highest figures are in brac
 
 ![push and drain, messages a second](benchmarks-peers.svg)
 
-Payloads have {counts["payload_bytes"]} bytes. *push*: {counts["messages"]:,} messages that are due in an hour. *drain*: receive and ack {counts["messages"]:,} messages that are due.
+{singles(reports)}Payloads have {counts["payload_bytes"]} bytes. *push*: {counts["messages"]:,} messages that are due in an hour. *drain*: receive and ack {counts["messages"]:,} messages that are due.
 *lateness*: from the due time to the delivery, of {counts["rate"] * counts["span_s"]:,} messages that were pushed before and are due at {counts["rate"]:,} a second.
 *burst*: {counts["burst"]:,} messages are due at the same instant; from that instant to the last ack. *idle*: a consumer waits, and there are no
 messages. *memory*: how much Redis, or the peer's own server, grows for each of {pending:,} messages that are due in an hour.
@@ -121,6 +121,25 @@ Notes:
   are lost when the process ends, and rsmq_async, BullMQ, Celery and asynq do other work for each message than dwell.
 {notes(reports)}* Batches and connections were chosen for each peer, not searched exhaustively.
 * {missing(reports)}
+"""
+
+
+def singles(reports):
+    """The table of pushes and drains with one message in a request, of those that were measured."""
+    rows = []
+    for report in reports:
+        cells = [number(report, f"{what}_{callers}_per_s") for what in ("push", "drain") for callers in (1, 32)]
+        if set(cells) != {"-"}:
+            rows.append("| " + " | ".join([NAMES[report["peer"]], *cells]) + " |")
+    if not rows:
+        return ""
+    count = max(report["counts"].get("single", 0) for report in reports)
+    return f"""With one message in a request, and {count:,} messages: each connection waits for the answer before it goes on.
+
+| | push/s, 1 connection | push/s, 32 connections | drain/s, 1 | drain/s, 32 |
+|---|---|---|---|---|
+{chr(10).join(rows)}
+
 """
 
 
@@ -190,8 +209,13 @@ def exceptions(report_list):
 def expected(report, run):
     """How many messages this run was of."""
     counts = report["counts"]
-    many = {"memory": counts.get("memory", 0), "burst": counts["burst"], "lateness": counts["rate"] * counts["span_s"]}.get(run["measure"], counts["messages"])
-    return many // SLOW.get(report["peer"], 1)
+    many = {
+        "memory": counts.get("memory", 0),
+        "burst": counts["burst"],
+        "lateness": counts["rate"] * counts["span_s"],
+        **dict.fromkeys(SINGLES, counts.get("single", 0)),
+    }
+    return many.get(run["measure"], counts["messages"]) // SLOW.get(report["peer"], 1)
 
 
 def plot(reports):

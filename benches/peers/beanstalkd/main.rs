@@ -22,7 +22,7 @@ struct Connections(Vec<(Mutex<Connection>, Mutex<Connection>)>);
 async fn main() -> Result<()> {
     let measure = std::env::args().nth(1).unwrap_or_default();
     let mut connections = Vec::new();
-    for _ in 0..CALLERS {
+    for _ in 0..measures::callers(CALLERS) {
         connections.push((Mutex::new(Connection::open().await?), Mutex::new(Connection::open().await?)));
     }
     measures::run(Arc::new(Connections(connections)), &measure).await
@@ -60,11 +60,11 @@ fn seconds_until(due: u64) -> u64 {
 
 impl Peer for Connections {
     fn batch(&self) -> usize {
-        BATCH
+        measures::batch(BATCH)
     }
 
     fn callers(&self) -> usize {
-        CALLERS
+        measures::callers(CALLERS)
     }
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
@@ -86,10 +86,10 @@ impl Peer for Connections {
     async fn take(&self, caller: usize) -> Result<Vec<Taken>> {
         let mut connection = self.0[caller].1.lock().await;
         let mut commands = "reserve-with-timeout 1\r\n".to_owned();
-        commands.push_str(&"reserve-with-timeout 0\r\n".repeat(BATCH - 1));
+        commands.push_str(&"reserve-with-timeout 0\r\n".repeat(self.batch() - 1));
         connection.send(&commands).await?;
         let mut taken = Vec::new();
-        for _ in 0..BATCH {
+        for _ in 0..self.batch() {
             let answer = connection.line().await?;
             let words: Vec<_> = answer.split(' ').collect();
             match words[..] {

@@ -2,7 +2,9 @@
 
 import { Queue, Worker } from 'bullmq';
 
-const PAYLOAD_BYTES = 100, BATCH = 500, CALLERS = 4, CONCURRENCY = 300;
+const PAYLOAD_BYTES = 100;
+const told = (name, preferred) => Number(process.env[name] ?? preferred);
+const BATCH = told('BATCH', 500), CALLERS = told('CALLERS', 4), CONCURRENCY = told('CALLERS', 300);
 const measure = process.argv[2];
 const [count, lead, rate] = ['COUNT', 'LEAD_MS', 'RATE'].map((name) => Number(process.env[name]));
 const connection = { host: '127.0.0.1', port: Number(process.env.REDIS_PORT), maxRetriesPerRequest: null };
@@ -23,7 +25,8 @@ async function push(count, due) {
         const opts = { removeOnComplete: true, ...(at > now && { delay: at - now }) };
         jobs.push({ name: 'm', data: `${at} ${number}`.padEnd(PAYLOAD_BYTES), opts });
       }
-      await queue.addBulk(jobs);
+      if (BATCH === 1) await queue.add(jobs[0].name, jobs[0].data, jobs[0].opts);
+      else await queue.addBulk(jobs);
     }
   };
   await Promise.all(Array.from({ length: CALLERS }, caller));

@@ -13,7 +13,7 @@ from multiprocessing.sharedctypes import RawArray
 from celery import Celery, signals
 from kombu.transport import redis
 
-PAYLOAD_BYTES, PRODUCERS, WORKERS = 100, 4, 2
+PAYLOAD_BYTES, PRODUCERS, WORKERS = 100, int(os.environ.get("CALLERS", 4)), 2
 COUNT, LEAD_MS, RATE = (int(os.environ[name]) for name in ("COUNT", "LEAD_MS", "RATE"))
 
 # What the workers saw, in memory that all processes share: number by number how late it came, ms, and how often.

@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use crate::measures::{Peer, Result, Taken};
+use crate::measures::{self, Peer, Result, Taken};
 
 const BATCH: usize = 100;
 const CALLERS: usize = 8;
@@ -23,7 +23,7 @@ type Connection = BufStream<TcpStream>;
 impl Http {
     pub(crate) async fn open() -> Result<Http> {
         let port = std::env::var("PORT")?.parse()?;
-        let http = Http { port, connections: (0..CALLERS).map(|_| Default::default()).collect() };
+        let http = Http { port, connections: (0..measures::callers(CALLERS)).map(|_| Default::default()).collect() };
         http.call(&http.connections[0].0, "PUT", TOPIC, &json!({})).await?;
         Ok(http)
     }
@@ -89,11 +89,11 @@ impl Http {
 
 impl Peer for Http {
     fn batch(&self) -> usize {
-        BATCH
+        measures::batch(BATCH)
     }
 
     fn callers(&self) -> usize {
-        CALLERS
+        measures::callers(CALLERS)
     }
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
@@ -101,9 +101,12 @@ impl Peer for Http {
             0 => json!({"payload": payload}),
             due => json!({"payload": payload, "due_at": due}),
         };
-        let body = json!({"messages": messages.iter().map(one).collect::<Vec<_>>()});
+        let (path, body) = match &messages[..] {
+            [message] => (format!("{TOPIC}/messages"), one(message)),
+            all => (format!("{TOPIC}/messages/batch"), json!({"messages": all.iter().map(one).collect::<Vec<_>>()})),
+        };
         // 200 and 201 say that all are stored.
-        self.call(&self.connections[caller].0, "POST", &format!("{TOPIC}/messages/batch"), &body).await?;
+        self.call(&self.connections[caller].0, "POST", &path, &body).await?;
         Ok(())
     }
 
@@ -112,7 +115,7 @@ impl Peer for Http {
         struct Answer {
             deliveries: Vec<Taken>,
         }
-        let body = json!({"max": BATCH, "wait": "500ms"});
+        let body = json!({"max": self.batch(), "wait": "500ms"});
         let path = format!("{TOPIC}/groups/default/reserve");
         let answer = self.call(&self.connections[caller].1, "POST", &path, &body).await?;
         Ok(serde_json::from_slice::<Answer>(&answer)?.deliveries)

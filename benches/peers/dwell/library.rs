@@ -9,7 +9,7 @@ use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use dwell::model::message::{GroupName, NewMessage, TopicName};
 use dwell::model::time::Timestamp;
 
-use crate::measures::{Peer, Result, Taken};
+use crate::measures::{self, Peer, Result, Taken};
 
 const BATCH: usize = 500;
 const CALLERS: usize = 4;
@@ -36,11 +36,11 @@ impl Library {
 
 impl Peer for Library {
     fn batch(&self) -> usize {
-        BATCH
+        measures::batch(BATCH)
     }
 
     fn callers(&self) -> usize {
-        CALLERS
+        measures::callers(CALLERS)
     }
 
     async fn push(&self, _: usize, messages: Vec<(u64, String)>) -> Result<()> {
@@ -53,7 +53,7 @@ impl Peer for Library {
     }
 
     async fn take(&self, _: usize) -> Result<Vec<Taken>> {
-        let request = ReserveRequest { max: BATCH, wait: WAIT, visibility_timeout: None };
+        let request = ReserveRequest { max: self.batch(), wait: WAIT, visibility_timeout: None };
         let deliveries = self.dwell.broker().reserve(&self.topic, &self.group, request).await?;
         let one = |delivery: Delivery| Taken {
             receipt: delivery.receipt.to_string(),

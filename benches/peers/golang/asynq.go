@@ -28,12 +28,12 @@ type asynqPeer struct {
 
 func openAsynq() *asynqPeer {
 	address := "127.0.0.1:" + os.Getenv("REDIS_PORT")
-	client := asynq.NewClientFromRedisClient(redis.NewClient(&redis.Options{Addr: address, PoolSize: asynqCallers}))
+	client := asynq.NewClientFromRedisClient(redis.NewClient(&redis.Options{Addr: address, PoolSize: told("CALLERS", asynqCallers)}))
 	return &asynqPeer{address, client}
 }
 
 func (p *asynqPeer) batch() int   { return 1 }
-func (p *asynqPeer) callers() int { return asynqCallers }
+func (p *asynqPeer) callers() int { return told("CALLERS", asynqCallers) }
 
 func (p *asynqPeer) push(_ int, messages []message) error {
 	for _, message := range messages {
@@ -55,11 +55,15 @@ func (p *asynqPeer) consume(tally *tally) error {
 		tally.received(task.Payload())
 		return nil
 	}
-	for range asynqServers {
-		client := redis.NewClient(&redis.Options{Addr: p.address, PoolSize: asynqConcurrency + 8})
+	servers, concurrency := asynqServers, asynqConcurrency
+	if callers := told("CALLERS", 0); callers > 0 {
+		servers, concurrency = 1, callers
+	}
+	for range servers {
+		client := redis.NewClient(&redis.Options{Addr: p.address, PoolSize: concurrency + 8})
 		client.AddHook(doneHook{tally})
 		server := asynq.NewServerFromRedisClient(client, asynq.Config{
-			Concurrency:              asynqConcurrency,
+			Concurrency:              concurrency,
 			TaskCheckInterval:        asynqCheck,
 			DelayedTaskCheckInterval: asynqCheck,
 			LogLevel:                 asynq.ErrorLevel,

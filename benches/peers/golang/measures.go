@@ -123,6 +123,15 @@ func (t *tally) percentiles() map[string]int64 {
 	return map[string]int64{"p50": at(50), "p99": at(99)}
 }
 
+// told returns a number of the environment, or what the peer prefers where it is not set.
+func told(name string, preferred int) int {
+	number, err := strconv.Atoi(os.Getenv(name))
+	if err != nil {
+		return preferred
+	}
+	return number
+}
+
 // measure runs one measure and prints its result.
 func measure(peer peer, name string) error {
 	var numbers [3]int64

@@ -28,13 +28,13 @@ type natsPeer struct {
 
 func openNats() (*natsPeer, error) {
 	peer := &natsPeer{}
-	for range natsCallers {
+	for range peer.callers() {
 		for _, connections := range []*[]jetstream.JetStream{&peer.producers, &peer.consumers} {
 			connection, err := nats.Connect("nats://127.0.0.1:" + os.Getenv("PORT"))
 			if err != nil {
 				return nil, err
 			}
-			stream, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(natsBatch))
+			stream, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(peer.batch()))
 			if err != nil {
 				return nil, err
 			}
@@ -51,8 +51,8 @@ func openNats() (*natsPeer, error) {
 	return peer, err
 }
 
-func (p *natsPeer) batch() int   { return natsBatch }
-func (p *natsPeer) callers() int { return natsCallers }
+func (p *natsPeer) batch() int   { return told("BATCH", natsBatch) }
+func (p *natsPeer) callers() int { return told("CALLERS", natsCallers) }
 
 func (p *natsPeer) push(caller int, messages []message) error {
 	stored := make([]jetstream.PubAckFuture, 0, len(messages))
@@ -86,7 +86,7 @@ func (p *natsPeer) consume(tally *tally) error {
 		FilterSubject: natsDue,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       time.Minute,
-		MaxAckPending: 4 * natsCallers * natsBatch,
+		MaxAckPending: 4 * p.callers() * p.batch(),
 	})
 	if err != nil {
 		return err
@@ -96,23 +96,23 @@ func (p *natsPeer) consume(tally *tally) error {
 		if err != nil {
 			return err
 		}
-		received := make(chan jetstream.Msg, natsBatch)
+		received := make(chan jetstream.Msg, p.batch())
 		failed := jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { tally.fail(err) })
-		_, err = consumer.Consume(func(msg jetstream.Msg) { received <- msg }, jetstream.PullMaxMessages(2*natsBatch), failed)
+		_, err = consumer.Consume(func(msg jetstream.Msg) { received <- msg }, jetstream.PullMaxMessages(2*p.batch()), failed)
 		if err != nil {
 			return err
 		}
-		go func() { tally.fail(settle(received, tally)) }()
+		go func() { tally.fail(settle(received, p.batch(), tally)) }()
 	}
 	return nil
 }
 
-// settle acks messages in batches of what has come. The server handles the acks of a connection in order and answers
+// settle acks messages in batches of what has come, up to so many. The server handles the acks of a connection in order and answers
 // the last one of a batch, so all are done then.
-func settle(received <-chan jetstream.Msg, tally *tally) error {
+func settle(received <-chan jetstream.Msg, size int, tally *tally) error {
 	for {
 		batch := []jetstream.Msg{<-received}
-		for len(batch) < natsBatch && len(received) > 0 {
+		for len(batch) < size && len(received) > 0 {
 			batch = append(batch, <-received)
 		}
 		for _, msg := range batch {

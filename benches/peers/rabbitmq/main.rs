@@ -54,7 +54,7 @@ async fn main() -> Result<()> {
         _ => return Err(format!("no mode {mode:?}").into()),
     };
     let mut callers = Vec::new();
-    for number in 0..CALLERS {
+    for number in 0..measures::callers(CALLERS) {
         callers.push(Caller::open(number, persistent).await?);
     }
     measures::run(Arc::new(Rabbit { persistent, callers }), &measure).await
@@ -85,11 +85,11 @@ fn now_ms() -> u64 {
 
 impl Peer for Rabbit {
     fn batch(&self) -> usize {
-        BATCH
+        measures::batch(BATCH)
     }
 
     fn callers(&self) -> usize {
-        CALLERS
+        measures::callers(CALLERS)
     }
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
@@ -131,7 +131,7 @@ impl Peer for Rabbit {
             let Delivery { delivery_tag, data, .. } = delivery.ok_or("RabbitMQ hung up")??;
             taken.push(Taken { receipt: delivery_tag.to_string(), payload: String::from_utf8(data)? });
             // No more than what is there already.
-            next = if taken.len() < BATCH { consumer.next().now_or_never() } else { None };
+            next = if taken.len() < self.batch() { consumer.next().now_or_never() } else { None };
         }
         Ok(taken)
     }

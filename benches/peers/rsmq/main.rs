@@ -25,7 +25,7 @@ async fn main() -> Result<()> {
     let options =
         RsmqOptions { host: "127.0.0.1".to_owned(), port: std::env::var("REDIS_PORT")?.parse()?, ..Default::default() };
     let mut connections = Vec::new();
-    for _ in 0..CALLERS {
+    for _ in 0..measures::callers(CALLERS) {
         connections.push(Rsmq::new(options.clone()).await?);
     }
     connections[0].create_queue(NAME, Some(Duration::from_secs(300)), None, None).await?;
@@ -41,11 +41,11 @@ fn until(due: u64) -> Option<Duration> {
 
 impl Peer for Connections {
     fn batch(&self) -> usize {
-        BATCH
+        measures::batch(BATCH)
     }
 
     fn callers(&self) -> usize {
-        CALLERS
+        measures::callers(CALLERS)
     }
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
@@ -65,7 +65,7 @@ impl Peer for Connections {
     }
 
     async fn take(&self, caller: usize) -> Result<Vec<Taken>> {
-        let messages = self.0[caller].clone().receive_message_batch::<String>(NAME, None, BATCH as u32).await?;
+        let messages = self.0[caller].clone().receive_message_batch::<String>(NAME, None, self.batch() as u32).await?;
         if messages.is_empty() {
             tokio::time::sleep(POLL).await;
         }
