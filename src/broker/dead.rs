@@ -212,16 +212,18 @@ impl Broker {
     }
 
     async fn change_page(&self, partition: &GroupPartition, ids: &[MessageId], change: DeadAction) -> Result<u64> {
-        let answers = match change {
-            DeadAction::Redrive => self.store.dead_letters.redrive(partition, ids).await?,
-            DeadAction::Purge => self.store.dead_letters.purge(partition, ids).await?,
-            DeadAction::Count => return Ok(ids.len() as u64),
-        };
-        let changed = answers.into_iter().filter(|was_dead| *was_dead).count() as u64;
-        if let DeadAction::Purge = change {
-            self.metrics.group(&partition.topic, &partition.group).purged_dead.inc_by(changed);
-        }
-        Ok(changed)
+        let dead_letters = &self.store.dead_letters;
+        Ok(match change {
+            DeadAction::Count => ids.len() as u64,
+            DeadAction::Redrive => {
+                dead_letters.redrive(partition, ids).await?.into_iter().filter(|was_dead| *was_dead).count() as u64
+            }
+            DeadAction::Purge => {
+                let purged = dead_letters.purge(partition, ids).await?.into_iter().flatten().count() as u64;
+                self.metrics.group(&partition.topic, &partition.group).purged_dead.inc_by(purged);
+                purged
+            }
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use super::BufferedStore;
 use super::replay::Answer;
@@ -17,7 +18,7 @@ use crate::model::version::{CallId, Version};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{
-    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Owner, Purge, Pushed, Put,
+    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Loss, Owner, Purge, Pushed, Put,
     Recovered, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement,
 };
 use crate::telemetry::metrics::WalMetrics;
@@ -208,15 +209,20 @@ impl<S: LogTarget> BufferedStore<S> {
             let partition = to.partition_of(message.routing_key());
             records.extend(self.set(to, partition, message, version, Put::Pushed(put), (&call, losses)).await?);
         }
-        let ends = page.messages.iter().map(|forwarded| Record::End {
-            topic: group_partition.topic.clone(),
-            partition: group_partition.partition,
-            id: forwarded.id.clone(),
-            version: forwarded.version,
-            groups: vec![group_partition.group.clone()],
-        });
-        records.extend(ends);
+        records.extend(page.messages.iter().map(|gone| end(group_partition, gone.id.clone(), gone.version)));
         self.kept(journal, records, losses).await.map(drop)
+    }
+
+    /// Keeps that these dead letters, with these versions, were deleted.
+    pub(super) async fn keep_purged_dead(
+        &self,
+        group_partition: &GroupPartition,
+        purged: impl Iterator<Item = (&MessageId, Version)>,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let ends = purged.map(|(id, version)| end(group_partition, id.clone(), version)).collect();
+        self.kept(journal, ends, losses).await.map(drop)
     }
 
     pub(super) async fn keep_purge(
@@ -246,14 +252,9 @@ impl<S: LogTarget> BufferedStore<S> {
         // The broker that did it may have ended before it kept it.
         let is_done = |fate: &LateFate| matches!(fate, LateFate::Done | LateFate::Repeated);
         let acked = settled.filter(|(late, fate)| late.next_at.is_none() && is_done(fate));
-        let end = |(late, _): (&LateSettlement, _)| Record::End {
-            topic: descriptor.topic.clone(),
-            partition,
-            id: late.id.clone(),
-            version: late.version,
-            groups: vec![group.clone()],
-        };
-        self.kept(journal, acked.map(end).collect(), losses).await.map(drop)
+        let group_partition = descriptor.group_partition(partition, group);
+        let ends = acked.map(|(late, _)| end(&group_partition, late.id.clone(), late.version)).collect();
+        self.kept(journal, ends, losses).await.map(drop)
     }
 
     pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
@@ -345,6 +346,12 @@ fn lost_meanwhile() -> Error {
     Error::outcome_unknown("the store lost data meanwhile")
 }
 
+/// A message of this version is over for a group.
+fn end(of: &GroupPartition, id: MessageId, version: Version) -> Record {
+    let GroupPartition { topic, partition, group } = of.clone();
+    Record::End { topic, partition, id, version, groups: vec![group] }
+}
+
 fn over(descriptor: &Descriptor, partition: Partition, message: &Message, version: Version) -> Record {
     let (topic, id) = (descriptor.topic.clone(), message.id.clone());
     Record::End { topic, partition, id, version, groups: Vec::new() }
@@ -353,19 +360,24 @@ fn over(descriptor: &Descriptor, partition: Partition, message: &Message, versio
 pub(super) struct JournaledOwner {
     inner: Box<dyn Owner>,
     journal: Arc<Journal>,
+    losses: watch::Receiver<Loss>,
     group_partition: GroupPartition,
     reserved: HashMap<MessageId, Version>,
 }
 
 impl JournaledOwner {
-    pub(super) fn new(inner: Box<dyn Owner>, journal: Arc<Journal>, group_partition: GroupPartition) -> JournaledOwner {
-        JournaledOwner { inner, journal, group_partition, reserved: HashMap::new() }
+    pub(super) fn new(
+        inner: Box<dyn Owner>,
+        journal: Arc<Journal>,
+        losses: watch::Receiver<Loss>,
+        group_partition: GroupPartition,
+    ) -> JournaledOwner {
+        JournaledOwner { inner, journal, losses, group_partition, reserved: HashMap::new() }
     }
 
     fn end(&mut self, id: &MessageId) -> Option<Record> {
         let version = self.reserved.remove(id)?;
-        let GroupPartition { topic, partition, group } = self.group_partition.clone();
-        Some(Record::End { topic, partition, id: id.clone(), version, groups: vec![group] })
+        Some(end(&self.group_partition, id.clone(), version))
     }
 }
 
@@ -399,7 +411,9 @@ impl Owner for JournaledOwner {
         Ok(reserved)
     }
 
+    /// Errors: also `OutcomeUnknown` when the store may have lost an acknowledgment before it was kept.
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
+        let losses = self.losses.borrow().count;
         self.inner.settle(settlement).await?;
         let ends: Vec<Record> = settlement.acked.iter().filter_map(|id| self.end(id)).collect();
         let retried = settlement.retried.iter().map(|retried| &retried.id);
@@ -408,10 +422,15 @@ impl Owner for JournaledOwner {
         for id in retried.chain(buried).chain(returned) {
             self.reserved.remove(id);
         }
-        if !ends.is_empty() {
-            self.journal.keep(ends).await;
+        if ends.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.journal.keep(ends).await;
+        match self.losses.borrow().count == losses {
+            true => Ok(()),
+            // The journal may have been offered before these were in it.
+            false => Err(lost_meanwhile()),
+        }
     }
 
     async fn start(&mut self, charges: &[Charge]) -> Result<()> {
@@ -420,5 +439,93 @@ impl Owner for JournaledOwner {
 
     async fn release(self: Box<Self>) -> Result<()> {
         self.inner.release().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::Kind;
+    use crate::model::message::{NewMessage, TopicName};
+    use crate::model::time::Timestamp;
+    use crate::store::{Reservation, ReservedMessage};
+    use crate::telemetry::metrics::Metrics;
+    use crate::wal::{LIMIT_BYTES, WalOptions};
+
+    /// An owner of a partition with one message, whose store loses data and gets it back just after it settled.
+    struct LosesAfterwards {
+        epoch: Epoch,
+        losses: watch::Sender<Loss>,
+    }
+
+    #[async_trait]
+    impl Owner for LosesAfterwards {
+        fn epoch(&self) -> &Epoch {
+            &self.epoch
+        }
+
+        fn is_in_doubt(&self) -> bool {
+            false
+        }
+
+        fn keep_positions(&mut self) {}
+
+        async fn recover(&mut self) -> Result<Recovered> {
+            Err(Error::bug("not asked"))
+        }
+
+        async fn repair(&mut self, _from: Option<RepairCursor>) -> Result<Repaired> {
+            Err(Error::bug("not asked"))
+        }
+
+        async fn reserve(&mut self, _limit: ReserveLimit) -> Result<Reserved> {
+            let message = NewMessage::new("x").id(MessageId::new("m")?).accept(Timestamp::from_ms(1))?;
+            let (ready_at, version) = (Timestamp::from_ms(1), Version::from_us(1));
+            let reserved = ReservedMessage {
+                id: message.id.clone(),
+                ready_at,
+                position: ready_at,
+                attempts: 0,
+                bytes: 1,
+                version,
+                message: Ok(message),
+            };
+            let messages = vec![reserved];
+            Ok(Reserved { reservation: Reservation(1), messages, head: None, dropped: 0, unsettled: 0 })
+        }
+
+        async fn settle(&mut self, _settlement: &Settlement) -> Result<()> {
+            self.losses.send_modify(|loss| loss.count += 1);
+            Ok(())
+        }
+
+        async fn start(&mut self, _charges: &[Charge]) -> Result<()> {
+            Err(Error::bug("not asked"))
+        }
+
+        async fn release(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_ack_that_was_kept_too_late_for_a_restore_is_not_confirmed() -> Result<()> {
+        let dir = tempfile::tempdir().map_err(|error| Error::bug(error.to_string()))?;
+        let (clock, metrics) = (Clock::System, Metrics::new()?.wal("journal"));
+        let options = WalOptions::new(dir.path().join("journal"), LIMIT_BYTES, clock.clone());
+        let log = Wal::open(options, metrics.clone())?;
+        let journal = Arc::new(Journal::new(log, Duration::from_secs(60), clock, metrics));
+        let (sender, losses) = watch::channel(Loss::default());
+        let inner = Box::new(LosesAfterwards { epoch: Epoch::after(1), losses: sender });
+        let topic = TopicName::new("orders")?;
+        let partition = Partition(0);
+        let group_partition = GroupPartition { topic, partition, group: GroupName::standard() };
+        let mut owner = JournaledOwner::new(inner, journal.clone(), losses, group_partition);
+        owner.reserve(ReserveLimit::default()).await?;
+        let ack = Settlement { acked: vec![MessageId::new("m")?], ..Settlement::default() };
+        let settled = owner.settle(&ack).await.map_err(|error| error.kind());
+        assert_eq!(settled, Err(Kind::OutcomeUnknown));
+        assert_eq!(journal.log().depth().records, 1, "it is kept all the same");
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::topic::{Descriptor, GroupPartition};
+use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
@@ -294,7 +295,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
     }
 }
 
-/// The journal keeps which dead letters were forwarded to another topic. Nothing is buffered.
+/// The journal keeps which dead letters were deleted, or forwarded to another topic. Nothing is buffered.
 #[async_trait]
 impl<S: LogTarget> store::DeadLetters for BufferedStore<S> {
     async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
@@ -305,8 +306,16 @@ impl<S: LogTarget> store::DeadLetters for BufferedStore<S> {
         self.store.redrive(partition, ids).await
     }
 
-    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
-        self.store.purge(partition, ids).await
+    /// While a loss is restored nothing is purged: a journal that is not offered yet may have it.
+    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
+        if self.is_giving_back() {
+            return Err(restoring());
+        }
+        let losses = self.losses();
+        let versions = self.store.purge(partition, ids).await?;
+        let purged = ids.iter().zip(&versions).filter_map(|(id, version)| Some((id, (*version)?)));
+        self.keep_purged_dead(partition, purged, losses).await?;
+        Ok(versions)
     }
 
     async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
@@ -343,7 +352,8 @@ impl<S: LogTarget> store::Leases for BufferedStore<S> {
         let acquired = self.store.acquire(partition, member, ttl, generation).await?;
         Ok(match (acquired, &self.journal) {
             (Acquired::Owned(owner), Some(journal)) => {
-                Acquired::Owned(Box::new(JournaledOwner::new(owner, journal.clone(), partition.clone())))
+                let (journal, losses) = (journal.clone(), self.store.losses());
+                Acquired::Owned(Box::new(JournaledOwner::new(owner, journal, losses, partition.clone())))
             }
             (acquired, _) => acquired,
         })

@@ -19,8 +19,9 @@ pub trait DeadLetters: Send + Sync + 'static {
     /// answers for each whether it was dead.
     async fn redrive(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
 
-    /// Deletes at most [`crate::model::limits::RECOVER_IDS_MAX`] dead messages; answers for each whether it was dead.
-    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
+    /// Deletes at most [`crate::model::limits::RECOVER_IDS_MAX`] dead messages; answers for each the version that it had,
+    /// or `None` if it was not dead.
+    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>>;
 
     /// Moves at most [`crate::model::limits::RECOVER_IDS_MAX`] dead letters to the topic `to`, where all its groups get
     /// them at once: a dead letter is in one of the two topics all the while, and [`DeadLetters::forwarded`] has to follow.

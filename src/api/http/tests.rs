@@ -22,6 +22,7 @@ use crate::model::message::{Conflict, GroupName, Message, MessageId, ScheduleNam
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
+use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
@@ -387,7 +388,7 @@ always_away! {
     store::DeadLetters {
         dead(&GroupPartition, Option<&DeadCursor>, usize) -> DeadPage;
         redrive(&GroupPartition, &[MessageId]) -> Vec<bool>;
-        purge(&GroupPartition, &[MessageId]) -> Vec<bool>;
+        purge(&GroupPartition, &[MessageId]) -> Vec<Option<Version>>;
         forward(&GroupPartition, Option<&Descriptor>, &[MessageId]) -> Forward;
         forwarded(&GroupPartition, &Forwarded) -> ();
         drop_dead(&GroupPartition, DeadBounds) -> DeadDropped;

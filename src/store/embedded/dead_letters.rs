@@ -18,6 +18,7 @@ use crate::model::message::{Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
+use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
     self, Buried, Channel, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Forward, Forwarded, ForwardedMessage,
@@ -75,10 +76,16 @@ impl store::DeadLetters for Embedded {
         Ok(answers)
     }
 
-    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
-        let answers = self.change_dead(partition, ids, |_, _, _, _| Ok(()))?;
+    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
+        let mut versions = Vec::new();
+        let were_dead = self.change_dead(partition, ids, |stored, _, _, id| {
+            let body = stored.dead_hash().get(id)?.and_then(|value| read_dead(&value).ok());
+            versions.push(body.map_or(Version::default(), |(_, body)| body_version(&body)));
+            Ok(())
+        })?;
         self.commit().await?;
-        Ok(answers)
+        let mut versions = versions.into_iter();
+        Ok(were_dead.into_iter().map(|was_dead| was_dead.then(|| versions.next()).flatten()).collect())
     }
 
     /// A page is moved in one batch, so that none is ever on its way.

@@ -56,12 +56,12 @@ impl store::DeadLetters for Redis {
         self.ask(&call).await?.1.each(|reply| Ok(reply.number()? == 1))
     }
 
-    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.group_partition(partition);
         let call = Call::new(&SCRIPTS.purge, &[&keys.dead_zset, &keys.dead_hash]);
         let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
-        self.reply(&call).await?.each(|reply| Ok(reply.number()? == 1))
+        self.reply(&call).await?.each(|reply| Ok(reply.text()?.parse().ok().map(Version::from_us)))
     }
 
     async fn forward(&self, partition: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {

@@ -95,7 +95,7 @@ scripts! {
     forecast: "#!lua flags=allow-oom,no-writes";
     dead: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";
-    purge: "#!lua flags=allow-oom";
+    purge: "#!lua flags=allow-oom", "_body";
     drop_dead: "#!lua flags=allow-oom";
     stage: "#!lua flags=allow-oom", "_time";
     forward: "#!lua", "_time", "_call", "_unordered";

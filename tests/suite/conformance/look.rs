@@ -101,7 +101,7 @@ pub(super) async fn what_does_not_exist_is_empty(world: World) -> Result<()> {
     );
     assert_eq!(store.dead_letters.dead(&group_partition, None, 10).await?, DeadPage::default());
     assert_eq!(store.dead_letters.redrive(&group_partition, &ids).await?, [false]);
-    assert_eq!(store.dead_letters.purge(&group_partition, &ids).await?, [false]);
+    assert_eq!(store.dead_letters.purge(&group_partition, &ids).await?, [None]);
     assert_eq!(store.reads.stats(&[]).await?, []);
     Ok(())
 }

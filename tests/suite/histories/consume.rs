@@ -1,4 +1,5 @@
-//! The consumers of a history: they ack in time, too late or not at all, bury, and take what was forwarded.
+//! The consumers of a history: they ack in time, too late or not at all, bury, and take what was forwarded, of which they bury
+//! some for good, for somebody who deletes it.
 
 use dwell::model::error::{Error, Result};
 use serde_json::{Value, json};
@@ -15,6 +16,9 @@ const DEAD: &str = "orders-dead";
 /// One delivery in so many is put off and acked late, and one in so many is buried.
 const LATER_EACH: usize = 12;
 const BURIED_EACH: usize = 12;
+
+/// One delivery in so many of what was forwarded is buried there.
+const BURIED_AGAIN_EACH: usize = 3;
 
 /// How a delivery is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,10 +155,34 @@ impl Run {
         Ok(())
     }
 
-    /// Takes and acks what was forwarded.
+    /// Takes what was forwarded, buries some of it, and acks the rest.
     pub(super) async fn take_forwarded(&mut self, at: usize) -> Result<()> {
         let deliveries = self.reserve_of(DEAD, at, "0s").await?;
-        self.settle(DEAD, How::Ack, at, &deliveries).await
+        let (buried, acked): (Vec<Value>, Vec<Value>) =
+            deliveries.into_iter().partition(|_| self.rng.usize(0..BURIED_AGAIN_EACH) == 0);
+        self.settle(DEAD, How::Bury, at, &buried).await?;
+        self.buried_again.extend(buried);
+        self.settle(DEAD, How::Ack, at, &acked).await
+    }
+
+    /// Deletes the dead letters of what was forwarded. After a loss they may be alive.
+    pub(super) async fn delete_dead(&mut self, at: usize) -> Result<()> {
+        let path = format!("/v1/topics/{DEAD}/groups/default/dead-letters/purge");
+        for delivery in std::mem::take(&mut self.buried_again) {
+            let id = id_of(&delivery);
+            let answer = self.client(at)?.post(&path, &json!({"ids": [delivery["id"]]})).await;
+            self.count(answer.as_ref());
+            self.tell(&id, at, format!("deleted in {DEAD}: {answer:?}"));
+            match answer {
+                Some((200, body)) if body["purged"] == 1 => {
+                    self.exempt.acked(&id);
+                    self.is_acked(&id, self.brokers[at].identity);
+                }
+                Some((200, _)) => {}
+                _ => self.is_perhaps_acked(&id),
+            }
+        }
+        Ok(())
     }
 
     /// Takes and acks what is left; answers how many came.
@@ -168,19 +196,21 @@ impl Run {
         Ok(count)
     }
 
-    /// The dead letters that were not forwarded.
+    /// The dead letters of both topics.
     pub(super) async fn dead_letters(&self) -> Result<Vec<String>> {
-        let list = async || {
-            let answer = self.client(0)?.get("/v1/topics/orders/groups/default/dead-letters?limit=1000").await;
-            Ok(answer.filter(|(status, _)| *status == 200))
-        };
-        let (_, body) = eventually_within(std::time::Duration::from_secs(20), "dead letters", list).await?;
-        let dead = body["dead_letters"].as_array().ok_or_else(|| Error::bug("a list of dead letters"))?;
-        Ok(dead.iter().map(|dead| dead["id"].as_str().unwrap_or_default().to_owned()).collect())
+        let mut ids = Vec::new();
+        for topic in [ORDERS, DEAD] {
+            let path = format!("/v1/topics/{topic}/groups/default/dead-letters?limit=1000");
+            let list = async || Ok(self.client(0)?.get(&path).await.filter(|(status, _)| *status == 200));
+            let (_, body) = eventually_within(std::time::Duration::from_secs(20), "dead letters", list).await?;
+            let dead = body["dead_letters"].as_array().ok_or_else(|| Error::bug("a list of dead letters"))?;
+            ids.extend(dead.iter().map(id_of));
+        }
+        Ok(ids)
     }
 }
 
-/// The id of a message, also once it was forwarded.
+/// The id of a message, alive or dead, also once it was forwarded.
 fn id_of(delivery: &Value) -> String {
     let source = delivery["dead_letter_source"]["id"].as_str();
     source.or(delivery["id"].as_str()).unwrap_or_default().to_owned()

@@ -124,6 +124,8 @@ pub(super) struct Run {
     pub(super) later: Vec<(usize, Value)>,
     /// Messages that are dead letters for certain.
     pub(super) buried: BTreeSet<String>,
+    /// Deliveries of what was forwarded that were buried, and nobody has deleted yet.
+    pub(super) buried_again: Vec<Value>,
     pub(super) deduped: Deduped,
     pub(super) batches: usize,
     /// What brokers said of others that they did not wait for.
@@ -159,6 +161,7 @@ impl Run {
             again: Vec::new(),
             later: Vec::new(),
             buried: BTreeSet::new(),
+            buried_again: Vec::new(),
             deduped: Deduped::default(),
             batches: 0,
             silent: Vec::new(),
@@ -486,7 +489,7 @@ impl Run {
             return self.purge(at).await;
         }
         let id = format!("m{}", self.rng.usize(0..IDS));
-        let operation = self.rng.usize(0..15);
+        let operation = self.rng.usize(0..16);
         let Some(at) = self.broker_for((operation < 6).then_some(&id)) else { return Ok(()) };
         self.operations += 1;
         if operation < 6 {
@@ -501,6 +504,7 @@ impl Run {
             10 => self.take_forwarded(at).await,
             11 if self.apart.is_none() => self.ack_later().await,
             12 if self.apart.is_none() => self.move_arrivals(at).await.map(drop),
+            13 if self.apart.is_none() => self.delete_dead(at).await,
             _ => self.take(at).await,
         }
     }
@@ -569,6 +573,7 @@ impl Run {
             assert!(moves < QUIET_MAX, "what arrived cannot be moved: {:?}", self.answers);
             self.settled().await?;
         }
+        self.delete_dead(0).await?;
         let mut quiet = 0;
         while quiet < 3 * self.brokers.len() || (quiet < QUIET_MAX && !self.lost().is_empty()) {
             let Some(at) = self.broker_for(None) else { break };

@@ -11,7 +11,7 @@ use dwell::model::topic::{DeadLetterTopic, Settings};
 
 use super::journal::journaled;
 use super::{Dwell, Outage};
-use crate::support::{Mode, Strike, eventually, scratch};
+use crate::support::{Mode, PATIENCE, Strike, eventually, scratch};
 
 /// All pages are of one stream.
 fn one_partition() -> Settings {
@@ -31,11 +31,11 @@ async fn declare_both(dwell: &Dwell) -> Result<()> {
 }
 
 /// Buries so many messages of the topic `orders`.
-async fn bury(dwell: &Dwell, count: usize) -> Result<()> {
+pub(super) async fn bury(dwell: &Dwell, count: usize) -> Result<()> {
     let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
     let mut left = count;
     while left > 0 {
-        let request = ReserveRequest { max: left, wait: Duration::from_secs(5), visibility_timeout: None };
+        let request = ReserveRequest { max: left, wait: PATIENCE, visibility_timeout: None };
         let taken = dwell.broker().reserve(&topic, &group, request).await?;
         left -= taken.len();
         let bury = |receipt: String| (receipt, Decision::Bury { reason: None });
@@ -46,7 +46,7 @@ async fn bury(dwell: &Dwell, count: usize) -> Result<()> {
 }
 
 /// Waits until a topic has so many messages, dead ones among them.
-async fn holds(dwell: &Dwell, topic: &str, [ready, dead]: [u64; 2]) -> Result<()> {
+pub(super) async fn holds(dwell: &Dwell, topic: &str, [ready, dead]: [u64; 2]) -> Result<()> {
     let topic = TopicName::new(topic)?;
     eventually("the topic holds so many messages", async || {
         let Ok(stats) = dwell.broker().stats(&topic).await else { return Ok(None) };

@@ -1,6 +1,7 @@
 //! Redis is away, slow, silent, empty or another one: what was answered 201 or 202 is delivered, once, when it is due.
 
 mod away;
+mod dead;
 mod disk;
 mod barrier;
 mod beside;

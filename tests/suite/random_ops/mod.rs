@@ -414,7 +414,7 @@ impl Game {
         let taken = if redrive {
             store.dead_letters.redrive(&partition, &ids).await?
         } else {
-            store.dead_letters.purge(&partition, &ids).await?
+            store.dead_letters.purge(&partition, &ids).await?.iter().map(Option::is_some).collect()
         };
         let now = self.world.now();
         assert_eq!(taken, self.model.groups[group].take_dead(&ids, redrive.then_some(now)));

@@ -26,7 +26,7 @@ pub(crate) use self::ledger::{Bounds, Ledger, Tally};
 pub(crate) use self::patience::{eventually, eventually_within, failed, repeatedly};
 pub(crate) use self::process::{HttpClient, PROGRAM, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
-pub(crate) use self::redis::{RedisServer, connect};
+pub(crate) use self::redis::{RedisServer, Snapshot, connect};
 pub(crate) use self::running::Running;
 pub(crate) use self::sentinel::{Watched, signal};
 pub(crate) use self::sequences::Sequences;
