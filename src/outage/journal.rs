@@ -342,8 +342,10 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 }
 
+const LOST_MEANWHILE: &str = "the store lost data meanwhile";
+
 fn lost_meanwhile() -> Error {
-    Error::outcome_unknown("the store lost data meanwhile")
+    Error::outcome_unknown(LOST_MEANWHILE)
 }
 
 /// A message of this version is over for a group.
@@ -363,6 +365,8 @@ pub(super) struct JournaledOwner {
     losses: watch::Receiver<Loss>,
     group_partition: GroupPartition,
     reserved: HashMap<MessageId, Version>,
+    /// The store has acknowledgments that the journal perhaps does not have.
+    in_doubt: bool,
 }
 
 impl JournaledOwner {
@@ -372,7 +376,7 @@ impl JournaledOwner {
         losses: watch::Receiver<Loss>,
         group_partition: GroupPartition,
     ) -> JournaledOwner {
-        JournaledOwner { inner, journal, losses, group_partition, reserved: HashMap::new() }
+        JournaledOwner { inner, journal, losses, group_partition, reserved: HashMap::new(), in_doubt: false }
     }
 
     fn end(&mut self, id: &MessageId) -> Option<Record> {
@@ -388,7 +392,7 @@ impl Owner for JournaledOwner {
     }
 
     fn is_in_doubt(&self) -> bool {
-        self.inner.is_in_doubt()
+        self.in_doubt || self.inner.is_in_doubt()
     }
 
     fn keep_positions(&mut self) {
@@ -411,7 +415,7 @@ impl Owner for JournaledOwner {
         Ok(reserved)
     }
 
-    /// Errors: also `OutcomeUnknown` when the store may have lost an acknowledgment before it was kept.
+    /// Errors: also `Stale`, in doubt, when the store may have lost an acknowledgment before it was kept.
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
         let losses = self.losses.borrow().count;
         self.inner.settle(settlement).await?;
@@ -425,12 +429,14 @@ impl Owner for JournaledOwner {
         if ends.is_empty() {
             return Ok(());
         }
+        self.in_doubt = true;
         self.journal.keep(ends).await;
-        match self.losses.borrow().count == losses {
-            true => Ok(()),
+        if self.losses.borrow().count != losses {
             // The journal may have been offered before these were in it.
-            false => Err(lost_meanwhile()),
+            return Err(Error::stale(LOST_MEANWHILE));
         }
+        self.in_doubt = false;
+        Ok(())
     }
 
     async fn start(&mut self, charges: &[Charge]) -> Result<()> {
@@ -508,8 +514,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn an_ack_that_was_kept_too_late_for_a_restore_is_not_confirmed() -> Result<()> {
+    /// An owner that reserved its message, the decision to acknowledge it, and the directory of its journal.
+    async fn owner() -> Result<(JournaledOwner, Settlement, tempfile::TempDir)> {
         let dir = tempfile::tempdir().map_err(|error| Error::bug(error.to_string()))?;
         let (clock, metrics) = (Clock::System, Metrics::new()?.wal("journal"));
         let options = WalOptions::new(dir.path().join("journal"), LIMIT_BYTES, clock.clone());
@@ -517,15 +523,32 @@ mod tests {
         let journal = Arc::new(Journal::new(log, Duration::from_secs(60), clock, metrics));
         let (sender, losses) = watch::channel(Loss::default());
         let inner = Box::new(LosesAfterwards { epoch: Epoch::after(1), losses: sender });
-        let topic = TopicName::new("orders")?;
-        let partition = Partition(0);
-        let group_partition = GroupPartition { topic, partition, group: GroupName::standard() };
-        let mut owner = JournaledOwner::new(inner, journal.clone(), losses, group_partition);
+        let (topic, partition, group) = (TopicName::new("orders")?, Partition(0), GroupName::standard());
+        let mut owner = JournaledOwner::new(inner, journal, losses, GroupPartition { topic, partition, group });
         owner.reserve(ReserveLimit::default()).await?;
         let ack = Settlement { acked: vec![MessageId::new("m")?], ..Settlement::default() };
+        Ok((owner, ack, dir))
+    }
+
+    #[tokio::test]
+    async fn an_ack_that_was_kept_too_late_for_a_restore_is_in_doubt() -> Result<()> {
+        let (mut owner, ack, _dir) = owner().await?;
         let settled = owner.settle(&ack).await.map_err(|error| error.kind());
-        assert_eq!(settled, Err(Kind::OutcomeUnknown));
-        assert_eq!(journal.log().depth().records, 1, "it is kept all the same");
+        assert_eq!(settled, Err(Kind::Stale));
+        assert!(owner.is_in_doubt(), "the store has it: no consumer may hear that it was not settled");
+        assert_eq!(owner.journal.log().depth().records, 1, "it is kept all the same");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn an_ack_whose_lease_ends_while_it_is_kept_is_in_doubt() -> Result<()> {
+        let (mut owner, ack, _dir) = owner().await?;
+        tokio::select! {
+            biased;
+            _ = owner.settle(&ack) => {}
+            () = std::future::ready(()) => {}
+        }
+        assert!(owner.is_in_doubt());
         Ok(())
     }
 }
