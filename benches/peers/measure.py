@@ -16,6 +16,7 @@ import platform
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,24 +28,26 @@ HERE = Path(__file__).resolve().parent
 # Mode by mode: the measures that make sense there, in order. Pushes come first, since what they take says how long
 # before the due time the pushes of the other measures have to begin.
 BATCHES = ["push", "drain", "lateness", "burst", "idle", "memory"]
+# Lateness at a tenth and at nine tenths, in percent, of the rate at which the burst was delivered and acked.
+SHARES = ["lateness-10", "lateness-90"]
 # With one message in a request: a measure, and the number of connections.
 SINGLES = ["push-1", "push-32", "drain-1", "drain-32"]
-ALL = BATCHES + SINGLES
-ONCE = ["idle", "memory"]  # in the first round only
+ALL = BATCHES + SHARES + SINGLES
+ONCE = ["idle", "memory", *SHARES]  # in the first round only
 PEERS = {
     "dwell-http": ALL,
     "dwell-library": ALL,
     "bullmq": ALL,
     "rsmq": ALL,
     # Its workers take tasks one by one in any measure.
-    "celery": BATCHES + ["push-1", "push-32"],
+    "celery": BATCHES + SHARES + ["push-1", "push-32"],
     "asynq": ALL,
     # Idle counts the commands of Redis, which it does not use.
-    "nats": ["push", "drain", "lateness", "burst", "memory", *SINGLES],
-    "beanstalkd-memory": ["push", "drain", "lateness", "burst", *SINGLES],
+    "nats": ["push", "drain", "lateness", "burst", "memory", *SHARES, *SINGLES],
+    "beanstalkd-memory": ["push", "drain", "lateness", "burst", *SHARES, *SINGLES],
     "beanstalkd-f50": ["push", "drain", *SINGLES],
     "beanstalkd-f0": ["push", "drain", *SINGLES],
-    "rabbitmq-transient": ["push", "drain", "lateness", "burst", *SINGLES],
+    "rabbitmq-transient": ["push", "drain", "lateness", "burst", *SHARES, *SINGLES],
     "rabbitmq-persistent": ["push", "drain", *SINGLES],
 }
 
@@ -58,6 +61,7 @@ SINGLE = int(os.environ.get("SINGLE", 10_000))  # messages, one in a request
 BURST = int(os.environ.get("BURST", 50_000))
 RATE = int(os.environ.get("RATE", 2_000))  # messages a second, for lateness
 SPAN_S = int(os.environ.get("SPAN_S", 5))  # of due times, for lateness
+SHARE_SPAN_S = 3  # likewise, at a share of a peer's limit
 IDLE_S = int(os.environ.get("IDLE_S", 10))
 MEMORY = int(os.environ.get("MEMORY", 50_000))  # pending messages, for memory
 SETTLE_S = 3  # before memory is read: buffers of connections go
@@ -124,12 +128,14 @@ def machine():
 
 
 def measure_one(name, measure, report, redis, scratch):
+    if measure in SHARES and limit(name, report) is None:
+        return {"failed": "no burst, so no limit to take a share of"}
     folder, _, mode = name.partition("-")
     redis.call("flushall")
     data = Path(tempfile.mkdtemp(dir=scratch))
     load = round(os.getloadavg()[0], 1)
     # What a push leaves behind is what memory is of.
-    what, _, callers = ("push" if measure == "memory" else measure).partition("-")
+    what, _, variant = ("push" if measure == "memory" else measure).partition("-")
     command = [str(HERE / folder / "peer.sh"), "run", mode, what]
     environment = tell(name, measure, report, redis, data)
     used = redis.info("memory", "used_memory")
@@ -152,16 +158,24 @@ def measure_one(name, measure, report, redis, scratch):
             pass  # It has ended.
         process.wait()
         shutil.rmtree(data, ignore_errors=True)
-    if callers and f"{what}_per_s" in result:
-        result[f"{what}_{callers}_per_s"] = result.pop(f"{what}_per_s")
+    if variant:
+        # A figure of a variant of a measure has a name that no other has.
+        for unit in ("per_s", "ms"):
+            if f"{what}_{unit}" in result:
+                result[f"{what}_{variant}_{unit}"] = result.pop(f"{what}_{unit}")
+    if measure in SHARES:
+        result |= {"rate": int(environment["RATE"]), "count": int(environment["COUNT"])}
     return {"load_before": load, **result}
 
 
 def tell(name, measure, report, redis, data):
     """What a peer is told: where Redis and its own scratch directory are, how much, and when."""
     many = {"burst": BURST, "lateness": RATE * SPAN_S, "memory": MEMORY, **dict.fromkeys(SINGLES, SINGLE)}
-    count = many.get(measure, MESSAGES) // SLOW.get(name, 1)
-    _, _, callers = measure.partition("-")
+    count, rate = many.get(measure, MESSAGES) // SLOW.get(name, 1), RATE
+    if measure in SHARES:
+        rate = max(1, round(limit(name, report) * int(measure.partition("-")[2]) / 100))
+        count = rate * SHARE_SPAN_S
+    callers = measure.partition("-")[2] if measure in SINGLES else ""
     rates = [run["push_per_s"] for run in report["runs"] if "push_per_s" in run]
     # Everything is pushed before the first message is due; half as long again as it took before, since machines vary.
     lead_ms = int(3_000 + 1_500 * count / min(rates)) if rates else 10_000
@@ -171,10 +185,16 @@ def tell(name, measure, report, redis, data):
         "PORT": str(free_port()),
         "DATA": str(data),
         "COUNT": str(count),
-        "RATE": str(RATE),
+        "RATE": str(rate),
         "LEAD_MS": str(lead_ms),
         **({"BATCH": "1", "CALLERS": callers} if callers else {}),
     }
+
+
+def limit(name, report):
+    """Messages a second that were delivered and acked of the burst; None before there was one."""
+    took = [run["burst_s"] for run in report["runs"] if "burst_s" in run]
+    return BURST // SLOW.get(name, 1) / statistics.median(took) if took else None
 
 
 def idle(process, redis):

@@ -58,7 +58,8 @@ pub(crate) async fn run(peer: Arc<impl Peer>, measure: &str) -> Result<()> {
             push(&peer, count, move |number| first + number * 1_000 / rate).await?;
             in_time(first)?;
             let got = consumers.await??;
-            println!("{}", got.with("lateness_ms", json!({"p50": got.percentile(50), "p99": got.percentile(99)})));
+            let percentiles = json!({"p50": got.permille(500), "p99": got.permille(990), "p99.9": got.permille(999)});
+            println!("{}", got.with("lateness_ms", percentiles));
         }
         "burst" => {
             let consumers = tokio::spawn(consume(peer.clone(), count));
@@ -182,8 +183,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn percentile(&self, percent: usize) -> i64 {
-        self.lateness.get((self.lateness.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or(-1)
+    fn permille(&self, permille: usize) -> i64 {
+        self.lateness.get((self.lateness.len() * permille).div_ceil(1_000).saturating_sub(1)).copied().unwrap_or(-1)
     }
 
     fn with(&self, name: &str, value: impl Into<Value>) -> Value {

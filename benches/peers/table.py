@@ -4,7 +4,7 @@ import json
 import statistics
 from pathlib import Path
 
-from measure import PEERS, SINGLES, SLOW
+from measure import PEERS, SHARES, SINGLES, SLOW
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "internals" / "benchmarks.md"
@@ -68,7 +68,7 @@ def section(reports):
     first, counts = reports[0], reports[0]["counts"]
     # Results from before memory was measured do not have it.
     pending = max(report["counts"].get("memory", 0) for report in reports)
-    loads = [run["load_before"] for report in reports for run in report["runs"]]
+    loads = [run["load_before"] for report in reports for run in report["runs"] if "load_before" in run]
     of_each = [max(run["round"] for run in report["runs"]) for report in reports]
     rounds = str(max(of_each)) if min(of_each) == max(of_each) else f"{min(of_each)} to {max(of_each)}"
     rounds += " round" if rounds == "1" else " rounds"
@@ -101,7 +101,7 @@ the peers take turns at each measure; the lowest and highest figures are in brac
 
 ![push and drain, messages a second](benchmarks-peers.svg)
 
-{singles(reports)}Payloads have {counts["payload_bytes"]} bytes. *push*: {counts["messages"]:,} messages that are due in an hour. *drain*: receive and ack {counts["messages"]:,} messages that are due.
+{singles(reports)}{shares(reports)}Payloads have {counts["payload_bytes"]} bytes. *push*: {counts["messages"]:,} messages that are due in an hour. *drain*: receive and ack {counts["messages"]:,} messages that are due.
 *lateness*: from the due time to the delivery, of {counts["rate"] * counts["span_s"]:,} messages that were pushed before and are due at {counts["rate"]:,} a second.
 *burst*: {counts["burst"]:,} messages are due at the same instant; from that instant to the last ack. *idle*: a consumer waits, and there are no
 messages. *memory*: how much Redis, or the peer's own server, grows for each of {pending:,} messages that are due in an hour.
@@ -111,8 +111,8 @@ messages. *memory*: how much Redis, or the peer's own server, grows for each of 
 
 Notes:
 
-* Machine: {first["machine"]}. Other programs used it too: the load before a measure was {min(loads)} to {max(loads)},
-  on {first["machine"].split(" ")[0]} processors. So the figures compare the peers; they do not show what each reaches alone.
+* Machine: {first["machine"]}. The load before a measure, mostly of the measures before, was {min(loads)} to {max(loads)},
+  on {first["machine"].split(" ")[0]} processors.
   Measured {dates[0]}{" to " + dates[-1] if len(dates) > 1 else ""}.
 * One Redis {first["redis"]} on loopback without an append-only file serves all peers that need one. Client, broker and Redis
   share the processors. dwell, beanstalkd, RabbitMQ and NATS are separate processes; BullMQ, rsmq_async, Celery and
@@ -143,12 +143,39 @@ def singles(reports):
 """
 
 
+def shares(reports):
+    """The table of lateness at a share of each one's limit, of those that were measured."""
+    rows = []
+    for report in reports:
+        runs = [next((run for run in report["runs"] if run["measure"] == share), {}) for share in SHARES]
+        if any("rate" in run for run in runs):
+            cells = [cell for run in runs for cell in share_cells(run)]
+            rows.append("| " + " | ".join([NAMES[report["peer"]], *cells]) + " |")
+    if not rows:
+        return ""
+    return f"""How late messages are at a tenth and at nine tenths of the rate at which a peer delivered and acked the burst, p50, p99 and p99.9.
+All were pushed before, and are due within three seconds.
+
+| | a tenth, messages/s | lateness, ms | nine tenths, messages/s | lateness, ms |
+|---|---|---|---|---|
+{chr(10).join(rows)}
+
+"""
+
+
+def share_cells(run):
+    late = run.get(f"lateness_{run.get('measure', '').partition('-')[2]}_ms")
+    if late is None:
+        return ["-", "-"]
+    return [f"{run['rate']:,}", ", ".join(f"{late[p]:,}" for p in ("p50", "p99", "p99.9"))]
+
+
 def notes(reports):
     found = [NOTES[report["peer"]] for report in reports if report["peer"] in NOTES]
     for report in reports:
         if report["peer"] in SLOW:
             measured = {run["measure"] for run in report["runs"]}
-            measures = [name for name in PEERS[report["peer"]] if name in measured and name != "idle"]
+            measures = [name for name in PEERS[report["peer"]] if name in measured and name not in ("idle", *SHARES)]
             counts = ", ".join(f"{expected(report, {'measure': name}):,} for {name}" for name in measures)
             found.append(f"{NAMES[report['peer']]} got fewer messages: {counts}.")
     return "".join(f"* {note}\n" for note in found)
@@ -208,6 +235,8 @@ def exceptions(report_list):
 
 def expected(report, run):
     """How many messages this run was of."""
+    if "count" in run:
+        return run["count"]
     counts = report["counts"]
     many = {
         "memory": counts.get("memory", 0),

@@ -80,7 +80,8 @@ const measures = {
     await push(count, (number) => first + Math.floor(number * 1000 / rate));
     inTime(first);
     const got = await consumed, sorted = got.lateness.toSorted((a, b) => a - b);
-    say(got, { lateness_ms: { p50: percentile(sorted, 50), p99: percentile(sorted, 99) } });
+    const percentiles = [50, 99, 99.9].map((percent) => [`p${percent}`, percentile(sorted, percent)]);
+    say(got, { lateness_ms: Object.fromEntries(percentiles) });
   },
   async burst() {
     const consumed = consume(count), due = Date.now() + lead;

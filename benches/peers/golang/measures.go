@@ -117,10 +117,10 @@ func (t *tally) percentiles() map[string]int64 {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	slices.Sort(t.lateness)
-	at := func(percent int) int64 {
-		return t.lateness[max(0, (len(t.lateness)*percent+99)/100-1)]
+	at := func(permille int) int64 {
+		return t.lateness[max(0, (len(t.lateness)*permille+999)/1_000-1)]
 	}
-	return map[string]int64{"p50": at(50), "p99": at(99)}
+	return map[string]int64{"p50": at(500), "p99": at(990), "p99.9": at(999)}
 }
 
 // told returns a number of the environment, or what the peer prefers where it is not set.
