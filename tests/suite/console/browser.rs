@@ -16,6 +16,9 @@ use crate::support::{eventually, failed, scratch};
 /// What an element is called in WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
+/// How often a driver is started until one listens.
+const STARTS: usize = 5;
+
 /// The key Enter.
 pub(super) const ENTER: &str = "\u{e007}";
 
@@ -52,23 +55,45 @@ pub(super) struct Browser {
 /// Something on the page.
 pub(super) struct Element(String);
 
-impl Browser {
-    /// Starts one, with an empty profile.
-    pub(super) async fn start() -> Result<Browser> {
+impl Driver {
+    /// Starts one. It ends at once if another program takes the port that it chose, so it is started again then.
+    fn start() -> Result<Driver> {
+        let mut said = String::new();
+        for _ in 0..STARTS {
+            match Driver::listen()? {
+                Ok(driver) => return Ok(driver),
+                Err(instead) => said = instead,
+            }
+        }
+        Err(Error::unavailable(format!("chromedriver ended {STARTS} times; it said {said:?}")))
+    }
+
+    /// One that listens, or what one said that did not.
+    fn listen() -> Result<std::result::Result<Driver, String>> {
         let profile = scratch()?;
         let mut command = Command::new("chromedriver");
         command.args(["--port=0", "--log-level=SEVERE"]).process_group(0).env("HOME", profile.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(failed("chromedriver, of the package chromium-driver"))?;
-        let said = child.stdout.take().ok_or_else(|| Error::bug("no stdout"))?;
+        let stdout = child.stdout.take().ok_or_else(|| Error::bug("no stdout"))?;
         let mut driver = Driver { child, url: String::new(), _profile: profile };
-        for line in BufReader::new(said).lines() {
+        let mut said = String::new();
+        for line in BufReader::new(stdout).lines() {
             let line = line.map_err(failed("what chromedriver says"))?;
             if let Some((_, port)) = line.split_once("started successfully on port ") {
                 driver.url = format!("http://127.0.0.1:{}", port.trim_end_matches('.'));
-                break;
+                return Ok(Ok(driver));
             }
+            said += &line;
         }
+        Ok(Err(said))
+    }
+}
+
+impl Browser {
+    /// Starts one, with an empty profile.
+    pub(super) async fn start() -> Result<Browser> {
+        let driver = Driver::start()?;
         let client =
             https::client(&Roots::none())?.no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
         let profile = format!("--user-data-dir={}", driver._profile.path().join("profile").display());
