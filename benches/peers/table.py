@@ -134,7 +134,7 @@ def singles(reports):
     if not rows:
         return ""
     count = max(report["counts"].get("single", 0) for report in reports)
-    return f"""With one message in a request, and {count:,} messages: each connection waits for the answer before it goes on.
+    return f"""With one message in a request, and {count:,} messages: each connection waits for the answer before it sends the next one.
 
 | | push/s, 1 connection | push/s, 32 connections | drain/s, 1 | drain/s, 32 |
 |---|---|---|---|---|

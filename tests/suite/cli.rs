@@ -491,7 +491,8 @@ const BENCHED: [(&str, &str); 35] = [
 #[test]
 fn a_bench_of_the_embedded_store_measures_everything() -> Result<()> {
     let rows = benched(&Shell::without_broker()?, &[])?;
-    for (measure, way) in BENCHED.into_iter().chain([("ceiling", "write and fsync")]) {
+    let own = [("ceiling", "write and fsync"), ("ceiling", "GET /livez, then write and fsync, 1 connections")];
+    for (measure, way) in BENCHED.into_iter().chain(own) {
         assert!(
             rows.iter().any(|row| (row.0.as_str(), row.1.as_str()) == (measure, way)),
             "{measure}, {way}: {rows:?}"
@@ -525,6 +526,20 @@ async fn a_bench_on_redis_compares_with_bare_commands_and_leaves_what_was_there(
         assert!(row.is_some_and(|row| row.3.is_some() || !compared), "{measure}, {way}: {rows:?}");
     }
     assert_eq!(redis.keys().await?, ["dwell-bench-mine-http:topics"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_bench_of_a_fleet_shares_what_is_due_at_once() -> Result<()> {
+    let (redis, shell) = (RedisServer::start().await?, Shell::without_broker()?);
+    let rows = benched(&shell, &["--only", "fleet", "--redis", &redis.url()])?;
+    for what in ["first delivery", "last ack", "rate", "resident"] {
+        let way = format!("2 brokers, 1000 at once, {what}");
+        assert!(rows.iter().any(|row| (row.0.as_str(), &row.1) == ("fleet", &way)), "{way}: {rows:?}");
+    }
+    assert_eq!(redis.keys().await?, [""; 0]);
+    let alone = shell.dwell(&["bench", "--only", "fleet"])?;
+    assert!(alone.code == Some(64) && alone.err.contains("--redis"), "{alone:?}");
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use crate::cli::figures::Percentiles;
 use crate::model::message::TopicName;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
-use crate::platform::clock::Clock;
+use crate::platform::clock::{Clock, Instant};
 
 pub(super) const RATE: usize = 2_000;
 const CONSUMERS: usize = 4;
@@ -31,7 +31,7 @@ const LEAD: Duration = Duration::from_millis(1_500);
 const PUSHED: usize = 1_000;
 
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     spans: Vec<Duration>,
     early: usize,
 }
@@ -102,8 +102,7 @@ pub(super) async fn burst(bench: &Bench, target: &Target) -> Result<(), Failure>
     load.push(messages, |_| Wanted { due_at: Some(due_at), key: None }).await?;
     in_time(due_at)?;
     // Consumers wait before it is due, as they would.
-    let (now, instant) = (Clock::System.now(), Clock::System.instant());
-    let due = instant.plus(bench.local(due_at).since(now));
+    let due = instant_of(bench, due_at);
     let seen = RefCell::new(Seen::default());
     let last = load.consume(messages, |taken| seen.borrow_mut().note(taken, bench.store_ahead_us)).await?;
     seen.borrow().check()?;
@@ -114,12 +113,18 @@ pub(super) async fn burst(bench: &Bench, target: &Target) -> Result<(), Failure>
     target.delete(&load.topic).await
 }
 
+/// When it is so late by the store's clock, on the clock of this process. It has to be ahead.
+pub(super) fn instant_of(bench: &Bench, due_at: Timestamp) -> Instant {
+    let (now, instant) = (Clock::System.now(), Clock::System.instant());
+    instant.plus(bench.local(due_at).since(now))
+}
+
 fn start(messages: usize) -> Timestamp {
     Clock::System.now().plus(LEAD + PUSH_TIME * u32::try_from(messages).unwrap_or(u32::MAX))
 }
 
 /// Refuses messages that were not pushed before they were due: then lateness is that of the push.
-fn in_time(due_at: Timestamp) -> Result<(), Failure> {
+pub(super) fn in_time(due_at: Timestamp) -> Result<(), Failure> {
     match Clock::System.now() < due_at {
         true => Ok(()),
         false => Err(Failure::new("the messages could not be pushed before they were due; the machine is too busy")),
@@ -128,14 +133,14 @@ fn in_time(due_at: Timestamp) -> Result<(), Failure> {
 
 impl Seen {
     /// `ahead_us` is how far the store's clock is ahead of ours.
-    fn note(&mut self, taken: &Taken, ahead_us: i64) {
+    pub(super) fn note(&mut self, taken: &Taken, ahead_us: i64) {
         let now_us = i64::try_from(Clock::System.now().as_ms() * 1_000).unwrap_or(i64::MAX) + ahead_us;
         let late_us = now_us - i64::try_from(taken.due_at.as_ms() * 1_000).unwrap_or(i64::MAX);
         self.early += usize::from(late_us < 0);
         self.spans.push(Duration::from_micros(u64::try_from(late_us).unwrap_or(0)));
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), Failure> {
         match self.early {
             0 => Ok(()),
             early => Err(Failure::new(format!("delivered before due: {}", counted(early, "message")))),

@@ -4,6 +4,7 @@
 
 mod results;
 mod target;
+mod fleet;
 mod scale;
 mod speed;
 mod store;
@@ -118,6 +119,10 @@ impl Bench {
             if self.plan.wants("scale") {
                 scale::scale(self).await?;
             }
+            if self.plan.wants("fleet") {
+                self.progress.step("fleet");
+                fleet::fleet(self).await?;
+            }
         }
         if self.plan.wants("pending") {
             latency::pending(self).await?;
@@ -203,6 +208,8 @@ Measures:
   pending             memory, idle cost and start with many messages that are not due
   scale               messages a second with more partitions, groups, consumers, members, topics and
                       larger payloads; only when it is named
+  fleet               two brokers share --pending messages that are due at the same instant: to the
+                      first delivery and to the last ack, memory; with --redis, only when named
 
 A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or
 GET /livez of the same broker, measured in the same round. Run it on a machine, and a Redis, that
@@ -226,7 +233,7 @@ pub(super) struct BenchArgs {
     /// Messages of a throughput run, 100 to 1,000,000
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     messages: u32,
-    /// Messages that are not due, 1,000 to 10,000,000; 50 times `--messages` if it is not given
+    /// Messages of `pending` and `fleet`, 1,000 to 10,000,000; 50 times `--messages` if it is not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
     pending: Option<u32>,
     /// Bytes of a payload, 1 to 65,536
@@ -237,7 +244,7 @@ pub(super) struct BenchArgs {
     partitions: u16,
     /// Only this measure; may be repeated
     #[arg(long, value_name = "MEASURE")]
-    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale"])]
+    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale", "fleet"])]
     only: Vec<String>,
     #[command(flatten)]
     print: PrintArgs,
@@ -262,6 +269,9 @@ impl Plan {
         let count = |number: u32| usize::try_from(number).map_err(|_| Failure::usage("a number is too large"));
         let messages = count(args.messages)?;
         let partitions = NonZeroU16::new(args.partitions).ok_or_else(|| Failure::usage("no partitions"))?;
+        if args.redis.is_none() && args.only.iter().any(|only| only == "fleet") {
+            return Err(Failure::usage("--only fleet: brokers share a Redis, so it needs --redis"));
+        }
         // With fewer messages everything is shorter; the usual number gives what the measures are named after.
         Ok(Plan {
             rounds: if args.quick { 1 } else { 5 },
@@ -290,7 +300,7 @@ impl Plan {
         let of = |measure: &str, steps: usize| if self.wants(measure) { steps } else { 0 };
         let speed = if ["push", "drain", "life"].iter().any(|name| self.wants(name)) { 2 } else { 0 };
         let cost = if self.in_redis { of("cost", 1) } else { 0 };
-        let round = speed + cost + of("lateness", 2) + of("burst", 2) + of("scale", scale::AXES);
+        let round = speed + cost + of("lateness", 2) + of("burst", 2) + of("scale", scale::AXES) + of("fleet", 1);
         round * self.rounds + of("pending", levels(self.pending))
     }
 }

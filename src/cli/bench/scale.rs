@@ -30,7 +30,7 @@ const SHARED: u16 = 16;
 const SHARE: usize = 10;
 
 /// Until the partitions are leased.
-const JOINING: Duration = Duration::from_millis(1_500);
+pub(super) const JOINING: Duration = Duration::from_millis(1_500);
 
 /// Bytes of the payloads of one batch, and in the mean of each message, at most.
 const BATCH_BYTES: usize = 1_000_000;

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::Write as _;
 use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -42,7 +43,11 @@ async fn batches(bench: &Bench, target: &Target) -> Result<(), Failure> {
 async fn single(bench: &Bench, target: &Target, connections: usize) -> Result<(), Failure> {
     let way = format!("{}, single, {connections} connections", target.name());
     let messages = bench.plan.single_messages(connections);
-    measured(bench, target, &way, (1, connections), messages, |_| ceiling(&livez(connections))).await
+    let of = |what: &str| match (&bench.stores.bare, what, connections) {
+        (None, "push", 1) => ceiling(FSYNCED_REQUEST),
+        _ => ceiling(&livez(connections)),
+    };
+    measured(bench, target, &way, (1, connections), messages, of).await
 }
 
 async fn measured(
@@ -86,6 +91,8 @@ async fn measured(
 
 const PINGS: usize = 100;
 
+const FSYNCED_REQUEST: &str = "GET /livez, then write and fsync, 1 connections";
+
 pub(super) fn ceiling(way: &str) -> Option<Name> {
     Some(("ceiling", way.to_owned()))
 }
@@ -111,7 +118,10 @@ pub(super) async fn ceilings(bench: &Bench) -> Result<(), Failure> {
             let pings = messages.div_ceil(PINGS) * PINGS;
             note("PING, pipelined", "requests/s", per_second(pings, Clock::System.instant().since(began)));
         }
-        None => note("write and fsync", "messages/s", fsyncs(bench)?),
+        None => {
+            note("write and fsync", "messages/s", fsyncs(bench)?);
+            note(FSYNCED_REQUEST, "requests/s", fsynced_requests(bench).await?);
+        }
     }
     for connections in CONNECTIONS {
         let requests = bench.plan.single_messages(connections);
@@ -132,20 +142,59 @@ pub(super) async fn ceilings(bench: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A file that is fsynced, as a store that only appends.
+struct SyncedFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl SyncedFile {
+    fn create(bench: &Bench) -> Result<SyncedFile, Failure> {
+        let path = bench.stores.scratch.path().join("ceiling");
+        let file = File::create(&path).map_err(unwritable(&path))?;
+        Ok(SyncedFile { file, path })
+    }
+
+    /// Answers when it is on the disk.
+    fn append(&mut self, bytes: &str) -> Result<(), Failure> {
+        let written = self.file.write_all(bytes.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(unwritable(&self.path))
+    }
+
+    fn remove(self) -> Result<(), Failure> {
+        std::fs::remove_file(&self.path).map_err(unwritable(&self.path))
+    }
+}
+
+fn unwritable(path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    move |error| Failure::new(format!("cannot write {}: {error}", path.display()))
+}
+
 fn fsyncs(bench: &Bench) -> Result<f64, Failure> {
-    let path = bench.stores.scratch.path().join("ceiling");
-    let failed = |error: std::io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
-    let mut file = File::create(&path).map_err(failed)?;
+    let mut file = SyncedFile::create(bench)?;
     let batch = bench.payload.repeat(BATCH);
     let batches = bench.plan.messages.div_ceil(BATCH);
     let began = Clock::System.instant();
     for _ in 0..batches {
-        file.write_all(batch.as_bytes()).map_err(failed)?;
-        file.sync_data().map_err(failed)?;
+        file.append(&batch)?;
     }
     let took = Clock::System.instant().since(began);
-    std::fs::remove_file(&path).map_err(failed)?;
+    file.remove()?;
     Ok(per_second(batches * BATCH, took))
+}
+
+/// An empty request over one connection and then a write, one by one: what a store that only appends could do.
+async fn fsynced_requests(bench: &Bench) -> Result<f64, Failure> {
+    let mut file = SyncedFile::create(bench)?;
+    let requests = bench.plan.single_messages(1);
+    let began = Clock::System.instant();
+    for _ in 0..requests {
+        bench.sidecar.client.live().await?;
+        file.append(&bench.payload)?;
+    }
+    let took = Clock::System.instant().since(began);
+    file.remove()?;
+    Ok(per_second(requests, took))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,7 @@ const REDIS_TIMEOUT: Duration = Duration::from_secs(5);
 const BARE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Suffix of the prefix: brokers that are measured beside each other share nothing.
-const PARTS: [&str; 5] = ["library", "http", "pending", "scale", "bare"];
+const PARTS: [&str; 6] = ["library", "http", "pending", "scale", "fleet", "bare"];
 
 #[derive(Debug, Clone)]
 pub(super) enum Place {

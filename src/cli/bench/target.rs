@@ -182,6 +182,16 @@ impl Tally {
         let (left, first, last) = (Cell::new(messages), Cell::new(None), Cell::new(Clock::System.instant()));
         Tally { left, first, last, done: CancellationToken::new() }
     }
+
+    /// When the first delivery came; if none did, the last ack.
+    pub(super) fn first(&self) -> Instant {
+        self.first.get().map_or(self.last.get(), |(at, _)| at)
+    }
+
+    /// When the last ack was answered.
+    pub(super) fn last(&self) -> Instant {
+        self.last.get()
+    }
 }
 
 impl Load<'_> {
