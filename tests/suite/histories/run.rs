@@ -550,7 +550,10 @@ impl Run {
                 Ok(last.as_ref().is_some_and(is_ready).then_some(()))
             };
             let waited = eventually_within(Duration::from_secs(60), "a broker has nothing left to do", ready).await;
-            waited.inspect_err(|_| eprintln!("broker {at} after {:?}: {last:?}", self.faults))?;
+            waited.inspect_err(|_| {
+                eprintln!("broker {at} after {:?}: {last:?}", self.faults);
+                self.print_logs();
+            })?;
         }
         self.hidden.clear();
         self.lost_at = self.lost_at.filter(|_| !noticed);
