@@ -288,16 +288,20 @@ impl OwnerLoop {
     }
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {
+        let mut losses = self.losses.clone();
+        losses.mark_unchanged();
         let reserved = self.owner.reserve(limit).await?;
-        if self.is_restoring() {
-            return Err(Error::stale(STORE_CHANGED));
-        }
+        // The store may have answered with what it had before it was restored: none of that is handed out.
+        let is_doubtful = self.is_restoring() || losses.has_changed().unwrap_or(false);
         self.settled_last = false;
         self.head = reserved.head.map_or(Head::Nothing, Head::At);
         let found = !reserved.messages.is_empty();
         let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
         let mut table = self.owned.table();
         table.reserved(reserved, self.delivery.now());
+        if is_doubtful {
+            table.give_back();
+        }
         let bytes = table.bytes();
         table.part().arrived(bytes);
         let expected = table.unsettled() as u64;
@@ -313,7 +317,7 @@ impl OwnerLoop {
             let detail = format!("the store counts {unsettled} unsettled messages, this epoch holds {expected}");
             return Err(Error::stale(detail));
         }
-        if found {
+        if found && !is_doubtful {
             self.delivery.arrivals.notify_one();
         }
         Ok(())

@@ -9,9 +9,9 @@ use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, Message, Messa
 use dwell::model::partition::Partition;
 use dwell::model::version::{CallId, CallPart, Version};
 use dwell::store::Fate::{Absent, Done};
-use dwell::store::{Call, Change, LogTarget, Progress, Purge, Pushed, Put, Replayed};
+use dwell::store::{Call, Change, LogTarget, Progress, Purge, Pushed, Put, Replayed, Retried};
 
-use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, up_to};
+use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, retries, up_to};
 
 const STORED: Put = Put::Pushed(Pushed::Stored);
 const DUPLICATE: Put = Put::Pushed(Pushed::Duplicate);
@@ -426,6 +426,31 @@ async fn a_settlement_that_is_restored_ends_what_it_settled_and_nothing_later() 
     assert!(orders.peek("a").await?.is_some());
     assert_eq!(orders.cancel("a").await?, [Done]);
     assert_eq!(orders.cancel("never").await?, [Absent]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn returned_message_keeps_what_a_restore_made_of_it_meanwhile() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    orders.push_all(&[orders.message("moved", 0)?, orders.message("settled", 0)?]).await?;
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(9)).await?;
+    story.world.pass(1);
+    let later = orders.message("moved", 60_000)?;
+    let lost = CallId { stream: "lost".to_owned(), seq: 1 };
+    story.restore(&[set(&later, story.version(), &lost), end("settled", story.version())?]).await?;
+    let next_at = story.world.now();
+    for message in &taken.messages {
+        let retried = Retried { id: message.id.clone(), next_at, attempts: 1, failure: None };
+        owner.settle(&retries(taken.reservation, retried, &[])?).await?;
+    }
+    let stats = orders.stats().await?;
+    assert_eq!((stats.scheduled, stats.ready), (1, 0), "never early, and what is over does not come back");
+    assert_eq!(orders.peek("moved").await?.map(|peeked| peeked.message.due_at), Some(later.due_at));
+    assert!(orders.peek("settled").await?.is_none());
+    let charge = ["HEXISTS", "{dwell:orders:0}:default:a", "settled"].map(str::to_owned);
+    assert_eq!(story.world.meddle(&charge).await?, "0");
     Ok(())
 }
 

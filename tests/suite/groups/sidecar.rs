@@ -25,13 +25,20 @@ pub(super) struct Sidecar {
     process: Arc<Mutex<Process>>,
 }
 
-struct Process(Child);
+struct Process {
+    child: Child,
+    log: PathBuf,
+}
 
 impl Drop for Process {
+    /// Prints the log of the broker if the test fails: it says why.
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            println!("{}:\n{}", self.log.display(), std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
     }
 }
 
@@ -55,7 +62,8 @@ impl Sidecar {
         command.args(["serve", "--listen", &format!("unix:{}", socket.display()), "--redis", redis]);
         command.env_clear().env("DWELL_DATA_DIR", dir.join(name));
         command.envs(SETTINGS).envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
-        let process = Process(command.spawn().map_err(failed("dwell serve"))?);
+        let child = command.spawn().map_err(failed("dwell serve"))?;
+        let process = Process { child, log: log.clone() };
         let client = https::client(&Roots::none())?
             .no_proxy()
             .pool_max_idle_per_host(0)
@@ -196,14 +204,14 @@ impl Sidecar {
 
     /// The id of the process.
     pub(super) fn pid(&self) -> u32 {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner).0.id()
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).child.id()
     }
 
     /// Waits for the end of the process.
     pub(super) async fn ended(&self) -> Result<ExitStatus> {
         eventually("the process ends", async || {
             let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-            process.0.try_wait().map_err(failed("the end of dwell serve"))
+            process.child.try_wait().map_err(failed("the end of dwell serve"))
         })
         .await
     }
@@ -211,7 +219,7 @@ impl Sidecar {
     /// Whether the process has ended.
     pub(super) fn is_over(&self) -> bool {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        process.0.try_wait().is_ok_and(|status| status.is_some())
+        process.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
     /// What it logged, for a story that fails.

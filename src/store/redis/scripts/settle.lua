@@ -30,16 +30,27 @@ if window > 0 then
   if #old > 0 then redis.call('ZREM', KEYS[7], unpack(old)) end
 end
 
+-- A restore may have removed the body meanwhile, or placed it where a later operation wants it.
+local places, bodiless = {}, {}
 from, to = block()
-call('ZADD', KEYS[2], from, to)
+for i = from, to, 2 do
+  if redis.call('HEXISTS', KEYS[3], ARGV[i + 1]) == 1 then
+    places[#places + 1], places[#places + 2] = ARGV[i], ARGV[i + 1]
+  else
+    bodiless[ARGV[i + 1]] = true
+  end
+end
+if #places > 0 then redis.call('ZADD', KEYS[2], 'NX', unpack(places)) end
 local function history(id, failure)
   return history_with(charges and redis.call('HGET', KEYS[4], id) or '', failure)
 end
 
 from, to = block()
 for i = from, to, 3 do
-  local lines = history(ARGV[i], ARGV[i + 2])
-  redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1] .. (lines == '' and '' or ' ' .. lines))
+  if not bodiless[ARGV[i]] then
+    local lines = history(ARGV[i], ARGV[i + 2])
+    redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1] .. (lines == '' and '' or ' ' .. lines))
+  end
 end
 
 from, to = block()
