@@ -72,7 +72,7 @@ async fn without_redis_at_the_start_pushes_to_known_and_new_topics_are_taken() -
 #[tokio::test]
 async fn only_the_first_push_waits_for_a_silent_redis() -> Result<()> {
     for mode in [Mode::BlackHole, Mode::Delay(Duration::from_secs(2)), Mode::Refuse] {
-        let outage = Outage::begin().await?;
+        let outage = Outage::begin().await?.hasty();
         let dwell = outage.dwell().await?;
         dwell.push_one("orders", "before").await?;
         outage.proxy.set(mode);

@@ -20,7 +20,7 @@ const READY: &str = "dwell_messages{group=\"default\",state=\"ready\",topic=\"or
 
 #[tokio::test]
 async fn a_census_is_not_shown_while_redis_is_away_and_right_when_it_is_back() -> Result<()> {
-    let outage = Outage::begin().await?;
+    let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
     for mode in [Mode::Refuse, Mode::BlackHole] {
@@ -38,7 +38,7 @@ async fn a_census_is_not_shown_while_redis_is_away_and_right_when_it_is_back() -
 /// Nobody pushes, nobody consumes and nobody asks whether dwell is ready.
 #[tokio::test]
 async fn who_only_looks_sees_that_redis_is_away_and_that_it_is_back() -> Result<()> {
-    let outage = Outage::begin().await?;
+    let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     for mode in [Mode::Refuse, Mode::BlackHole] {
         until(&dwell, "dwell_redis_up", Some(1.0)).await?;

@@ -78,7 +78,7 @@ async fn what_is_buffered_is_cancelled_there_and_what_is_not_is_not() -> Result<
 
 #[tokio::test]
 async fn what_redis_may_have_is_never_said_to_be_cancelled_unasked() -> Result<()> {
-    let outage = Outage::begin().await?;
+    let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "warm").await?;
     dwell.delivers("orders", &["warm"]).await?;

@@ -51,7 +51,7 @@ async fn a_dedup_key_that_two_brokers_buffered_is_stored_once() -> Result<()> {
 
 #[tokio::test]
 async fn a_push_with_a_dedup_key_whose_answer_was_lost_is_stored_once() -> Result<()> {
-    let outage = Outage::begin().await?;
+    let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "warm").await?;
     outage.proxy.set(Mode::BlackHole);

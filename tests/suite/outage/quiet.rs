@@ -75,7 +75,7 @@ fn logged() -> Log {
 async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
     let log = logged();
     let began = std::time::Instant::now();
-    let outage = Outage::begin().await?;
+    let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
     for (round, mode) in [Mode::Refuse, Mode::Pass, Mode::Refuse, Mode::BlackHole].into_iter().enumerate() {

@@ -14,7 +14,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
 async fn a_read_that_fails_sends_no_push_to_the_log() -> Result<()> {
-    let outage = Outage::begin().await?;
+    let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["a"], HOUR).await?;
     let (topic, group, id) = (TopicName::new("orders")?, GroupName::standard(), MessageId::new("a")?);

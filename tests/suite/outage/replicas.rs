@@ -120,7 +120,7 @@ async fn a_repeat_that_finds_nothing_to_do_waits_for_what_it_found() -> Result<(
 
 #[tokio::test]
 async fn missing_replicas_are_named_at_the_start_and_pushes_are_buffered() -> Result<()> {
-    let outage = Outage { confirmation: ONE, ..Outage::begin().await? };
+    let outage = Outage { confirmation: ONE, ..Outage::begin().await? }.hasty();
     let dwell = outage.dwell().await?;
     assert!(dwell.0.describe().durability.contains("what is answered is on 1"), "{:?}", dwell.0.describe());
     assert_eq!(dwell.push_one("orders", "m").await?.pushed, Pushed::Buffered);
