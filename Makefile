@@ -173,7 +173,7 @@ screenshots: tools
 VERSION := $(shell sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 fixtures: tools
-	DWELL_FIXTURES=$(CURDIR)/tests/fixtures/$(VERSION) cargo test --quiet --locked --test suite -- fixtures::what_is_written_now
+	DWELL_FIXTURES=$(CURDIR)/tests/fixtures/$(VERSION) cargo test --quiet --locked --test suite -- fixtures::fixtures_of_this_version_open
 
 lint:
 	cargo fmt --check

@@ -178,7 +178,7 @@ mod tests {
     const NEW: &str = "fedcba9876543210";
 
     #[test]
-    fn a_token_counts_from_the_look_after_it_was_changed() -> Outcome {
+    fn changed_token_takes_effect_at_the_next_check() -> Outcome {
         let (dir, time) = (tempfile::tempdir()?, Manual::at(Timestamp::from_ms(0)));
         let file = |name: &str| dir.path().join(name);
         std::fs::write(file("a"), format!("{OLD}\n"))?;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_everyone_is_local_and_may_do_everything() {
+    fn without_tokens_every_caller_is_local_admin() {
         let free = Access::free();
         assert!(!free.asks());
         for token in [None, Some("anything")] {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_the_needed_scopes_is_enough_and_admin_always_is() {
+    fn any_required_scope_or_admin_is_sufficient() {
         let [view, produce, consume, admin] = Scope::ALL.map(|scope| Scopes::of(&[scope]));
         let either = Scopes::of(&[Scope::Produce, Scope::Consume]);
         for (given, needed, expected) in [

@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_back_and_garbage_is_refused() -> Result<()> {
+    fn cursor_round_trips_and_garbage_is_refused() -> Result<()> {
         let after = DeadCursor { died_at: Timestamp::from_ms(5), id: MessageId::new("a.b.c")? };
         for after in [None, Some(after)] {
             let place = DeadPlace { began: Timestamp::from_ms(7), partition: Partition(3), after };

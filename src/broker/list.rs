@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_back_and_garbage_is_refused() -> Result<()> {
+    fn cursor_round_trips_and_garbage_is_refused() -> Result<()> {
         let (at, id) = (Timestamp::from_ms(5), MessageId::new("a.b.c")?);
         let places = [
             Place::Beginning,

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_back_and_garbage_is_refused() -> Result<()> {
+    fn cursor_round_trips_and_garbage_is_refused() -> Result<()> {
         let after = WaitingCursor { next_at: Timestamp::from_ms(5), id: MessageId::new("a.b.c")? };
         let position = Position { partition: Partition(3), after };
         assert_eq!(Position::read(&position.write())?, position);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_knows_what_is_done_by_hand() {
+    fn cli_user_agent_is_recognized_by_the_broker() {
         assert!(USER_AGENT.starts_with(crate::api::http::BY_HAND));
     }
 }

@@ -524,7 +524,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_there_is_said_with_the_address_and_a_hint() -> Result<(), Failure> {
+    async fn connection_refused_names_address_and_hint() -> Result<(), Failure> {
         let client = Client::new(&ServerAddress::parse("unix:/does/not/exist.sock").map_err(Failure::new)?)?;
         let failure = client.topics().await.map_err(Failure::from).err().unwrap_or_else(Failure::printed);
         assert_eq!(failure.code, crate::cli::failure::UNAVAILABLE);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_message_is_one_line() -> serde_json::Result<()> {
+    fn dead_letter_is_printed_on_one_line() -> serde_json::Result<()> {
         let dead: Answer<Dead> = serde_json::from_str(
             r#"{"id": "a", "partition": 3, "died_at": "1970-01-01T00:00:00Z", "reason": "max_attempts", "attempts": 3,
                 "last_error": "smtp: 451\n", "history": [{"at": "1970-01-01T00:00:00Z", "attempt": 3, "reason": "smtp: 451"}],

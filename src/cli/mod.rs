@@ -270,7 +270,7 @@ mod tests {
 
     /// An example ends where its remark begins: behind two spaces.
     #[test]
-    fn every_example_of_the_help_is_understood() {
+    fn every_example_of_the_help_parses() {
         let (mut all, mut root) = (Vec::new(), Cli::command());
         every_command(&mut root, "dwell", &mut all);
         let (mut count, mut wrong) = (0, Vec::new());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn every_subcommand_says_how_it_is_used() {
+    fn every_subcommand_shows_its_usage() {
         for command in Cli::command().get_subcommands() {
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Examples:"), "{}", command.get_name());

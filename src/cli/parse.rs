@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_backoff_are_read() {
+    fn both_backoff_forms_are_parsed() {
         let secs = Duration::from_secs;
         assert_eq!(backoff("1s, 1m"), Ok(Backoff::Ladder { steps: vec![Step(secs(1)), Step(secs(60))] }));
         assert_eq!(backoff("ladder:5s"), Ok(Backoff::Ladder { steps: vec![Step(secs(5))] }));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() -> Result<()> {
+    fn written_form_round_trips() -> Result<()> {
         let mut record = DeadRecord::new(DeadReason::Buried, 3, Some("é".repeat(REASON_BYTES_MAX)));
         assert_eq!(decode_dead(&encode_dead(&record)?)?, record);
         assert!(record.last_error.as_ref().is_some_and(|text| text.len() <= REASON_BYTES_MAX));
@@ -163,7 +163,7 @@ mod tests {
 
     /// Bytes written by version 1, which had no history.
     #[test]
-    fn version_1_still_opens() -> Result<()> {
+    fn version_1_is_readable() -> Result<()> {
         let bytes = [1, 1, 3, 1, 9, b's', b'm', b't', b'p', b':', b' ', b'4', b'5', b'1'];
         assert_eq!(decode_dead(&bytes)?, DeadRecord::new(DeadReason::Buried, 3, Some("smtp: 451".into())));
         assert!(decode_dead(&[3, 1, 3, 0]).is_err());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_keeps_the_newest_lines() -> Result<()> {
+    fn history_keeps_the_newest_entries() -> Result<()> {
         let mut history = Vec::new();
         for attempt in 1..=20 {
             history = extend_history(&history, &failure(attempt, "no"));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_bounded_whatever_the_reason_is() -> Result<()> {
+    fn history_entry_is_bounded_for_any_reason() -> Result<()> {
         for (text, kept) in [("x", 200), ("\n", 100), ("\u{1}", 33), ("é", 100), ("\"", 100)] {
             let failure = failure(u32::MAX, &text.repeat(1_000));
             assert_eq!(failure.reason.as_ref().map(|reason| reason.chars().count()), Some(kept), "{text:?}");

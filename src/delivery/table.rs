@@ -521,13 +521,13 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_comes_first_and_equals_by_due_time() {
+    fn highest_priority_first_then_by_due_time() {
         assert_eq!(order(&[('a', 0), ('b', 0), ('c', 0)]), "abc");
         assert_eq!(order(&[('a', 0), ('b', 9), ('c', 5), ('d', 9), ('e', 5), ('f', 0)]), "bdceaf");
     }
 
     #[test]
-    fn the_first_of_all_is_not_passed_over_more_than_so_often() {
+    fn head_message_is_passed_over_a_bounded_number_of_times() {
         let mut messages = vec![('x', 0), ('y', 1)];
         messages.extend((0..40).map(|_| ('h', 9)));
         let out = order(&messages);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_taken_is_left_where_it_is() {
+    fn ineligible_messages_stay_in_place() {
         let mut chooser = NextMessage::default();
         assert_eq!(chooser.choose([None, Some(0), Some(3), None].into_iter()), Some(2));
         assert_eq!(chooser.choose([None, None].into_iter()), None);

@@ -526,7 +526,7 @@ mod tests {
     use crate::model::error::Kind;
 
     #[test]
-    fn names_ids_and_keys_have_their_limits() {
+    fn name_id_and_key_limits_are_enforced() {
         assert!(TopicName::new("a".repeat(NAME_BYTES_MAX)).is_ok());
         for bad in ["", ".", "..", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1)] {
             assert!(TopicName::new(bad).is_err(), "{bad:?}");
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_has_its_limits() {
+    fn meta_limits_are_enforced() {
         let many = |n: usize| (0..n).map(|i| (format!("n{i}"), "v".to_owned())).collect::<Vec<_>>();
         assert!(check_meta(&many(META_COUNT_MAX)).is_ok());
         assert!(check_meta(&many(META_COUNT_MAX + 1)).is_err());

@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_scheme_a_host_and_a_port() {
+    fn peer_address_is_scheme_host_and_port() {
         for good in
             ["http://dwell-gateway:7373", "https://dwell.shop.svc", "http://[::1]:7373/", "unix:/run/dwell.sock"]
         {

@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_ack_that_was_kept_too_late_for_a_restore_is_in_doubt() -> Result<()> {
+    async fn ack_journaled_too_late_for_a_restore_is_in_doubt() -> Result<()> {
         let (mut owner, ack, _dir) = owner().await?;
         let settled = owner.settle(&ack).await.map_err(|error| error.kind());
         assert_eq!(settled, Err(Kind::Stale));
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_ack_whose_lease_ends_while_it_is_kept_is_in_doubt() -> Result<()> {
+    async fn ack_whose_lease_ends_while_journaling_is_in_doubt() -> Result<()> {
         let (mut owner, ack, _dir) = owner().await?;
         tokio::select! {
             biased;

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_keeps_the_last_reason_until_it_closes() {
+    async fn breaker_keeps_the_last_reason_until_it_closes() {
         let breaker = Breaker::default();
         assert_eq!(breaker.reason(), None);
         breaker.open(&Error::unavailable("refused"));

@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_of_the_store_has_a_part_of_what_a_call_set() -> Result<()> {
+    fn restore_never_splits_the_messages_of_one_call() -> Result<()> {
         let changes: Vec<_> = (0..3_000).map(|n| set(n / 700)).collect::<Result<_>>()?;
         let calls = calls(changes);
         assert!(calls.len() > 1);

@@ -231,7 +231,7 @@ mod tests {
     use crate::model::error::Result;
 
     #[tokio::test]
-    async fn what_is_known_outlives_the_process_and_damage_does_not_stop_it() -> Result<()> {
+    async fn topic_cache_survives_restart_and_damage() -> Result<()> {
         let dir = tempfile::tempdir().map_err(|error| crate::model::error::Error::bug(error.to_string()))?;
         let path = dir.path().join("deep").join("topics.json");
         let known = Known::load(path.clone());

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_is_read_back_and_never_comes_twice() {
+    fn epoch_round_trips_and_is_unique() {
         let epoch = Epoch::after(16);
         assert_eq!(Epoch::parse(&epoch.to_string()), Some(epoch.clone()));
         assert_ne!(Epoch::after(16), epoch);

@@ -14,10 +14,10 @@ use dwell::model::topic::Settings;
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    the_dead_are_found_by_reason_age_and_text, only_what_is_meant_is_redriven_or_purged,
-    a_rate_is_kept_and_a_long_sweep_says_where_to_go_on, what_dies_again_is_not_redriven_twice,
-    what_is_older_than_the_topic_keeps_is_dropped, what_is_more_than_the_topic_keeps_is_dropped,
-    the_history_of_a_message_is_seen_while_it_lives, a_message_without_a_limit_of_attempts_never_dies_of_them,
+    dead_letters_are_found_by_reason_age_and_text, redrive_and_purge_honour_the_filter,
+    redrive_rate_holds_and_a_long_run_returns_a_cursor, redrive_skips_messages_that_died_again,
+    dead_letters_past_the_retention_age_are_dropped, dead_letters_past_the_retention_count_are_dropped,
+    history_is_visible_before_a_message_dies, message_with_unlimited_attempts_never_dies_of_them,
 }
 
 struct Shop {
@@ -113,7 +113,7 @@ async fn morgue(world: &World) -> Result<Shop> {
     Ok(shop)
 }
 
-async fn the_dead_are_found_by_reason_age_and_text(world: World) -> Result<()> {
+async fn dead_letters_are_found_by_reason_age_and_text(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
     let failed = DeadFilter { reason: Some(DeadReason::MaxAttempts), ..DeadFilter::default() };
     assert_eq!(shop.found(failed.clone()).await?, ["mail 1", "mail 2"]);
@@ -132,7 +132,7 @@ async fn the_dead_are_found_by_reason_age_and_text(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn only_what_is_meant_is_redriven_or_purged(world: World) -> Result<()> {
+async fn redrive_and_purge_honour_the_filter(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
     let sweep = DeadSweep { filter: text("mail"), limit: Some(1), ..DeadSweep::default() };
     let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await?;
@@ -148,7 +148,7 @@ async fn only_what_is_meant_is_redriven_or_purged(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_rate_is_kept_and_a_long_sweep_says_where_to_go_on(world: World) -> Result<()> {
+async fn redrive_rate_holds_and_a_long_run_returns_a_cursor(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let payloads: Vec<String> = (0..40).map(|n| format!("order {n}")).collect();
     shop.settle(&world, &payloads.iter().map(String::as_str).collect::<Vec<_>>(), bury("no")).await?;
@@ -181,7 +181,7 @@ async fn a_rate_is_kept_and_a_long_sweep_says_where_to_go_on(world: World) -> Re
     Ok(())
 }
 
-async fn what_dies_again_is_not_redriven_twice(world: World) -> Result<()> {
+async fn redrive_skips_messages_that_died_again(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
     let first = DeadSweep { limit: Some(1), ..DeadSweep::default() };
     let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &first).await?;
@@ -193,7 +193,7 @@ async fn what_dies_again_is_not_redriven_twice(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_older_than_the_topic_keeps_is_dropped(world: World) -> Result<()> {
+async fn dead_letters_past_the_retention_age_are_dropped(world: World) -> Result<()> {
     let settings = Settings { dead_max_age: Duration::from_secs(3_600), ..Settings::default() };
     let shop = Shop::open(&world, settings).await?;
     shop.settle(&world, &["order 1", "order 2"], bury("no")).await?;
@@ -206,7 +206,7 @@ async fn what_is_older_than_the_topic_keeps_is_dropped(world: World) -> Result<(
     Ok(())
 }
 
-async fn what_is_more_than_the_topic_keeps_is_dropped(world: World) -> Result<()> {
+async fn dead_letters_past_the_retention_count_are_dropped(world: World) -> Result<()> {
     let settings = Settings { dead_max_count: 2, partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let shop = Shop::open(&world, settings).await?;
     for n in 0..4 {
@@ -218,7 +218,7 @@ async fn what_is_more_than_the_topic_keeps_is_dropped(world: World) -> Result<()
     Ok(())
 }
 
-async fn the_history_of_a_message_is_seen_while_it_lives(world: World) -> Result<()> {
+async fn history_is_visible_before_a_message_dies(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings { max_attempts: 3, ..Settings::default() }).await?;
     shop.settle(&world, &["order 1"], nack("smtp: 451")).await?;
     shop.settle_again(&world, 1, nack("smtp: 452")).await?;
@@ -237,7 +237,7 @@ async fn the_history_of_a_message_is_seen_while_it_lives(world: World) -> Result
     Ok(())
 }
 
-async fn a_message_without_a_limit_of_attempts_never_dies_of_them(world: World) -> Result<()> {
+async fn message_with_unlimited_attempts_never_dies_of_them(world: World) -> Result<()> {
     let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1)), Step(Duration::from_secs(2))] };
     let shop = Shop::open(&world, Settings { max_attempts: 1, backoff, ..Settings::default() }).await?;
     let mut unlimited = NewMessage::new("unlimited");

@@ -10,9 +10,9 @@ use dwell::store::{Expected, Fate, Pushed};
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    a_message_is_found_by_its_id_alone, another_key_finds_nothing_even_in_the_same_partition,
-    two_messages_of_one_id_are_ambiguous_without_a_key, a_repeated_cancel_by_id_alone_is_answered_the_same,
-    a_duplicate_says_what_is_there, another_message_of_the_id_in_the_partition_is_refused,
+    a_message_is_found_by_its_id_alone, another_key_matches_nothing_in_the_same_partition,
+    two_messages_of_one_id_are_ambiguous_without_a_key, repeated_cancel_by_id_alone_gets_the_same_result,
+    duplicate_reports_the_stored_message, another_message_of_the_id_in_the_partition_is_refused,
 }
 
 fn place() -> Result<(TopicName, GroupName)> {
@@ -60,7 +60,7 @@ async fn neighbour(broker: &Broker, id: &str, key: &str) -> Result<Key> {
     Key::new(other)
 }
 
-async fn another_key_finds_nothing_even_in_the_same_partition(world: World) -> Result<()> {
+async fn another_key_matches_nothing_in_the_same_partition(world: World) -> Result<()> {
     let running = shop(&world).await?;
     let (broker, (topic, group)) = (&running.broker, place()?);
     let (id, other) = (MessageId::new("m7")?, neighbour(broker, "m7", "customer-7").await?);
@@ -94,7 +94,7 @@ async fn two_messages_of_one_id_are_ambiguous_without_a_key(world: World) -> Res
     Ok(())
 }
 
-async fn a_repeated_cancel_by_id_alone_is_answered_the_same(world: World) -> Result<()> {
+async fn repeated_cancel_by_id_alone_gets_the_same_result(world: World) -> Result<()> {
     let running = shop(&world).await?;
     let (broker, topic, id) = (&running.broker, place()?.0, MessageId::new("m7")?);
     let first = broker.cancel(&topic, &id, None).await?;
@@ -106,7 +106,7 @@ async fn a_repeated_cancel_by_id_alone_is_answered_the_same(world: World) -> Res
     Ok(())
 }
 
-async fn a_duplicate_says_what_is_there(world: World) -> Result<()> {
+async fn duplicate_reports_the_stored_message(world: World) -> Result<()> {
     let running = Running::start(&world, Options::default())?;
     let (broker, topic) = (&running.broker, place()?.0);
     let due_at = world.now().plus(Duration::from_secs(60));

@@ -55,7 +55,7 @@ fn only_renewals_and_heartbeats(seen: &BTreeMap<String, u64>) -> bool {
 }
 
 #[tokio::test]
-async fn redis_sees_renewals_and_heartbeats_and_nothing_else() -> Result<()> {
+async fn idle_broker_sends_only_renewals_and_heartbeats() -> Result<()> {
     let server = RedisServer::start().await?;
     let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
     // On a busy machine a shorter lease ends, and is acquired again. A sample of the recent traffic asks nobody once there
@@ -119,7 +119,7 @@ fn resident_kb() -> u64 {
 }
 
 #[tokio::test]
-async fn the_heartbeats_of_many_groups_go_in_few_calls() -> Result<()> {
+async fn heartbeats_of_many_groups_share_calls() -> Result<()> {
     let server = RedisServer::start().await?;
     let world = World::redis_at(server.url(), Duration::from_secs(2)).await?;
     let options = Options { idle_timeout: Duration::from_secs(2), ..Options::default() };

@@ -18,8 +18,8 @@ stories! {
     a_late_ack_counts_while_the_message_waits, a_late_ack_is_counted_once, a_repeated_late_ack_is_answered_the_same,
     a_late_ack_counts_while_the_message_is_ready_in_memory, a_late_ack_counts_after_a_nack,
     a_late_ack_is_stale_once_another_consumer_had_the_message, a_late_ack_is_stale_for_another_message_of_the_id,
-    a_late_ack_of_a_dead_message_is_stale, a_late_extend_hides_the_message_again, a_late_nack_sets_the_due_time,
-    a_late_burial_does_not_count, a_late_ack_counts_after_a_takeover, a_late_ack_counts_when_nobody_owns_the_partition,
+    late_ack_of_a_dead_letter_is_stale, a_late_extend_hides_the_message_again, a_late_nack_sets_the_due_time,
+    late_bury_is_stale, a_late_ack_counts_after_a_takeover, late_ack_counts_without_an_owner,
     with_ordering_a_late_ack_frees_the_key, with_ordering_a_late_extend_holds_the_key,
     a_receipt_twice_in_a_late_request_is_answered_twice,
 }
@@ -212,7 +212,7 @@ async fn a_late_ack_is_stale_for_another_message_of_the_id(world: World) -> Resu
     Ok(())
 }
 
-async fn a_late_ack_of_a_dead_message_is_stale(world: World) -> Result<()> {
+async fn late_ack_of_a_dead_letter_is_stale(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings { max_attempts: 1, ..settings() }).await?;
     shop.push("a", 0).await?;
     let taken = shop.one().await?;
@@ -246,7 +246,7 @@ async fn a_late_nack_sets_the_due_time(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_late_burial_does_not_count(world: World) -> Result<()> {
+async fn late_bury_is_stale(world: World) -> Result<()> {
     let shop = Shop::open(&world, settings()).await?;
     let taken = shop.too_late("a").await?;
     assert_eq!(shop.settle(&taken, Decision::Bury { reason: None }, true).await?, PASSED);
@@ -270,7 +270,7 @@ async fn a_late_ack_counts_after_a_takeover(world: World) -> Result<()> {
     world.until("it waits", waits).await
 }
 
-async fn a_late_ack_counts_when_nobody_owns_the_partition(world: World) -> Result<()> {
+async fn late_ack_counts_without_an_owner(world: World) -> Result<()> {
     let shop = Shop::open(&world, settings()).await?;
     let first = shop.too_late("a").await?;
     shop.push("b", 0).await?;

@@ -15,9 +15,9 @@ use futures_util::future::join;
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    no_second_has_more_than_the_rate, a_limit_that_is_lifted_holds_nothing_back, a_slow_rate_keeps_its_distance,
-    who_does_not_wait_long_gets_its_share, no_more_are_in_flight_than_the_limit,
-    an_owner_that_died_leaves_its_share_to_the_next, a_limit_below_the_partitions_is_refused,
+    rate_limit_holds_in_every_second, removed_limit_delays_nothing, slow_rate_spaces_deliveries,
+    short_polls_get_their_share_of_the_rate, in_flight_limit_is_enforced, next_owner_takes_over_the_share_of_the_limit,
+    a_limit_below_the_partitions_is_refused,
 }
 
 const VISIBILITY: Duration = Duration::from_secs(3_600);
@@ -87,7 +87,7 @@ fn most_in_a_second(times: &mut [Timestamp]) -> usize {
     times.iter().map(within).max().unwrap_or(0)
 }
 
-async fn no_second_has_more_than_the_rate(world: World) -> Result<()> {
+async fn rate_limit_holds_in_every_second(world: World) -> Result<()> {
     let long = Duration::from_secs(86_400);
     let (one, two) = (Shop::open(&world, long)?, Shop::open(&world, long)?);
     one.push(120).await?;
@@ -112,7 +112,7 @@ async fn no_second_has_more_than_the_rate(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_limit_that_is_lifted_holds_nothing_back(world: World) -> Result<()> {
+async fn removed_limit_delays_nothing(world: World) -> Result<()> {
     let shop = Shop::open(&world, Duration::from_secs(86_400))?;
     shop.push(50).await?;
     shop.limit(Some(1.0), None).await?;
@@ -125,7 +125,7 @@ async fn a_limit_that_is_lifted_holds_nothing_back(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_slow_rate_keeps_its_distance(world: World) -> Result<()> {
+async fn slow_rate_spaces_deliveries(world: World) -> Result<()> {
     let shop = Shop::open(&world, Duration::from_secs(86_400))?;
     shop.push(4).await?;
     shop.limit(Some(0.5), None).await?;
@@ -136,7 +136,7 @@ async fn a_slow_rate_keeps_its_distance(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn who_does_not_wait_long_gets_its_share(world: World) -> Result<()> {
+async fn short_polls_get_their_share_of_the_rate(world: World) -> Result<()> {
     let shop = Shop::open(&world, Duration::from_secs(86_400))?;
     shop.push(40).await?;
     shop.limit(Some(5.0), None).await?;
@@ -150,7 +150,7 @@ async fn who_does_not_wait_long_gets_its_share(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn no_more_are_in_flight_than_the_limit(world: World) -> Result<()> {
+async fn in_flight_limit_is_enforced(world: World) -> Result<()> {
     let long = Duration::from_secs(86_400);
     let (one, two) = (Shop::open(&world, long)?, Shop::open(&world, long)?);
     one.broker.declare(orders()?, one.broker.topic_defaults().clone()).await?;
@@ -209,7 +209,7 @@ async fn no_more_are_in_flight_than_the_limit(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn an_owner_that_died_leaves_its_share_to_the_next(world: World) -> Result<()> {
+async fn next_owner_takes_over_the_share_of_the_limit(world: World) -> Result<()> {
     let ttl = 2 * SECOND;
     let first = Shop::open(&world, ttl)?;
     first.push(20).await?;

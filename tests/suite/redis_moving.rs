@@ -14,7 +14,7 @@ fn said(words: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_page_that_was_placed_and_not_forgotten_is_placed_once() -> Result<()> {
+async fn interrupted_move_page_is_placed_once() -> Result<()> {
     let world = World::redis().await?;
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;

@@ -12,10 +12,9 @@ use dwell::model::schedule::{Missed, Schedule, Timing};
 use crate::support::{Running, World, every, kind_of, stories};
 
 stories! {
-    an_occurrence_comes_once_from_many_brokers, nothing_needs_a_consumer, a_change_is_heard_by_all,
-    a_paused_schedule_makes_nothing_up, what_was_missed_is_made_up_for_as_it_says,
-    a_schedule_is_looked_at_listed_and_removed, a_cron_expression_fires,
-    nobody_but_a_schedule_pushes_its_occurrences, an_occurrence_whose_id_is_there_is_counted,
+    occurrence_fires_once_with_many_brokers, cron_job_fires_without_a_consumer, cron_job_change_reaches_all_brokers,
+    paused_cron_job_does_not_catch_up, missed_occurrences_follow_the_missed_policy, cron_job_is_read_listed_and_deleted,
+    a_cron_expression_fires, occurrence_ids_are_reserved_for_cron_jobs, occurrence_with_an_existing_id_is_counted,
 }
 
 fn orders() -> Result<TopicName> {
@@ -39,7 +38,7 @@ async fn are_there(world: &World, broker: &Broker, count: u64) -> Result<()> {
     world.until(&format!("{count} messages are there"), async || Ok(there(broker).await? == count)).await
 }
 
-async fn an_occurrence_comes_once_from_many_brokers(world: World) -> Result<()> {
+async fn occurrence_fires_once_with_many_brokers(world: World) -> Result<()> {
     let brokers = [start(&world)?, start(&world)?, start(&world)?];
     let consumer = &brokers[0].broker;
     consumer.put_schedule(&orders()?, every("pulse", 60, Missed::Last)?).await?;
@@ -68,7 +67,7 @@ async fn an_occurrence_comes_once_from_many_brokers(world: World) -> Result<()> 
     Ok(())
 }
 
-async fn nothing_needs_a_consumer(world: World) -> Result<()> {
+async fn cron_job_fires_without_a_consumer(world: World) -> Result<()> {
     let running = start(&world)?;
     let (made, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
     assert!(made && record.last == world.now());
@@ -85,7 +84,7 @@ async fn nothing_needs_a_consumer(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn nobody_but_a_schedule_pushes_its_occurrences(world: World) -> Result<()> {
+async fn occurrence_ids_are_reserved_for_cron_jobs(world: World) -> Result<()> {
     let running = start(&world)?;
     let (_, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
     let next = record.schedule.next(record.last).unwrap_or_default();
@@ -106,7 +105,7 @@ async fn nobody_but_a_schedule_pushes_its_occurrences(world: World) -> Result<()
     are_there(&world, &running.broker, 2).await
 }
 
-async fn an_occurrence_whose_id_is_there_is_counted(world: World) -> Result<()> {
+async fn occurrence_with_an_existing_id_is_counted(world: World) -> Result<()> {
     let running = start(&world)?;
     let (_, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
     let next = record.schedule.next(record.last).unwrap_or_default();
@@ -128,7 +127,7 @@ async fn an_occurrence_whose_id_is_there_is_counted(world: World) -> Result<()> 
     Ok(())
 }
 
-async fn a_change_is_heard_by_all(world: World) -> Result<()> {
+async fn cron_job_change_reaches_all_brokers(world: World) -> Result<()> {
     let (one, other) = (start(&world)?, start(&world)?);
     one.broker.put_schedule(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
     // Saying it again changes nothing.
@@ -143,7 +142,7 @@ async fn a_change_is_heard_by_all(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_paused_schedule_makes_nothing_up(world: World) -> Result<()> {
+async fn paused_cron_job_does_not_catch_up(world: World) -> Result<()> {
     let running = start(&world)?;
     let name = ScheduleName::new("pulse")?;
     running.broker.put_schedule(&orders()?, every("pulse", 60, Missed::All)?).await?;
@@ -162,7 +161,7 @@ async fn a_paused_schedule_makes_nothing_up(world: World) -> Result<()> {
     are_there(&world, &running.broker, 1).await
 }
 
-async fn what_was_missed_is_made_up_for_as_it_says(world: World) -> Result<()> {
+async fn missed_occurrences_follow_the_missed_policy(world: World) -> Result<()> {
     let running = start(&world)?;
     for (name, missed) in [("skip", Missed::Skip), ("last", Missed::Last), ("all", Missed::All)] {
         running.broker.put_schedule(&orders()?, every(name, 600, missed)?).await?;
@@ -181,7 +180,7 @@ async fn what_was_missed_is_made_up_for_as_it_says(world: World) -> Result<()> {
     are_there(&world, &running.broker, 4 + 3).await
 }
 
-async fn a_schedule_is_looked_at_listed_and_removed(world: World) -> Result<()> {
+async fn cron_job_is_read_listed_and_deleted(world: World) -> Result<()> {
     let running = start(&world)?;
     let broker = &running.broker;
     for n in 0..30 {

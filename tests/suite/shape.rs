@@ -28,7 +28,7 @@ async fn lasting(server: &RedisServer) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn keys_have_their_types_and_messages_are_spread() -> Result<()> {
+async fn keys_have_documented_types_and_messages_are_spread() -> Result<()> {
     let server = RedisServer::start().await?;
     let world = World::redis_at(server.url(), Duration::from_secs(10)).await?;
     let running = Running::start(&world, Options::default())?;
@@ -56,7 +56,7 @@ async fn keys_have_their_types_and_messages_are_spread() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_acked_leaves_only_owner_lines_and_leases() -> Result<()> {
+async fn acked_messages_leave_only_owner_records_and_leases() -> Result<()> {
     let server = RedisServer::start().await?;
     let world = World::redis_at(server.url(), Duration::from_secs(10)).await?;
     let running = Running::start(&world, Options::default())?;

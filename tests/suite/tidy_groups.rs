@@ -25,7 +25,7 @@ impl Load {
 }
 
 #[test]
-fn the_costs_on_the_page_are_those_of_the_defaults() -> Result<(), Box<dyn std::error::Error>> {
+fn documented_group_costs_match_the_defaults() -> Result<(), Box<dyn std::error::Error>> {
     let timing = Timing::new(Duration::from_secs(10), Duration::from_secs(1));
     let header = "| partitions | as topics | members of each | renewals/s | heartbeats/s |";
     let rows = PAGE.lines().skip_while(|line| *line != header).skip(2).take_while(|line| line.starts_with('|'));

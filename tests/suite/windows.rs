@@ -11,9 +11,8 @@ use dwell::store::Window;
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    a_window_is_cancelled_and_nothing_else, a_window_is_postponed_and_a_repeat_changes_nothing,
-    a_window_is_advanced_but_not_before_now, what_was_parked_comes_back, a_window_that_is_wrong_is_refused,
-    a_window_of_many_is_changed_to_the_last,
+    bulk_cancel_affects_only_its_range, bulk_postpone_is_idempotent, bulk_advance_stops_at_now,
+    unpark_restores_parked_messages, invalid_bulk_range_is_refused, bulk_changes_every_message_of_a_large_range,
 }
 
 fn place() -> Result<(TopicName, GroupName)> {
@@ -55,7 +54,7 @@ async fn due(broker: &Broker, id: &str) -> Result<Option<Timestamp>> {
     }
 }
 
-async fn a_window_is_cancelled_and_nothing_else(world: World) -> Result<()> {
+async fn bulk_cancel_affects_only_its_range(world: World) -> Result<()> {
     let running = shop(&world, &[9, 10, 15, 20]).await?;
     let (broker, window) = (&running.broker, minutes(&world, 10, 20));
     let (topic, group) = place()?;
@@ -68,7 +67,7 @@ async fn a_window_is_cancelled_and_nothing_else(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_window_is_postponed_and_a_repeat_changes_nothing(world: World) -> Result<()> {
+async fn bulk_postpone_is_idempotent(world: World) -> Result<()> {
     let running = shop(&world, &[10, 15, 20, 30]).await?;
     let (broker, window) = (&running.broker, minutes(&world, 10, 20));
     let deed = BulkAction::Postpone(Duration::from_secs(600));
@@ -81,7 +80,7 @@ async fn a_window_is_postponed_and_a_repeat_changes_nothing(world: World) -> Res
     Ok(())
 }
 
-async fn a_window_is_advanced_but_not_before_now(world: World) -> Result<()> {
+async fn bulk_advance_stops_at_now(world: World) -> Result<()> {
     let running = shop(&world, &[10, 70]).await?;
     let deed = BulkAction::Advance(Duration::from_secs(3_600));
     assert_eq!(change(&running.broker, minutes(&world, 5, 65), deed).await?, changed(1));
@@ -91,7 +90,7 @@ async fn a_window_is_advanced_but_not_before_now(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn what_was_parked_comes_back(world: World) -> Result<()> {
+async fn unpark_restores_parked_messages(world: World) -> Result<()> {
     let running = shop(&world, &[10, 15, 40]).await?;
     let (broker, window) = (&running.broker, minutes(&world, 10, 20));
     let before = due(broker, "m15").await?;
@@ -108,7 +107,7 @@ async fn what_was_parked_comes_back(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_window_that_is_wrong_is_refused(world: World) -> Result<()> {
+async fn invalid_bulk_range_is_refused(world: World) -> Result<()> {
     let running = shop(&world, &[10]).await?;
     let hour = minutes(&world, 0, 60);
     let short = BulkAction::Postpone(Duration::from_secs(3_599));
@@ -129,7 +128,7 @@ async fn a_window_that_is_wrong_is_refused(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_window_of_many_is_changed_to_the_last(world: World) -> Result<()> {
+async fn bulk_changes_every_message_of_a_large_range(world: World) -> Result<()> {
     const MANY: usize = 1_000;
     let running = shop(&world, &[]).await?;
     let (topic, group) = place()?;

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_says_what_it_needs_and_the_document_too() {
+    fn every_route_and_the_document_list_required_scopes() {
         let document = crate::api::http::openapi();
         let mut served: BTreeSet<(String, String)> = BTreeSet::new();
         for (path, item) in document["paths"].as_object().into_iter().flatten() {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_needs_admin_and_only_files_of_the_console_need_nothing() {
+    fn unknown_routes_need_admin_and_only_console_files_are_public() {
         let of = |method: &str, route| Need::of(&method.parse().unwrap_or_default(), Some(route), "/");
         assert_eq!(of("HEAD", "/livez"), Need::Open);
         assert_eq!(of("HEAD", "/v1/topics/{topic}/messages"), CONSUME);

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_said_nothing_gives_way_first() {
+    fn oldest_silent_connection_is_evicted_first() {
         let limiter = ConnectionLimiter::new(3);
         let taken: Vec<_> = std::iter::repeat_with(|| enter(&limiter)).take(3).collect();
         // The first one has sent a request before, and has waited longest.
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn then_the_one_that_has_waited_longest() {
+    fn longest_idle_connection_is_evicted_next() {
         let limiter = ConnectionLimiter::new(3);
         let taken: Vec<_> = std::iter::repeat_with(|| enter(&limiter)).take(3).flatten().collect();
         let mut requests: Vec<_> = taken.iter().map(|taken| taken.slot().begin()).collect();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_goes_on_is_being_answered() {
+    fn connection_with_a_progressing_body_counts_as_active() {
         let limiter = ConnectionLimiter::new(1);
         let taken = enter(&limiter);
         let slot = taken.as_ref().map(SlotGuard::slot);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_finds_all_being_answered_waits_for_the_first_that_is_not() {
+    async fn new_connection_waits_while_all_others_are_active() {
         let limiter = ConnectionLimiter::new(2);
         let taken = [limiter.enter().await, limiter.enter().await];
         let requests = taken.each_ref().map(|taken| taken.slot().begin());

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointer_is_shown_as_people_write_it() {
+    fn json_pointer_is_shown_as_a_readable_path() {
         let cases = [
             ("", "body"),
             ("/delay", "delay"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn list_is_bounded_and_counts_the_rest() {
+    fn error_list_is_bounded_and_counts_the_rest() {
         let mut faults = Faults::default();
         for i in 0..LISTED_ERRORS_MAX + 5 {
             assert!(faults.add(FieldError::at(format!("/{i}"), Fault::Type, "is wrong")));

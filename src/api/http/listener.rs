@@ -282,14 +282,14 @@ mod tests {
     const OPEN: Door = Door { asks: false, socket_mode: SocketMode::PRIVATE, tls: None };
 
     #[tokio::test]
-    async fn beyond_this_machine_is_refused_without_tokens() {
+    async fn non_loopback_listener_is_refused_without_tokens() {
         let open = Listen::Tcp((Ipv4Addr::UNSPECIFIED, 0).into());
         let refused = Listener::bind(open, &OPEN).await.err();
         assert!(refused.is_some_and(|error| error.detail().contains("0.0.0.0:0 is reachable from other machines")));
     }
 
     #[tokio::test]
-    async fn a_socket_is_gone_with_its_listener_and_belongs_to_one() -> Outcome {
+    async fn socket_is_removed_with_its_listener_and_has_one_owner() -> Outcome {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("dwell.sock");
         let listen = Listen::Unix(path.clone());
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_no_whole_header_is_closed() -> Outcome {
+    async fn connection_without_a_complete_header_is_closed() -> Outcome {
         let short = Duration::from_millis(50);
         let how = Connections { header_timeout: short, idle_timeout: short, ..Connections::default() };
         let (address, tasks) = serving(how).await?;

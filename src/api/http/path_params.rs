@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_read_strictly() -> Result<(), Problem> {
+    fn unknown_query_parameters_are_refused() -> Result<(), Problem> {
         let params = Params::read(Some("key=caf%C3%A9+%2B1&&delay="), &["key", "delay"])?;
         assert_eq!(params.get("key"), Some("café +1"));
         assert_eq!(params.get("delay"), Some(""));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_their_ranges() -> Result<(), Problem> {
+    fn parameter_ranges_are_enforced() -> Result<(), Problem> {
         let params = Params::read(Some("delay=1h30m&limit=1000&at=-1"), &["delay", "limit", "at"])?;
         assert_eq!(params.span("delay")?, Some(Duration::from_secs(5_400)));
         assert_eq!(params.span("absent")?, None);

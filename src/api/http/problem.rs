@@ -530,7 +530,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_lists_every_class_with_its_status() {
+    fn page_lists_every_error_class_with_its_status() {
         let page = include_str!("../../../docs/reference/errors.md");
         for class in Class::all() {
             let row = format!("| `{}` | {}", class.name(), class.status().as_u16());
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_worth_another_try_says_when() {
+    fn only_retryable_errors_have_retry_after() {
         for class in Class::all() {
             let response = Problem::new(class, "because").into_response();
             let again = matches!(class, Class::Verb(Kind::Full | Kind::Unavailable));

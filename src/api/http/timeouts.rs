@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_between_requests_is_long_and_a_header_is_short() -> Result<()> {
+    async fn keep_alive_timeout_is_long_and_header_timeout_short() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let limiter = ConnectionLimiter::new(1);
         let taken = limiter.enter().await;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_connection_ends_as_if_its_client_had_closed_it() {
+    async fn idle_connection_ends_as_on_client_close() {
         let time = Manual::at(Timestamp::from_ms(1_000));
         for is_first in [true, false] {
             let limiter = ConnectionLimiter::new(1);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rest_of_a_refused_body_is_no_header() -> Result<()> {
+    async fn rest_of_a_refused_body_is_not_read_as_a_header() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let limiter = ConnectionLimiter::new(1);
         let taken = limiter.enter().await;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_connection_that_stays_is_announced() {
+    fn keep_alive_header_only_on_persistent_connections() {
         let announced = |version, request: &'static str, answer: Option<&'static str>| {
             let given = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static(request))]);
             let mut headers = HeaderMap::new();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_now_and_then_is_waited_for_and_who_does_not_is_not() -> Result<()> {
+    async fn slow_reader_is_kept_and_stalled_reader_is_closed() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let taken = ConnectionLimiter::new(1).enter().await;
         let (mut client, broker) = duplex(4);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_there_is_no_room_for_other_answers_the_wait_is_short() -> Result<()> {
+    async fn write_timeout_is_short_while_the_budget_is_exhausted() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let taken = ConnectionLimiter::new(1).enter().await;
         let answers = AnswerBudget::new(1, PATIENCE);

@@ -484,7 +484,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn if_match_is_one_tag_or_any() {
+    fn if_match_accepts_one_etag_or_any() {
         let read = |text: &'static str| {
             precondition(&HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(text))])).ok()
         };

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_stands_below_what_was_found() {
+    fn advice_is_printed_below_its_finding() {
         let findings = [
             Finding::ok("a", "fine"),
             Finding::skip("b", "absent"),

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_redis_is_all_ok_and_each_check_is_there_once() {
+    fn healthy_redis_passes_every_check_once() {
         let findings = redis(&checkup(vec![answers()], None), &terms());
         assert!(
             findings.iter().all(|finding| finding.status == Status::Ok && finding.advice.is_none()),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_named_and_slots_counted() {
+    fn nodes_are_named_and_missing_slots_counted() {
         let away = Outcome::Unreachable(Error::unavailable("refused"));
         let findings = redis(&checkup(vec![answers(), away], Some(7)), &terms());
         let failed: Vec<_> = findings.iter().filter(|finding| finding.status == Status::Fail).collect();
@@ -316,14 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_password_says_what_to_do() {
+    fn wrong_password_fails_with_advice() {
         let refused = Outcome::Refused(Error::unavailable("Redis: WRONGPASS invalid"));
         let findings = redis(&checkup(vec![refused], None), &terms());
         assert!(findings[0].advice.as_ref().is_some_and(|advice| advice.contains("acl getuser")), "{findings:?}");
     }
 
     #[test]
-    fn sentinels_that_cannot_agree_fail() {
+    fn sentinels_without_a_quorum_fail() {
         let quorum = Quorum { needed: 2, sentinels: 3, replicas: 1, flags: "master".to_owned(), failure: None };
         let status = |quorum: Quorum| sentinel(&Ok(quorum)).status;
         assert_eq!(status(quorum.clone()), Status::Ok);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_that_is_missing_is_granted_by_the_advice() {
+    fn advice_grants_the_missing_permission() {
         let mut facts = node(&[], &[]);
         assert_eq!(permissions(&facts, "dwell").status, Status::Ok);
         facts.deaf = Some(Error::unavailable("NOPERM"));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_seen_is_said_and_is_no_fault() {
+    fn unreadable_values_are_reported_and_do_not_fail() {
         let mut facts = node(&[], &[]);
         facts.settings = None;
         let finding = permissions(&facts, "dwell");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dwell_did_not_write_fails() {
+    fn foreign_keys_fail() {
         let sound = KeysCheckup { topics: 1_200, looked_at: 20, ..KeysCheckup::default() };
         assert_eq!(keys(&sound).status, Status::Ok);
         assert!(keys(&sound).found.starts_with("20 of 1,200 topics"));

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_ack_ends_a_message_wherever_it_is_in_memory() -> Result<()> {
+    fn late_ack_removes_a_message_anywhere_in_memory() -> Result<()> {
         for charges in 0..3 {
             let mut table = with_retries(false, &["a"])?;
             if charges > 0 {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_settlement_of_another_delivery_is_over() -> Result<()> {
+    fn late_settlement_of_an_older_delivery_is_stale() -> Result<()> {
         let mut table = with_retries(false, &["a"])?;
         for other in [
             LateSettlement { version: Version::from_us(8), ..late("a")? },
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_here_or_decided_about_is_elsewhere() -> Result<()> {
+    fn absent_or_settled_message_is_looked_up_in_the_store() -> Result<()> {
         let mut table = with_retries(false, &["a"])?;
         assert_eq!(table.settle_late(&late("b")?), LateOutcome::Elsewhere);
         table.give_back();

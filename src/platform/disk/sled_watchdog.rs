@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standstill_is_a_call_under_way_and_none_that_ended() {
+    fn stall_is_a_call_in_progress_without_completion() {
         let calls = Calls { begun: AtomicU64::new(3), ended: AtomicU64::new(2), ..Calls::default() };
         assert!(calls.stand_still(2, 2));
         assert!(!calls.stand_still(1, 2));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looks_while_nothing_is_called() {
+    fn watchdog_is_idle_without_calls() {
         let idle = Calls { watched: AtomicBool::new(true), ..Calls::default() };
         assert!(idle.rest() && !idle.watched.load(Ordering::SeqCst));
         let busy = Calls { begun: AtomicU64::new(1), watched: AtomicBool::new(true), ..Calls::default() };

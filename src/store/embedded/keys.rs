@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_by_score_and_are_taken_apart_again() -> Result<()> {
+    fn keys_sort_by_score_and_parse_back() -> Result<()> {
         let place = Place { topic: 7, partition: Partition(3), group: 2 };
         let early = place.scored(Kind::ByScore, Timestamp::from_ms(255), "b");
         let late = place.scored(Kind::ByScore, Timestamp::from_ms(256), "a");

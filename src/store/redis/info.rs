@@ -325,7 +325,7 @@ mod tests {
                        master_replid:b\r\nmaster_repl_offset:17\r\nconnected_slaves:1\r\n";
 
     #[test]
-    fn an_unfit_redis_is_named() {
+    fn unsuitable_redis_is_reported() {
         let fit = Info::read(NEW, Some("always".to_owned()));
         assert_eq!(fit.check(false), Ok(()));
         assert_eq!((fit.identity.as_str(), fit.offset), ("a/b", 17));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn confirmations_need_replicas_and_a_redis_that_says_when_it_has_fsynced() {
+    fn confirmations_need_replicas_and_waitaof() {
         let with = |text: &str, replicas, fsync| Info {
             confirmation: Confirmation { replicas, fsync },
             ..Info::read(text, Some("always".to_owned()))
@@ -356,14 +356,14 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_nobody_waits_for_are_a_warning() {
+    fn unused_replicas_are_a_warning() {
         assert!(Info::read(NEW, None).warning().is_some());
         assert_eq!(Info::read(&format!("{NEW}min_slaves_good_slaves:1\r\n"), None).warning(), None);
         assert_eq!(Info::read(&NEW.replace("slaves:1", "slaves:0"), None).warning(), None);
     }
 
     #[test]
-    fn another_run_another_replica_and_less_of_the_same_are_losses() {
+    fn new_run_id_replica_or_lower_offset_is_a_data_loss() {
         let seen = |identity: &str, offset| Seen { identity: identity.to_owned(), offset };
         let before = seen("run/replica", 1_000);
         assert!(!before.lost(&seen("run/replica", 1_000)));

@@ -57,7 +57,7 @@ async fn serve(dir: &Path, config: Option<&str>) -> Result<Process> {
 }
 
 #[tokio::test]
-async fn what_needs_admin_and_what_is_cancelled_by_hand_leaves_a_line_and_no_token_does() -> Outcome {
+async fn admin_and_manual_actions_are_audited_without_tokens() -> Outcome {
     let dir = scratch()?;
     let dir = dir.path();
     let config = configuration(dir)?;
@@ -118,7 +118,7 @@ async fn what_needs_admin_and_what_is_cancelled_by_hand_leaves_a_line_and_no_tok
 }
 
 #[tokio::test]
-async fn without_tokens_the_actor_is_local() -> Outcome {
+async fn audit_actor_is_local_without_tokens() -> Outcome {
     let dir = scratch()?;
     let _process = serve(dir.path(), None).await?;
     assert_eq!(asked(dir.path(), "PUT /v1/topics/orders", &[]).await?, 201);

@@ -23,7 +23,7 @@ async fn audited(shop: &Shop, repair: bool) -> Result<Vec<(String, Defect)>> {
 }
 
 #[tokio::test]
-async fn what_was_done_by_hand_is_found_and_repaired_beside_a_live_owner() -> Result<()> {
+async fn verify_repairs_manual_key_changes_beside_a_live_owner() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     behind.orders.push("next-hour", 3_600_000).await?;

@@ -35,7 +35,7 @@ impl Other {
 }
 
 #[tokio::test]
-async fn a_settlement_that_was_applied_and_never_answered_is_not_stale() -> Result<()> {
+async fn applied_settlement_without_a_reply_is_not_stale() -> Result<()> {
     let nack = Decision::Nack { delay: None, reason: None };
     // With each, how many messages are alive afterwards, and how many dead.
     for (decision, counts) in [(Decision::Ack, (1, 0)), (nack, (2, 0)), (Decision::Bury { reason: None }, (1, 1))] {
@@ -75,7 +75,7 @@ async fn a_settlement_that_was_applied_and_never_answered_is_not_stale() -> Resu
 }
 
 #[tokio::test]
-async fn a_call_is_in_doubt_only_if_a_copy_went_unanswered() -> Result<()> {
+async fn call_is_in_doubt_only_if_a_sent_copy_got_no_reply() -> Result<()> {
     for is_sent in [true, false] {
         let behind = OrderedTopics::start().await?;
         let other = Other::beside(&behind).await?;
@@ -108,7 +108,7 @@ async fn a_call_is_in_doubt_only_if_a_copy_went_unanswered() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_waits_for_any_more_is_in_doubt() -> Result<()> {
+async fn abandoned_call_is_in_doubt() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.push(&["a"]).await?;
     let mut owner = behind.orders.owner().await?;

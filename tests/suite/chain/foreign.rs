@@ -34,7 +34,7 @@ async fn check(by_hand: &str, delivered: &[&str], repairs: u64, next_hour: bool)
 }
 
 #[tokio::test]
-async fn what_was_done_by_hand_is_noticed_and_repaired() -> Result<()> {
+async fn manual_key_changes_are_detected_and_repaired() -> Result<()> {
     let (z, h, r) = (super::ZSET, super::HASH, super::RESERVATIONS);
     try_join_all([
         // A body without a place is scheduled for when it was due, and not before.
@@ -150,6 +150,6 @@ async fn calls_in_a_second(behind: &OrderedTopics, shop: &Shop, acked: &mut BTre
 }
 
 #[tokio::test]
-async fn the_broker_waits_until_a_key_is_mended() -> Result<()> {
+async fn broker_waits_until_a_corrupt_key_is_repaired() -> Result<()> {
     try_join_all(["z", "h", "r", "a", "dz", "dh", "lease"].map(patient)).await.map(drop)
 }

@@ -83,7 +83,7 @@ impl Forwarding {
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_forwarded_once_whichever_call_is_lost() -> Result<()> {
+async fn dead_letter_is_forwarded_once_despite_a_lost_call() -> Result<()> {
     for strike in [Strike::Reply, Strike::Request] {
         for text in [STAGE, STORE] {
             let forwarding = Forwarding::start().await?;
@@ -112,7 +112,7 @@ async fn a_dead_letter_is_forwarded_once_whichever_call_is_lost() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_page_that_an_owner_left_is_completed_when_the_topic_forwards_no_more() -> Result<()> {
+async fn page_of_a_former_owner_is_completed_after_forwarding_ends() -> Result<()> {
     let forwarding = Forwarding::start().await?;
     forwarding.behind.proxy.next_with(Strike::Request, STORE);
     assert!(forwarding.forward().await.is_err());
@@ -125,7 +125,7 @@ async fn a_page_that_an_owner_left_is_completed_when_the_topic_forwards_no_more(
 }
 
 #[tokio::test]
-async fn a_page_is_given_back_beside_what_has_its_ids_by_then() -> Result<()> {
+async fn returned_page_keeps_dead_letters_with_the_same_ids() -> Result<()> {
     let forwarding = Forwarding::start().await?;
     forwarding.behind.proxy.next_with(Strike::Request, STORE);
     assert!(forwarding.forward().await.is_err());
@@ -144,7 +144,7 @@ async fn a_page_is_given_back_beside_what_has_its_ids_by_then() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_page_stores_nothing() -> Result<()> {
+async fn late_copy_of_a_forward_page_stores_nothing() -> Result<()> {
     let forwarding = Forwarding::start().await?;
     forwarding.behind.proxy.next_with(Strike::Copy, STORE);
     forwarding.finish().await?;
@@ -163,7 +163,7 @@ async fn purge(orders: &TestTopic) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn a_purge_takes_the_dead_letters_that_are_on_their_way_to_another_topic() -> Result<()> {
+async fn purge_includes_dead_letters_being_forwarded() -> Result<()> {
     let forwarding = Forwarding::start().await?;
     forwarding.behind.proxy.next_with(Strike::Request, STORE);
     assert!(forwarding.forward().await.is_err());
@@ -184,7 +184,7 @@ async fn a_purge_takes_the_dead_letters_that_are_on_their_way_to_another_topic()
 }
 
 #[tokio::test]
-async fn a_purge_does_not_count_a_dead_letter_that_was_forwarded_before() -> Result<()> {
+async fn purge_does_not_count_forwarded_dead_letters() -> Result<()> {
     let forwarding = Forwarding::start().await?;
     forwarding.behind.proxy.next_with(Strike::Reply, STORE);
     assert!(forwarding.forward().await.is_err());
@@ -197,7 +197,7 @@ async fn a_purge_does_not_count_a_dead_letter_that_was_forwarded_before() -> Res
 }
 
 #[tokio::test]
-async fn a_page_that_was_called_back_and_not_purged_is_forwarded_once() -> Result<()> {
+async fn recalled_page_that_is_not_purged_is_forwarded_once() -> Result<()> {
     let forwarding = Forwarding::start().await?;
     forwarding.behind.proxy.next_with(Strike::Request, STORE);
     assert!(forwarding.forward().await.is_err());

@@ -56,7 +56,7 @@ async fn a_late_settlement_decides_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn late_charges_recoveries_and_repairs_change_nothing() -> Result<()> {
+async fn late_start_recover_and_repair_calls_change_nothing() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     behind.orders.owner().await?.reserve(up_to(1)).await?;
@@ -84,7 +84,7 @@ async fn late_charges_recoveries_and_repairs_change_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn late_calls_about_a_lease_take_and_free_nothing() -> Result<()> {
+async fn late_lease_calls_change_nothing() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.proxy.next(Strike::Copy);
     let owner = behind.orders.owner().await?;
@@ -110,7 +110,7 @@ async fn late_calls_about_a_lease_take_and_free_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_acquisition_that_was_held_up_finds_that_another_was_faster() -> Result<()> {
+async fn delayed_acquire_loses_to_a_faster_one() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.proxy.next(Strike::Request);
     assert!(behind.orders.owner().await.is_err());
@@ -123,7 +123,7 @@ async fn an_acquisition_that_was_held_up_finds_that_another_was_faster() -> Resu
 }
 
 #[tokio::test]
-async fn a_late_push_brings_nothing_back() -> Result<()> {
+async fn late_push_restores_nothing() -> Result<()> {
     let timeout = Duration::from_millis(250);
     let behind = OrderedTopics::with_timeout(timeout).await?;
     behind.proxy.next(Strike::Copy);

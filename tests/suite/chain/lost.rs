@@ -14,7 +14,7 @@ use super::{HASH, OrderedTopics, RESERVATIONS};
 use crate::support::{LEASE, Running, Strike, acks, buries, ids, ids_of, kind_of, member, up_to};
 
 #[tokio::test]
-async fn a_reservation_comes_again_with_the_same_bodies() -> Result<()> {
+async fn repeated_reserve_returns_the_same_bodies() -> Result<()> {
     for strike in [Strike::Reply, Strike::Request] {
         let behind = OrderedTopics::start().await?;
         behind.push(&["a", "b", "c"]).await?;
@@ -43,7 +43,7 @@ async fn a_reservation_comes_again_with_the_same_bodies() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_settlement_counts_once() -> Result<()> {
+async fn repeated_settlement_is_applied_once() -> Result<()> {
     for strike in [Strike::Reply, Strike::Request] {
         let behind = OrderedTopics::start().await?;
         behind.push(&["acked", "buried", "left", "retried"]).await?;
@@ -69,7 +69,7 @@ async fn a_settlement_counts_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn charges_and_recoveries_count_once() -> Result<()> {
+async fn repeated_start_and_recover_are_applied_once() -> Result<()> {
     for strike in [Strike::Reply, Strike::Request] {
         let behind = OrderedTopics::start().await?;
         let count = RECOVER_IDS_MAX + 1;
@@ -92,7 +92,7 @@ async fn charges_and_recoveries_count_once() -> Result<()> {
 
 /// The repeat of a recovery whose reply was lost finds nothing any more, and still says that something was left behind.
 #[tokio::test]
-async fn a_takeover_is_known_whatever_is_lost() -> Result<()> {
+async fn takeover_is_recognized_despite_lost_replies() -> Result<()> {
     for (strike, found) in [(Strike::Reply, 0), (Strike::Request, 2)] {
         let behind = OrderedTopics::start().await?;
         behind.push(&["a", "b"]).await?;
@@ -110,7 +110,7 @@ async fn a_takeover_is_known_whatever_is_lost() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_push_makes_one_message() -> Result<()> {
+async fn repeated_push_stores_one_message() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     let shop = Running::start(&behind.world, Options::default())?;
     let orders = TopicName::new("orders")?;
@@ -134,7 +134,7 @@ async fn a_push_makes_one_message() -> Result<()> {
 
 /// Over HTTP every message gets an id before it is pushed. A copy of the call that comes late changes nothing.
 #[tokio::test]
-async fn a_push_over_http_is_stored() -> Result<()> {
+async fn http_push_with_a_lost_reply_is_stored() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     let dir = crate::support::scratch()?;
     let store =
@@ -166,7 +166,7 @@ fn failed_request(error: reqwest::Error) -> Error {
 }
 
 #[tokio::test]
-async fn an_acquisition_is_made_again_by_the_same_member() -> Result<()> {
+async fn repeated_acquire_by_the_same_member_succeeds() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.push(&["a"]).await?;
     behind.proxy.next(Strike::Reply);
@@ -183,7 +183,7 @@ async fn an_acquisition_is_made_again_by_the_same_member() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_release_whose_reply_is_lost_has_freed_the_pair() -> Result<()> {
+async fn release_with_a_lost_reply_frees_the_partition() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     let owner = behind.orders.owner().await?;
     behind.proxy.next(Strike::Reply);

@@ -15,7 +15,7 @@ use crate::support::{LEASE, RedisServer, World, acks, ids_of, member, up_to};
 
 /// Redis goes on from an earlier moment of this epoch. The owner notices with its next call, whichever that is.
 #[tokio::test]
-async fn a_rewound_redis_is_noticed_and_nothing_is_lost() -> Result<()> {
+async fn rewound_redis_is_detected_and_loses_nothing() -> Result<()> {
     type Next = fn(&mut dyn Owner) -> BoxFuture<'_, Result<()>>;
     let calls: [Next; 3] = [
         |owner| Box::pin(async { owner.reserve(up_to(9)).await.map(drop) }),
@@ -47,7 +47,7 @@ async fn a_rewound_redis_is_noticed_and_nothing_is_lost() -> Result<()> {
 
 /// Redis goes on from before the epoch, and the next one has the same number: its token tells it apart.
 #[tokio::test]
-async fn an_epoch_that_redis_forgot_is_over() -> Result<()> {
+async fn epoch_that_redis_forgot_has_ended() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.push(&["a"]).await?;
     let earlier = behind.server.snapshot().await?;
@@ -66,7 +66,7 @@ async fn an_epoch_that_redis_forgot_is_over() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_ack_that_a_rewound_redis_refuses_is_not_acked() -> Result<()> {
+async fn ack_refused_by_a_rewound_redis_is_not_acked() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     let shop = behind.shop()?;
@@ -82,7 +82,7 @@ async fn an_ack_that_a_rewound_redis_refuses_is_not_acked() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_comes_back_empty_is_used_again() -> Result<()> {
+async fn emptied_redis_is_used_again() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     let shop = behind.shop()?;
@@ -95,7 +95,7 @@ async fn a_redis_that_comes_back_empty_is_used_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_forgets_its_scripts_is_told_again() -> Result<()> {
+async fn scripts_are_reloaded_after_a_script_flush() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     let forget = async || behind.server.ask::<()>("SCRIPT FLUSH").await;
     forget().await?;

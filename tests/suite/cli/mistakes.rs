@@ -24,7 +24,7 @@ const MISTAKES: [(&[&str], i32, &str); 15] = [
 ];
 
 #[tokio::test]
-async fn mistakes_are_answered_with_their_remedy() -> Result<()> {
+async fn usage_errors_suggest_a_correction() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["topic", "create", "orders"])?;
     for (args, code, remedy) in MISTAKES {

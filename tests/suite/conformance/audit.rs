@@ -19,7 +19,7 @@ pub(crate) async fn audited(orders: &TestTopic, repair: bool) -> Result<(u64, Ve
     }
 }
 
-pub(super) async fn what_dwell_wrote_is_sound(world: World) -> Result<()> {
+pub(super) async fn verify_finds_no_fault_in_normal_data(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let sound = async || -> Result<u64> {
         let (seen, findings) = audited(&orders, false).await?;
@@ -51,7 +51,7 @@ pub(super) async fn what_dwell_wrote_is_sound(world: World) -> Result<()> {
     sound().await.map(drop)
 }
 
-pub(super) async fn an_audit_goes_on_where_it_ended_and_nowhere_else(world: World) -> Result<()> {
+pub(super) async fn verify_resumes_from_its_cursor_only(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for strange in ["", "x0", "h", "h-1", "h0 ", "z 0 0", "h99999999999999999999999"] {
         let from = VerifyCursor(strange.to_owned());

@@ -38,7 +38,7 @@ async fn list(
     }
 }
 
-pub(super) async fn a_dead_message_keeps_its_body_and_its_reason(world: World) -> Result<()> {
+pub(super) async fn dead_letter_keeps_its_payload_and_reason(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let pushed = orders.message("a", 0)?;
     orders.push_all(std::slice::from_ref(&pushed)).await?;
@@ -58,7 +58,7 @@ pub(super) async fn a_dead_message_keeps_its_body_and_its_reason(world: World) -
     Ok(())
 }
 
-pub(super) async fn dead_messages_are_listed_by_death_and_id(world: World) -> Result<()> {
+pub(super) async fn dead_letters_are_listed_by_time_and_id(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     bury_many(&orders, "z", 2).await?;
     world.pass(1);
@@ -70,7 +70,7 @@ pub(super) async fn dead_messages_are_listed_by_death_and_id(world: World) -> Re
     Ok(())
 }
 
-pub(super) async fn pages_hold_still_while_the_list_changes(world: World) -> Result<()> {
+pub(super) async fn dead_letter_pages_are_stable_under_changes(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", 1_000).await?;
     let store = orders.store.clone();
@@ -94,7 +94,7 @@ pub(super) async fn pages_hold_still_while_the_list_changes(world: World) -> Res
     Ok(())
 }
 
-pub(super) async fn a_redriven_message_begins_anew(world: World) -> Result<()> {
+pub(super) async fn redriven_message_has_no_attempts(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", 2).await?;
     world.pass(60);
@@ -110,7 +110,7 @@ pub(super) async fn a_redriven_message_begins_anew(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn a_purged_message_is_gone(world: World) -> Result<()> {
+pub(super) async fn purged_dead_letter_is_removed(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", 2).await?;
     orders.push("alive", 0).await?;
@@ -127,7 +127,7 @@ pub(super) async fn a_purged_message_is_gone(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn a_call_takes_so_many_dead_messages_and_not_one_more(world: World) -> Result<()> {
+pub(super) async fn dead_letter_calls_are_bounded(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", RECOVER_IDS_MAX + 1).await?;
     let all = list(&orders, 1_000, async |_| Ok(())).await?;
@@ -140,7 +140,7 @@ pub(super) async fn a_call_takes_so_many_dead_messages_and_not_one_more(world: W
     Ok(())
 }
 
-pub(super) async fn a_page_of_large_dead_messages_is_short(world: World) -> Result<()> {
+pub(super) async fn page_of_large_dead_letters_is_bounded_by_bytes(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let large = |n: usize| -> Result<_> {
         let mut message = orders.message(&format!("m{n}"), 0)?;
@@ -194,7 +194,7 @@ async fn history(orders: &TestTopic, id: &str) -> Result<Vec<Failure>> {
     Ok(orders.peek(id).await?.map(|peeked| peeked.history).unwrap_or_default())
 }
 
-pub(super) async fn a_history_tells_how_attempts_failed(world: World) -> Result<()> {
+pub(super) async fn history_records_failed_attempts(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let mut owner = orders.owner().await?;
@@ -258,7 +258,7 @@ fn failure_id() -> Result<MessageId> {
     MessageId::new("a")
 }
 
-pub(super) async fn what_is_past_the_bounds_is_dropped_oldest_first(world: World) -> Result<()> {
+pub(super) async fn retention_drops_the_oldest_dead_letters(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for prefix in ["z", "y", "x"] {
         bury_many(&orders, prefix, 2).await?;
@@ -282,7 +282,7 @@ pub(super) async fn what_is_past_the_bounds_is_dropped_oldest_first(world: World
     Ok(())
 }
 
-pub(super) async fn dropping_comes_in_pages(world: World) -> Result<()> {
+pub(super) async fn retention_drops_in_pages(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", RECOVER_IDS_MAX + 1).await?;
     let bounds = DeadBounds { died_before: None, count: Some(0) };

@@ -36,7 +36,7 @@ async fn settle(orders: &TestTopic, settlements: &[LateSettlement]) -> Result<Ve
         .await
 }
 
-pub(super) async fn a_message_that_waits_since_its_delivery_is_acknowledged(world: World) -> Result<()> {
+pub(super) async fn late_ack_removes_a_waiting_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (mut owner, version) = failed(&world, &orders, "a").await?;
     assert_eq!(settle(&orders, &[ack("a", version, 1)?]).await?, [Done]);
@@ -63,7 +63,7 @@ pub(super) async fn a_late_ack_is_remembered_for_the_dedup_window(world: World) 
     Ok(())
 }
 
-pub(super) async fn a_message_that_somebody_had_since_is_left_alone(world: World) -> Result<()> {
+pub(super) async fn late_settlement_spares_a_redelivered_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (mut owner, version) = failed(&world, &orders, "a").await?;
     world.pass(1_000);
@@ -79,7 +79,7 @@ pub(super) async fn a_message_that_somebody_had_since_is_left_alone(world: World
     Ok(())
 }
 
-pub(super) async fn a_message_that_was_rescheduled_since_is_another_one(world: World) -> Result<()> {
+pub(super) async fn late_settlement_spares_a_rescheduled_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (_owner, version) = failed(&world, &orders, "a").await?;
     orders.reschedule("a", 500).await?;
@@ -88,7 +88,7 @@ pub(super) async fn a_message_that_was_rescheduled_since_is_another_one(world: W
     Ok(())
 }
 
-pub(super) async fn a_message_that_nobody_had_is_not_settled_late(world: World) -> Result<()> {
+pub(super) async fn late_settlement_needs_an_earlier_delivery(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let mut owner = orders.owner().await?;
@@ -100,7 +100,7 @@ pub(super) async fn a_message_that_nobody_had_is_not_settled_late(world: World) 
     Ok(())
 }
 
-pub(super) async fn a_message_is_due_again_when_a_late_settlement_says(world: World) -> Result<()> {
+pub(super) async fn late_nack_sets_the_due_time_in_the_store(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (mut owner, version) = failed(&world, &orders, "a").await?;
     let next_at = world.now().plus(Duration::from_millis(300));
@@ -118,7 +118,7 @@ pub(super) async fn a_message_is_due_again_when_a_late_settlement_says(world: Wo
     Ok(())
 }
 
-pub(super) async fn a_recovered_message_is_settled_by_its_last_delivery(world: World) -> Result<()> {
+pub(super) async fn recovered_message_accepts_a_settlement_of_its_last_delivery(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let version = orders.owner().await?.reserve(up_to(1)).await?.messages[0].version;
@@ -130,7 +130,7 @@ pub(super) async fn a_recovered_message_is_settled_by_its_last_delivery(world: W
     Ok(())
 }
 
-pub(super) async fn what_a_released_owner_left_behind_is_settled(world: World) -> Result<()> {
+pub(super) async fn late_settlement_works_after_the_owner_released(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     orders.push("b", 0).await?;
@@ -151,7 +151,7 @@ pub(super) async fn what_a_released_owner_left_behind_is_settled(world: World) -
     next.settle(&acks(&["b"])?).await
 }
 
-pub(super) async fn with_ordering_a_late_settlement_leaves_the_place(world: World) -> Result<()> {
+pub(super) async fn late_settlement_keeps_the_position_with_ordering(world: World) -> Result<()> {
     let orders = world.ordered("orders", &["default"]).await?;
     orders.push("a", 0).await?;
     orders.push("b", 0).await?;

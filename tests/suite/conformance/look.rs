@@ -9,7 +9,7 @@ use dwell::store::{DeadPage, Forecast, PartitionStats, Retried, Spans, State, Wi
 
 use crate::support::{World, acks, buries, ids, member, retries, up_to};
 
-pub(super) async fn a_message_is_seen_in_every_state(world: World) -> Result<()> {
+pub(super) async fn message_is_found_in_every_state(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let pushed = orders.message("a", 10)?;
     orders.push_all(std::slice::from_ref(&pushed)).await?;
@@ -45,7 +45,7 @@ pub(super) async fn a_message_is_seen_in_every_state(world: World) -> Result<()>
     Ok(())
 }
 
-pub(super) async fn counts_are_true_in_every_state(world: World) -> Result<()> {
+pub(super) async fn counts_are_exact_in_every_state(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     assert_eq!(orders.stats().await?, PartitionStats::default());
     orders.push_many("m", 4).await?;
@@ -88,7 +88,7 @@ pub(super) async fn counts_follow_the_clock(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn what_does_not_exist_is_empty(world: World) -> Result<()> {
+pub(super) async fn missing_topics_and_groups_read_as_empty(world: World) -> Result<()> {
     let store = &world.store;
     let group_partition =
         GroupPartition { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
@@ -106,7 +106,7 @@ pub(super) async fn what_does_not_exist_is_empty(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn a_store_describes_itself(world: World) -> Result<()> {
+pub(super) async fn store_reports_its_info(world: World) -> Result<()> {
     let description = world.store.backend.describe();
     assert!(["embedded", "redis"].contains(&description.kind));
     assert!(!description.location.is_empty() && !description.durability.is_empty());
@@ -115,7 +115,7 @@ pub(super) async fn a_store_describes_itself(world: World) -> Result<()> {
     world.store.backend.close().await
 }
 
-pub(super) async fn a_store_has_one_identity_for_ever(world: World) -> Result<()> {
+pub(super) async fn store_id_is_permanent(world: World) -> Result<()> {
     let offers: Vec<String> = (0..20).map(|n| format!("identity-{n}")).collect();
     let answers =
         futures_util::future::try_join_all(offers.iter().map(|offer| world.store.backend.store_id(offer))).await?;
@@ -128,7 +128,7 @@ pub(super) async fn a_store_has_one_identity_for_ever(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn a_forecast_counts_what_becomes_due(world: World) -> Result<()> {
+pub(super) async fn forecast_counts_messages_by_due_time(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for (id, delay_ms) in [("a", 0), ("b", 1), ("c", 100), ("d", 101), ("e", 200), ("f", 301), ("g", 5_000)] {
         orders.push(id, delay_ms).await?;
@@ -150,7 +150,7 @@ pub(super) async fn a_forecast_counts_what_becomes_due(world: World) -> Result<(
     Ok(())
 }
 
-pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()> {
+pub(super) async fn due_time_range_is_read_in_pages(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for (id, delay_ms) in [("a", 99), ("b", 100), ("d", 150), ("c", 150), ("e", 199), ("f", 200)] {
         orders.push(id, delay_ms).await?;
@@ -178,7 +178,7 @@ pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn what_becomes_due_within_a_span_is_counted_to_the_millisecond(world: World) -> Result<()> {
+pub(super) async fn forecast_bounds_are_exact_to_the_millisecond(world: World) -> Result<()> {
     let (orders, ordered) = (world.topic("orders").await?, world.ordered("ordered", &["default"]).await?);
     let spans = [10, 100, 1_000].map(Duration::from_millis);
     for topic in [&orders, &ordered] {

@@ -49,7 +49,7 @@ async fn held(world: &World, topic: &Descriptor, group: &str) -> Result<Partitio
     Ok(sum)
 }
 
-pub(super) async fn a_moved_message_is_what_it_was_where_its_key_belongs(world: World) -> Result<()> {
+pub(super) async fn moved_message_is_unchanged_in_the_partition_of_its_key(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut keyed = orders.message("later", 60_000)?;
     keyed.envelope.key = Some(Key::new("customer-7")?);
@@ -93,7 +93,7 @@ pub(super) async fn a_moved_message_is_what_it_was_where_its_key_belongs(world: 
     Ok(())
 }
 
-pub(super) async fn what_is_in_flight_stays_and_groups_move_apart(world: World) -> Result<()> {
+pub(super) async fn move_skips_in_flight_messages_and_is_per_group(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     orders.push_many("m", 3).await?;
     let mut owner = orders.owner().await?;
@@ -109,7 +109,7 @@ pub(super) async fn what_is_in_flight_stays_and_groups_move_apart(world: World) 
     Ok(())
 }
 
-pub(super) async fn two_moves_at_a_time_double_nothing(world: World) -> Result<()> {
+pub(super) async fn concurrent_moves_duplicate_nothing(world: World) -> Result<()> {
     const MANY: usize = 4 * RECOVER_IDS_MAX + 1;
     let orders = world.topic("orders").await?;
     orders.push_many("m", MANY).await?;
@@ -125,7 +125,7 @@ pub(super) async fn two_moves_at_a_time_double_nothing(world: World) -> Result<(
     Ok(())
 }
 
-pub(super) async fn a_move_to_a_topic_that_changed_is_refused_and_goes_on(world: World) -> Result<()> {
+pub(super) async fn move_to_a_changed_topic_is_refused_and_resumable(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 3).await?;
     let to = wider(&world, 2, &["default"]).await?;

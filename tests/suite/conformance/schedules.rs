@@ -36,7 +36,7 @@ async fn fire(orders: &TestTopic, revision: &str, last: Timestamp, at: &[Timesta
     orders.store.cron_jobs.fire(&orders.descriptor, FIRST, &firing).await
 }
 
-pub(super) async fn a_schedule_is_changed_by_who_saw_it(world: World) -> Result<()> {
+pub(super) async fn cron_job_update_needs_the_current_version(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     assert_eq!(all(&orders).await?, []);
     let start = world.now();
@@ -63,7 +63,7 @@ pub(super) async fn a_schedule_is_changed_by_who_saw_it(world: World) -> Result<
     Ok(())
 }
 
-pub(super) async fn an_occurrence_is_fired_once_even_when_it_was_consumed(world: World) -> Result<()> {
+pub(super) async fn occurrence_fires_once_even_after_consumption(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     let start = world.now();
     put(&orders, &change(pulse("pulse")?, None, "one", Some(start))).await?;
@@ -84,7 +84,7 @@ pub(super) async fn an_occurrence_is_fired_once_even_when_it_was_consumed(world:
     Ok(())
 }
 
-pub(super) async fn nothing_is_fired_early_or_under_another_version(world: World) -> Result<()> {
+pub(super) async fn nothing_fires_early_or_with_an_older_version(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let start = world.now();
     put(&orders, &change(pulse("pulse")?, None, "one", Some(start))).await?;
@@ -101,7 +101,7 @@ pub(super) async fn nothing_is_fired_early_or_under_another_version(world: World
     Ok(())
 }
 
-pub(super) async fn occurrences_are_fired_together_or_passed_over(world: World) -> Result<()> {
+pub(super) async fn occurrences_fire_together_or_are_skipped(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let start = world.now();
     put(&orders, &change(pulse("pulse")?, None, "one", Some(start))).await?;
@@ -124,7 +124,7 @@ pub(super) async fn occurrences_are_fired_together_or_passed_over(world: World) 
     Ok(())
 }
 
-pub(super) async fn schedules_are_found_and_go_with_their_topic(world: World) -> Result<()> {
+pub(super) async fn cron_jobs_are_listed_and_deleted_with_their_topic(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let topic = orders.descriptor.topic.clone();
     put(&orders, &change(pulse("pulse")?, None, "one", Some(world.now()))).await?;
@@ -142,7 +142,7 @@ pub(super) async fn schedules_are_found_and_go_with_their_topic(world: World) ->
     Ok(())
 }
 
-pub(super) async fn a_partition_has_a_hundred_schedules_and_not_one_more(world: World) -> Result<()> {
+pub(super) async fn partition_accepts_at_most_a_hundred_cron_jobs(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for n in 0..SCHEDULES_MAX {
         assert!(put(&orders, &change(pulse(&format!("pulse-{n}"))?, None, "one", Some(world.now()))).await?);

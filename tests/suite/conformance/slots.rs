@@ -19,7 +19,7 @@ fn slots(count: u32, after_ms: u64) -> Slots {
     Slots { count, after: ms(after_ms) }
 }
 
-pub(super) async fn each_slot_is_given_once_and_keeps_its_distance(world: World) -> Result<()> {
+pub(super) async fn rate_slots_are_unique_and_spaced(world: World) -> Result<()> {
     let (topic, group) = (world.topic("orders").await?.descriptor.topic, GroupName::standard());
     let give = async |ask| world.store.groups.slots(&topic, &group, ask).await;
     // Nobody knows what was given before: nothing is, until none of that can be open.

@@ -42,7 +42,7 @@ pub(super) async fn an_earlier_head_wakes(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn a_message_that_is_rescheduled_to_the_front_wakes(world: World) -> Result<()> {
+pub(super) async fn rescheduling_to_the_front_wakes(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (notify, _wake) = sleeper(&orders);
     orders.push_all(&[orders.message("first", 1_000_000)?, orders.message("second", 2_000_000)?]).await?;
@@ -79,7 +79,7 @@ pub(super) async fn a_redriven_message_wakes(world: World) -> Result<()> {
     .await
 }
 
-pub(super) async fn a_release_is_no_head_and_a_head_no_release(world: World) -> Result<()> {
+pub(super) async fn release_and_head_notifications_are_distinct(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (released, _releases) = sleeper_at(&orders, Channel::release(&orders.group_partition()));
     let (earlier, _heads) = sleeper(&orders);
@@ -101,7 +101,7 @@ pub(super) async fn a_release_is_no_head_and_a_head_no_release(world: World) -> 
     Ok(())
 }
 
-pub(super) async fn a_change_of_a_topic_is_told_and_no_head(world: World) -> Result<()> {
+pub(super) async fn topic_change_notifies_without_a_head(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (changed, _changes) = sleeper_at(&orders, Channel::Changed(orders.descriptor.topic.clone()));
     let (earlier, _heads) = sleeper(&orders);

@@ -175,7 +175,7 @@ async fn selected_messages_are_rescheduled_and_cancelled() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_column_of_the_forecast_is_counted_and_cancelled() -> Result<()> {
+async fn forecast_column_is_counted_and_cancelled() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 2})).await?;

@@ -74,7 +74,7 @@ const PALE: &str = "
     return {pale, seen};";
 
 #[tokio::test]
-async fn text_is_seen_well_in_light_and_in_dark() -> Result<()> {
+async fn text_contrast_is_sufficient_in_both_themes() -> Result<()> {
     let console = loaded().await?;
     let mut grounds = Vec::new();
     for scheme in ["light", "dark"] {
@@ -125,7 +125,7 @@ async fn violations(console: &Console) -> Result<Value> {
 }
 
 #[tokio::test]
-async fn axe_finds_no_violation_on_any_page_in_light_and_in_dark() -> Result<()> {
+async fn axe_finds_no_violation_on_any_page() -> Result<()> {
     let console = loaded().await?;
     for scheme in ["light", "dark"] {
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}]});
@@ -146,7 +146,7 @@ async fn axe_finds_no_violation_on_any_page_in_light_and_in_dark() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_narrow_window_needs_no_scrolling_sideways_and_everything_has_a_name() -> Result<()> {
+async fn narrow_layout_does_not_scroll_sideways_and_controls_have_names() -> Result<()> {
     let console = loaded().await?;
     // 640 is half of 1280: the same as enlarging to 200 %.
     for width in [360, 640, 1_280, 2_000] {

@@ -145,7 +145,7 @@ async fn in_a_shell(line: &str) -> Result<String> {
 }
 
 #[test]
-fn a_script_imports_only_from_those_above_it_and_keeps_to_the_words() {
+fn scripts_import_only_lower_layers_and_use_glossary_words() {
     let mut known = vec![];
     for (name, text) in dwell::api::http::CONSOLE_FILES.into_iter().filter(|(name, _)| name.ends_with(".js")) {
         for line in text.lines().filter(|line| line.starts_with("import ")) {

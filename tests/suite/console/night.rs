@@ -48,7 +48,7 @@ async fn fallen() -> Result<Console> {
 }
 
 #[tokio::test]
-async fn each_question_of_the_night_is_answered_within_two_clicks() -> Result<()> {
+async fn on_call_questions_are_answered_within_two_clicks() -> Result<()> {
     let console = fallen().await?;
     for (question, clicks, answer) in QUESTIONS {
         assert!(clicks.len() <= 2, "{question}");

@@ -88,7 +88,7 @@ const SPREAD: &str = "
     };";
 
 #[tokio::test]
-async fn a_busy_broker_looks_as_in_the_pictures() -> Result<()> {
+async fn screenshots_of_a_busy_broker() -> Result<()> {
     let step = std::time::Duration::from_millis(100);
     let console = Console::start_with(|options, _| options.broker.traffic_step = step).await?;
     let scratch = scratch()?;

@@ -31,7 +31,7 @@ async fn tab_to(console: &Console, name: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_keyboard_is_enough() -> Result<()> {
+async fn console_is_usable_by_keyboard_alone() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.push("orders", vec![json!({"payload": "x", "id": "a", "delay": "1h"})]).await?;
@@ -77,7 +77,7 @@ async fn a_keyboard_is_enough() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_overview_is_read_again_until_it_is_stopped() -> Result<()> {
+async fn overview_refreshes_until_paused() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 2})).await?;

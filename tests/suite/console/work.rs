@@ -66,7 +66,7 @@ async fn a_message_is_pushed_moved_and_cancelled() -> Result<()> {
 }
 
 #[tokio::test]
-async fn groups_are_paused_and_limited_and_what_becomes_due_is_shown() -> Result<()> {
+async fn groups_are_paused_and_limited_and_forecast_is_shown() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 2})).await?;
@@ -121,7 +121,7 @@ async fn groups_are_paused_and_limited_and_what_becomes_due_is_shown() -> Result
 }
 
 #[tokio::test]
-async fn a_group_is_purged_once_it_is_chosen_what() -> Result<()> {
+async fn group_purge_requires_a_selection() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
@@ -152,7 +152,7 @@ async fn a_group_is_purged_once_it_is_chosen_what() -> Result<()> {
 }
 
 #[tokio::test]
-async fn settings_of_a_topic_and_what_a_message_carries_are_shown() -> Result<()> {
+async fn topic_settings_and_message_details_are_shown() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.tell("PUT /v1/topics/buried", json!({"partitions": 1})).await?;
@@ -183,7 +183,7 @@ async fn settings_of_a_topic_and_what_a_message_carries_are_shown() -> Result<()
 }
 
 #[tokio::test]
-async fn lists_have_pages_and_filters_and_can_be_linked_to() -> Result<()> {
+async fn lists_have_pages_filters_and_permalinks() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
@@ -220,7 +220,7 @@ async fn lists_have_pages_and_filters_and_can_be_linked_to() -> Result<()> {
 
 /// The lines that are shown do what the buttons do, whatever is in a key or a payload.
 #[tokio::test]
-async fn the_lines_that_are_shown_can_be_run() -> Result<()> {
+async fn shown_command_lines_are_runnable() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     let (payload, key) = ("it's \"$HOME\" `id`\n\tünd \\n 😀 \u{202e}", "-it's $(id) \u{200f}key");

@@ -84,7 +84,7 @@ impl Drop for Broker {
 }
 
 #[tokio::test]
-async fn a_receipt_is_settled_at_another_broker_of_production() -> Result<()> {
+async fn production_brokers_settle_each_others_receipts() -> Result<()> {
     let (redis, secrets) = (RedisServer::start().await?, Secrets::new()?);
     std::fs::write(secrets.file("dwell/redis-url"), redis.url()).map_err(failed("a file"))?;
     let production = overlays()?.into_iter().find(|(one, _)| one.is("production"));

@@ -124,7 +124,7 @@ impl Drop for Supervised {
 }
 
 #[tokio::test]
-async fn it_is_told_when_dwell_serves_that_it_works_and_when_it_stops() -> Result<()> {
+async fn supervisor_gets_ready_watchdog_and_stopping() -> Result<()> {
     let mut dwell = Supervised::start(&[], 150_000)?;
     assert_eq!(dwell.says("READY=1")?, 0);
     // What was said is so: the first request is answered.
@@ -137,7 +137,7 @@ async fn it_is_told_when_dwell_serves_that_it_works_and_when_it_stops() -> Resul
 }
 
 #[tokio::test]
-async fn a_dwell_that_cannot_start_says_nothing() -> Result<()> {
+async fn failed_start_notifies_nothing() -> Result<()> {
     let dir = scratch()?;
     let data = dir.path().join("a file");
     std::fs::write(&data, "in the way").map_err(failed("a file"))?;
@@ -150,7 +150,7 @@ async fn a_dwell_that_cannot_start_says_nothing() -> Result<()> {
 
 /// The socket takes some hundred datagrams that nobody reads. Then what writes to it waits, and only that.
 #[tokio::test]
-async fn one_that_does_not_listen_holds_nothing_up() -> Result<()> {
+async fn unread_notify_socket_does_not_block_the_broker() -> Result<()> {
     let mut dwell = Supervised::start(&[], 3_000)?;
     assert_eq!(dwell.says("READY=1")?, 0);
     dwell.deafen()?;
@@ -162,7 +162,7 @@ async fn one_that_does_not_listen_holds_nothing_up() -> Result<()> {
 
 /// A span of 0 is no watchdog: then nothing but the start and the end is said.
 #[tokio::test]
-async fn without_a_watchdog_it_says_nothing_in_between() -> Result<()> {
+async fn no_watchdog_interval_sends_no_keep_alives() -> Result<()> {
     let mut dwell = Supervised::start(&[], 0)?;
     assert_eq!(dwell.says("READY=1")?, 0);
     assert_eq!(dwell.ask("GET /readyz", "")?, "200");

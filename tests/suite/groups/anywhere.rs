@@ -332,7 +332,7 @@ async fn measure(shop: &Shop, messages: std::ops::Range<usize>) -> Result<(Vec<D
 
 #[cfg(test)]
 #[tokio::test]
-async fn every_verdict_is_exact_wherever_it_is_asked_for_and_whatever_fails() -> Result<()> {
+async fn every_verdict_is_exact_at_any_broker_under_faults() -> Result<()> {
     let messages = 2_000;
     let settled = settle_anywhere(messages, 100).await?;
     println!("{:?} of {messages}; {:#?}", settled.counts(), settled.book.told);

@@ -39,7 +39,7 @@ async fn settle_in(members: &[Sidecar]) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_pause_and_an_end_said_at_one_are_heard_by_all() -> Result<()> {
+async fn pause_and_deletion_reach_all_members() -> Result<()> {
     let (_fleet, members) = Fleet::with(8, &["a", "b"]).await?;
     settle_in(&members).await?;
     members[0].tell(&format!("POST {GROUP}/pause"), &json!({})).await?;
@@ -88,7 +88,7 @@ fn handed_out(answer: &Value, visibility: Duration) -> Result<Vec<Timestamp>> {
 }
 
 #[tokio::test]
-async fn no_second_has_more_than_the_rate_also_when_a_member_dies() -> Result<()> {
+async fn rate_limit_holds_when_a_member_dies() -> Result<()> {
     const RATE: usize = 40;
     let (_fleet, members) = Fleet::with(8, &["a", "b", "c"]).await?;
     settle_in(&members).await?;

@@ -14,7 +14,7 @@ use super::{TTL, passed};
 use crate::support::{Mode, Proxy, RedisServer, Strike, eventually};
 
 #[tokio::test]
-async fn an_owner_that_stood_still_decides_nothing_under_its_old_epochs() -> Result<()> {
+async fn frozen_owner_settles_nothing_under_old_epochs() -> Result<()> {
     let (fleet, members) = Fleet::with(16, &["a", "b"]).await?;
     let load = Load::start(&members);
     members[0].shared(ORDERS, &[8, 8]).await?;
@@ -56,7 +56,7 @@ async fn an_owner_that_stood_still_decides_nothing_under_its_old_epochs() -> Res
 
 /// Redis applied its ack, and it stood still before it read the answer.
 #[tokio::test]
-async fn an_ack_whose_answer_came_too_late_is_not_stale() -> Result<()> {
+async fn ack_with_a_late_reply_is_not_stale() -> Result<()> {
     let fleet = Fleet::of(RedisServer::start().await?).await?;
     let proxy = Proxy::before(&fleet.redis)?;
     let frozen = Sidecar::start(&fleet.file(""), "a", &proxy.url(), &[]).await?;

@@ -24,7 +24,7 @@ fn request(topic: &str, until_ms: &Value, ask: &Value) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn datagrams_of_strangers_are_dropped_and_counted_and_settle_nothing() -> Result<()> {
+async fn foreign_datagrams_are_dropped_and_counted() -> Result<()> {
     let (fleet, [(a, of_a), (b, _)]) = both().await?;
     let owner = a.owners(ORDERS).await?[of_a[0].partition].clone().unwrap_or_default();
     let receipt = &of_a[0].receipt;
@@ -69,7 +69,7 @@ async fn datagrams_of_strangers_are_dropped_and_counted_and_settle_nothing() -> 
 
 /// A lease that names nobody that dwell could have written is not followed, and not told.
 #[tokio::test]
-async fn a_lease_that_dwell_did_not_write_is_not_followed() -> Result<()> {
+async fn foreign_lease_value_is_ignored() -> Result<()> {
     let (fleet, [(a, of_a), (b, _)]) = both().await?;
     let partition = of_a[0].partition;
     let first: Vec<_> = of_a.iter().filter(|taken| taken.partition == partition).cloned().collect();

@@ -23,7 +23,7 @@ async fn waiting(members: &[Sidecar]) -> Result<Vec<usize>> {
 }
 
 #[tokio::test]
-async fn a_member_without_a_partition_waits_and_takes_over() -> Result<()> {
+async fn standby_member_takes_over() -> Result<()> {
     let (_fleet, members) = Fleet::with(2, &["a", "b", "c"]).await?;
     let load = Load::start(&members);
     members[0].shared(ORDERS, &[1, 1]).await?;
@@ -51,7 +51,7 @@ async fn a_member_without_a_partition_waits_and_takes_over() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_member_that_nobody_asks_leaves_and_comes_back_when_asked() -> Result<()> {
+async fn idle_member_leaves_and_rejoins_on_demand() -> Result<()> {
     let fleet = Fleet::of(RedisServer::start().await?).await?;
     let idle = [("DWELL_GROUP_IDLE_TIMEOUT", "1s")];
     let (a, b) = (fleet.start_with("a", &idle).await?, fleet.start_with("b", &idle).await?);
@@ -69,7 +69,7 @@ async fn a_member_that_nobody_asks_leaves_and_comes_back_when_asked() -> Result<
 }
 
 #[tokio::test]
-async fn two_topics_are_shared_each_for_itself() -> Result<()> {
+async fn two_topics_are_assigned_independently() -> Result<()> {
     let (_fleet, members) = Fleet::with(8, &["a", "b"]).await?;
     declare(&members[0], "mails", 3).await?;
     members[0].reserve("mails", 1, "0s").await?;

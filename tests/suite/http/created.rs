@@ -50,23 +50,23 @@ async fn on_redis(redis: &RedisServer, dir: &std::path::Path) -> Outcome<Served>
 }
 
 #[tokio::test]
-async fn push_says_that_it_created_the_topic_in_the_embedded_store() -> Outcome {
+async fn push_reports_topic_creation_in_the_embedded_store() -> Outcome {
     push_says_that_it_created_the_topic(Served::start().await?).await
 }
 
 #[tokio::test]
-async fn push_says_that_it_created_the_topic_in_redis() -> Outcome {
+async fn push_reports_topic_creation_in_redis() -> Outcome {
     let (redis, dir) = (RedisServer::start().await?, crate::support::scratch()?);
     push_says_that_it_created_the_topic(on_redis(&redis, dir.path()).await?).await
 }
 
 #[tokio::test]
-async fn consumer_that_comes_first_creates_the_topic_in_the_embedded_store() -> Outcome {
+async fn first_consumer_creates_the_topic_in_the_embedded_store() -> Outcome {
     consumer_that_comes_first_creates_the_topic(Served::start().await?).await
 }
 
 #[tokio::test]
-async fn consumer_that_comes_first_creates_the_topic_in_redis() -> Outcome {
+async fn first_consumer_creates_the_topic_in_redis() -> Outcome {
     let (redis, dir) = (RedisServer::start().await?, crate::support::scratch()?);
     consumer_that_comes_first_creates_the_topic(on_redis(&redis, dir.path()).await?).await
 }

@@ -48,7 +48,7 @@ pub(super) async fn is_closed(stream: &mut TcpStream) -> Outcome<bool> {
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() -> Outcome {
+async fn silent_connections_do_not_block_others() -> Outcome {
     let dwell = room_for(3).await?;
     let mut known = connect(&dwell, LIST).await?;
     until(&mut known, "{\"topics\":[]}").await?;
@@ -67,7 +67,7 @@ async fn silent_connections_keep_nobody_out() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_keeps_nobody_out_and_is_not_stored() -> Outcome {
+async fn stalled_body_does_not_block_others_and_is_not_stored() -> Outcome {
     let dwell = room_for(1).await?;
     let push = b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\
                  Expect: 100-continue\r\n\r\n";
@@ -81,7 +81,7 @@ async fn a_body_that_does_not_come_keeps_nobody_out_and_is_not_stored() -> Outco
 }
 
 #[tokio::test]
-async fn what_is_being_answered_does_not_give_way() -> Outcome {
+async fn active_request_is_not_evicted() -> Outcome {
     let dwell = room_for(1).await?;
     let declare =
         b"PUT /v1/topics/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -99,7 +99,7 @@ async fn what_is_being_answered_does_not_give_way() -> Outcome {
 }
 
 #[tokio::test]
-async fn consumers_that_wait_leave_connections_to_others() -> Outcome {
+async fn waiting_consumers_leave_connections_for_others() -> Outcome {
     let dwell = room_for(10).await?;
     let declare =
         b"PUT /v1/topics/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";

@@ -68,7 +68,7 @@ async fn a_wrong_batch_stores_nothing() -> Outcome {
 }
 
 #[tokio::test]
-async fn without_auto_create_a_topic_has_to_be_declared() -> Outcome {
+async fn without_auto_create_a_topic_must_exist() -> Outcome {
     let dwell = Served::start_with(|options| options.broker.auto_create = false).await?;
     dwell.ask("PUT /v1/topics/orders").await?;
     refused(&dwell, "POST /v1/topics/unknown/messages", "x", 404, "unknown").await?;
@@ -80,7 +80,7 @@ async fn without_auto_create_a_topic_has_to_be_declared() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_wrong_consumer_is_told_what_is_wrong() -> Outcome {
+async fn invalid_reserve_request_is_explained() -> Outcome {
     let dwell = Served::start().await?;
     dwell.ask("PUT /v1/topics/orders").await?;
     let group = "POST /v1/topics/orders/groups/default";
@@ -102,7 +102,7 @@ async fn a_wrong_consumer_is_told_what_is_wrong() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_path_that_is_badly_encoded_cannot_be_read() -> Outcome {
+async fn badly_encoded_path_is_refused() -> Outcome {
     let dwell = Served::start().await?;
     let bad =
         ["/v1/topics/a%zz", "/v1/topics/%", "/v1/topics/a%2/messages", "/v1/topics/a/messages/%4", "/v1/topics/%C3%28"];

@@ -20,7 +20,7 @@ async fn names(dwell: &Served, line: &str, given: &[&str]) -> Outcome<(u16, Stri
 }
 
 #[tokio::test]
-async fn every_answer_has_the_name_that_was_given_or_a_new_one() -> Outcome {
+async fn every_response_has_the_given_or_a_new_request_id() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({})).await?;
     for (line, status) in [
@@ -42,7 +42,7 @@ async fn every_answer_has_the_name_that_was_given_or_a_new_one() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_name_that_is_none_is_replaced_and_refuses_nothing() -> Outcome {
+async fn invalid_request_id_is_replaced() -> Outcome {
     let dwell = Served::start().await?;
     let long = "x".repeat(129);
     for given in [&["a b"][..], &["a\tb"], &["{\"level\":\"error\"}"], &[""], &[long.as_str()], &["a", "b"]] {
@@ -53,7 +53,7 @@ async fn a_name_that_is_none_is_replaced_and_refuses_nothing() -> Outcome {
 }
 
 #[tokio::test]
-async fn no_answer_is_kept_by_caches_or_taken_for_something_else() -> Outcome {
+async fn responses_have_no_store_and_nosniff() -> Outcome {
     let dwell = Served::start().await?;
     let lines =
         ["GET /v1/topics", "GET /livez", "GET /metrics", "GET /nothing", "PUT /v1/topics/orders", "POST /livez"];

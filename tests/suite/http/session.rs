@@ -7,7 +7,7 @@ use super::served::{Outcome, Served};
 use tempfile::tempdir;
 
 #[tokio::test]
-async fn a_message_comes_when_it_is_due_and_is_acked_once() -> Outcome {
+async fn message_is_delivered_when_due_and_acked_once() -> Outcome {
     let dwell = Served::start().await?;
     let push = dwell.request("POST /v1/topics/orders/messages?key=customer-7&delay=2s")?.body("close order 4711");
     let pushed = dwell.send(push).await?;
@@ -37,7 +37,7 @@ async fn a_message_comes_when_it_is_due_and_is_acked_once() -> Outcome {
 }
 
 #[tokio::test]
-async fn what_travels_with_a_payload_arrives_with_it() -> Outcome {
+async fn meta_key_and_content_type_are_delivered() -> Outcome {
     let dwell = Served::start().await?;
     let push = dwell.request("POST /v1/topics/orders/messages?id=a%2Fb&ttl=1h&max_attempts=3")?;
     let push = push.header("content-type", "image/png").header("Dwell-Meta-Trace", "café").body(vec![0xff, 0x00]);
@@ -53,7 +53,7 @@ async fn what_travels_with_a_payload_arrives_with_it() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_priority_goes_first_and_an_age_is_waited_for() -> Outcome {
+async fn priority_is_first_and_min_age_is_honoured() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
     let before = dwell.now();
@@ -79,7 +79,7 @@ async fn a_priority_goes_first_and_an_age_is_waited_for() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_batch_is_answered_message_by_message() -> Outcome {
+async fn batch_push_has_one_result_per_message() -> Outcome {
     let dwell = Served::start().await?;
     let batch = "POST /v1/topics/orders/messages/batch";
     let messages = json!({"messages": [
@@ -103,7 +103,7 @@ async fn a_batch_is_answered_message_by_message() -> Outcome {
 }
 
 #[tokio::test]
-async fn what_fails_comes_again_and_dies_in_the_end() -> Outcome {
+async fn failing_message_is_retried_and_dead_lettered() -> Outcome {
     let dwell = Served::start().await?;
     let group = "/v1/topics/mails/groups/default";
     dwell.tell("PUT /v1/topics/mails", json!({"max_attempts": 2, "partitions": 1})).await?;
@@ -179,7 +179,7 @@ async fn what_fails_comes_again_and_dies_in_the_end() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_topic_is_declared_described_and_deleted() -> Outcome {
+async fn topic_lifecycle_create_get_delete() -> Outcome {
     let dwell = Served::start().await?;
     let declare = async |body: Value| dwell.send(dwell.request("PUT /v1/topics/orders")?.json(&body)).await;
     let made = declare(json!({"partitions": 3, "visibility_timeout": "1m"})).await?;
@@ -200,7 +200,7 @@ async fn a_topic_is_declared_described_and_deleted() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_stop_lets_long_polls_return() -> Outcome {
+async fn stop_ends_long_polls() -> Outcome {
     let dwell = Served::start().await?;
     dwell.send(dwell.request("POST /v1/topics/orders/messages?delay=1h")?.body("later")).await?;
     let poll = dwell.request("POST /v1/topics/orders/groups/default/reserve")?.json(&json!({"wait": "60s"}));
@@ -219,7 +219,7 @@ async fn a_stop_lets_long_polls_return() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_stop_waits_for_what_is_out_and_is_not_ready_meanwhile() -> Outcome {
+async fn stop_waits_for_deliveries_and_is_not_ready() -> Outcome {
     let dwell = Served::start().await?;
     assert_eq!(dwell.ask("GET /readyz").await?.body["status"], "ready");
     dwell.send(dwell.request("POST /v1/topics/orders/messages")?.body("x")).await?;
@@ -238,7 +238,7 @@ async fn a_stop_waits_for_what_is_out_and_is_not_ready_meanwhile() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_unix_socket_serves_the_same() -> Outcome {
+async fn unix_socket_serves_the_same_api() -> Outcome {
     let dir = tempdir()?;
     let path = dir.path().join("dwell.sock");
     let dwell = Served::start_with(|options| options.listen = Listen::Unix(path.clone())).await?;
@@ -249,7 +249,7 @@ async fn a_unix_socket_serves_the_same() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
+async fn cron_job_lifecycle_create_get_delete() -> Outcome {
     let dwell = Served::start().await?;
     let path = "/v1/topics/orders/cron/nightly";
     let put = async |body: Value| dwell.send(dwell.request(&format!("PUT {path}"))?.json(&body)).await;

@@ -27,7 +27,7 @@ fn memory(id: u32, which: &str) -> Outcome<u64> {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_do_not_fill_the_memory() -> Outcome {
+async fn unread_responses_use_bounded_memory() -> Outcome {
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), &[]).await?;
     for id in ["a", "b", "c", "d"] {
@@ -64,7 +64,7 @@ async fn answers_that_nobody_reads_do_not_fill_the_memory() -> Outcome {
 }
 
 #[tokio::test]
-async fn headers_that_do_not_end_take_little_memory_and_it_is_given_back() -> Outcome {
+async fn endless_headers_use_little_memory_and_free_it() -> Outcome {
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), &[]).await?;
     let before = memory(dwell.id(), "VmRSS:")?;
@@ -94,7 +94,7 @@ async fn headers_that_do_not_end_take_little_memory_and_it_is_given_back() -> Ou
 }
 
 #[tokio::test]
-async fn bodies_that_do_not_come_give_way_to_bodies_that_do() -> Outcome {
+async fn stalled_bodies_are_evicted_for_arriving_ones() -> Outcome {
     const ANNOUNCED: usize = 8 * 1024 * 1024;
     let dwell = Served::start().await?;
     let address = dwell.base.strip_prefix("http://").ok_or("no address")?;

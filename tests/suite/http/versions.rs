@@ -5,7 +5,7 @@ use serde_json::json;
 use super::served::{Outcome, Served};
 
 #[tokio::test]
-async fn every_created_resource_has_a_location_that_leads_to_it() -> Outcome {
+async fn every_created_resource_has_a_working_location() -> Outcome {
     let dwell = Served::start().await?;
     let location = async |line: &str, body: serde_json::Value| -> Outcome<Option<String>> {
         let answer = dwell.driven(dwell.request(line)?.json(&body).send()).await??;
@@ -54,7 +54,7 @@ async fn ask(dwell: &Served, method: &str, body: &str, if_match: Option<&str>) -
 }
 
 #[tokio::test]
-async fn topic_changes_only_if_it_is_as_expected() -> Outcome {
+async fn topic_update_honours_if_match() -> Outcome {
     let dwell = Served::start().await?;
     assert_eq!(ask(&dwell, "PUT", "{}", Some("*")).await?.0, 412, "there is none");
     let (status, first) = ask(&dwell, "PUT", "{}", None).await?;

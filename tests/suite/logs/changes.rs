@@ -31,7 +31,7 @@ async fn consume(sidecar: &Sidecar) -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()> {
+async fn each_state_change_logs_one_line_and_an_outage_few() -> Result<()> {
     let mut redis = RedisServer::durable().await?;
     let config = format!("[redis]\nurl = '{}'\n[log]\nformat = 'json'\n[group]\ndrain_timeout = '1s'\n", redis.url());
     let mut sidecar = Sidecar::start(&config).await?;
@@ -131,7 +131,7 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
 
 /// Nobody took its lease, and it must not look as if somebody had.
 #[tokio::test]
-async fn a_broker_whose_redis_was_restarted_says_that_and_no_more() -> Result<()> {
+async fn redis_restart_logs_one_line() -> Result<()> {
     let mut redis = RedisServer::durable().await?;
     let config = format!(
         "[redis]\nurl = '{}'\ntimeout = '300ms'\n[log]\nformat = 'json'\n[lease]\nttl = '1s'\n[topic]\npartitions = 1\n",

@@ -58,7 +58,7 @@ async fn look_around(sidecar: &Sidecar) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_whole_run_with_an_outage_says_no_secret() -> Result<()> {
+async fn run_with_an_outage_logs_no_secret() -> Result<()> {
     let mut redis = redis().await?;
     let (sent, failing) = (Application::told().await?, Application::serve(failing(), 0).await?);
     let (application, mut posts) = sent;
@@ -117,7 +117,7 @@ fn failing() -> Router {
 }
 
 #[tokio::test]
-async fn a_start_with_a_wrong_password_says_no_secret() -> Result<()> {
+async fn start_with_a_wrong_password_logs_no_secret() -> Result<()> {
     let redis = redis().await?;
     let sentinel =
         "url = 'redis+sentinel://app:s3cret-a@127.0.0.1:1/main?sentinel_user=u&sentinel_password=s3cret-b'\n";
@@ -134,7 +134,7 @@ async fn a_start_with_a_wrong_password_says_no_secret() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_password_from_a_file_is_not_said() -> Result<()> {
+async fn password_from_a_file_is_not_logged() -> Result<()> {
     let (redis, dir) = (redis().await?, scratch()?);
     let file = dir.path().join("password");
     std::fs::write(&file, format!("{PASSWORD}\n")).map_err(failed("a password"))?;
@@ -149,7 +149,7 @@ async fn a_password_from_a_file_is_not_said() -> Result<()> {
 }
 
 #[test]
-fn the_command_line_says_no_secret() -> Result<()> {
+fn command_line_prints_no_secret() -> Result<()> {
     let dir = scratch()?;
     let file = dir.path().join("dwell.toml");
     let config = file.display().to_string();

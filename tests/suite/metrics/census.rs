@@ -117,7 +117,7 @@ async fn shown(sidecars: &[&Process], expected: &BTreeMap<String, f64>) -> Resul
 }
 
 #[tokio::test]
-async fn one_of_a_fleet_shows_it_and_the_sum_is_right() -> Result<()> {
+async fn one_broker_reports_the_totals() -> Result<()> {
     let fleet = Fleet::new(LONG).await?;
     let [one, other] = fleet.both().await?;
     let expected = stock(&one).await?;
@@ -134,7 +134,7 @@ async fn one_of_a_fleet_shows_it_and_the_sum_is_right() -> Result<()> {
 }
 
 #[tokio::test]
-async fn another_one_takes_over_from_one_that_was_killed() -> Result<()> {
+async fn another_broker_takes_over_after_a_kill() -> Result<()> {
     let fleet = Fleet::new(SHORT).await?;
     let mut sidecars = fleet.both().await?;
     let expected = stock(&sidecars[0]).await?;
@@ -147,7 +147,7 @@ async fn another_one_takes_over_from_one_that_was_killed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_stops_in_order_gives_it_back() -> Result<()> {
+async fn graceful_stop_releases_the_claim() -> Result<()> {
     let fleet = Fleet::new(LONG).await?;
     let mut sidecar = fleet.serve(fleet.dirs[0].path()).await?;
     let expected = stock(&sidecar).await?;
@@ -162,7 +162,7 @@ async fn who_stops_in_order_gives_it_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn one_that_stood_still_shows_nothing_of_what_it_counted_before() -> Result<()> {
+async fn frozen_broker_drops_its_old_totals() -> Result<()> {
     let mut fleet = Fleet::new(SHORT).await?;
     let frozen = fleet.serve(fleet.dirs[0].path()).await?;
     let expected = stock(&frozen).await?;
@@ -182,7 +182,7 @@ async fn one_that_stood_still_shows_nothing_of_what_it_counted_before() -> Resul
 }
 
 #[tokio::test]
-async fn a_key_that_nobody_gives_back_is_waited_for_and_one_without_end_is_not() -> Result<()> {
+async fn abandoned_claim_expires_and_one_without_ttl_is_taken() -> Result<()> {
     let fleet = Fleet::new(SHORT).await?;
     fleet.redis.ask::<String>("SET dwell:census somebody PX 700").await?;
     let sidecar = fleet.serve(fleet.dirs[0].path()).await?;

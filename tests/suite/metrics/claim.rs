@@ -14,7 +14,7 @@ async fn is_held(store: &Store, by: &str) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn a_claim_is_kept_by_saying_it_again_and_ends_by_giving_it_back() -> Result<()> {
+async fn claim_is_renewed_and_released() -> Result<()> {
     let world = World::redis().await?;
     let store = &world.store;
     assert_eq!(store.maintenance.claim_stats_collection(&member("a"), LONG).await?, StatsClaim::Taken);
@@ -34,7 +34,7 @@ async fn a_claim_is_kept_by_saying_it_again_and_ends_by_giving_it_back() -> Resu
 }
 
 #[tokio::test]
-async fn a_claim_that_lapsed_is_anybodys_and_is_not_said_to_be_kept() -> Result<()> {
+async fn expired_claim_is_free_and_not_renewed() -> Result<()> {
     let world = World::redis().await?;
     let store = &world.store;
     assert_eq!(
@@ -57,7 +57,7 @@ async fn a_claim_that_lapsed_is_anybodys_and_is_not_said_to_be_kept() -> Result<
 }
 
 #[tokio::test]
-async fn on_a_cluster_and_with_few_permissions_there_is_one_as_well() -> Result<()> {
+async fn claim_works_on_a_cluster_and_with_minimal_permissions() -> Result<()> {
     for world in [World::redis_cluster().await?, World::redis_as_user().await?, World::failover().await?] {
         assert_eq!(world.store.maintenance.claim_stats_collection(&member("a"), LONG).await?, StatsClaim::Taken);
         assert!(is_held(&world.store, "b").await?);
@@ -68,7 +68,7 @@ async fn on_a_cluster_and_with_few_permissions_there_is_one_as_well() -> Result<
 }
 
 #[tokio::test]
-async fn a_store_of_one_process_has_no_other() -> Result<()> {
+async fn embedded_store_always_holds_the_claim() -> Result<()> {
     let world = World::embedded().await?;
     assert_eq!(world.store.maintenance.claim_stats_collection(&member("a"), LONG).await?, StatsClaim::Alone);
     world.store.maintenance.yield_stats_collection(&member("a")).await

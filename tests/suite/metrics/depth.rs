@@ -155,7 +155,7 @@ stories!(
 );
 
 #[tokio::test]
-async fn the_key_is_given_back_when_nobody_looks_any_more() -> Result<()> {
+async fn claim_is_released_when_metrics_are_not_scraped() -> Result<()> {
     let seen = Seen::on(World::redis().await?).await?;
     let has_key = async || Ok(seen.world.meddle(&["EXISTS".to_owned(), "dwell:census".to_owned()]).await? == "1");
     seen.push("orders", &[60]).await?;
@@ -168,7 +168,7 @@ async fn the_key_is_given_back_when_nobody_looks_any_more() -> Result<()> {
 
 /// A topic whose keys somebody damaged hides no other.
 #[tokio::test]
-async fn a_damaged_topic_is_left_out() -> Result<()> {
+async fn damaged_topic_is_left_out_of_the_totals() -> Result<()> {
     let seen = Seen::on(World::redis().await?).await?;
     seen.push("orders", &[60]).await?;
     seen.push("returns", &[60]).await?;

@@ -77,7 +77,7 @@ async fn every_family_has_series_from_the_start_on_redis() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_outcome_of_a_call_and_of_a_route_is_there_before_it_happens() -> Result<()> {
+async fn every_outcome_series_exists_from_the_start() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let dwell = Process::serve(dir.path(), &[("REDIS_URL", &redis.url())]).await?;
     let page = look(&dwell).await?;
@@ -114,7 +114,7 @@ async fn every_outcome_of_a_call_and_of_a_route_is_there_before_it_happens() -> 
 
 /// An alert is on pushes that fail.
 #[tokio::test]
-async fn a_push_that_its_producer_wanted_refused_has_not_failed() -> Result<()> {
+async fn push_refused_by_request_is_not_a_failure() -> Result<()> {
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), &[]).await?;
     for expected in [201, 409, 409] {
@@ -152,7 +152,7 @@ fn a_million_topics_do_not_grow_the_series() -> Result<()> {
 
 /// Topics times groups is a product, and has a limit of its own.
 #[test]
-fn many_groups_of_many_topics_do_not_grow_the_series_either() -> Result<()> {
+fn many_groups_do_not_grow_the_series() -> Result<()> {
     let metrics = Metrics::new()?;
     for topic in 0..TOPIC_LABELS_MAX {
         for group in 0..TOPIC_LABELS_MAX {
@@ -205,7 +205,7 @@ async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
 
 /// A hundred topics make a page of some size, whether they have one partition each or sixteen.
 #[tokio::test]
-async fn partitions_make_no_series() -> Result<()> {
+async fn partitions_are_not_a_label() -> Result<()> {
     let mut lengths = Vec::new();
     for partitions in [1, 16] {
         let dir = scratch()?;

@@ -37,7 +37,7 @@ fn config(redis: &str, post_to: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_query_finds_something_and_the_alert_fires() -> Result<()> {
+async fn every_query_returns_data_and_the_alert_fires() -> Result<()> {
     let (dir, mut redis) = (scratch()?, RedisServer::durable().await?);
     let application = Application::serve(Router::new().fallback(|| async { "" }), 0).await?;
     let config = config(&redis.url(), &application.url());

@@ -10,18 +10,16 @@ use super::shop::{Shop, by_key, ids};
 use crate::support::{World, kind_of, stories};
 
 stories! {
-    a_key_comes_one_after_the_other_and_other_keys_flow, messages_without_a_key_hold_up_nobody,
-    what_is_due_at_the_same_time_comes_as_it_was_pushed,
-    a_failed_message_holds_its_key_until_it_is_settled, a_deadline_that_passes_holds_the_key,
-    a_poison_message_blocks_its_key_until_it_is_dead, a_buried_message_frees_its_key,
-    an_expired_message_frees_its_key, what_comes_before_the_hand_over_may_be_earlier_and_later_may_not,
-    what_is_given_back_keeps_its_order, a_new_owner_goes_on_where_the_old_one_was,
-    a_wait_for_the_next_attempt_outlives_its_owner, a_stop_gives_back_what_waits,
-    a_key_with_more_than_fits_holds_up_the_rest_and_loses_nothing, the_ordering_of_a_topic_is_fixed,
-    a_redriven_message_comes_behind_what_went_on,
+    messages_of_a_key_are_serial_and_keys_independent, messages_without_a_key_are_unordered,
+    equal_due_times_are_delivered_in_push_order, a_failed_message_holds_its_key_until_it_is_settled,
+    a_deadline_that_passes_holds_the_key, a_poison_message_blocks_its_key_until_it_is_dead,
+    a_buried_message_frees_its_key, an_expired_message_frees_its_key, order_applies_from_the_first_delivery_on,
+    returned_messages_keep_their_order, new_owner_continues_the_key_order, retry_delay_survives_a_change_of_owner,
+    stop_returns_waiting_messages, oversized_key_blocks_the_partition_without_loss, the_ordering_of_a_topic_is_fixed,
+    redriven_message_follows_later_messages_of_its_key,
 }
 
-async fn a_key_comes_one_after_the_other_and_other_keys_flow(world: World) -> Result<()> {
+async fn messages_of_a_key_are_serial_and_keys_independent(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_all(&["a-1", "a-2", "a-3", "b-1", "c-1", "b-2"]).await?;
     let first = shop.take(3).await?;
@@ -42,14 +40,14 @@ async fn a_key_comes_one_after_the_other_and_other_keys_flow(world: World) -> Re
     Ok(())
 }
 
-async fn messages_without_a_key_hold_up_nobody(world: World) -> Result<()> {
+async fn messages_without_a_key_are_unordered(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_all(&["x", "y", "z"]).await?;
     assert_eq!(ids(&shop.take(3).await?), ["x", "y", "z"]);
     Ok(())
 }
 
-async fn what_is_due_at_the_same_time_comes_as_it_was_pushed(world: World) -> Result<()> {
+async fn equal_due_times_are_delivered_in_push_order(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     for (id, delay) in [("a-9", 50), ("a-7", 60), ("a-8", 50), ("a-1", 60), ("a-5", 40)] {
         shop.push(id, delay).await?;
@@ -166,7 +164,7 @@ async fn an_expired_message_frees_its_key(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn what_comes_before_the_hand_over_may_be_earlier_and_later_may_not(world: World) -> Result<()> {
+async fn order_applies_from_the_first_delivery_on(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     let (at, group_partition) = (world.now(), shop.group_partition().await?);
     world.pass(1_000);
@@ -200,7 +198,7 @@ async fn what_comes_before_the_hand_over_may_be_earlier_and_later_may_not(world:
     Ok(())
 }
 
-async fn what_is_given_back_keeps_its_order(world: World) -> Result<()> {
+async fn returned_messages_keep_their_order(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_all(&["a-9", "a-8", "a-7", "b-9", "b-8", "c-9", "c-8"]).await?;
     let taken = shop.take(2).await?;
@@ -228,7 +226,7 @@ async fn what_is_given_back_keeps_its_order(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_new_owner_goes_on_where_the_old_one_was(world: World) -> Result<()> {
+async fn new_owner_continues_the_key_order(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_all(&["a-9", "a-8", "a-7", "b-9", "b-8"]).await?;
     let old = shop.take(2).await?;
@@ -251,7 +249,7 @@ async fn a_new_owner_goes_on_where_the_old_one_was(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_wait_for_the_next_attempt_outlives_its_owner(world: World) -> Result<()> {
+async fn retry_delay_survives_a_change_of_owner(world: World) -> Result<()> {
     let day = Duration::from_secs(3_600);
     let backoff = dwell::model::retry::Backoff::Ladder { steps: vec![dwell::model::retry::Step(day)] };
     let shop = Shop::open(&world, Settings { backoff, ..by_key() }).await?;
@@ -278,7 +276,7 @@ async fn a_wait_for_the_next_attempt_outlives_its_owner(world: World) -> Result<
     Ok(())
 }
 
-async fn a_stop_gives_back_what_waits(world: World) -> Result<()> {
+async fn stop_returns_waiting_messages(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_all(&["a-1", "a-2", "b-1", "b-2"]).await?;
     let taken = shop.take(2).await?;
@@ -296,7 +294,7 @@ async fn a_stop_gives_back_what_waits(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_key_with_more_than_fits_holds_up_the_rest_and_loses_nothing(world: World) -> Result<()> {
+async fn oversized_key_blocks_the_partition_without_loss(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     let hot: Vec<String> = (0..PARKED_MESSAGES_MAX + 500).map(|n| format!("hot-{n}")).collect();
     for page in hot.chunks(1_000) {
@@ -338,7 +336,7 @@ async fn the_ordering_of_a_topic_is_fixed(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_redriven_message_comes_behind_what_went_on(world: World) -> Result<()> {
+async fn redriven_message_follows_later_messages_of_its_key(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_all(&["a-1", "a-2"]).await?;
     shop.settle(&shop.one().await?, Decision::Bury { reason: None }).await?;

@@ -10,7 +10,7 @@ use super::{Outage, TIMEOUT};
 use crate::support::{Mode, Strike, eventually, kind_of};
 
 #[tokio::test]
-async fn what_is_pushed_while_redis_is_dead_is_delivered_once_it_is_back() -> Result<()> {
+async fn push_during_an_outage_is_delivered_after_it() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     assert_eq!(dwell.push_one("orders", "before").await?.pushed, Pushed::Stored);
@@ -35,7 +35,7 @@ async fn what_is_pushed_while_redis_is_dead_is_delivered_once_it_is_back() -> Re
 }
 
 #[tokio::test]
-async fn without_redis_at_the_start_pushes_to_known_and_new_topics_are_taken() -> Result<()> {
+async fn start_without_redis_accepts_pushes_to_any_topic() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let settings = Settings { partitions: std::num::NonZeroU16::MIN.saturating_add(2), ..Settings::default() };
     let first = outage.dwell().await?;
@@ -100,7 +100,7 @@ async fn only_the_first_push_waits_for_a_silent_redis() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_cut_makes_no_second_message_and_no_false_answer() -> Result<()> {
+async fn cut_reply_causes_no_duplicate_and_no_false_result() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "warm").await?;
@@ -122,7 +122,7 @@ async fn a_reply_that_is_cut_makes_no_second_message_and_no_false_answer() -> Re
 }
 
 #[tokio::test]
-async fn a_stop_without_redis_is_in_time_and_the_next_start_replays() -> Result<()> {
+async fn stop_without_redis_is_timely_and_restart_replays() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -145,7 +145,7 @@ async fn a_stop_without_redis_is_in_time_and_the_next_start_replays() -> Result<
 }
 
 #[tokio::test]
-async fn a_push_that_redis_refuses_for_what_it_asks_is_not_buffered() -> Result<()> {
+async fn push_refused_for_its_content_is_not_buffered() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;

@@ -11,7 +11,7 @@ use super::Outage;
 use crate::support::{Mode, eventually, kind_of};
 
 #[tokio::test]
-async fn what_waits_for_a_topic_that_was_deleted_is_dropped_and_counted() -> Result<()> {
+async fn buffered_pushes_to_a_deleted_topic_are_dropped_and_counted() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     let orders = TopicName::new("orders")?;
@@ -32,7 +32,7 @@ async fn what_waits_for_a_topic_that_was_deleted_is_dropped_and_counted() -> Res
 }
 
 #[tokio::test]
-async fn a_topic_that_redis_lost_is_made_again_as_it_was() -> Result<()> {
+async fn lost_topic_is_recreated_as_it_was() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     let orders = TopicName::new("orders")?;
@@ -51,7 +51,7 @@ async fn a_topic_that_redis_lost_is_made_again_as_it_was() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_topic_that_redis_lost_keeps_its_settings_although_it_was_looked_for() -> Result<()> {
+async fn lost_topic_keeps_its_settings_after_a_failed_lookup() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     let orders = TopicName::new("orders")?;
@@ -73,7 +73,7 @@ async fn a_topic_that_redis_lost_keeps_its_settings_although_it_was_looked_for()
 }
 
 #[tokio::test]
-async fn a_topic_that_was_promised_keeps_the_partitions_that_it_has_in_redis() -> Result<()> {
+async fn buffered_topic_adopts_its_partitions_in_redis() -> Result<()> {
     let mut outage = Outage::begin().await?;
     outage.redis.kill()?;
     let dwell = outage.dwell().await?;
@@ -102,7 +102,7 @@ async fn a_topic_that_was_promised_keeps_the_partitions_that_it_has_in_redis() -
 
 /// Two messages of one id with different keys that share a partition: the second one was accepted while nobody could compare.
 #[tokio::test]
-async fn a_buffered_message_whose_id_another_key_has_is_delivered_under_a_new_id() -> Result<()> {
+async fn buffered_id_conflict_is_delivered_under_a_new_id() -> Result<()> {
     for (first_is_buffered, conflict) in
         [(false, Conflict::Keep), (true, Conflict::Keep), (false, Conflict::Replace), (false, Conflict::Debounce)]
     {

@@ -19,7 +19,7 @@ async fn until(dwell: &Dwell, series: &str, is: Option<f64>) -> Result<()> {
 const READY: &str = "dwell_messages{group=\"default\",state=\"ready\",topic=\"orders\"}";
 
 #[tokio::test]
-async fn a_census_is_not_shown_while_redis_is_away_and_right_when_it_is_back() -> Result<()> {
+async fn totals_are_hidden_during_an_outage_and_right_after_it() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -37,7 +37,7 @@ async fn a_census_is_not_shown_while_redis_is_away_and_right_when_it_is_back() -
 
 /// Nobody pushes, nobody consumes and nobody asks whether dwell is ready.
 #[tokio::test]
-async fn who_only_looks_sees_that_redis_is_away_and_that_it_is_back() -> Result<()> {
+async fn idle_broker_reports_redis_down_and_up() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     for mode in [Mode::Refuse, Mode::BlackHole] {
@@ -51,7 +51,7 @@ async fn who_only_looks_sees_that_redis_is_away_and_that_it_is_back() -> Result<
 }
 
 #[tokio::test]
-async fn the_breaker_is_open_from_the_first_push_that_is_buffered_until_redis_has_it() -> Result<()> {
+async fn breaker_is_open_until_the_buffer_is_replayed() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     // Then only the message waits, and not its topic as well: the breaker closes once Redis takes one of the two.

@@ -33,7 +33,7 @@ async fn deleted() -> Result<(Outage, [Snapshot; 2])> {
 }
 
 #[tokio::test]
-async fn a_dead_letter_that_was_deleted_does_not_come_back_as_a_message() -> Result<()> {
+async fn deleted_dead_letter_does_not_return_as_a_message() -> Result<()> {
     let (outage, [alive, _]) = deleted().await?;
     outage.redis.rewind(&alive).await?;
     let dwell = outage.dwell().await?;
@@ -43,7 +43,7 @@ async fn a_dead_letter_that_was_deleted_does_not_come_back_as_a_message() -> Res
 }
 
 #[tokio::test]
-async fn a_dead_letter_that_was_deleted_does_not_come_back_as_a_dead_letter() -> Result<()> {
+async fn deleted_dead_letter_does_not_return_as_a_dead_letter() -> Result<()> {
     let (outage, [_, dead]) = deleted().await?;
     outage.redis.rewind(&dead).await?;
     let dwell = outage.dwell().await?;
@@ -53,7 +53,7 @@ async fn a_dead_letter_that_was_deleted_does_not_come_back_as_a_dead_letter() ->
 }
 
 #[tokio::test]
-async fn nothing_is_deleted_while_redis_is_away() -> Result<()> {
+async fn dead_letter_deletion_is_refused_during_an_outage() -> Result<()> {
     let outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["a"], Duration::ZERO).await?;

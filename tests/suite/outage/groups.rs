@@ -37,7 +37,7 @@ fn set(ids: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_group_gets_nothing_back_that_was_pushed_before_it_but_a_copy_what_was_copied() -> Result<()> {
+async fn restore_gives_a_group_only_its_own_messages() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "acked").await?;

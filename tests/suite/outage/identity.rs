@@ -4,9 +4,9 @@ use dwell::model::error::Result;
 
 use crate::support::{World, stories};
 
-stories! { the_first_offer_is_taken }
+stories! { first_proposed_store_id_is_kept }
 
-async fn the_first_offer_is_taken(world: World) -> Result<()> {
+async fn first_proposed_store_id_is_kept(world: World) -> Result<()> {
     assert_eq!(world.store.backend.store_id("first").await?, "first");
     assert_eq!(world.store.backend.store_id("second").await?, "first");
     Ok(())

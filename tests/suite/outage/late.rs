@@ -42,7 +42,7 @@ impl Dwell {
 }
 
 #[tokio::test]
-async fn a_message_that_was_acked_late_does_not_come_back_with_a_redis_that_lost_the_ack() -> Result<()> {
+async fn late_acked_message_does_not_return_after_a_rewind() -> Result<()> {
     let outage = journaled().await?;
     let dwell = outage.dwell().await?;
     let taken = dwell.too_late("a").await?;
@@ -58,7 +58,7 @@ async fn a_message_that_was_acked_late_does_not_come_back_with_a_redis_that_lost
 }
 
 #[tokio::test]
-async fn a_message_that_was_acked_late_does_not_come_back_with_an_emptied_redis() -> Result<()> {
+async fn late_acked_message_does_not_return_after_a_flush() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     let taken = dwell.too_late("a").await?;

@@ -44,7 +44,7 @@ impl Outage {
 
 /// One broker pushed, another one moved: each restores what it knows.
 #[tokio::test]
-async fn what_was_moved_before_a_loss_is_in_the_other_topic_alone() -> Result<()> {
+async fn moved_message_is_restored_to_the_target_topic_only() -> Result<()> {
     let (mut outage, dir) = (journaled().await?, scratch()?);
     let pushes = outage.dwell().await?;
     declare(&pushes, &["orders", "wider"]).await?;
@@ -60,7 +60,7 @@ async fn what_was_moved_before_a_loss_is_in_the_other_topic_alone() -> Result<()
 
 /// What was moved away and back has ended once where it is.
 #[tokio::test]
-async fn what_was_moved_there_and_back_before_a_loss_is_where_it_was() -> Result<()> {
+async fn message_moved_back_is_restored_to_its_first_topic() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     declare(&dwell, &["orders", "wider"]).await?;
@@ -74,7 +74,7 @@ async fn what_was_moved_there_and_back_before_a_loss_is_where_it_was() -> Result
 }
 
 #[tokio::test]
-async fn what_was_moved_and_acked_stays_acked_after_a_loss() -> Result<()> {
+async fn moved_and_acked_message_stays_acked_after_a_loss() -> Result<()> {
     let (mut outage, dir) = (journaled().await?, scratch()?);
     let moves = outage.dwell().await?;
     declare(&moves, &["orders", "wider"]).await?;

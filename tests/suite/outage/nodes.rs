@@ -13,7 +13,7 @@ use super::{Dwell, Outage};
 use crate::support::{Cluster, RedisServer, eventually, every, scratch};
 
 #[tokio::test]
-async fn while_one_primary_is_away_no_push_fails_and_the_other_partitions_go_on() -> Result<()> {
+async fn one_primary_down_fails_no_push_and_no_other_partition() -> Result<()> {
     let mut cluster = Cluster::start(1).await?;
     let outage = Outage::with(RedisServer::start().await?)?;
     let dwell = outage.dwell_on(cluster.url(), false).await?;
@@ -54,7 +54,7 @@ async fn while_one_primary_is_away_no_push_fails_and_the_other_partitions_go_on(
 }
 
 #[tokio::test]
-async fn a_primary_that_comes_back_empty_at_another_address_is_given_back_what_it_had() -> Result<()> {
+async fn emptied_primary_at_a_new_address_is_restored() -> Result<()> {
     let mut cluster = Cluster::start(0).await?;
     let outage = Outage { journal: Some(WINDOW), ..Outage::with(RedisServer::start().await?)? };
     let dwell = outage.dwell_on(cluster.url(), false).await?;
@@ -69,7 +69,7 @@ async fn a_primary_that_comes_back_empty_at_another_address_is_given_back_what_i
 /// A node that starts without its data has lost some partitions of a topic, and perhaps its descriptor; the copy of that in
 /// partition 0 may be on another node.
 #[tokio::test]
-async fn a_topic_whose_descriptor_is_lost_and_whose_copy_is_not_is_there_again_and_stays_acked() -> Result<()> {
+async fn lost_descriptor_is_restored_from_its_copy() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let (pushes, acks) = (outage.dwell().await?, scratch()?);
     let ids: Vec<String> = (0..20).map(|n| format!("m{n:02}")).collect();
@@ -94,7 +94,7 @@ async fn a_topic_whose_descriptor_is_lost_and_whose_copy_is_not_is_there_again_a
 
 /// The lists of topics and of cron jobs may be on that node, and what they list on others.
 #[tokio::test]
-async fn topics_and_cron_jobs_are_listed_again_after_the_lists_are_lost() -> Result<()> {
+async fn lost_topic_and_cron_lists_are_rebuilt() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "m").await?;
@@ -118,7 +118,7 @@ async fn topics_and_cron_jobs_are_listed_again_after_the_lists_are_lost() -> Res
 
 /// The node of the descriptor may go back to an older one, and those of the partitions not.
 #[tokio::test]
-async fn a_descriptor_that_is_older_than_a_copy_of_it_is_replaced_by_that() -> Result<()> {
+async fn older_descriptor_is_replaced_by_a_newer_copy() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "before").await?;
@@ -136,7 +136,7 @@ async fn a_descriptor_that_is_older_than_a_copy_of_it_is_replaced_by_that() -> R
 
 /// The tombstone in partition 0 may be lost, and the others not.
 #[tokio::test]
-async fn a_topic_stays_deleted_while_any_of_its_partitions_knows_that() -> Result<()> {
+async fn topic_stays_deleted_while_any_partition_records_it() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let (pushes, other) = (outage.dwell().await?, scratch()?);
     pushes.push_one("orders", "m").await?;
@@ -151,7 +151,7 @@ async fn a_topic_stays_deleted_while_any_of_its_partitions_knows_that() -> Resul
 
 /// The name of the store may be lost alone, and a broker that never knew it be the first to give it another one.
 #[tokio::test]
-async fn a_store_with_another_name_that_has_the_topics_of_a_broker_is_its_own() -> Result<()> {
+async fn renamed_store_with_the_brokers_topics_is_accepted() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "before").await?;

@@ -9,7 +9,7 @@ use super::Outage;
 use crate::support::{Mode, RedisServer, eventually, kind_of};
 
 #[tokio::test]
-async fn what_is_buffered_for_one_redis_is_not_given_to_another_unless_told() -> Result<()> {
+async fn buffered_records_go_to_another_redis_only_on_request() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -28,7 +28,7 @@ async fn what_is_buffered_for_one_redis_is_not_given_to_another_unless_told() ->
 }
 
 #[tokio::test]
-async fn a_redis_that_turns_out_to_be_another_one_gets_nothing_and_nothing_is_promised() -> Result<()> {
+async fn unexpected_redis_receives_nothing() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -57,7 +57,7 @@ async fn a_redis_that_turns_out_to_be_another_one_gets_nothing_and_nothing_is_pr
 }
 
 #[tokio::test]
-async fn an_empty_wal_belongs_to_whichever_redis_comes() -> Result<()> {
+async fn empty_wal_is_bound_to_the_next_redis() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -70,7 +70,7 @@ async fn an_empty_wal_belongs_to_whichever_redis_comes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_turns_out_to_be_unfit_gets_nothing_and_the_reason_is_shown() -> Result<()> {
+async fn unsuitable_redis_receives_nothing_and_is_reported() -> Result<()> {
     let mut outage = Outage::begin().await?;
     outage.redis.kill()?;
     let dwell = outage.dwell_on(outage.redis.url(), false).await?;

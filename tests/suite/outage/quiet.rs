@@ -72,7 +72,7 @@ fn logged() -> Log {
 }
 
 #[tokio::test]
-async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
+async fn outage_is_logged_once() -> Result<()> {
     let log = logged();
     let began = std::time::Instant::now();
     let outage = Outage::begin().await?;
@@ -107,7 +107,7 @@ async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_redis_never_takes_is_said_once_and_does_not_fill_the_journal() -> Result<()> {
+async fn permanent_rejection_is_logged_once_and_keeps_the_journal_small() -> Result<()> {
     let log = logged();
     let outage = Outage { journal: Some(Duration::from_secs(600)), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;

@@ -37,7 +37,7 @@ async fn begin() -> Result<(Outage, Dwell)> {
 /// The fence finds that Redis has the first message. The next call breaks, and behind the new connection is a Redis that
 /// lost everything: that the message is not there does not say that it is over.
 #[tokio::test]
-async fn a_message_that_another_redis_does_not_have_is_not_taken_for_settled() -> Result<()> {
+async fn message_missing_in_another_redis_is_not_taken_for_settled() -> Result<()> {
     let (outage, dwell) = begin().await?;
     let emptied = RedisServer::start().await?;
     outage.proxy.next_with(Strike::Outage, "sent");
@@ -57,7 +57,7 @@ async fn a_message_that_another_redis_does_not_have_is_not_taken_for_settled() -
 
 /// What travels with a payload counts for none of the limits of a call, and is many times as large here.
 #[tokio::test]
-async fn a_call_with_much_beside_its_payloads_is_restored_as_a_whole() -> Result<()> {
+async fn call_with_large_metadata_is_restored_whole() -> Result<()> {
     let (mut outage, dwell) = begin().await?;
     let ids = ids("m", CALL);
     let meta = vec![("note".to_owned(), "x".repeat(8_000))];
@@ -80,7 +80,7 @@ async fn a_call_with_much_beside_its_payloads_is_restored_as_a_whole() -> Result
 /// The answer to a large batch is lost, so that it is buffered. Redis remembers of a call only its number: if the journal
 /// had the call in parts, the first part that is restored would say that all of it was kept.
 #[tokio::test]
-async fn a_call_that_several_pages_of_the_wal_have_is_restored_as_a_whole() -> Result<()> {
+async fn call_spanning_wal_pages_is_restored_whole() -> Result<()> {
     let (mut outage, dwell) = begin().await?;
     let mut all = ids("m", CALL);
     outage.proxy.next_with(Strike::Outage, "m0999");

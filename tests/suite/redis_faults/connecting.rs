@@ -12,7 +12,7 @@ use dwell::telemetry::metrics::Metrics;
 use crate::support::{RedisServer, World, eventually, kind_of};
 
 #[tokio::test]
-async fn a_store_opens_without_its_redis_and_works_when_it_comes() -> Result<()> {
+async fn store_opens_without_redis_and_connects_later() -> Result<()> {
     let mut server = RedisServer::start().await?;
     server.kill()?;
     let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
@@ -31,7 +31,7 @@ async fn a_store_opens_without_its_redis_and_works_when_it_comes() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_redis_that_evicts_is_refused_at_the_start() -> Result<()> {
+async fn evicting_redis_is_refused_at_the_start() -> Result<()> {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]).await?;
     let open = async |allow_eviction| {
         let options = RedisOptions { allow_eviction, ..RedisOptions::new(server.url()) };
@@ -42,7 +42,7 @@ async fn a_redis_that_evicts_is_refused_at_the_start() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_begins_to_evict_is_not_used_until_it_is_mended() -> Result<()> {
+async fn redis_that_starts_evicting_is_unused_until_fixed() -> Result<()> {
     let server = RedisServer::start().await?;
     let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
     let orders = world.topic("orders").await?;

@@ -15,7 +15,7 @@ use crate::support::{RedisServer, World, eventually, up_to};
 const ACL: &str = include_str!("../../../deploy/redis.acl");
 
 #[tokio::test]
-async fn each_permission_that_is_missing_is_named() -> Result<()> {
+async fn each_missing_permission_is_named() -> Result<()> {
     let server = RedisServer::start().await?;
     server.ask::<()>(&format!("ACL SETUSER {}", ACL.trim().trim_start_matches("user "))).await?;
     let url = format!("{}?user=dwell&pass=password", server.url());
@@ -43,7 +43,7 @@ async fn each_permission_that_is_missing_is_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_wait_for_replicas_is_told() -> Result<()> {
+async fn missing_wait_permission_is_reported() -> Result<()> {
     let server = RedisServer::start().await?;
     server.ask::<()>(&format!("ACL SETUSER {}", ACL.trim().trim_start_matches("user "))).await?;
     let url = format!("{}?user=dwell&pass=password", server.url());
@@ -63,7 +63,7 @@ async fn a_user_who_may_not_wait_for_replicas_is_told() -> Result<()> {
 }
 
 #[tokio::test]
-async fn keys_that_are_not_permitted_are_named() -> Result<()> {
+async fn forbidden_key_patterns_are_named() -> Result<()> {
     let server = RedisServer::start().await?;
     server.ask::<()>("ACL SETUSER dwell on >password ~dwell:* &* +@all").await?;
     let url = format!("{}?user=dwell&pass=password", server.url());
@@ -75,7 +75,7 @@ async fn keys_that_are_not_permitted_are_named() -> Result<()> {
 
 /// It is refused in the middle of a script then, whose repeat does the rest.
 #[tokio::test]
-async fn a_permission_that_is_taken_away_meanwhile_costs_no_message() -> Result<()> {
+async fn permission_revoked_at_runtime_loses_no_message() -> Result<()> {
     let server = RedisServer::start().await?;
     server.ask::<()>(&format!("ACL SETUSER {}", ACL.trim().trim_start_matches("user "))).await?;
     let url = format!("{}?user=dwell&pass=password", server.url());

@@ -35,7 +35,7 @@ async fn goes_on(orders: &TestTopic) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_full_redis_takes_no_push_and_everything_else() -> Result<()> {
+async fn full_redis_refuses_only_pushes() -> Result<()> {
     let (server, _world, orders) = topic_on(&[]).await?;
     let mut owner = orders.owner().await?;
     orders.push_many("m", 9).await?;
@@ -56,7 +56,7 @@ async fn a_full_redis_takes_no_push_and_everything_else() -> Result<()> {
 
 /// The limit is looked at when a script begins: what begins below it ends above it, and is whole.
 #[tokio::test]
-async fn a_redis_that_fills_up_takes_each_push_whole_or_not_at_all() -> Result<()> {
+async fn filling_redis_applies_each_push_atomically() -> Result<()> {
     let (server, _world, orders) = topic_on(&[]).await?;
     let info: String = server.ask("INFO memory").await?;
     let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
@@ -85,7 +85,7 @@ async fn a_redis_without_enough_replicas_refuses_before_it_begins() -> Result<()
 }
 
 #[tokio::test]
-async fn a_primary_that_becomes_a_replica_is_left() -> Result<()> {
+async fn demoted_primary_is_abandoned() -> Result<()> {
     let (server, _world, orders) = topic_on(&[]).await?;
     let connections = async || {
         let info: String = server.ask("INFO stats").await?;
@@ -106,7 +106,7 @@ async fn a_primary_that_becomes_a_replica_is_left() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_script_of_another_program_is_waited_for() -> Result<()> {
+async fn busy_script_of_another_client_is_waited_for() -> Result<()> {
     let (server, _world, orders) = topic_on(&["--busy-reply-threshold", "20"]).await?;
     let busy = async {
         // It ends by SCRIPT KILL, which is an error for who called it.
@@ -123,7 +123,7 @@ async fn a_script_of_another_program_is_waited_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_cannot_save_says_so() -> Result<()> {
+async fn misconf_error_is_reported() -> Result<()> {
     let (server, _world, orders) = topic_on(&["--dbfilename", "dump"]).await?;
     server.call::<()>(redis::cmd("CONFIG").arg("SET").arg("save").arg("3600 1")).await?;
     // Nothing can be saved under the name of a directory.
@@ -137,7 +137,7 @@ async fn a_redis_that_cannot_save_says_so() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_loads_its_files_is_waited_for() -> Result<()> {
+async fn loading_redis_is_waited_for() -> Result<()> {
     let mut server = RedisServer::durable().await?;
     let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
     let orders = world.topic("orders").await?;
@@ -160,7 +160,7 @@ async fn a_redis_that_loads_its_files_is_waited_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_with_too_many_clients_says_so() -> Result<()> {
+async fn max_clients_error_is_reported() -> Result<()> {
     let (server, _world, orders) = topic_on(&[]).await?;
     let client = redis::Client::open(server.url()).map_err(|error| Error::bug(error.to_string()))?;
     let connected = connect(&client).await;

@@ -76,7 +76,7 @@ fn fate(random: &mut Rng) -> Fate {
 }
 
 #[test]
-fn a_group_comes_to_rest_after_anything() -> Result<()> {
+fn group_converges_after_random_faults() -> Result<()> {
     let mut longest = 0;
     for seed in seeds(300)? {
         longest = longest.max(story(seed)?);

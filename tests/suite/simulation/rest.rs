@@ -86,7 +86,7 @@ fn lose(mut world: World, how: fn(&mut World, Who)) -> Ms {
 
 /// Each takes what it finds and learns of the others then: a race for every partition.
 #[test]
-fn members_that_begin_together_soon_share() -> Result<()> {
+fn members_starting_together_converge_quickly() -> Result<()> {
     let mut longest = 0;
     for seed in seeds(40)? {
         let _told = Seed(seed);
@@ -104,27 +104,27 @@ fn members_that_begin_together_soon_share() -> Result<()> {
 }
 
 #[test]
-fn a_join_moves_the_share_of_the_new_member_at_once() -> Result<()> {
+fn join_moves_the_new_members_share_immediately() -> Result<()> {
     each("a join", Network::CALM, 250, join)
 }
 
 #[test]
-fn a_join_that_nobody_hears_of_takes_heartbeats() -> Result<()> {
+fn unannounced_join_converges_by_heartbeat() -> Result<()> {
     each("an unheard join", DEAF, TTL + 2 * HEARTBEAT, join)
 }
 
 #[test]
-fn a_graceful_leave_frees_at_once() -> Result<()> {
+fn graceful_leave_frees_partitions_immediately() -> Result<()> {
     each("a leave", Network::CALM, 250, |world, _| lose(world, World::leave))
 }
 
 #[test]
-fn a_leave_that_nobody_hears_of_takes_heartbeats() -> Result<()> {
+fn unannounced_leave_converges_by_heartbeat() -> Result<()> {
     each("an unheard leave", DEAF, 3 * HEARTBEAT, |world, _| lose(world, World::leave))
 }
 
 #[test]
-fn a_crash_is_taken_over_when_the_leases_end() -> Result<()> {
+fn crashed_member_is_replaced_at_lease_expiry() -> Result<()> {
     for network in [Network::CALM, DEAF] {
         each("a crash", network, TTL + HEARTBEAT / 2, |world, _| lose(world, World::crash))?;
     }
@@ -132,7 +132,7 @@ fn a_crash_is_taken_over_when_the_leases_end() -> Result<()> {
 }
 
 #[test]
-fn a_pause_longer_than_the_leases_moves_them_once_and_a_share_back() -> Result<()> {
+fn long_member_pause_moves_partitions_once_and_back() -> Result<()> {
     each("a pause", Network::CALM, TTL, |mut world, members| {
         let mut had = 0;
         let Change { took, moved } = change(&mut world, |world| {
@@ -149,7 +149,7 @@ fn a_pause_longer_than_the_leases_moves_them_once_and_a_share_back() -> Result<(
 
 /// Leases lapse while the store is unavailable. Then owners resume their own before anyone takes more.
 #[test]
-fn an_outage_longer_than_the_leases_moves_nothing() -> Result<()> {
+fn outage_longer_than_leases_moves_nothing() -> Result<()> {
     each("an outage, from its end", Network::CALM, TTL, |mut world, _| {
         let outage = world.random.u64(TTL..3 * TTL);
         let Change { took, moved } = change(&mut world, |world| {
@@ -163,7 +163,7 @@ fn an_outage_longer_than_the_leases_moves_nothing() -> Result<()> {
 
 /// At rest a group costs heartbeats, renewals and the rare sweep: no member looks for anything.
 #[test]
-fn a_group_at_rest_tries_to_acquire_hardly_anything() -> Result<()> {
+fn stable_group_makes_few_acquire_attempts() -> Result<()> {
     let mut world = group(1, 4, 32, Network::CALM)?;
     let until = world.now + 200 * TTL;
     let before = world.record.acquires;
@@ -177,7 +177,7 @@ fn a_group_at_rest_tries_to_acquire_hardly_anything() -> Result<()> {
 
 /// A member that beats and never takes anything costs what was released for it some time, not for ever.
 #[test]
-fn what_is_released_for_a_broken_member_is_found() -> Result<()> {
+fn partition_released_to_a_broken_member_is_taken() -> Result<()> {
     let mut longest = 0;
     for seed in seeds(40)? {
         let _told = Seed(seed);

@@ -81,7 +81,7 @@ fn is_meant(what: &str, code: &str, at: usize) -> bool {
 }
 
 #[test]
-fn what_one_part_does_no_other_does() -> Result<()> {
+fn restricted_calls_stay_in_their_modules() -> Result<()> {
     let sources = files("src", ".rs")?;
     let mut wrong = Vec::new();
     for Only { what, only } in ONLY {
@@ -108,7 +108,7 @@ fn what_one_part_does_no_other_does() -> Result<()> {
 /// A client that was begun elsewhere looks for a cryptography of the whole process, and panics: in a test only if it is the
 /// first one.
 #[test]
-fn every_http_client_of_a_test_begins_where_those_of_dwell_do() -> Result<()> {
+fn test_http_clients_use_the_shared_builder() -> Result<()> {
     let mut wrong = Vec::new();
     let (tests, benches, examples) = (files("tests", ".rs")?, files("benches", ".rs")?, files("examples", ".rs")?);
     for file in tests.iter().chain(&benches).chain(&examples) {
@@ -129,7 +129,7 @@ fn every_http_client_of_a_test_begins_where_those_of_dwell_do() -> Result<()> {
 
 /// `model` and `codec` only compute.
 #[test]
-fn the_foundations_do_no_input_and_no_output() -> Result<()> {
+fn foundation_modules_do_no_io() -> Result<()> {
     let is_pure = |file: &File| file.path.starts_with("src/model/") || file.path.starts_with("src/codec");
     let sources: Vec<File> = files("src", ".rs")?.into_iter().filter(is_pure).collect();
     assert!(sources.len() > 15, "{}", sources.len());
@@ -145,7 +145,7 @@ fn the_foundations_do_no_input_and_no_output() -> Result<()> {
 
 /// The owner's memory gets time and chance as values.
 #[test]
-fn the_owners_memory_is_pure() -> Result<()> {
+fn in_memory_owner_state_does_no_io() -> Result<()> {
     let mut table = files("src/delivery", "table.rs")?;
     table.extend(files("src/delivery/table", ".rs")?);
     assert!(table.len() > 2, "{}", table.len());

@@ -33,7 +33,7 @@ fn parts(file: &File) -> (String, String) {
 }
 
 #[test]
-fn every_script_has_a_header_that_says_what_it_takes_and_answers() -> Result<()> {
+fn every_script_header_documents_arguments_and_reply() -> Result<()> {
     for file in files(DIR, ".lua")? {
         let (head, body) = parts(&file);
         let fragment = name(&file).starts_with('_');
@@ -59,7 +59,7 @@ fn every_script_has_a_header_that_says_what_it_takes_and_answers() -> Result<()>
 
 /// A script without the flag is refused while Redis is full: right for what adds bodies, and for nothing else.
 #[test]
-fn a_full_redis_refuses_new_bodies_and_nothing_else() -> Result<()> {
+fn only_scripts_that_add_bodies_need_memory() -> Result<()> {
     let heads = heads()?;
     let scripts = files(DIR, ".lua")?;
     let names: BTreeSet<_> = scripts.iter().map(name).filter(|name| !name.starts_with('_')).collect();

@@ -197,14 +197,14 @@ fn leads_to(imports: &BTreeMap<Parts, BTreeSet<Parts>>, from: &Parts, to: &Parts
 }
 
 #[test]
-fn files_do_not_import_each_other_in_a_circle() -> Result<()> {
+fn files_have_no_import_cycles() -> Result<()> {
     let circles = circles(&files("src", ".rs")?);
     assert!(circles.is_empty(), "{circles:#?}");
     Ok(())
 }
 
 #[test]
-fn a_circle_of_imports_is_found() {
+fn import_cycles_are_detected() {
     let found = |sources: &[(&str, &str)]| {
         let file = |(path, text): &(&str, &str)| File { path: format!("src/{path}"), text: (*text).to_owned() };
         circles(&sources.iter().map(file).collect::<Vec<_>>()).into_keys().collect::<Vec<_>>().join(" ")
@@ -232,7 +232,7 @@ fn a_circle_of_imports_is_found() {
 }
 
 #[test]
-fn the_two_stores_do_not_know_each_other() -> Result<()> {
+fn stores_do_not_depend_on_each_other() -> Result<()> {
     for (dir, other) in [("src/store/redis", "embedded"), ("src/store/embedded", "redis")] {
         for file in files(dir, ".rs")? {
             let code = file.code();
@@ -272,7 +272,7 @@ fn files_and_functions_are_short() -> Result<()> {
 }
 
 #[test]
-fn an_exception_from_a_lint_has_a_reason() -> Result<()> {
+fn every_lint_exception_has_a_reason() -> Result<()> {
     let mut bare = Vec::new();
     for file in files("src", ".rs")?.into_iter().chain(files("tests", ".rs")?).chain(files("benches", ".rs")?) {
         for (number, line) in file.text.lines().enumerate() {

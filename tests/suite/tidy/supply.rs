@@ -33,7 +33,7 @@ fn crates(lock: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_fuzzer_is_built_of_the_same_crates() -> Result<()> {
+fn fuzzer_uses_the_same_locked_crates() -> Result<()> {
     let fuzz = text("fuzz/Cargo.lock")?;
     let (own, all) = (crates(&fuzz), crates(LOCK));
     assert!(own.len() > 100, "{own:?}");
@@ -49,7 +49,7 @@ fn the_fuzzer_is_built_of_the_same_crates() -> Result<()> {
 }
 
 #[test]
-fn every_fuzz_target_begins_somewhere_and_is_explained() -> Result<()> {
+fn every_fuzz_target_has_a_corpus_and_documentation() -> Result<()> {
     let (main, page) = (text("fuzz/src/main.rs")?, text("fuzz/README.md")?);
     let quoted = |line: &str| Some(line.trim().strip_prefix("(\"")?.split('"').next()?.to_owned());
     let targets: BTreeSet<String> = main.lines().filter_map(quoted).collect();
@@ -67,7 +67,7 @@ fn every_fuzz_target_begins_somewhere_and_is_explained() -> Result<()> {
 
 /// What is built is what was tested: the versions of Cargo.lock, and no later ones.
 #[test]
-fn nothing_is_built_but_what_is_locked() -> Result<()> {
+fn builds_use_locked_dependencies_only() -> Result<()> {
     let mut all: Vec<File> = pages()?.into_iter().filter(|page| page.path != "CHANGELOG.md").collect();
     all.extend(files("deploy", "")?);
     for name in ["Makefile", ".ci/run", "fuzz/run", "fuzz/README.md"] {
@@ -91,7 +91,7 @@ fn nothing_is_built_but_what_is_locked() -> Result<()> {
 
 /// The crates of which more than one version is locked; and what `make deny` says of them.
 #[test]
-fn what_is_locked_is_permitted() -> Result<()> {
+fn locked_crates_have_permitted_licences() -> Result<()> {
     // Of other systems: locked, and not built.
     const ELSEWHERE: [&str; 3] = ["r-efi", "redox_syscall", "windows-sys"];
     let deny = text("deny.toml")?;

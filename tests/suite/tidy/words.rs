@@ -46,7 +46,7 @@ fn banned(file: &File) -> Vec<String> {
 }
 
 #[test]
-fn the_words_of_others_are_not_used() -> Result<()> {
+fn terms_of_other_products_are_not_used() -> Result<()> {
     let mut pages: Vec<File> = pages()?.into_iter().filter(|page| !page.path.starts_with(MIGRATIONS)).collect();
     for page in &mut pages {
         // What a reader who knows another product is told, in that product's words.
@@ -119,7 +119,7 @@ const RETIRED: [(&str, &str); 39] = [
 const KEPT: [&str; 2] = ["SCRIPTS.census", "census:  "];
 
 #[test]
-fn retired_names_do_not_come_back() -> Result<()> {
+fn retired_names_are_not_used() -> Result<()> {
     let mut found = Vec::new();
     for file in files("src", ".rs")? {
         let code = KEPT.iter().fold(file.shipped(), |code, kept| code.replace(kept, ""));
@@ -134,7 +134,7 @@ fn retired_names_do_not_come_back() -> Result<()> {
 
 /// A group's part of a partition is a partition too; a pair is a key with its value.
 #[test]
-fn rooms_that_know_partitions_have_one_word_for_them() -> Result<()> {
+fn partition_is_the_only_word_for_partitions() -> Result<()> {
     let mut found = Vec::new();
     for room in ["store", "coordination", "delivery", "outage", "broker"] {
         for file in files(&format!("src/{room}"), ".rs")? {
@@ -173,7 +173,7 @@ fn texts(file: &File) -> String {
 }
 
 #[test]
-fn comments_and_texts_of_the_code_are_plain() -> Result<()> {
+fn comments_and_texts_avoid_unclear_phrases() -> Result<()> {
     let mut wrong = Vec::new();
     for file in files("src", ".rs")?.iter().chain(&files("src", ".lua")?) {
         wrong.extend(comments(file).iter().flat_map(unclear));

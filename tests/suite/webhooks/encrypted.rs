@@ -8,7 +8,7 @@ use super::shop::Shop;
 use crate::http::served::Served;
 use crate::support::{Certificates, World, scratch, stories};
 
-stories! { a_target_that_is_believed_is_posted_to, a_target_that_is_not_believed_gets_nothing }
+stories! { trusted_target_receives_posts, untrusted_target_receives_nothing }
 
 fn bug(error: Box<dyn std::error::Error>) -> Error {
     Error::bug(error.to_string())
@@ -25,7 +25,7 @@ async fn target() -> Result<(Served, String, TempDir)> {
     Ok((served, url, dir))
 }
 
-async fn a_target_that_is_believed_is_posted_to(world: World) -> Result<()> {
+async fn trusted_target_receives_posts(world: World) -> Result<()> {
     let (target, url, dir) = target().await?;
     let shop = Shop::open(&world, &url, |webhook, _| webhook.ca_file = Some(dir.path().join("ca"))).await?;
     shop.push(&["a"]).await?;
@@ -34,7 +34,7 @@ async fn a_target_that_is_believed_is_posted_to(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_target_that_is_not_believed_gets_nothing(world: World) -> Result<()> {
+async fn untrusted_target_receives_nothing(world: World) -> Result<()> {
     let ((target, url, _dir), other) = (target().await?, scratch()?);
     Certificates::new()?.write(other.path())?;
     let shop = Shop::open(&world, &url, |webhook, settings| {
