@@ -1,7 +1,7 @@
 //! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
 
 mod json;
-mod mistakes;
+mod usage_errors;
 mod settle;
 mod dedup;
 mod update;
@@ -249,7 +249,7 @@ async fn completions_and_man_pages_cover_every_subcommand() -> Result<()> {
 }
 
 #[tokio::test]
-async fn verify_says_that_all_is_consistent() -> Result<()> {
+async fn verify_reports_a_consistent_store() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
     for args in [&["verify", "orders"][..], &["verify", "orders", "--repair"]] {

@@ -14,7 +14,7 @@ use crate::support::{Running, World, kind_of, stories};
 
 stories! {
     highest_priority_is_delivered_first, priority_does_not_change_due_times, earliest_due_message_does_not_starve,
-    a_priority_is_kept_through_failures_and_restarts, young_messages_are_left_to_others,
+    a_priority_is_kept_through_failures_and_restarts, messages_below_min_age_are_left_to_others,
     min_age_is_exact_to_the_millisecond, old_messages_behind_young_ones_are_found,
 }
 
@@ -141,7 +141,7 @@ async fn a_priority_is_kept_through_failures_and_restarts(world: World) -> Resul
     Ok(())
 }
 
-async fn young_messages_are_left_to_others(world: World) -> Result<()> {
+async fn messages_below_min_age_are_left_to_others(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push("old", 0, Duration::ZERO).await?;
     world.pass(5_000);

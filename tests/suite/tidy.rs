@@ -1,12 +1,12 @@
 //! The code is as docs/internals/architecture.md says: what each part never does, and what every page has to name.
 
-mod absences;
+mod restrictions;
 mod logs;
 mod pages;
 mod scripts;
-mod shape;
+mod structure;
 mod site;
-mod supply;
+mod supply_chain;
 mod words;
 
 use std::fs;

@@ -8,7 +8,7 @@ use dwell::api::http::TlsFiles;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::{tokens_in, trail};
+use super::{audit_log, tokens_in};
 use crate::http::served::{Outcome, Served};
 use crate::support::Certificates;
 
@@ -132,7 +132,7 @@ fn config_check_reports_all_token_and_file_errors() -> Outcome {
         let output = command.output()?;
         Ok((output.status.code(), String::from_utf8(output.stderr)?))
     };
-    let good = std::fs::read_to_string(trail::configuration(dir.path())?)?;
+    let good = std::fs::read_to_string(audit_log::configuration(dir.path())?)?;
     let file = |name: &str| dir.path().join(name).display().to_string();
     let tls = |cert: &str, key: &str| format!("[tls]\ncert_file = {:?}\nkey_file = {:?}\n", file(cert), file(key));
     assert_eq!(check(&format!("{good}{}", tls("cert", "key")))?.0, Some(0));

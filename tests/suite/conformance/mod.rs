@@ -3,32 +3,32 @@
 //! A story gets a world of its own: a fresh store, and a clock that only the story moves. Leases are the exception: in
 //! Redis they lapse in real time, so stories about lapsed leases move the clock *and* ask until the store agrees.
 
-mod audit;
+mod verify;
 mod control;
-mod dead;
+mod dead_letters;
 mod dedup;
 mod forwarding;
 mod groups;
-mod late;
+mod late_settlement;
 mod leases;
 mod list;
 mod list_by_due;
-mod look;
+mod reads;
 mod members;
-mod moving;
+mod topic_move;
 mod order;
 mod purge;
 mod push;
 mod put;
 mod recovery;
 mod reserve;
-mod schedules;
+mod cron_jobs;
 mod settle;
-mod slots;
+mod rate_slots;
 mod topics;
-mod wake;
+mod notifications;
 
-pub(crate) use audit::audited;
+pub(crate) use verify::audited;
 
 /// Makes a test of every story for every store: each is a way to make a world.
 macro_rules! contract {
@@ -72,7 +72,7 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         returned_message_keeps_its_position, a_failed_message_that_holds_its_key_stays_reserved,
         rest_of_a_reservation_keeps_its_positions, full_millisecond_overflows_into_the_next,
         repushed_id_has_the_position_of_its_last_push, order_holds_in_each_group;
-    dead: dead_letter_keeps_its_payload_and_reason, dead_letters_are_listed_by_time_and_id,
+    dead_letters: dead_letter_keeps_its_payload_and_reason, dead_letters_are_listed_by_time_and_id,
         dead_letter_pages_are_stable_under_changes, redriven_message_has_no_attempts, purged_dead_letter_is_removed,
         dead_letter_calls_are_bounded, page_of_large_dead_letters_is_bounded_by_bytes, history_records_failed_attempts,
         a_history_keeps_the_newest_sixteen, recovery_and_charges_keep_the_history,
@@ -80,7 +80,7 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     forwarding: forwarded_dead_letter_names_its_source, forwarded_dead_letter_with_a_taken_id_gets_a_new_id,
         consumed_forwarded_dead_letter_is_not_repeated, refused_forward_stays_a_dead_letter,
         forwarded_dead_letters_are_ordered_in_an_ordered_topic, forward_page_size_is_bounded;
-    look: message_is_found_in_every_state, counts_are_exact_in_every_state, counts_follow_the_clock,
+    reads: message_is_found_in_every_state, counts_are_exact_in_every_state, counts_follow_the_clock,
         forecast_counts_messages_by_due_time, forecast_bounds_are_exact_to_the_millisecond,
         due_time_range_is_read_in_pages, missing_topics_and_groups_read_as_empty, store_reports_its_info,
         store_id_is_permanent;
@@ -90,16 +90,16 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         new_group_gets_later_pushes_only, deleted_topic_is_removed_with_its_messages,
         recreated_topic_has_a_new_identity, lost_topic_is_recreated_but_a_deleted_one_is_not, topics_are_listed_by_name,
         late_deletion_spares_the_recreated_topic;
-    moving: moved_message_is_unchanged_in_the_partition_of_its_key, move_skips_in_flight_messages_and_is_per_group,
+    topic_move: moved_message_is_unchanged_in_the_partition_of_its_key, move_skips_in_flight_messages_and_is_per_group,
         concurrent_moves_duplicate_nothing, move_to_a_changed_topic_is_refused_and_resumable;
-    schedules: cron_job_update_needs_the_current_version, occurrence_fires_once_even_after_consumption,
+    cron_jobs: cron_job_update_needs_the_current_version, occurrence_fires_once_even_after_consumption,
         nothing_fires_early_or_with_an_older_version, occurrences_fire_together_or_are_skipped,
         cron_jobs_are_listed_and_deleted_with_their_topic, partition_accepts_at_most_a_hundred_cron_jobs;
     groups: deleted_group_is_removed_with_its_messages, recreated_group_is_a_new_group,
         descriptor_is_published_unless_older, copied_group_has_the_messages_of_its_source,
         restarted_copy_duplicates_nothing, finished_copy_copies_nothing_more;
-    slots: rate_slots_are_unique_and_spaced;
-    audit: verify_finds_no_fault_in_normal_data, verify_resumes_from_its_cursor_only;
+    rate_slots: rate_slots_are_unique_and_spaced;
+    verify: verify_finds_no_fault_in_normal_data, verify_resumes_from_its_cursor_only;
     members: member_is_alive_until_its_ttl_passes, one_call_records_the_heartbeats_of_many_groups,
         join_leave_and_demand_are_announced;
     control: waiting_message_is_cancelled_in_every_group, in_flight_message_is_not_cancelled,
@@ -110,7 +110,7 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         cancels_and_reschedules_need_the_current_descriptor;
     purge: purge_empties_one_group_only, every_call_of_an_owner_before_a_purge_is_refused,
         dead_letters_are_purged_only_if_asked, messages_pushed_after_a_purge_stay, a_purge_needs_the_current_descriptor;
-    late: late_ack_removes_a_waiting_message, a_late_ack_is_remembered_for_the_dedup_window,
+    late_settlement: late_ack_removes_a_waiting_message, a_late_ack_is_remembered_for_the_dedup_window,
         late_settlement_spares_a_redelivered_message, late_settlement_spares_a_rescheduled_message,
         late_settlement_needs_an_earlier_delivery, late_nack_sets_the_due_time_in_the_store,
         recovered_message_accepts_a_settlement_of_its_last_delivery, late_settlement_works_after_the_owner_released,
@@ -127,6 +127,6 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         equal_due_times_are_listed_once_by_partition, moving_message_does_not_disturb_list_pages,
         a_state_and_a_window_bound_a_list_by_due_time, page_by_due_time_is_bounded_by_bytes,
         a_list_by_due_time_refuses_other_cursors_and_states;
-    wake: an_earlier_head_wakes, rescheduling_to_the_front_wakes, a_redriven_message_wakes,
+    notifications: an_earlier_head_wakes, rescheduling_to_the_front_wakes, a_redriven_message_wakes,
         release_and_head_notifications_are_distinct, topic_change_notifies_without_a_head;
 } }

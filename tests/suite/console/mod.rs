@@ -1,16 +1,16 @@
 //! The web console in a real browser, against a real broker: what it offers does what it says.
 
-mod act;
+mod administration;
 mod browser;
 mod dead;
 mod hostile;
-mod look;
+mod accessibility;
 mod modes;
-mod night;
+mod on_call;
 mod overview;
-mod pictures;
-mod walk;
-mod work;
+mod screenshots;
+mod keyboard;
+mod operations;
 
 use dwell::api::http::Listen;
 use dwell::app::engine::StoreOptions;

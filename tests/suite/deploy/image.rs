@@ -5,7 +5,7 @@ use std::process::Command;
 
 use dwell::model::error::Result;
 
-use super::supervisor::Supervised;
+use super::systemd_notify::Supervised;
 use super::text;
 use crate::support::failed;
 

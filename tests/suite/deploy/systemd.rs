@@ -9,7 +9,7 @@ use dwell::model::error::{Error, Result};
 use dwell::model::limits::CONNECTIONS_MAX;
 use tempfile::TempDir;
 
-use super::supervisor::Supervised;
+use super::systemd_notify::Supervised;
 use super::{said, text};
 use crate::support::{eventually, failed, scratch};
 

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::crowd::{connect, is_closed, until};
+use super::connection_limit::{connect, is_closed, until};
 use super::served::{Outcome, Served};
 
 const PUSH: &[u8] = b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx";

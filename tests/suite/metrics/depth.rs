@@ -89,7 +89,7 @@ async fn small_topics_do_not_hide_a_backlog(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_deleted_is_gone_from_the_next_census(world: World) -> Result<()> {
+async fn deleted_topic_is_gone_from_the_next_collection(world: World) -> Result<()> {
     let seen = Seen::on(world).await?;
     let audit = GroupName::new("audit")?;
     for topic in ["orders", "returns"] {
@@ -116,7 +116,7 @@ async fn what_is_deleted_is_gone_from_the_next_census(world: World) -> Result<()
     Ok(())
 }
 
-async fn an_age_and_what_is_due_move_with_time(world: World) -> Result<()> {
+async fn ages_and_due_counts_advance_with_time(world: World) -> Result<()> {
     let seen = Seen::on(world).await?;
     seen.push("orders", &[30, 30, 300]).await?;
     let due = |page: &Page, within: &str| {
@@ -133,7 +133,7 @@ async fn an_age_and_what_is_due_move_with_time(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn without_a_look_nothing_is_counted(world: World) -> Result<()> {
+async fn nothing_is_counted_without_a_scrape(world: World) -> Result<()> {
     let seen = Seen::on(world).await?;
     seen.push("orders", &[60]).await?;
     seen.until("it is counted", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
@@ -149,9 +149,9 @@ async fn without_a_look_nothing_is_counted(world: World) -> Result<()> {
 stories!(
     every_state_is_counted,
     small_topics_do_not_hide_a_backlog,
-    what_is_deleted_is_gone_from_the_next_census,
-    an_age_and_what_is_due_move_with_time,
-    without_a_look_nothing_is_counted,
+    deleted_topic_is_gone_from_the_next_collection,
+    ages_and_due_counts_advance_with_time,
+    nothing_is_counted_without_a_scrape,
 );
 
 #[tokio::test]

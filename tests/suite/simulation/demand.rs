@@ -5,9 +5,9 @@ use dwell::model::error::Result;
 use dwell::model::partition::Partition;
 use fastrand::Rng;
 
-use super::fate::Fate;
+use super::convergence::{DEFAULTS, group};
+use super::incidents::Fate;
 use super::network::Network;
-use super::rest::{DEFAULTS, group};
 use super::store::Ms;
 use super::world::{What, World};
 use super::{Seed, is_long, seeds};

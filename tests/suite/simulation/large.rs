@@ -2,8 +2,8 @@
 
 use dwell::model::error::Result;
 
+use super::convergence::DEFAULTS;
 use super::network::Network;
-use super::rest::DEFAULTS;
 use super::store::Ms;
 use super::world::World;
 use super::{Seed, is_long, seeds};

@@ -1,7 +1,7 @@
 //! Webhooks: what an application is sent, and what its answers do. The clock moves only when the story says so.
 
-mod encrypted;
-mod killed;
+mod tls;
+mod target_killed;
 mod shop;
 
 use std::convert::Infallible;

@@ -95,7 +95,7 @@ fn no_more_acquisitions_are_in_flight_than_the_limit() -> Result<()> {
 }
 
 #[test]
-fn a_held_partition_is_tried_again_after_a_heartbeat_or_when_it_is_announced_as_free() -> Result<()> {
+fn held_partition_is_retried_after_a_heartbeat_or_an_announcement() -> Result<()> {
     let mut story = Story::new(2)?;
     let [first, second] = [story.order[0], story.order[1]];
     assert_eq!(story.tell(list(&["m", "n"])), [Action::Acquire(first)]);

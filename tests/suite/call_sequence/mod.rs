@@ -1,14 +1,14 @@
 //! The numbered chain of an owner's calls on a real Redis: replies are lost, copies arrive late, Redis loses what it
 //! had, and other programs change its keys.
 
-mod audit;
-mod doubt;
-mod foreign;
+mod verify;
+mod in_doubt;
+mod foreign_changes;
 mod forwarding;
-mod full;
-mod late;
-mod lost;
-mod rewound;
+mod full_redis;
+mod late_calls;
+mod lost_replies;
+mod rewind;
 
 use dwell::broker::{Broker, Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery, Verdict};

@@ -10,7 +10,7 @@ use super::OrderedTopics;
 use crate::support::{LEASE, Strike, acks, eventually, ids_of, member, retries, up_to};
 
 #[tokio::test]
-async fn a_late_reservation_takes_nothing() -> Result<()> {
+async fn late_reserve_call_takes_no_message() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     let mut owner = behind.orders.owner().await?;

@@ -159,7 +159,7 @@ fn in_memory_owner_state_does_no_io() -> Result<()> {
 }
 
 /// Where a test may wait: `eventually`, which asks again and again, and the proxy, whose delay is the fault.
-const WAITING: [&str; 2] = ["tests/suite/support/patience.rs", "tests/suite/support/proxy.rs"];
+const WAITING: [&str; 2] = ["tests/suite/support/eventually.rs", "tests/suite/support/proxy.rs"];
 
 /// Waiting makes a test slow or wrong; skipping makes it silent.
 #[test]

@@ -3,7 +3,7 @@
 use dwell::model::error::Result;
 use fastrand::Rng;
 
-use super::fate::Fate;
+use super::incidents::Fate;
 use super::network::Network;
 use super::store::Ms;
 use super::world::{What, World};
