@@ -487,8 +487,8 @@ async fn reads_all(connection: &mut MultiplexedConnection) -> Result<bool> {
 }
 
 async fn refused(connection: &mut MultiplexedConnection, keys: &Keys) -> Result<Vec<String>> {
-    let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
-    ask(connection, &SCRIPTS.permits.load()).await?;
+    let permits = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
+    ask(connection, &SCRIPTS.check_permissions.load()).await?;
     let mut refused = refused_commands(ask(connection, &permits.command).await?)?;
     for name in ["PING", "TIME", "DBSIZE"] {
         if ask(connection, &redis::cmd(name)).await.is_err_and(|error| error.detail().contains("NOPERM")) {

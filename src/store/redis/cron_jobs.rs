@@ -33,7 +33,7 @@ impl store::CronJobs for Redis {
 
     async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
         let keys = self.keys.partition(topic, partition);
-        let reply = self.reply(&Call::new(&SCRIPTS.schedules, &[&keys.schedules])).await?;
+        let reply = self.reply(&Call::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
         let mut records = reply.each(|reply| {
             reply.text()?;
             ScheduleRecord::from_text(&reply.text()?)
@@ -58,7 +58,7 @@ impl store::CronJobs for Redis {
         // Listed first: a place without schedules is harmless, a schedule that nobody finds is not.
         self.connection.call(redis::cmd("SADD").arg(&name).arg(place(&descriptor.topic, partition))).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
-        let call = Call::new(&SCRIPTS.put_schedule, &[&keys.generation, &keys.schedules])
+        let call = Call::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules])
             .arg(sixteen_digits(descriptor.generation))
             .arg(change.schedule.name.as_str())
             .arg(change.seen.as_deref().unwrap_or_default())
@@ -94,7 +94,7 @@ impl store::CronJobs for Redis {
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
-        let mut call = Call::new(&SCRIPTS.fire, &keys)
+        let mut call = Call::new(&SCRIPTS.fire_cron_job, &keys)
             .arg(sixteen_digits(descriptor.generation))
             .arg(firing.name.as_str())
             .arg(&firing.revision)
@@ -124,9 +124,9 @@ impl Shared {
     pub(super) async fn list_cron_jobs(&self, descriptor: &Descriptor) -> Result<()> {
         let partitions: Vec<Partition> = descriptor.partitions().collect();
         let keys = partitions.iter().map(|partition| self.keys.partition(&descriptor.topic, *partition).schedules);
-        let calls: Vec<Call> = keys.map(|key| Call::new(&SCRIPTS.schedules, &[&key])).collect();
+        let calls: Vec<Call> = keys.map(|key| Call::new(&SCRIPTS.cron_jobs, &[&key])).collect();
         let mut places = Vec::new();
-        for (partition, found) in partitions.into_iter().zip(self.connection.eval_all(&SCRIPTS.schedules, calls).await)
+        for (partition, found) in partitions.into_iter().zip(self.connection.eval_all(&SCRIPTS.cron_jobs, calls).await)
         {
             let mut found = Reply::of(found?)?;
             found.text()?;

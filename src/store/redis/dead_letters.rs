@@ -30,7 +30,7 @@ impl store::DeadLetters for Redis {
     async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         let keys = self.keys.group_partition(partition);
         let (id, died_at) = after.map_or(("", 0), |cursor| (cursor.id.as_str(), cursor.died_at.as_ms()));
-        let call = Call::new(&SCRIPTS.dead, &[&keys.dead_zset, &keys.dead_hash])
+        let call = Call::new(&SCRIPTS.dead_letters, &[&keys.dead_zset, &keys.dead_hash])
             .arg(id)
             .arg(died_at)
             .arg(limit)
@@ -59,7 +59,7 @@ impl store::DeadLetters for Redis {
     async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.group_partition(partition);
-        let call = Call::new(&SCRIPTS.purge, &[&keys.dead_zset, &keys.dead_hash]);
+        let call = Call::new(&SCRIPTS.purge_dead_letters, &[&keys.dead_zset, &keys.dead_hash]);
         let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
         self.reply(&call).await?.each(|reply| Ok(reply.text()?.parse().ok().map(Version::from_us)))
     }
@@ -88,7 +88,7 @@ impl store::DeadLetters for Redis {
 
     async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         let keys = self.keys.group_partition(partition);
-        let call = Call::new(&SCRIPTS.drop_dead, &[&keys.dead_zset, &keys.dead_hash])
+        let call = Call::new(&SCRIPTS.trim_dead_letters, &[&keys.dead_zset, &keys.dead_hash])
             .arg(bounds.died_before.map_or(String::new(), |at| at.as_ms().to_string()))
             .arg(bounds.count.map_or(String::new(), |count| count.to_string()))
             .arg(RECOVER_IDS_MAX);

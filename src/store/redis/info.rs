@@ -51,8 +51,8 @@ pub(super) async fn greet(
 ) -> Result<Info> {
     let mut fsync = redis::cmd("CONFIG");
     fsync.arg("GET").arg("appendfsync");
-    let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
-    let commands = [redis::cmd("INFO"), fsync, SCRIPTS.permits.load(), permits.command];
+    let permits = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
+    let commands = [redis::cmd("INFO"), fsync, SCRIPTS.check_permissions.load(), permits.command];
     let count = login.len() + commands.len();
     let mut greeting = Pipeline::with_capacity(count);
     for command in login.iter().cloned().chain(commands) {
@@ -309,9 +309,9 @@ impl History {
         let there: Value = connection.send_packed_command(&self.note.evidence).await?;
         let anything = i32::from(self.met.is_later || matches!(there, Value::Int(1..)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
-        let notice = Call::new(&SCRIPTS.notice, &[&self.note.key]).arg(id).arg(anything).arg(over);
+        let notice = Call::new(&SCRIPTS.detect_loss, &[&self.note.key]).arg(id).arg(anything).arg(over);
         let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(SCRIPTS.notice.load()).ignore().add_command(notice.arg(i32::from(rewound)).command);
+        pipeline.add_command(SCRIPTS.detect_loss.load()).ignore().add_command(notice.arg(i32::from(rewound)).command);
         let ((_, _, age_ms),): ((String, u64, u64),) = pipeline.query_async(connection).await?;
         Ok(Duration::from_millis(age_ms))
     }

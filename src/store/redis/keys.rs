@@ -37,7 +37,7 @@ impl Keys {
 
     /// String with expiry: the member that counts the messages of all topics for everybody.
     pub(super) fn stats_collector(&self) -> String {
-        format!("{}:census", self.prefix)
+        format!("{}:stats-collector", self.prefix)
     }
 
     /// String: the identity of the data, as long as there is any.
@@ -64,7 +64,7 @@ impl Keys {
 
     /// String: when the next slot of a group may begin.
     pub(super) fn slots(&self, topic: &TopicName, group: &GroupName) -> String {
-        format!("{}:slots:{topic}:{group}", self.prefix)
+        format!("{}:rate-slots:{topic}:{group}", self.prefix)
     }
 
     pub(super) fn partition(&self, topic: &TopicName, partition: Partition) -> PartitionKeys {

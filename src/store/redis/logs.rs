@@ -121,7 +121,7 @@ impl LogTarget for Redis {
         }
         let (mut cursor, mut deleted) = ("0".to_owned(), 0);
         loop {
-            let call = Call::new(&SCRIPTS.purge_again, &keys.map(String::as_str))
+            let call = Call::new(&SCRIPTS.reapply_purge, &keys.map(String::as_str))
                 .after_losses(losses)
                 .arg(topics::sixteen_digits(descriptor.generation))
                 .arg(purge.group.as_str())
@@ -187,7 +187,7 @@ impl LogTarget for Redis {
 
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports> {
         let began = if let Progress::Settled(began) = progress { began } else { Timestamp::default() };
-        let call = Call::new(&SCRIPTS.brokers, &[&self.keys.brokers()])
+        let call = Call::new(&SCRIPTS.restore_progress, &[&self.keys.brokers()])
             .arg(broker)
             .arg(progress.name())
             .arg(began.as_ms())

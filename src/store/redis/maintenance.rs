@@ -92,7 +92,7 @@ impl store::Maintenance for Redis {
         if !is_cursor(from) {
             return Err(Error::invalid("cursor", "is not one that dwell gave; begin without a cursor"));
         }
-        let call = Call::new(&SCRIPTS.audit, &places.map(String::as_str))
+        let call = Call::new(&SCRIPTS.verify, &places.map(String::as_str))
             .arg(from)
             .arg(if repair { "repair" } else { "" })
             .arg(self.time_override());
@@ -115,7 +115,7 @@ impl store::Maintenance for Redis {
     ) -> Result<MovedPage> {
         let (keys, losses) = (self.keys.group_partition(group_partition), self.losses.borrow().count);
         let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
-        let take = Call::new(&SCRIPTS.take, &places.map(String::as_str))
+        let take = Call::new(&SCRIPTS.move_out, &places.map(String::as_str))
             .arg(RECOVER_IDS_MAX)
             .arg(CALL_BYTES_MAX)
             .arg(self.time_override())
@@ -147,14 +147,14 @@ impl store::Maintenance for Redis {
 
     async fn moved(&self, partition: &GroupPartition, page: &MovedPage) -> Result<()> {
         let keys = self.keys.group_partition(partition);
-        let done = Call::new(&SCRIPTS.moved, &[&keys.moving]).arg(page.arrived.page);
+        let done = Call::new(&SCRIPTS.move_done, &[&keys.moving]).arg(page.arrived.page);
         self.connection.eval(&done).await.map(drop)
     }
 }
 
 impl Shared {
     async fn claim_collection(&self, member: &MemberId, ttl_ms: &str) -> Result<(String, Reply)> {
-        let call = Call::new(&SCRIPTS.census, &[&self.keys.stats_collector()]).arg(member.as_str()).arg(ttl_ms);
+        let call = Call::new(&SCRIPTS.claim_stats, &[&self.keys.stats_collector()]).arg(member.as_str()).arg(ttl_ms);
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         Ok((reply.text()?, reply))
     }
@@ -175,7 +175,7 @@ impl Shared {
         let answered = self.keys.call(&group_partition.topic, group_partition.partition, &moved.arrived.stream);
         let own = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash].map(String::as_str);
         let places = [&[shared.generation.as_str(), &shared.moved, &shared.wake][..], &own, &[&answered]].concat();
-        let mut call = Call::new(&SCRIPTS.place, &places)
+        let mut call = Call::new(&SCRIPTS.move_in, &places)
             .after_losses(losses)
             .arg(sixteen_digits(to.generation))
             .arg(source)

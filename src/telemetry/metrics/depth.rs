@@ -29,7 +29,7 @@ const FAMILIES: [Family; 6] = [
         kind: "gauge",
         labels: &["topic", "group", "state"],
         help: "messages of the whole store: `scheduled`, `ready` (and not taken), `in_flight` (with consumers, or ready in \
-               the memory of another broker), `dead`. One broker of a fleet exports it: docs/how-to/monitor.md, the census",
+               the memory of another broker), `dead`. One broker of a fleet exports it: docs/how-to/monitor.md, store stats",
     },
     Family {
         name: "dwell_oldest_ready_age_seconds",
@@ -52,13 +52,13 @@ const FAMILIES: [Family; 6] = [
         help: "1 while the group is paused, else 0. Exported with `dwell_messages`",
     },
     Family {
-        name: "dwell_census_seconds",
+        name: "dwell_stats_collection_seconds",
         kind: "gauge",
         labels: &[],
         help: "how long it took to count all topics, its pauses included. Exported with `dwell_messages`",
     },
     Family {
-        name: "dwell_census_age_seconds",
+        name: "dwell_stats_age_seconds",
         kind: "gauge",
         labels: &[],
         help: "age of the numbers of `dwell_messages`. Exported with it",
@@ -145,7 +145,7 @@ struct Families {
 impl StatsMetrics {
     pub(super) fn new(make: &Maker) -> Result<StatsMetrics> {
         let taker = make.gauge(
-            "dwell_census_taker",
+            "dwell_stats_collector",
             "1 on the broker that exports `dwell_messages`, else 0. In a fleet the sum is 1, or 0 while no broker can count",
         )?;
         for Family { name, kind, labels, help } in FAMILIES {

@@ -43,7 +43,7 @@ async fn healthy_installation_passes_and_is_unchanged() -> Result<()> {
     assert!(said.says("broker", "ok", "is ready, dwell "), "{said:#?}");
     let mut keys = server.keys().await?;
     // The broker counts for a while after somebody looked at its metrics.
-    keys.retain(|key| key != "dwell:census");
+    keys.retain(|key| key != "dwell:stats-collector");
     assert_eq!((names(doctor.dir())?, keys), before);
     // Everybody may ask everything.
     let all = doctor.asked(&["--redis", &server.url()])?;

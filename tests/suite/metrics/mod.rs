@@ -1,4 +1,4 @@
-//! What /metrics shows: which series there are, how many there can be, and the census of the whole store.
+//! What /metrics shows: which series there are, how many there can be, and the stats of the whole store.
 
 mod stats_collector;
 mod collector_claim;

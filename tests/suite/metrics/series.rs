@@ -14,13 +14,13 @@ use crate::support::{Process, RedisServer, eventually, scratch};
 const OF_WEBHOOKS: [&str; 2] = ["dwell_webhook_requests_total", "dwell_webhook_request_seconds"];
 
 /// What is there once somebody has looked for a moment.
-const OF_THE_CENSUS: [&str; 6] = [
+const OF_THE_STATS: [&str; 6] = [
     "dwell_messages",
     "dwell_messages_due",
     "dwell_oldest_ready_age_seconds",
     "dwell_group_paused",
-    "dwell_census_seconds",
-    "dwell_census_age_seconds",
+    "dwell_stats_collection_seconds",
+    "dwell_stats_age_seconds",
 ];
 
 /// What only Redis has.
@@ -33,14 +33,14 @@ async fn look(dwell: &Process) -> Result<Page> {
     Ok(Page::of(&text))
 }
 
-/// The families that have no series once a topic is declared and the census is there.
+/// The families that have no series once a topic is declared and the stats are collected.
 async fn missing(settings: &[(&str, &str)]) -> Result<BTreeSet<&'static str>> {
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), settings).await?;
     let declared = dwell.client.put("/v1/topics/orders", &json!({})).await;
     assert_eq!(declared.map(|(status, _)| status), Some(201));
-    let page = eventually("the census is there", async || {
-        Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+    let page = eventually("the stats are collected", async || {
+        Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_stats_collector") == Some(1.0)))
     })
     .await?;
     let there = page.families();
@@ -81,7 +81,7 @@ async fn every_outcome_series_exists_from_the_start() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let dwell = Process::serve(dir.path(), &[("REDIS_URL", &redis.url())]).await?;
     let page = look(&dwell).await?;
-    for verb in ["push", "settle", "census", "stats", "command"] {
+    for verb in ["push", "settle", "claim_stats", "stats", "command"] {
         assert!(page.value(&format!("dwell_redis_call_seconds_count{{verb=\"{verb}\"}}")).is_some(), "{verb}");
     }
     for kind in dwell::model::error::Kind::ALL {
@@ -188,18 +188,18 @@ async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
         }
         look(&dwell).await
     };
-    let of_requests = |page: &Page| page.len() - OF_THE_CENSUS.iter().map(|name| page.all(name).count()).sum::<usize>();
+    let of_requests = |page: &Page| page.len() - OF_THE_STATS.iter().map(|name| page.all(name).count()).sum::<usize>();
     let some = push(0, TOPIC_LABELS_MAX + 5).await?;
     let more = push(TOPIC_LABELS_MAX + 5, TOPIC_LABELS_MAX + 305).await?;
     assert_eq!(of_requests(&more), of_requests(&some));
     let ready = |page: &Page, labels: &str| page.value(&format!("dwell_messages{{{labels}}}"));
-    let census = eventually("the census counts all of them", async || {
+    let stats = eventually("the collector counts all of them", async || {
         let others = "group=\"other\",state=\"ready\",topic=\"other\"";
         Ok(Some(look(&dwell).await?).filter(|page| ready(page, others) == Some(305.0)))
     })
     .await?;
-    assert_eq!(census.all("dwell_messages").count(), 4 * (TOPIC_LABELS_MAX + 1));
-    assert_eq!(ready(&census, "group=\"default\",state=\"ready\",topic=\"t0\""), Some(1.0));
+    assert_eq!(stats.all("dwell_messages").count(), 4 * (TOPIC_LABELS_MAX + 1));
+    assert_eq!(ready(&stats, "group=\"default\",state=\"ready\",topic=\"t0\""), Some(1.0));
     Ok(())
 }
 
@@ -215,8 +215,8 @@ async fn partitions_are_not_a_label() -> Result<()> {
             let declared = dwell.client.put(&topic, &json!({"partitions": partitions})).await;
             assert_eq!(declared.map(|(status, _)| status), Some(201));
         }
-        let page = eventually("the census is there", async || {
-            Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+        let page = eventually("the stats are collected", async || {
+            Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_stats_collector") == Some(1.0)))
         })
         .await?;
         lengths.push(page.len());

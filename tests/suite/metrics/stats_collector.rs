@@ -1,4 +1,4 @@
-//! The census: one process of a fleet shows what the whole store holds, and no other does.
+//! One broker of a fleet exports the stats of the whole store, and no other does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::page::Page;
 use crate::support::{Process, RedisServer, eventually, scratch, signal_to};
 
-/// How long a lease lasts, and so a claim to the census, and how long a call to Redis may take: after a call without an
+/// How long a lease lasts, and so the claim of the stats collector, and how long a call to Redis may take: after a call without an
 /// answer nothing is shown. Short enough for a story, or too long to be over on any machine however busy.
 const SHORT: [&str; 2] = ["3s", "1500ms"];
 const LONG: [&str; 2] = ["30s", "10s"];
@@ -40,7 +40,7 @@ impl Fleet {
     }
 
     async fn has_key(&self) -> Result<bool> {
-        Ok(self.redis.ask::<i64>("EXISTS dwell:census").await? == 1)
+        Ok(self.redis.ask::<i64>("EXISTS dwell:stats-collector").await? == 1)
     }
 }
 
@@ -50,8 +50,8 @@ async fn look(sidecar: &Process) -> Result<Page> {
 }
 
 fn is_taker(page: &Page) -> bool {
-    let says = page.value("dwell_census_taker") == Some(1.0);
-    for name in ["dwell_messages", "dwell_messages_due", "dwell_oldest_ready_age_seconds", "dwell_census_seconds"] {
+    let says = page.value("dwell_stats_collector") == Some(1.0);
+    for name in ["dwell_messages", "dwell_messages_due", "dwell_oldest_ready_age_seconds", "dwell_stats_collection_seconds"] {
         assert_eq!(page.all(name).next().is_some(), says, "{name}");
     }
     says
@@ -101,9 +101,9 @@ async fn stock(sidecar: &Process) -> Result<BTreeMap<String, f64>> {
     Ok(groups.iter().flat_map(|group| each.map(|(what, count)| (format!("{group} {what}"), count))).collect())
 }
 
-/// Looks at all of them until one shows the census; which one.
+/// Looks at all of them until one exports the stats; which one.
 async fn shown(sidecars: &[&Process], expected: &BTreeMap<String, f64>) -> Result<usize> {
-    eventually("the census is shown", async || {
+    eventually("the stats are exported", async || {
         let mut pages = Vec::new();
         for sidecar in sidecars {
             pages.push(look(sidecar).await?);
@@ -154,7 +154,7 @@ async fn graceful_stop_releases_the_claim() -> Result<()> {
     shown(&[&sidecar], &expected).await?;
     assert!(fleet.has_key().await?);
     // So long that it cannot lapse by itself meanwhile.
-    assert_eq!(fleet.redis.ask::<i64>("PEXPIRE dwell:census 600000").await?, 1);
+    assert_eq!(fleet.redis.ask::<i64>("PEXPIRE dwell:stats-collector 600000").await?, 1);
     signal_to(sidecar.id(), Signal::TERM)?;
     sidecar.ended().await?;
     assert!(!fleet.has_key().await?);
@@ -184,19 +184,19 @@ async fn frozen_broker_drops_its_old_totals() -> Result<()> {
 #[tokio::test]
 async fn abandoned_claim_expires_and_one_without_ttl_is_taken() -> Result<()> {
     let fleet = Fleet::new(SHORT).await?;
-    fleet.redis.ask::<String>("SET dwell:census somebody PX 700").await?;
+    fleet.redis.ask::<String>("SET dwell:stats-collector somebody PX 700").await?;
     let sidecar = fleet.serve(fleet.dirs[0].path()).await?;
     let expected = stock(&sidecar).await?;
     assert_eq!(shown(&[&sidecar], &expected).await?, 0);
     // Whoever wrote this is not dwell.
-    fleet.redis.ask::<String>("SET dwell:census somebody").await?;
+    fleet.redis.ask::<String>("SET dwell:stats-collector somebody").await?;
     eventually("it is taken", async || {
-        let holder: String = fleet.redis.ask("GET dwell:census").await?;
+        let holder: String = fleet.redis.ask("GET dwell:stats-collector").await?;
         Ok((holder != "somebody").then_some(()))
     })
     .await?;
     // A claim lasts as long as a lease at most; -1 would be without end.
-    let left: i64 = fleet.redis.ask("PTTL dwell:census").await?;
+    let left: i64 = fleet.redis.ask("PTTL dwell:stats-collector").await?;
     assert!(left != -1 && left <= 3_000, "{left}");
     Ok(())
 }

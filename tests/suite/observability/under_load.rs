@@ -72,7 +72,7 @@ async fn every_query_returns_data_and_the_alert_fires() -> Result<()> {
     every_rule_finds_something(api, from).await
 }
 
-/// Plays rounds until Prometheus has seen both brokers hand out messages, posts of the webhook, and a census.
+/// Plays rounds until Prometheus has seen both brokers hand out messages, posts of the webhook, and the store stats.
 async fn play(load: &Load<'_>, api: &Api) -> Result<()> {
     const SEEN: &str = r#"count(sum by (instance) (rate(dwell_deliveries_total{topic="orders"}[4s])) > 0)
         and sum(rate(dwell_webhook_requests_total[4s])) > 0 and sum(dwell_messages{topic="orders"}) > 0"#;
@@ -114,8 +114,8 @@ const UNKNOWN: [&str; 8] = [
     "dwell_messages",
     "dwell_oldest_ready_age_seconds",
     "dwell_group_paused",
-    "dwell_census_seconds",
-    "dwell_census_age_seconds",
+    "dwell_stats_collection_seconds",
+    "dwell_stats_age_seconds",
     "dwell_lateness_seconds",
     "dwell_handling_seconds",
     "dwell_webhook_request_seconds",

@@ -25,10 +25,10 @@ async fn totals_are_hidden_during_an_outage_and_right_after_it() -> Result<()> {
     dwell.push_one("orders", "a").await?;
     for mode in [Mode::Refuse, Mode::BlackHole] {
         until(&dwell, READY, Some(1.0)).await?;
-        assert_eq!(look(&dwell, "dwell_census_taker")?, Some(1.0));
+        assert_eq!(look(&dwell, "dwell_stats_collector")?, Some(1.0));
         outage.proxy.set(mode);
         until(&dwell, READY, None).await?;
-        assert_eq!(look(&dwell, "dwell_census_taker")?, Some(0.0));
+        assert_eq!(look(&dwell, "dwell_stats_collector")?, Some(0.0));
         outage.proxy.set(Mode::Pass);
     }
     until(&dwell, READY, Some(1.0)).await?;

@@ -68,7 +68,7 @@ fn only_scripts_that_add_bodies_need_memory() -> Result<()> {
     for (name, head) in &heads {
         match name.as_str() {
             "push" | "push_ordered" | "copy" | "put" | "put_ordered" | "replay" | "replay_ordered" | "restore"
-            | "restore_ordered" | "fire" | "place" | "forward" | "forward_ordered" => assert_eq!(head, "#!lua"),
+            | "restore_ordered" | "fire_cron_job" | "move_in" | "forward" | "forward_ordered" => assert_eq!(head, "#!lua"),
             name => assert!(head.starts_with("#!lua flags=allow-oom"), "{name}: {head}"),
         }
     }
@@ -93,17 +93,17 @@ fn commands_of(text: &str) -> BTreeSet<String> {
     calls.filter_map(|at| Some(text[at..].split('\'').next()?.to_lowercase())).collect()
 }
 
-/// What a script calls is looked at before, by `permits`, and allowed to the user of deploy/redis.acl.
+/// What a script calls is looked at before, by `check_permissions`, and allowed to the user of deploy/redis.acl.
 #[test]
 fn every_command_of_a_script_is_permitted() -> Result<()> {
     let scripts = files(DIR, ".lua")?;
     let called: BTreeSet<_> = scripts.iter().flat_map(|file| commands_of(&file.text)).collect();
     assert!(called.len() > 20, "{called:?}");
     let acl = include_str!("../../../deploy/redis.acl");
-    let permits = scripts.iter().find(|file| name(file) == "permits").map_or("", |file| file.text.as_str());
+    let checked = scripts.iter().find(|file| name(file) == "check_permissions").map_or("", |file| file.text.as_str());
     for command in called {
         assert!(acl.contains(&format!("+{command} ")), "deploy/redis.acl does not allow {command}");
-        assert!(command == "time" || permits.contains(&format!("'{}'", command.to_uppercase())), "{command}");
+        assert!(command == "time" || checked.contains(&format!("'{}'", command.to_uppercase())), "{command}");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
--- slots: gives the caller the next slots of a group, in which it may hand messages out.
---   KEYS[1] <prefix>:slots:<topic>:<group>
+-- rate_slots: gives the caller the next slots of a group, in which it may hand messages out.
+--   KEYS[1] <prefix>:rate-slots:<topic>:<group>
 --   ARGV[1] slots at most   ARGV[2] from one slot to the next, us   ARGV[3] how late the last one may begin, us from now
 --   ARGV[4] how long to hold back without a key, us   ARGV[5] time override, us, or ''
 -- Returns {'OK', now us, slots given, us from now to the first of them; with none, to the next that could be given}.

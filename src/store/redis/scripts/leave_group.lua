@@ -1,4 +1,4 @@
--- leave: removes a member from its group.
+-- leave_group: removes a member from its group.
 --   KEYS[1] {<prefix>:members-<slot>}:<topic>:<group>   KEYS[2] the same with ':state'
 --   ARGV[1] member   ARGV[2] channel of the group
 -- Returns {'OK'}. A repeat does nothing.

@@ -1,4 +1,4 @@
--- put_schedule: makes a schedule, or changes the version of it that its author saw.
+-- put_cron_job: makes a schedule, or changes the version of it that its author saw.
 --   KEYS[1] T:gen   KEYS[2] T:s
 --   ARGV[1] generation, 16 digits   ARGV[2] name   ARGV[3] revision that was seen, or ''   ARGV[4] revision that it becomes
 --   ARGV[5] done up to, ms, or '' to keep what is there   ARGV[6] definition   ARGV[7] schedules at most

@@ -1,4 +1,4 @@
--- brokers: notes how far a broker is with restoring, and answers how far all are that keep a journal.
+-- restore_progress: notes how far a broker is with restoring, and answers how far all are that keep a journal.
 --   KEYS[1] <prefix>:brokers: broker -> 'busy' or 'settled', and when it said so, ms; '!' -> when a broker last noticed a loss, ms
 --   ARGV[1] broker   ARGV[2] 'lost' when it noticed a loss, 'busy', 'settled', 'gone' to be forgotten, or 'look' to change nothing
 --   ARGV[3] for 'settled': when it began to offer what it had, ms   ARGV[4] time override, us, or ''

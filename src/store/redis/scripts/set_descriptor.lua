@@ -1,4 +1,4 @@
--- describe: replaces the descriptor of a topic, if it still is the expected one, or removes it.
+-- set_descriptor: replaces the descriptor of a topic, if it still is the expected one, or removes it.
 --   KEYS[1] <prefix>:topic:<topic>   ARGV[1] generation expected, 16 digits, or '' for none
 --   ARGV[2] "<generation, 16 digits> <descriptor>", or '' to remove it
 -- Returns {'OK', what is in place now, or ''}. A repeat finds its own descriptor in place, or none.

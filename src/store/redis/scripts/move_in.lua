@@ -1,4 +1,4 @@
--- place: puts the messages of a page that was taken from another topic into a partition of this one.
+-- move_in: puts the messages of a page that was taken from another topic into a partition of this one.
 --   KEYS[1] T:gen   KEYS[2] T:moved   KEYS[3] T:wake   KEYS[4] T:<group>:z  [5] T:<group>:h  [6] T:<group>:a  [7] T:<group>:dz  [8] T:<group>:dh
 --   KEYS[9] T:c:<stream>@<broker>
 --   ARGV[1] generation, 16 digits   ARGV[2] where it was taken   ARGV[3] page   ARGV[4] bodies a partition may hold

@@ -1,4 +1,4 @@
--- moved: forgets a page that was taken out of a partition and is placed elsewhere.
+-- move_done: forgets a page that was taken out of a partition and is placed elsewhere.
 --   KEYS[1] T:<group>:m   ARGV[1] page
 -- Returns {'OK', 1 if it was there}. A repeat, and a late copy when there is another page, do nothing.
 local page = redis.call('HGET', KEYS[1], ' ')

@@ -1,4 +1,4 @@
--- beat: records heartbeats of a member in groups of one slot, and returns the live members of each.
+-- heartbeat: records heartbeats of a member in groups of one slot, and returns the live members of each.
 --   KEYS[2i - 1] {<prefix>:members-<slot>}:<topic>:<group>   KEYS[2i] the same with ':state'
 --   ARGV[1] member   ARGV[2] ttl, ms   ARGV[3] time override, us, or ''
 --   ARGV[2 + 2i] state of the member in group i; it begins with its demand, '0' or '1'   ARGV[3 + 2i] channel of the group

@@ -1,4 +1,4 @@
--- roll: shows a descriptor to a partition; an older one never replaces a newer one.
+-- publish_settings: shows a descriptor to a partition; an older one never replaces a newer one.
 --   KEYS[1] T:gen   KEYS[2] T:wake
 --   ARGV[1] "<generation, 16 digits> <descriptor>"   ARGV[2] ms to keep it, or '' indefinitely
 --   ARGV[3] 1 to announce here that the topic changed

@@ -1,6 +1,6 @@
--- schedules: the schedules of a partition.
+-- cron_jobs: the schedules of a partition.
 --   KEYS[1] T:s
--- Returns {'OK', n times (name, '<revision> <last ms> <definition>')}, at most as many as put_schedule lets in.
+-- Returns {'OK', n times (name, '<revision> <last ms> <definition>')}, at most as many as put_cron_job accepts.
 -- Changes nothing.
 local answer, cursor = {'OK'}, '0'
 repeat

@@ -1,4 +1,4 @@
--- purge: deletes dead messages.
+-- purge_dead_letters: deletes dead messages.
 --   KEYS[1] T:<group>:dz   KEYS[2] T:<group>:dh   ARGV ids
 -- Returns {'OK', version us of each or '' if it was not there}. A repeat finds them gone.
 local answers = {'OK'}

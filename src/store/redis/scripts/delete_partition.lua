@@ -1,4 +1,4 @@
--- wipe: deletes what a deleted topic left in a partition.
+-- delete_partition: deletes what a deleted topic left in a partition.
 --   KEYS[1] T:gen   then every other key of the partition
 --   ARGV[1] generation of the tombstone, 16 digits
 -- Returns {'OK', 1 if that was deleted, 0 if the partition has another descriptor by now}.

@@ -1,4 +1,4 @@
--- purge_again: says a purge again that a journal kept: deletes a page of what a group had before it, if Redis lost the purge.
+-- reapply_purge: says a purge again that a journal kept: deletes a page of what a group had before it, if Redis lost the purge.
 --   KEYS[1] T:gen   KEYS[2] T:purged   KEYS[3] T:<group>:z  [4] T:<group>:h  [5] T:<group>:a  [6] T:<group>:dz  [7] T:<group>:dh
 --   ARGV[1] generation, 16 digits   ARGV[2] group   ARGV[3] '1' to delete dead messages too   ARGV[4] version, us
 --   ARGV[5] cursor, '0' at first   ARGV[6] time override, us, or ''

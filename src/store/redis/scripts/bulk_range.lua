@@ -1,4 +1,4 @@
--- window: the messages of a partition that wait and are due in a window, the earliest first, and how many there are.
+-- bulk_range: the messages of a partition that wait and are due in a window, the earliest first, and how many there are.
 --   KEYS[1] T:<group>:z
 --   ARGV[1] from, ms   ARGV[2] to, ms, not included   ARGV[3] id to start after, or ''   ARGV[4] when that is due, ms
 --   ARGV[5] messages at most

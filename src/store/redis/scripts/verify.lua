@@ -1,4 +1,4 @@
--- audit: looks at a page of what a partition holds, whether ids and bodies agree, and repairs what does not if asked.
+-- verify: looks at a page of what a partition holds, whether ids and bodies agree, and repairs what does not if asked.
 --   KEYS[1] T:<group>:r   [2] T:<group>:z   [3] T:<group>:h   [4] T:<group>:a   [5] T:<group>:dz   [6] T:<group>:dh
 --   ARGV[1] where to go on, 'h0' at first: the last letter of the key that is scanned, and its cursor
 --   ARGV[2] 'repair', or ''   ARGV[3] time override, us, or ''

@@ -1,4 +1,4 @@
--- dead: a page of dead messages, oldest death first.
+-- dead_letters: a page of dead messages, oldest death first.
 --   KEYS[1] T:<group>:dz   KEYS[2] T:<group>:dh
 --   ARGV[1] id to start after, or ''   ARGV[2] when it died, ms   ARGV[3] messages at most   ARGV[4] bytes at most
 -- Returns {'OK', messages after this page, n times (id, died at ms, value)}. Changes nothing.

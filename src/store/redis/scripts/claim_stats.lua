@@ -1,5 +1,5 @@
--- census: makes a member the one that counts for everybody, for a time, unless another one is; or gives that up.
---   KEYS[1] <prefix>:census   ARGV[1] member   ARGV[2] ttl, ms, or '' to give it up
+-- claim_stats: makes a member the one that counts for everybody, for a time, unless another one is; or gives that up.
+--   KEYS[1] <prefix>:stats-collector   ARGV[1] member   ARGV[2] ttl, ms, or '' to give it up
 -- Returns {'KEPT'} {'TAKEN'} {'HELD', ms left} {'GIVEN'}. A repeat prolongs again and answers KEPT, for nobody else was it in
 -- between; giving up again does nothing. A key without a time to live is nobody's: dwell wrote none.
 local holder = redis.call('GET', KEYS[1])

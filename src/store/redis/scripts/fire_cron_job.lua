@@ -1,4 +1,4 @@
--- fire: pushes occurrences of a schedule into the partitions of all groups and marks them as done, all or nothing.
+-- fire_cron_job: pushes occurrences of a schedule into the partitions of all groups and marks them as done, all or nothing.
 --   KEYS[1] T:gen   KEYS[2] T:s   KEYS[3] T:seen   KEYS[4] T:wake   then for each group T:<group>:z, :h, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] name   ARGV[3] revision   ARGV[4] done up to, ms   ARGV[5] done up to then, ms
 --   ARGV[6] bodies a partition may hold   ARGV[7] time override, us, or ''   then n times (due ms, id, body), 100 at most

@@ -1,4 +1,4 @@
--- permits: looks which of the commands of the other scripts the user may not call on dwell's keys.
+-- check_permissions: looks which of the commands of the other scripts the user may not call on dwell's keys.
 --   ARGV[1] a key of the store, which is a channel too   ARGV[2] a key of a partition, likewise
 -- Returns {'OK', command...}: those that are refused. Changes nothing: Redis looks at permissions first, and then refuses
 -- to write in this script. Without this look a script could be refused in its middle, when half of it is done.

@@ -1,9 +1,9 @@
--- take: takes a page of messages out of a partition, to be moved to another topic: what waits, then what is dead.
+-- move_out: takes a page of messages out of a partition, to be moved to another topic: what waits, then what is dead.
 --   KEYS[1] T:<group>:z  [2] T:<group>:h  [3] T:<group>:a  [4] T:<group>:dz  [5] T:<group>:dh  [6] T:<group>:m
 --   ARGV[1] messages at most   ARGV[2] bytes at most   ARGV[3] time override, us, or ''   ARGV[4] the stream of the pages of a
 --   partition that has none yet
 -- Returns {'OK', page, stream, n times (id, 'w' waits or 'd' dead, score, charge or '', body or dead value)}.
--- A taken message stays in m until `moved` says that it is elsewhere, so it is in one place all the while and no owner reserves
+-- A taken message stays in m until `move_done` says that it is elsewhere, so it is in one place all the while and no owner reserves
 -- it. A repeat, or whoever comes after a crash, is given the same page again. The number of a page is its time, and never
 -- goes back, so that the receiving end can tell a page that it has from one that is new. Messages in flight are left alone.
 local m, most, bytes = KEYS[6], tonumber(ARGV[1]), tonumber(ARGV[2])

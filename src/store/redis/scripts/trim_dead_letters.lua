@@ -1,4 +1,4 @@
--- drop_dead: drops a page of the dead messages that are past the bounds of their topic, oldest death first.
+-- trim_dead_letters: drops a page of the dead messages that are past the bounds of their topic, oldest death first.
 --   KEYS[1] T:<group>:dz   KEYS[2] T:<group>:dh
 --   ARGV[1] drop what died before, ms, or ''   ARGV[2] keep so many of the others, or ''   ARGV[3] drop at most
 -- Returns {'OK', dropped for their age, dropped because there were too many, 1 if there is more, died at ms of the oldest left or ''}.
