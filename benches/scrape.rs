@@ -91,7 +91,9 @@ impl Shape {
             let topic = TopicName::new(format!("topic-{n}"))?;
             broker.declare(topic.clone(), settings.clone()).await?;
             for group in 1..self.groups {
-                broker.make_group(&topic, &GroupName::new(format!("group-{group}"))?, GroupRequest::default()).await?;
+                broker
+                    .create_group(&topic, &GroupName::new(format!("group-{group}"))?, GroupRequest::default())
+                    .await?;
             }
             let message = |_| NewMessage::new("x").after(Duration::from_secs(600));
             broker.push_batch(&topic, (0..self.partitions).map(message).collect()).await?;

@@ -6,7 +6,7 @@
 //! with the key and the expiry, which scripts read. Redis keeps a value in steps of 16 and 32 bytes, so each byte counts.
 //! A new format gets a new number and a new decoder; the old decoders stay.
 
-mod dead;
+mod dead_letter;
 mod record;
 
 use std::time::Duration;
@@ -16,8 +16,9 @@ use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
 use bytes::{Buf as _, Bytes};
 
-pub use self::dead::{
-    DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
+pub use self::dead_letter::{
+    DeadLetterReason, DeadLetterRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure,
+    extend_history,
 };
 pub use self::record::{LOG_FORMAT, NumberedRecord, Record, UnnumberedRecord, decode_page, decode_record, encode_page};
 use crate::model::error::{Error, Result};

@@ -128,7 +128,7 @@ impl Broker {
             let detail = format!("due is only for scheduled and ready messages, not for {}", which.name());
             return Err(Error::invalid("order", detail));
         }
-        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
         let position = cursor.map(Position::read).transpose()?;
         let now = self.store.backend.clock().now();
         let count = usize::from(descriptor.settings.partitions.get());

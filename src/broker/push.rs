@@ -98,7 +98,7 @@ impl Broker {
     }
 
     fn turn(&self, topic: &TopicName, messages: usize) -> Option<Turn> {
-        let partitions = self.topics.known(topic)?.settings.partitions;
+        let partitions = self.topics.last_known(topic)?.settings.partitions;
         Some(self.partitioner.turn(topic, partitions, messages, self.clock().instant()))
     }
 

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::{PrintArgs, ServerArgs, output, parse};
 use crate::model::limits::ATTEMPTS_MAX;
-use crate::model::message::{ScheduleName, TopicName};
+use crate::model::message::{CronJobName, TopicName};
 use crate::model::schedule::Timing;
 use crate::model::time::{Timestamp, parse_span, show_span, span};
 
@@ -70,7 +70,7 @@ struct OneArgs {
     topic: TopicName,
     /// The name of the cron job
     #[arg(value_parser = parse::cron_name)]
-    name: ScheduleName,
+    name: CronJobName,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ mod completions;
 mod config;
 mod consume;
 mod cron;
-mod dead;
+mod dead_letters;
 mod demo;
 mod doctor;
 mod figures;
@@ -78,7 +78,7 @@ enum Command {
     Clock(clock::ClockArgs),
     Message(message::MessageArgs),
     #[command(visible_alias = "dlq")]
-    DeadLetters(dead::DeadArgs),
+    DeadLetters(dead_letters::DeadLetterArgs),
     Explain(message::ExplainArgs),
     Forecast(bulk::ForecastArgs),
     Bulk(bulk::BulkArgs),
@@ -215,7 +215,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Clock(args) => clock::run(&args).await,
         Command::Cron(args) => cron::run(&args).await,
         Command::Message(args) => message::run(&args).await,
-        Command::DeadLetters(args) => dead::run(&args).await,
+        Command::DeadLetters(args) => dead_letters::run(&args).await,
         Command::Explain(args) => message::explain(&args).await,
         Command::Forecast(args) => bulk::forecast(&args).await,
         Command::Bulk(args) => bulk::run(&args).await,

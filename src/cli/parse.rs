@@ -8,7 +8,7 @@ use clap::Args;
 use super::api::DeadLetterTo;
 use super::client::GroupOf;
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
-use crate::model::message::{Conflict, DedupKey, GroupName, Key, MessageId, Past, ScheduleName, TopicName};
+use crate::model::message::{Conflict, CronJobName, DedupKey, GroupName, Key, MessageId, Past, TopicName};
 use crate::model::retry::{Backoff, Step};
 use crate::model::time::{Timestamp, parse_span, parse_timestamp, show_span};
 use crate::model::topic::{Expiry, Ordering, Rate};
@@ -50,7 +50,7 @@ macro_rules! parsers {
 parsers! {
     topic: TopicName = TopicName::new,
     group: GroupName = GroupName::new,
-    cron_name: ScheduleName = ScheduleName::new,
+    cron_name: CronJobName = CronJobName::new,
     id: MessageId = MessageId::new,
     key: Key = Key::new,
     dedup_key: DedupKey = DedupKey::new,

@@ -94,7 +94,7 @@ text_type! {
 
 text_type! {
     /// The name of a cron job: 1 to 100 of `A-Z a-z 0-9 . _ -`.
-    ScheduleName, "cron job", check_name
+    CronJobName, "cron job", check_name
 }
 
 text_type! {
@@ -500,10 +500,10 @@ impl MessageId {
 
     /// Whether it has the form of the id of an occurrence of a cron job, `<name>@<time>`: only the cron job pushes those.
     pub fn is_occurrence(&self) -> bool {
-        let of_schedule = |(name, at): (&str, &str)| {
+        let names_cron_job = |(name, at): (&str, &str)| {
             check_name(name).is_ok() && at.parse::<Timestamp>().is_ok_and(|time| time.to_string() == at)
         };
-        self.0.split_once('@').is_some_and(of_schedule)
+        self.0.split_once('@').is_some_and(names_cron_job)
     }
 
     /// A new id that fits, if one is found in 64 tries; otherwise one that does not.

@@ -16,7 +16,7 @@ use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{
     SCHEDULE_CRON_BYTES_MAX, SCHEDULE_EVERY_MAX, SCHEDULE_EVERY_MIN, SCHEDULE_FIRES_MAX, SCHEDULE_PAYLOAD_BYTES_MAX,
 };
-use crate::model::message::{Due, Key, Message, MessageId, NewMessage, ScheduleName};
+use crate::model::message::{CronJobName, Due, Key, Message, MessageId, NewMessage};
 use crate::model::spelling::names;
 use crate::model::time::{Timestamp, ms_up, show_span};
 
@@ -50,7 +50,7 @@ impl Missed {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     /// Its name, which is also the key of its messages.
-    pub name: ScheduleName,
+    pub name: CronJobName,
     pub timing: Timing,
     pub missed: Missed,
     /// Nothing is fired, and what occurs meanwhile is not made up for.
@@ -130,7 +130,7 @@ impl Schedule {
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
-    name: ScheduleName,
+    name: CronJobName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cron: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -318,7 +318,7 @@ mod tests {
 
     fn every_minute(missed: Missed) -> Result<Schedule> {
         Ok(Schedule {
-            name: ScheduleName::new("pulse")?,
+            name: CronJobName::new("pulse")?,
             timing: Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO },
             missed,
             paused: false,
@@ -374,7 +374,7 @@ mod tests {
         let message = every_minute(Missed::All)?.message(at(60), at(500))?;
         assert_eq!((message.id.as_str(), message.routing_key()), ("pulse@1970-01-01T00:01:00.000Z", "pulse"));
         assert_eq!((message.due_at, message.envelope.expires_at), (at(60), Some(at(65))));
-        let long = Schedule { name: ScheduleName::new("x".repeat(100))?, ..every_minute(Missed::All)? };
+        let long = Schedule { name: CronJobName::new("x".repeat(100))?, ..every_minute(Missed::All)? };
         assert!(long.check(at(60)).is_ok());
         let large = Schedule { payload: vec![0; SCHEDULE_PAYLOAD_BYTES_MAX + 1].into(), ..long };
         assert!(large.check(at(60)).is_err());

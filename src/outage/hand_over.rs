@@ -96,7 +96,7 @@ impl<S: LogTarget> BufferedStore<S> {
     /// When the store was last heard of under the name that goes with the records: after a loss it has perhaps another
     /// one, until it is asked.
     fn heard_of_named(&self) -> Option<Timestamp> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner);
         if self.identified.load(Ordering::Relaxed) { heard.ever() } else { heard.before(self.losses()) }
     }
 
@@ -135,7 +135,7 @@ impl<S: LogTarget> BufferedStore<S> {
         match self.wal.store_identity() {
             None => {
                 self.wal.remember_store(&handed.store).await?;
-                self.heard.lock().unwrap_or_else(PoisonError::into_inner).before = handed.heard;
+                self.last_contact.lock().unwrap_or_else(PoisonError::into_inner).before = handed.heard;
                 Ok(())
             }
             Some(own) if own == handed.store => Ok(()),
@@ -148,9 +148,9 @@ impl<S: LogTarget> BufferedStore<S> {
 
     fn forget_deleted(&self, record: &Record) {
         if let Record::Delete(deleted) = record
-            && self.known.last(&deleted.topic).is_some_and(|known| known.incarnation == deleted.incarnation)
+            && self.topic_cache.last(&deleted.topic).is_some_and(|known| known.incarnation == deleted.incarnation)
         {
-            self.known.forget(&deleted.topic);
+            self.topic_cache.forget(&deleted.topic);
         }
     }
 

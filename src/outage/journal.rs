@@ -258,8 +258,8 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
-        self.known.forget(&descriptor.topic);
-        self.known.save().await;
+        self.topic_cache.forget(&descriptor.topic);
+        self.topic_cache.save().await;
         self.keep_deletion(descriptor).await;
     }
 

@@ -263,7 +263,7 @@ impl<S: LogTarget> BufferedStore<S> {
             match entry.record {
                 Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
                     Ok(descriptor) => {
-                        self.known.learn(&descriptor);
+                        self.topic_cache.learn(&descriptor);
                         offered.passed += 1;
                     }
                     Err(error) => offered.leave([Record::Create(wanted)], error),
@@ -465,15 +465,15 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Where records of a topic go, the newest of which has this version; `None` when it was deleted after that. A
     /// topic that is not there, and was not deleted since, is created as it was when it was last seen.
     pub(super) async fn destination(&self, topic: &TopicName, newest: Version) -> Result<Option<Descriptor>> {
-        let last = self.known.last(topic);
+        let last = self.topic_cache.last(topic);
         let found = self.limited(self.store.topic_or_tombstone(topic, last.as_ref())).await?;
         let wanted = match found {
             Some(there) if !there.deleted => {
-                self.known.learn(&there);
+                self.topic_cache.learn(&there);
                 return Ok(Some(there));
             }
             Some(tombstone) if !tombstone.is_after_deletion(newest) => {
-                self.known.forget(topic);
+                self.topic_cache.forget(topic);
                 return Ok(None);
             }
             // It was deleted, and pushed to again: that is a new topic of the name.
@@ -484,13 +484,13 @@ impl<S: LogTarget> BufferedStore<S> {
         if created.settings != wanted.settings {
             tracing::warn!(%topic, "another broker created the topic with other settings meanwhile; they stay");
         }
-        self.known.learn(&created);
+        self.topic_cache.learn(&created);
         Ok(Some(created))
     }
 
     fn last_seen(&self, topic: &TopicName, tombstone: Option<Descriptor>) -> Descriptor {
         let unseen = || Descriptor::new(topic.clone(), Settings::default());
-        let seen = self.known.last(topic).or(tombstone).unwrap_or_else(unseen);
+        let seen = self.topic_cache.last(topic).or(tombstone).unwrap_or_else(unseen);
         Descriptor { deleted: false, ..seen }
     }
 }

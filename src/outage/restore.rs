@@ -36,9 +36,9 @@ enum Cause {
     /// The broker starts: perhaps the store lost something while nobody looked.
     Start,
     /// This broker noticed a loss, and tells the others.
-    Noticed,
+    Detected,
     /// Another broker noticed a loss.
-    Heard,
+    Reported,
 }
 
 type Changes = BTreeMap<Partition, Vec<(Record, Change)>>;
@@ -68,7 +68,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 if restored.is_some() {
                     // Another Redis may answer there now.
                     self.identified.store(false, Ordering::Relaxed);
-                    cause = Cause::Noticed;
+                    cause = Cause::Detected;
                 }
                 self.metrics.store.restoring.set(1);
                 self.buffered.notify_one();
@@ -87,11 +87,11 @@ impl<S: LogTarget> BufferedStore<S> {
                 () = self.taken.notified() => {
                     // The broker that had them is perhaps the only one that would notice what the store lost.
                     self.store.hold_at_losses(false);
-                    (restored, cause) = (None, Cause::Noticed);
+                    (restored, cause) = (None, Cause::Detected);
                 }
                 missed = self.journal_look() => if missed {
                     self.store.hold_at_losses(true);
-                    (restored, cause) = (None, Cause::Heard);
+                    (restored, cause) = (None, Cause::Reported);
                 },
             }
         }
@@ -123,7 +123,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let mut given_back = 0;
         loop {
             let known_at = (cause != Cause::Start).then(|| Clock::System.instant());
-            let says = if cause == Cause::Noticed { Progress::Lost } else { Progress::Look };
+            let says = if cause == Cause::Detected { Progress::Lost } else { Progress::Look };
             let offered_at = self.begin_offer(says, began).await;
             if known_at.is_some() {
                 self.give_back_topics().await;
@@ -138,9 +138,9 @@ impl<S: LogTarget> BufferedStore<S> {
             given_back += changed;
             if cause == Cause::Start && changed > 0 {
                 self.store.hold_at_losses(true);
-                cause = Cause::Noticed;
+                cause = Cause::Detected;
             } else if self.wait_for_others(began, known_at, offered_at).await {
-                cause = Cause::Heard;
+                cause = Cause::Reported;
             } else {
                 break;
             }
@@ -171,7 +171,7 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     async fn give_back_topics(&self) {
-        for last in self.known.all() {
+        for last in self.topic_cache.all() {
             let mut pause = PAUSE.0;
             while let Err(error) = self.give_back_topic(&last).await {
                 if !error.is_outage() {
@@ -225,12 +225,12 @@ impl<S: LogTarget> BufferedStore<S> {
             let is_settled = |broker: &str| reports.iter().any(|report| report.is_settled && report.broker == broker);
             unsettled.retain(|broker, _| *broker != self.broker && !is_settled(broker));
             let is_early = since_known < self.options.silence;
-            let is_awaited = |reported_at: &Option<Timestamp>| match reported_at {
+            let must_wait_for = |reported_at: &Option<Timestamp>| match reported_at {
                 Some(at) => is_early || now.since(*at) < self.options.silence,
                 None => is_early && known_at.is_some(),
             };
             let awaited: BTreeSet<String> =
-                unsettled.iter().filter(|(_, at)| is_awaited(at)).map(|(broker, _)| broker.clone()).collect();
+                unsettled.iter().filter(|(_, at)| must_wait_for(at)).map(|(broker, _)| broker.clone()).collect();
             if (awaited.is_empty() && !may_lack_some) || waited >= self.options.silence * BUSY_MAX {
                 if known_at.is_some() && !unsettled.is_empty() {
                     let brokers: Vec<&String> = unsettled.keys().collect();

@@ -27,7 +27,7 @@ pub enum Channel {
     /// A change of a topic: its settings, its groups, whether they are paused.
     Changed(TopicName),
     Members(TopicName, GroupName),
-    Schedules,
+    CronJobs,
     Member(MemberId),
 }
 
@@ -89,7 +89,7 @@ impl Channel {
         let (topic, partition) = match self {
             Channel::Head(topic, partition) | Channel::Release(topic, partition) => (topic, *partition),
             Channel::Changed(topic) => (topic, Partition(0)),
-            Channel::Members(..) | Channel::Schedules | Channel::Member(_) => return vec![self.clone()],
+            Channel::Members(..) | Channel::CronJobs | Channel::Member(_) => return vec![self.clone()],
         };
         let mut all = vec![Channel::Head(topic.clone(), partition), Channel::Release(topic.clone(), partition)];
         if partition == Partition(0) {

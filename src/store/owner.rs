@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::codec::{DeadRecord, Failure};
+use crate::codec::{DeadLetterRecord, Failure};
 use crate::model::error::Result;
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::model::message::{Message, MessageId};
@@ -170,7 +170,7 @@ pub struct Returned {
 pub struct Buried {
     pub id: MessageId,
     /// Why. Its history is what the store has.
-    pub record: DeadRecord,
+    pub record: DeadLetterRecord,
     pub failure: Option<Failure>,
 }
 

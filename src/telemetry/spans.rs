@@ -217,7 +217,7 @@ pub struct Exporter {
     endpoint: Endpoint,
     spans: mpsc::Receiver<Finished>,
     recorder: Arc<Recorder>,
-    unsaid: RepeatThrottle,
+    log_throttle: RepeatThrottle,
 }
 
 impl Exporter {
@@ -229,7 +229,7 @@ impl Exporter {
     ) -> Result<Exporter> {
         let roots = Roots::choose("trace.otlp_ca_file", ca_file, endpoint.is_tls())?;
         let client = https::build(https::broker_client(&roots)?)?;
-        Ok(Exporter { client, endpoint, spans, recorder, unsaid: RepeatThrottle::default() })
+        Ok(Exporter { client, endpoint, spans, recorder, log_throttle: RepeatThrottle::default() })
     }
 
     /// Exports until `stop`, then the rest within a short time. `instance` names this broker.
@@ -284,13 +284,13 @@ impl Exporter {
         match sent {
             Ok(()) => {
                 metrics.exported.inc_by(spans as u64);
-                if self.unsaid.is_over() {
+                if self.log_throttle.is_over() {
                     tracing::info!("spans are exported again");
                 }
             }
             Err(error) => {
                 metrics.failed.inc_by(spans as u64);
-                if self.unsaid.is_due(Clock::System.instant()) {
+                if self.log_throttle.is_due(Clock::System.instant()) {
                     tracing::warn!(endpoint = %self.endpoint, %error, "spans not exported");
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dwell::broker::{Broker, Options, ReserveRequest};
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{Conflict, GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
+use dwell::model::message::{Conflict, CronJobName, GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::schedule::{Missed, Schedule, Timing};
 
 use crate::support::{Running, World, every, kind_of, stories};
@@ -41,7 +41,7 @@ async fn are_there(world: &World, broker: &Broker, count: u64) -> Result<()> {
 async fn occurrence_fires_once_with_many_brokers(world: World) -> Result<()> {
     let brokers = [start(&world)?, start(&world)?, start(&world)?];
     let consumer = &brokers[0].broker;
-    consumer.put_schedule(&orders()?, every("pulse", 60, Missed::Last)?).await?;
+    consumer.put_cron_job(&orders()?, every("pulse", 60, Missed::Last)?).await?;
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let request = ReserveRequest { max: 10, wait: Duration::from_secs(60), visibility_timeout: None };
     while seen.len() < 8 {
@@ -69,7 +69,7 @@ async fn occurrence_fires_once_with_many_brokers(world: World) -> Result<()> {
 
 async fn cron_job_fires_without_a_consumer(world: World) -> Result<()> {
     let running = start(&world)?;
-    let (made, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    let (made, record) = running.broker.put_cron_job(&orders()?, every("pulse", 10, Missed::Last)?).await?;
     assert!(made && record.last == world.now());
     let next = record.schedule.next(record.last).unwrap_or_default();
     for count in 1..=3 {
@@ -86,7 +86,7 @@ async fn cron_job_fires_without_a_consumer(world: World) -> Result<()> {
 
 async fn occurrence_ids_are_reserved_for_cron_jobs(world: World) -> Result<()> {
     let running = start(&world)?;
-    let (_, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    let (_, record) = running.broker.put_cron_job(&orders()?, every("pulse", 10, Missed::Last)?).await?;
     let next = record.schedule.next(record.last).unwrap_or_default();
     for conflict in Conflict::ALL {
         let id = MessageId::new(format!("pulse@{next}"))?;
@@ -107,7 +107,7 @@ async fn occurrence_ids_are_reserved_for_cron_jobs(world: World) -> Result<()> {
 
 async fn occurrence_with_an_existing_id_is_counted(world: World) -> Result<()> {
     let running = start(&world)?;
-    let (_, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    let (_, record) = running.broker.put_cron_job(&orders()?, every("pulse", 10, Missed::Last)?).await?;
     let next = record.schedule.next(record.last).unwrap_or_default();
     // As an older version let a producer do.
     let (descriptor, message) = (running.broker.topic(&orders()?).await?, record.schedule.message(next, world.now())?);
@@ -129,12 +129,12 @@ async fn occurrence_with_an_existing_id_is_counted(world: World) -> Result<()> {
 
 async fn cron_job_change_reaches_all_brokers(world: World) -> Result<()> {
     let (one, other) = (start(&world)?, start(&world)?);
-    one.broker.put_schedule(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
+    one.broker.put_cron_job(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
     // Saying it again changes nothing.
-    let before = one.broker.schedule(&orders()?, &ScheduleName::new("pulse")?).await?;
-    let (made, again) = other.broker.put_schedule(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
+    let before = one.broker.schedule(&orders()?, &CronJobName::new("pulse")?).await?;
+    let (made, again) = other.broker.put_cron_job(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
     assert!(!made && again == before);
-    let (made, changed) = other.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    let (made, changed) = other.broker.put_cron_job(&orders()?, every("pulse", 10, Missed::Last)?).await?;
     assert!(!made && changed.revision != before.revision);
     drop(other);
     world.settled().await;
@@ -144,17 +144,17 @@ async fn cron_job_change_reaches_all_brokers(world: World) -> Result<()> {
 
 async fn paused_cron_job_does_not_catch_up(world: World) -> Result<()> {
     let running = start(&world)?;
-    let name = ScheduleName::new("pulse")?;
-    running.broker.put_schedule(&orders()?, every("pulse", 60, Missed::All)?).await?;
-    let paused = running.broker.pause_schedule(&orders()?, &name, true).await?;
+    let name = CronJobName::new("pulse")?;
+    running.broker.put_cron_job(&orders()?, every("pulse", 60, Missed::All)?).await?;
+    let paused = running.broker.pause_cron_job(&orders()?, &name, true).await?;
     assert!(paused.schedule.paused && paused.schedule.next(paused.last).is_none());
     // Putting it again does not let it go on.
-    running.broker.put_schedule(&orders()?, every("pulse", 30, Missed::All)?).await?;
+    running.broker.put_cron_job(&orders()?, every("pulse", 30, Missed::All)?).await?;
     world.settled().await;
     world.pass(600_000);
     world.settled().await;
     assert_eq!(there(&running.broker).await?, 0);
-    let resumed = running.broker.pause_schedule(&orders()?, &name, false).await?;
+    let resumed = running.broker.pause_cron_job(&orders()?, &name, false).await?;
     assert_eq!(resumed.last, world.now());
     world.settled().await;
     world.pass(30_000);
@@ -164,7 +164,7 @@ async fn paused_cron_job_does_not_catch_up(world: World) -> Result<()> {
 async fn missed_occurrences_follow_the_missed_policy(world: World) -> Result<()> {
     let running = start(&world)?;
     for (name, missed) in [("skip", Missed::Skip), ("last", Missed::Last), ("all", Missed::All)] {
-        running.broker.put_schedule(&orders()?, every(name, 600, missed)?).await?;
+        running.broker.put_cron_job(&orders()?, every(name, 600, missed)?).await?;
     }
     running.stop().await;
     drop(running);
@@ -184,18 +184,18 @@ async fn cron_job_is_read_listed_and_deleted(world: World) -> Result<()> {
     let running = start(&world)?;
     let broker = &running.broker;
     for n in 0..30 {
-        broker.put_schedule(&orders()?, every(&format!("pulse-{n}"), 3_600, Missed::Last)?).await?;
+        broker.put_cron_job(&orders()?, every(&format!("pulse-{n}"), 3_600, Missed::Last)?).await?;
     }
     let page = broker.schedules(&orders()?, None).await?;
     assert_eq!((page.schedules.len(), page.next), (30, None));
     assert_eq!(kind_of(broker.schedules(&orders()?, Some("x")).await), Some(Kind::Invalid));
-    let name = ScheduleName::new("pulse-7")?;
-    broker.remove_schedule(&orders()?, &name).await?;
-    assert_eq!(kind_of(broker.remove_schedule(&orders()?, &name).await), Some(Kind::NotFound));
+    let name = CronJobName::new("pulse-7")?;
+    broker.delete_cron_job(&orders()?, &name).await?;
+    assert_eq!(kind_of(broker.delete_cron_job(&orders()?, &name).await), Some(Kind::NotFound));
     assert_eq!(kind_of(broker.schedule(&orders()?, &name).await), Some(Kind::NotFound));
-    assert_eq!(kind_of(broker.pause_schedule(&orders()?, &name, true).await), Some(Kind::NotFound));
+    assert_eq!(kind_of(broker.pause_cron_job(&orders()?, &name, true).await), Some(Kind::NotFound));
     let wrong = Schedule { ttl: Some(Duration::ZERO), ..every("pulse", 60, Missed::Last)? };
-    assert_eq!(kind_of(broker.put_schedule(&orders()?, wrong).await), Some(Kind::Invalid));
+    assert_eq!(kind_of(broker.put_cron_job(&orders()?, wrong).await), Some(Kind::Invalid));
     Ok(())
 }
 
@@ -203,7 +203,7 @@ async fn a_cron_expression_fires(world: World) -> Result<()> {
     let running = start(&world)?;
     let timing = Timing::Cron { cron: "0 3 * * *".to_owned(), time_zone: "Europe/Berlin".to_owned() };
     let nightly = Schedule { timing, ..every("nightly", 1, Missed::Last)? };
-    let (_, record) = running.broker.put_schedule(&orders()?, nightly).await?;
+    let (_, record) = running.broker.put_cron_job(&orders()?, nightly).await?;
     let next = record.schedule.next(record.last).unwrap_or_default();
     assert_eq!(next.to_string(), "2026-01-03T02:00:00.000Z");
     world.settled().await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::{DeadFilter, Options, ReserveRequest};
+use dwell::broker::{DeadLetterFilter, Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
@@ -70,7 +70,7 @@ impl<'w> Topics<'w> {
 
     async fn dead(&self, topic: &str) -> Result<usize> {
         let (topic, group) = (TopicName::new(topic)?, GroupName::standard());
-        Ok(self.running.broker.dead_matching(&topic, &group, &DeadFilter::default(), None, 100).await?.dead.len())
+        Ok(self.running.broker.dead_matching(&topic, &group, &DeadLetterFilter::default(), None, 100).await?.dead.len())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dwell::broker::{Broker, DeadFilter, DeadSweep, Options, ReserveRequest};
-use dwell::codec::DeadReason;
+use dwell::broker::{Broker, DeadLetterFilter, DeadLetterSweep, Options, ReserveRequest};
+use dwell::codec::DeadLetterReason;
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::{DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX};
@@ -62,7 +62,7 @@ impl Shop {
     }
 
     /// The payloads of the dead that are meant, sorted.
-    async fn found(&self, filter: DeadFilter) -> Result<Vec<String>> {
+    async fn found(&self, filter: DeadLetterFilter) -> Result<Vec<String>> {
         let (mut payloads, mut cursor) = (Vec::new(), None);
         loop {
             let page = self.broker.dead_matching(&self.topic, &self.group, &filter, cursor.as_deref(), 2).await?;
@@ -100,8 +100,8 @@ fn nack(reason: &str) -> Decision {
     Decision::Nack { delay: Some(Duration::ZERO), reason: Some(reason.to_owned()) }
 }
 
-fn text(text: &str) -> DeadFilter {
-    DeadFilter { text: Some(text.to_owned()), ..DeadFilter::default() }
+fn text(text: &str) -> DeadLetterFilter {
+    DeadLetterFilter { text: Some(text.to_owned()), ..DeadLetterFilter::default() }
 }
 
 /// Two that failed too often, an hour later three that were buried.
@@ -115,17 +115,17 @@ async fn morgue(world: &World) -> Result<Shop> {
 
 async fn dead_letters_are_found_by_reason_age_and_text(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
-    let failed = DeadFilter { reason: Some(DeadReason::MaxAttempts), ..DeadFilter::default() };
+    let failed = DeadLetterFilter { reason: Some(DeadLetterReason::MaxAttempts), ..DeadLetterFilter::default() };
     assert_eq!(shop.found(failed.clone()).await?, ["mail 1", "mail 2"]);
     let half_an_hour = Some(Duration::from_secs(1_800));
-    let old = DeadFilter { older_than: half_an_hour, ..DeadFilter::default() };
+    let old = DeadLetterFilter { older_than: half_an_hour, ..DeadLetterFilter::default() };
     assert_eq!(shop.found(old).await?, ["mail 1", "mail 2"]);
-    let young = DeadFilter { younger_than: half_an_hour, ..DeadFilter::default() };
+    let young = DeadLetterFilter { younger_than: half_an_hour, ..DeadLetterFilter::default() };
     assert_eq!(shop.found(young.clone()).await?, ["order 1", "order 2", "smtp spelled out"]);
     assert_eq!(shop.found(text("smtp")).await?, ["mail 1", "mail 2", "smtp spelled out"]);
-    assert_eq!(shop.found(DeadFilter { text: Some("smtp".to_owned()), ..young }).await?, ["smtp spelled out"]);
-    assert_eq!(shop.found(DeadFilter { text: Some("SMTP".to_owned()), ..failed }).await?, Vec::<String>::new());
-    assert_eq!(shop.found(DeadFilter::default()).await?.len(), 5);
+    assert_eq!(shop.found(DeadLetterFilter { text: Some("smtp".to_owned()), ..young }).await?, ["smtp spelled out"]);
+    assert_eq!(shop.found(DeadLetterFilter { text: Some("SMTP".to_owned()), ..failed }).await?, Vec::<String>::new());
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?.len(), 5);
     assert_eq!(kind_of(shop.found(text("")).await), Some(Kind::Invalid));
     assert_eq!(kind_of(shop.found(text(&"x".repeat(DEAD_TEXT_BYTES_MAX + 1))).await), Some(Kind::Invalid));
     assert!(shop.found(text(&"x".repeat(DEAD_TEXT_BYTES_MAX))).await?.is_empty());
@@ -134,16 +134,16 @@ async fn dead_letters_are_found_by_reason_age_and_text(world: World) -> Result<(
 
 async fn redrive_and_purge_honour_the_filter(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
-    let sweep = DeadSweep { filter: text("mail"), limit: Some(1), ..DeadSweep::default() };
+    let sweep = DeadLetterSweep { filter: text("mail"), limit: Some(1), ..DeadLetterSweep::default() };
     let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await?;
     assert_eq!(swept.count, 1);
     // From where it ended there is one more.
-    let sweep = DeadSweep { limit: None, cursor: swept.next, ..sweep };
+    let sweep = DeadLetterSweep { limit: None, cursor: swept.next, ..sweep };
     let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await?;
     assert_eq!((swept.count, swept.next), (1, None));
-    let sweep = DeadSweep { filter: text("order"), ..DeadSweep::default() };
+    let sweep = DeadLetterSweep { filter: text("order"), ..DeadLetterSweep::default() };
     assert_eq!(shop.broker.purge_many(&shop.topic, &shop.group, &sweep).await?.count, 2);
-    assert_eq!(shop.found(DeadFilter::default()).await?, ["smtp spelled out"]);
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?, ["smtp spelled out"]);
     assert_eq!(shop.broker.redrive(&shop.topic, &shop.group, None).await?, 1);
     Ok(())
 }
@@ -153,7 +153,7 @@ async fn redrive_rate_holds_and_a_long_run_returns_a_cursor(world: World) -> Res
     let payloads: Vec<String> = (0..40).map(|n| format!("order {n}")).collect();
     shop.settle(&world, &payloads.iter().map(String::as_str).collect::<Vec<_>>(), bury("no")).await?;
     let began = world.now();
-    let mut sweep = DeadSweep { rate: Some(5), ..DeadSweep::default() };
+    let mut sweep = DeadLetterSweep { rate: Some(5), ..DeadLetterSweep::default() };
     let mut count = 0;
     let mut requests = 0;
     loop {
@@ -174,7 +174,7 @@ async fn redrive_rate_holds_and_a_long_run_returns_a_cursor(world: World) -> Res
     assert_eq!((count, shop.dead().await?), (40, 0));
     assert!(requests >= 2 && took >= Duration::from_secs(8), "{requests} requests in {took:?}");
     for wrong in [0, 100_001] {
-        let sweep = DeadSweep { rate: Some(wrong), ..DeadSweep::default() };
+        let sweep = DeadLetterSweep { rate: Some(wrong), ..DeadLetterSweep::default() };
         let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await;
         assert_eq!(kind_of(swept), Some(Kind::Invalid));
     }
@@ -183,11 +183,11 @@ async fn redrive_rate_holds_and_a_long_run_returns_a_cursor(world: World) -> Res
 
 async fn redrive_skips_messages_that_died_again(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
-    let first = DeadSweep { limit: Some(1), ..DeadSweep::default() };
+    let first = DeadLetterSweep { limit: Some(1), ..DeadLetterSweep::default() };
     let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &first).await?;
     world.pass(1);
     shop.settle_again(&world, 1, bury("still no such customer")).await?;
-    let rest = DeadSweep { cursor: swept.next, ..DeadSweep::default() };
+    let rest = DeadLetterSweep { cursor: swept.next, ..DeadLetterSweep::default() };
     assert_eq!(shop.broker.redrive_many(&shop.topic, &shop.group, &rest).await?.count, 4);
     assert_eq!(shop.dead().await?, 1);
     Ok(())
@@ -202,7 +202,7 @@ async fn dead_letters_past_the_retention_age_are_dropped(world: World) -> Result
     assert_eq!(shop.dead().await?, 3);
     world.pass(1_801_000);
     shop.dropped(&world, "age", 2).await?;
-    assert_eq!(shop.found(DeadFilter::default()).await?, ["order 3"]);
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?, ["order 3"]);
     Ok(())
 }
 
@@ -214,7 +214,7 @@ async fn dead_letters_past_the_retention_count_are_dropped(world: World) -> Resu
         world.pass(1);
     }
     shop.dropped(&world, "count", 2).await?;
-    assert_eq!(shop.found(DeadFilter::default()).await?, ["order 2", "order 3"]);
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?, ["order 2", "order 3"]);
     Ok(())
 }
 
@@ -249,6 +249,6 @@ async fn message_with_unlimited_attempts_never_dies_of_them(world: World) -> Res
     shop.broker.declare(shop.topic.clone(), settings).await?;
     shop.settle(&world, &["by the topic"], nack.clone()).await?;
     shop.settle_again(&world, 15, nack).await?;
-    assert_eq!(shop.found(DeadFilter::default()).await?, Vec::<String>::new());
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?, Vec::<String>::new());
     Ok(())
 }

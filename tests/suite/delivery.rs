@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use dwell::broker::{Broker, GroupRequest, Options, PauseFor, ReserveRequest};
-use dwell::codec::DeadReason;
+use dwell::codec::DeadLetterReason;
 use dwell::delivery::{Decision, Delivery, StaleReason, UnknownReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
@@ -298,7 +298,7 @@ async fn poison_message_is_dead_lettered_with_its_last_error(world: World) -> Re
     let dead = shop.broker.dead(&topic, &group, None, 10).await?.dead;
     assert_eq!(dead.len(), 1);
     let record = &dead[0].1.record;
-    assert_eq!((record.reason, record.attempts), (DeadReason::MaxAttempts, 3));
+    assert_eq!((record.reason, record.attempts), (DeadLetterReason::MaxAttempts, 3));
     assert_eq!(record.last_error.as_deref(), Some("still cannot parse"));
     Ok(())
 }
@@ -371,7 +371,7 @@ async fn explain_names_what_blocks_a_due_message(world: World) -> Result<()> {
     };
     shop.push("a", 0).await?;
     let limit = |max_in_flight, rate| GroupRequest { max_in_flight, rate, ..GroupRequest::default() };
-    shop.broker.make_group(&topic, &group, limit(Some(1), None)).await?;
+    shop.broker.create_group(&topic, &group, limit(Some(1), None)).await?;
     let taken = shop.one_of(1).await?;
     shop.push("b", 0).await?;
     world.until("the limit is reached", async || Ok(why("b").await?.0 == "at_max_in_flight")).await?;
@@ -383,7 +383,7 @@ async fn explain_names_what_blocks_a_due_message(world: World) -> Result<()> {
             Ok(name == "no_consumer" && (detail.contains("for messages for ") || detail.contains("owns")))
         })
         .await?;
-    shop.broker.make_group(&topic, &group, limit(Some(0), Some(0.001))).await?;
+    shop.broker.create_group(&topic, &group, limit(Some(0), Some(0.001))).await?;
     shop.push("c", 0).await?;
     // A first message may go out at once.
     let consume = async {
@@ -490,7 +490,7 @@ async fn expired_message_is_dead_lettered_if_configured(world: World) -> Result<
     };
     world.until("it is dead", async || Ok(dead().await?.is_some())).await?;
     let (id, record) = dead().await?.ok_or_else(|| Error::bug("nothing is dead"))?;
-    assert_eq!((id.as_str(), record.reason, record.attempts), ("late", DeadReason::Expired, 0));
+    assert_eq!((id.as_str(), record.reason, record.attempts), ("late", DeadLetterReason::Expired, 0));
     assert!(shop.broker.metrics().text()?.contains(r#"outcome="expired",topic="orders"} 1"#));
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Shop {
 
     async fn limit(&self, rate: Option<f64>, max_in_flight: Option<u32>) -> Result<()> {
         let wish = GroupRequest { rate, max_in_flight, ..GroupRequest::default() };
-        self.broker.make_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
+        self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
     }
 
     async fn reserve(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {

@@ -32,7 +32,7 @@ async fn large(broker: &Broker) -> Result<TopicName> {
     broker.declare(topic.clone(), Settings { partitions, ..Settings::default() }).await?;
     for n in 1..GROUPS_MAX {
         let wish = GroupRequest { copy_of: None, rate: None, max_in_flight: None };
-        broker.make_group(&topic, &GroupName::new(format!("g{n}"))?, wish).await?;
+        broker.create_group(&topic, &GroupName::new(format!("g{n}"))?, wish).await?;
     }
     Ok(topic)
 }

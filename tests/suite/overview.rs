@@ -179,7 +179,7 @@ async fn expired_messages_need_attention(world: World) -> Result<()> {
 async fn every_broker_of_a_group_is_listed(world: World) -> Result<()> {
     let shop = Shop::open(&world).await?;
     let wish = GroupRequest { copy_of: None, rate: None, max_in_flight: None };
-    shop.running.broker.make_group(&shop.topic, &GroupName::new("audit")?, wish).await?;
+    shop.running.broker.create_group(&shop.topic, &GroupName::new("audit")?, wish).await?;
     let other = Running::start(&world, Options { lease_ttl: DAY, idle_timeout: DAY, ..Options::default() })?;
     let alone = shop.running.broker.brokers().await?;
     assert_eq!(alone.len(), 1, "{alone:?}");

@@ -61,7 +61,7 @@ impl Shop {
         let copy_of = copy_of.map(GroupName::new).transpose()?;
         Ok(self
             .broker
-            .make_group(&orders()?, &named(group)?, GroupRequest { copy_of, ..GroupRequest::default() })
+            .create_group(&orders()?, &named(group)?, GroupRequest { copy_of, ..GroupRequest::default() })
             .await?
             .created)
     }

@@ -65,7 +65,7 @@ async fn a_receipt_of_another_topic_or_group_is_unknown(world: World) -> Result<
     let (orders, audit, mails) = (place("orders", "default")?, place("orders", "audit")?, place("mails", "default")?);
     shop.push("orders").await?;
     shop.push("mails").await?;
-    shop.broker.make_group(&audit.0, &audit.1, GroupRequest::default()).await?;
+    shop.broker.create_group(&audit.0, &audit.1, GroupRequest::default()).await?;
     let (order, mail) = (shop.take(&orders).await?, shop.take(&mails).await?);
     // Before and after this process consumes for the other group.
     assert_eq!(shop.settle(&audit, &order.receipt, Decision::Ack).await?, NOT_ISSUED);

@@ -2,7 +2,7 @@
 
 use super::dashboard::{Dashboard, Row};
 use super::panel::{Panel, Unit};
-use super::query::{Of, store_stats, grown, quantile, rate, sum};
+use super::query::{Of, grown, quantile, rate, store_stats, sum};
 
 pub(super) fn board() -> Dashboard {
     Dashboard {
@@ -18,7 +18,8 @@ pub(super) fn board() -> Dashboard {
 }
 
 fn lag() -> Vec<Panel> {
-    let state = |state: &str| store_stats("sum", "topic, group", &format!(r#"dwell_messages{{state="{state}"}}"#), "state");
+    let state =
+        |state: &str| store_stats("sum", "topic, group", &format!(r#"dwell_messages{{state="{state}"}}"#), "state");
     vec![
         Panel::lines("Lag, messages", "Messages that are due and wait for a consumer.", Unit::Messages)
             .query(state("ready"), "{{topic}} {{group}}")

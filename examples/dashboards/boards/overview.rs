@@ -2,7 +2,7 @@
 
 use super::dashboard::{Dashboard, Row};
 use super::panel::{Panel, Unit};
-use super::query::{Of, store_stats, chosen, over, quantile, rate, sum};
+use super::query::{Of, chosen, over, quantile, rate, store_stats, sum};
 use super::{BURN_RATES, FAILED_PART, LATE_PART, ON_TIME_SECONDS};
 
 /// One of the recorded parts of deliveries that were late, for the topics and groups that are chosen.

@@ -50,7 +50,7 @@ fn process() -> Vec<Panel> {
 fn http() -> Vec<Panel> {
     let not_waiting = format!(r#"dwell_http_request_seconds{{route!~"{WAITING_ROUTES}"}}"#);
     vec![
-        Panel::lines("Connections", "Open HTTP connections, by broker.", Unit::Count)
+        Panel::lines("ConnectionOptions", "Open HTTP connections, by broker.", Unit::Count)
             .query(sum("instance", "dwell_http_connections", Of::Process), "{{instance}}"),
         Panel::lines("Requests", "Requests answered, by route.", Unit::RequestsPerSecond)
             .query(rate("route", "dwell_http_requests_total", Of::Process), "{{route}}"),

@@ -15,7 +15,7 @@ use super::origin_guard::bearer;
 use super::problem::{Class, Problem};
 use super::{App, body, path_params};
 use crate::api::access::{Actor, Scope, Scopes};
-use crate::model::message::{GroupName, MessageId, ScheduleName, TopicName};
+use crate::model::message::{CronJobName, GroupName, MessageId, TopicName};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
@@ -206,7 +206,7 @@ fn refused(app: &App, request: Request, problem: Problem) -> Response {
     problem.into_response()
 }
 
-pub const BY_HAND: &str = "dwell-cli/";
+pub const CLI_USER_AGENT_PREFIX: &str = "dwell-cli/";
 
 /// A line of the audit log. It is written when dropped, so also when the client left before the answer.
 ///
@@ -225,7 +225,7 @@ pub(crate) struct Line {
 struct Subject {
     topic: Option<TopicName>,
     group: Option<GroupName>,
-    cron: Option<ScheduleName>,
+    cron: Option<CronJobName>,
     id: Option<MessageId>,
 }
 
@@ -259,7 +259,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         let Subject { topic, group, cron, id } = &self.subject;
         let (topic, group) = (topic.as_ref().map(TopicName::as_str), group.as_ref().map(GroupName::as_str));
-        let (cron, id) = (cron.as_ref().map(ScheduleName::as_str), id.as_ref().map(MessageId::as_str));
+        let (cron, id) = (cron.as_ref().map(CronJobName::as_str), id.as_ref().map(MessageId::as_str));
         let (actor, method, route) = (&*self.actor.name, self.method.as_str(), &*self.route);
         match self.status {
             Some(status) => tracing::info!(
@@ -279,7 +279,7 @@ impl Subject {
         Subject {
             topic: value("topic").and_then(|text| TopicName::new(text).ok()),
             group: value("group").and_then(|text| GroupName::new(text).ok()),
-            cron: value("name").and_then(|text| ScheduleName::new(text).ok()),
+            cron: value("name").and_then(|text| CronJobName::new(text).ok()),
             id: value("id").and_then(|text| MessageId::new(text).ok()),
         }
     }
@@ -293,7 +293,8 @@ fn is_control(method: &Method, route: &str) -> bool {
 /// Whether a person makes the request: browsers send `Origin` with a change.
 fn is_by_hand(request: &Request) -> bool {
     let agent = request.headers().get(header::USER_AGENT).map(|agent| agent.as_bytes());
-    agent.is_some_and(|agent| agent.starts_with(BY_HAND.as_bytes())) || request.headers().contains_key(header::ORIGIN)
+    agent.is_some_and(|agent| agent.starts_with(CLI_USER_AGENT_PREFIX.as_bytes()))
+        || request.headers().contains_key(header::ORIGIN)
 }
 
 #[cfg(test)]

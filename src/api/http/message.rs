@@ -334,7 +334,7 @@ impl<S: Sync> FromRequestParts<S> for LookParams {
     params(MessagePath, LookParams),
     responses((status = 200, description = "The message", body = Message), Problem, TopicProblem)
 )]
-pub(crate) async fn look(
+pub(crate) async fn get(
     State(app): State<App>,
     MessagePath(topic, id): MessagePath,
     params: LookParams,

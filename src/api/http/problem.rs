@@ -11,7 +11,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::field_errors::{Faults, FieldError};
+use super::field_errors::{FieldError, FieldErrors};
 use super::message_json::GroupFate;
 use super::reply::Reply;
 use super::schema;
@@ -263,7 +263,7 @@ impl Problem {
     }
 
     /// The first error decides the type and begins the detail.
-    pub(crate) fn of_faults(faults: Faults) -> Problem {
+    pub(crate) fn of_faults(faults: FieldErrors) -> Problem {
         let (errors, more) = faults.into_parts();
         let others = errors.len().saturating_sub(1) + more;
         let detail = match (errors.first(), others) {
@@ -278,7 +278,7 @@ impl Problem {
     }
 
     fn of_field(error: FieldError) -> Problem {
-        let mut faults = Faults::default();
+        let mut faults = FieldErrors::default();
         faults.push(error);
         Problem::of_faults(faults)
     }
@@ -512,7 +512,7 @@ pub(crate) fn collect<T>(
     parts: impl Iterator<Item = (usize, Result<T, Problem>)>,
     place: impl Fn(FieldError, usize) -> FieldError,
 ) -> Result<Vec<T>, Problem> {
-    let (mut made, mut faults) = (Vec::with_capacity(parts.size_hint().0), Faults::default());
+    let (mut made, mut faults) = (Vec::with_capacity(parts.size_hint().0), FieldErrors::default());
     for (number, part) in parts {
         match part.map_err(Problem::into_errors) {
             Ok(part) => made.push(part),

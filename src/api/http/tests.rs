@@ -18,7 +18,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::broker::{Broker, Options};
 use crate::model::error::{Error, Result};
-use crate::model::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::model::message::{Conflict, CronJobName, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
@@ -26,12 +26,12 @@ use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
-    self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
-    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor,
-    LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, OutlinePage, OwnerRecord, Page,
-    PartitionDepth, PartitionStats, Peeked, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage,
-    WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
+    self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, CronJobChange, CronJobRecord, DeadLetterCursor,
+    DeadLetterPage, DeadLetterRetention, Description, DroppedDeadLetters, Fired, Firing, Forecast, Forward, Forwarded,
+    HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember, Loss, MemberId,
+    MemberReport, MovedPage, OutlinePage, OwnerRecord, Page, PartitionDepth, PartitionStats, Peeked, Purge, Purged,
+    Pushed, Put, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor,
+    VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -386,18 +386,18 @@ always_away! {
         window(&GroupPartition, Window, Option<&(Timestamp, MessageId)>, usize) -> WindowPage;
     } and {}
     store::DeadLetters {
-        dead(&GroupPartition, Option<&DeadCursor>, usize) -> DeadPage;
+        dead(&GroupPartition, Option<&DeadLetterCursor>, usize) -> DeadLetterPage;
         redrive(&GroupPartition, &[MessageId]) -> Vec<bool>;
         purge(&GroupPartition, &[MessageId]) -> Vec<Option<Version>>;
         forward(&GroupPartition, Option<&Descriptor>, &[MessageId]) -> Forward;
         forwarded(&GroupPartition, &Forwarded) -> ();
-        drop_dead(&GroupPartition, DeadBounds) -> DeadDropped;
+        drop_dead(&GroupPartition, DeadLetterRetention) -> DroppedDeadLetters;
     } and {}
     store::CronJobs {
-        schedule_places() -> Vec<(TopicName, Partition)>;
-        schedules(&TopicName, Partition) -> Vec<ScheduleRecord>;
-        put_schedule(&Descriptor, Partition, &ScheduleChange) -> bool;
-        remove_schedule(&TopicName, Partition, &ScheduleName) -> bool;
+        cron_partitions() -> Vec<(TopicName, Partition)>;
+        schedules(&TopicName, Partition) -> Vec<CronJobRecord>;
+        put_cron_job(&Descriptor, Partition, &CronJobChange) -> bool;
+        delete_cron_job(&TopicName, Partition, &CronJobName) -> bool;
         fire(&Descriptor, Partition, &Firing) -> Fired;
     } and {}
     store::Groups {

@@ -72,22 +72,22 @@ impl<S> KeepAlive<S> {
     }
 
     /// Restarts the deadline when the connection has changed its stage since the last read.
-    fn look(&mut self) {
+    fn update_deadline(&mut self) {
         let reading = self.slot.reading();
         if self.reading == Some(reading) {
             return;
         }
         self.reading = Some(reading);
         self.has_begun = false;
-        let patience = match reading {
+        let timeout = match reading {
             Reading::FirstHeader => Some(self.header_timeout),
             Reading::NextHeader(_) => Some(self.idle_timeout),
             Reading::Other => None,
         };
-        self.deadline = patience.map(|patience| self.clock.instant().plus(patience));
+        self.deadline = timeout.map(|timeout| self.clock.instant().plus(timeout));
     }
 
-    fn hear(&mut self) {
+    fn on_bytes_read(&mut self) {
         if matches!(self.reading, Some(Reading::NextHeader(_))) && !self.has_begun {
             self.deadline = Some(self.clock.instant().plus(self.header_timeout));
         }
@@ -115,11 +115,11 @@ impl<S> KeepAlive<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for KeepAlive<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<Result<()>> {
-        self.look();
+        self.update_deadline();
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
         if into.filled().len() > before {
-            self.hear();
+            self.on_bytes_read();
         }
         match read {
             Poll::Pending if self.is_over(context) => match self.has_begun {
@@ -137,7 +137,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for KeepAlive<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.writes.judged(context, written)
+        self.writes.enforce(context, written)
     }
 
     fn poll_write_vectored(
@@ -146,7 +146,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
         parts: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.writes.judged(context, written)
+        self.writes.enforce(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -155,7 +155,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.writes.judged(context, flushed)
+        self.writes.enforce(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -191,7 +191,7 @@ fn closes(headers: &HeaderMap) -> bool {
 /// Ends a connection whose client does not read for too long. Without this, a client could keep as many answers in memory
 /// as there may be connections. The timeout is shorter while there is no room for other answers.
 pub(super) struct WriteTimeout {
-    patience: Duration,
+    timeout: Duration,
     clock: Clock,
     answers: Arc<AnswerBudget>,
     stalled: Option<Stalled>,
@@ -214,11 +214,11 @@ impl Stalled {
 }
 
 impl WriteTimeout {
-    pub(super) fn new(patience: Duration, clock: Clock, answers: Arc<AnswerBudget>) -> WriteTimeout {
-        WriteTimeout { patience, clock, answers, stalled: None }
+    pub(super) fn new(timeout: Duration, clock: Clock, answers: Arc<AnswerBudget>) -> WriteTimeout {
+        WriteTimeout { timeout, clock, answers, stalled: None }
     }
 
-    fn judged<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
+    fn enforce<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
@@ -226,7 +226,7 @@ impl WriteTimeout {
         let stalled = self.stalled.get_or_insert_with(|| Stalled::begin(&self.clock));
         loop {
             ready!(stalled.look.as_mut().poll(context));
-            if !self.answers.has_room() || self.clock.instant().since(stalled.since) >= self.patience {
+            if !self.answers.has_room() || self.clock.instant().since(stalled.since) >= self.timeout {
                 return Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")));
             }
             stalled.look = Stalled::next_look(&self.clock);
@@ -315,8 +315,8 @@ mod tests {
             let (_client, broker) = duplex(64);
             let mut broker = kept(broker, taken.slot(), &time, AnswerBudget::new(1, PATIENCE));
             assert_eq!(read!(broker), None);
-            let patience = if is_first { HEADER } else { IDLE + GRACE };
-            time.advance(patience - MOMENT);
+            let timeout = if is_first { HEADER } else { IDLE + GRACE };
+            time.advance(timeout - MOMENT);
             assert_eq!(read!(broker), None);
             time.advance(MOMENT);
             assert_eq!(read!(broker), Some(Ok(0)));

@@ -306,7 +306,7 @@ pub(crate) struct TopicList {
         Problem, TopicProblem, BodyProblem, MatchProblem,
     )
 )]
-pub(crate) async fn declare(
+pub(crate) async fn create_or_update(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
     _: NoParams,
@@ -347,11 +347,7 @@ pub(crate) async fn declare(
         Problem, TopicProblem,
     )
 )]
-pub(crate) async fn describe(
-    State(app): State<App>,
-    TopicPath(topic): TopicPath,
-    _: NoParams,
-) -> Result<Response, Problem> {
+pub(crate) async fn get(State(app): State<App>, TopicPath(topic): TopicPath, _: NoParams) -> Result<Response, Problem> {
     let descriptor = app.broker.topic(&topic).await?;
     let stats = app.broker.stats(&topic).await?;
     let answer = Reply(TopicDescription::new(&descriptor, stats, app.broker.now())).into_response();

@@ -221,14 +221,14 @@ pub(super) fn schedules() -> Vec<u8> {
     key
 }
 
-pub(super) fn schedule_place(topic: u32, partition: Partition) -> Vec<u8> {
+pub(super) fn cron_partition_key(topic: u32, partition: Partition) -> Vec<u8> {
     let mut key = schedules();
     key.extend_from_slice(&topic.to_be_bytes());
     key.extend_from_slice(&partition.0.to_be_bytes());
     key
 }
 
-pub(super) fn schedule_place_of(key: &[u8]) -> Option<(u32, Partition)> {
+pub(super) fn cron_partition_of(key: &[u8]) -> Option<(u32, Partition)> {
     let (topic, partition) = key.get(5..)?.split_first_chunk::<4>()?;
     Some((u32::from_be_bytes(*topic), Partition(u16::from_be_bytes(partition.try_into().ok()?))))
 }

@@ -10,16 +10,16 @@ use super::{Redis, Shared};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
-use crate::model::message::{ScheduleName, TopicName};
+use crate::model::message::{CronJobName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
-use crate::store::{self, Fired, Firing, ScheduleChange, ScheduleRecord};
+use crate::store::{self, CronJobChange, CronJobRecord, Fired, Firing};
 
 #[async_trait]
 impl store::CronJobs for Redis {
     /// The partitions that ever had a cron job. The list is never cut, so no broker removes a name just added by
     /// another.
-    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+    async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>> {
         let answer = self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.schedules())).await?;
         let mut places = Reply::of(answer)?.each(|names| {
             let name = names.text()?;
@@ -31,22 +31,22 @@ impl store::CronJobs for Redis {
         Ok(places)
     }
 
-    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
         let keys = self.keys.partition(topic, partition);
         let reply = self.reply(&Call::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
         let mut records = reply.each(|reply| {
             reply.text()?;
-            ScheduleRecord::from_text(&reply.text()?)
+            CronJobRecord::from_text(&reply.text()?)
         })?;
         records.sort_by(|a, b| a.schedule.name.cmp(&b.schedule.name));
         Ok(records)
     }
 
-    async fn put_schedule(
+    async fn put_cron_job(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        change: &ScheduleChange,
+        change: &CronJobChange,
     ) -> Result<bool> {
         let name = self.keys.schedules();
         let count = self.connection.call(redis::cmd("SCARD").arg(&name)).await?;
@@ -68,7 +68,7 @@ impl store::CronJobs for Redis {
             .arg(SCHEDULES_MAX);
         match Reply::of(self.connection.eval(&call).await?)?.text()?.as_str() {
             "OK" => {
-                self.announce_schedules().await?;
+                self.announce_cron_jobs().await?;
                 Ok(true)
             }
             "CHANGED" => Ok(false),
@@ -80,10 +80,10 @@ impl store::CronJobs for Redis {
         }
     }
 
-    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+    async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool> {
         let keys = self.keys.partition(topic, partition);
         let answer = self.connection.call(redis::cmd("HDEL").arg(&keys.schedules).arg(name.as_str())).await?;
-        self.announce_schedules().await?;
+        self.announce_cron_jobs().await?;
         Ok(answer == Value::Int(1))
     }
 
@@ -138,11 +138,11 @@ impl Shared {
             return Ok(());
         }
         self.connection.call(redis::cmd("SADD").arg(self.keys.schedules()).arg(places)).await?;
-        self.announce_schedules().await
+        self.announce_cron_jobs().await
     }
 
     /// Tells the other brokers to look. One that misses it looks after a while.
-    async fn announce_schedules(&self) -> Result<()> {
+    async fn announce_cron_jobs(&self) -> Result<()> {
         let published = self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.schedules()).arg("changed")).await;
         if let Err(error) = published {
             tracing::debug!(%error, "a changed cron job was not announced");

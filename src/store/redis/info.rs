@@ -51,8 +51,8 @@ pub(super) async fn greet(
 ) -> Result<Info> {
     let mut fsync = redis::cmd("CONFIG");
     fsync.arg("GET").arg("appendfsync");
-    let permits = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
-    let commands = [redis::cmd("INFO"), fsync, SCRIPTS.check_permissions.load(), permits.command];
+    let check = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
+    let commands = [redis::cmd("INFO"), fsync, SCRIPTS.check_permissions.load(), check.command];
     let count = login.len() + commands.len();
     let mut greeting = Pipeline::with_capacity(count);
     for command in login.iter().cloned().chain(commands) {

@@ -289,7 +289,10 @@ impl Shared {
             .map(|partition| {
                 let keys = self.keys.partition(&descriptor.topic, partition);
                 let announce = u8::from(partition == Partition(0));
-                Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake]).arg(&bytes).arg(&keep).arg(announce)
+                Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake])
+                    .arg(&bytes)
+                    .arg(&keep)
+                    .arg(announce)
             })
             .collect();
         let answers = self.connection.eval_all(&SCRIPTS.publish_settings, calls).await;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dwell::api::http::{Connections, TlsFiles};
+use dwell::api::http::{ConnectionOptions, TlsFiles};
 use dwell::model::error::Kind;
 use dwell::platform::https::{self, Roots};
 use reqwest::Client;
@@ -20,7 +20,7 @@ fn files(dir: &Path) -> TlsFiles {
 }
 
 /// A broker that speaks TLS, and the directory of its certificates.
-async fn encrypted(connections: Connections) -> Outcome<(Served, TempDir)> {
+async fn encrypted(connections: ConnectionOptions) -> Outcome<(Served, TempDir)> {
     let dir = tempfile::tempdir()?;
     Certificates::new()?.write(dir.path())?;
     let tls = files(dir.path());
@@ -39,7 +39,7 @@ async fn alive(client: &Client, dwell: &Served) -> bool {
 
 #[tokio::test]
 async fn listener_with_a_certificate_speaks_only_tls() -> Outcome {
-    let (dwell, dir) = encrypted(Connections::default()).await?;
+    let (dwell, dir) = encrypted(ConnectionOptions::default()).await?;
     assert!(dwell.base.starts_with("https://127.0.0.1:"), "{}", dwell.base);
     let known = client(&dir.path().join("ca"))?;
     assert!(alive(&known, &dwell).await);
@@ -57,7 +57,7 @@ async fn listener_with_a_certificate_speaks_only_tls() -> Outcome {
 
 #[tokio::test]
 async fn certificate_is_reloaded_and_a_broken_one_ignored() -> Outcome {
-    let (dwell, dir) = encrypted(Connections::default()).await?;
+    let (dwell, dir) = encrypted(ConnectionOptions::default()).await?;
     let (ca, other) = (dir.path().join("ca"), tempfile::tempdir()?);
     Certificates::new()?.write(other.path())?;
     let (before, after) = (client(&ca)?, client(&other.path().join("ca"))?);
@@ -79,7 +79,7 @@ async fn certificate_is_reloaded_and_a_broken_one_ignored() -> Outcome {
 
 #[tokio::test]
 async fn stalled_tls_handshake_times_out_without_blocking_others() -> Outcome {
-    let short = Connections { header_timeout: Duration::from_secs(2), ..Connections::default() };
+    let short = ConnectionOptions { header_timeout: Duration::from_secs(2), ..ConnectionOptions::default() };
     let (dwell, dir) = encrypted(short).await?;
     let address = dwell.base.strip_prefix("https://").ok_or("no address")?;
     let mut silent = Vec::new();

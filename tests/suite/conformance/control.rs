@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dwell::codec::{DeadReason, DeadRecord, Failure};
+use dwell::codec::{DeadLetterReason, DeadLetterRecord, Failure};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::CANCELLED_KEPT;
 use dwell::model::message::{Message, MessageId};
@@ -16,7 +16,7 @@ async fn two_groups(world: &World) -> Result<(TestTopic, Box<dyn Owner>)> {
 }
 
 fn bury(id: &str) -> Result<Settlement> {
-    let record = DeadRecord::new(DeadReason::Buried, 1, None);
+    let record = DeadLetterRecord::new(DeadLetterReason::Buried, 1, None);
     Ok(Settlement { buried: vec![Buried { id: MessageId::new(id)?, record, failure: None }], ..Settlement::default() })
 }
 

@@ -1,10 +1,10 @@
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
-use dwell::model::message::ScheduleName;
+use dwell::model::message::CronJobName;
 use dwell::model::partition::Partition;
 use dwell::model::schedule::{Missed, Schedule};
 use dwell::model::time::Timestamp;
-use dwell::store::{Fired, Firing, Pushed, ScheduleChange, ScheduleRecord};
+use dwell::store::{CronJobChange, CronJobRecord, Fired, Firing, Pushed};
 
 use crate::support::{TestTopic, World, acks, every, ids_of, kind_of, up_to};
 
@@ -14,15 +14,15 @@ fn pulse(name: &str) -> Result<Schedule> {
     every(name, 1, Missed::Last)
 }
 
-fn change(schedule: Schedule, seen: Option<&str>, revision: &str, last: Option<Timestamp>) -> ScheduleChange {
-    ScheduleChange { schedule, seen: seen.map(str::to_owned), revision: revision.to_owned(), last }
+fn change(schedule: Schedule, seen: Option<&str>, revision: &str, last: Option<Timestamp>) -> CronJobChange {
+    CronJobChange { schedule, seen: seen.map(str::to_owned), revision: revision.to_owned(), last }
 }
 
-async fn put(orders: &TestTopic, change: &ScheduleChange) -> Result<bool> {
-    orders.store.cron_jobs.put_schedule(&orders.descriptor, FIRST, change).await
+async fn put(orders: &TestTopic, change: &CronJobChange) -> Result<bool> {
+    orders.store.cron_jobs.put_cron_job(&orders.descriptor, FIRST, change).await
 }
 
-async fn all(orders: &TestTopic) -> Result<Vec<ScheduleRecord>> {
+async fn all(orders: &TestTopic) -> Result<Vec<CronJobRecord>> {
     orders.store.cron_jobs.schedules(&orders.descriptor.topic, FIRST).await
 }
 
@@ -45,7 +45,7 @@ pub(super) async fn cron_job_update_needs_the_current_version(world: World) -> R
     assert!(!put(&orders, &change(pulse("b")?, Some("zero"), "two", None)).await?);
     let paused = Schedule { paused: true, ..pulse("b")? };
     assert!(put(&orders, &change(paused.clone(), Some("one"), "two", None)).await?);
-    let record = ScheduleRecord { schedule: paused, revision: "two".to_owned(), last: start };
+    let record = CronJobRecord { schedule: paused, revision: "two".to_owned(), last: start };
     assert_eq!(all(&orders).await?, std::slice::from_ref(&record));
     // What is done never goes back.
     let earlier = change(pulse("b")?, Some("two"), "three", Some(Timestamp::from_ms(1)));
@@ -56,9 +56,9 @@ pub(super) async fn cron_job_update_needs_the_current_version(world: World) -> R
     let names: Vec<_> = all(&orders).await?.into_iter().map(|record| record.schedule.name.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(all(&orders).await?[0].schedule, large);
-    let name = ScheduleName::new("a")?;
-    assert!(orders.store.cron_jobs.remove_schedule(&orders.descriptor.topic, FIRST, &name).await?);
-    assert!(!orders.store.cron_jobs.remove_schedule(&orders.descriptor.topic, FIRST, &name).await?);
+    let name = CronJobName::new("a")?;
+    assert!(orders.store.cron_jobs.delete_cron_job(&orders.descriptor.topic, FIRST, &name).await?);
+    assert!(!orders.store.cron_jobs.delete_cron_job(&orders.descriptor.topic, FIRST, &name).await?);
     assert_eq!(all(&orders).await?.len(), 1);
     Ok(())
 }
@@ -95,7 +95,7 @@ pub(super) async fn nothing_fires_early_or_with_an_older_version(world: World) -
     assert_eq!(fire(&orders, "another", start, &[next]).await?, Fired::Changed);
     put(&orders, &change(Schedule { paused: true, ..pulse("pulse")? }, Some("one"), "two", None)).await?;
     assert_eq!(fire(&orders, "one", start, &[next]).await?, Fired::Changed);
-    orders.store.cron_jobs.remove_schedule(&orders.descriptor.topic, FIRST, &ScheduleName::new("pulse")?).await?;
+    orders.store.cron_jobs.delete_cron_job(&orders.descriptor.topic, FIRST, &CronJobName::new("pulse")?).await?;
     assert_eq!(fire(&orders, "two", start, &[next]).await?, Fired::Changed);
     assert_eq!(orders.stats().await?.ready, 0);
     Ok(())
@@ -128,7 +128,7 @@ pub(super) async fn cron_jobs_are_listed_and_deleted_with_their_topic(world: Wor
     let orders = world.topic("orders").await?;
     let topic = orders.descriptor.topic.clone();
     put(&orders, &change(pulse("pulse")?, None, "one", Some(world.now()))).await?;
-    assert_eq!(orders.store.cron_jobs.schedule_places().await?, [(topic.clone(), FIRST)]);
+    assert_eq!(orders.store.cron_jobs.cron_partitions().await?, [(topic.clone(), FIRST)]);
     let updated = orders.store.topics.update(&orders.descriptor).await?;
     assert_eq!(kind_of(put(&orders, &change(pulse("late")?, None, "one", None)).await), Some(Kind::Stale));
     world.pass(1_000);

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use dwell::codec::{DeadReason, DeadRecord, Failure};
+use dwell::codec::{DeadLetterReason, DeadLetterRecord, Failure};
 use dwell::model::error::Result;
 use dwell::model::limits::{HISTORY_MAX, PAYLOAD_BYTES_MAX, RECOVER_IDS_MAX};
 use dwell::model::message::MessageId;
 use dwell::model::time::Timestamp;
 use dwell::model::version::Version;
-use dwell::store::{Buried, Charge, DeadBounds, Owner, Pushed, Reserved, Retried, Settlement, State};
+use dwell::store::{Buried, Charge, DeadLetterRetention, Owner, Pushed, Reserved, Retried, Settlement, State};
 
 use crate::support::{TestTopic, World, buries, ids, ids_of, retries, up_to};
 
@@ -50,7 +50,7 @@ pub(super) async fn dead_letter_keeps_its_payload_and_reason(world: World) -> Re
     let page = orders.store.dead_letters.dead(&orders.group_partition(), None, 10).await?;
     assert_eq!((page.dead.len(), page.next), (1, None));
     let dead = &page.dead[0];
-    let record = DeadRecord::new(DeadReason::Buried, 1, Some("no such customer".into()));
+    let record = DeadLetterRecord::new(DeadLetterReason::Buried, 1, Some("no such customer".into()));
     assert_eq!((&dead.id, dead.died_at, &dead.record), (&pushed.id, world.now(), &record));
     assert_eq!(dead.message, Ok(pushed));
     assert_eq!(orders.stats().await?.in_flight, 0);
@@ -185,7 +185,7 @@ async fn fail(world: &World, owner: &mut Box<dyn Owner>, attempt: u32, reason: &
 
 /// A settlement that buries the only message, after an attempt that failed so.
 fn bury_after(taken: &Reserved, failure: &Failure) -> Result<Settlement> {
-    let record = DeadRecord::new(DeadReason::MaxAttempts, failure.attempt, failure.reason.clone());
+    let record = DeadLetterRecord::new(DeadLetterReason::MaxAttempts, failure.attempt, failure.reason.clone());
     let buried = vec![Buried { id: taken.messages[0].id.clone(), record, failure: Some(failure.clone()) }];
     Ok(Settlement { buried, remaining: vec![(taken.reservation, vec![])], ..Settlement::default() })
 }
@@ -265,19 +265,20 @@ pub(super) async fn retention_drops_the_oldest_dead_letters(world: World) -> Res
         world.pass(10);
     }
     let (store, partition) = (orders.store.clone(), orders.group_partition());
-    let none = store.dead_letters.drop_dead(&partition, DeadBounds::default()).await?;
+    let none = store.dead_letters.drop_dead(&partition, DeadLetterRetention::default()).await?;
     let begun = world.now().as_ms() - 30;
     assert_eq!((none.aged, none.surplus, none.more, none.oldest), (0, 0, false, Some(Timestamp::from_ms(begun))));
     // A message that died just then is not older.
-    let bounds = DeadBounds { died_before: Some(Timestamp::from_ms(begun)), count: Some(6) };
+    let bounds = DeadLetterRetention { died_before: Some(Timestamp::from_ms(begun)), count: Some(6) };
     assert_eq!(store.dead_letters.drop_dead(&partition, bounds).await?, none);
-    let bounds = DeadBounds { died_before: Some(Timestamp::from_ms(begun + 1)), count: Some(3) };
+    let bounds = DeadLetterRetention { died_before: Some(Timestamp::from_ms(begun + 1)), count: Some(3) };
     let dropped = store.dead_letters.drop_dead(&partition, bounds).await?;
     let oldest = Some(Timestamp::from_ms(begun + 10));
     assert_eq!((dropped.aged, dropped.surplus, dropped.more, dropped.oldest), (2, 1, false, oldest));
     assert_eq!(list(&orders, 10, async |_| Ok(())).await?, ids(&["y000001", "x000000", "x000001"])?);
     assert_eq!(orders.stats().await?.dead, 3);
-    let all = store.dead_letters.drop_dead(&partition, DeadBounds { died_before: None, count: Some(0) }).await?;
+    let all =
+        store.dead_letters.drop_dead(&partition, DeadLetterRetention { died_before: None, count: Some(0) }).await?;
     assert_eq!((all.aged, all.surplus, all.more, all.oldest), (0, 3, false, None));
     Ok(())
 }
@@ -285,7 +286,7 @@ pub(super) async fn retention_drops_the_oldest_dead_letters(world: World) -> Res
 pub(super) async fn retention_drops_in_pages(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     bury_many(&orders, "m", RECOVER_IDS_MAX + 1).await?;
-    let bounds = DeadBounds { died_before: None, count: Some(0) };
+    let bounds = DeadLetterRetention { died_before: None, count: Some(0) };
     let first = orders.store.dead_letters.drop_dead(&orders.group_partition(), bounds).await?;
     assert_eq!((first.surplus, first.more), (RECOVER_IDS_MAX as u64, true));
     let second = orders.store.dead_letters.drop_dead(&orders.group_partition(), bounds).await?;

@@ -5,7 +5,7 @@ use dwell::model::limits::FORECAST_SPANS_MAX;
 use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::GroupPartition;
-use dwell::store::{DeadPage, Forecast, PartitionStats, Retried, Spans, State, Window};
+use dwell::store::{DeadLetterPage, Forecast, PartitionStats, Retried, Spans, State, Window};
 
 use crate::support::{World, acks, buries, ids, member, retries, up_to};
 
@@ -99,7 +99,7 @@ pub(super) async fn missing_topics_and_groups_read_as_empty(world: World) -> Res
         store.reads.stats(&[group_partition.clone(), group_partition.clone()]).await?,
         [PartitionStats::default(), PartitionStats::default()]
     );
-    assert_eq!(store.dead_letters.dead(&group_partition, None, 10).await?, DeadPage::default());
+    assert_eq!(store.dead_letters.dead(&group_partition, None, 10).await?, DeadLetterPage::default());
     assert_eq!(store.dead_letters.redrive(&group_partition, &ids).await?, [false]);
     assert_eq!(store.dead_letters.purge(&group_partition, &ids).await?, [None]);
     assert_eq!(store.reads.stats(&[]).await?, []);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dwell::model::error::Result;
-use dwell::store::redis::{Checkup, Outcome, RedisOptions};
+use dwell::store::redis::{Diagnostics, Outcome, RedisOptions};
 use serde_json::json;
 
 use super::{ACL, Doctor};
@@ -180,8 +180,8 @@ async fn tls_mismatch_is_reported() -> Result<()> {
     let certificates = Certificates::new()?;
     let (_server, options) = certificates.server().await?;
     let outcome = async |options: &RedisOptions| {
-        let checkup = Checkup::of(options, Duration::from_secs(10)).await?;
-        Ok::<_, dwell::model::error::Error>(checkup.nodes.into_iter().next().map(|node| node.outcome))
+        let diagnostics = Diagnostics::of(options, Duration::from_secs(10)).await?;
+        Ok::<_, dwell::model::error::Error>(diagnostics.nodes.into_iter().next().map(|node| node.outcome))
     };
     assert!(matches!(outcome(&options).await?, Some(Outcome::Answered(facts)) if facts.refused == Ok(Vec::new())));
     let url = options.url.expose().to_owned();

@@ -42,7 +42,9 @@ async fn expired_claim_is_free_and_not_renewed() -> Result<()> {
         StatsClaim::Taken
     );
     world
-        .until("it lapses", async || Ok(world.meddle(&["EXISTS".to_owned(), "dwell:stats-collector".to_owned()]).await? == "0"))
+        .until("it lapses", async || {
+            Ok(world.meddle(&["EXISTS".to_owned(), "dwell:stats-collector".to_owned()]).await? == "0")
+        })
         .await?;
     assert_eq!(
         store.maintenance.claim_stats_collection(&member("a"), Duration::from_millis(1)).await?,

@@ -96,7 +96,7 @@ async fn deleted_topic_is_gone_from_the_next_collection(world: World) -> Result<
         seen.running.broker.declare(TopicName::new(topic)?, Settings::default()).await?;
     }
     let orders = TopicName::new("orders")?;
-    seen.running.broker.make_group(&orders, &audit, Default::default()).await?;
+    seen.running.broker.create_group(&orders, &audit, Default::default()).await?;
     seen.push("orders", &[60]).await?;
     seen.push("returns", &[60, 60]).await?;
     seen.until("all are counted", |page| {
@@ -157,7 +157,8 @@ stories!(
 #[tokio::test]
 async fn claim_is_released_when_metrics_are_not_scraped() -> Result<()> {
     let seen = Seen::on(World::redis().await?).await?;
-    let has_key = async || Ok(seen.world.meddle(&["EXISTS".to_owned(), "dwell:stats-collector".to_owned()]).await? == "1");
+    let has_key =
+        async || Ok(seen.world.meddle(&["EXISTS".to_owned(), "dwell:stats-collector".to_owned()]).await? == "1");
     seen.push("orders", &[60]).await?;
     assert!(!has_key().await?);
     seen.until("it is counted", |page| page.value("dwell_stats_collector") == Some(1.0)).await?;

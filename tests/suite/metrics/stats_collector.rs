@@ -51,7 +51,9 @@ async fn look(sidecar: &Process) -> Result<Page> {
 
 fn is_taker(page: &Page) -> bool {
     let says = page.value("dwell_stats_collector") == Some(1.0);
-    for name in ["dwell_messages", "dwell_messages_due", "dwell_oldest_ready_age_seconds", "dwell_stats_collection_seconds"] {
+    for name in
+        ["dwell_messages", "dwell_messages_due", "dwell_oldest_ready_age_seconds", "dwell_stats_collection_seconds"]
+    {
         assert_eq!(page.all(name).next().is_some(), says, "{name}");
     }
     says

@@ -98,7 +98,7 @@ async fn lost_topic_and_cron_lists_are_rebuilt() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "m").await?;
-    dwell.broker().put_schedule(&TopicName::new("orders")?, every("pulse", 3_600, Missed::Last)?).await?;
+    dwell.broker().put_cron_job(&TopicName::new("orders")?, every("pulse", 3_600, Missed::Last)?).await?;
     let places = "SMEMBERS dwell:cron";
     let before: Vec<String> = outage.redis.ask(places).await?;
     assert_eq!(before.len(), 1, "a cron job is in one partition");

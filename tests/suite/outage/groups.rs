@@ -11,9 +11,9 @@ use super::Dwell;
 use super::journal::journaled;
 
 impl Dwell {
-    async fn make_group(&self, name: &str, copy_of: Option<GroupName>) -> Result<()> {
+    async fn create_group(&self, name: &str, copy_of: Option<GroupName>) -> Result<()> {
         let request = GroupRequest { copy_of, ..GroupRequest::default() };
-        self.broker().make_group(&TopicName::new("orders")?, &GroupName::new(name)?, request).await.map(drop)
+        self.broker().create_group(&TopicName::new("orders")?, &GroupName::new(name)?, request).await.map(drop)
     }
 
     /// The messages that a group gets, until none comes for a moment.
@@ -42,9 +42,9 @@ async fn restore_gives_a_group_only_its_own_messages() -> Result<()> {
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "acked").await?;
     dwell.delivers("orders", &["acked"]).await?;
-    dwell.make_group("fresh", None).await?;
+    dwell.create_group("fresh", None).await?;
     dwell.push_one("orders", "waits").await?;
-    dwell.make_group("copy", Some(GroupName::new("fresh")?)).await?;
+    dwell.create_group("copy", Some(GroupName::new("fresh")?)).await?;
     dwell.push_one("orders", "last").await?;
     assert_eq!(dwell.reserved("copy").await?, set(&["last", "waits"]));
     dwell.close().await?;

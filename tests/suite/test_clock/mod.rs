@@ -11,7 +11,7 @@ use dwell::app::engine::StoreOptions;
 use dwell::broker::{Options, PauseFor};
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{DedupKey, GroupName, MessageId, NewMessage, ScheduleName};
+use dwell::model::message::{CronJobName, DedupKey, GroupName, MessageId, NewMessage};
 use dwell::model::retry::{Backoff, Step};
 use dwell::model::schedule::{Missed, Timing};
 use dwell::model::time::Timestamp;
@@ -142,8 +142,8 @@ async fn a_dedup_key_is_free_again_after_its_window() -> Result<()> {
 async fn a_cron_job_fires_once_in_each_of_its_periods() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let every = |every| Timing::Every { every, from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("daily", every(DAY), Missed::Skip)?).await?;
-    shop.broker().put_schedule(&orders()?, cron_job("weekly", every(DAY * 7), Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("daily", every(DAY), Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("weekly", every(DAY * 7), Missed::Skip)?).await?;
     let moved = shop.time.advance(DAY * 28).await?;
     let fired: Vec<_> = moved.fired.iter().map(|fired| (fired.name.as_str(), fired.times)).collect();
     assert_eq!((fired, due_of(&moved)), (vec![("daily", 28), ("weekly", 4)], 32));
@@ -163,7 +163,7 @@ async fn a_cron_job_fires_once_in_each_of_its_periods() -> Result<()> {
 async fn a_cron_expression_fires_next_march() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let timing = Timing::Cron { cron: "0 9 1 3 *".to_owned(), time_zone: "Europe/Berlin".to_owned() };
-    shop.broker().put_schedule(&orders()?, cron_job("spring", timing.clone(), Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("spring", timing.clone(), Missed::Skip)?).await?;
     let march = timing.next(shop.time.now()).unwrap_or_default();
     assert!(shop.time.advance_to(march.minus(HOUR)).await?.fired.is_empty());
     let moved = shop.time.advance_to(march).await?;
@@ -216,11 +216,11 @@ async fn test_clock_moves_forward_at_most_ten_years() -> Result<()> {
     assert_eq!(kind_of(shop.time.advance_to(now.minus(HOUR)).await), Some(Kind::Invalid));
     assert_eq!(kind_of(shop.time.advance(DAY * 3_651).await), Some(Kind::Invalid));
     let every = Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("minutely", every, Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("minutely", every, Missed::Skip)?).await?;
     let refused = shop.time.advance(DAY * 30).await;
     assert!(refused.as_ref().is_err_and(|error| error.detail().contains("10000 times")), "{refused:?}");
     assert!(shop.time.now() < now.plus(HOUR));
-    shop.broker().remove_schedule(&orders()?, &ScheduleName::new("minutely")?).await?;
+    shop.broker().delete_cron_job(&orders()?, &CronJobName::new("minutely")?).await?;
     shop.time.advance(DAY * 3_650).await?;
     shop.time.advance(Duration::ZERO).await?;
     assert!(shop.time.now() >= now.plus(DAY * 3_650));
@@ -261,7 +261,7 @@ async fn directory_of_the_real_clock_is_refused() -> Result<()> {
 async fn concurrent_clock_moves_are_serialized() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let every = Timing::Every { every: DAY, from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("daily", every, Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("daily", every, Missed::Skip)?).await?;
     let before = shop.time.now();
     let moves = (0..4).map(|_| shop.time.advance(DAY * 7));
     let moved = futures_util::future::try_join_all(moves).await?;

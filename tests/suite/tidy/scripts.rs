@@ -68,7 +68,9 @@ fn only_scripts_that_add_bodies_need_memory() -> Result<()> {
     for (name, head) in &heads {
         match name.as_str() {
             "push" | "push_ordered" | "copy" | "put" | "put_ordered" | "replay" | "replay_ordered" | "restore"
-            | "restore_ordered" | "fire_cron_job" | "move_in" | "forward" | "forward_ordered" => assert_eq!(head, "#!lua"),
+            | "restore_ordered" | "fire_cron_job" | "move_in" | "forward" | "forward_ordered" => {
+                assert_eq!(head, "#!lua")
+            }
             name => assert!(head.starts_with("#!lua flags=allow-oom"), "{name}: {head}"),
         }
     }

@@ -16,7 +16,7 @@ const WITHOUT_HISTORY: u8 = 1;
 const VERSION: u8 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub enum DeadReason {
+pub enum DeadLetterReason {
     MaxAttempts,
     Buried,
     Unreadable,
@@ -24,7 +24,7 @@ pub enum DeadReason {
     Expired,
 }
 
-names! { DeadReason::name:
+names! { DeadLetterReason::name:
     MaxAttempts => "max_attempts",
     Buried => "buried",
     Unreadable => "unreadable",
@@ -64,8 +64,8 @@ fn bytes_in_json(c: char) -> usize {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadRecord {
-    pub reason: DeadReason,
+pub struct DeadLetterRecord {
+    pub reason: DeadLetterReason,
     pub attempts: u32,
     /// The reason of the last nack, or why there was none; at most 1,024 bytes.
     pub last_error: Option<String>,
@@ -75,14 +75,14 @@ pub struct DeadRecord {
 
 #[derive(Encode, BorrowDecode)]
 struct Header<'a> {
-    reason: DeadReason,
+    reason: DeadLetterReason,
     attempts: u32,
     last_error: Option<&'a str>,
 }
 
-impl DeadRecord {
+impl DeadLetterRecord {
     /// A record whose last error is cut to its limit, without a history.
-    pub fn new(reason: DeadReason, attempts: u32, last_error: Option<String>) -> DeadRecord {
+    pub fn new(reason: DeadLetterReason, attempts: u32, last_error: Option<String>) -> DeadLetterRecord {
         let last_error = last_error.map(|mut text| {
             let mut end = text.len().min(REASON_BYTES_MAX);
             while !text.is_char_boundary(end) {
@@ -91,13 +91,13 @@ impl DeadRecord {
             text.truncate(end);
             text
         });
-        DeadRecord { reason, attempts, last_error, history: Vec::new() }
+        DeadLetterRecord { reason, attempts, last_error, history: Vec::new() }
     }
 }
 
 /// Lines of a history may be appended to it.
-pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
-    let DeadRecord { reason, attempts, last_error, history } = record;
+pub fn encode_dead(record: &DeadLetterRecord) -> Result<Vec<u8>> {
+    let DeadLetterRecord { reason, attempts, last_error, history } = record;
     let header = Header { reason: *reason, attempts: *attempts, last_error: last_error.as_deref() };
     let mut bytes = vec![VERSION];
     bincode::encode_into_std_write(header, &mut bytes, CONFIG)
@@ -107,7 +107,7 @@ pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
 }
 
 /// The dead record of its bytes. Errors: [`crate::model::error::Kind::Corrupt`].
-pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
+pub fn decode_dead(bytes: &[u8]) -> Result<DeadLetterRecord> {
     let (version, rest) = bytes.split_first().ok_or_else(|| Error::corrupt("an empty dead record"))?;
     if !matches!(*version, WITHOUT_HISTORY | VERSION) {
         return Err(Error::corrupt(format!("a dead record has version {version}, this dwell reads up to {VERSION}")));
@@ -116,7 +116,7 @@ pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
         .map_err(|error| Error::corrupt(format!("a dead record is unreadable ({error})")))?;
     let history = if *version == VERSION { decode_history(&rest[read..])? } else { Vec::new() };
     let Header { reason, attempts, last_error } = header;
-    Ok(DeadRecord { reason, attempts, last_error: last_error.map(str::to_owned), history })
+    Ok(DeadLetterRecord { reason, attempts, last_error: last_error.map(str::to_owned), history })
 }
 
 pub fn encode_failure(failure: &Failure) -> String {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn written_form_round_trips() -> Result<()> {
-        let mut record = DeadRecord::new(DeadReason::Buried, 3, Some("é".repeat(REASON_BYTES_MAX)));
+        let mut record = DeadLetterRecord::new(DeadLetterReason::Buried, 3, Some("é".repeat(REASON_BYTES_MAX)));
         assert_eq!(decode_dead(&encode_dead(&record)?)?, record);
         assert!(record.last_error.as_ref().is_some_and(|text| text.len() <= REASON_BYTES_MAX));
         record.history = vec![failure(1, "a \"quoted\"\nline"), Failure::new(Timestamp::ZERO, 2, None)];
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn version_1_is_readable() -> Result<()> {
         let bytes = [1, 1, 3, 1, 9, b's', b'm', b't', b'p', b':', b' ', b'4', b'5', b'1'];
-        assert_eq!(decode_dead(&bytes)?, DeadRecord::new(DeadReason::Buried, 3, Some("smtp: 451".into())));
+        assert_eq!(decode_dead(&bytes)?, DeadLetterRecord::new(DeadLetterReason::Buried, 3, Some("smtp: 451".into())));
         assert!(decode_dead(&[3, 1, 3, 0]).is_err());
         Ok(())
     }

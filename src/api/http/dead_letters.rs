@@ -18,8 +18,8 @@ use super::reply::Reply;
 use super::schema;
 use super::strict_json::{Items, JsonOrDefault, present};
 use super::{App, reply};
-use crate::broker::{DeadFilter, DeadSweep, DeadSwept};
-use crate::codec::DeadReason;
+use crate::broker::{DeadLetterFilter, DeadLetterSweep, DeadLetterSweepResult};
+use crate::codec::DeadLetterReason;
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
 use crate::model::message::{GroupName, MessageId, TopicName};
@@ -27,9 +27,9 @@ use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::store::Dead;
 
-fn read_reason(text: &str) -> Result<DeadReason> {
-    let names = || DeadReason::ALL.map(DeadReason::name).join(", ");
-    let found = DeadReason::ALL.into_iter().find(|reason| reason.name() == text);
+fn read_reason(text: &str) -> Result<DeadLetterReason> {
+    let names = || DeadLetterReason::ALL.map(DeadLetterReason::name).join(", ");
+    let found = DeadLetterReason::ALL.into_iter().find(|reason| reason.name() == text);
     found.ok_or_else(|| Error::wrong(Fault::Choice, "reason", format!("{text:?} is none of {}", names())))
 }
 
@@ -37,7 +37,7 @@ const LIMIT_DEFAULT: usize = 100;
 
 /// A dead letter.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeadMessage {
+pub(crate) struct DeadLetterMessage {
     /// Message id.
     #[schema(value_type = schema::MessageId)]
     id: String,
@@ -69,13 +69,13 @@ pub(crate) struct DeadMessage {
     unreadable: Option<String>,
 }
 
-impl DeadMessage {
-    fn new(partition: Partition, dead: Dead) -> DeadMessage {
+impl DeadLetterMessage {
+    fn new(partition: Partition, dead: Dead) -> DeadLetterMessage {
         let (due_at, contents, unreadable) = match dead.message {
             Ok(message) => (Some(message.due_at), Some(Contents::from(message.envelope)), None),
             Err(error) => (None, None, Some(error.detail().to_owned())),
         };
-        DeadMessage {
+        DeadLetterMessage {
             id: dead.id.into(),
             partition,
             died_at: dead.died_at,
@@ -98,9 +98,9 @@ impl DeadMessage {
     "attempts": 16, "last_error": "smtp: 550", "due_at": "2026-01-02T03:04:05.678Z",
     "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
 )))]
-pub(crate) struct DeadMessages {
+pub(crate) struct DeadLetterMessages {
     /// Partition by partition, the oldest death first.
-    dead_letters: Vec<DeadMessage>,
+    dead_letters: Vec<DeadLetterMessage>,
     /// Where the next page begins; absent at the end.
     #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
@@ -108,7 +108,7 @@ pub(crate) struct DeadMessages {
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct DeadParams {
+pub(crate) struct DeadLetterParams {
     /// 1 to 1,000. Default 100.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -135,15 +135,15 @@ pub(crate) struct DeadParams {
     text: Option<String>,
 }
 
-impl<S: Sync> FromRequestParts<S> for DeadParams {
+impl<S: Sync> FromRequestParts<S> for DeadLetterParams {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<DeadParams, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<DeadLetterParams, Problem> {
         let accepted =
             ["limit", "cursor", "reason", "older_than", "older_than_ms", "younger_than", "younger_than_ms", "text"];
         let params = Params::read(parts.uri.query(), &accepted)?;
         let text = |name| params.get(name).map(str::to_owned);
-        Ok(DeadParams {
+        Ok(DeadLetterParams {
             limit: params.number("limit", 1..=BATCH_MESSAGES_MAX)?,
             cursor: text("cursor"),
             reason: text("reason"),
@@ -156,9 +156,9 @@ impl<S: Sync> FromRequestParts<S> for DeadParams {
     }
 }
 
-impl DeadParams {
-    fn filter(&self) -> Result<DeadFilter> {
-        Ok(DeadFilter {
+impl DeadLetterParams {
+    fn filter(&self) -> Result<DeadLetterFilter> {
+        Ok(DeadLetterFilter {
             reason: self.reason.as_deref().map(read_reason).transpose()?,
             older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
             younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
@@ -222,8 +222,8 @@ pub(crate) struct Which {
 
 enum Selection {
     Ids(Vec<MessageId>),
-    Matching(DeadSweep),
-    Counting(DeadSweep),
+    Matching(DeadLetterSweep),
+    Counting(DeadLetterSweep),
 }
 
 impl Which {
@@ -241,22 +241,22 @@ impl Which {
     }
 
     fn read(self) -> Result<Selection, Problem> {
-        let filter = DeadFilter {
+        let filter = DeadLetterFilter {
             reason: self.reason.as_deref().map(read_reason).transpose()?,
             older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
             younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
             text: self.text,
         };
         filter.check()?;
-        if self.all && filter != DeadFilter::default() {
+        if self.all && filter != DeadLetterFilter::default() {
             return Err(Problem::wrong(Fault::Exclusive, "all", "is given beside what narrows the choice"));
         }
         let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);
-        let sweep = DeadSweep { filter, limit, rate, cursor };
+        let sweep = DeadLetterSweep { filter, limit, rate, cursor };
         let Some(Items(ids)) = self.ids else {
             return Ok(if self.dry_run { Selection::Counting(sweep) } else { Selection::Matching(sweep) });
         };
-        if sweep != DeadSweep::default() || self.all || self.dry_run {
+        if sweep != DeadLetterSweep::default() || self.all || self.dry_run {
             let why = "are given beside another field; name the messages or describe them";
             return Err(Problem::wrong(Fault::Exclusive, "ids", why));
         }
@@ -302,13 +302,13 @@ pub(crate) struct Purged {
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/groups/{group}/dead-letters", operation_id = "listDeadLetters",
     tag = "dead letters",
-    params(GroupPath, DeadParams),
-    responses((status = 200, description = "A page", body = DeadMessages), Problem, TopicProblem)
+    params(GroupPath, DeadLetterParams),
+    responses((status = 200, description = "A page", body = DeadLetterMessages), Problem, TopicProblem)
 )]
 pub(crate) async fn list(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
-    params: DeadParams,
+    params: DeadLetterParams,
 ) -> Result<Response, Problem> {
     let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     let filter = params.filter().map_err(Problem::of_query)?;
@@ -317,7 +317,7 @@ pub(crate) async fn list(
     let page = page.map_err(Problem::of_query)?;
     let size = |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.size());
     held.resize(reply::weigh(page.dead.iter().map(size)));
-    let dead = page.dead.into_iter().map(|(partition, dead)| DeadMessage::new(partition, dead));
+    let dead = page.dead.into_iter().map(|(partition, dead)| DeadLetterMessage::new(partition, dead));
     Ok(reply::list("dead_letters", dead, page.next, held))
 }
 
@@ -377,16 +377,16 @@ async fn change(
     purges: bool,
 ) -> Result<Changed, Problem> {
     let broker = &app.broker;
-    let DeadSwept { count, next } = match selection {
+    let DeadLetterSweepResult { count, next } = match selection {
         Selection::Counting(sweep) => {
-            let DeadSwept { count, next } = broker.count_dead(topic, group, &sweep).await?;
+            let DeadLetterSweepResult { count, next } = broker.count_dead(topic, group, &sweep).await?;
             return Ok(Changed { count: 0, matching: Some(count), next });
         }
         Selection::Ids(ids) => {
             let ids = Some(&ids[..]);
             let changed =
                 if purges { broker.purge(topic, group, ids).await } else { broker.redrive(topic, group, ids).await };
-            DeadSwept { count: changed?, next: None }
+            DeadLetterSweepResult { count: changed?, next: None }
         }
         Selection::Matching(sweep) if purges => broker.purge_many(topic, group, &sweep).await?,
         Selection::Matching(sweep) => broker.redrive_many(topic, group, &sweep).await?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Broker;
-use crate::codec::DeadReason;
+use crate::codec::DeadLetterReason;
 use crate::model::error::{Error, Result};
 use crate::model::limits::{
     CALL_BYTES_MAX, CALL_IDS_MAX, DEAD_LOOKED_AT_MAX, DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX,
@@ -14,19 +14,19 @@ use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
-use crate::store::{Dead, DeadCursor, Store};
+use crate::store::{Dead, DeadLetterCursor, Store};
 
 const PAGES_PER_SECOND: u32 = 10;
 
 #[derive(Debug, Clone)]
-pub struct DeadList {
+pub struct DeadLetterList {
     pub dead: Vec<(Partition, Dead)>,
     pub next: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeadSweep {
-    pub filter: DeadFilter,
+pub struct DeadLetterSweep {
+    pub filter: DeadLetterFilter,
     pub limit: Option<u64>,
     /// Messages per second, 1 to 100,000.
     pub rate: Option<u32>,
@@ -34,13 +34,13 @@ pub struct DeadSweep {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadSwept {
+pub struct DeadLetterSweepResult {
     pub count: u64,
     pub next: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum DeadAction {
+enum DeadLetterAction {
     Redrive,
     Purge,
     Count,
@@ -54,8 +54,8 @@ impl Broker {
         group: &GroupName,
         cursor: Option<&str>,
         limit: usize,
-    ) -> Result<DeadList> {
-        self.dead_matching(topic, group, &DeadFilter::default(), cursor, limit).await
+    ) -> Result<DeadLetterList> {
+        self.dead_matching(topic, group, &DeadLetterFilter::default(), cursor, limit).await
     }
 
     /// A page may be short or empty without being the last. Errors: `NotFound`, `Invalid` cursor, limit or filter,
@@ -64,10 +64,10 @@ impl Broker {
         &self,
         topic: &TopicName,
         group: &GroupName,
-        filter: &DeadFilter,
+        filter: &DeadLetterFilter,
         cursor: Option<&str>,
         limit: usize,
-    ) -> Result<DeadList> {
+    ) -> Result<DeadLetterList> {
         super::check_count("limit", limit)?;
         let mut scan = self.scan(topic, group, filter, cursor).await?;
         let read = self.reads.begin().await?;
@@ -81,54 +81,69 @@ impl Broker {
             && self.clock().instant().since(began) < DEAD_REQUEST_MAX
         {
             let most = limit - dead.len();
-            let look = if *filter == DeadFilter::default() { most } else { CALL_IDS_MAX };
+            let look = if *filter == DeadLetterFilter::default() { most } else { CALL_IDS_MAX };
             let found = read.call(scan.page(&self.store, look, most)).await?;
             let payload = |dead: &Dead| dead.message.as_ref().map_or(0, |message| message.envelope.size());
             bytes += found.dead.iter().map(payload).sum::<usize>();
             looked_at += found.looked_at;
             dead.extend(found.dead.into_iter().map(|dead| (found.partition, dead)));
         }
-        Ok(DeadList { dead, next: (!scan.is_over()).then(|| scan.place.cursor()) })
+        Ok(DeadLetterList { dead, next: (!scan.is_over()).then(|| scan.place.cursor()) })
     }
 
     pub async fn redrive(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<u64> {
-        self.change_dead(topic, group, ids, DeadAction::Redrive).await
+        self.change_dead(topic, group, ids, DeadLetterAction::Redrive).await
     }
 
     pub async fn purge(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<u64> {
-        self.change_dead(topic, group, ids, DeadAction::Purge).await
+        self.change_dead(topic, group, ids, DeadLetterAction::Purge).await
     }
 
     /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter.
-    pub async fn redrive_many(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
-        self.sweep(topic, group, sweep, DeadAction::Redrive).await
+    pub async fn redrive_many(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        sweep: &DeadLetterSweep,
+    ) -> Result<DeadLetterSweepResult> {
+        self.sweep(topic, group, sweep, DeadLetterAction::Redrive).await
     }
 
     /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter.
-    pub async fn purge_many(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
-        self.sweep(topic, group, sweep, DeadAction::Purge).await
+    pub async fn purge_many(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        sweep: &DeadLetterSweep,
+    ) -> Result<DeadLetterSweepResult> {
+        self.sweep(topic, group, sweep, DeadLetterAction::Purge).await
     }
 
     /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter, `Full`.
-    pub async fn count_dead(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
+    pub async fn count_dead(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        sweep: &DeadLetterSweep,
+    ) -> Result<DeadLetterSweepResult> {
         let _read = self.reads.begin().await?;
-        self.sweep(topic, group, sweep, DeadAction::Count).await
+        self.sweep(topic, group, sweep, DeadLetterAction::Count).await
     }
 
     async fn scan(
         &self,
         topic: &TopicName,
         group: &GroupName,
-        filter: &DeadFilter,
+        filter: &DeadLetterFilter,
         cursor: Option<&str>,
-    ) -> Result<DeadScan> {
+    ) -> Result<DeadLetterScan> {
         filter.check()?;
-        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
         let place = match cursor {
-            None => DeadPlace::first(self.store.backend.clock().now()),
-            Some(cursor) => DeadPlace::read(cursor)?,
+            None => DeadLetterPosition::first(self.store.backend.clock().now()),
+            Some(cursor) => DeadLetterPosition::read(cursor)?,
         };
-        Ok(DeadScan { descriptor, group: group.clone(), filter: filter.clone(), place })
+        Ok(DeadLetterScan { descriptor, group: group.clone(), filter: filter.clone(), place })
     }
 
     async fn change_dead(
@@ -136,13 +151,13 @@ impl Broker {
         topic: &TopicName,
         group: &GroupName,
         ids: Option<&[MessageId]>,
-        change: DeadAction,
+        change: DeadLetterAction,
     ) -> Result<u64> {
         if let Some(ids) = ids {
             super::check_count("ids", ids.len())?;
             return self.change_ids(topic, group, ids, change).await;
         }
-        let (mut sweep, mut count) = (DeadSweep::default(), 0);
+        let (mut sweep, mut count) = (DeadLetterSweep::default(), 0);
         loop {
             let swept = self.sweep(topic, group, &sweep, change).await?;
             count += swept.count;
@@ -159,7 +174,7 @@ impl Broker {
         topic: &TopicName,
         group: &GroupName,
         ids: &[MessageId],
-        change: DeadAction,
+        change: DeadLetterAction,
     ) -> Result<u64> {
         let descriptor = self.topics.group(topic, group).await?;
         let mut done = 0;
@@ -177,9 +192,9 @@ impl Broker {
         &self,
         topic: &TopicName,
         group: &GroupName,
-        sweep: &DeadSweep,
-        change: DeadAction,
-    ) -> Result<DeadSwept> {
+        sweep: &DeadLetterSweep,
+        change: DeadLetterAction,
+    ) -> Result<DeadLetterSweepResult> {
         if sweep.rate.is_some_and(|rate| !(1..=REDRIVE_RATE_MAX).contains(&rate)) {
             return Err(Error::range("rate", format!("is not in 1 to {REDRIVE_RATE_MAX}")));
         }
@@ -208,17 +223,22 @@ impl Broker {
                 self.clock().sleep(Duration::from_secs(done) / rate).await;
             }
         }
-        Ok(DeadSwept { count, next: (!scan.is_over()).then(|| scan.place.cursor()) })
+        Ok(DeadLetterSweepResult { count, next: (!scan.is_over()).then(|| scan.place.cursor()) })
     }
 
-    async fn change_page(&self, partition: &GroupPartition, ids: &[MessageId], change: DeadAction) -> Result<u64> {
+    async fn change_page(
+        &self,
+        partition: &GroupPartition,
+        ids: &[MessageId],
+        change: DeadLetterAction,
+    ) -> Result<u64> {
         let dead_letters = &self.store.dead_letters;
         Ok(match change {
-            DeadAction::Count => ids.len() as u64,
-            DeadAction::Redrive => {
+            DeadLetterAction::Count => ids.len() as u64,
+            DeadLetterAction::Redrive => {
                 dead_letters.redrive(partition, ids).await?.into_iter().filter(|was_dead| *was_dead).count() as u64
             }
-            DeadAction::Purge => {
+            DeadLetterAction::Purge => {
                 let purged = dead_letters.purge(partition, ids).await?.into_iter().flatten().count() as u64;
                 self.metrics.group(&partition.topic, &partition.group).purged_dead.inc_by(purged);
                 purged
@@ -228,15 +248,15 @@ impl Broker {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeadFilter {
-    pub reason: Option<DeadReason>,
+pub struct DeadLetterFilter {
+    pub reason: Option<DeadLetterReason>,
     pub older_than: Option<Duration>,
     pub younger_than: Option<Duration>,
     /// These bytes are in the last error or in the payload, as they are; 1 to 256 bytes.
     pub text: Option<String>,
 }
 
-impl DeadFilter {
+impl DeadLetterFilter {
     pub fn check(&self) -> Result<()> {
         let range = 1..=DEAD_TEXT_BYTES_MAX;
         match &self.text {
@@ -259,15 +279,15 @@ impl DeadFilter {
 
 /// Where a walk through the dead messages of all partitions stands. Messages that die after it began are not included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct DeadPlace {
+struct DeadLetterPosition {
     began: Timestamp,
     partition: Partition,
-    after: Option<DeadCursor>,
+    after: Option<DeadLetterCursor>,
 }
 
-impl DeadPlace {
-    fn first(began: Timestamp) -> DeadPlace {
-        DeadPlace { began, partition: Partition(0), after: None }
+impl DeadLetterPosition {
+    fn first(began: Timestamp) -> DeadLetterPosition {
+        DeadLetterPosition { began, partition: Partition(0), after: None }
     }
 
     /// `<began ms>.<partition>` or `<began ms>.<partition>.<died at ms>.<id>`. Opaque to callers.
@@ -279,7 +299,7 @@ impl DeadPlace {
         }
     }
 
-    fn read(cursor: &str) -> Result<DeadPlace> {
+    fn read(cursor: &str) -> Result<DeadLetterPosition> {
         let wrong = super::wrong_cursor;
         let time = |text: &str| text.parse().map(Timestamp::from_ms).map_err(|_| wrong());
         let mut parts = cursor.splitn(4, '.');
@@ -288,33 +308,33 @@ impl DeadPlace {
         let after = match (parts.next(), parts.next()) {
             (None, _) => None,
             (Some(died_at), Some(id)) => {
-                Some(DeadCursor { died_at: time(died_at)?, id: MessageId::new(id).map_err(|_| wrong())? })
+                Some(DeadLetterCursor { died_at: time(died_at)?, id: MessageId::new(id).map_err(|_| wrong())? })
             }
             (Some(_), None) => return Err(wrong()),
         };
-        Ok(DeadPlace { began, partition, after })
+        Ok(DeadLetterPosition { began, partition, after })
     }
 }
 
-struct DeadScan {
+struct DeadLetterScan {
     descriptor: Arc<Descriptor>,
     group: GroupName,
-    filter: DeadFilter,
-    place: DeadPlace,
+    filter: DeadLetterFilter,
+    place: DeadLetterPosition,
 }
 
-struct DeadFound {
+struct DeadLetterMatch {
     partition: Partition,
     looked_at: usize,
     dead: Vec<Dead>,
 }
 
-impl DeadScan {
+impl DeadLetterScan {
     fn is_over(&self) -> bool {
         self.place.partition.0 >= self.descriptor.settings.partitions.get()
     }
 
-    async fn page(&mut self, store: &Store, look: usize, most: usize) -> Result<DeadFound> {
+    async fn page(&mut self, store: &Store, look: usize, most: usize) -> Result<DeadLetterMatch> {
         let partition = self.place.partition;
         let group_partition = self.descriptor.group_partition(partition, &self.group);
         let after = match self.place.after.take() {
@@ -330,20 +350,20 @@ impl DeadScan {
         let dead: Vec<Dead> = found.by_ref().take(most).collect();
         let left_out = found.next().is_some();
         self.place.after = match dead.last() {
-            Some(last) if left_out => Some(DeadCursor { died_at: last.died_at, id: last.id.clone() }),
+            Some(last) if left_out => Some(DeadLetterCursor { died_at: last.died_at, id: last.id.clone() }),
             _ => page.next.filter(|_| !past),
         };
         if self.place.after.is_none() {
             self.place.partition = Partition(partition.0 + 1);
         }
-        Ok(DeadFound { partition, looked_at, dead })
+        Ok(DeadLetterMatch { partition, looked_at, dead })
     }
 
     /// The place in front of the first message that is young enough: behind every id of the millisecond before.
-    fn before_the_youngest(&self) -> Result<Option<DeadCursor>> {
+    fn before_the_youngest(&self) -> Result<Option<DeadLetterCursor>> {
         let Some(age) = self.filter.younger_than else { return Ok(None) };
         let died_at = self.place.began.minus(age).minus(Duration::from_millis(1));
-        Ok(Some(DeadCursor { died_at, id: MessageId::new("~".repeat(ID_BYTES_MAX))? }))
+        Ok(Some(DeadLetterCursor { died_at, id: MessageId::new("~".repeat(ID_BYTES_MAX))? }))
     }
 }
 
@@ -353,13 +373,13 @@ mod tests {
 
     #[test]
     fn cursor_round_trips_and_garbage_is_refused() -> Result<()> {
-        let after = DeadCursor { died_at: Timestamp::from_ms(5), id: MessageId::new("a.b.c")? };
+        let after = DeadLetterCursor { died_at: Timestamp::from_ms(5), id: MessageId::new("a.b.c")? };
         for after in [None, Some(after)] {
-            let place = DeadPlace { began: Timestamp::from_ms(7), partition: Partition(3), after };
-            assert_eq!(DeadPlace::read(&place.cursor())?, place);
+            let place = DeadLetterPosition { began: Timestamp::from_ms(7), partition: Partition(3), after };
+            assert_eq!(DeadLetterPosition::read(&place.cursor())?, place);
         }
         for bad in ["", "x", "7", "7.x", "7.1.2", "7.1.x.y", "7.1.2.a b", "7.70000"] {
-            assert!(DeadPlace::read(bad).is_err(), "{bad:?}");
+            assert!(DeadLetterPosition::read(bad).is_err(), "{bad:?}");
         }
         Ok(())
     }

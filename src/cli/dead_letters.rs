@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::api::{self, Answer, Dead, DeadFilter, Swept, Which};
+use super::api::{self, Answer, Dead, DeadLetterFilter, Swept, Which};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{self, YesArgs};
@@ -26,21 +26,21 @@ Examples:
 /// List, redrive and purge dead letters
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct DeadArgs {
+pub(super) struct DeadLetterArgs {
     #[command(subcommand)]
-    command: DeadCommand,
+    command: DeadLetterCommand,
     #[command(flatten)]
     server: ServerArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum DeadCommand {
+enum DeadLetterCommand {
     /// Print dead letters with their reason, partition by partition, the oldest death first
     List {
         #[command(flatten)]
         of: GroupArgs,
         #[command(flatten)]
-        filter: DeadFilter,
+        filter: DeadLetterFilter,
         /// Messages to print at most
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
@@ -72,7 +72,7 @@ struct WhichArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    filter: DeadFilter,
+    filter: DeadLetterFilter,
     /// At most this many
     #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -85,10 +85,10 @@ struct WhichArgs {
     dry_run: bool,
 }
 
-pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
-        DeadCommand::List { of, filter, limit, history } => {
+        DeadLetterCommand::List { of, filter, limit, history } => {
             let (of, filter, mut left, mut cursor) = (of.of(), filter, *limit, None);
             while left > 0 {
                 let page = client.dead(&of, filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
@@ -102,12 +102,12 @@ pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
             output::note(format_args!("there are more: --limit is {limit}"));
             Ok(())
         }
-        DeadCommand::Redrive(which) => {
+        DeadLetterCommand::Redrive(which) => {
             which.check()?;
             let of = which.of.of();
             which.sweep(print, "redriven", async |request: &Which| client.redrive(&of, request).await).await
         }
-        DeadCommand::Purge { which, yes } => {
+        DeadLetterCommand::Purge { which, yes } => {
             which.check()?;
             let of = which.of.of();
             if which.all && !which.dry_run && !yes.is_given() {

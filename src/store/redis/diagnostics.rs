@@ -22,18 +22,18 @@ use crate::model::message::TopicName;
 use crate::platform::clock::Clock;
 
 #[derive(Debug)]
-pub struct Checkup {
+pub struct Diagnostics {
     /// The Redis, or the primaries of a cluster. Never empty: one that was not reached stands for what was asked for.
-    pub nodes: Vec<NodeCheckup>,
+    pub nodes: Vec<NodeDiagnostics>,
     /// The answer of each sentinel, by its address. Empty without sentinels.
     pub sentinels: Vec<(String, Result<Quorum>)>,
     /// Slots without a node, of a cluster whose map was seen.
     pub unserved_slots: Option<u16>,
-    pub keys: Option<KeysCheckup>,
+    pub keys: Option<KeyDiagnostics>,
 }
 
 #[derive(Debug)]
-pub struct NodeCheckup {
+pub struct NodeDiagnostics {
     pub location: String,
     pub outcome: Outcome,
 }
@@ -46,72 +46,73 @@ pub enum Outcome {
     Answered(Box<NodeFacts>),
 }
 
-impl Checkup {
+impl Diagnostics {
     /// Looks at the Redis that these options lead to. Members of groups count as alive for `lease_ttl` after a
     /// heartbeat. Errors: `Invalid` for a wrong URL, which is not quoted, and for certificates that cannot be read.
     /// Later errors are findings.
-    pub async fn of(options: &RedisOptions, lease_ttl: Duration) -> Result<Checkup> {
+    pub async fn of(options: &RedisOptions, lease_ttl: Duration) -> Result<Diagnostics> {
         match Parts::of(options.url.expose())? {
-            Some(parts) if parts.is_cluster => Checkup::of_cluster(options, &parts, lease_ttl).await,
-            _ => Checkup::of_one(options, lease_ttl).await,
+            Some(parts) if parts.is_cluster => Diagnostics::of_cluster(options, &parts, lease_ttl).await,
+            _ => Diagnostics::of_one(options, lease_ttl).await,
         }
     }
 
-    async fn of_one(options: &RedisOptions, lease_ttl: Duration) -> Result<Checkup> {
+    async fn of_one(options: &RedisOptions, lease_ttl: Duration) -> Result<Diagnostics> {
         let place = PrimaryDiscovery::new(options)?;
         let sentinels = match &place {
             PrimaryDiscovery::Watched(sentinels) => sentinels.quorums().await,
             PrimaryDiscovery::Fixed(_) => Vec::new(),
         };
-        let mut checkup = Checkup { nodes: Vec::new(), sentinels, unserved_slots: None, keys: None };
+        let mut diagnostics = Diagnostics { nodes: Vec::new(), sentinels, unserved_slots: None, keys: None };
         let address = match place.candidates().await {
             Ok(candidates) => candidates.into_iter().next(),
             Err(error) => {
                 let outcome = Outcome::Unreachable(error);
-                checkup.nodes.push(NodeCheckup { location: place.location(), outcome });
+                diagnostics.nodes.push(NodeDiagnostics { location: place.location(), outcome });
                 None
             }
         };
         let mut connections = NodeConnections::default();
         if let Some(address) = address {
-            let (node, connection) = look_at_node(&address, options).await;
-            checkup.nodes.push(node);
+            let (node, connection) = diagnose_node(&address, options).await;
+            diagnostics.nodes.push(node);
             connections.add(vec![(0, SLOTS)], connection);
         }
-        checkup.keys = look_at_keys(&connections, options, lease_ttl).await;
-        Ok(checkup)
+        diagnostics.keys = diagnose_keys(&connections, options, lease_ttl).await;
+        Ok(diagnostics)
     }
 
-    async fn of_cluster(options: &RedisOptions, parts: &Parts<'_>, lease_ttl: Duration) -> Result<Checkup> {
+    async fn of_cluster(options: &RedisOptions, parts: &Parts<'_>, lease_ttl: Duration) -> Result<Diagnostics> {
         let Parts { scheme, login, .. } = parts;
         let seeds: Vec<Address> = parts
             .hosts
             .iter()
             .map(|host| Address::new(options, &format!("{scheme}://{login}{host}")))
             .collect::<Result<_>>()?;
-        let mut checkup = Checkup { nodes: Vec::new(), sentinels: Vec::new(), unserved_slots: None, keys: None };
-        let Some((seed, ranges)) = map_of(&seeds, &mut checkup.nodes).await else { return Ok(checkup) };
+        let mut diagnostics =
+            Diagnostics { nodes: Vec::new(), sentinels: Vec::new(), unserved_slots: None, keys: None };
+        let Some((seed, ranges)) = map_of(&seeds, &mut diagnostics.nodes).await else { return Ok(diagnostics) };
         // An unavailable seed does not matter as long as another one answers.
-        checkup.nodes.clear();
+        diagnostics.nodes.clear();
         let served: u32 = ranges.iter().map(|range| u32::from(range.last.saturating_sub(range.first)) + 1).sum();
-        checkup.unserved_slots = u16::try_from(u32::from(SLOTS).saturating_sub(served)).ok();
+        diagnostics.unserved_slots = u16::try_from(u32::from(SLOTS).saturating_sub(served)).ok();
         let mut by_node: BTreeMap<(String, u16), Vec<(u16, u16)>> = BTreeMap::new();
         for range in ranges {
             by_node.entry(range.node).or_default().push((range.first, range.last));
         }
         let mut connections = NodeConnections::default();
         for ((host, port), slots) in by_node {
-            let (node, connection) = look_at_node(&seed.at(&host, port), options).await;
-            checkup.nodes.push(node);
+            let (node, connection) = diagnose_node(&seed.at(&host, port), options).await;
+            diagnostics.nodes.push(node);
             connections.add(slots, connection);
         }
-        checkup.keys = look_at_keys(&connections, options, lease_ttl).await;
-        Ok(checkup)
+        diagnostics.keys = diagnose_keys(&connections, options, lease_ttl).await;
+        Ok(diagnostics)
     }
 }
 
 /// The map of a cluster, from the first seed that knows it; those that do not are noted.
-async fn map_of(seeds: &[Address], nodes: &mut Vec<NodeCheckup>) -> Option<(Address, Vec<Range>)> {
+async fn map_of(seeds: &[Address], nodes: &mut Vec<NodeDiagnostics>) -> Option<(Address, Vec<Range>)> {
     for seed in seeds {
         let outcome = match enter(seed).await {
             Ok(mut connection) => match answer(&mut connection, redis::cmd("CLUSTER").arg("SLOTS")).await {
@@ -123,12 +124,12 @@ async fn map_of(seeds: &[Address], nodes: &mut Vec<NodeCheckup>) -> Option<(Addr
             },
             Err(outcome) => outcome,
         };
-        nodes.push(NodeCheckup { location: seed.location(), outcome });
+        nodes.push(NodeDiagnostics { location: seed.location(), outcome });
     }
     None
 }
 
-async fn look_at_node(address: &Address, options: &RedisOptions) -> (NodeCheckup, Option<MultiplexedConnection>) {
+async fn diagnose_node(address: &Address, options: &RedisOptions) -> (NodeDiagnostics, Option<MultiplexedConnection>) {
     let location = address.location();
     let looked = async {
         let mut connection = enter(address).await?;
@@ -137,9 +138,9 @@ async fn look_at_node(address: &Address, options: &RedisOptions) -> (NodeCheckup
     };
     match looked.await {
         Ok((facts, connection)) => {
-            (NodeCheckup { location, outcome: Outcome::Answered(Box::new(facts)) }, Some(connection))
+            (NodeDiagnostics { location, outcome: Outcome::Answered(Box::new(facts)) }, Some(connection))
         }
-        Err(outcome) => (NodeCheckup { location, outcome }, None),
+        Err(outcome) => (NodeDiagnostics { location, outcome }, None),
     }
 }
 
@@ -166,7 +167,7 @@ const PARTITIONS_LOOKED_AT: usize = 4;
 const MEMBERS_READ: usize = 1_000;
 
 #[derive(Debug, Default)]
-pub struct KeysCheckup {
+pub struct KeyDiagnostics {
     /// Which data this is, as a WAL remembers it; absent before the first broker was there.
     pub identity: Option<String>,
     pub topics: usize,
@@ -199,13 +200,13 @@ impl NodeConnections {
     }
 
     /// Sends one command. A refusal is `None`; the wrong type is noted.
-    async fn one(&self, found: &mut KeysCheckup, key: &str, command: Cmd) -> Result<Option<Value>> {
+    async fn one(&self, found: &mut KeyDiagnostics, key: &str, command: Cmd) -> Result<Option<Value>> {
         let answer = self.ask(key, vec![command]).await?.pop();
         Ok(answer.filter(|answer| !found.note(key, answer)))
     }
 }
 
-impl KeysCheckup {
+impl KeyDiagnostics {
     fn note(&mut self, key: &str, answer: &Value) -> bool {
         let Value::ServerError(error) = answer else { return false };
         if error.code() == "WRONGTYPE" {
@@ -216,15 +217,15 @@ impl KeysCheckup {
 }
 
 /// Looks at a sample, as long as one call may take; `None` when there is no way to any node.
-async fn look_at_keys(
+async fn diagnose_keys(
     connections: &NodeConnections,
     options: &RedisOptions,
     lease_ttl: Duration,
-) -> Option<KeysCheckup> {
+) -> Option<KeyDiagnostics> {
     if connections.0.is_empty() {
         return None;
     }
-    let (mut found, keys) = (KeysCheckup::default(), Keys::new(&options.prefix));
+    let (mut found, keys) = (KeyDiagnostics::default(), Keys::new(&options.prefix));
     let looked = tokio::select! {
         looked = sample(connections, &keys, lease_ttl, &mut found) => looked,
         () = Clock::System.sleep(options.timeout) => Err(Error::unavailable("the rest took longer than one call may")),
@@ -237,7 +238,7 @@ async fn sample(
     connections: &NodeConnections,
     keys: &Keys,
     lease_ttl: Duration,
-    found: &mut KeysCheckup,
+    found: &mut KeyDiagnostics,
 ) -> Result<()> {
     let (identity, topics) = (keys.store_id(), keys.topics());
     if let Some(value) = connections.one(found, &identity, command("GET", &identity)).await? {
@@ -264,7 +265,7 @@ async fn topic_keys(
     keys: &Keys,
     topic: &TopicName,
     lease_ttl: Duration,
-    found: &mut KeysCheckup,
+    found: &mut KeyDiagnostics,
 ) -> Result<()> {
     let key = keys.topic(topic);
     let Some(value) = connections.one(found, &key, command("GET", &key)).await? else { return Ok(()) };
@@ -321,7 +322,7 @@ async fn topic_keys(
 }
 
 /// Reads the members with a recent heartbeat, by the clock of Redis.
-fn heard(found: &mut KeysCheckup, key: &str, answers: Vec<Value>, lease_ttl: Duration) -> Result<()> {
+fn heard(found: &mut KeyDiagnostics, key: &str, answers: Vec<Value>, lease_ttl: Duration) -> Result<()> {
     let mut answers = answers.into_iter();
     let (Some(time), Some(members)) = (answers.next(), answers.next()) else { return Ok(()) };
     if found.note(key, &time) || found.note(key, &members) {
@@ -487,9 +488,9 @@ async fn reads_all(connection: &mut MultiplexedConnection) -> Result<bool> {
 }
 
 async fn refused(connection: &mut MultiplexedConnection, keys: &Keys) -> Result<Vec<String>> {
-    let permits = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
+    let check = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
     ask(connection, &SCRIPTS.check_permissions.load()).await?;
-    let mut refused = refused_commands(ask(connection, &permits.command).await?)?;
+    let mut refused = refused_commands(ask(connection, &check.command).await?)?;
     for name in ["PING", "TIME", "DBSIZE"] {
         if ask(connection, &redis::cmd(name)).await.is_err_and(|error| error.detail().contains("NOPERM")) {
             refused.push(name.to_lowercase());

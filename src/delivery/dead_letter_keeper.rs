@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use super::GroupDelivery;
-use crate::codec::DeadReason;
+use crate::codec::DeadLetterReason;
 use crate::model::error::{Error, Result};
 use crate::model::limits::RECOVER_IDS_MAX;
 use crate::model::message::MessageId;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
-use crate::store::{Buried, Dead, DeadBounds, DeadCursor, Forward, Store, restoring};
+use crate::store::{Buried, Dead, DeadLetterCursor, DeadLetterRetention, Forward, Store, restoring};
 
 /// The shortest span between two looks for what has grown too old, and the pause after a failed one.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const IDS_MAX: usize = 10 * RECOVER_IDS_MAX;
 
 /// A partition without dead letters, or whose topic neither forwards nor bounds them, costs nothing.
 #[derive(Debug)]
-pub(super) struct DeadKeeper {
+pub(super) struct DeadLetterKeeper {
     next: Instant,
     generation: u64,
     /// `None` when there is nothing to forward.
@@ -45,12 +45,12 @@ struct Forwarding {
 enum Scan {
     /// Also for a page that an earlier owner left on its way.
     Begins,
-    After(DeadCursor),
+    After(DeadLetterCursor),
 }
 
-impl DeadKeeper {
-    pub(super) fn new() -> DeadKeeper {
-        let mut keeper = DeadKeeper { next: Instant::default(), generation: 0, forwarding: None };
+impl DeadLetterKeeper {
+    pub(super) fn new() -> DeadLetterKeeper {
+        let mut keeper = DeadLetterKeeper { next: Instant::default(), generation: 0, forwarding: None };
         keeper.forwarding().begin();
         keeper
     }
@@ -180,8 +180,8 @@ impl Forwarding {
     }
 }
 
-fn is_forwarded(reason: DeadReason) -> bool {
-    matches!(reason, DeadReason::MaxAttempts | DeadReason::Buried)
+fn is_forwarded(reason: DeadLetterReason) -> bool {
+    matches!(reason, DeadLetterReason::MaxAttempts | DeadLetterReason::Buried)
 }
 
 /// Forwards dead letters to the topic that the descriptor names, and answers how many. Errors: `NotFound` without that
@@ -239,7 +239,8 @@ async fn drop_past(delivery: &GroupDelivery, partition: &GroupPartition, now: In
     let clock = delivery.store.backend.clock();
     loop {
         let died_before = age.map(|age| clock.now().minus(age));
-        let dropped = delivery.store.dead_letters.drop_dead(partition, DeadBounds { died_before, count }).await?;
+        let dropped =
+            delivery.store.dead_letters.drop_dead(partition, DeadLetterRetention { died_before, count }).await?;
         delivery.counts.dead_aged.inc_by(dropped.aged);
         delivery.counts.dead_surplus.inc_by(dropped.surplus);
         if !dropped.more {

@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::Broker;
 use crate::model::error::{Error, Kind, Missing, Result};
 use crate::model::limits::SCHEDULE_FIRES_MAX;
-use crate::model::message::{ScheduleName, TopicName};
+use crate::model::message::{CronJobName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::schedule::{Missed, Schedule};
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
-use crate::store::{Channel, Fired, Firing, ScheduleChange, ScheduleRecord};
+use crate::store::{Channel, CronJobChange, CronJobRecord, Fired, Firing};
 
 const CHANGES_MAX: usize = 5;
 const PAGE_SCHEDULES: usize = 100;
@@ -36,21 +36,21 @@ const FIRE_TRIES_MAX: usize = 1_000;
 const AT_ONCE: usize = 32;
 
 #[derive(Debug, Clone)]
-pub struct ScheduleList {
-    pub schedules: Vec<ScheduleRecord>,
+pub struct CronJobList {
+    pub schedules: Vec<CronJobRecord>,
     pub next: Option<String>,
 }
 
 impl Broker {
     /// Whether it is paused stays as it is; another timing counts from now on. Answers whether it was created. Errors:
     /// `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, `Conflict` when others change it repeatedly.
-    pub async fn put_schedule(&self, topic: &TopicName, wanted: Schedule) -> Result<(bool, ScheduleRecord)> {
+    pub async fn put_cron_job(&self, topic: &TopicName, wanted: Schedule) -> Result<(bool, CronJobRecord)> {
         let now = self.store.backend.clock().now();
         wanted.check(now)?;
         let (descriptor, _) = self.topics.get_or_create(topic).await?;
         let name = wanted.name.clone();
         let mut made = false;
-        let record = self.change_schedule(&descriptor, &name, |before| {
+        let record = self.change_cron_job(&descriptor, &name, |before| {
             made = before.is_none();
             let mut schedule = wanted.clone();
             let Some(before) = before else { return Ok((schedule, Some(now))) };
@@ -64,10 +64,10 @@ impl Broker {
 
     /// A resumed one does not make up for the pause. Errors: `NotFound`, `Full`, `Conflict` when others change it
     /// repeatedly.
-    pub async fn pause_schedule(&self, topic: &TopicName, name: &ScheduleName, paused: bool) -> Result<ScheduleRecord> {
+    pub async fn pause_cron_job(&self, topic: &TopicName, name: &CronJobName, paused: bool) -> Result<CronJobRecord> {
         let descriptor = self.topics.get(topic).await?;
         let now = self.store.backend.clock().now();
-        self.change_schedule(&descriptor, name, |before| {
+        self.change_cron_job(&descriptor, name, |before| {
             let before = before.ok_or_else(|| missing(topic, name))?;
             let resumes = before.schedule.paused && !paused;
             Ok((Schedule { paused, ..before.schedule.clone() }, resumes.then_some(now)))
@@ -76,10 +76,10 @@ impl Broker {
     }
 
     /// Removes a schedule. Messages that it has pushed stay. Errors: `NotFound`.
-    pub async fn remove_schedule(&self, topic: &TopicName, name: &ScheduleName) -> Result<()> {
+    pub async fn delete_cron_job(&self, topic: &TopicName, name: &CronJobName) -> Result<()> {
         let descriptor = self.topics.get(topic).await?;
         let partition = descriptor.partition_of(name.as_str());
-        match self.store.cron_jobs.remove_schedule(topic, partition, name).await? {
+        match self.store.cron_jobs.delete_cron_job(topic, partition, name).await? {
             true => {
                 tracing::info!(%topic, cron = %name, "cron job deleted");
                 Ok(())
@@ -88,14 +88,14 @@ impl Broker {
         }
     }
 
-    pub async fn schedule(&self, topic: &TopicName, name: &ScheduleName) -> Result<ScheduleRecord> {
-        let descriptor = self.topics.look(topic).await?;
+    pub async fn schedule(&self, topic: &TopicName, name: &CronJobName) -> Result<CronJobRecord> {
+        let descriptor = self.topics.peek(topic).await?;
         self.find(&descriptor, name).await?.ok_or_else(|| missing(topic, name))
     }
 
     /// Lists the schedules of a topic. Errors: `NotFound`, `Invalid` cursor, `Full`.
-    pub async fn schedules(&self, topic: &TopicName, cursor: Option<&str>) -> Result<ScheduleList> {
-        let descriptor = self.topics.look(topic).await?;
+    pub async fn schedules(&self, topic: &TopicName, cursor: Option<&str>) -> Result<CronJobList> {
+        let descriptor = self.topics.peek(topic).await?;
         let mut partition = Partition(cursor.map_or(Ok(0), str::parse).map_err(|_| super::wrong_cursor())?);
         let read = self.reads.begin().await?;
         let mut schedules = Vec::new();
@@ -104,10 +104,10 @@ impl Broker {
             partition = Partition(partition.0 + 1);
         }
         let more = partition.0 < descriptor.settings.partitions.get();
-        Ok(ScheduleList { schedules, next: more.then(|| partition.to_string()) })
+        Ok(CronJobList { schedules, next: more.then(|| partition.to_string()) })
     }
 
-    async fn find(&self, descriptor: &Arc<Descriptor>, name: &ScheduleName) -> Result<Option<ScheduleRecord>> {
+    async fn find(&self, descriptor: &Arc<Descriptor>, name: &CronJobName) -> Result<Option<CronJobRecord>> {
         let partition = descriptor.partition_of(name.as_str());
         let schedules = self.store.cron_jobs.schedules(&descriptor.topic, partition).await?;
         Ok(schedules.into_iter().find(|record| record.schedule.name == *name))
@@ -115,12 +115,12 @@ impl Broker {
 
     /// `into` answers the new schedule, and up to when occurrences are done with if that changes. Tried again when
     /// another broker has changed it meanwhile.
-    async fn change_schedule(
+    async fn change_cron_job(
         &self,
         descriptor: &Arc<Descriptor>,
-        name: &ScheduleName,
-        mut into: impl FnMut(Option<&ScheduleRecord>) -> Result<(Schedule, Option<Timestamp>)>,
-    ) -> Result<ScheduleRecord> {
+        name: &CronJobName,
+        mut into: impl FnMut(Option<&CronJobRecord>) -> Result<(Schedule, Option<Timestamp>)>,
+    ) -> Result<CronJobRecord> {
         let mut descriptor = descriptor.clone();
         for _ in 0..CHANGES_MAX {
             let partition = descriptor.partition_of(name.as_str());
@@ -131,12 +131,12 @@ impl Broker {
             }
             let revision = format!("{:016x}", fastrand::u64(..));
             let seen = before.as_ref().map(|before| before.revision.clone());
-            let change = ScheduleChange { schedule, seen, revision, last };
-            match self.store.cron_jobs.put_schedule(&descriptor, partition, &change).await {
+            let change = CronJobChange { schedule, seen, revision, last };
+            match self.store.cron_jobs.put_cron_job(&descriptor, partition, &change).await {
                 Ok(true) => {
                     log_change(&descriptor.topic, before.as_ref().map(|before| &before.schedule), &change.schedule);
                     let last = change.last.or(before.map(|before| before.last)).unwrap_or_default();
-                    return Ok(ScheduleRecord { schedule: change.schedule, revision: change.revision, last });
+                    return Ok(CronJobRecord { schedule: change.schedule, revision: change.revision, last });
                 }
                 Ok(false) => {}
                 Err(error) if error.kind() == Kind::Stale => descriptor = self.topics.load(&descriptor.topic).await?,
@@ -157,29 +157,29 @@ fn log_change(topic: &TopicName, before: Option<&Schedule>, after: &Schedule) {
     }
 }
 
-fn missing(topic: &TopicName, name: &ScheduleName) -> Error {
+fn missing(topic: &TopicName, name: &CronJobName) -> Error {
     Error::missing(Missing::cron(topic, name))
 }
 
 /// Within a broker, the scheduler and a move of a test clock fire one after the other.
 pub(super) type Turns = Arc<Mutex<()>>;
 
-pub(super) struct Schedules {
+pub(super) struct CronScheduler {
     broker: Broker,
-    known: BTreeMap<(TopicName, ScheduleName), Known>,
+    known: BTreeMap<(TopicName, CronJobName), TrackedCronJob>,
     look_at: Instant,
 }
 
 #[derive(Clone)]
-struct Known {
+struct TrackedCronJob {
     topic: TopicName,
     partition: Partition,
-    record: ScheduleRecord,
+    record: CronJobRecord,
     next: Option<Timestamp>,
     wait: Instant,
 }
 
-impl Known {
+impl TrackedCronJob {
     /// The next occurrences, none after `to`.
     fn until(&self, to: Timestamp) -> impl Iterator<Item = Timestamp> {
         let after = |at: &Timestamp| self.record.schedule.next(*at);
@@ -193,14 +193,14 @@ enum Outcome {
     Changed,
 }
 
-impl Schedules {
-    pub(super) fn new(broker: Broker) -> Schedules {
-        Schedules { broker, known: BTreeMap::new(), look_at: Instant::default() }
+impl CronScheduler {
+    pub(super) fn new(broker: Broker) -> CronScheduler {
+        CronScheduler { broker, known: BTreeMap::new(), look_at: Instant::default() }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let changed = Arc::new(Notify::new());
-        let _wake = self.broker.store.backend.wakes().subscribe(Channel::Schedules, changed.clone());
+        let _wake = self.broker.store.backend.wakes().subscribe(Channel::CronJobs, changed.clone());
         loop {
             let until = tokio::select! {
                 until = self.step() => until,
@@ -229,8 +229,8 @@ impl Schedules {
             };
         }
         let (store_now, now) = (self.broker.store.backend.clock().now(), self.broker.clock().instant());
-        let due = |known: &&Known| known.wait <= now && known.next.is_some_and(|next| next <= store_now);
-        let due: Vec<Known> = self.known.values().filter(due).cloned().collect();
+        let due = |known: &&TrackedCronJob| known.wait <= now && known.next.is_some_and(|next| next <= store_now);
+        let due: Vec<TrackedCronJob> = self.known.values().filter(due).cloned().collect();
         for some in due.chunks(AT_ONCE) {
             let fired = join_all(some.iter().map(|known| fire(&self.broker, known, self.broker.now()))).await;
             for (known, outcome) in some.iter().zip(fired) {
@@ -238,11 +238,11 @@ impl Schedules {
             }
         }
         let clock = self.broker.store.backend.clock();
-        let occurs = |known: &Known| known.next.map(|next| clock.reaches(next).max(known.wait));
+        let occurs = |known: &TrackedCronJob| known.next.map(|next| clock.reaches(next).max(known.wait));
         self.known.values().filter_map(occurs).min().unwrap_or(Instant::FAR).min(self.look_at)
     }
 
-    fn take_in(&mut self, known: &Known, outcome: Outcome) {
+    fn take_in(&mut self, known: &TrackedCronJob, outcome: Outcome) {
         let place = (known.topic.clone(), known.record.schedule.name.clone());
         let Some(known) = self.known.get_mut(&place) else { return };
         match outcome {
@@ -265,7 +265,7 @@ impl Schedules {
 
     /// Fires some occurrences of one cron job that are not after `to`, whatever it does about missed ones; tells of which and
     /// how many. `None` when all have fired. Errors: `Unavailable` when the store does not take them.
-    pub(super) async fn fire_some(&mut self, to: Timestamp) -> Result<Option<(TopicName, ScheduleName, u64)>> {
+    pub(super) async fn fire_some(&mut self, to: Timestamp) -> Result<Option<(TopicName, CronJobName, u64)>> {
         for _ in 0..FIRE_TRIES_MAX {
             let Some(mut known) = self.known.values().find(|known| known.until(to).next().is_some()).cloned() else {
                 return Ok(None);
@@ -287,14 +287,17 @@ impl Schedules {
     pub(super) async fn read(&mut self) -> Result<()> {
         let store = &self.broker.store;
         let mut all = BTreeMap::new();
-        for places in store.cron_jobs.schedule_places().await?.chunks(AT_ONCE) {
+        for places in store.cron_jobs.cron_partitions().await?.chunks(AT_ONCE) {
             let read = places.iter().map(|(topic, partition)| store.cron_jobs.schedules(topic, *partition));
             for ((topic, partition), records) in places.iter().zip(join_all(read).await) {
                 for record in records? {
                     let next = record.schedule.next(record.last);
                     let place = (topic.clone(), record.schedule.name.clone());
                     let wait = Instant::default();
-                    all.insert(place, Known { topic: topic.clone(), partition: *partition, record, next, wait });
+                    all.insert(
+                        place,
+                        TrackedCronJob { topic: topic.clone(), partition: *partition, record, next, wait },
+                    );
                 }
             }
         }
@@ -303,7 +306,7 @@ impl Schedules {
     }
 }
 
-async fn fire(broker: &Broker, known: &Known, now: Timestamp) -> Outcome {
+async fn fire(broker: &Broker, known: &TrackedCronJob, now: Timestamp) -> Outcome {
     match try_to_fire(broker, known, now).await {
         Ok(outcome) => outcome,
         Err(error) if error.kind() == Kind::NotFound => Outcome::Changed,
@@ -317,15 +320,15 @@ async fn fire(broker: &Broker, known: &Known, now: Timestamp) -> Outcome {
                 _ => tracing::warn!(%topic, cron = %name, %error, "cron job not fired: tried again"),
             }
             if error.kind() == Kind::Stale {
-                broker.topics.forget(topic);
+                broker.topics.evict(topic);
             }
             Outcome::Wait(RETRY_AFTER)
         }
     }
 }
 
-async fn try_to_fire(broker: &Broker, known: &Known, now: Timestamp) -> Result<Outcome> {
-    let Known { topic, partition, record, .. } = known;
+async fn try_to_fire(broker: &Broker, known: &TrackedCronJob, now: Timestamp) -> Result<Outcome> {
+    let TrackedCronJob { topic, partition, record, .. } = known;
     let Some(fires) = record.schedule.fires(record.last, now) else { return Ok(Outcome::Wait(CLOCK_BEHIND_PAUSE)) };
     let descriptor = broker.topics.get(topic).await?;
     let messages = fires.occurrences.iter().map(|at| record.schedule.message(*at, now)).collect::<Result<_>>()?;
