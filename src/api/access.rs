@@ -70,7 +70,7 @@ impl Access {
         !self.tokens.is_empty()
     }
 
-    pub fn who(&self, token: Option<&str>) -> Option<&Actor> {
+    pub fn authenticate(&self, token: Option<&str>) -> Option<&Actor> {
         if !self.asks() {
             return Some(&self.local);
         }
@@ -186,7 +186,7 @@ mod tests {
             |name: &str, scopes: &[Scope]| Token { name: name.into(), file: file(name), scopes: Scopes::of(scopes) };
         let tokens = vec![token("a", &[Scope::Produce]), token("b", &[Scope::Consume])];
         let access = Access::new(tokens, Clock::Manual(time.clone()));
-        let who = |token| access.who(token).map(|actor| actor.name.to_string());
+        let who = |token| access.authenticate(token).map(|actor| actor.name.to_string());
         assert!(access.asks());
         assert_eq!(who(Some(OLD)).as_deref(), Some("a"));
         for other in [None, Some(""), Some(NEW), Some("0123456789abcde"), Some("0123456789abcdefg")] {
@@ -215,7 +215,7 @@ mod tests {
         let free = Access::free();
         assert!(!free.asks());
         for token in [None, Some("anything")] {
-            assert_eq!(free.who(token), Some(&Actor::local()));
+            assert_eq!(free.authenticate(token), Some(&Actor::local()));
         }
     }
 

@@ -104,12 +104,12 @@ impl Broker {
         {
             return Ok(attention.clone());
         }
-        let attention = Arc::new(self.look_around().await?);
+        let attention = Arc::new(self.collect_attention().await?);
         *latest = Some((self.clock().instant(), attention.clone()));
         Ok(attention)
     }
 
-    async fn look_around(&self) -> Result<Attention> {
+    async fn collect_attention(&self) -> Result<Attention> {
         let mut concerns = self.own_concerns().await;
         let topics = match self.topics().await {
             Err(error) if error.is_outage() => return Ok(Attention { concerns, ..Attention::default() }),

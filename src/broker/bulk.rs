@@ -255,7 +255,7 @@ impl Broker {
             self.check_lease(&descriptor, partition, &purge.group).await;
             Ok(purged)
         };
-        self.topics.say(topic, ask).await
+        self.topics.with_descriptor(topic, ask).await
     }
 
     async fn check_lease(&self, descriptor: &Descriptor, partition: Partition, group: &GroupName) {

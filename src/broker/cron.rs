@@ -88,19 +88,19 @@ impl Broker {
         }
     }
 
-    pub async fn schedule(&self, topic: &TopicName, name: &CronJobName) -> Result<CronJobRecord> {
+    pub async fn cron_job(&self, topic: &TopicName, name: &CronJobName) -> Result<CronJobRecord> {
         let descriptor = self.topics.peek(topic).await?;
         self.find(&descriptor, name).await?.ok_or_else(|| missing(topic, name))
     }
 
     /// Lists the schedules of a topic. Errors: `NotFound`, `Invalid` cursor, `Full`.
-    pub async fn schedules(&self, topic: &TopicName, cursor: Option<&str>) -> Result<CronJobList> {
+    pub async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> Result<CronJobList> {
         let descriptor = self.topics.peek(topic).await?;
         let mut partition = Partition(cursor.map_or(Ok(0), str::parse).map_err(|_| super::wrong_cursor())?);
         let read = self.reads.begin().await?;
         let mut schedules = Vec::new();
         while partition.0 < descriptor.settings.partitions.get() && schedules.len() < PAGE_SCHEDULES {
-            schedules.append(&mut read.call(self.store.cron_jobs.schedules(topic, partition)).await?);
+            schedules.append(&mut read.call(self.store.cron_jobs.list(topic, partition)).await?);
             partition = Partition(partition.0 + 1);
         }
         let more = partition.0 < descriptor.settings.partitions.get();
@@ -109,7 +109,7 @@ impl Broker {
 
     async fn find(&self, descriptor: &Arc<Descriptor>, name: &CronJobName) -> Result<Option<CronJobRecord>> {
         let partition = descriptor.partition_of(name.as_str());
-        let schedules = self.store.cron_jobs.schedules(&descriptor.topic, partition).await?;
+        let schedules = self.store.cron_jobs.list(&descriptor.topic, partition).await?;
         Ok(schedules.into_iter().find(|record| record.schedule.name == *name))
     }
 
@@ -288,7 +288,7 @@ impl CronScheduler {
         let store = &self.broker.store;
         let mut all = BTreeMap::new();
         for places in store.cron_jobs.cron_partitions().await?.chunks(AT_ONCE) {
-            let read = places.iter().map(|(topic, partition)| store.cron_jobs.schedules(topic, *partition));
+            let read = places.iter().map(|(topic, partition)| store.cron_jobs.list(topic, *partition));
             for ((topic, partition), records) in places.iter().zip(join_all(read).await) {
                 for record in records? {
                     let next = record.schedule.next(record.last);

@@ -437,7 +437,7 @@ impl Broker {
 
 impl Topics {
     /// Errors: `NotFound`, `Unavailable` while the topic is being changed, and the verb's.
-    pub(super) async fn say<T, F: Future<Output = Result<T>>>(
+    pub(super) async fn with_descriptor<T, F: Future<Output = Result<T>>>(
         &self,
         topic: &TopicName,
         verb: impl Fn(Arc<Descriptor>) -> F,

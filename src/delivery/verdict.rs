@@ -115,7 +115,7 @@ impl Verdict {
     }
 
     /// Whether the decision counts, or will: all that is not an answer of failure.
-    pub fn stands(self) -> bool {
+    pub fn is_applied(self) -> bool {
         self.reason().is_none()
     }
 

@@ -249,7 +249,7 @@ impl Error {
     }
 
     #[must_use]
-    pub fn saying(self, detail: impl Into<Cow<'static, str>>) -> Error {
+    pub fn with_detail(self, detail: impl Into<Cow<'static, str>>) -> Error {
         Error { about: self.about, ..Error::new(self.kind, detail) }
     }
 

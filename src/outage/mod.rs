@@ -95,7 +95,7 @@ pub struct BufferedStore<S> {
     taken: Notify,
     /// Logs of other brokers, and the number through which this one has taken them. Held also while the store is asked
     /// for its name: records for one store are not taken while another one becomes the own.
-    taken_logs: Mutex<BTreeMap<String, u64>>,
+    accepted_logs: Mutex<BTreeMap<String, u64>>,
     throttles: LogThrottles,
 }
 
@@ -191,7 +191,7 @@ impl<S: LogTarget> BufferedStore<S> {
             restorers: std::sync::Mutex::default(),
             buffered,
             taken: Notify::new(),
-            taken_logs: Mutex::default(),
+            accepted_logs: Mutex::default(),
             throttles: LogThrottles::default(),
         };
         failover.assume_clock().await;
@@ -215,7 +215,7 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Asks the store whether the WAL belongs to it. Errors: `Conflict` when it does not, and the store's own.
     async fn identify(&self) -> Result<()> {
         use std::sync::atomic::Ordering::Relaxed;
-        let _naming = self.taken_logs.lock().await;
+        let _naming = self.accepted_logs.lock().await;
         let ours = self.wal.store_identity();
         let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
         let found = self.limited(self.store.store_id(&offered)).await?;

@@ -205,7 +205,7 @@ pub(super) struct Offered {
 type Log<'a> = (&'a str, u64);
 
 #[derive(Debug)]
-enum Taken {
+enum Applied {
     All,
     /// Those before the one with this number, whose message a consumer has.
     UpToInFlight(u64),
@@ -331,16 +331,16 @@ impl<S: LogTarget> BufferedStore<S> {
                 Err(error) => Err(error),
             };
             let why = match taken {
-                Ok((Taken::All, count)) => {
+                Ok((Applied::All, count)) => {
                     left.drain(..count);
                     continue;
                 }
-                Ok((Taken::UpToOtherKey(number), _)) => {
+                Ok((Applied::UpToOtherKey(number), _)) => {
                     left.retain(|entry| entry.position.number() >= number);
                     rename(left.front_mut());
                     continue;
                 }
-                Ok((Taken::UpToInFlight(number), _)) => {
+                Ok((Applied::UpToInFlight(number), _)) => {
                     left.retain(|entry| entry.position.number() >= number);
                     Error::unavailable("a consumer has a message that is to be replaced or moved: it waits for that")
                 }
@@ -402,7 +402,7 @@ impl<S: LogTarget> BufferedStore<S> {
         partition: Partition,
         left: &VecDeque<Entry>,
         count: usize,
-    ) -> Result<Taken> {
+    ) -> Result<Applied> {
         let mut conflict = Conflict::Keep;
         let mut messages = Vec::with_capacity(count);
         for entry in left.iter().take(count) {
@@ -426,13 +426,13 @@ impl<S: LogTarget> BufferedStore<S> {
             }
         }
         if messages.is_empty() {
-            return Ok(Taken::All);
+            return Ok(Applied::All);
         }
         let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages, losses)).await?;
         for (put, Replayed { number, version, message, .. }) in puts.iter().zip(messages) {
             match put {
-                Put::InFlight => return Ok(Taken::UpToInFlight(number)),
-                Put::OtherKey => return Ok(Taken::UpToOtherKey(number)),
+                Put::InFlight => return Ok(Applied::UpToInFlight(number)),
+                Put::OtherKey => return Ok(Applied::UpToOtherKey(number)),
                 put => {
                     match put {
                         Put::Pushed(Pushed::Duplicate | Pushed::DuplicateOf(_)) => offered.duplicate += 1,
@@ -442,7 +442,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 }
             }
         }
-        Ok(Taken::All)
+        Ok(Applied::All)
     }
 
     /// A record that was perhaps handed over is perhaps in another broker's log too: its place in this one tells them apart.

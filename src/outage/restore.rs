@@ -89,7 +89,7 @@ impl<S: LogTarget> BufferedStore<S> {
                     self.store.hold_at_losses(false);
                     (restored, cause) = (None, Cause::Detected);
                 }
-                missed = self.journal_look() => if missed {
+                missed = self.maintain_journal() => if missed {
                     self.store.hold_at_losses(true);
                     (restored, cause) = (None, Cause::Reported);
                 },
@@ -249,7 +249,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal. Answers
     /// whether one of them noticed a loss that this broker did not.
-    async fn journal_look(&self) -> bool {
+    async fn maintain_journal(&self) -> bool {
         let Some(journal) = &self.journal else { return std::future::pending().await };
         // Often enough not to count as silent, and to hear soon of a loss that another broker noticed.
         self.clock.sleep(self.options.silence / LOOKS).await;
@@ -339,7 +339,7 @@ impl<S: LogTarget> BufferedStore<S> {
     async fn restore_topic(&self, topic: &TopicName, records: Vec<Record>, losses: u64) -> Result<u64> {
         for record in &records {
             if let Record::Delete(deleted) = record {
-                self.delete_again(deleted).await?;
+                self.reapply_deletion(deleted).await?;
             }
         }
         // An end makes its topic again too: another broker may give back what has ended here.
@@ -351,7 +351,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let mut changed = 0;
         let mut partitions = Changes::new();
         for record in records {
-            changed += self.purge_again(&descriptor, &record, losses).await?;
+            changed += self.reapply_purge(&descriptor, &record, losses).await?;
             if let Some(change) = change(&descriptor, &record) {
                 partitions.entry(record.partition_in(&descriptor)).or_default().push((record, change));
             }
@@ -365,14 +365,14 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// A group that was deleted since, or created again, has nothing of before.
-    async fn purge_again(&self, descriptor: &Descriptor, record: &Record, losses: u64) -> Result<u64> {
+    async fn reapply_purge(&self, descriptor: &Descriptor, record: &Record, losses: u64) -> Result<u64> {
         let Record::Purge { partition, group, dead_letters, version, .. } = record else { return Ok(0) };
         let is_older = descriptor.subscription(group).born.saturating_mul(1_000) > version.as_us();
         if is_older || !descriptor.groups.contains(group) || !descriptor.is_after_deletion(*version) {
             return Ok(0);
         }
         let purge = Purge { group: group.clone(), dead_letters: *dead_letters };
-        self.store.purge_again(descriptor, *partition, &purge, *version, losses).await
+        self.store.reapply_purge(descriptor, *partition, &purge, *version, losses).await
     }
 
     /// A record that the store refuses for its content goes to the WAL, so that it holds up nothing.
@@ -398,7 +398,7 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// A topic that this broker deleted, and that another one brought back, goes again.
-    async fn delete_again(&self, deleted: &Descriptor) -> Result<()> {
+    async fn reapply_deletion(&self, deleted: &Descriptor) -> Result<()> {
         let found = self.limited(self.store.topic_or_tombstone(&deleted.topic, Some(deleted))).await?;
         let there = match found {
             Some(there) if there.deleted || there.incarnation != deleted.incarnation => return Ok(()),
@@ -406,7 +406,7 @@ impl<S: LogTarget> BufferedStore<S> {
             // So that a tombstone is left.
             None => self.limited(self.store.create(deleted)).await?,
         };
-        self.limited(self.store.delete_again(&there, deleted.deleted_at)).await
+        self.limited(self.store.reapply_deletion(&there, deleted.deleted_at)).await
     }
 }
 

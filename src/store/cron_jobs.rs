@@ -15,7 +15,7 @@ pub trait CronJobs: Send + Sync + 'static {
     async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>>;
 
     /// The schedules of a partition, sorted by name; none of a topic that is gone.
-    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>>;
+    async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>>;
 
     /// Creates a cron job, or changes it if it is still as the author of the change saw it; false otherwise. The mark
     /// of done occurrences never goes back. Wakes [`crate::store::Channel::CronJobs`]. Errors: `Stale` when the partition has seen a

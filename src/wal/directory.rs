@@ -106,7 +106,7 @@ impl Directory {
     }
 
     /// Before a record is written that an older version cannot read.
-    pub(super) fn say_format(&mut self) -> Result<()> {
+    pub(super) fn write_format(&mut self) -> Result<()> {
         if !self.says_format {
             self.write_note(FORMAT, &LOG_FORMAT.to_string())?;
             self.says_format = true;

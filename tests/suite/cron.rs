@@ -131,7 +131,7 @@ async fn cron_job_change_reaches_all_brokers(world: World) -> Result<()> {
     let (one, other) = (start(&world)?, start(&world)?);
     one.broker.put_cron_job(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
     // Saying it again changes nothing.
-    let before = one.broker.schedule(&orders()?, &CronJobName::new("pulse")?).await?;
+    let before = one.broker.cron_job(&orders()?, &CronJobName::new("pulse")?).await?;
     let (made, again) = other.broker.put_cron_job(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
     assert!(!made && again == before);
     let (made, changed) = other.broker.put_cron_job(&orders()?, every("pulse", 10, Missed::Last)?).await?;
@@ -186,13 +186,13 @@ async fn cron_job_is_read_listed_and_deleted(world: World) -> Result<()> {
     for n in 0..30 {
         broker.put_cron_job(&orders()?, every(&format!("pulse-{n}"), 3_600, Missed::Last)?).await?;
     }
-    let page = broker.schedules(&orders()?, None).await?;
+    let page = broker.cron_jobs(&orders()?, None).await?;
     assert_eq!((page.schedules.len(), page.next), (30, None));
-    assert_eq!(kind_of(broker.schedules(&orders()?, Some("x")).await), Some(Kind::Invalid));
+    assert_eq!(kind_of(broker.cron_jobs(&orders()?, Some("x")).await), Some(Kind::Invalid));
     let name = CronJobName::new("pulse-7")?;
     broker.delete_cron_job(&orders()?, &name).await?;
     assert_eq!(kind_of(broker.delete_cron_job(&orders()?, &name).await), Some(Kind::NotFound));
-    assert_eq!(kind_of(broker.schedule(&orders()?, &name).await), Some(Kind::NotFound));
+    assert_eq!(kind_of(broker.cron_job(&orders()?, &name).await), Some(Kind::NotFound));
     assert_eq!(kind_of(broker.pause_cron_job(&orders()?, &name, true).await), Some(Kind::NotFound));
     let wrong = Schedule { ttl: Some(Duration::ZERO), ..every("pulse", 60, Missed::Last)? };
     assert_eq!(kind_of(broker.put_cron_job(&orders()?, wrong).await), Some(Kind::Invalid));

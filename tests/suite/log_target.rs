@@ -139,7 +139,7 @@ async fn repeated_purge_gets_the_first_reply_and_spares_later_pushes() -> Result
     orders.push("a", 0).await?;
     assert_eq!(messages.purge_group(&orders.descriptor, FIRST, &call, &purge).await?, first);
     let losses = story.target.losses().borrow().count;
-    let again = story.target.purge_again(&orders.descriptor, FIRST, &purge, first.version, losses).await?;
+    let again = story.target.reapply_purge(&orders.descriptor, FIRST, &purge, first.version, losses).await?;
     assert_eq!((again, orders.stats().await?.ready), (0, 1));
     Ok(())
 }
@@ -173,7 +173,7 @@ async fn lost_purge_is_reapplied_and_spares_later_messages() -> Result<()> {
     let version = story.version();
     orders.push("later", 0).await?;
     let losses = story.target.losses().borrow().count;
-    let again = async || story.target.purge_again(&orders.descriptor, FIRST, &purge, version, losses).await;
+    let again = async || story.target.reapply_purge(&orders.descriptor, FIRST, &purge, version, losses).await;
     assert_eq!((again().await?, again().await?), (300, 0));
     let stats = orders.stats().await?;
     assert_eq!((stats.ready, stats.in_flight, stats.dead), (1, 0, 0));

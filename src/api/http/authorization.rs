@@ -149,7 +149,7 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
     let need = Need::of(request.method(), route, request.uri().path());
-    let actor = match who(&app, need, request.headers()) {
+    let actor = match authenticate(&app, need, request.headers()) {
         Ok(actor) => actor,
         Err(problem) => return refused(&app, request, problem),
     };
@@ -173,12 +173,12 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     response
 }
 
-fn who<'a>(app: &'a App, need: Need, headers: &HeaderMap) -> Result<Option<&'a Actor>, Problem> {
+fn authenticate<'a>(app: &'a App, need: Need, headers: &HeaderMap) -> Result<Option<&'a Actor>, Problem> {
     if need == Need::Open {
         return Ok(None);
     }
     let token = bearer(headers)?;
-    match app.access.who(token) {
+    match app.access.authenticate(token) {
         Some(actor) => Ok(Some(actor)),
         None => {
             let detail = match token {

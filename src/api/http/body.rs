@@ -114,7 +114,7 @@ async fn next(body: &mut Body, limit: usize, bytes: &mut BytesMut) -> Result<boo
 
 fn owner(app: &App, headers: &HeaderMap) -> Owner {
     let token = bearer(headers).ok()?.filter(|_| app.access.asks())?;
-    app.access.who(Some(token)).map(|actor| actor.name.clone())
+    app.access.authenticate(Some(token)).map(|actor| actor.name.clone())
 }
 
 fn too_large(what: &str, size: impl std::fmt::Display, limit: usize) -> Problem {

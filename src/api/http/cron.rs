@@ -264,7 +264,7 @@ pub(crate) async fn list(
     params: CronParams,
 ) -> Result<Response, Problem> {
     let mut held = app.answers.admit(reply::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
-    let page = app.broker.schedules(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
+    let page = app.broker.cron_jobs(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
     held.resize(reply::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
     Ok(reply::list("cron_jobs", page.schedules.into_iter().map(CronJob::from), page.next, held))
 }
@@ -314,7 +314,7 @@ pub(crate) async fn get(
     CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<Reply<CronJob>, Problem> {
-    Ok(Reply(CronJob::from(app.broker.schedule(&topic, &name).await?)))
+    Ok(Reply(CronJob::from(app.broker.cron_job(&topic, &name).await?)))
 }
 
 /// Delete a cron job.

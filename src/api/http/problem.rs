@@ -327,14 +327,14 @@ impl Problem {
     pub(crate) fn in_line(mut self, number: usize) -> Problem {
         if self.errors.is_none() {
             let detail = format!("line {number}: {}", self.detail());
-            self.error = self.error.saying(detail);
+            self.error = self.error.with_detail(detail);
         }
         self
     }
 
     pub(crate) fn hinting(mut self, hint: &str) -> Problem {
         let detail = format!("{}; {hint}", self.detail());
-        self.error = self.error.saying(detail);
+        self.error = self.error.with_detail(detail);
         self
     }
 
@@ -404,7 +404,7 @@ impl From<Error> for Problem {
             return Problem::of_field(wrong);
         }
         let error = match error.what_is_missing().map(remedy) {
-            Some(detail) => error.saying(detail),
+            Some(detail) => error.with_detail(detail),
             None => error,
         };
         let class = Class::Verb(error.kind());

@@ -190,14 +190,14 @@ impl Verdicts {
             deadline: if let Verdict::Extended(deadline) = ruling.verdict { Some(deadline) } else { None },
             owner: ruling.owner.as_ref().map(|owner| owner.as_str().to_owned()),
         };
-        let failed = rulings.iter().filter(|ruling| !ruling.verdict.stands()).count();
+        let failed = rulings.iter().filter(|ruling| !ruling.verdict.is_applied()).count();
         Verdicts { failed, results: receipts.into_iter().zip(rulings).map(settled).collect() }
     }
 
     fn answer(receipts: Vec<String>, rulings: &[Ruling]) -> Result<Reply<Verdicts>, Problem> {
         let verdicts = Verdicts::new(receipts, rulings);
         match rulings {
-            [Ruling { verdict, .. }] if !verdict.stands() => Err(refused(*verdict, &verdicts)),
+            [Ruling { verdict, .. }] if !verdict.is_applied() => Err(refused(*verdict, &verdicts)),
             _ => Ok(Reply(verdicts)),
         }
     }

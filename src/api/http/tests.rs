@@ -395,7 +395,7 @@ always_away! {
     } and {}
     store::CronJobs {
         cron_partitions() -> Vec<(TopicName, Partition)>;
-        schedules(&TopicName, Partition) -> Vec<CronJobRecord>;
+        list(&TopicName, Partition) -> Vec<CronJobRecord>;
         put_cron_job(&Descriptor, Partition, &CronJobChange) -> bool;
         delete_cron_job(&TopicName, Partition, &CronJobName) -> bool;
         fire(&Descriptor, Partition, &Firing) -> Fired;

@@ -273,8 +273,8 @@ mod tests {
     async fn keep_alive_timeout_is_long_and_header_timeout_short() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let limiter = ConnectionLimiter::new(1);
-        let taken = limiter.enter().await;
-        let slot = taken.slot();
+        let occupied = limiter.enter().await;
+        let slot = occupied.slot();
         let (mut client, broker) = duplex(64);
         let mut broker = kept(broker, slot, &time, AnswerBudget::new(1, PATIENCE));
         assert_eq!(read!(broker), None);
@@ -308,12 +308,12 @@ mod tests {
         let time = Manual::at(Timestamp::from_ms(1_000));
         for is_first in [true, false] {
             let limiter = ConnectionLimiter::new(1);
-            let taken = limiter.enter().await;
+            let occupied = limiter.enter().await;
             if !is_first {
-                drop(taken.slot().begin());
+                drop(occupied.slot().begin());
             }
             let (_client, broker) = duplex(64);
-            let mut broker = kept(broker, taken.slot(), &time, AnswerBudget::new(1, PATIENCE));
+            let mut broker = kept(broker, occupied.slot(), &time, AnswerBudget::new(1, PATIENCE));
             assert_eq!(read!(broker), None);
             let timeout = if is_first { HEADER } else { IDLE + GRACE };
             time.advance(timeout - MOMENT);
@@ -327,11 +327,11 @@ mod tests {
     async fn rest_of_a_refused_body_is_not_read_as_a_header() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let limiter = ConnectionLimiter::new(1);
-        let taken = limiter.enter().await;
+        let occupied = limiter.enter().await;
         let (mut client, broker) = duplex(64);
-        let mut broker = kept(broker, taken.slot(), &time, AnswerBudget::new(1, PATIENCE));
-        drop(taken.slot().begin());
-        let body = taken.slot().reads_body();
+        let mut broker = kept(broker, occupied.slot(), &time, AnswerBudget::new(1, PATIENCE));
+        drop(occupied.slot().begin());
+        let body = occupied.slot().reads_body();
         for _ in 0..3 {
             client.write_all(b"more").await?;
             assert_eq!(read!(broker), Some(Ok(4)));
@@ -364,10 +364,10 @@ mod tests {
     #[tokio::test]
     async fn slow_reader_is_kept_and_stalled_reader_is_closed() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let taken = ConnectionLimiter::new(1).enter().await;
+        let occupied = ConnectionLimiter::new(1).enter().await;
         let (mut client, broker) = duplex(4);
         let answers = AnswerBudget::new(1, PATIENCE);
-        let mut broker = kept(broker, taken.slot(), &time, answers);
+        let mut broker = kept(broker, occupied.slot(), &time, answers);
         broker.write_all(b"1234").await?;
         {
             let mut writing = std::pin::pin!(broker.write_all(b"56789abc"));
@@ -390,10 +390,10 @@ mod tests {
     #[tokio::test]
     async fn write_timeout_is_short_while_the_budget_is_exhausted() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let taken = ConnectionLimiter::new(1).enter().await;
+        let occupied = ConnectionLimiter::new(1).enter().await;
         let answers = AnswerBudget::new(1, PATIENCE);
         let (_client, broker) = duplex(4);
-        let mut broker = kept(broker, taken.slot(), &time, answers.clone());
+        let mut broker = kept(broker, occupied.slot(), &time, answers.clone());
         let mut writing = std::pin::pin!(broker.write_all(b"12345"));
         assert!(poll!(writing.as_mut()).is_pending());
         time.advance(ANSWER_TIMEOUT_SCARCE);

@@ -28,7 +28,7 @@ impl store::CronJobs for Embedded {
         let topics = self.topics();
         let live: HashMap<u32, &Topic> = topics.all().map(|topic| (topic.number(), topic)).collect();
         let mut places = Vec::new();
-        for key in self.tree.scan_prefix(keys::schedules()).keys() {
+        for key in self.tree.scan_prefix(keys::cron_partitions()).keys() {
             let key = key.map_err(broken)?;
             let Some((topic, partition)) = keys::cron_partition_of(&key) else { continue };
             places.extend(live.get(&topic).map(|topic| (topic.descriptor().topic.clone(), partition)));
@@ -37,7 +37,7 @@ impl store::CronJobs for Embedded {
         Ok(places)
     }
 
-    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
+    async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
         let topics = self.topics();
         let Some(topic) = topics.live(topic) else { return Ok(Vec::new()) };
         self.cron_jobs_at(place_of(topic, partition)).values().map(|value| read(&value?)).collect()

@@ -215,14 +215,14 @@ pub(super) fn identity() -> Vec<u8> {
     key
 }
 
-pub(super) fn schedules() -> Vec<u8> {
+pub(super) fn cron_partitions() -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'S');
     key
 }
 
 pub(super) fn cron_partition_key(topic: u32, partition: Partition) -> Vec<u8> {
-    let mut key = schedules();
+    let mut key = cron_partitions();
     key.extend_from_slice(&topic.to_be_bytes());
     key.extend_from_slice(&partition.0.to_be_bytes());
     key

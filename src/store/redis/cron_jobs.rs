@@ -20,7 +20,7 @@ impl store::CronJobs for Redis {
     /// The partitions that ever had a cron job. The list is never cut, so no broker removes a name just added by
     /// another.
     async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>> {
-        let answer = self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.schedules())).await?;
+        let answer = self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.cron_partitions())).await?;
         let mut places = Reply::of(answer)?.each(|names| {
             let name = names.text()?;
             let corrupt = || Error::corrupt(format!("the list of cron jobs has an entry {name:?}"));
@@ -31,7 +31,7 @@ impl store::CronJobs for Redis {
         Ok(places)
     }
 
-    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
+    async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
         let keys = self.keys.partition(topic, partition);
         let reply = self.reply(&Call::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
         let mut records = reply.each(|reply| {
@@ -48,7 +48,7 @@ impl store::CronJobs for Redis {
         partition: Partition,
         change: &CronJobChange,
     ) -> Result<bool> {
-        let name = self.keys.schedules();
+        let name = self.keys.cron_partitions();
         let count = self.connection.call(redis::cmd("SCARD").arg(&name)).await?;
         if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= SCHEDULE_PLACES_MAX))
         {
@@ -137,13 +137,14 @@ impl Shared {
         if places.is_empty() {
             return Ok(());
         }
-        self.connection.call(redis::cmd("SADD").arg(self.keys.schedules()).arg(places)).await?;
+        self.connection.call(redis::cmd("SADD").arg(self.keys.cron_partitions()).arg(places)).await?;
         self.announce_cron_jobs().await
     }
 
     /// Tells the other brokers to look. One that misses it looks after a while.
     async fn announce_cron_jobs(&self) -> Result<()> {
-        let published = self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.schedules()).arg("changed")).await;
+        let published =
+            self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.cron_partitions()).arg("changed")).await;
         if let Err(error) = published {
             tracing::debug!(%error, "a changed cron job was not announced");
         }

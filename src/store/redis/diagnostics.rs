@@ -244,7 +244,7 @@ async fn sample(
     if let Some(value) = connections.one(found, &identity, command("GET", &identity)).await? {
         found.identity = maybe_text(value)?;
     }
-    connections.one(found, &keys.schedules(), command("SCARD", &keys.schedules())).await?;
+    connections.one(found, &keys.cron_partitions(), command("SCARD", &keys.cron_partitions())).await?;
     connections.one(found, &keys.history(), command("GET", &keys.history())).await?;
     let Some(listed) = connections.one(found, &topics, command("SMEMBERS", &topics)).await? else { return Ok(()) };
     let mut listed = Reply::of(listed)?;
@@ -283,7 +283,7 @@ async fn topic_keys(
         let mut range = command("ZRANGE", &key);
         range.arg(0).arg(MEMBERS_READ - 1).arg("WITHSCORES");
         let answers = connections.ask(&key, vec![redis::cmd("TIME"), range]).await?;
-        heard(found, &key, answers, lease_ttl)?;
+        read_key_replies(found, &key, answers, lease_ttl)?;
     }
     for partition in descriptor.partitions().take(PARTITIONS_LOOKED_AT) {
         let shared = keys.partition(topic, partition);
@@ -322,7 +322,7 @@ async fn topic_keys(
 }
 
 /// Reads the members with a recent heartbeat, by the clock of Redis.
-fn heard(found: &mut KeyDiagnostics, key: &str, answers: Vec<Value>, lease_ttl: Duration) -> Result<()> {
+fn read_key_replies(found: &mut KeyDiagnostics, key: &str, answers: Vec<Value>, lease_ttl: Duration) -> Result<()> {
     let mut answers = answers.into_iter();
     let (Some(time), Some(members)) = (answers.next(), answers.next()) else { return Ok(()) };
     if found.note(key, &time) || found.note(key, &members) {
@@ -418,7 +418,7 @@ impl NodeFacts {
             settings: settings(connection).await,
             reads_all: reads_all(connection).await.ok(),
             refused: refused(connection, &keys).await,
-            deaf: hears(address, &keys).await.err(),
+            deaf: check_subscribe(address, &keys).await.err(),
             pings: pings(connection, options.timeout).await,
             ahead_us,
             now_s,
@@ -500,10 +500,10 @@ async fn refused(connection: &mut MultiplexedConnection, keys: &Keys) -> Result<
 }
 
 /// Listens for a moment where announcements come from. Errors: that is not permitted, or fails.
-async fn hears(address: &Address, keys: &Keys) -> Result<()> {
+async fn check_subscribe(address: &Address, keys: &Keys) -> Result<()> {
     let ignore = |_: PushInfo| -> Result<()> { Ok(()) };
     let mut subscriber = address.subscribe(ignore).await?;
-    match ask(&mut subscriber, redis::cmd("SSUBSCRIBE").arg(keys.schedules())).await {
+    match ask(&mut subscriber, redis::cmd("SSUBSCRIBE").arg(keys.cron_partitions())).await {
         // Where it leads is looked at after what is permitted.
         Err(error) if error.detail().starts_with("Redis: MOVED") => Ok(()),
         heard => heard.map(drop),

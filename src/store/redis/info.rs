@@ -287,7 +287,7 @@ impl History {
         if known.is_none() || lost {
             let before = self.clock.instant();
             let rewound = known.as_ref().is_some_and(|known| known.identity == now.identity);
-            let age = self.notice(connection, &now.identity, rewound).await?;
+            let age = self.detect_loss(connection, &now.identity, rewound).await?;
             let since = (age < OLD).then(|| before.minus(age));
             lost |= self.note.began.is_some_and(|began| since > Some(began));
             self.losses.send_modify(|loss| {
@@ -305,13 +305,18 @@ impl History {
     }
 
     /// For how long this Redis has been known to be this one.
-    async fn notice(&self, connection: &mut MultiplexedConnection, id: &str, rewound: bool) -> RedisResult<Duration> {
+    async fn detect_loss(
+        &self,
+        connection: &mut MultiplexedConnection,
+        id: &str,
+        rewound: bool,
+    ) -> RedisResult<Duration> {
         let there: Value = connection.send_packed_command(&self.note.evidence).await?;
         let anything = i32::from(self.met.is_later || matches!(there, Value::Int(1..)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
-        let notice = Call::new(&SCRIPTS.detect_loss, &[&self.note.key]).arg(id).arg(anything).arg(over);
+        let call = Call::new(&SCRIPTS.detect_loss, &[&self.note.key]).arg(id).arg(anything).arg(over);
         let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(SCRIPTS.detect_loss.load()).ignore().add_command(notice.arg(i32::from(rewound)).command);
+        pipeline.add_command(SCRIPTS.detect_loss.load()).ignore().add_command(call.arg(i32::from(rewound)).command);
         let ((_, _, age_ms),): ((String, u64, u64),) = pipeline.query_async(connection).await?;
         Ok(Duration::from_millis(age_ms))
     }

@@ -46,7 +46,7 @@ impl Keys {
     }
 
     /// Set: `<topic>:<partition>`, where there are schedules. Channel: one of them changed.
-    pub(super) fn schedules(&self) -> String {
+    pub(super) fn cron_partitions(&self) -> String {
         format!("{}:cron", self.prefix)
     }
 

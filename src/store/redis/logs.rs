@@ -37,7 +37,7 @@ impl LogTarget for Redis {
         Ok(is_lost)
     }
 
-    async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()> {
+    async fn reapply_deletion(&self, topic: &Descriptor, deleted_at: u64) -> Result<()> {
         self.delete_topic(topic, false, deleted_at).await
     }
 
@@ -97,7 +97,7 @@ impl LogTarget for Redis {
         self.cancel_by(descriptor, partition, id, Canceller::Log(version)).await.map(drop)
     }
 
-    async fn purge_again(
+    async fn reapply_purge(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
@@ -243,7 +243,7 @@ impl Shared {
         loop {
             match self.expire(call).await? {
                 Answer::Done(reply) => return Ok(reply),
-                Answer::Behind => self.roll(descriptor, partition).await?,
+                Answer::Behind => self.publish_descriptor(descriptor, partition).await?,
                 Answer::Late | Answer::Outdated(_) | Answer::Gap => {
                     return Err(Error::corrupt("a script of a log answered as a push"));
                 }

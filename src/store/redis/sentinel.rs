@@ -75,7 +75,7 @@ impl Sentinels {
         match (places.is_empty(), failure) {
             (true, Some(error)) => {
                 let detail = format!("no sentinel answers: {}", error.detail());
-                Err(error.saying(detail))
+                Err(error.with_detail(detail))
             }
             _ => Ok(places.into_iter().map(|((host, port), _)| self.primary.at(&host, port)).collect()),
         }

@@ -389,7 +389,7 @@ impl Shared {
         loop {
             let error = match self.expire(&call).await {
                 Ok(Answer::Done(reply)) => return read(reply),
-                Ok(Answer::Behind) => match self.roll(expiring.descriptor, expiring.partition).await {
+                Ok(Answer::Behind) => match self.publish_descriptor(expiring.descriptor, expiring.partition).await {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
@@ -443,7 +443,7 @@ impl Shared {
     }
 
     /// Shows the descriptor to a partition. Errors: `Stale` when it has seen a newer one.
-    pub(super) async fn roll(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
+    pub(super) async fn publish_descriptor(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
         let keys = self.keys.partition(&descriptor.topic, partition);
         let call = Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake]);
         let call = call.arg(write(descriptor)?).arg("").arg(0);

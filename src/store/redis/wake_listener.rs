@@ -211,7 +211,7 @@ fn channels(shared: &Shared, place: &str) -> Channels {
             Channel::Head(topic, partition) | Channel::Release(topic, partition) => shared.keys.wake(topic, *partition),
             Channel::Changed(topic) => shared.keys.wake(topic, Partition(0)),
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
-            Channel::CronJobs => shared.keys.schedules(),
+            Channel::CronJobs => shared.keys.cron_partitions(),
             Channel::Member(member) => shared.keys.member(member),
         };
         (shared.connection.place_of(&name) == place).then_some((name, channel))

@@ -23,7 +23,7 @@ async fn put(orders: &TestTopic, change: &CronJobChange) -> Result<bool> {
 }
 
 async fn all(orders: &TestTopic) -> Result<Vec<CronJobRecord>> {
-    orders.store.cron_jobs.schedules(&orders.descriptor.topic, FIRST).await
+    orders.store.cron_jobs.list(&orders.descriptor.topic, FIRST).await
 }
 
 /// Fires these occurrences, the last of which is done then, after `last`.

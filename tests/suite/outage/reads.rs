@@ -31,7 +31,7 @@ async fn failed_read_does_not_buffer_pushes() -> Result<()> {
         broker.list(&topic, &group, Which::Waiting, Window::ALL, None, 1).await.is_err(),
         broker.dead(&topic, &group, None, 1).await.is_err(),
         broker.audit(&topic, &group, None, false).await.is_err(),
-        broker.schedules(&topic, None).await.is_err(),
+        broker.cron_jobs(&topic, None).await.is_err(),
     ];
     assert!(failed.into_iter().all(|failed| failed), "{failed:?}");
     outage.proxy.set(Mode::Pass);
