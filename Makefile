@@ -49,8 +49,8 @@ test: tools
 	cargo test --locked -- --test-threads=$(THREADS)
 
 # Tests that take 20 seconds together on two processors, of every room.
-QUICK = conformance::embedded conformance::redis:: sessions verdicts windows identity outage::control config_check
-QUICK += http::refusals http::envelope cli::mistakes reference tidy::
+QUICK = conformance::embedded conformance::redis:: sessions verdicts bulk:: message_id:: outage::control config_check
+QUICK += http::invalid_requests http::envelope cli::usage_errors reference tidy::
 
 quick: tools
 	cargo test --locked --lib
@@ -84,7 +84,7 @@ demo:
 
 # Debian's package starts a Prometheus of its own on port 9090; this one has another port.
 dashboards: tools
-	@bash -o pipefail -c 'cargo test --quiet --locked --test suite -- observability::loaded --nocapture | grep "^|"'
+	@bash -o pipefail -c 'cargo test --quiet --locked --test suite -- observability::under_load --nocapture | grep "^|"'
 
 grafana: tools languages
 	PATH="$(LANGUAGES_DIR)/bin:$$PATH" tests/grafana/run $(STEPS)
@@ -144,7 +144,7 @@ hand-over: tools
 	@echo "|---|---|---|---|---|---|"
 	@DWELL_ROUNDS=50 bash -o pipefail -c 'cargo test --quiet --locked --test suite -- hand_over::rounds --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
 
-ON_SERVERS = conformance random_ops chain groups:: delivery ordered outage:: redis_ doctor deploy::redis
+ON_SERVERS = conformance random_ops call_sequence groups:: delivery ordered outage:: redis_ doctor deploy::redis
 
 servers: tools
 	@[ -n "$(SERVERS)" ] || { echo 'make: SERVERS="DIR ..." is needed: directories that hold a redis-server' >&2; exit 1; }
@@ -168,12 +168,12 @@ package-tools: TOOLS = curl:curl dpkg-deb:dpkg musl-gcc:musl-tools useradd:passw
 package-tools: tools
 
 screenshots: tools
-	DWELL_SCREENSHOTS=$(CURDIR)/docs/operate cargo test --quiet --locked --test suite -- console::pictures
+	DWELL_SCREENSHOTS=$(CURDIR)/docs/operate cargo test --quiet --locked --test suite -- console::screenshots
 
 VERSION := $(shell sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 fixtures: tools
-	DWELL_FIXTURES=$(CURDIR)/tests/fixtures/$(VERSION) cargo test --quiet --locked --test suite -- fixtures::what_is_written_now
+	DWELL_FIXTURES=$(CURDIR)/tests/fixtures/$(VERSION) cargo test --quiet --locked --test suite -- fixtures::fixtures_of_this_version_open
 
 lint:
 	cargo fmt --check

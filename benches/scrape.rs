@@ -1,4 +1,4 @@
-//! What a look at the metrics costs: the page that `GET /metrics` answers, census included, of a broker with many topics.
+//! What a look at the metrics costs: the page that `GET /metrics` answers, store stats included, of a broker with many topics.
 //!
 //! `cargo bench --bench scrape`. It prints how large each page is, and then how long it takes.
 
@@ -91,15 +91,17 @@ impl Shape {
             let topic = TopicName::new(format!("topic-{n}"))?;
             broker.declare(topic.clone(), settings.clone()).await?;
             for group in 1..self.groups {
-                broker.make_group(&topic, &GroupName::new(format!("group-{group}"))?, GroupRequest::default()).await?;
+                broker
+                    .create_group(&topic, &GroupName::new(format!("group-{group}"))?, GroupRequest::default())
+                    .await?;
             }
             let message = |_| NewMessage::new("x").after(Duration::from_secs(600));
             broker.push_batch(&topic, (0..self.partitions).map(message).collect()).await?;
         }
         let began = Instant::now();
-        while !broker.scrape()?.contains("dwell_census_taker 1") {
+        while !broker.scrape()?.contains("dwell_stats_collector 1") {
             if began.elapsed() > Duration::from_secs(60) {
-                return Err(Error::unavailable("there is no census"));
+                return Err(Error::unavailable("there is no stats collector"));
             }
             tokio::task::yield_now().await;
         }

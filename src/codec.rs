@@ -6,7 +6,7 @@
 //! with the key and the expiry, which scripts read. Redis keeps a value in steps of 16 and 32 bytes, so each byte counts.
 //! A new format gets a new number and a new decoder; the old decoders stay.
 
-mod dead;
+mod dead_letter;
 mod record;
 
 use std::time::Duration;
@@ -16,8 +16,9 @@ use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
 use bytes::{Buf as _, Bytes};
 
-pub use self::dead::{
-    DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
+pub use self::dead_letter::{
+    DeadLetterReason, DeadLetterRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure,
+    extend_history,
 };
 pub use self::record::{LOG_FORMAT, NumberedRecord, Record, UnnumberedRecord, decode_page, decode_record, encode_page};
 use crate::model::error::{Error, Result};
@@ -391,7 +392,7 @@ mod tests {
 
     /// If this fails the format changed: give it a new version instead.
     #[test]
-    fn every_version_is_frozen_and_read_back() -> Result<()> {
+    fn every_format_version_is_frozen_and_readable() -> Result<()> {
         let traced = |state| TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", state);
         let frozen = [
             (include_str!("codec/body.v1.hex"), vec![(0, None)]),
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_message_takes_24_bytes_beside_its_payload_and_is_read_back() -> Result<()> {
+    fn minimal_message_has_24_bytes_overhead_and_round_trips() -> Result<()> {
         let message = bare()?;
         let body = encode_body(&message, VERSION)?;
         assert_eq!(body.len(), 24 + message.envelope.payload.len());
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn times_past_what_a_body_holds_become_the_last_that_it_does() -> Result<()> {
+    fn times_beyond_the_format_are_clamped() -> Result<()> {
         let mut message = bare()?;
         message.due_at = Timestamp::from_ms(u64::MAX);
         let body = encode_body(&message, Version::from_us(u64::MAX))?;
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_a_dedup_key_a_source_or_an_attachment_is_frozen_and_read_back() -> Result<()> {
+    fn optional_fields_are_frozen_and_round_trip() -> Result<()> {
         let mut lines = Vec::new();
         let cases = [
             (false, true, &b""[..], None),
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_behind_the_due_time_and_every_truncation_is_noticed() -> Result<()> {
+    fn bit_flips_after_the_due_time_and_truncation_are_detected() -> Result<()> {
         let trace = TraceContext::new([1; 16], [2; 8], 1, Some("a=b"))?;
         for (priority, trace) in [(0, None), (7, None), (0, Some(trace))] {
             let mut message = sample()?;

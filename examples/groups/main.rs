@@ -16,7 +16,7 @@ mod support;
 mod trouble;
 mod webhook;
 
-#[path = "../../tests/suite/groups/anywhere.rs"]
+#[path = "../../tests/suite/groups/settle_chaos.rs"]
 mod everywhere;
 #[path = "../../tests/suite/groups/backlog.rs"]
 mod backlog;

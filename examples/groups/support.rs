@@ -1,6 +1,6 @@
 //! What the test suite waits and starts servers with, and how long to wait here.
 
-#[path = "../../tests/suite/support/patience.rs"]
+#[path = "../../tests/suite/support/eventually.rs"]
 mod patience;
 #[path = "../../tests/suite/support/redis.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]

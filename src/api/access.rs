@@ -70,7 +70,7 @@ impl Access {
         !self.tokens.is_empty()
     }
 
-    pub fn who(&self, token: Option<&str>) -> Option<&Actor> {
+    pub fn authenticate(&self, token: Option<&str>) -> Option<&Actor> {
         if !self.asks() {
             return Some(&self.local);
         }
@@ -178,7 +178,7 @@ mod tests {
     const NEW: &str = "fedcba9876543210";
 
     #[test]
-    fn a_token_counts_from_the_look_after_it_was_changed() -> Outcome {
+    fn changed_token_takes_effect_at_the_next_check() -> Outcome {
         let (dir, time) = (tempfile::tempdir()?, Manual::at(Timestamp::from_ms(0)));
         let file = |name: &str| dir.path().join(name);
         std::fs::write(file("a"), format!("{OLD}\n"))?;
@@ -186,7 +186,7 @@ mod tests {
             |name: &str, scopes: &[Scope]| Token { name: name.into(), file: file(name), scopes: Scopes::of(scopes) };
         let tokens = vec![token("a", &[Scope::Produce]), token("b", &[Scope::Consume])];
         let access = Access::new(tokens, Clock::Manual(time.clone()));
-        let who = |token| access.who(token).map(|actor| actor.name.to_string());
+        let who = |token| access.authenticate(token).map(|actor| actor.name.to_string());
         assert!(access.asks());
         assert_eq!(who(Some(OLD)).as_deref(), Some("a"));
         for other in [None, Some(""), Some(NEW), Some("0123456789abcde"), Some("0123456789abcdefg")] {
@@ -211,16 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_everyone_is_local_and_may_do_everything() {
+    fn without_tokens_every_caller_is_local_admin() {
         let free = Access::free();
         assert!(!free.asks());
         for token in [None, Some("anything")] {
-            assert_eq!(free.who(token), Some(&Actor::local()));
+            assert_eq!(free.authenticate(token), Some(&Actor::local()));
         }
     }
 
     #[test]
-    fn one_of_the_needed_scopes_is_enough_and_admin_always_is() {
+    fn any_required_scope_or_admin_is_sufficient() {
         let [view, produce, consume, admin] = Scope::ALL.map(|scope| Scopes::of(&[scope]));
         let either = Scopes::of(&[Scope::Produce, Scope::Consume]);
         for (given, needed, expected) in [

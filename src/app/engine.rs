@@ -17,8 +17,8 @@ use crate::platform::tasks::Tasks;
 use crate::platform::test_clock;
 use crate::store::embedded::Embedded;
 pub use crate::store::redis::{
-    BaselineRedis, BaselineStyle, Checkup, Confirmation, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum,
-    RedisOptions, RedisUsage, SlowCall, Stall,
+    BaselineRedis, BaselineStyle, Confirmation, Diagnostics, KeyDiagnostics, NodeDiagnostics, NodeFacts, Outcome,
+    Quorum, RedisOptions, RedisUsage, SlowCall, Stall,
 };
 use crate::store::redis::{Redis, location_of};
 use crate::store::{Description, Store};

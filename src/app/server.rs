@@ -6,7 +6,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::access::{Access, Token};
-use crate::api::http::{self, App, Connections, Console, Door, Listen, Listener, SocketMode, Tls, TlsFiles};
+use crate::api::http::{
+    self, App, ConnectionOptions, Console, Listen, Listener, ListenerOptions, SocketMode, Tls, TlsFiles,
+};
 use crate::api::webhook::{Subscription, Webhook};
 use crate::app::engine::{Engine, StoreOptions};
 use crate::broker::{self, host_name};
@@ -28,7 +30,7 @@ pub struct ServerOptions {
     pub tokens: Vec<Token>,
     pub store: StoreOptions,
     pub broker: broker::Options,
-    pub connections: Connections,
+    pub connections: ConnectionOptions,
     pub body_timeout: Duration,
     pub answer_bytes: usize,
     pub answer_patience: Duration,
@@ -52,7 +54,7 @@ impl ServerOptions {
             socket_mode: SocketMode::PRIVATE,
             tls: None,
             tokens: Vec::new(),
-            connections: Connections::default(),
+            connections: ConnectionOptions::default(),
             body_timeout: BODY_TIMEOUT,
             answer_bytes: ANSWERS_BYTES_MAX,
             answer_patience: ANSWER_PATIENCE,
@@ -127,8 +129,8 @@ impl Server {
         access.look();
         let tls = options.tls.map(|files| Tls::new(files, machine.clone())).transpose()?;
         let is_tls = tls.is_some();
-        let door = Door { asks: access.asks(), socket_mode: options.socket_mode, tls };
-        let listener = Listener::bind(options.listen, &door).await?;
+        let listener_options = ListenerOptions { asks: access.asks(), socket_mode: options.socket_mode, tls };
+        let listener = Listener::bind(options.listen, &listener_options).await?;
         let (mut behaviour, mut exporter) = (options.broker, None);
         if let Some(spans) = options.spans {
             let (tracer, exports) = Tracer::exporting(spans, machine.clone())?;

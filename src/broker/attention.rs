@@ -15,7 +15,7 @@ use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
 use crate::model::topic::{Descriptor, Expiry, GroupPartition, Rest};
 use crate::platform::clock::Instant;
-use crate::store::{DeadCursor, PartitionStats, Window};
+use crate::store::{DeadLetterCursor, PartitionStats, Window};
 
 /// Dead letters, retries and takeovers of so long ago still matter.
 const RECENT: Duration = Duration::from_secs(30 * 60);
@@ -104,12 +104,12 @@ impl Broker {
         {
             return Ok(attention.clone());
         }
-        let attention = Arc::new(self.look_around().await?);
+        let attention = Arc::new(self.collect_attention().await?);
         *latest = Some((self.clock().instant(), attention.clone()));
         Ok(attention)
     }
 
-    async fn look_around(&self) -> Result<Attention> {
+    async fn collect_attention(&self) -> Result<Attention> {
         let mut concerns = self.own_concerns().await;
         let topics = match self.topics().await {
             Err(error) if error.is_outage() => return Ok(Attention { concerns, ..Attention::default() }),
@@ -219,7 +219,7 @@ impl Broker {
         group: &GroupName,
         stats: &[&(GroupPartition, PartitionStats)],
     ) -> Result<Option<Concern>> {
-        let since = DeadCursor { died_at: self.now().minus(RECENT), id: MessageId::new("0")? };
+        let since = DeadLetterCursor { died_at: self.now().minus(RECENT), id: MessageId::new("0")? };
         for (partition, _) in stats.iter().filter(|(_, stats)| stats.dead > 0) {
             if let Some(died) = self.store.dead_letters.dead(partition, Some(&since), 1).await?.dead.first() {
                 let dead = counted(stats.iter().map(|(_, stats)| stats.dead).sum::<u64>(), "dead letter");

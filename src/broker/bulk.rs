@@ -51,7 +51,7 @@ impl Broker {
     /// Counts the messages of a group that wait and are due in a window. Errors: `NotFound`, `Invalid` window, `Full`.
     pub async fn count_window(&self, topic: &TopicName, group: &GroupName, window: Window) -> Result<u64> {
         check(window)?;
-        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
         let read = self.reads.begin().await?;
         let mut count = 0;
         for partition in descriptor.group_partitions(std::slice::from_ref(group)) {
@@ -255,7 +255,7 @@ impl Broker {
             self.check_lease(&descriptor, partition, &purge.group).await;
             Ok(purged)
         };
-        self.topics.say(topic, ask).await
+        self.topics.with_descriptor(topic, ask).await
     }
 
     async fn check_lease(&self, descriptor: &Descriptor, partition: Partition, group: &GroupName) {

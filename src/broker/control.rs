@@ -31,7 +31,7 @@ impl Broker {
                 Location::Nowhere => self.cancel_anywhere(&descriptor, id).await,
             }
         };
-        self.topics.say(topic, cancel).await
+        self.topics.with_descriptor(topic, cancel).await
     }
 
     /// Reschedules a message in every group in which it waits as expected; attempts stay. Errors: `Invalid` too far
@@ -54,7 +54,7 @@ impl Broker {
                 rescheduled => Ok(RescheduleOutcome { partition, due_at, rescheduled }),
             }
         };
-        self.topics.say(topic, reschedule).await
+        self.topics.with_descriptor(topic, reschedule).await
     }
 
     /// Cancels a message that no partition has: the one that it was cancelled in answers a repeat. While a loss is being

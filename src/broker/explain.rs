@@ -50,7 +50,7 @@ impl Reason {
 impl Broker {
     /// Errors: `NotFound`, also for another key; `Ambiguous`, `Full`.
     pub async fn explain(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<Explanation> {
-        let descriptor = self.topics.look(topic).await?;
+        let descriptor = self.topics.peek(topic).await?;
         let partition = self.locate(&descriptor, id, key).await?.or_home(&descriptor, id);
         let read = self.reads.begin().await?;
         let buffered = !self.store.messages.buffered(topic, id).await?.is_empty();
@@ -203,7 +203,7 @@ impl Broker {
         if !(1..=FORECAST_SPANS_MAX).contains(&count) {
             return Err(Error::range("spans", format!("{count} is not in 1 to {FORECAST_SPANS_MAX}")));
         }
-        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
         let partitions = usize::from(descriptor.settings.partitions.get());
         if count * partitions > FORECAST_COUNTS_MAX {
             let most = FORECAST_COUNTS_MAX / partitions;
@@ -244,7 +244,7 @@ impl Broker {
         cursor: Option<&str>,
         repair: bool,
     ) -> Result<Audit> {
-        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
         let (mut partition, mut from) = cursor.map_or(Ok((Partition(0), None)), read)?;
         if partition.0 >= descriptor.settings.partitions.get() {
             return Err(super::wrong_cursor());

@@ -333,7 +333,12 @@ pub struct Subscribed {
 impl Broker {
     /// Creates a group, or changes its limits. Errors: `Invalid` limits; `NotFound`; `Full` past the limit of groups;
     /// `Conflict` for a copy of a group that does not exist, or is being copied itself.
-    pub async fn make_group(&self, topic: &TopicName, group: &GroupName, request: GroupRequest) -> Result<Subscribed> {
+    pub async fn create_group(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        request: GroupRequest,
+    ) -> Result<Subscribed> {
         let (mut created, mut changed) = (false, false);
         let descriptor = self
             .change(topic, |there| {
@@ -449,7 +454,7 @@ impl Broker {
                 break;
             }
         }
-        let descriptor = self.topics.learn(outcome?);
+        let descriptor = self.topics.cache(outcome?);
         self.groups.follow(&descriptor);
         Ok(descriptor)
     }

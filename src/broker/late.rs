@@ -183,7 +183,7 @@ impl Broker {
             };
             self.topics.call(topic, partition, settlements.len(), make, |_| true).await
         };
-        self.topics.say(topic, settle).await
+        self.topics.with_descriptor(topic, settle).await
     }
 
     /// Counts what the store decided; an owner counts what it decides in memory.

@@ -9,14 +9,14 @@ use futures_util::future::join_all;
 
 use super::Broker;
 use super::read_limiter::PARTITIONS_AT_ONCE;
-use crate::codec::DeadRecord;
+use crate::codec::DeadLetterRecord;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::CALL_BYTES_MAX;
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
-use crate::store::{Dead, DeadCursor, InFlightCursor, Listed, Peeked, State, WaitingCursor, Window};
+use crate::store::{Dead, DeadLetterCursor, InFlightCursor, Listed, Peeked, State, WaitingCursor, Window};
 
 /// Calls to the store for one page: a window that few messages are in must not keep a request for long.
 const CALLS_MAX: usize = 100;
@@ -80,7 +80,7 @@ enum Place {
     Beginning,
     Waiting(WaitingCursor),
     InFlight(InFlightCursor),
-    Dead(DeadCursor),
+    Dead(DeadLetterCursor),
 }
 
 impl Place {
@@ -107,7 +107,7 @@ impl Broker {
         limit: usize,
     ) -> Result<MessageList> {
         super::check_count("limit", limit)?;
-        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
         let (mut partition, mut place) = read_cursor(cursor)?;
         if !place.is_of(which) {
             return Err(wrong_cursor());
@@ -176,7 +176,7 @@ fn is_due_in(listed: &Listed, window: Window) -> bool {
 }
 
 fn of_dead(partition: Partition, dead: Dead) -> ListEntry {
-    let DeadRecord { attempts, .. } = dead.record;
+    let DeadLetterRecord { attempts, .. } = dead.record;
     let listed = Listed { id: dead.id, next_at: None, attempts, history: Vec::new(), message: dead.message };
     ListEntry { partition, state: State::Dead { died_at: dead.died_at, record: dead.record }, listed }
 }
@@ -206,7 +206,7 @@ fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Place)> {
     let time = Timestamp::from_ms(number);
     let place = match kind {
         "w" => Place::Waiting(WaitingCursor { next_at: time, id: named()? }),
-        "d" => Place::Dead(DeadCursor { died_at: time, id: named()? }),
+        "d" => Place::Dead(DeadLetterCursor { died_at: time, id: named()? }),
         "i" => {
             let after = if id.is_empty() { None } else { Some(named()?) };
             Place::InFlight(InFlightCursor { step: number.to_string(), after })
@@ -319,12 +319,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_back_and_garbage_is_refused() -> Result<()> {
+    fn cursor_round_trips_and_garbage_is_refused() -> Result<()> {
         let (at, id) = (Timestamp::from_ms(5), MessageId::new("a.b.c")?);
         let places = [
             Place::Beginning,
             Place::Waiting(WaitingCursor { next_at: at, id: id.clone() }),
-            Place::Dead(DeadCursor { died_at: at, id: id.clone() }),
+            Place::Dead(DeadLetterCursor { died_at: at, id: id.clone() }),
             Place::InFlight(InFlightCursor { step: "18446744073709551615".to_owned(), after: Some(id) }),
             Place::InFlight(InFlightCursor { step: "7".to_owned(), after: None }),
         ];

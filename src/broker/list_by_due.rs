@@ -128,7 +128,7 @@ impl Broker {
             let detail = format!("due is only for scheduled and ready messages, not for {}", which.name());
             return Err(Error::invalid("order", detail));
         }
-        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
         let position = cursor.map(Position::read).transpose()?;
         let now = self.store.backend.clock().now();
         let count = usize::from(descriptor.settings.partitions.get());
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_back_and_garbage_is_refused() -> Result<()> {
+    fn cursor_round_trips_and_garbage_is_refused() -> Result<()> {
         let after = WaitingCursor { next_at: Timestamp::from_ms(5), id: MessageId::new("a.b.c")? };
         let position = Position { partition: Partition(3), after };
         assert_eq!(Position::read(&position.write())?, position);

@@ -5,7 +5,7 @@
 
 mod stats_collector;
 mod control;
-mod dead;
+mod dead_letters;
 mod explain;
 mod groups;
 mod push_batcher;
@@ -13,7 +13,7 @@ mod list;
 mod list_by_due;
 mod push;
 mod read_limiter;
-mod schedules;
+mod cron;
 mod late;
 mod settle;
 mod topics;
@@ -32,7 +32,8 @@ use self::attention::LatestAttention;
 pub use self::attention::{Attention, Concern, ConcernKind};
 pub use self::bulk::{BulkAction, BulkOutcome};
 pub use self::control::RescheduleOutcome;
-pub use self::dead::{DeadFilter, DeadList, DeadSweep, DeadSwept};
+pub use self::cron::CronJobList;
+pub use self::dead_letters::{DeadLetterFilter, DeadLetterList, DeadLetterSweep, DeadLetterSweepResult};
 pub use self::explain::Audit;
 pub use self::fleet::FleetBroker;
 use self::groups::{Filling, Groups};
@@ -43,7 +44,6 @@ use self::push::DefaultPartitioner;
 pub use self::push::{Offer, PushOutcome};
 use self::push_batcher::PushBatcher;
 use self::read_limiter::ReadLimiter;
-pub use self::schedules::ScheduleList;
 pub use self::settle::{ReserveRequest, Selection};
 use self::stats_collector::Scrapes;
 pub use self::test_clock::{ClockTarget, Due, FiredCron, Moved};
@@ -81,7 +81,7 @@ pub struct Broker {
     scrapes: Arc<Scrapes>,
     traffic: Arc<TrafficLog>,
     attention: Arc<LatestAttention>,
-    firing: schedules::Turns,
+    firing: cron::Turns,
     reads: Arc<ReadLimiter>,
     tasks: Tasks,
     options: Arc<Options>,
@@ -123,7 +123,7 @@ impl Broker {
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
         let (partitioner, filling, scrapes) = (Arc::default(), Filling::default(), Arc::default());
         let (traffic, attention) = (Arc::default(), Arc::default());
-        let firing = schedules::Turns::default();
+        let firing = cron::Turns::default();
         // It paces calls to the real store, whatever clock messages go by.
         let reads = Arc::new(ReadLimiter::new(Clock::System));
         Broker {
@@ -148,7 +148,7 @@ impl Broker {
 
     /// Runs everything but the loops of the partitions, until `stop`, which has to come after those have ended.
     pub async fn run(&self, stop: CancellationToken) {
-        let schedules = schedules::Schedules::new(self.clone());
+        let cron_scheduler = cron::CronScheduler::new(self.clone());
         let stats = stats_collector::StatsCollector::new(self.clone());
         let sampler = traffic::Sampler::new(self.clone());
         let watched = futures_util::future::join3(
@@ -157,7 +157,7 @@ impl Broker {
             sampler.run(stop.clone()),
         );
         let kept = futures_util::future::join(self.keeper.run(stop.clone()), self.answer_others(stop.clone()));
-        tokio::join!(kept, schedules.run(stop.clone()), watched, self.store.backend.run(stop));
+        tokio::join!(kept, cron_scheduler.run(stop.clone()), watched, self.store.backend.run(stop));
     }
 
     pub fn metrics(&self) -> Arc<Metrics> {
@@ -226,7 +226,7 @@ impl Broker {
             }
             // The topic is gone, or another one has its name now. Only a topic that is deleted and created repeatedly
             // keeps a consumer here, and no longer than it wants to wait.
-            self.topics.forget(topic);
+            self.topics.evict(topic);
             if wait.is_zero() {
                 return Ok(deliveries);
             }
@@ -273,7 +273,7 @@ impl Broker {
         id: &MessageId,
         key: Option<&Key>,
     ) -> Result<(Partition, Peeked)> {
-        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
         let absent = || {
             let why = "it was never pushed, it is settled, or it was pushed with another `key`";
             Error::not_found(format!("group {group} of topic {topic} has no message {id}; {why}"))

@@ -98,7 +98,7 @@ impl Broker {
     }
 
     fn turn(&self, topic: &TopicName, messages: usize) -> Option<Turn> {
-        let partitions = self.topics.known(topic)?.settings.partitions;
+        let partitions = self.topics.last_known(topic)?.settings.partitions;
         Some(self.partitioner.turn(topic, partitions, messages, self.clock().instant()))
     }
 
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_even() -> Result<()> {
+    fn keyless_messages_spread_evenly_over_partitions() -> Result<()> {
         for partitions in [1, 2, 7, 8, 12, 16, 64] {
             let counts = spread(partitions, 16_000, Duration::ZERO)?;
             let fair = 16_000 / usize::from(partitions);
@@ -430,21 +430,21 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_come_together_stay_together() -> Result<()> {
+    fn keyless_burst_stays_in_one_partition() -> Result<()> {
         let counts = spread(8, TURN_MESSAGES, Duration::ZERO)?;
         assert!(counts.iter().any(|count| *count >= TURN_MESSAGES - 5), "{counts:?}");
         Ok(())
     }
 
     #[test]
-    fn messages_that_come_apart_take_turns() -> Result<()> {
+    fn spaced_keyless_messages_rotate_over_partitions() -> Result<()> {
         let counts = spread(8, 800, TURN_TIME)?;
         assert!(counts.iter().all(|count| count.abs_diff(100) <= 5), "{counts:?}");
         Ok(())
     }
 
     #[test]
-    fn a_topic_made_anew_with_other_partitions_begins_anew() -> Result<()> {
+    fn recreated_topic_resets_the_partitioner() -> Result<()> {
         let (spread, topic) = (DefaultPartitioner::default(), topic()?);
         for partitions in [8, 3, 1].map(|n| NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)) {
             assert_eq!(spread.turn(&topic, partitions, 1, Instant::START).partitions, partitions);

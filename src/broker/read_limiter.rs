@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_leave_the_store_half_of_its_time() -> Result<()> {
+    async fn heavy_reads_use_at_most_half_of_the_store_time() -> Result<()> {
         let (manual, limiter) = limiter();
         let (one, other) = (limiter.begin().await?, limiter.begin().await?);
         one.call(async { manual.advance(TURN) }).await;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_third_read_waits_for_a_slot_and_gives_up_in_the_end() -> Result<()> {
+    async fn third_heavy_read_waits_and_times_out() -> Result<()> {
         let (manual, limiter) = limiter();
         let (one, _other) = (limiter.begin().await?, limiter.begin().await?);
         let mut third = Box::pin(limiter.begin());

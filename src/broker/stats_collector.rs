@@ -21,7 +21,7 @@ use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{PartitionDepth, StatsClaim};
 use crate::telemetry::metrics::{Depth, Tally, WITHIN};
 
-/// The census ends this time after the last scrape.
+/// The stats are collected until this time after the last scrape.
 pub(super) const SCRAPED_LATELY: Duration = Duration::from_secs(120);
 /// Longest time for which a process that died keeps others from counting; a shorter `lease.ttl` shortens it.
 const TTL_MAX: Duration = Duration::from_secs(10);

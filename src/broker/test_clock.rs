@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::Broker;
-use super::schedules::Schedules;
+use super::cron::CronScheduler;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CLOCK_MOVE_FIRES_MAX, CLOCK_MOVE_MAX};
-use crate::model::message::{GroupName, ScheduleName, TopicName};
+use crate::model::message::{CronJobName, GroupName, TopicName};
 use crate::model::time::{Timestamp, show_span};
 use crate::platform::test_clock::TestClock;
 use crate::store::{Channel, Window};
@@ -51,7 +51,7 @@ pub struct Due {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FiredCron {
     pub topic: TopicName,
-    pub name: ScheduleName,
+    pub name: CronJobName,
     pub times: u64,
 }
 
@@ -98,7 +98,7 @@ impl Broker {
         let turn = clock.turn().await;
         let _no_other_fires = self.firing.lock().await;
         let span = target.span(self.now())?;
-        let mut cron_jobs = Schedules::new(self.clone());
+        let mut cron_jobs = CronScheduler::new(self.clone());
         cron_jobs.read().await?;
         if cron_jobs.occurrences(self.now().plus(span), CLOCK_MOVE_FIRES_MAX + 1) > CLOCK_MOVE_FIRES_MAX {
             let why =
@@ -115,7 +115,7 @@ impl Broker {
         let now = self.now();
         let fired = self.fire_until(&mut cron_jobs, now, &mut due).await;
         self.groups.all().iter().for_each(|delivery| delivery.time_jumped());
-        self.store.backend.wakes().wake(&Channel::Schedules);
+        self.store.backend.wakes().wake(&Channel::CronJobs);
         tracing::info!(by = show_span(span), %now, "test clock moved");
         let due = due.into_iter().filter(|(_, messages)| *messages > 0);
         let due = due.map(|((topic, group), messages)| Due { topic, group, messages }).collect();
@@ -142,11 +142,11 @@ impl Broker {
 
     async fn fire_until(
         &self,
-        cron_jobs: &mut Schedules,
+        cron_jobs: &mut CronScheduler,
         now: Timestamp,
         due: &mut BTreeMap<(TopicName, GroupName), u64>,
     ) -> Result<Vec<FiredCron>> {
-        let mut fired: BTreeMap<(TopicName, ScheduleName), u64> = BTreeMap::new();
+        let mut fired: BTreeMap<(TopicName, CronJobName), u64> = BTreeMap::new();
         while let Some((topic, name, times)) = cron_jobs.fire_some(now).await? {
             due.iter_mut().filter(|((of, _), _)| *of == topic).for_each(|(_, messages)| *messages += times);
             *fired.entry((topic, name)).or_default() += times;

@@ -22,7 +22,7 @@ use crate::store::{Call, Calls, MemberReport, PartitionStats, Store};
 use crate::telemetry::metrics::{Metrics, TopicMetrics};
 
 /// A change made elsewhere takes effect within it. A push under an older descriptor is refused and loads it at once.
-const BELIEVED: Duration = Duration::from_secs(5);
+const CACHED_FOR: Duration = Duration::from_secs(5);
 const RELOADS_MAX: usize = 3;
 /// Topics that a look at all of them looks at.
 pub(super) const TOPICS_SEEN_MAX: usize = 500;
@@ -38,11 +38,11 @@ pub(super) struct Topics {
     metrics: Arc<Metrics>,
     options: Arc<Options>,
     pub(super) calls: Calls,
-    known: RwLock<HashMap<TopicName, Known>>,
+    known: RwLock<HashMap<TopicName, CachedTopic>>,
 }
 
 #[derive(Clone)]
-struct Known {
+struct CachedTopic {
     descriptor: Arc<Descriptor>,
     loaded: Instant,
 }
@@ -53,7 +53,7 @@ impl Topics {
     }
 
     pub(super) async fn get(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
-        match self.believed(topic) {
+        match self.cached(topic) {
             Some(descriptor) => Ok(descriptor),
             None => self.load(topic).await,
         }
@@ -70,28 +70,28 @@ impl Topics {
     }
 
     /// For a read: a failing store is not taken to be unavailable for pushes, nothing is cached. Errors: `NotFound`.
-    pub(super) async fn look(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
-        match self.believed(topic) {
+    pub(super) async fn peek(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        match self.cached(topic) {
             Some(descriptor) => Ok(descriptor),
-            None => self.look_again(topic).await,
+            None => self.fetch(topic).await,
         }
     }
 
-    pub(super) async fn look_again(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+    pub(super) async fn fetch(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         self.store.topics.topic_uncached(topic).await?.map(Arc::new).ok_or_else(|| self.no_topic(topic))
     }
 
-    pub(super) async fn look_at_group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
-        let descriptor = self.look(topic).await?;
+    pub(super) async fn peek_group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
+        let descriptor = self.peek(topic).await?;
         if descriptor.groups.contains(group) {
             return Ok(descriptor);
         }
-        with_group(self.look_again(topic).await?, group)
+        with_group(self.fetch(topic).await?, group)
     }
 
     /// Creates the topic if it does not exist and that is allowed; answers whether it did. Errors: `NotFound`, `Full`.
     pub(super) async fn get_or_create(&self, topic: &TopicName) -> Result<(Arc<Descriptor>, bool)> {
-        match self.believed(topic) {
+        match self.cached(topic) {
             Some(descriptor) => Ok((descriptor, false)),
             None => self.load_or_create(topic).await,
         }
@@ -105,7 +105,7 @@ impl Topics {
         // The clock rounds up to the millisecond, and a store that tells no time rounds down.
         let asked_at = clock.surely().unwrap_or_else(|| clock.now().minus(Duration::from_millis(1))).as_ms();
         let wanted = Descriptor::new(topic.clone(), self.options.topic_defaults.clone());
-        let descriptor = self.learn(self.store.topics.create(&wanted).await?);
+        let descriptor = self.cache(self.store.topics.create(&wanted).await?);
         // An incarnation is the time at which the topic was created; one that only the log has does not have any yet.
         let is_new = descriptor.incarnation >= asked_at && descriptor.incarnation == descriptor.generation;
         if is_new {
@@ -130,13 +130,13 @@ impl Topics {
 
     pub(super) async fn load(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         match self.store.topics.topic(topic).await? {
-            Some(descriptor) => Ok(self.learn(descriptor)),
+            Some(descriptor) => Ok(self.cache(descriptor)),
             None => Err(self.no_topic(topic)),
         }
     }
 
     fn no_topic(&self, topic: &TopicName) -> Error {
-        self.forget(topic);
+        self.evict(topic);
         Error::missing(Missing::topic(topic))
     }
 
@@ -152,19 +152,19 @@ impl Topics {
     }
 
     /// As it was last seen, however long ago.
-    pub(super) fn known(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
+    pub(super) fn last_known(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(topic).map(|known| known.descriptor.clone())
     }
 
-    fn believed(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
+    fn cached(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let now = self.store.backend.clock().local().instant();
-        known.get(topic).filter(|known| now < known.loaded.plus(BELIEVED)).map(|known| known.descriptor.clone())
+        known.get(topic).filter(|known| now < known.loaded.plus(CACHED_FOR)).map(|known| known.descriptor.clone())
     }
 
     /// Believes a descriptor. Its series are there from now on, so that a rate sees the first event of each.
-    pub(super) fn learn(&self, descriptor: Descriptor) -> Arc<Descriptor> {
+    pub(super) fn cache(&self, descriptor: Descriptor) -> Arc<Descriptor> {
         self.metrics.topic(&descriptor.topic);
         for group in &descriptor.groups {
             self.metrics.group(&descriptor.topic, group);
@@ -175,18 +175,18 @@ impl Topics {
             known.clear();
         }
         let descriptor = Arc::new(descriptor);
-        known.insert(descriptor.topic.clone(), Known { descriptor: descriptor.clone(), loaded });
+        known.insert(descriptor.topic.clone(), CachedTopic { descriptor: descriptor.clone(), loaded });
         descriptor
     }
 
     /// The topics that this broker knows whose dead letters go to this one.
     fn forwarding_to(&self, topic: &TopicName) -> Vec<TopicName> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let names = |known: &&Known| known.descriptor.dead_letter_topic() == Some(topic);
+        let names = |known: &&CachedTopic| known.descriptor.dead_letter_topic() == Some(topic);
         known.values().filter(names).map(|known| known.descriptor.topic.clone()).collect()
     }
 
-    pub(super) fn forget(&self, topic: &TopicName) {
+    pub(super) fn evict(&self, topic: &TopicName) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
 }
@@ -219,7 +219,7 @@ impl Broker {
             None => self.store.topics.create(&wanted).await?,
         };
         if there.settings == wanted.settings {
-            return Ok(Declared { descriptor: self.topics.learn(there).as_ref().clone(), created });
+            return Ok(Declared { descriptor: self.topics.cache(there).as_ref().clone(), created });
         }
         if there.settings.partitions != wanted.settings.partitions {
             let (is, asked) = (there.settings.partitions.get(), wanted.settings.partitions);
@@ -244,12 +244,12 @@ impl Broker {
         let updated = Descriptor { settings: wanted.settings, has_forwarded, ..there };
         let updated = self.store.topics.update(&updated).await?;
         tracing::info!(topic = %updated.topic, "topic changed");
-        Ok(Declared { descriptor: self.topics.learn(updated).as_ref().clone(), created: false })
+        Ok(Declared { descriptor: self.topics.cache(updated).as_ref().clone(), created: false })
     }
 
     /// Reads the topic from the store. Errors: `NotFound`.
     pub async fn topic(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
-        self.topics.look_again(topic).await
+        self.topics.fetch(topic).await
     }
 
     /// The topic as this process knows it: a change made elsewhere takes effect within seconds. Errors: `NotFound`.
@@ -263,7 +263,7 @@ impl Broker {
 
     /// For a read; `None` if it was deleted meanwhile.
     pub(super) async fn existing(&self, topic: &TopicName) -> Result<Option<Arc<Descriptor>>> {
-        match self.topics.look(topic).await {
+        match self.topics.peek(topic).await {
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             found => found.map(Some),
         }
@@ -271,7 +271,7 @@ impl Broker {
 
     /// Prefetched messages of this process count as ready. Errors: `NotFound`, `Full`.
     pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(GroupPartition, PartitionStats)>> {
-        let descriptor = self.topics.look(topic).await?;
+        let descriptor = self.topics.peek(topic).await?;
         self.stats_of(&descriptor, &descriptor.groups).await
     }
 
@@ -281,7 +281,7 @@ impl Broker {
         topic: &TopicName,
         group: &GroupName,
     ) -> Result<(Arc<Descriptor>, Vec<(GroupPartition, PartitionStats)>)> {
-        let descriptor = with_group(self.topics.look_again(topic).await?, group)?;
+        let descriptor = with_group(self.topics.fetch(topic).await?, group)?;
         let stats = self.stats_of(&descriptor, std::slice::from_ref(group)).await?;
         Ok((descriptor, stats))
     }
@@ -324,7 +324,7 @@ impl Broker {
             Precondition::Generation(_) => self.store.topics.delete_unchanged(&descriptor).await?,
             Precondition::None | Precondition::Exists => self.store.topics.delete(&descriptor).await?,
         }
-        self.topics.forget(topic);
+        self.topics.evict(topic);
         self.groups.close(&descriptor);
         tracing::info!(%topic, "topic deleted");
         for source in self.topics.forwarding_to(topic) {
@@ -430,14 +430,14 @@ impl Broker {
         if let Some(missing) = from.groups.iter().find(|group| !there.groups.contains(group)) {
             return conflict(format!("topic {to} has no group {missing}; make it first"));
         }
-        self.topics.forget(to);
+        self.topics.evict(to);
         Ok(Arc::new(there))
     }
 }
 
 impl Topics {
     /// Errors: `NotFound`, `Unavailable` while the topic is being changed, and the verb's.
-    pub(super) async fn say<T, F: Future<Output = Result<T>>>(
+    pub(super) async fn with_descriptor<T, F: Future<Output = Result<T>>>(
         &self,
         topic: &TopicName,
         verb: impl Fn(Arc<Descriptor>) -> F,

@@ -63,7 +63,7 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// A broker logs changes under this name as made by hand; see [`crate::api::http::BY_HAND`].
+/// A broker logs changes under this name as made by hand; see [`crate::api::http::CLI_USER_AGENT_PREFIX`].
 const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug, Clone, Default)]
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_knows_what_is_done_by_hand() {
-        assert!(USER_AGENT.starts_with(crate::api::http::BY_HAND));
+    fn cli_user_agent_is_recognized_by_the_broker() {
+        assert!(USER_AGENT.starts_with(crate::api::http::CLI_USER_AGENT_PREFIX));
     }
 }

@@ -365,7 +365,7 @@ pub(super) struct Verdict {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct DeadPage {
+pub(super) struct DeadLetterPage {
     pub(super) dead_letters: Vec<Answer<Dead>>,
     pub(super) next_cursor: Option<String>,
 }
@@ -395,7 +395,7 @@ pub(super) struct Dead {
 }
 
 #[derive(Debug, Clone, Default, Args, Serialize)]
-pub(super) struct DeadFilter {
+pub(super) struct DeadLetterFilter {
     /// Only those with this reason: max_attempts, buried, unreadable or expired
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -420,7 +420,7 @@ pub(super) struct Which {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ids: Option<Vec<String>>,
     #[serde(flatten)]
-    pub(super) filter: DeadFilter,
+    pub(super) filter: DeadLetterFilter,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) limit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forecast_is_a_plot() -> serde_json::Result<()> {
+    fn forecast_is_printed_as_a_plot() -> serde_json::Result<()> {
         let forecast: Forecast = serde_json::from_str(
             r#"{"from": "1970-01-01T00:00:00Z", "step_ms": 60000, "ready": 3, "later": 1234,
                 "spans": [{"until": "1970-01-01T00:01:00Z", "due": 200}, {"until": "1970-01-01T00:02:00Z", "due": 0},

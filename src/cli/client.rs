@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
 use super::api::{
-    Answer, BulkChange, BulkChanged, BulkCount, Control, CronJob, CronPage, DeadFilter, DeadPage, Deliveries, Delivery,
-    Explained, Extension, Findings, Forecast, Group, Groups, MessageInfo, MessagePage, MoveTo, Moved, Nack, NackOfAll,
-    NewDue, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Topics, Verdict, Which,
+    Answer, BulkChange, BulkChanged, BulkCount, Control, CronJob, CronPage, DeadLetterFilter, DeadLetterPage,
+    Deliveries, Delivery, Explained, Extension, Findings, Forecast, Group, Groups, MessageInfo, MessagePage, MoveTo,
+    Moved, Nack, NackOfAll, NewDue, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Topics, Verdict, Which,
 };
 use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
 use crate::model::limits::STREAM_SILENCE_MAX;
-use crate::model::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
+use crate::model::message::{CronJobName, GroupName, Key, MessageId, NewMessage, TopicName};
 use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, show_span};
 use crate::platform::clock::Clock;
@@ -328,10 +328,10 @@ impl Client {
     pub(super) async fn dead(
         &self,
         group: &GroupOf,
-        filter: &DeadFilter,
+        filter: &DeadLetterFilter,
         limit: usize,
         cursor: Option<&str>,
-    ) -> CallResult<DeadPage> {
+    ) -> CallResult<DeadLetterPage> {
         let query =
             [("limit", limit.to_string())].into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
         let request = self.request(Method::GET, &group.path("dead-letters")).query(filter);
@@ -352,14 +352,14 @@ impl Client {
     pub(super) async fn put_cron_job(
         &self,
         topic: &TopicName,
-        name: &ScheduleName,
+        name: &CronJobName,
         cron: &impl Serialize,
     ) -> CallResult<(bool, Answer<CronJob>)> {
         self.put(&format!("/{topic}/cron/{name}"), cron).await
     }
 
     /// A cron job, or every field of it.
-    pub(super) async fn cron_job<T: DeserializeOwned>(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<T> {
+    pub(super) async fn cron_job<T: DeserializeOwned>(&self, topic: &TopicName, name: &CronJobName) -> CallResult<T> {
         self.get(&format!("/{topic}/cron/{name}")).await
     }
 
@@ -372,13 +372,13 @@ impl Client {
     pub(super) async fn pause_cron_job(
         &self,
         topic: &TopicName,
-        name: &ScheduleName,
+        name: &CronJobName,
         verb: &str,
     ) -> CallResult<Answer<CronJob>> {
         self.call(self.request(Method::POST, &format!("/{topic}/cron/{name}/{verb}"))).await
     }
 
-    pub(super) async fn delete_cron_job(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<()> {
+    pub(super) async fn delete_cron_job(&self, topic: &TopicName, name: &CronJobName) -> CallResult<()> {
         self.delete(&format!("/{topic}/cron/{name}")).await
     }
 
@@ -524,7 +524,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_there_is_said_with_the_address_and_a_hint() -> Result<(), Failure> {
+    async fn connection_refused_names_address_and_hint() -> Result<(), Failure> {
         let client = Client::new(&ServerAddress::parse("unix:/does/not/exist.sock").map_err(Failure::new)?)?;
         let failure = client.topics().await.map_err(Failure::from).err().unwrap_or_else(Failure::printed);
         assert_eq!(failure.code, crate::cli::failure::UNAVAILABLE);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_commands_are_answered_with_those_that_exist() {
+    fn unknown_command_lists_known_commands() {
         let show = printed("topic show orders");
         assert!(show.starts_with("error: `dwell topic` has no command `show`; it is `dwell topic get`\n"), "{show}");
         assert!(show.contains("Commands: create, update, get, list, move, delete\n"), "{show}");

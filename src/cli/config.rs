@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::PrintArgs;
 use super::failure::Failure;
-use crate::api::http::Connections;
+use crate::api::http::ConnectionOptions;
 use crate::app::config::{Config, ConfigErrors, Flag, Setting, Sources, settings, show};
 use crate::app::engine::{OutageOptions, StoreOptions};
 use crate::app::server::ServerOptions;
@@ -138,7 +138,7 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
     let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
     let (socket_mode, tls) = (config.socket_mode, config.tls.clone());
     let console = config.console;
-    let connections = Connections { idle_timeout: config.http_idle_timeout, ..options.connections };
+    let connections = ConnectionOptions { idle_timeout: config.http_idle_timeout, ..options.connections };
     let sqs = Some(config.sqs.clone()).filter(|sqs| sqs.enabled);
     Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, sqs, spans, connections, ..options })
 }

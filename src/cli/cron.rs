@@ -12,7 +12,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::{PrintArgs, ServerArgs, output, parse};
 use crate::model::limits::ATTEMPTS_MAX;
-use crate::model::message::{ScheduleName, TopicName};
+use crate::model::message::{CronJobName, TopicName};
 use crate::model::schedule::Timing;
 use crate::model::time::{Timestamp, parse_span, show_span, span};
 
@@ -70,7 +70,7 @@ struct OneArgs {
     topic: TopicName,
     /// The name of the cron job
     #[arg(value_parser = parse::cron_name)]
-    name: ScheduleName,
+    name: CronJobName,
 }
 
 #[derive(Debug, Args)]
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cron_jobs_are_a_table() -> serde_json::Result<()> {
+    fn cron_jobs_are_printed_as_a_table() -> serde_json::Result<()> {
         let all: Vec<Answer<CronJob>> = serde_json::from_str(
             r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false,
                  "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
@@ -288,7 +288,7 @@ pulse    every 15m      paused                    (2 bytes)";
     }
 
     #[test]
-    fn a_described_cron_job_has_its_next_times() -> serde_json::Result<()> {
+    fn cron_job_details_show_next_times() -> serde_json::Result<()> {
         let cron: CronJob = serde_json::from_value(nightly()?)?;
         let expected = "\
 nightly
@@ -307,7 +307,7 @@ nightly
     }
 
     #[test]
-    fn an_update_keeps_what_it_does_not_name() -> Result<(), Failure> {
+    fn update_keeps_unnamed_fields() -> Result<(), Failure> {
         let before = nightly().unwrap_or_default();
         let definition = &DefinitionArgs { every: Some(Duration::from_secs(60)), ..DefinitionArgs::default() };
         let changes = NewCronJob { definition, payload: Some("x") };

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_created_with_a_command() -> serde_json::Result<()> {
+    fn not_found_suggests_the_create_command() -> serde_json::Result<()> {
         let cases = [
             (r#"{"topic":"orders"}"#, "topic orders does not exist; create it with `dwell topic create orders`"),
             (
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_becomes_a_sentence_and_an_exit_code() -> serde_json::Result<()> {
+    fn problem_maps_to_a_sentence_and_an_exit_code() -> serde_json::Result<()> {
         let failure = Failure::from(problem("invalid", "`delay`: is negative")?);
         assert_eq!(failure, Failure { code: FAILED, message: "`delay`: is negative (invalid)".to_owned() });
         assert_eq!(Failure::from(problem("unavailable", "")?).message, "T (unavailable)");

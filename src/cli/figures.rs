@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn names_labels_and_numbers_are_read() {
+    fn metric_names_labels_and_values_are_parsed() {
         let text =
             "# HELP a what\n# TYPE a counter\na 1\nb_total{topic=\"x\",le=\"+Inf\"} 2.5 1700000000000\nc{} +Inf\n";
         let samples = read(text);
@@ -107,21 +107,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_escaped_or_looks_like_an_end_is_part_of_a_value() {
+    fn escaped_characters_stay_in_label_values() {
         let samples = read("a{path=\"C:\\\\n\\\"}{,=\\\"\",b=\"\\n\"} 3\n");
         assert_eq!(samples[0].labels, labels(&[("path", "C:\\n\"}{,=\""), ("b", "\n")]));
         assert_eq!(samples[0].value, 3.0);
     }
 
     #[test]
-    fn what_is_no_series_is_left_out() {
+    fn lines_that_are_not_series_are_skipped() {
         for line in ["", "a", "a{", "a{b=\"c} 1", "a{b} 1", "a{b=\"c\"}", "a x", "{} 1", "a b 1", "<html>"] {
             assert_eq!(read(line), [], "{line:?}");
         }
     }
 
     #[test]
-    fn percentiles_are_of_the_nearest_rank() {
+    fn percentiles_use_the_nearest_rank() {
         let ms = Duration::from_millis;
         let of = |spans: Vec<u64>| Percentiles::of(spans.into_iter().map(ms).collect());
         assert_eq!(of((1..=100).rev().collect()), Percentiles { p50: ms(50), p99: ms(99), max: ms(100) });

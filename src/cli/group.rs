@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_described_group_says_what_it_does() -> serde_json::Result<()> {
+    fn group_details_are_printed() -> serde_json::Result<()> {
         let group: Group = serde_json::from_str(
             r#"{"group": "audit", "state": "paused", "paused_until": "2026-01-02T03:04:05Z",
                 "partitions": [{"partition": 0, "group": "audit", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}],

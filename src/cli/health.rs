@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_a_connection_and_says_nothing_is_not_healthy() -> Result<(), Box<dyn std::error::Error>> {
+    async fn silent_server_is_not_healthy() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("dwell.sock");
         let _silent = UnixListener::bind(&socket)?;

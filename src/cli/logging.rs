@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_whatever_is_in_it() {
+    fn log_event_is_one_line_whatever_it_contains() {
         for ansi in [false, true] {
             let heard = Heard::default();
             let writer = heard.clone();

@@ -11,7 +11,7 @@ mod completions;
 mod config;
 mod consume;
 mod cron;
-mod dead;
+mod dead_letters;
 mod demo;
 mod doctor;
 mod figures;
@@ -78,7 +78,7 @@ enum Command {
     Clock(clock::ClockArgs),
     Message(message::MessageArgs),
     #[command(visible_alias = "dlq")]
-    DeadLetters(dead::DeadArgs),
+    DeadLetters(dead_letters::DeadLetterArgs),
     Explain(message::ExplainArgs),
     Forecast(bulk::ForecastArgs),
     Bulk(bulk::BulkArgs),
@@ -215,7 +215,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Clock(args) => clock::run(&args).await,
         Command::Cron(args) => cron::run(&args).await,
         Command::Message(args) => message::run(&args).await,
-        Command::DeadLetters(args) => dead::run(&args).await,
+        Command::DeadLetters(args) => dead_letters::run(&args).await,
         Command::Explain(args) => message::explain(&args).await,
         Command::Forecast(args) => bulk::forecast(&args).await,
         Command::Bulk(args) => bulk::run(&args).await,
@@ -270,7 +270,7 @@ mod tests {
 
     /// An example ends where its remark begins: behind two spaces.
     #[test]
-    fn every_example_of_the_help_is_understood() {
+    fn every_example_of_the_help_parses() {
         let (mut all, mut root) = (Vec::new(), Cli::command());
         every_command(&mut root, "dwell", &mut all);
         let (mut count, mut wrong) = (0, Vec::new());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn every_subcommand_says_how_it_is_used() {
+    fn every_subcommand_shows_its_usage() {
         for command in Cli::command().get_subcommands() {
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Examples:"), "{}", command.get_name());

@@ -8,7 +8,7 @@ use clap::Args;
 use super::api::DeadLetterTo;
 use super::client::GroupOf;
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
-use crate::model::message::{Conflict, DedupKey, GroupName, Key, MessageId, Past, ScheduleName, TopicName};
+use crate::model::message::{Conflict, CronJobName, DedupKey, GroupName, Key, MessageId, Past, TopicName};
 use crate::model::retry::{Backoff, Step};
 use crate::model::time::{Timestamp, parse_span, parse_timestamp, show_span};
 use crate::model::topic::{Expiry, Ordering, Rate};
@@ -50,7 +50,7 @@ macro_rules! parsers {
 parsers! {
     topic: TopicName = TopicName::new,
     group: GroupName = GroupName::new,
-    cron_name: ScheduleName = ScheduleName::new,
+    cron_name: CronJobName = CronJobName::new,
     id: MessageId = MessageId::new,
     key: Key = Key::new,
     dedup_key: DedupKey = DedupKey::new,
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_backoff_are_read() {
+    fn both_backoff_forms_are_parsed() {
         let secs = Duration::from_secs;
         assert_eq!(backoff("1s, 1m"), Ok(Backoff::Ladder { steps: vec![Step(secs(1)), Step(secs(60))] }));
         assert_eq!(backoff("ladder:5s"), Ok(Backoff::Ladder { steps: vec![Step(secs(5))] }));

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_described_topic_is_a_table() -> serde_json::Result<()> {
+    fn topic_details_are_printed_as_a_table() -> serde_json::Result<()> {
         let topic: Topic = serde_json::from_str(
             r#"{"topic": "orders", "groups": ["default"], "settings": {"partitions": 1},
                 "totals": [{"group": "default", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}],

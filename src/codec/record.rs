@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() -> Result<()> {
+    fn written_form_round_trips() -> Result<()> {
         for record in samples()? {
             let read = decode_record(bytes_of(&record)?.into())?;
             assert_eq!(read, NumberedRecord { number: 258, at: Timestamp::from_ms(1_767_323_045_679), record });
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_truncation_is_noticed() -> Result<()> {
+    fn every_bit_flip_and_truncation_is_detected() -> Result<()> {
         for record in samples()? {
             let whole = bytes_of(&record)?;
             for bit in 0..whole.len() * 8 {
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_read_back_and_a_cut_one_is_not() -> Result<()> {
+    fn page_round_trips_and_a_truncated_one_is_refused() -> Result<()> {
         let record = |number: u64| {
             let message = NewMessage::new("x").accept(Timestamp::from_ms(1))?;
             let origin = Some(CallId { stream: "01JZ".to_owned(), seq: number });

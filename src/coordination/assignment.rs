@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_all_partitions_and_equal_to_within_one() -> Result<()> {
+    fn shares_cover_all_partitions_and_differ_by_at_most_one() -> Result<()> {
         for partitions in [1, 2, 7, 8, 32, 100, 1_024] {
             for count in [1, 2, 3, 4, 7, 31, 100] {
                 let quotas = quotas("orders", partitions, &members(count))?;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_has_no_share_and_order_and_repeats_do_not_matter() -> Result<()> {
+    fn non_member_has_no_share_and_list_order_is_irrelevant() -> Result<()> {
         let (topic, group) = place("orders")?;
         let mut list = members(5);
         let shares = Shares::new(&topic, &group, 8, &list);
@@ -162,7 +162,7 @@ mod tests {
 
     /// The movement is exact: members only gain when one leaves, and only lose when one joins.
     #[test]
-    fn a_change_of_one_member_moves_only_its_share() -> Result<()> {
+    fn member_change_moves_only_its_share() -> Result<()> {
         for partitions in [1, 5, 10, 32, 100] {
             for count in 1..40 {
                 let (few, many) = (members(count), members(count + 1));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_shares_are_not_always_the_same_members() -> Result<()> {
+    fn larger_shares_vary_between_groups() -> Result<()> {
         let mut totals = vec![0; 3];
         for n in 0..300 {
             let quotas = quotas(&format!("topic-{n}"), 8, &members(3))?;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn first_choices_are_spread_and_each_partition_has_one() -> Result<()> {
+    fn first_choices_are_spread_over_partitions() -> Result<()> {
         let (topic, group) = place("orders")?;
         let members = members(10);
         let shares = Shares::new(&topic, &group, 1_000, &members);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_begins_with_a_consumer_of_which_the_others_do_not_know() -> Result<()> {
+    fn demand_starts_with_an_unannounced_consumer() -> Result<()> {
         let (demand, _) = demand()?;
         let begun = || demand.begun().now_or_never().is_some();
         assert!(!begun());

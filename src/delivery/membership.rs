@@ -338,7 +338,7 @@ mod tests {
 
     /// A broker may own 100,000 partitions that wait for an hour, so each has to be small. Box what is used rarely.
     #[test]
-    fn an_owned_pair_that_waits_is_small() {
+    fn idle_owned_partition_is_small() {
         let sizes = [size_of_future(own_partition), size_of::<Ownership>(), size_of::<Owned>(), size_of::<Lease>()];
         let most = [800, 160, 640, 192];
         assert!(sizes.iter().zip(most).all(|(size, most)| *size <= most), "{sizes:?} bytes, at most {most:?}");

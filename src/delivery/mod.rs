@@ -8,7 +8,7 @@ mod demand;
 mod rate_limiter;
 mod membership;
 mod prefetch;
-mod dead_keeper;
+mod dead_letter_keeper;
 pub mod remote;
 mod owner_loop;
 mod session;
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::dead_keeper::forward_page;
+pub(crate) use self::dead_letter_keeper::forward_page;
 use self::demand::Demand;
 pub use self::membership::{Heartbeats, Membership};
 use self::ownership::Owned;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
-use super::dead_keeper::DeadKeeper;
+use super::dead_letter_keeper::DeadLetterKeeper;
 use super::{GroupDelivery, Owned};
 use crate::coordination::lease::STORE_CHANGED;
 use crate::model::error::{Error, Kind, Result};
@@ -49,7 +49,7 @@ pub(super) struct OwnerLoop {
     losses: watch::Receiver<Loss>,
     pressed: watch::Receiver<u64>,
     head: Head,
-    dead: DeadKeeper,
+    dead: DeadLetterKeeper,
     sent: u64,
     settled_last: bool,
     draining: bool,
@@ -71,7 +71,7 @@ impl OwnerLoop {
             losses,
             pressed,
             head: Head::Unknown,
-            dead: DeadKeeper::new(),
+            dead: DeadLetterKeeper::new(),
             sent: 0,
             settled_last: false,
             draining: false,

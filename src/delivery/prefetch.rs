@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_share_the_budget_and_wait_in_line_for_more() {
+    fn partitions_share_the_prefetch_budget_and_wait_for_more() {
         let budget = PrefetchBudget::new(16 * MIB);
         let mut parts: Vec<Part> = (0..40).map(|_| part(&budget)).collect();
         let got: Vec<_> = parts.iter_mut().map(|part| granted(part, 0)).collect();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_alone_prefetches_as_much_as_it_may_and_no_more() {
+    fn single_partition_prefetches_up_to_its_limit() {
         let budget = PrefetchBudget::new(256 * MIB);
         let mut alone = part(&budget);
         assert_eq!(granted(&mut alone, 0), Some(PREFETCH_BYTES_MAX));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_long_makes_others_give_back_what_is_over_their_share() {
+    fn long_waiter_reclaims_surplus_budget() {
         let budget = PrefetchBudget::new(16 * MIB);
         let (mut hog, mut starved) = (part(&budget), part(&budget));
         let pressed = budget.pressed();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_line_does_not_hold_it_up() {
+    fn cancelled_waiter_does_not_block_others() {
         let budget = PrefetchBudget::new(16 * MIB);
         let (mut hog, mut first, mut second) = (part(&budget), part(&budget), part(&budget));
         hog.hold(16 * MIB);

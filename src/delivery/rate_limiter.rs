@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_open_for_as_long_as_is_certain() {
+    fn rate_slot_is_open_only_while_certain() {
         let ms = |ms| Instant::START.plus(Duration::from_millis(ms));
         let ask = SlotAsk { count: 2, spacing: Duration::from_millis(10), within: Duration::from_secs(1) };
         let gate = RateLimiter::default();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_is_one_porter_and_the_next_one_is_woken() {
+    async fn one_waiter_attends_the_limiter_and_the_next_is_woken() {
         let (gate, others) = (RateLimiter::default(), Wakeups::default());
         let porter = gate.attend(&others);
         assert!(porter.is_some() && gate.attend(&others).is_none());

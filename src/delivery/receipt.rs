@@ -181,7 +181,7 @@ mod tests {
     use crate::model::error::Result;
 
     #[test]
-    fn a_receipt_is_read_back_and_garbage_is_not() -> Result<()> {
+    fn receipt_round_trips_and_garbage_is_refused() -> Result<()> {
         let group = GroupTag::of(&TopicName::new("orders")?, &GroupName::standard());
         assert_ne!(group, GroupTag::of(&TopicName::new("orders")?, &GroupName::new("audit")?));
         for id in ["order-4711", "a.b..c", ".a"] {

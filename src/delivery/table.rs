@@ -14,7 +14,7 @@ use self::order::{Batch, Lane, Order, OrderedDelivery, lane_of};
 pub(super) use self::settle::LateOutcome;
 use super::receipt::{Delivery, GroupTag, Receipt, ReceiptGuard, SessionReceipts};
 use super::verdict::VerdictCache;
-use crate::codec::{DeadReason, DeadRecord};
+use crate::codec::{DeadLetterReason, DeadLetterRecord};
 use crate::model::limits::{
     CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PASSED_OVER_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX,
 };
@@ -248,14 +248,14 @@ impl Table {
         let message = match message {
             Ok(message) => message,
             Err(error) => {
-                return self.bury(id, slot, None, DeadReason::Unreadable, attempts, Some(error.to_string()));
+                return self.bury(id, slot, None, DeadLetterReason::Unreadable, attempts, Some(error.to_string()));
             }
         };
         // A nack of the last attempt buries at once, so a lone charge is only what recovery supposes: perhaps nobody ever
         // had the message. It is handed out once more.
         if attempts > 1 && attempts >= self.attempts_of(&message) {
             let last_error = "every attempt ended without an answer: its consumer or its owner died".to_owned();
-            return self.bury(id, slot, None, DeadReason::MaxAttempts, attempts, Some(last_error));
+            return self.bury(id, slot, None, DeadLetterReason::MaxAttempts, attempts, Some(last_error));
         }
         self.note_priority(message.envelope.priority);
         let (charged, charged_before) = (attempts, attempts);
@@ -296,7 +296,7 @@ impl Table {
                 match self.policy.on_expiry {
                     Expiry::Drop => self.decide_fate(held.message.id, held.slot, lane, Fate::Gone),
                     Expiry::Bury => {
-                        self.bury(held.message.id, held.slot, lane, DeadReason::Expired, held.charged, None);
+                        self.bury(held.message.id, held.slot, lane, DeadLetterReason::Expired, held.charged, None);
                     }
                 }
             } else {
@@ -402,11 +402,11 @@ impl Table {
         id: MessageId,
         slot: Slot,
         lane: Option<Lane>,
-        reason: DeadReason,
+        reason: DeadLetterReason,
         attempts: u32,
         last_error: Option<String>,
     ) {
-        let record = DeadRecord::new(reason, attempts, last_error);
+        let record = DeadLetterRecord::new(reason, attempts, last_error);
         self.decide_fate(id.clone(), slot, lane, Fate::Dead(Buried { id, record, failure: None }));
     }
 
@@ -521,13 +521,13 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_comes_first_and_equals_by_due_time() {
+    fn highest_priority_first_then_by_due_time() {
         assert_eq!(order(&[('a', 0), ('b', 0), ('c', 0)]), "abc");
         assert_eq!(order(&[('a', 0), ('b', 9), ('c', 5), ('d', 9), ('e', 5), ('f', 0)]), "bdceaf");
     }
 
     #[test]
-    fn the_first_of_all_is_not_passed_over_more_than_so_often() {
+    fn head_message_is_passed_over_a_bounded_number_of_times() {
         let mut messages = vec![('x', 0), ('y', 1)];
         messages.extend((0..40).map(|_| ('h', 9)));
         let out = order(&messages);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_taken_is_left_where_it_is() {
+    fn ineligible_messages_stay_in_place() {
         let mut chooser = NextMessage::default();
         assert_eq!(chooser.choose([None, Some(0), Some(3), None].into_iter()), Some(2));
         assert_eq!(chooser.choose([None, None].into_iter()), None);

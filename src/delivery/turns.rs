@@ -52,7 +52,7 @@ mod tests {
     const NOW: Instant = Instant::START;
 
     #[test]
-    fn a_partition_gives_a_run_and_then_it_is_the_turn_of_the_next_one() {
+    fn partitions_are_served_round_robin_in_runs() {
         let turns = Turns::default();
         assert_eq!(turns.first(0, NOW), 0);
         let order = std::iter::repeat_with(|| {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_partitions_are_passed_over_until_their_next_turn() {
+    fn empty_partitions_are_skipped_until_their_next_turn() {
         let turns = Turns::default();
         let first = turns.first(3, NOW);
         turns.taken(0, 3);

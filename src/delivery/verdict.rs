@@ -115,7 +115,7 @@ impl Verdict {
     }
 
     /// Whether the decision counts, or will: all that is not an answer of failure.
-    pub fn stands(self) -> bool {
+    pub fn is_applied(self) -> bool {
         self.reason().is_none()
     }
 
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_survives_the_wire_with_its_reason() {
+    fn verdict_and_reason_round_trip() {
         let plain = [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Pending];
         for verdict in plain.into_iter().chain(Verdict::REFUSALS) {
             assert_eq!(Verdict::named(verdict.name(), verdict.reason(), None), Some(verdict));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_remembered_and_not_one_more() {
+    fn verdict_cache_is_bounded() {
         let (ack, bury) = (kind_of(&Decision::Ack), kind_of(&Decision::Bury { reason: None }));
         let (mut recent, most) = (VerdictCache::default(), RECENT_DECISIONS_MAX as u64);
         for serial in 0..most {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_delivery_ended_is_known_until_it_is_forgotten() {
+    fn delivery_outcome_is_known_until_evicted() {
         let (mut recent, most) = (VerdictCache::default(), RECENT_DECISIONS_MAX as u64);
         recent.remember(0, kind_of(&Decision::Ack), decided(1));
         for serial in 1..=most {

@@ -249,7 +249,7 @@ impl Error {
     }
 
     #[must_use]
-    pub fn saying(self, detail: impl Into<Cow<'static, str>>) -> Error {
+    pub fn with_detail(self, detail: impl Into<Cow<'static, str>>) -> Error {
         Error { about: self.about, ..Error::new(self.kind, detail) }
     }
 
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hostile_detail_is_cut_at_a_character() {
+    fn oversized_detail_is_cut_at_a_character() {
         let error = Error::new(Kind::Invalid, "é".repeat(DETAIL_BYTES_MAX));
         assert!((DETAIL_BYTES_MAX - 3..=DETAIL_BYTES_MAX).contains(&error.detail().len()));
         assert!(error.detail().ends_with(CUT));

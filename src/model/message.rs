@@ -94,7 +94,7 @@ text_type! {
 
 text_type! {
     /// The name of a cron job: 1 to 100 of `A-Z a-z 0-9 . _ -`.
-    ScheduleName, "cron job", check_name
+    CronJobName, "cron job", check_name
 }
 
 text_type! {
@@ -500,10 +500,10 @@ impl MessageId {
 
     /// Whether it has the form of the id of an occurrence of a cron job, `<name>@<time>`: only the cron job pushes those.
     pub fn is_occurrence(&self) -> bool {
-        let of_schedule = |(name, at): (&str, &str)| {
+        let names_cron_job = |(name, at): (&str, &str)| {
             check_name(name).is_ok() && at.parse::<Timestamp>().is_ok_and(|time| time.to_string() == at)
         };
-        self.0.split_once('@').is_some_and(of_schedule)
+        self.0.split_once('@').is_some_and(names_cron_job)
     }
 
     /// A new id that fits, if one is found in 64 tries; otherwise one that does not.
@@ -526,7 +526,7 @@ mod tests {
     use crate::model::error::Kind;
 
     #[test]
-    fn names_ids_and_keys_have_their_limits() {
+    fn name_id_and_key_limits_are_enforced() {
         assert!(TopicName::new("a".repeat(NAME_BYTES_MAX)).is_ok());
         for bad in ["", ".", "..", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1)] {
             assert!(TopicName::new(bad).is_err(), "{bad:?}");
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_has_its_limits() {
+    fn meta_limits_are_enforced() {
         let many = |n: usize| (0..n).map(|i| (format!("n{i}"), "v".to_owned())).collect::<Vec<_>>();
         assert!(check_meta(&many(META_COUNT_MAX)).is_ok());
         assert!(check_meta(&many(META_COUNT_MAX + 1)).is_err());

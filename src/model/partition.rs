@@ -66,7 +66,7 @@ mod tests {
 
     /// Published vectors of murmur3 x86_32 with seed 0; docs/reference/partition-hash.md repeats them for clients.
     #[test]
-    fn published_vectors() {
+    fn published_hash_vectors_match() {
         let vectors: [(&[u8], u32); 12] = [
             (b"", 0x0000_0000),
             (b"test", 0xba6b_d213),

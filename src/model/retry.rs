@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn backoff_is_read_in_both_forms_and_written_in_milliseconds() -> std::result::Result<(), serde_json::Error> {
+    fn backoff_parses_both_forms_and_serializes_milliseconds() -> std::result::Result<(), serde_json::Error> {
         let read = |json: &str| serde_json::from_str::<Backoff>(json);
         let written = r#"{"kind":"exponential","initial_ms":1000,"max_ms":600000,"factor":2.0,"jitter":0.2}"#;
         assert_eq!(read(written)?, Backoff::default());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_checked() {
+    fn setting_ranges_are_checked() {
         let with = |initial, max, factor, jitter| Backoff::Exponential {
             initial: Duration::from_secs(initial),
             max: Duration::from_secs(max),

@@ -16,7 +16,7 @@ use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{
     SCHEDULE_CRON_BYTES_MAX, SCHEDULE_EVERY_MAX, SCHEDULE_EVERY_MIN, SCHEDULE_FIRES_MAX, SCHEDULE_PAYLOAD_BYTES_MAX,
 };
-use crate::model::message::{Due, Key, Message, MessageId, NewMessage, ScheduleName};
+use crate::model::message::{CronJobName, Due, Key, Message, MessageId, NewMessage};
 use crate::model::spelling::names;
 use crate::model::time::{Timestamp, ms_up, show_span};
 
@@ -50,7 +50,7 @@ impl Missed {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     /// Its name, which is also the key of its messages.
-    pub name: ScheduleName,
+    pub name: CronJobName,
     pub timing: Timing,
     pub missed: Missed,
     /// Nothing is fired, and what occurs meanwhile is not made up for.
@@ -130,7 +130,7 @@ impl Schedule {
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
-    name: ScheduleName,
+    name: CronJobName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cron: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -318,7 +318,7 @@ mod tests {
 
     fn every_minute(missed: Missed) -> Result<Schedule> {
         Ok(Schedule {
-            name: ScheduleName::new("pulse")?,
+            name: CronJobName::new("pulse")?,
             timing: Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO },
             missed,
             paused: false,
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_occurs_in_time_is_fired_whatever_the_policy() -> Result<()> {
+    fn on_time_occurrence_fires_under_every_policy() -> Result<()> {
         for missed in Missed::ALL {
             let schedule = every_minute(missed)?;
             assert_eq!(schedule.fires(at(60), at(119)), None);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_skipped_or_made_up_for() -> Result<()> {
+    fn missed_occurrences_are_skipped_or_caught_up() -> Result<()> {
         let fires = |missed, last, now| Result::Ok(every_minute(missed)?.fires(last, now));
         let hourly = Schedule {
             timing: Timing::Every { every: Duration::from_secs(3_600), from: Timestamp::ZERO },
@@ -370,11 +370,11 @@ mod tests {
     }
 
     #[test]
-    fn the_message_of_an_occurrence_is_always_the_same() -> Result<()> {
+    fn occurrence_message_is_deterministic() -> Result<()> {
         let message = every_minute(Missed::All)?.message(at(60), at(500))?;
         assert_eq!((message.id.as_str(), message.routing_key()), ("pulse@1970-01-01T00:01:00.000Z", "pulse"));
         assert_eq!((message.due_at, message.envelope.expires_at), (at(60), Some(at(65))));
-        let long = Schedule { name: ScheduleName::new("x".repeat(100))?, ..every_minute(Missed::All)? };
+        let long = Schedule { name: CronJobName::new("x".repeat(100))?, ..every_minute(Missed::All)? };
         assert!(long.check(at(60)).is_ok());
         let large = Schedule { payload: vec![0; SCHEDULE_PAYLOAD_BYTES_MAX + 1].into(), ..long };
         assert!(large.check(at(60)).is_err());
@@ -384,7 +384,7 @@ mod tests {
     const FIRST: &str = r#"{"name":"nightly","cron":"0 3 * * *","time_zone":"Europe/Berlin","missed":"last","paused":true,"ttl_ms":3600000,"max_attempts":3,"content_type":"text/plain","meta":[["trace","abc"]],"payload_base64":"/wA="}"#;
 
     #[test]
-    fn what_is_written_is_read_back_and_stays_readable() -> Result<()> {
+    fn cron_record_round_trips_and_stays_readable() -> Result<()> {
         let first = Schedule::from_json(FIRST)?;
         assert_eq!(first.to_json()?, FIRST);
         assert_eq!((&first.payload[..], first.missed, first.paused), (&[0xff, 0][..], Missed::Last, true));
@@ -420,7 +420,7 @@ mod tests {
 
     /// 02:30 is not there on 29 March 2026 in Berlin, and is there twice on 25 October.
     #[test]
-    fn a_time_that_is_not_there_is_left_out_and_one_that_is_there_twice_occurs_twice() -> Result<()> {
+    fn dst_gap_is_skipped_and_dst_overlap_fires_twice() -> Result<()> {
         let night = cron("30 2 * * *", "Europe/Berlin");
         let spring_expected = ["2026-03-30T00:30:00.000Z", "2026-03-31T00:30:00.000Z"].map(str::to_owned).to_vec();
         let autumn_expected = ["2026-10-25T00:30:00.000Z", "2026-10-25T01:30:00.000Z"].map(str::to_owned).to_vec();
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_spans_are_counted_from_their_beginning() -> Result<()> {
+    fn intervals_are_aligned_to_their_start() -> Result<()> {
         let from = "2026-01-01T00:00:05Z".parse()?;
         let every = Timing::Every { every: Duration::from_secs(90), from };
         let expected = ["2026-01-01T00:00:05.000Z", "2026-01-01T00:01:35.000Z", "2026-01-01T00:03:05.000Z"];
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_found_without_going_through_a_year() -> Result<()> {
+    fn newest_occurrences_are_found_without_a_full_scan() -> Result<()> {
         let (last, now) = ("2025-01-01T00:00:00Z".parse()?, "2026-01-01T00:00:30Z".parse()?);
         for timing in
             [cron("* * * * *", "UTC"), Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO }]
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_or_never_occurs_is_refused() {
+    fn malformed_or_never_firing_expression_is_refused() {
         let every = |seconds| Timing::Every { every: Duration::from_millis(seconds), from: Timestamp::ZERO };
         for wrong in [
             cron("0 9 * *", "UTC"),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_is_singular() {
+    fn singular_is_used_for_one() {
         let cases = [(0_usize, "0 messages"), (1, "1 message"), (1_204, "1,204 messages")];
         for (count, text) in cases {
             assert_eq!(counted(count, "message"), text);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn nearest_finds_what_was_meant_and_nothing_for_nonsense() {
+    fn nearest_finds_typos_and_nothing_for_nonsense() {
         let known =
             ["redis.timeout", "redis.url", "listen", "topic.visibility_timeout", "group.drain_timeout", "delay"];
         let cases = [

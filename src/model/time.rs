@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_people_write() {
+    fn common_duration_forms_are_parsed() {
         let accepted = [
             ("30s", 30_000),
             ("1h30m", 5_400_000),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn integer_that_looks_like_seconds_is_no_time() {
+    fn integer_that_looks_like_seconds_is_refused() {
         for seconds in ["0", "7", "1800000000", "99999999999"] {
             let said = format!("{seconds} looks like seconds; this takes milliseconds");
             assert_eq!(parse_timestamp(seconds), Err(said));
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn duration_comes_in_one_of_two_forms() {
+    fn duration_accepts_two_forms() {
         let (text, ms) = (Some(Duration::from_secs(30)), Some(Duration::from_millis(30)));
         assert_eq!(one_span("delay", text, None), Ok(text));
         assert_eq!(one_span("delay", None, ms), Ok(ms));
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn display_form_round_trips() {
         for ms in [0, 1, 250, 1_000, 61_001, 86_400_000, 2_592_000_000] {
             let span = Duration::from_millis(ms);
             assert_eq!(parse_span(&show_span(span)), Ok(span), "{}", show_span(span));
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_time_says_what_it_needs() {
+    fn incomplete_time_error_says_what_is_missing() {
         let said = |text| parse_timestamp(text).err().unwrap_or_default();
         assert_eq!(said("2026-12-24"), "\"2026-12-24\" needs a time and a zone; write 2026-12-24T09:00:00Z");
         let zone = "needs a zone; write 2026-12-24T18:30:00Z, or 2026-12-24T18:30:00+02:00";

@@ -430,7 +430,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_settings_are_kept_to_the_last_bit() -> std::result::Result<(), serde_json::Error> {
+    fn numeric_settings_round_trip_exactly() -> std::result::Result<(), serde_json::Error> {
         let long = format!("0.2{}", "4".repeat(90));
         let json =
             format!(r#"{{"kind":"exponential","initial_ms":1000,"max_ms":600000,"factor":2.0,"jitter":{long}}}"#);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_checked() {
+    fn setting_ranges_are_checked() {
         let with = |change: fn(&mut Settings)| {
             let mut settings = Settings::default();
             change(&mut settings);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn no_second_has_more_slots_than_the_rate() -> Result<()> {
+    fn no_second_exceeds_the_rate_in_slots() -> Result<()> {
         for rate in [1.0, 3.0, 7.0, 10.0, 47.0, 1_000.0] {
             let spacing = Rate::new(rate)?.spacing();
             // Slots that began in the second or were still open at its beginning, wherever it begins.

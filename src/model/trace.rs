@@ -152,7 +152,7 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn the_example_of_the_specification_is_read_and_shown() -> Result<()> {
+    fn specification_example_round_trips() -> Result<()> {
         let context = TraceContext::parse(PARENT, Some("congo=t61rcWkgMzE, rojo=00f067aa0ba902b7"))?;
         assert!(context.is_sampled());
         assert_eq!((context.trace_id[0], context.span_id[7]), (0x4b, 0xb7));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_specification_calls_invalid_is_invalid() {
+    fn invalid_examples_of_the_specification_are_refused() {
         let zero_trace = PARENT.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32));
         let zero_span = PARENT.replace("00f067aa0ba902b7", &"0".repeat(16));
         let bad = [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_read_as_this_one_and_unknown_flags_are_not_handed_on() -> Result<()> {
+    fn later_version_is_read_and_unknown_flags_are_dropped() -> Result<()> {
         for later in [
             "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_has_its_form_and_its_limits() {
+    fn tracestate_form_and_limits_are_enforced() {
         let many = |n: usize| (0..n).map(|i| format!("k{i}=v")).collect::<Vec<_>>().join(",");
         let long = |n: usize| format!("a={},b={}", "v".repeat(256), "v".repeat(n - 261));
         for good in ["a=1", "a=1,,b=2", "tenant@system=1", "0a_-*/=x y", &many(32), &long(512)] {

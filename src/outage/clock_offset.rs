@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_is_told_once_until_it_is_another_one() {
+    fn clock_offset_is_reported_once_per_change() {
         let offsets = [0, 4_999_999, 300_000_000, 300_400_000, 299_000_000, -60_000_000, -59_000_000, 1_000, 0];
         let mut told = vec![0];
         for ahead_us in offsets {

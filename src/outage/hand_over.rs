@@ -27,7 +27,7 @@ use crate::platform::secret::TokenFile;
 use crate::store::{HandedOver, LogKind, LogTarget, TakenOver};
 use crate::wal::{Entry, Position, Record, Wal};
 
-const TAKEN_LOGS_MAX: usize = 64;
+const ACCEPTED_LOGS_MAX: usize = 64;
 
 impl<S: LogTarget> BufferedStore<S> {
     /// Gives another broker, if one is configured, what is buffered; and the journal while the store is unavailable.
@@ -64,7 +64,7 @@ impl<S: LogTarget> BufferedStore<S> {
             Error::refused("the store was never reached, so another broker cannot tell whether it has the same one")
         })?;
         let successor = Successor::new(options)?;
-        let heard = self.heard_of_named();
+        let heard = self.last_contact_by_name();
         let mut outcome = Ok(());
         for (kind, log) in logs {
             let name = log.id().await?;
@@ -95,8 +95,8 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// When the store was last heard of under the name that goes with the records: after a loss it has perhaps another
     /// one, until it is asked.
-    fn heard_of_named(&self) -> Option<Timestamp> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+    fn last_contact_by_name(&self) -> Option<Timestamp> {
+        let heard = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner);
         if self.identified.load(Ordering::Relaxed) { heard.ever() } else { heard.before(self.losses()) }
     }
 
@@ -106,12 +106,12 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         let most = Version::from_us(self.store.clock().now().as_ms() * 1_000).plus(HANDED_OVER_AHEAD_MAX);
         handed.records.iter().try_for_each(|record| check(handed.kind, most, &record.record))?;
-        let mut taken_logs = self.taken_logs.lock().await;
+        let mut accepted_logs = self.accepted_logs.lock().await;
         self.check_store(&handed).await?;
         if self.wal.id().await? == handed.log {
             return Err(Error::unavailable("the records come from this broker itself"));
         }
-        if handed.after > taken_logs.get(&handed.log).copied().unwrap_or(0) {
+        if handed.after > accepted_logs.get(&handed.log).copied().unwrap_or(0) {
             return Ok(TakenOver::LacksEarlier);
         }
         let (given, through) = (handed.records.len(), handed.records.last().map(|record| record.number));
@@ -119,12 +119,12 @@ impl<S: LogTarget> BufferedStore<S> {
         let records = handed.records.into_iter().map(|record| record.record).filter(is_allowed);
         let records: Vec<Record> = records.collect();
         let taken = records.len();
-        self.keep_taken(handed.kind, records).await?;
-        if taken_logs.len() >= TAKEN_LOGS_MAX {
+        self.keep_handed_over(handed.kind, records).await?;
+        if accepted_logs.len() >= ACCEPTED_LOGS_MAX {
             // Their brokers begin with the first page again.
-            taken_logs.clear();
+            accepted_logs.clear();
         }
-        taken_logs.insert(handed.log, through.unwrap_or(handed.after));
+        accepted_logs.insert(handed.log, through.unwrap_or(handed.after));
         tracing::info!(records = taken, log = handed.kind.name(), "taken over from a broker that stops");
         Ok(TakenOver::Kept { taken: taken as u64, refused: (given - taken) as u64 })
     }
@@ -135,7 +135,7 @@ impl<S: LogTarget> BufferedStore<S> {
         match self.wal.store_identity() {
             None => {
                 self.wal.remember_store(&handed.store).await?;
-                self.heard.lock().unwrap_or_else(PoisonError::into_inner).before = handed.heard;
+                self.last_contact.lock().unwrap_or_else(PoisonError::into_inner).before = handed.heard;
                 Ok(())
             }
             Some(own) if own == handed.store => Ok(()),
@@ -148,13 +148,13 @@ impl<S: LogTarget> BufferedStore<S> {
 
     fn forget_deleted(&self, record: &Record) {
         if let Record::Delete(deleted) = record
-            && self.known.last(&deleted.topic).is_some_and(|known| known.incarnation == deleted.incarnation)
+            && self.topic_cache.last(&deleted.topic).is_some_and(|known| known.incarnation == deleted.incarnation)
         {
-            self.known.forget(&deleted.topic);
+            self.topic_cache.forget(&deleted.topic);
         }
     }
 
-    async fn keep_taken(&self, kind: LogKind, records: Vec<Record>) -> Result<()> {
+    async fn keep_handed_over(&self, kind: LogKind, records: Vec<Record>) -> Result<()> {
         let newest = records.iter().filter_map(Record::version).max();
         match kind {
             LogKind::Wal => {
@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_scheme_a_host_and_a_port() {
+    fn peer_address_is_scheme_host_and_port() {
         for good in
             ["http://dwell-gateway:7373", "https://dwell.shop.svc", "http://[::1]:7373/", "unix:/run/dwell.sock"]
         {

@@ -258,8 +258,8 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
-        self.known.forget(&descriptor.topic);
-        self.known.save().await;
+        self.topic_cache.forget(&descriptor.topic);
+        self.topic_cache.save().await;
         self.keep_deletion(descriptor).await;
     }
 
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_ack_that_was_kept_too_late_for_a_restore_is_in_doubt() -> Result<()> {
+    async fn ack_journaled_too_late_for_a_restore_is_in_doubt() -> Result<()> {
         let (mut owner, ack, _dir) = owner().await?;
         let settled = owner.settle(&ack).await.map_err(|error| error.kind());
         assert_eq!(settled, Err(Kind::Stale));
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_ack_whose_lease_ends_while_it_is_kept_is_in_doubt() -> Result<()> {
+    async fn ack_whose_lease_ends_while_journaling_is_in_doubt() -> Result<()> {
         let (mut owner, ack, _dir) = owner().await?;
         tokio::select! {
             biased;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, watch};
 
 use self::journal::Journal;
-use self::topic_cache::{Known, OrderedTopics};
+use self::topic_cache::{OrderedTopics, TopicCache};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
@@ -78,7 +78,7 @@ pub struct BufferedStore<S> {
     wal_metrics: WalMetrics,
     journal: Option<Arc<Journal>>,
     broker: String,
-    known: Known,
+    topic_cache: TopicCache,
     behind: OrderedTopics,
     /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
     made_up: AtomicU64,
@@ -89,13 +89,13 @@ pub struct BufferedStore<S> {
     offering: Mutex<()>,
     /// Whether the first page of the WAL was sent to the store, which did not answer.
     page_sent: AtomicBool,
-    heard: std::sync::Mutex<LastContact>,
+    last_contact: std::sync::Mutex<LastContact>,
     restorers: std::sync::Mutex<Restorers>,
     buffered: Notify,
     taken: Notify,
     /// Logs of other brokers, and the number through which this one has taken them. Held also while the store is asked
     /// for its name: records for one store are not taken while another one becomes the own.
-    taken_logs: Mutex<BTreeMap<String, u64>>,
+    accepted_logs: Mutex<BTreeMap<String, u64>>,
     throttles: LogThrottles,
 }
 
@@ -161,7 +161,7 @@ impl<S: LogTarget> BufferedStore<S> {
         };
         let found = wal.depth();
         let behind = OrderedTopics::new(found.end.filter(|_| found.records > 0));
-        let known = Known::load(options.dir.join("topics.json"));
+        let topic_cache = TopicCache::load(options.dir.join("topics.json"));
         let breaker = Breaker::default();
         let broker = match &journal {
             Some(journal) => journal.log().id().await.ok(),
@@ -180,22 +180,22 @@ impl<S: LogTarget> BufferedStore<S> {
             wal_metrics,
             journal,
             broker,
-            known,
+            topic_cache,
             behind,
             made_up: AtomicU64::new(0),
             offered_at: AtomicU64::new(0),
             identified,
             offering: Mutex::default(),
             page_sent: AtomicBool::new(false),
-            heard: std::sync::Mutex::default(),
+            last_contact: std::sync::Mutex::default(),
             restorers: std::sync::Mutex::default(),
             buffered,
             taken: Notify::new(),
-            taken_logs: Mutex::default(),
+            accepted_logs: Mutex::default(),
             throttles: LogThrottles::default(),
         };
         failover.assume_clock().await;
-        failover.heard_before().await;
+        failover.load_last_contact().await;
         match failover.identify().await {
             Err(error) if error.is_refusal() && failover.is_first_start() => {
                 let remedy = "to start all the same, and buffer what is pushed, set `redis.start_without = true`";
@@ -215,13 +215,13 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Asks the store whether the WAL belongs to it. Errors: `Conflict` when it does not, and the store's own.
     async fn identify(&self) -> Result<()> {
         use std::sync::atomic::Ordering::Relaxed;
-        let _naming = self.taken_logs.lock().await;
+        let _naming = self.accepted_logs.lock().await;
         let ours = self.wal.store_identity();
         let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
         let found = self.limited(self.store.store_id(&offered)).await?;
         if ours.as_ref() != Some(&found) {
             // A Redis that was named after this broker last heard from its own is the same place, emptied.
-            let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).before(self.losses());
+            let heard = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner).before(self.losses());
             let is_successor = heard.is_some_and(|heard| named_at(&found) > Some(heard));
             let kept =
                 self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
@@ -239,7 +239,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Whether the store has a topic that this broker knows: then only its name was lost, and given anew.
     async fn finds_own_topics(&self) -> Result<bool> {
-        for topic in self.known.all().iter().take(OWN_TOPICS_TRIED) {
+        for topic in self.topic_cache.all().iter().take(OWN_TOPICS_TRIED) {
             if self.limited(self.store.has_some_of(topic)).await? {
                 return Ok(true);
             }
@@ -255,10 +255,10 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    async fn heard_before(&self) {
+    async fn load_last_contact(&self) {
         if let Some(journal) = &self.journal {
             let before = journal.log().newest().await.ok().flatten().map(|entry| entry.at);
-            *self.heard.lock().unwrap_or_else(PoisonError::into_inner) =
+            *self.last_contact.lock().unwrap_or_else(PoisonError::into_inner) =
                 LastContact { before, ..LastContact::default() };
         }
     }
@@ -287,8 +287,8 @@ impl<S: LogTarget> BufferedStore<S> {
             biased;
             answer = call => {
                 if answer.is_ok() {
-                    let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-                    *heard = heard.now(self.losses(), self.clock.now());
+                    let mut last_contact = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner);
+                    *last_contact = last_contact.now(self.losses(), self.clock.now());
                 }
                 answer
             }
@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_keeps_the_last_reason_until_it_closes() {
+    async fn breaker_keeps_the_last_reason_until_it_closes() {
         let breaker = Breaker::default();
         assert_eq!(breaker.reason(), None);
         breaker.open(&Error::unavailable("refused"));

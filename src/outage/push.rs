@@ -96,7 +96,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Whether a record may not be overtaken. One of a topic that nobody remembers may not.
     pub(super) fn has_order(&self, record: &Record) -> bool {
-        self.known.last(record.topic()).is_none_or(|descriptor| descriptor.is_ordered())
+        self.topic_cache.last(record.topic()).is_none_or(|descriptor| descriptor.is_ordered())
     }
 
     async fn pass(
@@ -125,15 +125,15 @@ impl<S: LogTarget> BufferedStore<S> {
     pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         match self.reach(self.store.topic(topic)).await {
             Ok(Some(descriptor)) => {
-                self.known.learn(&descriptor);
+                self.topic_cache.learn(&descriptor);
                 Ok(Some(descriptor))
             }
-            Ok(None) if self.is_giving_back() => self.known.get(topic).map(Some).ok_or_else(restoring),
+            Ok(None) if self.is_giving_back() => self.topic_cache.get(topic).map(Some).ok_or_else(restoring),
             Ok(None) => {
                 self.miss(topic).await;
                 Ok(None)
             }
-            Err(error) if error.is_outage() => self.known.get(topic).map(Some).ok_or(error),
+            Err(error) if error.is_outage() => self.topic_cache.get(topic).map(Some).ok_or(error),
             Err(error) => Err(error),
         }
     }
@@ -141,16 +141,16 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Notes that a topic was deleted: it has a tombstone, or had time to lose it. One that was there more lately is lost, and
     /// perhaps nobody noticed yet.
     async fn miss(&self, topic: &TopicName) {
-        let is_deleted = match self.known.get(topic) {
+        let is_deleted = match self.topic_cache.get(topic) {
             None => false,
-            Some(_) if !self.known.was_there_within(topic, TOMBSTONE_KEPT) => true,
+            Some(_) if !self.topic_cache.was_there_within(topic, TOMBSTONE_KEPT) => true,
             Some(known) => {
                 let found = self.limited(self.store.topic_or_tombstone(topic, Some(&known))).await;
                 found.is_ok_and(|found| found.is_some_and(|there| there.deleted))
             }
         };
         if is_deleted {
-            self.known.miss(topic);
+            self.topic_cache.miss(topic);
         }
     }
 
@@ -160,7 +160,7 @@ impl<S: LogTarget> BufferedStore<S> {
     pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let created = match self.reach(self.create_again(wanted)).await {
             Ok(descriptor) => {
-                self.known.keep(&descriptor).await;
+                self.topic_cache.keep(&descriptor).await;
                 return Ok(descriptor);
             }
             created => created,
@@ -170,12 +170,12 @@ impl<S: LogTarget> BufferedStore<S> {
                 if !self.is_giving_back() {
                     self.breaker.open(&error);
                 }
-                if let Some(known) = self.known.get(&wanted.topic) {
+                if let Some(known) = self.topic_cache.get(&wanted.topic) {
                     return Ok(known);
                 }
                 let promise = vec![Record::Create(wanted.clone())];
                 self.wal.append(promise).await.map_err(|full| both_failed(&error, &full))?;
-                self.known.learn(wanted);
+                self.topic_cache.learn(wanted);
                 self.buffered.notify_one();
                 Ok(wanted.clone())
             }
@@ -185,15 +185,15 @@ impl<S: LogTarget> BufferedStore<S> {
 
     pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let updated = self.store.update(wanted).await?;
-        self.known.keep(&updated).await;
+        self.topic_cache.keep(&updated).await;
         Ok(updated)
     }
 
     async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
         self.check_identified()?;
-        if let Some(last) = self.known.last(&wanted.topic).filter(|last| last.incarnation > 0) {
+        if let Some(last) = self.topic_cache.last(&wanted.topic).filter(|last| last.incarnation > 0) {
             match self.store.create(&last).await {
-                Err(error) if error.kind() == Kind::NotFound => self.known.forget(&wanted.topic),
+                Err(error) if error.kind() == Kind::NotFound => self.topic_cache.forget(&wanted.topic),
                 created => return created,
             }
         }

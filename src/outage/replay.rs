@@ -205,7 +205,7 @@ pub(super) struct Offered {
 type Log<'a> = (&'a str, u64);
 
 #[derive(Debug)]
-enum Taken {
+enum Applied {
     All,
     /// Those before the one with this number, whose message a consumer has.
     UpToInFlight(u64),
@@ -263,7 +263,7 @@ impl<S: LogTarget> BufferedStore<S> {
             match entry.record {
                 Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
                     Ok(descriptor) => {
-                        self.known.learn(&descriptor);
+                        self.topic_cache.learn(&descriptor);
                         offered.passed += 1;
                     }
                     Err(error) => offered.leave([Record::Create(wanted)], error),
@@ -331,16 +331,16 @@ impl<S: LogTarget> BufferedStore<S> {
                 Err(error) => Err(error),
             };
             let why = match taken {
-                Ok((Taken::All, count)) => {
+                Ok((Applied::All, count)) => {
                     left.drain(..count);
                     continue;
                 }
-                Ok((Taken::UpToOtherKey(number), _)) => {
+                Ok((Applied::UpToOtherKey(number), _)) => {
                     left.retain(|entry| entry.position.number() >= number);
                     rename(left.front_mut());
                     continue;
                 }
-                Ok((Taken::UpToInFlight(number), _)) => {
+                Ok((Applied::UpToInFlight(number), _)) => {
                     left.retain(|entry| entry.position.number() >= number);
                     Error::unavailable("a consumer has a message that is to be replaced or moved: it waits for that")
                 }
@@ -402,7 +402,7 @@ impl<S: LogTarget> BufferedStore<S> {
         partition: Partition,
         left: &VecDeque<Entry>,
         count: usize,
-    ) -> Result<Taken> {
+    ) -> Result<Applied> {
         let mut conflict = Conflict::Keep;
         let mut messages = Vec::with_capacity(count);
         for entry in left.iter().take(count) {
@@ -426,13 +426,13 @@ impl<S: LogTarget> BufferedStore<S> {
             }
         }
         if messages.is_empty() {
-            return Ok(Taken::All);
+            return Ok(Applied::All);
         }
         let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages, losses)).await?;
         for (put, Replayed { number, version, message, .. }) in puts.iter().zip(messages) {
             match put {
-                Put::InFlight => return Ok(Taken::UpToInFlight(number)),
-                Put::OtherKey => return Ok(Taken::UpToOtherKey(number)),
+                Put::InFlight => return Ok(Applied::UpToInFlight(number)),
+                Put::OtherKey => return Ok(Applied::UpToOtherKey(number)),
                 put => {
                     match put {
                         Put::Pushed(Pushed::Duplicate | Pushed::DuplicateOf(_)) => offered.duplicate += 1,
@@ -442,7 +442,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 }
             }
         }
-        Ok(Taken::All)
+        Ok(Applied::All)
     }
 
     /// A record that was perhaps handed over is perhaps in another broker's log too: its place in this one tells them apart.
@@ -465,15 +465,15 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Where records of a topic go, the newest of which has this version; `None` when it was deleted after that. A
     /// topic that is not there, and was not deleted since, is created as it was when it was last seen.
     pub(super) async fn destination(&self, topic: &TopicName, newest: Version) -> Result<Option<Descriptor>> {
-        let last = self.known.last(topic);
+        let last = self.topic_cache.last(topic);
         let found = self.limited(self.store.topic_or_tombstone(topic, last.as_ref())).await?;
         let wanted = match found {
             Some(there) if !there.deleted => {
-                self.known.learn(&there);
+                self.topic_cache.learn(&there);
                 return Ok(Some(there));
             }
             Some(tombstone) if !tombstone.is_after_deletion(newest) => {
-                self.known.forget(topic);
+                self.topic_cache.forget(topic);
                 return Ok(None);
             }
             // It was deleted, and pushed to again: that is a new topic of the name.
@@ -484,13 +484,13 @@ impl<S: LogTarget> BufferedStore<S> {
         if created.settings != wanted.settings {
             tracing::warn!(%topic, "another broker created the topic with other settings meanwhile; they stay");
         }
-        self.known.learn(&created);
+        self.topic_cache.learn(&created);
         Ok(Some(created))
     }
 
     fn last_seen(&self, topic: &TopicName, tombstone: Option<Descriptor>) -> Descriptor {
         let unseen = || Descriptor::new(topic.clone(), Settings::default());
-        let seen = self.known.last(topic).or(tombstone).unwrap_or_else(unseen);
+        let seen = self.topic_cache.last(topic).or(tombstone).unwrap_or_else(unseen);
         Descriptor { deleted: false, ..seen }
     }
 }

@@ -36,9 +36,9 @@ enum Cause {
     /// The broker starts: perhaps the store lost something while nobody looked.
     Start,
     /// This broker noticed a loss, and tells the others.
-    Noticed,
+    Detected,
     /// Another broker noticed a loss.
-    Heard,
+    Reported,
 }
 
 type Changes = BTreeMap<Partition, Vec<(Record, Change)>>;
@@ -68,7 +68,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 if restored.is_some() {
                     // Another Redis may answer there now.
                     self.identified.store(false, Ordering::Relaxed);
-                    cause = Cause::Noticed;
+                    cause = Cause::Detected;
                 }
                 self.metrics.store.restoring.set(1);
                 self.buffered.notify_one();
@@ -87,11 +87,11 @@ impl<S: LogTarget> BufferedStore<S> {
                 () = self.taken.notified() => {
                     // The broker that had them is perhaps the only one that would notice what the store lost.
                     self.store.hold_at_losses(false);
-                    (restored, cause) = (None, Cause::Noticed);
+                    (restored, cause) = (None, Cause::Detected);
                 }
-                missed = self.journal_look() => if missed {
+                missed = self.maintain_journal() => if missed {
                     self.store.hold_at_losses(true);
-                    (restored, cause) = (None, Cause::Heard);
+                    (restored, cause) = (None, Cause::Reported);
                 },
             }
         }
@@ -123,7 +123,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let mut given_back = 0;
         loop {
             let known_at = (cause != Cause::Start).then(|| Clock::System.instant());
-            let says = if cause == Cause::Noticed { Progress::Lost } else { Progress::Look };
+            let says = if cause == Cause::Detected { Progress::Lost } else { Progress::Look };
             let offered_at = self.begin_offer(says, began).await;
             if known_at.is_some() {
                 self.give_back_topics().await;
@@ -138,9 +138,9 @@ impl<S: LogTarget> BufferedStore<S> {
             given_back += changed;
             if cause == Cause::Start && changed > 0 {
                 self.store.hold_at_losses(true);
-                cause = Cause::Noticed;
+                cause = Cause::Detected;
             } else if self.wait_for_others(began, known_at, offered_at).await {
-                cause = Cause::Heard;
+                cause = Cause::Reported;
             } else {
                 break;
             }
@@ -171,7 +171,7 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     async fn give_back_topics(&self) {
-        for last in self.known.all() {
+        for last in self.topic_cache.all() {
             let mut pause = PAUSE.0;
             while let Err(error) = self.give_back_topic(&last).await {
                 if !error.is_outage() {
@@ -225,12 +225,12 @@ impl<S: LogTarget> BufferedStore<S> {
             let is_settled = |broker: &str| reports.iter().any(|report| report.is_settled && report.broker == broker);
             unsettled.retain(|broker, _| *broker != self.broker && !is_settled(broker));
             let is_early = since_known < self.options.silence;
-            let is_awaited = |reported_at: &Option<Timestamp>| match reported_at {
+            let must_wait_for = |reported_at: &Option<Timestamp>| match reported_at {
                 Some(at) => is_early || now.since(*at) < self.options.silence,
                 None => is_early && known_at.is_some(),
             };
             let awaited: BTreeSet<String> =
-                unsettled.iter().filter(|(_, at)| is_awaited(at)).map(|(broker, _)| broker.clone()).collect();
+                unsettled.iter().filter(|(_, at)| must_wait_for(at)).map(|(broker, _)| broker.clone()).collect();
             if (awaited.is_empty() && !may_lack_some) || waited >= self.options.silence * BUSY_MAX {
                 if known_at.is_some() && !unsettled.is_empty() {
                     let brokers: Vec<&String> = unsettled.keys().collect();
@@ -249,7 +249,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal. Answers
     /// whether one of them noticed a loss that this broker did not.
-    async fn journal_look(&self) -> bool {
+    async fn maintain_journal(&self) -> bool {
         let Some(journal) = &self.journal else { return std::future::pending().await };
         // Often enough not to count as silent, and to hear soon of a loss that another broker noticed.
         self.clock.sleep(self.options.silence / LOOKS).await;
@@ -339,7 +339,7 @@ impl<S: LogTarget> BufferedStore<S> {
     async fn restore_topic(&self, topic: &TopicName, records: Vec<Record>, losses: u64) -> Result<u64> {
         for record in &records {
             if let Record::Delete(deleted) = record {
-                self.delete_again(deleted).await?;
+                self.reapply_deletion(deleted).await?;
             }
         }
         // An end makes its topic again too: another broker may give back what has ended here.
@@ -351,7 +351,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let mut changed = 0;
         let mut partitions = Changes::new();
         for record in records {
-            changed += self.purge_again(&descriptor, &record, losses).await?;
+            changed += self.reapply_purge(&descriptor, &record, losses).await?;
             if let Some(change) = change(&descriptor, &record) {
                 partitions.entry(record.partition_in(&descriptor)).or_default().push((record, change));
             }
@@ -365,14 +365,14 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// A group that was deleted since, or created again, has nothing of before.
-    async fn purge_again(&self, descriptor: &Descriptor, record: &Record, losses: u64) -> Result<u64> {
+    async fn reapply_purge(&self, descriptor: &Descriptor, record: &Record, losses: u64) -> Result<u64> {
         let Record::Purge { partition, group, dead_letters, version, .. } = record else { return Ok(0) };
         let is_older = descriptor.subscription(group).born.saturating_mul(1_000) > version.as_us();
         if is_older || !descriptor.groups.contains(group) || !descriptor.is_after_deletion(*version) {
             return Ok(0);
         }
         let purge = Purge { group: group.clone(), dead_letters: *dead_letters };
-        self.store.purge_again(descriptor, *partition, &purge, *version, losses).await
+        self.store.reapply_purge(descriptor, *partition, &purge, *version, losses).await
     }
 
     /// A record that the store refuses for its content goes to the WAL, so that it holds up nothing.
@@ -398,7 +398,7 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// A topic that this broker deleted, and that another one brought back, goes again.
-    async fn delete_again(&self, deleted: &Descriptor) -> Result<()> {
+    async fn reapply_deletion(&self, deleted: &Descriptor) -> Result<()> {
         let found = self.limited(self.store.topic_or_tombstone(&deleted.topic, Some(deleted))).await?;
         let there = match found {
             Some(there) if there.deleted || there.incarnation != deleted.incarnation => return Ok(()),
@@ -406,7 +406,7 @@ impl<S: LogTarget> BufferedStore<S> {
             // So that a tombstone is left.
             None => self.limited(self.store.create(deleted)).await?,
         };
-        self.limited(self.store.delete_again(&there, deleted.deleted_at)).await
+        self.limited(self.store.reapply_deletion(&there, deleted.deleted_at)).await
     }
 }
 
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_of_the_store_has_a_part_of_what_a_call_set() -> Result<()> {
+    fn restore_never_splits_the_messages_of_one_call() -> Result<()> {
         let changes: Vec<_> = (0..3_000).map(|n| set(n / 700)).collect::<Result<_>>()?;
         let calls = calls(changes);
         assert!(calls.len() > 1);

@@ -21,10 +21,11 @@ use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
-    self, Acquired, Buffered, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Fate, Fates, Forward, Forwarded, HandedOver, HealthSnapshot, LateFate, LateSettlement,
-    LogTarget, Loss, MemberId, MovedPage, OwnerRecord, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    StatsClaim, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, Wakes, WalDepth, restoring,
+    self, Acquired, Buffered, Call, Cancelled, Claim, Copied, CopyCursor, DeadLetterCursor, DeadLetterPage,
+    DeadLetterRetention, Description, DroppedDeadLetters, Fate, Fates, Forward, Forwarded, HandedOver, HealthSnapshot,
+    LateFate, LateSettlement, LogTarget, Loss, MemberId, MovedPage, OwnerRecord, Purge, Purged, Pushed, Put, Renewal,
+    Reschedule, Rescheduled, StatsClaim, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, Wakes, WalDepth,
+    restoring,
 };
 use crate::wal::{self, Depth, Record};
 
@@ -80,7 +81,7 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
             self.replay(stop.clone()),
             self.watch(stop.clone()),
             self.watch_clock(stop.clone()),
-            self.known.run(&self.clock, stop),
+            self.topic_cache.run(&self.clock, stop),
         );
     }
 
@@ -127,7 +128,7 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
         if let Err(error) = self.remember_clock(self.store.clock().note().as_ref()).await {
             tracing::warn!(%error, "offset of the store's clock not kept");
         }
-        self.known.save().await;
+        self.topic_cache.save().await;
         self.hand_over().await;
         self.leave_restorers().await;
         let waiting = self.wal.depth().records;
@@ -167,7 +168,7 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
             Some(reason) => Err(Error::unavailable(reason.detail().to_owned())),
         };
         match looked {
-            Err(error) if error.is_outage() => self.known.get(topic).map(Some).ok_or(error),
+            Err(error) if error.is_outage() => self.topic_cache.get(topic).map(Some).ok_or(error),
             looked => looked,
         }
     }
@@ -298,7 +299,12 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
 /// The journal keeps which dead letters were deleted, or forwarded to another topic. Nothing is buffered.
 #[async_trait]
 impl<S: LogTarget> store::DeadLetters for BufferedStore<S> {
-    async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    async fn dead(
+        &self,
+        partition: &GroupPartition,
+        after: Option<&DeadLetterCursor>,
+        limit: usize,
+    ) -> Result<DeadLetterPage> {
         self.store.dead(partition, after, limit).await
     }
 
@@ -318,7 +324,7 @@ impl<S: LogTarget> store::DeadLetters for BufferedStore<S> {
         Ok(versions)
     }
 
-    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
+    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadLetterRetention) -> Result<DroppedDeadLetters> {
         self.store.drop_dead(partition, bounds).await
     }
 

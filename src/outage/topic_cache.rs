@@ -23,7 +23,7 @@ const GATHER: Duration = Duration::from_secs(1);
 /// Descriptors by name, and the file they are in. One that the store had no more when it was asked last is kept as
 /// `deleted`: perhaps the store has lost it, and then it is made again as it was.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct TopicCache {
     path: PathBuf,
     topics: RwLock<HashMap<TopicName, Descriptor>>,
     /// When each was there last, since this process began.
@@ -32,10 +32,10 @@ pub(super) struct Known {
     writing: tokio::sync::Mutex<()>,
 }
 
-impl Known {
+impl TopicCache {
     /// Reads the file. One that is missing or unreadable knows nothing, which costs only the pushes to topics that may
     /// not be made by a push.
-    pub(super) fn load(path: PathBuf) -> Known {
+    pub(super) fn load(path: PathBuf) -> TopicCache {
         let topics: Vec<Descriptor> = match std::fs::read(&path) {
             Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
                 tracing::warn!(file = %path.display(), %error, "file of known topics unreadable: starting anew");
@@ -44,7 +44,7 @@ impl Known {
             Err(_) => Vec::new(),
         };
         let topics = topics.into_iter().map(|descriptor| (descriptor.topic.clone(), descriptor)).collect();
-        Known {
+        TopicCache {
             path,
             topics: RwLock::new(topics),
             there_at: Mutex::default(),
@@ -231,21 +231,21 @@ mod tests {
     use crate::model::error::Result;
 
     #[tokio::test]
-    async fn what_is_known_outlives_the_process_and_damage_does_not_stop_it() -> Result<()> {
+    async fn topic_cache_survives_restart_and_damage() -> Result<()> {
         let dir = tempfile::tempdir().map_err(|error| crate::model::error::Error::bug(error.to_string()))?;
         let path = dir.path().join("deep").join("topics.json");
-        let known = Known::load(path.clone());
+        let cache = TopicCache::load(path.clone());
         let orders = Descriptor { generation: 7, ..Descriptor::new(TopicName::new("orders")?, Default::default()) };
-        known.learn(&orders);
-        known.save().await;
-        assert_eq!(Known::load(path.clone()).get(&orders.topic), Some(orders.clone()));
+        cache.learn(&orders);
+        cache.save().await;
+        assert_eq!(TopicCache::load(path.clone()).get(&orders.topic), Some(orders.clone()));
         let half = std::fs::read(&path).map(|json| json[..json.len() / 2].to_vec()).unwrap_or_default();
         assert!(std::fs::write(&path, half).is_ok());
-        assert_eq!(Known::load(path).get(&orders.topic), None);
-        known.miss(&orders.topic);
-        assert_eq!((known.get(&orders.topic), known.last(&orders.topic)), (None, Some(orders.clone())));
-        known.forget(&orders.topic);
-        assert_eq!(known.last(&orders.topic), None);
+        assert_eq!(TopicCache::load(path).get(&orders.topic), None);
+        cache.miss(&orders.topic);
+        assert_eq!((cache.get(&orders.topic), cache.last(&orders.topic)), (None, Some(orders.clone())));
+        cache.forget(&orders.topic);
+        assert_eq!(cache.last(&orders.topic), None);
         Ok(())
     }
 }

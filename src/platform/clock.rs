@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_manual_clock_wakes_its_sleepers_when_moved() {
+    async fn manual_clock_wakes_sleepers_when_advanced() {
         let manual = Manual::at(Timestamp::from_ms(1_000));
         let clock = Clock::Manual(manual.clone());
         let until = clock.instant().plus(Duration::from_millis(5));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_time_of_messages_is_ahead() {
+    fn only_the_message_clock_is_ahead() {
         let day = Duration::from_secs(86_400);
         let (ahead, before) = (Ahead::by(day), Clock::System.now());
         let clock = Clock::Ahead(ahead.clone());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_monotonic_clock_does_not_go_back() {
+    fn monotonic_clock_never_goes_back() {
         let before = Clock::System.instant();
         assert!(Clock::System.instant() >= before);
     }

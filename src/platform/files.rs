@@ -30,14 +30,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_left_for_the_rest() {
+    fn connection_limit_leaves_file_descriptors() {
         for (files, connections) in [(64, 32), (1_024, 512), (2_500, 1_500), (11_000, 10_000), (u64::MAX, 10_000)] {
             assert_eq!(connections_max(files), connections, "{files}");
         }
     }
 
     #[test]
-    fn the_limit_is_raised_as_far_as_it_goes() {
+    fn file_limit_is_raised_to_the_maximum() {
         let before = getrlimit(Resource::Nofile);
         let raised = raise();
         assert!(raised >= before.maximum.unwrap_or(ENOUGH).min(ENOUGH));

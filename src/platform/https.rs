@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_believes_nobody_can_be_made_anywhere() {
+    fn client_without_trusted_roots_can_be_built() {
         assert!(client(&Roots::none()).is_ok_and(|builder| builder.build().is_ok()));
     }
 }

@@ -77,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_wrong_is_said_each_minute() {
+    fn persistent_problem_is_logged_once_a_minute() {
         let throttle = RepeatThrottle::default();
         let state: Vec<u64> = (5..200).filter(|second| throttle.is_due(at(*second))).collect();
         assert_eq!(state, [5, 65, 125, 185]);
     }
 
     #[test]
-    fn what_comes_and_goes_is_said_each_ten_seconds_and_its_end_as_often() {
+    fn flapping_problem_is_logged_every_ten_seconds() {
         let (throttle, mut begun, mut ended) = (RepeatThrottle::default(), Vec::new(), Vec::new());
         assert!(!throttle.is_over());
         for second in 0..25 {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_lines_ten_are_said_and_then_one_each_ten_seconds() {
+    fn burst_logs_ten_lines_then_one_per_ten_seconds() {
         let mut throttle = BurstThrottle::default();
         let mut state = Vec::new();
         for second in 1_000..1_035 {

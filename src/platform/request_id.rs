@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_sane_one_is_taken() {
+    fn only_valid_request_ids_are_accepted() {
         for sane in ["a", "01JH2Y0000000000000000000", "7b1c:3.x_y-z", &"a".repeat(REQUEST_ID_BYTES_MAX)] {
             assert_eq!(RequestId::given(sane.as_bytes()).map(|id| id.to_string()).as_deref(), Some(sane));
         }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_known_where_the_request_is_worked_on_and_nowhere_else() {
+    async fn request_id_is_scoped_to_its_request() {
         let id = RequestId::fresh();
         assert_eq!(id.clone().scope(async { RequestId::current() }).await, Some(id));
         assert_eq!(RequestId::current(), None);

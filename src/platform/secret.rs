@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_shown_and_is_what_it_was() {
+    fn secret_is_hidden_in_debug_and_unchanged() {
         let secret = Secret::from("s3cret");
         assert_eq!(format!("{secret:?} {:?}", Some(("user", &secret))), "*** Some((\"user\", ***))");
         assert_eq!(secret.expose(), "s3cret");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_one_word_that_is_long_enough_and_no_error_shows_it() {
+    fn token_format_is_enforced_without_leaking_it() {
         let word = |length: usize| "s3cr3t!~".repeat(length).chars().take(length).collect::<String>();
         for good in [word(16), format!(" {}\r\n", word(16)), word(1_024)] {
             assert!(Bearer::parse(&good).is_ok_and(|secret| secret.is(&digest(good.trim()))), "{good:?}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_read_is_known_and_a_large_one_is_none() -> Result<(), Box<dyn std::error::Error>> {
+    fn world_readable_file_is_flagged_and_a_large_one_refused() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("token");
         std::fs::write(&path, "0123456789abcdef\n")?;

@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_future_that_wakes_itself_is_polled_again_and_nobody_is_woken() {
+    fn self_waking_future_is_repolled_without_a_wakeup() {
         let outer = Arc::new(Outer::default());
         assert!(outer.poll(pin!(polled_again(waking_itself(POLLS_MAX - 1)))).is_ready());
         assert_eq!(outer.wakes(), 0);
     }
 
     #[test]
-    fn a_future_that_never_rests_lets_others_have_their_turn() {
+    fn always_ready_future_yields_to_others() {
         let outer = Arc::new(Outer::default());
         let mut future = pin!(polled_again(waking_itself(POLLS_MAX)));
         assert!(outer.poll(future.as_mut()).is_pending());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_wakes_it_between_two_polls_wakes_whoever_polls_it() {
+    fn wake_between_polls_wakes_the_polling_caller() {
         let (outer, (send, receive)) = (Arc::new(Outer::default()), tokio::sync::oneshot::channel());
         let mut future = pin!(polled_again(receive));
         assert!(outer.poll(future.as_mut()).is_pending());

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_lap_is_run_while_the_threads_of_the_runtime_are_stuck() -> std::io::Result<()> {
+    fn no_iteration_runs_while_runtime_threads_are_blocked() -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
         let tasks = Tasks::new();
         let (log, said) = mpsc::channel();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_rest_of_a_loop_runs_when_its_caller_has_what_it_wanted_or_is_gone() {
+    async fn loop_finishes_after_its_caller_returns_or_is_dropped() {
         let (tasks, go) = (Tasks::new(), CancellationToken::new());
         let (log, said) = mpsc::channel();
         let steps = |begun: oneshot::Sender<()>| {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_loop_that_is_over_leaves_nothing_behind() {
+    async fn finished_loop_leaves_nothing_behind() {
         let (tasks, (over, is_over)) = (Tasks::new(), oneshot::channel());
         let run = async move {
             let _ = over.send(());

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_directory_stays_with_the_clock_that_it_began_with() -> io::Result<()> {
+    async fn directory_is_bound_to_its_first_clock() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
         let (real, test) = (dir.path().join("real"), dir.path().join("test"));
         std::fs::create_dir(&real)?;

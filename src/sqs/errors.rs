@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outages_are_repeated_by_clients_and_mistakes_are_not() {
+    fn outages_are_retryable_and_mistakes_are_not() {
         let class = |kind| Failure::from(Error::new(kind, "x")).class;
         for kind in [Kind::Full, Kind::Unavailable, Kind::OutcomeUnknown, Kind::Corrupt, Kind::Bug] {
             assert!(!class(kind).is_of_the_sender(), "{kind:?}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_of_a_client_is_cut_at_a_character() {
+    fn long_client_text_is_cut_at_a_character() {
         let failure = Failure::receipt(&"é".repeat(100_000));
         assert!(failure.message.len() < QUOTED_BYTES_MAX + 100);
         assert!(Failure::parameter("X", 7, "Z").message.contains("Value 7 for parameter X is invalid. Reason: Z"));

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_has_a_uuid_and_the_same_one_each_time() {
+    fn message_uuid_is_deterministic() {
         let own = "0197a6f3-6a2f-7b00-8123-456789abcdef";
         assert_eq!(of_message(own), own);
         assert_eq!(of_message("01JGZK3W8M5T0000000000000A"), of_message("01JGZK3W8M5T0000000000000A"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_numbers_grow_and_are_told_from_the_id() -> Result<()> {
+    fn sequence_numbers_increase_and_derive_from_the_id() -> Result<()> {
         let (sequence, now) = (Sequence::default(), Timestamp::from_ms(1_767_323_045_000));
         let number = |id: &MessageId| sequence_number(id.as_str(), Timestamp::from_ms(0));
         let mut last = String::new();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_and_never_grows() {
+    fn invalid_requests_are_refused_with_bounded_memory() {
         let refused =
             |text: &str| decode(Action::SendMessageBatch, text.as_bytes()).is_err_and(|it| it.class == MALFORMED);
         let many = format!("{{\"Entries\":[{}{{}}]}}", "{},".repeat(ITEMS_MAX));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_its_shape_in_the_body_and_its_code_in_the_header() {
+    fn error_has_a_json_body_and_a_code_header() {
         let failure = Failure::no_queue();
         let body: Value = serde_json::from_slice(&encode_failure(&failure)).unwrap_or_default();
         let shape = "com.amazonaws.sqs#QueueDoesNotExist";

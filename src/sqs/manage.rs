@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_recent_for_a_minute() {
+    fn recent_events_expire_after_a_minute() {
         let (recent, now) = (Recent::default(), Instant::START.plus(KEPT));
         recent.note("purged", "orders", now);
         assert!(recent.is_recent("purged", "orders", now.plus(KEPT - Duration::from_millis(1))));

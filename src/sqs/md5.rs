@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_read_back_and_damaged_ones_are_refused() {
+    fn attributes_round_trip_and_damaged_ones_are_refused() {
         let bytes = encode(&attributes());
         assert_eq!(decode(bytes.clone().into()), Some(attributes()));
         for end in 1..bytes.len() {

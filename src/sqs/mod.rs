@@ -190,7 +190,7 @@ impl Sqs {
         }
         let bearer = head.header("authorization").and_then(|it| Some(it.strip_prefix("Bearer ")?.trim().to_owned()));
         if let Some(token) = bearer {
-            let actor = self.access.who(Some(&token)).ok_or_else(unknown_token)?.clone();
+            let actor = self.access.authenticate(Some(&token)).ok_or_else(unknown_token)?.clone();
             return Ok(self.caller(head, (actor, Some(Shown::new(&token))), None, None));
         }
         let missing = || Failure::new(NO_TOKEN, "Request is missing Authentication Token");

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_is_the_same_request_as_json() -> Result<()> {
+    fn form_and_json_requests_are_equivalent() -> Result<()> {
         let form = "Action=SendMessageBatch&QueueUrl=http%3A%2F%2Fh%2F0%2Forders\
             &SendMessageBatchRequestEntry.2.Id=b&SendMessageBatchRequestEntry.2.MessageBody=y\
             &SendMessageBatchRequestEntry.1.Id=a&SendMessageBatchRequestEntry.1.MessageBody=x+%C3%B6\
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_that_cannot_be_read_is_refused() {
+    fn unparsable_form_is_refused() {
         let kinds: String = (0..=ITEMS_MAX).map(|n| format!("a{n}.1=x&")).collect();
         let many = "a=b&".repeat(PARAMETERS_MAX + 1);
         let nested = format!("{}=x", "AttributeName.1.".repeat(100));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_becomes_the_xml_of_its_action() {
+    fn response_is_the_xml_of_its_action() {
         assert_eq!(written(Action::DeleteMessage, &Answer::default()), "");
         assert_eq!(written(Action::ReceiveMessage, &Answer::default()), "<ReceiveMessageResult/>");
         let urls = Answer { queue_urls: vec!["a".to_owned(), "b".to_owned()], ..Answer::default() };
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_written_with_the_texts_of_query() {
+    fn error_uses_the_query_protocol_texts() {
         let xml = String::from_utf8(encode_failure(&Failure::no_queue(), "r")).unwrap_or_default();
         assert_eq!(
             xml,

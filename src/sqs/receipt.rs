@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_read_back_and_a_forged_or_foreign_one_is_refused() -> crate::model::error::Result<()> {
+    fn receipt_handle_round_trips_and_forged_ones_are_refused() -> crate::model::error::Result<()> {
         let orders = queue("orders", 7)?;
         let tag = format!("{:08x}", crate::model::partition::hash(b"orders/default"));
         let receipt = Receipt::parse(&RECEIPT.replace("TAG", &tag));

@@ -405,7 +405,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
 
     #[test]
-    fn eta_and_expires_are_read_from_json_and_base64_and_nothing_else() {
+    fn eta_and_expires_are_read_from_json_and_base64_only() {
         let body =
             |headers: &str| format!(r#"{{"body": "W10=", "headers": {{"task": "t", {headers}}}, "properties": {{}}}}"#);
         let later = |secs| NOW.plus(Duration::from_secs(secs));

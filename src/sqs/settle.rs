@@ -108,7 +108,7 @@ fn changed(handle: &str, verdict: Verdict) -> Result<()> {
 
 fn settled(handle: &str, verdict: Verdict) -> Result<()> {
     match verdict {
-        verdict if verdict.stands() => Ok(()),
+        verdict if verdict.is_applied() => Ok(()),
         Verdict::Unknown(UnknownReason::Malformed | UnknownReason::NotIssued) => Err(Failure::receipt(handle)),
         verdict => Err(Failure::of_verdict(verdict)),
     }

@@ -272,7 +272,7 @@ mod tests {
         Signature=f07ecc51f47389ac9a455e092fa3ec3e9716f535771f150b3dd80d166f624aaf";
 
     #[test]
-    fn what_is_not_complete_is_refused_and_what_is_not_signed_is_not_read() {
+    fn incomplete_or_unsigned_requests_are_refused() {
         let class = |authorization: &str, query: Option<&str>| {
             let header = |name: &str| match name {
                 "authorization" => Some(authorization.to_owned()),

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_assumed_offset_holds_until_an_answer_knows_better() {
+    fn assumed_offset_holds_until_a_store_reply() {
         let clock = StoreClock::new(Clock::System);
         let ahead = |ahead_us| ClockNote { boot_id: None, since_boot_us: 0, ahead_us, store_us: 0 };
         clock.assume(Some(&ahead(3_600_000_000)), None);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_never_repeat_and_follow_what_was_seen() {
+    fn versions_are_unique_and_exceed_observed_ones() {
         let clock = StoreClock::new(Clock::System);
         let first = clock.versions(3);
         assert!(clock.versions(1) >= first.plus(3));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_back_fixes_nothing_until_an_answer() {
+    fn clock_that_went_back_fixes_no_time_until_a_store_reply() {
         let clock = StoreClock::new(Clock::System);
         let newest = clock.local().now().plus(Duration::from_secs(60));
         assert_eq!(clock.check(), Ok(()));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_later_is_not_earlier_unless_the_clock_was_wrong() {
+    fn estimate_is_monotonic_unless_the_clock_was_wrong() {
         let clock = StoreClock::new(Clock::System);
         let ms = |clock: &StoreClock| clock.steady().as_ms();
         clock.observe(clock.local().instant(), 5_000_000_000_000);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_is_late_for_due_times_and_sure_for_sleepers() {
+    fn estimate_is_an_upper_bound_for_due_times() {
         let clock = StoreClock::new(Clock::System);
         let sent = clock.local().instant();
         std::hint::black_box((0..10_000).sum::<u64>());
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_read_back_and_garbage_is_not() {
+    fn clock_note_round_trips_and_garbage_is_refused() {
         for note in [noted(), ClockNote { boot_id: None, since_boot_us: -7, ahead_us: i64::MIN, store_us: 0 }] {
             assert_eq!(note.to_string().parse(), Ok(note));
         }
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_same_boot_the_wall_clock_may_be_anything() {
+    fn wall_clock_is_ignored_within_one_boot() {
         let note = noted();
         assert_eq!(note.ahead_us, 5_000_000);
         for wall_us in [0, 12 * HOUR_US, 90 * HOUR_US] {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn on_another_boot_the_wall_clock_counts_unless_it_went_back() {
+    fn wall_clock_counts_after_a_reboot_unless_it_went_back() {
         let note = noted();
         for boot_id in [Some("b"), None] {
             let later = local_clocks(boot_id, 60_000_000, 13 * HOUR_US);

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use crate::model::error::{Error, Result};
-use crate::model::message::{Message, ScheduleName, TopicName};
+use crate::model::message::{CronJobName, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::schedule::Schedule;
 use crate::model::time::Timestamp;
@@ -12,23 +12,19 @@ use crate::model::topic::Descriptor;
 #[async_trait]
 pub trait CronJobs: Send + Sync + 'static {
     /// Partitions that have cron jobs, sorted. Some may have none any more, or belong to a topic that is gone.
-    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>>;
+    async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>>;
 
     /// The schedules of a partition, sorted by name; none of a topic that is gone.
-    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>>;
+    async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>>;
 
     /// Creates a cron job, or changes it if it is still as the author of the change saw it; false otherwise. The mark
-    /// of done occurrences never goes back. Wakes [`crate::store::Channel::Schedules`]. Errors: `Stale` when the partition has seen a
+    /// of done occurrences never goes back. Wakes [`crate::store::Channel::CronJobs`]. Errors: `Stale` when the partition has seen a
     /// newer descriptor; `Full` past [`crate::model::limits::SCHEDULES_MAX`].
-    async fn put_schedule(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        change: &ScheduleChange,
-    ) -> Result<bool>;
+    async fn put_cron_job(&self, descriptor: &Descriptor, partition: Partition, change: &CronJobChange)
+    -> Result<bool>;
 
-    /// Removes a schedule, and answers whether it was there. [`crate::store::Channel::Schedules`] is woken.
-    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool>;
+    /// Removes a schedule, and answers whether it was there. [`crate::store::Channel::CronJobs`] is woken.
+    async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool>;
 
     /// Pushes the messages of occurrences and marks these as done in one step, once for all callers and repeats.
     /// Errors: `Stale` when the partition has seen a newer descriptor; `Full`.
@@ -36,32 +32,32 @@ pub trait CronJobs: Send + Sync + 'static {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct ScheduleRecord {
+pub struct CronJobRecord {
     pub schedule: Schedule,
     pub revision: String,
     /// Every occurrence up to here is done with, for good.
     pub last: Timestamp,
 }
 
-impl ScheduleRecord {
+impl CronJobRecord {
     /// `<revision> <done up to, ms> <definition>`, as both stores keep it.
     pub fn to_text(&self) -> Result<String> {
         Ok(format!("{} {} {}", self.revision, self.last.as_ms(), self.schedule.to_json()?))
     }
 
-    pub fn from_text(text: &str) -> Result<ScheduleRecord> {
+    pub fn from_text(text: &str) -> Result<CronJobRecord> {
         let corrupt = || Error::corrupt("a cron job is not what dwell wrote");
         let mut parts = text.splitn(3, ' ');
         let (Some(revision), Some(last), Some(json)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(corrupt());
         };
         let last = Timestamp::from_ms(last.parse().map_err(|_| corrupt())?);
-        Ok(ScheduleRecord { schedule: Schedule::from_json(json)?, revision: revision.to_owned(), last })
+        Ok(CronJobRecord { schedule: Schedule::from_json(json)?, revision: revision.to_owned(), last })
     }
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct ScheduleChange {
+pub struct CronJobChange {
     pub schedule: Schedule,
     /// The revision that its author saw; `None` when there was none.
     pub seen: Option<String>,
@@ -73,7 +69,7 @@ pub struct ScheduleChange {
 /// Occurrences of a schedule to be fired: pushed and marked as done, all or nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Firing {
-    pub name: ScheduleName,
+    pub name: CronJobName,
     pub revision: String,
     /// If the store has done with occurrences up to here.
     pub last: Timestamp,

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::codec::DeadRecord;
+use crate::codec::DeadLetterRecord;
 use crate::model::error::{Error, Result};
 use crate::model::message::{DeadLetterSource, Envelope, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -13,7 +13,12 @@ use crate::model::version::Version;
 #[async_trait]
 pub trait DeadLetters: Send + Sync + 'static {
     /// Dead messages of a partition, oldest death first, at most `limit` after a cursor.
-    async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;
+    async fn dead(
+        &self,
+        partition: &GroupPartition,
+        after: Option<&DeadLetterCursor>,
+        limit: usize,
+    ) -> Result<DeadLetterPage>;
 
     /// Makes at most [`crate::model::limits::RECOVER_IDS_MAX`] dead messages ready, with no attempt counted;
     /// answers for each whether it was dead.
@@ -34,11 +39,11 @@ pub trait DeadLetters: Send + Sync + 'static {
     async fn forwarded(&self, partition: &GroupPartition, page: &Forwarded) -> Result<()>;
 
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
-    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped>;
+    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadLetterRetention) -> Result<DroppedDeadLetters>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadCursor {
+pub struct DeadLetterCursor {
     pub died_at: Timestamp,
     pub id: MessageId,
 }
@@ -47,21 +52,21 @@ pub struct DeadCursor {
 pub struct Dead {
     pub id: MessageId,
     pub died_at: Timestamp,
-    pub record: DeadRecord,
+    pub record: DeadLetterRecord,
     pub version: Version,
     /// The message; an error when its body is unreadable.
     pub message: Result<Message>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeadPage {
+pub struct DeadLetterPage {
     pub dead: Vec<Dead>,
-    pub next: Option<DeadCursor>,
+    pub next: Option<DeadLetterCursor>,
 }
 
 /// Bounds of the dead letters of a group in a partition; those past them are dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DeadBounds {
+pub struct DeadLetterRetention {
     pub died_before: Option<Timestamp>,
     /// Of the others, so many are kept: the newest.
     pub count: Option<u64>,
@@ -138,7 +143,7 @@ pub(super) fn other_id(message: &Message, to: &Descriptor, partition: Partition,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DeadDropped {
+pub struct DroppedDeadLetters {
     pub aged: u64,
     pub surplus: u64,
     pub more: bool,

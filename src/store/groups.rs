@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_read_back_and_garbage_is_a_member_without_demand() {
+    fn member_state_round_trips_and_garbage_means_no_demand() {
         let report = |text: &str| MemberReport::from_store(MemberId::from_store("m"), text);
         let wal = WalDepth { records: 7, bytes: 4_096, limit_bytes: 1 << 30 };
         let state = MemberState { has_demand: true, waiting: 12, owned: 3, wal };

@@ -110,13 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_new_each_time_and_its_name_is_clean() {
+    fn member_id_is_unique_and_sanitized() {
         assert_ne!(MemberId::fresh("host"), MemberId::fresh("host"));
         assert!(MemberId::fresh("a b/{}:@é").as_str().starts_with("ab-"));
     }
 
     #[test]
-    fn only_what_dwell_writes_is_plausible() {
+    fn only_dwell_owner_records_are_plausible() {
         for name in ["", "host", "a b/{}:@é", &"h".repeat(100)] {
             assert!(MemberId::fresh(name).is_plausible(), "{name}");
         }

@@ -105,7 +105,7 @@ pub trait LogTarget: Contract {
     async fn give_back(&self, topic: &Descriptor) -> Result<bool>;
 
     /// Deletes a topic again that was deleted at `deleted_at`, ms on the store's clock; later pushes to its name stay.
-    async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()>;
+    async fn reapply_deletion(&self, topic: &Descriptor, deleted_at: u64) -> Result<()>;
 
     /// Whether a message of an unanswered call was set by it, or its id was there; if not, no copy of it ever sets it.
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool>;
@@ -139,7 +139,7 @@ pub trait LogTarget: Contract {
 
     /// Purges a group in a partition again, if the store lost that it was: deletes what has this version or a lower one,
     /// also if it comes out of a log later; and answers how many messages. Errors: as [`LogTarget::restore`].
-    async fn purge_again(
+    async fn reapply_purge(
         &self,
         descriptor: &Descriptor,
         partition: Partition,

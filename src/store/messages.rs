@@ -404,7 +404,7 @@ mod tests {
     use crate::platform::clock::Clock;
 
     #[test]
-    fn a_stream_has_one_call_out_and_is_used_again_only_after_an_answer() -> Result<()> {
+    fn call_stream_has_one_call_in_flight() -> Result<()> {
         let (calls, clock) = (Calls::default(), StoreClock::new(Clock::System));
         let (topic, partition) = (TopicName::new("orders")?, Partition(0));
         let first = calls.begin(&topic, partition, &clock, 10);

@@ -28,10 +28,11 @@ use std::sync::Arc;
 pub(crate) use backend::restoring;
 pub use backend::{Backend, Description, HealthSnapshot, Loss, WalDepth};
 pub use clock::{ClockNote, StoreClock};
-pub use cron_jobs::{CronJobs, Fired, Firing, ScheduleChange, ScheduleRecord};
+pub use cron_jobs::{CronJobChange, CronJobRecord, CronJobs, Fired, Firing};
 use dead_letters::other_id;
 pub use dead_letters::{
-    Dead, DeadBounds, DeadCursor, DeadDropped, DeadLetters, DeadPage, Forward, Forwarded, ForwardedMessage,
+    Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DeadLetters, DroppedDeadLetters, Forward, Forwarded,
+    ForwardedMessage,
 };
 pub use groups::{Groups, Heartbeat, LiveMember, MemberReport, MemberState, SlotAsk, Slots, slot_of};
 pub use leases::{Acquired, Claim, Leases, MemberId, OwnerRecord, Renewal};

@@ -27,7 +27,7 @@ pub enum Channel {
     /// A change of a topic: its settings, its groups, whether they are paused.
     Changed(TopicName),
     Members(TopicName, GroupName),
-    Schedules,
+    CronJobs,
     Member(MemberId),
 }
 
@@ -89,7 +89,7 @@ impl Channel {
         let (topic, partition) = match self {
             Channel::Head(topic, partition) | Channel::Release(topic, partition) => (topic, *partition),
             Channel::Changed(topic) => (topic, Partition(0)),
-            Channel::Members(..) | Channel::Schedules | Channel::Member(_) => return vec![self.clone()],
+            Channel::Members(..) | Channel::CronJobs | Channel::Member(_) => return vec![self.clone()],
         };
         let mut all = vec![Channel::Head(topic.clone(), partition), Channel::Release(topic.clone(), partition)];
         if partition == Partition(0) {
@@ -260,7 +260,7 @@ mod tests {
     use crate::model::error::Result;
 
     #[tokio::test]
-    async fn a_sleeper_is_woken_until_it_leaves() -> Result<()> {
+    async fn sleeper_is_woken_until_it_unsubscribes() -> Result<()> {
         let (wakes, notify) = (Wakes::default(), Arc::new(Notify::new()));
         let channel = |n| Ok(Channel::Head(TopicName::new("orders")?, Partition(n)));
         let mut changes = wakes.changes();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_loop_hears_of_each_partition_that_was_released() -> Result<()> {
+    async fn release_notifications_reach_one_subscriber_per_partition() -> Result<()> {
         let (wakes, releases) = (Wakes::default(), Arc::new(Releases::default()));
         let topic = TopicName::new("orders")?;
         let release = |n| Channel::Release(topic.clone(), Partition(n));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_announced_together_is_woken_apart() -> Result<()> {
+    async fn combined_announcements_wake_separate_subscribers() -> Result<()> {
         let wakes = Wakes::default();
         let head = Channel::Head(TopicName::new("orders")?, Partition(3));
         let release = Channel::Release(TopicName::new("orders")?, Partition(3));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_is_taken_in_order_and_what_is_too_much_is_not_put() {
+    fn inbox_is_fifo_and_bounded() {
         let wakes = Wakes::default();
         assert!(!wakes.deliver(Bytes::from_static(b"nobody listens")));
         let mut datagrams = wakes.datagrams(&MemberId::from_store("me"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::codec::{DeadRecord, Failure};
+use crate::codec::{DeadLetterRecord, Failure};
 use crate::model::error::Result;
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::model::message::{Message, MessageId};
@@ -170,7 +170,7 @@ pub struct Returned {
 pub struct Buried {
     pub id: MessageId,
     /// Why. Its history is what the store has.
-    pub record: DeadRecord,
+    pub record: DeadLetterRecord,
     pub failure: Option<Failure>,
 }
 
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_is_read_back_and_never_comes_twice() {
+    fn epoch_round_trips_and_is_unique() {
         let epoch = Epoch::after(16);
         assert_eq!(Epoch::parse(&epoch.to_string()), Some(epoch.clone()));
         assert_ne!(Epoch::after(16), epoch);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::MemberId;
-use crate::codec::{DeadRecord, Failure};
+use crate::codec::{DeadLetterRecord, Failure};
 use crate::model::error::Result;
 use crate::model::message::{Message, MessageId};
 use crate::model::time::Timestamp;
@@ -73,7 +73,7 @@ pub enum State {
     Scheduled,
     Ready,
     InFlight,
-    Dead { died_at: Timestamp, record: DeadRecord },
+    Dead { died_at: Timestamp, record: DeadLetterRecord },
 }
 
 impl State {

@@ -217,7 +217,7 @@ pub struct Exporter {
     endpoint: Endpoint,
     spans: mpsc::Receiver<Finished>,
     recorder: Arc<Recorder>,
-    unsaid: RepeatThrottle,
+    log_throttle: RepeatThrottle,
 }
 
 impl Exporter {
@@ -229,7 +229,7 @@ impl Exporter {
     ) -> Result<Exporter> {
         let roots = Roots::choose("trace.otlp_ca_file", ca_file, endpoint.is_tls())?;
         let client = https::build(https::broker_client(&roots)?)?;
-        Ok(Exporter { client, endpoint, spans, recorder, unsaid: RepeatThrottle::default() })
+        Ok(Exporter { client, endpoint, spans, recorder, log_throttle: RepeatThrottle::default() })
     }
 
     /// Exports until `stop`, then the rest within a short time. `instance` names this broker.
@@ -284,13 +284,13 @@ impl Exporter {
         match sent {
             Ok(()) => {
                 metrics.exported.inc_by(spans as u64);
-                if self.unsaid.is_over() {
+                if self.log_throttle.is_over() {
                     tracing::info!("spans are exported again");
                 }
             }
             Err(error) => {
                 metrics.failed.inc_by(spans as u64);
-                if self.unsaid.is_due(Clock::System.instant()) {
+                if self.log_throttle.is_due(Clock::System.instant()) {
                     tracing::warn!(endpoint = %self.endpoint, %error, "spans not exported");
                 }
             }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_follows_its_parent_and_roots_follow_the_ratio() -> Result<()> {
+    fn sampling_follows_the_parent_and_the_root_ratio() -> Result<()> {
         let (all, _exporter) = tracer(1.0)?;
         let (none, _exporter) = tracer(0.0)?;
         let begin = |tracer: &Tracer, parent: Option<&TraceContext>| tracer.begin("push", SpanKind::Producer, parent);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_that_nobody_exports_are_dropped_and_counted() -> Result<()> {
+    fn unexported_spans_are_dropped_and_counted() -> Result<()> {
         let (tracer, _exporter) = tracer(1.0)?;
         for _ in 0..SPANS_WAITING_MAX + 5 {
             if let Some(span) = tracer.begin("push", SpanKind::Producer, None) {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn only_http_is_an_endpoint() {
+    fn only_http_urls_are_endpoints() {
         for (good, traces) in [
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
             ("http://collector:4318/", "http://collector:4318/v1/traces"),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_as_the_specification_has_it() -> crate::model::error::Result<()> {
+    fn span_matches_the_otlp_specification() -> crate::model::error::Result<()> {
         let context = TraceContext::new([0x5b; 16], [0xee; 8], 1, Some("a=b"))?;
         let attributes = vec![("n", Value::Number(7)), ("t", Value::Text("x".to_owned()))];
         let (name, kind, error) = ("push", SpanKind::Producer, Some("no".to_owned()));

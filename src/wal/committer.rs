@@ -300,7 +300,7 @@ impl Log {
     }
 
     fn begin(&mut self) -> Result<()> {
-        self.place.as_mut().map_or(Ok(()), Directory::say_format)?;
+        self.place.as_mut().map_or(Ok(()), Directory::write_format)?;
         if self.segments.back().is_some_and(|segment| !segment.is_open() && !segment.is_sealed())
             && let Err(error) = self.open_segment(self.segments.len() - 1)
             && self.segments.back().is_some_and(|segment| !segment.is_end_known())

@@ -106,7 +106,7 @@ impl Directory {
     }
 
     /// Before a record is written that an older version cannot read.
-    pub(super) fn say_format(&mut self) -> Result<()> {
+    pub(super) fn write_format(&mut self) -> Result<()> {
         if !self.says_format {
             self.write_note(FORMAT, &LOG_FORMAT.to_string())?;
             self.says_format = true;
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_ends_although_a_forked_process_still_has_the_file() -> Result<(), Box<dyn std::error::Error>> {
+    fn lock_ends_despite_a_forked_file_descriptor() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let lock = Lock::take(dir.path())?.ok_or("it is locked")?;
         // The same open file, as a child has it between fork and exec.
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_keeps_the_name_under_which_it_was_handed_over_first() {
+    fn record_keeps_its_first_hand_over_name() {
         let first = Names::new();
         assert_eq!(first.handed_over_under(Position(1)), None);
         let second = first.clone().followed(Position(1), Position(7));

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_rests_has_no_file_open_and_goes_on_when_asked() -> Result<()> {
+    fn idle_log_closes_its_file_and_reopens_on_append() -> Result<()> {
         let dir = tempfile::tempdir().map_err(|error| Error::unavailable(error.to_string()))?;
         let mut log = open(dir.path())?;
         assert!(log.is_resting());
@@ -469,7 +469,7 @@ mod tests {
 
     /// The mark may be older than what is in the segment, so without opening it nobody knows where it ends.
     #[test]
-    fn nothing_is_deleted_or_appended_behind_an_end_that_is_not_known() -> Result<()> {
+    fn nothing_is_deleted_or_appended_after_an_unknown_end() -> Result<()> {
         let dir = tempfile::tempdir().map_err(|error| Error::unavailable(error.to_string()))?;
         let mut log = open(dir.path())?;
         append(&mut log, "a")?;
@@ -487,7 +487,7 @@ mod tests {
 
     /// A write fails in a segment that has nothing else: its records were refused, and never come back.
     #[test]
-    fn what_was_refused_in_a_new_segment_does_not_come_back() -> Result<()> {
+    fn refused_record_of_a_new_segment_does_not_reappear() -> Result<()> {
         let dir = tempfile::tempdir().map_err(|error| Error::unavailable(error.to_string()))?;
         let mut log = open(dir.path())?;
         for topic in ["a", "b", "c"] {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn small_records_share_a_bundle_and_large_ones_have_their_own() -> Result<()> {
+    fn small_records_share_a_batch_and_large_ones_do_not() -> Result<()> {
         let sizes = [100, 100, 5_000, 10, 3_000, 1_500, 100];
         let bundles = bundled(7, sizes.into_iter().map(push).collect::<Result<_>>()?);
         let found: Vec<_> = bundles.iter().map(|(first, bundle)| (*first, numbers(bundle))).collect();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_costs_a_record_or_the_rest_of_its_bundle_and_never_panics() -> Result<()> {
+    fn damage_loses_a_record_or_batch_rest_without_panic() -> Result<()> {
         let (_, whole) = bundled(1, vec![push(10)?, push(20)?, push(30)?]).remove(0);
         for bit in 0..whole.len() * 8 {
             let mut bad = whole.clone();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_taken_out() -> Result<()> {
+    fn removed_records_leave_the_batch() -> Result<()> {
         let (_, whole) = bundled(1, vec![push(10)?, push(20)?, push(30)?]).remove(0);
         let without = |gone: &[u64]| without(whole.clone().into(), gone);
         assert_eq!(without(&[2]).map(|left| numbers(&left)), Some(vec![1, 3]));

@@ -1,7 +1,7 @@
 //! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
 
 mod json;
-mod mistakes;
+mod usage_errors;
 mod settle;
 mod dedup;
 mod update;
@@ -113,7 +113,7 @@ impl Said {
 }
 
 #[tokio::test]
-async fn a_message_is_pushed_consumed_and_acked_and_the_broker_stops_in_order() -> Result<()> {
+async fn push_consume_ack_and_graceful_stop() -> Result<()> {
     let shell = Shell::start().await?;
     let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let push = ["push", "orders", "close 4711", "--id", "a", "--key", "k", "--meta", "trace=é", "--traceparent"];
@@ -135,7 +135,7 @@ async fn a_message_is_pushed_consumed_and_acked_and_the_broker_stops_in_order() 
 }
 
 #[tokio::test]
-async fn every_line_of_a_file_is_pushed_or_named() -> Result<()> {
+async fn every_line_of_a_file_is_pushed_or_reported() -> Result<()> {
     let shell = Shell::start().await?;
     let good: String = (0..1_200).map(|n| format!("{{\"payload\": \"m{n}\", \"id\": \"m{n}\"}}\n")).collect();
     let input = format!(
@@ -151,7 +151,7 @@ async fn every_line_of_a_file_is_pushed_or_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven() -> Result<()> {
+async fn failing_command_nacks_with_stderr_and_can_be_redriven() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close 4711", "--id", "a", "--max-attempts", "1"])?;
     let failing = ["consume", "orders", "--count", "1", "--exec", "cat; echo no paper >&2; exit 3"];
@@ -249,7 +249,7 @@ async fn completions_and_man_pages_cover_every_subcommand() -> Result<()> {
 }
 
 #[tokio::test]
-async fn verify_says_that_all_is_consistent() -> Result<()> {
+async fn verify_reports_a_consistent_store() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
     for args in [&["verify", "orders"][..], &["verify", "orders", "--repair"]] {
@@ -261,7 +261,7 @@ async fn verify_says_that_all_is_consistent() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_message_is_looked_at_rescheduled_cancelled_and_run() -> Result<()> {
+async fn message_get_reschedule_cancel_and_run_now() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close", "--id", "a/1", "--key", "customer-7", "--delay", "1h"])?;
     let message = |verb: &str, more: &[&str]| {
@@ -294,7 +294,7 @@ async fn a_message_is_looked_at_rescheduled_cancelled_and_run() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_window_is_counted_postponed_and_cancelled() -> Result<()> {
+async fn bulk_counts_postpones_and_cancels() -> Result<()> {
     let shell = Shell::start().await?;
     for delay in ["1h", "90m", "2h"] {
         shell.dwell(&["push", "orders", "close", "--delay", delay])?;
@@ -336,7 +336,7 @@ async fn a_forecast_is_printed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_needs_attention_is_printed_and_the_brokers_are_listed() -> Result<()> {
+async fn attention_is_printed_and_brokers_are_listed() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close"])?;
     shell.dwell(&["group", "pause", "orders", "default"])?;
@@ -349,7 +349,7 @@ async fn what_needs_attention_is_printed_and_the_brokers_are_listed() -> Result<
 }
 
 #[tokio::test]
-async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
+async fn group_is_created_paused_resumed_and_deleted() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "first", "--id", "a"])?;
     let said = |args: &[&str]| shell.dwell(args).map(|said| said.out);
@@ -373,7 +373,7 @@ async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_longer_than_its_deadline_is_not_delivered_again() -> Result<()> {
+async fn slow_command_extends_its_deadline() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "slow"])?;
     let exec = ["consume", "orders", "--count", "1", "--visibility-timeout", "1s", "--exec", "sleep 2.5; cat"];
@@ -384,7 +384,7 @@ async fn a_command_that_takes_longer_than_its_deadline_is_not_delivered_again() 
 }
 
 #[tokio::test]
-async fn a_stream_is_printed_and_acked_until_it_is_told_to_stop() -> Result<()> {
+async fn stream_is_printed_and_acked_until_stopped() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "first", "--id", "a"])?;
     let mut consume = shell.command(&["consume", "orders", "--stream", "--max", "1"]);
@@ -407,7 +407,7 @@ async fn a_stream_is_printed_and_acked_until_it_is_told_to_stop() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_webhook_of_the_configuration_posts_and_a_stop_waits_for_its_answer() -> Result<()> {
+async fn configured_webhook_posts_and_stop_waits_for_its_response() -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let webhook = format!("[[webhook]]\ntopic = 'orders'\nurl = '{}'\n", application.url());
     let off = format!("{webhook}enabled = false\n").replace("orders", "mails");
@@ -489,7 +489,7 @@ const BENCHED: [(&str, &str); 35] = [
 ];
 
 #[test]
-fn a_bench_of_the_embedded_store_measures_everything() -> Result<()> {
+fn bench_of_the_embedded_store_measures_everything() -> Result<()> {
     let rows = benched(&Shell::without_broker()?, &[])?;
     let own = [("ceiling", "write and fsync"), ("ceiling", "GET /livez, then write and fsync, 1 connections")];
     for (measure, way) in BENCHED.into_iter().chain(own) {
@@ -502,7 +502,7 @@ fn a_bench_of_the_embedded_store_measures_everything() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_bench_on_redis_compares_with_bare_commands_and_leaves_what_was_there() -> Result<()> {
+async fn bench_on_redis_compares_to_raw_commands_and_cleans_up() -> Result<()> {
     let redis = RedisServer::start().await?;
     let _: String = redis.ask("SET dwell-bench-mine-http:topics kept").await?;
     let shell = Shell::without_broker()?;
@@ -530,7 +530,7 @@ async fn a_bench_on_redis_compares_with_bare_commands_and_leaves_what_was_there(
 }
 
 #[tokio::test]
-async fn a_bench_of_a_fleet_shares_what_is_due_at_once() -> Result<()> {
+async fn bench_fleet_shares_a_burst() -> Result<()> {
     let (redis, shell) = (RedisServer::start().await?, Shell::without_broker()?);
     let rows = benched(&shell, &["--only", "fleet", "--redis", &redis.url()])?;
     for what in ["first delivery", "last ack", "rate", "resident"] {
@@ -544,7 +544,7 @@ async fn a_bench_of_a_fleet_shares_what_is_due_at_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_bench_of_scale_grows_in_every_direction() -> Result<()> {
+async fn bench_scale_covers_every_dimension() -> Result<()> {
     let redis = RedisServer::start().await?;
     let rows = benched(&Shell::without_broker()?, &["--only", "scale", "--redis", &redis.url()])?;
     for way in ["64 partitions", "16 groups", "100 consumers", "1,000,000 bytes", "8 members", "100 topics"] {
@@ -557,7 +557,7 @@ async fn a_bench_of_scale_grows_in_every_direction() -> Result<()> {
 }
 
 #[test]
-fn exit_codes_say_whose_fault_it_is() -> Result<()> {
+fn exit_codes_tell_usage_errors_from_failures() -> Result<()> {
     let shell = Shell::without_broker()?;
     let cases: [(&[&str], i32, &str); 8] = [
         (&["--version"], 0, ""),
@@ -602,7 +602,7 @@ async fn flags_without_unit_and_times_in_seconds_are_usage_errors() -> Result<()
 }
 
 #[tokio::test]
-async fn deleting_asks_and_needs_yes_without_a_terminal() -> Result<()> {
+async fn delete_asks_and_needs_yes_without_a_terminal() -> Result<()> {
     let shell = Shell::start().await?;
     for id in ["a", "b"] {
         shell.dwell(&["push", "orders", "x", "--id", id, "--max-attempts", "1"])?;

@@ -34,7 +34,7 @@ async fn calls(server: &RedisServer) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn many_producers_share_a_few_calls_and_each_gets_its_own_answer() -> Result<()> {
+async fn concurrent_pushes_share_calls_and_get_own_results() -> Result<()> {
     let (server, _proxy, _world, running, orders) = far_away().await?;
     let before = calls(&server).await?;
     let push = |n: usize| {
@@ -55,7 +55,7 @@ async fn many_producers_share_a_few_calls_and_each_gets_its_own_answer() -> Resu
 }
 
 #[tokio::test]
-async fn what_a_producer_pushed_that_went_away_is_stored_and_holds_up_nobody() -> Result<()> {
+async fn push_of_a_disconnected_producer_is_stored() -> Result<()> {
     let (_server, proxy, _world, running, orders) = far_away().await?;
     let push = |n: usize| {
         let (broker, orders) = (running.broker.clone(), orders.clone());

@@ -137,7 +137,7 @@ fn listen(ledger: &mut Ledger, mut child: Child, lines: usize) -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_answered_is_lost_when_the_process_is_killed() -> Result<()> {
+async fn no_acknowledged_write_is_lost_on_a_kill() -> Result<()> {
     let (dir, mut ledger) = (scratch()?, Ledger::default());
     for round in 0..ROUNDS {
         let child = spawn(dir.path(), &round.to_string(), "")?;
@@ -150,7 +150,7 @@ async fn nothing_answered_is_lost_when_the_process_is_killed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_full_disk_never_makes_a_false_success() -> Result<()> {
+async fn full_disk_never_yields_a_false_success() -> Result<()> {
     let (dir, mut ledger) = (scratch()?, Ledger::default());
     // No file may pass 4 MiB; going past it is an error, as on a full disk, and not a signal.
     let child = spawn(dir.path(), "full", "trap '' XFSZ; ulimit -f 8192;")?;

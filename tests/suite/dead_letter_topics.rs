@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::{DeadFilter, Options, ReserveRequest};
+use dwell::broker::{DeadLetterFilter, Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
@@ -13,10 +13,10 @@ use dwell::model::topic::{DeadLetterTopic, Expiry, Ordering, Settings};
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    what_dies_is_delivered_from_the_dead_letter_topic, dead_letters_wait_for_a_topic_that_is_missing,
-    dead_letters_of_before_are_forwarded_when_the_topic_says_so, what_expires_stays_a_dead_letter,
-    a_topic_does_not_forward_to_itself, dead_letters_may_go_round, a_stop_forwards_what_died,
-    an_ordered_dead_letter_topic_keeps_the_order_of_deaths, two_brokers_forward_each_dead_letter_once,
+    dead_letters_are_delivered_from_the_dead_letter_topic, dead_letters_wait_for_a_topic_that_is_missing,
+    earlier_dead_letters_are_forwarded_once_configured, expired_message_is_not_forwarded,
+    a_topic_does_not_forward_to_itself, dead_letter_topics_may_form_a_cycle, stop_forwards_pending_dead_letters,
+    ordered_dead_letter_topic_keeps_dead_letter_order, two_brokers_forward_each_dead_letter_once,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -70,7 +70,7 @@ impl<'w> Topics<'w> {
 
     async fn dead(&self, topic: &str) -> Result<usize> {
         let (topic, group) = (TopicName::new(topic)?, GroupName::standard());
-        Ok(self.running.broker.dead_matching(&topic, &group, &DeadFilter::default(), None, 100).await?.dead.len())
+        Ok(self.running.broker.dead_matching(&topic, &group, &DeadLetterFilter::default(), None, 100).await?.dead.len())
     }
 }
 
@@ -88,7 +88,7 @@ fn source(delivery: &Delivery) -> Option<(String, String, u32)> {
     Some((source.topic.to_string(), source.reason.clone(), source.attempts))
 }
 
-async fn what_dies_is_delivered_from_the_dead_letter_topic(world: World) -> Result<()> {
+async fn dead_letters_are_delivered_from_the_dead_letter_topic(world: World) -> Result<()> {
     let topics = Topics::start(&world)?;
     topics.declare("orders-dead", plain()).await?;
     topics.declare("orders", forwarding("orders-dead")?).await?;
@@ -124,7 +124,7 @@ async fn dead_letters_wait_for_a_topic_that_is_missing(world: World) -> Result<(
     Ok(())
 }
 
-async fn dead_letters_of_before_are_forwarded_when_the_topic_says_so(world: World) -> Result<()> {
+async fn earlier_dead_letters_are_forwarded_once_configured(world: World) -> Result<()> {
     let topics = Topics::start(&world)?;
     topics.declare("orders-dead", plain()).await?;
     topics.declare("orders", Settings { dead_letter: None, ..forwarding("orders-dead")? }).await?;
@@ -146,7 +146,7 @@ async fn dead_letters_of_before_are_forwarded_when_the_topic_says_so(world: Worl
     Ok(())
 }
 
-async fn what_expires_stays_a_dead_letter(world: World) -> Result<()> {
+async fn expired_message_is_not_forwarded(world: World) -> Result<()> {
     let topics = Topics::start(&world)?;
     topics.declare("orders-dead", plain()).await?;
     let settings = Settings { ttl: Duration::from_secs(1), on_expiry: Expiry::Bury, ..forwarding("orders-dead")? };
@@ -168,7 +168,7 @@ async fn a_topic_does_not_forward_to_itself(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn dead_letters_may_go_round(world: World) -> Result<()> {
+async fn dead_letter_topics_may_form_a_cycle(world: World) -> Result<()> {
     let topics = Topics::start(&world)?;
     topics.declare("a", forwarding("b")?).await?;
     topics.declare("b", forwarding("a")?).await?;
@@ -181,7 +181,7 @@ async fn dead_letters_may_go_round(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_stop_forwards_what_died(world: World) -> Result<()> {
+async fn stop_forwards_pending_dead_letters(world: World) -> Result<()> {
     let topics = Topics::start(&world)?;
     topics.declare("orders-dead", plain()).await?;
     topics.declare("orders", forwarding("orders-dead")?).await?;
@@ -193,7 +193,7 @@ async fn a_stop_forwards_what_died(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn an_ordered_dead_letter_topic_keeps_the_order_of_deaths(world: World) -> Result<()> {
+async fn ordered_dead_letter_topic_keeps_dead_letter_order(world: World) -> Result<()> {
     let topics = Topics::start(&world)?;
     topics.declare("orders-dead", Settings { ordering: Ordering::Key, ..plain() }).await?;
     topics.declare("orders", Settings { ordering: Ordering::Key, ..forwarding("orders-dead")? }).await?;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dwell::broker::{Broker, DeadFilter, DeadSweep, Options, ReserveRequest};
-use dwell::codec::DeadReason;
+use dwell::broker::{Broker, DeadLetterFilter, DeadLetterSweep, Options, ReserveRequest};
+use dwell::codec::DeadLetterReason;
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::{DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX};
@@ -14,10 +14,10 @@ use dwell::model::topic::Settings;
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    the_dead_are_found_by_reason_age_and_text, only_what_is_meant_is_redriven_or_purged,
-    a_rate_is_kept_and_a_long_sweep_says_where_to_go_on, what_dies_again_is_not_redriven_twice,
-    what_is_older_than_the_topic_keeps_is_dropped, what_is_more_than_the_topic_keeps_is_dropped,
-    the_history_of_a_message_is_seen_while_it_lives, a_message_without_a_limit_of_attempts_never_dies_of_them,
+    dead_letters_are_found_by_reason_age_and_text, redrive_and_purge_honour_the_filter,
+    redrive_rate_holds_and_a_long_run_returns_a_cursor, redrive_skips_messages_that_died_again,
+    dead_letters_past_the_retention_age_are_dropped, dead_letters_past_the_retention_count_are_dropped,
+    history_is_visible_before_a_message_dies, message_with_unlimited_attempts_never_dies_of_them,
 }
 
 struct Shop {
@@ -62,7 +62,7 @@ impl Shop {
     }
 
     /// The payloads of the dead that are meant, sorted.
-    async fn found(&self, filter: DeadFilter) -> Result<Vec<String>> {
+    async fn found(&self, filter: DeadLetterFilter) -> Result<Vec<String>> {
         let (mut payloads, mut cursor) = (Vec::new(), None);
         loop {
             let page = self.broker.dead_matching(&self.topic, &self.group, &filter, cursor.as_deref(), 2).await?;
@@ -100,8 +100,8 @@ fn nack(reason: &str) -> Decision {
     Decision::Nack { delay: Some(Duration::ZERO), reason: Some(reason.to_owned()) }
 }
 
-fn text(text: &str) -> DeadFilter {
-    DeadFilter { text: Some(text.to_owned()), ..DeadFilter::default() }
+fn text(text: &str) -> DeadLetterFilter {
+    DeadLetterFilter { text: Some(text.to_owned()), ..DeadLetterFilter::default() }
 }
 
 /// Two that failed too often, an hour later three that were buried.
@@ -113,47 +113,47 @@ async fn morgue(world: &World) -> Result<Shop> {
     Ok(shop)
 }
 
-async fn the_dead_are_found_by_reason_age_and_text(world: World) -> Result<()> {
+async fn dead_letters_are_found_by_reason_age_and_text(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
-    let failed = DeadFilter { reason: Some(DeadReason::MaxAttempts), ..DeadFilter::default() };
+    let failed = DeadLetterFilter { reason: Some(DeadLetterReason::MaxAttempts), ..DeadLetterFilter::default() };
     assert_eq!(shop.found(failed.clone()).await?, ["mail 1", "mail 2"]);
     let half_an_hour = Some(Duration::from_secs(1_800));
-    let old = DeadFilter { older_than: half_an_hour, ..DeadFilter::default() };
+    let old = DeadLetterFilter { older_than: half_an_hour, ..DeadLetterFilter::default() };
     assert_eq!(shop.found(old).await?, ["mail 1", "mail 2"]);
-    let young = DeadFilter { younger_than: half_an_hour, ..DeadFilter::default() };
+    let young = DeadLetterFilter { younger_than: half_an_hour, ..DeadLetterFilter::default() };
     assert_eq!(shop.found(young.clone()).await?, ["order 1", "order 2", "smtp spelled out"]);
     assert_eq!(shop.found(text("smtp")).await?, ["mail 1", "mail 2", "smtp spelled out"]);
-    assert_eq!(shop.found(DeadFilter { text: Some("smtp".to_owned()), ..young }).await?, ["smtp spelled out"]);
-    assert_eq!(shop.found(DeadFilter { text: Some("SMTP".to_owned()), ..failed }).await?, Vec::<String>::new());
-    assert_eq!(shop.found(DeadFilter::default()).await?.len(), 5);
+    assert_eq!(shop.found(DeadLetterFilter { text: Some("smtp".to_owned()), ..young }).await?, ["smtp spelled out"]);
+    assert_eq!(shop.found(DeadLetterFilter { text: Some("SMTP".to_owned()), ..failed }).await?, Vec::<String>::new());
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?.len(), 5);
     assert_eq!(kind_of(shop.found(text("")).await), Some(Kind::Invalid));
     assert_eq!(kind_of(shop.found(text(&"x".repeat(DEAD_TEXT_BYTES_MAX + 1))).await), Some(Kind::Invalid));
     assert!(shop.found(text(&"x".repeat(DEAD_TEXT_BYTES_MAX))).await?.is_empty());
     Ok(())
 }
 
-async fn only_what_is_meant_is_redriven_or_purged(world: World) -> Result<()> {
+async fn redrive_and_purge_honour_the_filter(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
-    let sweep = DeadSweep { filter: text("mail"), limit: Some(1), ..DeadSweep::default() };
+    let sweep = DeadLetterSweep { filter: text("mail"), limit: Some(1), ..DeadLetterSweep::default() };
     let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await?;
     assert_eq!(swept.count, 1);
     // From where it ended there is one more.
-    let sweep = DeadSweep { limit: None, cursor: swept.next, ..sweep };
+    let sweep = DeadLetterSweep { limit: None, cursor: swept.next, ..sweep };
     let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await?;
     assert_eq!((swept.count, swept.next), (1, None));
-    let sweep = DeadSweep { filter: text("order"), ..DeadSweep::default() };
+    let sweep = DeadLetterSweep { filter: text("order"), ..DeadLetterSweep::default() };
     assert_eq!(shop.broker.purge_many(&shop.topic, &shop.group, &sweep).await?.count, 2);
-    assert_eq!(shop.found(DeadFilter::default()).await?, ["smtp spelled out"]);
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?, ["smtp spelled out"]);
     assert_eq!(shop.broker.redrive(&shop.topic, &shop.group, None).await?, 1);
     Ok(())
 }
 
-async fn a_rate_is_kept_and_a_long_sweep_says_where_to_go_on(world: World) -> Result<()> {
+async fn redrive_rate_holds_and_a_long_run_returns_a_cursor(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let payloads: Vec<String> = (0..40).map(|n| format!("order {n}")).collect();
     shop.settle(&world, &payloads.iter().map(String::as_str).collect::<Vec<_>>(), bury("no")).await?;
     let began = world.now();
-    let mut sweep = DeadSweep { rate: Some(5), ..DeadSweep::default() };
+    let mut sweep = DeadLetterSweep { rate: Some(5), ..DeadLetterSweep::default() };
     let mut count = 0;
     let mut requests = 0;
     loop {
@@ -174,26 +174,26 @@ async fn a_rate_is_kept_and_a_long_sweep_says_where_to_go_on(world: World) -> Re
     assert_eq!((count, shop.dead().await?), (40, 0));
     assert!(requests >= 2 && took >= Duration::from_secs(8), "{requests} requests in {took:?}");
     for wrong in [0, 100_001] {
-        let sweep = DeadSweep { rate: Some(wrong), ..DeadSweep::default() };
+        let sweep = DeadLetterSweep { rate: Some(wrong), ..DeadLetterSweep::default() };
         let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await;
         assert_eq!(kind_of(swept), Some(Kind::Invalid));
     }
     Ok(())
 }
 
-async fn what_dies_again_is_not_redriven_twice(world: World) -> Result<()> {
+async fn redrive_skips_messages_that_died_again(world: World) -> Result<()> {
     let shop = morgue(&world).await?;
-    let first = DeadSweep { limit: Some(1), ..DeadSweep::default() };
+    let first = DeadLetterSweep { limit: Some(1), ..DeadLetterSweep::default() };
     let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &first).await?;
     world.pass(1);
     shop.settle_again(&world, 1, bury("still no such customer")).await?;
-    let rest = DeadSweep { cursor: swept.next, ..DeadSweep::default() };
+    let rest = DeadLetterSweep { cursor: swept.next, ..DeadLetterSweep::default() };
     assert_eq!(shop.broker.redrive_many(&shop.topic, &shop.group, &rest).await?.count, 4);
     assert_eq!(shop.dead().await?, 1);
     Ok(())
 }
 
-async fn what_is_older_than_the_topic_keeps_is_dropped(world: World) -> Result<()> {
+async fn dead_letters_past_the_retention_age_are_dropped(world: World) -> Result<()> {
     let settings = Settings { dead_max_age: Duration::from_secs(3_600), ..Settings::default() };
     let shop = Shop::open(&world, settings).await?;
     shop.settle(&world, &["order 1", "order 2"], bury("no")).await?;
@@ -202,11 +202,11 @@ async fn what_is_older_than_the_topic_keeps_is_dropped(world: World) -> Result<(
     assert_eq!(shop.dead().await?, 3);
     world.pass(1_801_000);
     shop.dropped(&world, "age", 2).await?;
-    assert_eq!(shop.found(DeadFilter::default()).await?, ["order 3"]);
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?, ["order 3"]);
     Ok(())
 }
 
-async fn what_is_more_than_the_topic_keeps_is_dropped(world: World) -> Result<()> {
+async fn dead_letters_past_the_retention_count_are_dropped(world: World) -> Result<()> {
     let settings = Settings { dead_max_count: 2, partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let shop = Shop::open(&world, settings).await?;
     for n in 0..4 {
@@ -214,11 +214,11 @@ async fn what_is_more_than_the_topic_keeps_is_dropped(world: World) -> Result<()
         world.pass(1);
     }
     shop.dropped(&world, "count", 2).await?;
-    assert_eq!(shop.found(DeadFilter::default()).await?, ["order 2", "order 3"]);
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?, ["order 2", "order 3"]);
     Ok(())
 }
 
-async fn the_history_of_a_message_is_seen_while_it_lives(world: World) -> Result<()> {
+async fn history_is_visible_before_a_message_dies(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings { max_attempts: 3, ..Settings::default() }).await?;
     shop.settle(&world, &["order 1"], nack("smtp: 451")).await?;
     shop.settle_again(&world, 1, nack("smtp: 452")).await?;
@@ -237,7 +237,7 @@ async fn the_history_of_a_message_is_seen_while_it_lives(world: World) -> Result
     Ok(())
 }
 
-async fn a_message_without_a_limit_of_attempts_never_dies_of_them(world: World) -> Result<()> {
+async fn message_with_unlimited_attempts_never_dies_of_them(world: World) -> Result<()> {
     let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1)), Step(Duration::from_secs(2))] };
     let shop = Shop::open(&world, Settings { max_attempts: 1, backoff, ..Settings::default() }).await?;
     let mut unlimited = NewMessage::new("unlimited");
@@ -249,6 +249,6 @@ async fn a_message_without_a_limit_of_attempts_never_dies_of_them(world: World) 
     shop.broker.declare(shop.topic.clone(), settings).await?;
     shop.settle(&world, &["by the topic"], nack.clone()).await?;
     shop.settle_again(&world, 15, nack).await?;
-    assert_eq!(shop.found(DeadFilter::default()).await?, Vec::<String>::new());
+    assert_eq!(shop.found(DeadLetterFilter::default()).await?, Vec::<String>::new());
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use dwell::broker::{Broker, GroupRequest, Options, PauseFor, ReserveRequest};
-use dwell::codec::DeadReason;
+use dwell::codec::DeadLetterReason;
 use dwell::delivery::{Decision, Delivery, StaleReason, UnknownReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
@@ -16,22 +16,21 @@ use futures_util::future::{join, try_join_all};
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    a_message_comes_when_it_is_due_and_not_before, a_message_that_is_earlier_than_the_head_comes_first,
-    the_first_decision_stands,
-    a_request_that_says_the_same_twice_is_answered_twice,
-    a_deleted_topic_is_owned_by_nobody_whatever_is_out, garbage_is_an_unknown_receipt, a_nack_comes_again_after_its_delay,
-    a_nack_without_delay_climbs_the_ladder, a_delivery_that_is_not_settled_comes_again,
-    an_extended_delivery_has_more_time, a_poison_message_dies_with_its_last_error,
-    a_buried_message_is_dead_at_once_and_can_be_redriven, a_message_says_what_keeps_it,
-    explain_names_what_holds_up_a_message_that_is_due, what_nobody_took_goes_back_without_a_charge,
-    a_stop_gives_everything_back, an_expired_message_is_not_delivered, a_topic_has_a_time_to_live,
-    an_expired_message_dies_if_the_topic_says_so, a_retry_that_comes_too_late_is_over, a_consumer_that_waits_in_vain_gets_nothing,
-    fifty_consumers_share_without_overlap, twenty_thousand_messages_arrive_once, a_stolen_pair_makes_receipts_stale,
-    a_single_attempt_is_not_spent_by_an_owner_that_died, an_answer_is_bounded_by_bytes,
-    a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
-    a_topic_that_was_deleted_elsewhere_is_gone, new_settings_take_effect,
-    a_topic_made_anew_while_its_deletion_ends_is_served, a_retry_is_not_held_up_by_a_backlog,
-    a_consumer_that_waits_gets_what_a_lapsed_lease_held, a_push_is_no_duplicate_of_itself,
+    message_is_delivered_when_due_and_not_before, earlier_message_overtakes_the_head, the_first_decision_stands,
+    duplicate_receipts_of_a_request_get_two_verdicts, deleted_topic_has_no_owner_despite_deliveries,
+    malformed_receipt_is_unknown, nacked_message_is_redelivered_after_its_delay, nack_without_delay_uses_the_backoff,
+    unsettled_delivery_is_redelivered, extend_moves_the_deadline, poison_message_is_dead_lettered_with_its_last_error,
+    a_buried_message_is_dead_at_once_and_can_be_redriven, explain_names_why_a_message_waits,
+    explain_names_what_blocks_a_due_message, prefetched_messages_return_without_a_charge, stop_returns_all_messages,
+    an_expired_message_is_not_delivered, topic_time_to_live_applies_to_messages,
+    expired_message_is_dead_lettered_if_configured, retry_past_the_expiry_is_dropped,
+    long_poll_without_messages_returns_empty, fifty_consumers_receive_without_overlap,
+    twenty_thousand_messages_are_delivered_once, stolen_partition_makes_receipts_stale,
+    a_single_attempt_is_not_spent_by_an_owner_that_died, reserve_response_is_bounded_by_bytes,
+    batch_is_validated_before_any_message_is_stored, auto_create_off_creates_no_topic,
+    topic_deleted_by_another_broker_is_gone, new_settings_take_effect, topic_recreated_during_its_deletion_is_served,
+    retry_is_not_delayed_by_a_backlog, waiting_consumer_gets_messages_of_an_expired_lease,
+    repeated_push_call_is_not_a_duplicate_of_itself,
 }
 
 const ORDERS: &str = "orders";
@@ -122,7 +121,7 @@ fn nack(delay_ms: u64, reason: &str) -> Decision {
     Decision::Nack { delay: Some(Duration::from_millis(delay_ms)), reason: Some(reason.to_owned()) }
 }
 
-async fn a_message_comes_when_it_is_due_and_not_before(world: World) -> Result<()> {
+async fn message_is_delivered_when_due_and_not_before(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     shop.push("close", 1_800_000).await?;
     let due_at = world.now().plus(Duration::from_millis(1_800_000));
@@ -149,7 +148,7 @@ async fn a_message_comes_when_it_is_due_and_not_before(world: World) -> Result<(
     Ok(())
 }
 
-async fn a_message_that_is_earlier_than_the_head_comes_first(world: World) -> Result<()> {
+async fn earlier_message_overtakes_the_head(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     shop.push("late", 3_600_000).await?;
     let push = async {
@@ -181,7 +180,7 @@ async fn the_first_decision_stands(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_request_that_says_the_same_twice_is_answered_twice(world: World) -> Result<()> {
+async fn duplicate_receipts_of_a_request_get_two_verdicts(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     shop.push("a", 0).await?;
     let delivery = shop.one().await?;
@@ -191,7 +190,7 @@ async fn a_request_that_says_the_same_twice_is_answered_twice(world: World) -> R
     Ok(())
 }
 
-async fn a_deleted_topic_is_owned_by_nobody_whatever_is_out(world: World) -> Result<()> {
+async fn deleted_topic_has_no_owner_despite_deliveries(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     shop.push("a", 0).await?;
     let delivery = shop.one().await?;
@@ -205,7 +204,7 @@ async fn a_deleted_topic_is_owned_by_nobody_whatever_is_out(world: World) -> Res
     Ok(())
 }
 
-async fn garbage_is_an_unknown_receipt(world: World) -> Result<()> {
+async fn malformed_receipt_is_unknown(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     shop.push("a", 0).await?;
     let (topic, group) = orders()?;
@@ -218,7 +217,7 @@ async fn garbage_is_an_unknown_receipt(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_nack_comes_again_after_its_delay(world: World) -> Result<()> {
+async fn nacked_message_is_redelivered_after_its_delay(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     shop.push("a", 0).await?;
     let first = shop.one().await?;
@@ -233,7 +232,7 @@ async fn a_nack_comes_again_after_its_delay(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_nack_without_delay_climbs_the_ladder(world: World) -> Result<()> {
+async fn nack_without_delay_uses_the_backoff(world: World) -> Result<()> {
     let steps = [1_000, 60_000].map(|ms| Step(Duration::from_millis(ms))).to_vec();
     let settings = Settings { backoff: Backoff::Ladder { steps }, ..Settings::default() };
     let shop = Shop::open(&world, settings).await?;
@@ -254,7 +253,7 @@ fn impatient() -> Settings {
     Settings { visibility_timeout: Duration::from_secs(30), backoff, ..Settings::default() }
 }
 
-async fn a_delivery_that_is_not_settled_comes_again(world: World) -> Result<()> {
+async fn unsettled_delivery_is_redelivered(world: World) -> Result<()> {
     let shop = Shop::open(&world, impatient()).await?;
     shop.push("a", 0).await?;
     let first = shop.one().await?;
@@ -269,7 +268,7 @@ async fn a_delivery_that_is_not_settled_comes_again(world: World) -> Result<()> 
     Ok(())
 }
 
-async fn an_extended_delivery_has_more_time(world: World) -> Result<()> {
+async fn extend_moves_the_deadline(world: World) -> Result<()> {
     let shop = Shop::open(&world, impatient()).await?;
     let (topic, group) = orders()?;
     shop.push("a", 0).await?;
@@ -286,7 +285,7 @@ async fn an_extended_delivery_has_more_time(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_poison_message_dies_with_its_last_error(world: World) -> Result<()> {
+async fn poison_message_is_dead_lettered_with_its_last_error(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings { max_attempts: 3, ..impatient() }).await?;
     let (topic, group) = orders()?;
     shop.push("poison", 0).await?;
@@ -299,7 +298,7 @@ async fn a_poison_message_dies_with_its_last_error(world: World) -> Result<()> {
     let dead = shop.broker.dead(&topic, &group, None, 10).await?.dead;
     assert_eq!(dead.len(), 1);
     let record = &dead[0].1.record;
-    assert_eq!((record.reason, record.attempts), (DeadReason::MaxAttempts, 3));
+    assert_eq!((record.reason, record.attempts), (DeadLetterReason::MaxAttempts, 3));
     assert_eq!(record.last_error.as_deref(), Some("still cannot parse"));
     Ok(())
 }
@@ -319,7 +318,7 @@ async fn a_buried_message_is_dead_at_once_and_can_be_redriven(world: World) -> R
     Ok(())
 }
 
-async fn a_message_says_what_keeps_it(world: World) -> Result<()> {
+async fn explain_names_why_a_message_waits(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let shop = Shop::open(&world, one).await?;
     let (topic, group) = orders()?;
@@ -361,7 +360,7 @@ async fn a_message_says_what_keeps_it(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn explain_names_what_holds_up_a_message_that_is_due(world: World) -> Result<()> {
+async fn explain_names_what_blocks_a_due_message(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let shop = Shop::open(&world, one).await?;
     let (topic, group) = orders()?;
@@ -372,7 +371,7 @@ async fn explain_names_what_holds_up_a_message_that_is_due(world: World) -> Resu
     };
     shop.push("a", 0).await?;
     let limit = |max_in_flight, rate| GroupRequest { max_in_flight, rate, ..GroupRequest::default() };
-    shop.broker.make_group(&topic, &group, limit(Some(1), None)).await?;
+    shop.broker.create_group(&topic, &group, limit(Some(1), None)).await?;
     let taken = shop.one_of(1).await?;
     shop.push("b", 0).await?;
     world.until("the limit is reached", async || Ok(why("b").await?.0 == "at_max_in_flight")).await?;
@@ -384,7 +383,7 @@ async fn explain_names_what_holds_up_a_message_that_is_due(world: World) -> Resu
             Ok(name == "no_consumer" && (detail.contains("for messages for ") || detail.contains("owns")))
         })
         .await?;
-    shop.broker.make_group(&topic, &group, limit(Some(0), Some(0.001))).await?;
+    shop.broker.create_group(&topic, &group, limit(Some(0), Some(0.001))).await?;
     shop.push("c", 0).await?;
     // A first message may go out at once.
     let consume = async {
@@ -401,7 +400,7 @@ async fn explain_names_what_holds_up_a_message_that_is_due(world: World) -> Resu
     }
 }
 
-async fn what_nobody_took_goes_back_without_a_charge(world: World) -> Result<()> {
+async fn prefetched_messages_return_without_a_charge(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let shop = Shop::open(&world, one).await?;
     for id in ["a", "b", "c"] {
@@ -417,7 +416,7 @@ async fn what_nobody_took_goes_back_without_a_charge(world: World) -> Result<()>
     Ok(())
 }
 
-async fn a_stop_gives_everything_back(world: World) -> Result<()> {
+async fn stop_returns_all_messages(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let shop = Shop::open(&world, one).await?;
     for id in ["a", "b", "c"] {
@@ -454,7 +453,7 @@ async fn an_expired_message_is_not_delivered(world: World) -> Result<()> {
     world.until("the expired message is gone", async || Ok(shop.state("short").await?.is_none())).await
 }
 
-async fn a_topic_has_a_time_to_live(world: World) -> Result<()> {
+async fn topic_time_to_live_applies_to_messages(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ttl: Duration::from_secs(5), ..Settings::default() };
     let shop = Shop::open(&world, one).await?;
     shop.push("short", 1_000).await?;
@@ -477,7 +476,7 @@ async fn a_topic_has_a_time_to_live(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn an_expired_message_dies_if_the_topic_says_so(world: World) -> Result<()> {
+async fn expired_message_is_dead_lettered_if_configured(world: World) -> Result<()> {
     let (partitions, ttl) = (std::num::NonZeroU16::MIN, Duration::from_secs(5));
     let settings = Settings { partitions, ttl, on_expiry: Expiry::Bury, ..Settings::default() };
     let shop = Shop::open(&world, settings).await?;
@@ -491,12 +490,12 @@ async fn an_expired_message_dies_if_the_topic_says_so(world: World) -> Result<()
     };
     world.until("it is dead", async || Ok(dead().await?.is_some())).await?;
     let (id, record) = dead().await?.ok_or_else(|| Error::bug("nothing is dead"))?;
-    assert_eq!((id.as_str(), record.reason, record.attempts), ("late", DeadReason::Expired, 0));
+    assert_eq!((id.as_str(), record.reason, record.attempts), ("late", DeadLetterReason::Expired, 0));
     assert!(shop.broker.metrics().text()?.contains(r#"outcome="expired",topic="orders"} 1"#));
     Ok(())
 }
 
-async fn a_retry_that_comes_too_late_is_over(world: World) -> Result<()> {
+async fn retry_past_the_expiry_is_dropped(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ttl: Duration::from_secs(5), ..Settings::default() };
     let shop = Shop::open(&world, one).await?;
     shop.push("once", 0).await?;
@@ -512,7 +511,7 @@ async fn a_retry_that_comes_too_late_is_over(world: World) -> Result<()> {
     world.as_time_passes(gone).await
 }
 
-async fn a_consumer_that_waits_in_vain_gets_nothing(world: World) -> Result<()> {
+async fn long_poll_without_messages_returns_empty(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     shop.push("later", 3_600_000).await?;
     let time = async {
@@ -524,7 +523,7 @@ async fn a_consumer_that_waits_in_vain_gets_nothing(world: World) -> Result<()> 
     Ok(())
 }
 
-async fn fifty_consumers_share_without_overlap(world: World) -> Result<()> {
+async fn fifty_consumers_receive_without_overlap(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let ids: Vec<String> = (0..1_000).map(|n| format!("m{n}")).collect();
     let batch = ids.iter().map(|id| message(id, Duration::ZERO)).collect::<Result<_>>()?;
@@ -544,7 +543,7 @@ async fn fifty_consumers_share_without_overlap(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn twenty_thousand_messages_arrive_once(world: World) -> Result<()> {
+async fn twenty_thousand_messages_are_delivered_once(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let (topic, group) = orders()?;
     let count = 20_000;
@@ -575,7 +574,7 @@ async fn twenty_thousand_messages_arrive_once(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_stolen_pair_makes_receipts_stale(world: World) -> Result<()> {
+async fn stolen_partition_makes_receipts_stale(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let shop = Shop::open(&world, one).await?;
     shop.push("a", 0).await?;
@@ -607,7 +606,7 @@ async fn a_single_attempt_is_not_spent_by_an_owner_that_died(world: World) -> Re
     Ok(())
 }
 
-async fn an_answer_is_bounded_by_bytes(world: World) -> Result<()> {
+async fn reserve_response_is_bounded_by_bytes(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     for n in 0..20 {
         let mut large = message(&format!("m{n}"), Duration::ZERO)?;
@@ -623,7 +622,7 @@ async fn an_answer_is_bounded_by_bytes(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_batch_is_all_checked_before_any_is_stored(world: World) -> Result<()> {
+async fn batch_is_validated_before_any_message_is_stored(world: World) -> Result<()> {
     let running = Running::start(&world, Options::default())?;
     let mut wrong = message("b", Duration::ZERO)?;
     wrong.max_attempts = Some(1_001);
@@ -635,7 +634,7 @@ async fn a_batch_is_all_checked_before_any_is_stored(world: World) -> Result<()>
     Ok(())
 }
 
-async fn a_topic_is_not_made_when_that_is_off(world: World) -> Result<()> {
+async fn auto_create_off_creates_no_topic(world: World) -> Result<()> {
     let running = Running::start(&world, Options { auto_create: false, ..Options::default() })?;
     let pushed = running.broker.push(&orders()?.0, message("a", Duration::ZERO)?).await;
     assert_eq!(kind_of(pushed), Some(Kind::NotFound));
@@ -643,7 +642,7 @@ async fn a_topic_is_not_made_when_that_is_off(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_topic_that_was_deleted_elsewhere_is_gone(world: World) -> Result<()> {
+async fn topic_deleted_by_another_broker_is_gone(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let (topic, _) = orders()?;
     shop.push("a", 3_600_000).await?;
@@ -678,7 +677,7 @@ async fn new_settings_take_effect(world: World) -> Result<()> {
     Err(Error::bug("the new limit of attempts never took effect"))
 }
 
-async fn a_topic_made_anew_while_its_deletion_ends_is_served(world: World) -> Result<()> {
+async fn topic_recreated_during_its_deletion_is_served(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let (topic, _) = orders()?;
     let batch = async |from: u64| {
@@ -706,7 +705,7 @@ async fn a_topic_made_anew_while_its_deletion_ends_is_served(world: World) -> Re
     Ok(())
 }
 
-async fn a_retry_is_not_held_up_by_a_backlog(world: World) -> Result<()> {
+async fn retry_is_not_delayed_by_a_backlog(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let shop = Shop::open(&world, one).await?;
     shop.push("again", 0).await?;
@@ -726,7 +725,7 @@ async fn a_retry_is_not_held_up_by_a_backlog(world: World) -> Result<()> {
     Err(Error::bug("200 later messages came before a retry that was due before them all"))
 }
 
-async fn a_consumer_that_waits_gets_what_a_lapsed_lease_held(world: World) -> Result<()> {
+async fn waiting_consumer_gets_messages_of_an_expired_lease(world: World) -> Result<()> {
     let lease_ttl = Duration::from_millis(500);
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
     let running = Running::start(&world, Options { topic_defaults: one, lease_ttl, ..Options::default() })?;
@@ -747,7 +746,7 @@ async fn a_consumer_that_waits_gets_what_a_lapsed_lease_held(world: World) -> Re
     Ok(())
 }
 
-async fn a_push_is_no_duplicate_of_itself(world: World) -> Result<()> {
+async fn repeated_push_call_is_not_a_duplicate_of_itself(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let (topic, _) = orders()?;
     let offer = shop.broker.offer(&topic, NewMessage::new("a"));

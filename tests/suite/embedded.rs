@@ -42,7 +42,7 @@ async fn a_closed_store_can_be_opened_again_at_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_reopened_store_knows_everything_but_leases() -> Result<()> {
+async fn reopened_store_keeps_everything_but_leases() -> Result<()> {
     let world = World::embedded().await?;
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     orders.push_many("m", 5).await?;
@@ -91,7 +91,7 @@ async fn only_an_earlier_head_wakes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_group_that_left_and_came_back_holds_nothing() -> Result<()> {
+async fn rejoined_group_holds_nothing() -> Result<()> {
     let world = World::embedded().await?;
     let both = world.topic_with_groups("orders", &["default", "audit"]).await?;
     both.push("a", 0).await?;
@@ -114,7 +114,7 @@ async fn a_group_that_left_and_came_back_holds_nothing() -> Result<()> {
 
 /// sled never fsyncs the files that it makes for large leaves, so there must not be any.
 #[tokio::test]
-async fn nothing_large_leaves_the_file_that_is_synced() -> Result<()> {
+async fn large_values_stay_in_the_synced_file() -> Result<()> {
     let world = World::embedded().await?;
     let orders = world.topic("orders").await?;
     let long = |n: usize| format!("{n:0ID_BYTES_MAX$}");
@@ -138,7 +138,7 @@ async fn nothing_large_leaves_the_file_that_is_synced() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_settled_leaves_nothing_behind() -> Result<()> {
+async fn settled_messages_leave_no_keys() -> Result<()> {
     let world = World::embedded().await?;
     world.topic("orders").await?.owner().await?;
     let (mut world, empty) = world.reopened_after(entries).await?;
@@ -170,7 +170,7 @@ fn entries(dir: &Path) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn a_deletion_that_was_cut_short_is_finished_at_open() -> Result<()> {
+async fn interrupted_deletion_is_finished_at_open() -> Result<()> {
     let (world, empty) = World::embedded().await?.reopened_after(entries).await?;
     let orders = world.topic("orders").await?;
     orders.push_many("m", 5_000).await?;
@@ -206,7 +206,7 @@ async fn opened_with(files: &[(&str, Vec<u8>)]) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn a_damaged_store_never_opens_as_if_nothing_were_missing() -> Result<()> {
+async fn damaged_store_is_refused_at_open() -> Result<()> {
     let whole = files_of_a_store().await?;
     assert_eq!(opened_with(&whole).await?, 1_000);
     let size = whole[0].1.len();
@@ -227,7 +227,7 @@ async fn a_damaged_store_never_opens_as_if_nothing_were_missing() -> Result<()> 
 }
 
 #[tokio::test]
-async fn torn_settings_of_sled_cost_nothing() -> Result<()> {
+async fn torn_sled_configuration_loses_nothing() -> Result<()> {
     let whole = files_of_a_store().await?;
     let (name, settings) = &whole[1];
     assert_eq!(*name, "conf");
@@ -240,7 +240,7 @@ async fn torn_settings_of_sled_cost_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_was_not_completed_costs_nothing() -> Result<()> {
+async fn incomplete_snapshot_loses_nothing() -> Result<()> {
     let mut files = files_of_a_store().await?;
     for bytes in [0, 8, 500] {
         files.push(("snap.FFFFFFFFFFFFFFFF.generating", vec![b'%'; bytes]));
@@ -251,7 +251,7 @@ async fn a_snapshot_that_was_not_completed_costs_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_operator_may_go_on_with_what_is_left() -> Result<()> {
+async fn operator_can_accept_a_damaged_store() -> Result<()> {
     let mut files = files_of_a_store().await?;
     let size = files[0].1.len();
     files[0].1.truncate(size / 2);
@@ -263,7 +263,7 @@ async fn an_operator_may_go_on_with_what_is_left() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_store_takes_so_many_topics_and_not_one_more() -> Result<()> {
+async fn topic_limit_is_exact() -> Result<()> {
     let world = World::embedded().await?;
     let name = |n: usize| TopicName::new(format!("topic-{n}"));
     let wanted = |n| Ok(Descriptor::new(name(n)?, Settings::default()));
@@ -280,7 +280,7 @@ async fn a_store_takes_so_many_topics_and_not_one_more() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_generation_of_a_deleted_topic_does_not_come_again() -> Result<()> {
+async fn generation_of_a_deleted_topic_is_not_reused() -> Result<()> {
     let mut world = World::embedded().await?;
     let mut last = 0;
     for _ in 0..5 {
@@ -296,7 +296,7 @@ async fn the_generation_of_a_deleted_topic_does_not_come_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_delay_is_not_short_by_a_fraction_of_a_millisecond() -> Result<()> {
+async fn delay_is_rounded_up_to_a_millisecond() -> Result<()> {
     let dir = scratch()?;
     let store = Embedded::open(dir.path(), Clock::System)?;
     let descriptor = store.create(&Descriptor::new(TopicName::new("orders")?, Settings::default())).await?;

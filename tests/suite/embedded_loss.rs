@@ -9,7 +9,7 @@ use crate::conformance::audited;
 use crate::support::{World, ids_of, up_to};
 
 #[tokio::test]
-async fn a_body_without_a_place_and_ids_without_a_body_are_repaired() -> Result<()> {
+async fn orphaned_bodies_and_ids_are_repaired() -> Result<()> {
     let world = World::embedded().await?;
     let orders = world.topic("orders").await?;
     for (id, delay_ms) in [("whole", 0), ("stray", 70), ("ghost", 80), ("spook", 90)] {
@@ -38,7 +38,7 @@ async fn a_body_without_a_place_and_ids_without_a_body_are_repaired() -> Result<
 }
 
 #[tokio::test]
-async fn an_audit_finds_what_is_lost_and_repairs_it() -> Result<()> {
+async fn verify_finds_and_repairs_losses() -> Result<()> {
     let world = World::embedded().await?;
     let orders = world.topic("orders").await?;
     for (id, delay_ms) in [("whole", 0), ("stray", 70), ("ghost", 80)] {

@@ -16,9 +16,9 @@ const PARTITIONS: u64 = 8;
 /// Renewals of every lease that are watched.
 const ROUNDS: u64 = 6;
 
-/// What `renew` and `beat` are made of, and what this story asks.
+/// What `renew` and `heartbeat` are made of, and what this story asks.
 const RENEW: [&str; 5] = ["get", "hget", "pexpire", "zrange", "getrange"];
-const BEAT: [&str; 4] = ["zadd", "zrange", "hmget", "pexpire"];
+const HEARTBEAT: [&str; 4] = ["zadd", "zrange", "hmget", "pexpire"];
 const OTHERS: [&str; 6] = ["evalsha", "time", "ping", "info", "config|resetstat", "client|setinfo"];
 
 /// The commands that Redis saw since its statistics began anew, with how often.
@@ -43,7 +43,7 @@ async fn while_renewed(server: &RedisServer, rounds: u64) -> Result<BTreeMap<Str
 }
 
 fn only_renewals_and_heartbeats(seen: &BTreeMap<String, u64>) -> bool {
-    let known = |command: &str| [&RENEW[..], &BEAT, &OTHERS].iter().any(|list| list.contains(&command));
+    let known = |command: &str| [&RENEW[..], &HEARTBEAT, &OTHERS].iter().any(|list| list.contains(&command));
     let times = |command: &str| seen.get(command).copied().unwrap_or(0);
     let (renewals, beats) = (times("hget"), times("zadd"));
     seen.keys().all(|command| known(command))
@@ -55,7 +55,7 @@ fn only_renewals_and_heartbeats(seen: &BTreeMap<String, u64>) -> bool {
 }
 
 #[tokio::test]
-async fn redis_sees_renewals_and_heartbeats_and_nothing_else() -> Result<()> {
+async fn idle_broker_sends_only_renewals_and_heartbeats() -> Result<()> {
     let server = RedisServer::start().await?;
     let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
     // On a busy machine a shorter lease ends, and is acquired again. A sample of the recent traffic asks nobody once there
@@ -119,7 +119,7 @@ fn resident_kb() -> u64 {
 }
 
 #[tokio::test]
-async fn the_heartbeats_of_many_groups_go_in_few_calls() -> Result<()> {
+async fn heartbeats_of_many_groups_share_calls() -> Result<()> {
     let server = RedisServer::start().await?;
     let world = World::redis_at(server.url(), Duration::from_secs(2)).await?;
     let options = Options { idle_timeout: Duration::from_secs(2), ..Options::default() };

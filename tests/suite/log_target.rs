@@ -111,7 +111,7 @@ fn end(id: &str, version: Version) -> Result<Change> {
 }
 
 #[tokio::test]
-async fn a_call_that_is_made_again_is_answered_as_before_also_when_it_was_consumed() -> Result<()> {
+async fn repeated_call_gets_the_first_reply_even_after_consumption() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     orders.push("there", 0).await?;
@@ -128,7 +128,7 @@ async fn a_call_that_is_made_again_is_answered_as_before_also_when_it_was_consum
 }
 
 #[tokio::test]
-async fn a_purge_that_is_made_again_is_answered_as_before_and_deletes_nothing_that_was_pushed_since() -> Result<()> {
+async fn repeated_purge_gets_the_first_reply_and_spares_later_pushes() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, purge) = (&story.orders, Purge { group: GroupName::standard(), dead_letters: false });
     orders.push("a", 0).await?;
@@ -139,13 +139,13 @@ async fn a_purge_that_is_made_again_is_answered_as_before_and_deletes_nothing_th
     orders.push("a", 0).await?;
     assert_eq!(messages.purge_group(&orders.descriptor, FIRST, &call, &purge).await?, first);
     let losses = story.target.losses().borrow().count;
-    let again = story.target.purge_again(&orders.descriptor, FIRST, &purge, first.version, losses).await?;
+    let again = story.target.reapply_purge(&orders.descriptor, FIRST, &purge, first.version, losses).await?;
     assert_eq!((again, orders.stats().await?.ready), (0, 1));
     Ok(())
 }
 
 #[tokio::test]
-async fn no_log_brings_back_what_was_purged_and_a_live_push_goes_above_it() -> Result<()> {
+async fn no_log_restores_purged_messages_and_live_pushes_do() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, purge) = (&story.orders, Purge { group: GroupName::standard(), dead_letters: false });
     let before = story.version();
@@ -163,7 +163,7 @@ async fn no_log_brings_back_what_was_purged_and_a_live_push_goes_above_it() -> R
 }
 
 #[tokio::test]
-async fn a_purge_is_said_again_where_it_was_lost_and_spares_what_is_later() -> Result<()> {
+async fn lost_purge_is_reapplied_and_spares_later_messages() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, purge) = (&story.orders, Purge { group: GroupName::standard(), dead_letters: true });
     orders.push_many("m", 300).await?;
@@ -173,7 +173,7 @@ async fn a_purge_is_said_again_where_it_was_lost_and_spares_what_is_later() -> R
     let version = story.version();
     orders.push("later", 0).await?;
     let losses = story.target.losses().borrow().count;
-    let again = async || story.target.purge_again(&orders.descriptor, FIRST, &purge, version, losses).await;
+    let again = async || story.target.reapply_purge(&orders.descriptor, FIRST, &purge, version, losses).await;
     assert_eq!((again().await?, again().await?), (300, 0));
     let stats = orders.stats().await?;
     assert_eq!((stats.ready, stats.in_flight, stats.dead), (1, 0, 0));
@@ -181,7 +181,7 @@ async fn a_purge_is_said_again_where_it_was_lost_and_spares_what_is_later() -> R
 }
 
 #[tokio::test]
-async fn a_put_and_a_reschedule_that_are_made_again_are_answered_as_before() -> Result<()> {
+async fn repeated_put_and_reschedule_get_the_first_reply() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, message) = (&story.orders, story.other("a", 50)?);
     orders.push("a", 500).await?;
@@ -206,7 +206,7 @@ async fn a_put_and_a_reschedule_that_are_made_again_are_answered_as_before() -> 
 }
 
 #[tokio::test]
-async fn a_late_copy_does_nothing_and_a_gap_tells_of_a_loss() -> Result<()> {
+async fn late_copy_has_no_effect_and_a_gap_reveals_a_loss() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     let mut call = new_call(&*orders.store.backend, 1);
@@ -225,7 +225,7 @@ async fn a_late_copy_does_nothing_and_a_gap_tells_of_a_loss() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_fence_says_what_became_of_a_call_and_keeps_it_so() -> Result<()> {
+async fn fence_reports_and_freezes_the_outcome_of_a_call() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, topic) = (&story.orders, &story.orders.descriptor.topic);
     let applied = new_call(&*orders.store.backend, 1);
@@ -241,7 +241,7 @@ async fn a_fence_says_what_became_of_a_call_and_keeps_it_so() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_page_that_is_offered_again_repeats_nothing_that_was_consumed() -> Result<()> {
+async fn repeated_page_does_not_repeat_consumed_messages() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, first, second) = (&story.orders, story.orders.message("a", 0)?, story.orders.message("b", 0)?);
     let page = [(5, story.version(), &first), (9, story.version(), &second)];
@@ -255,7 +255,7 @@ async fn a_page_that_is_offered_again_repeats_nothing_that_was_consumed() -> Res
 }
 
 #[tokio::test]
-async fn a_replay_changes_only_what_is_older() -> Result<()> {
+async fn replay_changes_only_older_messages() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, old) = (&story.orders, story.other("a", 300)?);
     let before = story.version();
@@ -278,7 +278,7 @@ async fn a_replay_changes_only_what_is_older() -> Result<()> {
 
 /// A broker buffered a push of the id between two cancels at another one. The second cancel was acknowledged after the push.
 #[tokio::test]
-async fn a_cancel_that_finds_an_earlier_one_also_cancels_what_was_buffered_in_between() -> Result<()> {
+async fn second_cancel_covers_pushes_buffered_since_the_first() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     orders.push("a", 500).await?;
@@ -293,7 +293,7 @@ async fn a_cancel_that_finds_an_earlier_one_also_cancels_what_was_buffered_in_be
 }
 
 #[tokio::test]
-async fn an_older_record_does_not_follow_a_later_operation_whose_message_is_gone() -> Result<()> {
+async fn older_record_is_ignored_after_a_later_operation() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     let (older, old) = (story.version(), story.other("a", 0)?);
@@ -306,7 +306,7 @@ async fn an_older_record_does_not_follow_a_later_operation_whose_message_is_gone
 }
 
 #[tokio::test]
-async fn newer_content_is_kept_although_older_content_got_another_due_time_later() -> Result<()> {
+async fn newer_payload_survives_a_reschedule_of_an_older_one() -> Result<()> {
     let story = Story::begin().await?;
     story.orders.push("a", 500).await?;
     story.world.pass(5);
@@ -322,7 +322,7 @@ async fn newer_content_is_kept_although_older_content_got_another_due_time_later
 }
 
 #[tokio::test]
-async fn what_a_consumer_has_is_replaced_once_it_is_settled_and_what_is_dead_makes_room() -> Result<()> {
+async fn replace_waits_for_settlement_and_supersedes_dead_letters() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
@@ -342,7 +342,7 @@ async fn what_a_consumer_has_is_replaced_once_it_is_settled_and_what_is_dead_mak
 }
 
 #[tokio::test]
-async fn a_cancel_out_of_a_log_takes_nothing_newer_and_meets_what_comes_behind_it() -> Result<()> {
+async fn logged_cancel_spares_newer_and_covers_older_messages() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, withdraw) = (&story.orders, async |id: &str, version| {
         story.target.withdraw(&story.orders.descriptor, FIRST, &MessageId::new(id)?, version).await
@@ -362,7 +362,7 @@ async fn a_cancel_out_of_a_log_takes_nothing_newer_and_meets_what_comes_behind_i
 }
 
 #[tokio::test]
-async fn only_what_redis_lost_is_restored_and_only_once() -> Result<()> {
+async fn only_lost_records_are_restored_and_only_once() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     let call = new_call(&*orders.store.backend, 2);
@@ -386,7 +386,7 @@ async fn only_what_redis_lost_is_restored_and_only_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_later_operation_counts_in_whatever_order_journals_are_offered() -> Result<()> {
+async fn later_operation_wins_in_any_journal_order() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     let call = |n: usize| CallId { stream: format!("lost.{n}"), seq: 1 };
@@ -412,7 +412,7 @@ async fn the_later_operation_counts_in_whatever_order_journals_are_offered() -> 
 }
 
 #[tokio::test]
-async fn a_settlement_that_is_restored_ends_what_it_settled_and_nothing_later() -> Result<()> {
+async fn restored_settlement_ends_only_its_own_version() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     let call = new_call(&*orders.store.backend, 1);
@@ -430,7 +430,7 @@ async fn a_settlement_that_is_restored_ends_what_it_settled_and_nothing_later() 
 }
 
 #[tokio::test]
-async fn returned_message_keeps_what_a_restore_made_of_it_meanwhile() -> Result<()> {
+async fn returned_message_keeps_the_place_and_the_end_a_restore_gave_it() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     orders.push_all(&[orders.message("moved", 0)?, orders.message("settled", 0)?]).await?;
@@ -455,7 +455,7 @@ async fn returned_message_keeps_what_a_restore_made_of_it_meanwhile() -> Result<
 }
 
 #[tokio::test]
-async fn brokers_hear_of_each_other_how_far_they_are() -> Result<()> {
+async fn brokers_learn_each_others_progress() -> Result<()> {
     let story = Story::begin().await?;
     let began = story.target.report("a", Progress::Busy).await?.now;
     story.world.time.advance(Duration::from_millis(70));
@@ -481,7 +481,7 @@ async fn brokers_hear_of_each_other_how_far_they_are() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_message_that_a_call_refused_was_not_set_by_it() -> Result<()> {
+async fn fence_reports_a_refused_message_as_not_set() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, topic) = (&story.orders, &story.orders.descriptor.topic);
     orders.push("held", 0).await?;
@@ -496,7 +496,7 @@ async fn a_message_that_a_call_refused_was_not_set_by_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_older_record_finds_a_cancel_though_the_id_was_pushed_and_settled_since() -> Result<()> {
+async fn older_record_is_cancelled_despite_a_later_settled_push() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     orders.push("a", 0).await?;
@@ -511,7 +511,7 @@ async fn an_older_record_finds_a_cancel_though_the_id_was_pushed_and_settled_sin
 }
 
 #[tokio::test]
-async fn a_call_behind_a_gap_is_not_applied_once_the_gap_is_closed() -> Result<()> {
+async fn call_behind_a_gap_is_never_applied() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     let mut call = new_call(&*orders.store.backend, 1);
@@ -530,7 +530,7 @@ async fn a_call_behind_a_gap_is_not_applied_once_the_gap_is_closed() -> Result<(
 }
 
 #[tokio::test]
-async fn versions_of_a_call_count_its_messages_also_where_ids_are_equal() -> Result<()> {
+async fn versions_of_a_call_count_duplicate_ids() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, call) = (&story.orders, new_call(&*story.orders.store.backend, 3));
     let messages = [orders.message("a", 5)?, orders.message("a", 5)?, orders.message("b", 5)?];
@@ -541,7 +541,7 @@ async fn versions_of_a_call_count_its_messages_also_where_ids_are_equal() -> Res
 }
 
 #[tokio::test]
-async fn a_late_page_of_a_log_that_was_handed_over_does_nothing() -> Result<()> {
+async fn late_page_of_a_handed_over_log_has_no_effect() -> Result<()> {
     let story = Story::begin().await?;
     let (message, version) = (story.orders.message("m", 0)?, story.version());
     let origin = Some(CallId { stream: "wal".to_owned(), seq: 3 });
@@ -561,7 +561,7 @@ async fn a_late_page_of_a_log_that_was_handed_over_does_nothing() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_record_that_two_brokers_took_over_is_a_duplicate_in_both_logs() -> Result<()> {
+async fn record_taken_by_two_brokers_is_stored_once() -> Result<()> {
     let story = Story::begin().await?;
     let call = new_call(&*story.orders.store.backend, 1);
     assert_eq!(story.push_as(&call, &[deduped(&story, "a", (0, 60_000))?]).await?, [Pushed::Stored]);
@@ -590,7 +590,7 @@ fn duplicate_of(id: &str) -> Result<Pushed> {
 }
 
 #[tokio::test]
-async fn a_dedup_key_out_of_a_log_is_compared_with_the_time_of_its_push() -> Result<()> {
+async fn logged_dedup_key_uses_its_push_time() -> Result<()> {
     let story = Story::begin().await?;
     let log = [
         deduped(&story, "before", (1_000, 4_000))?,
@@ -616,7 +616,7 @@ async fn a_dedup_key_out_of_a_log_is_compared_with_the_time_of_its_push() -> Res
 }
 
 #[tokio::test]
-async fn a_repeated_call_names_the_first_message_of_a_dedup_key_again() -> Result<()> {
+async fn repeated_call_names_the_same_first_message() -> Result<()> {
     let story = Story::begin().await?;
     let messages =
         [deduped(&story, "dead", (0, 2_000))?, deduped(&story, "b", (0, 2_000))?, story.orders.message("c", 0)?];
@@ -633,7 +633,7 @@ async fn a_repeated_call_names_the_first_message_of_a_dedup_key_again() -> Resul
 }
 
 #[tokio::test]
-async fn a_journal_brings_back_dedup_keys_also_of_what_was_consumed() -> Result<()> {
+async fn journal_restores_dedup_keys_of_consumed_messages() -> Result<()> {
     let story = Story::begin().await?;
     let (a, call) = (deduped(&story, "a", (0, 60_000))?, new_call(&*story.orders.store.backend, 1));
     assert_eq!(story.push_as(&call, std::slice::from_ref(&a)).await?, [Pushed::Stored]);
@@ -647,7 +647,7 @@ async fn a_journal_brings_back_dedup_keys_also_of_what_was_consumed() -> Result<
 }
 
 #[tokio::test]
-async fn a_record_whose_message_is_over_leaves_its_dedup_key() -> Result<()> {
+async fn ended_record_keeps_its_dedup_key() -> Result<()> {
     let story = Story::begin().await?;
     let (a, version) = (deduped(&story, "a", (0, 60_000))?, story.version());
     story.restore(&[end("a", version)?]).await?;

@@ -9,7 +9,7 @@ use dwell::model::topic::Settings;
 
 use crate::support::{Running, World, kind_of, stories};
 
-stories! { a_broker_joins_so_many_groups_and_others_once_it_has_left_some }
+stories! { group_memberships_are_limited_and_freed_by_leaving }
 
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ async fn join(world: &World, broker: &Broker, name: &str, partitions: u16) -> Re
     world.as_time_passes(broker.reserve(&topic, &GroupName::standard(), request)).await.map(drop)
 }
 
-async fn a_broker_joins_so_many_groups_and_others_once_it_has_left_some(world: World) -> Result<()> {
+async fn group_memberships_are_limited_and_freed_by_leaving(world: World) -> Result<()> {
     let options = Options { member_partitions: 8, idle_timeout: IDLE, ..Options::default() };
     let running = Running::start(&world, options)?;
     let broker = &running.broker;

@@ -14,9 +14,10 @@ use dwell::model::topic::{GroupPartition, Settings};
 use crate::support::{Running, World, eventually, member, stories, up_to};
 
 stories! {
-    traffic_is_kept_for_30_minutes, a_late_message_needs_attention_with_its_cause, a_pause_and_deaths_need_attention,
-    retries_are_a_storm_when_they_are_most_deliveries, every_broker_of_a_group_is_listed, a_deleted_topic_needs_nothing,
-    a_broker_that_ended_without_a_stop_needs_attention, what_expired_and_is_gone_needs_attention,
+    traffic_is_kept_for_30_minutes, a_late_message_needs_attention_with_its_cause,
+    pauses_and_dead_letters_need_attention, majority_of_retries_is_reported_as_a_retry_storm,
+    every_broker_of_a_group_is_listed, deleted_topic_needs_no_attention,
+    a_broker_that_ended_without_a_stop_needs_attention, expired_messages_need_attention,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -125,7 +126,7 @@ async fn a_late_message_needs_attention_with_its_cause(world: World) -> Result<(
     Ok(())
 }
 
-async fn a_pause_and_deaths_need_attention(world: World) -> Result<()> {
+async fn pauses_and_dead_letters_need_attention(world: World) -> Result<()> {
     let shop = Shop::open(&world).await?;
     shop.push(2).await?;
     let taken = shop.take(2).await?;
@@ -142,7 +143,7 @@ async fn a_pause_and_deaths_need_attention(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn retries_are_a_storm_when_they_are_most_deliveries(world: World) -> Result<()> {
+async fn majority_of_retries_is_reported_as_a_retry_storm(world: World) -> Result<()> {
     let shop = Shop::open(&world).await?;
     shop.push(5).await?;
     for _ in 0..6 {
@@ -158,7 +159,7 @@ async fn retries_are_a_storm_when_they_are_most_deliveries(world: World) -> Resu
     Ok(())
 }
 
-async fn what_expired_and_is_gone_needs_attention(world: World) -> Result<()> {
+async fn expired_messages_need_attention(world: World) -> Result<()> {
     let shop = Shop::open(&world).await?;
     let message = NewMessage { ttl: Some(Duration::from_secs(1)), ..NewMessage::new("x") };
     shop.running.broker.push(&shop.topic, message).await?;
@@ -178,7 +179,7 @@ async fn what_expired_and_is_gone_needs_attention(world: World) -> Result<()> {
 async fn every_broker_of_a_group_is_listed(world: World) -> Result<()> {
     let shop = Shop::open(&world).await?;
     let wish = GroupRequest { copy_of: None, rate: None, max_in_flight: None };
-    shop.running.broker.make_group(&shop.topic, &GroupName::new("audit")?, wish).await?;
+    shop.running.broker.create_group(&shop.topic, &GroupName::new("audit")?, wish).await?;
     let other = Running::start(&world, Options { lease_ttl: DAY, idle_timeout: DAY, ..Options::default() })?;
     let alone = shop.running.broker.brokers().await?;
     assert_eq!(alone.len(), 1, "{alone:?}");
@@ -197,7 +198,7 @@ async fn every_broker_of_a_group_is_listed(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_deleted_topic_needs_nothing(world: World) -> Result<()> {
+async fn deleted_topic_needs_no_attention(world: World) -> Result<()> {
     let shop = Shop::open(&world).await?;
     shop.push(1).await?;
     shop.sample(|sample| sample.total.backlog == Some(1)).await?;

@@ -125,7 +125,7 @@ fn no_walk_finds_a_breach() {
 /// The one known inexactness: Redis cannot tell whether an owner that died after charging an attempt
 /// had handed the message out, so every such death costs the message an attempt.
 #[test]
-fn a_death_between_charge_and_hand_out_costs_an_attempt() {
+fn owner_crash_between_start_and_delivery_costs_an_attempt() {
     let bounds = Bounds { crashes: 2, acquires: 3, strict_attempts: true, ..ONE };
     let report = search(Rules::ALL, bounds, STATES_WITHOUT_A_RULE_MAX);
     println!("strict attempts: {report}");

@@ -12,7 +12,7 @@ use dwell::model::topic::{Descriptor, Settings};
 
 use crate::support::{Process, Running, World, failed, scratch, stories};
 
-stories! { prefetched_messages_of_all_partitions_fit_into_the_budget, who_takes_nothing_starves_no_other_group }
+stories! { prefetch_budget_bounds_all_partitions, inactive_consumer_starves_no_other_group }
 
 const MESSAGE_BYTES: usize = 256 * 1024;
 
@@ -52,7 +52,7 @@ fn request(max: usize) -> ReserveRequest {
     ReserveRequest { max, wait: Duration::from_secs(60), visibility_timeout: Some(Duration::from_secs(3_600)) }
 }
 
-async fn prefetched_messages_of_all_partitions_fit_into_the_budget(world: World) -> Result<()> {
+async fn prefetch_budget_bounds_all_partitions(world: World) -> Result<()> {
     let running = start(&world)?;
     let (broker, group) = (&running.broker, GroupName::standard());
     let topics = [fill(broker, "a").await?, fill(broker, "b").await?];
@@ -86,7 +86,7 @@ async fn prefetched_messages_of_all_partitions_fit_into_the_budget(world: World)
     Ok(())
 }
 
-async fn who_takes_nothing_starves_no_other_group(world: World) -> Result<()> {
+async fn inactive_consumer_starves_no_other_group(world: World) -> Result<()> {
     let running = start(&world)?;
     let (broker, group) = (&running.broker, GroupName::standard());
     let (hog, other) = (fill(broker, "hog").await?, fill(broker, "other").await?);
@@ -129,7 +129,7 @@ fn ticks(process: &Process) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn a_consumer_that_wants_none_of_what_is_there_keeps_no_processor_busy() -> Result<()> {
+async fn consumer_without_matching_messages_uses_no_cpu() -> Result<()> {
     let dir = scratch()?;
     let process = Process::serve(dir.path(), &[]).await?;
     let answered = |answer: Option<(u16, serde_json::Value)>| {

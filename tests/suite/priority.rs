@@ -13,9 +13,9 @@ use futures_util::future::{Either, join, select};
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    the_highest_priority_comes_first, a_due_time_does_not_move, what_is_due_first_does_not_starve,
-    a_priority_is_kept_through_failures_and_restarts, young_messages_are_left_to_others,
-    who_waits_for_an_age_gets_it_to_the_millisecond, old_messages_behind_young_ones_are_found,
+    highest_priority_is_delivered_first, priority_does_not_change_due_times, earliest_due_message_does_not_starve,
+    a_priority_is_kept_through_failures_and_restarts, messages_below_min_age_are_left_to_others,
+    min_age_is_exact_to_the_millisecond, old_messages_behind_young_ones_are_found,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ async fn fresh(world: &World, shop: &Shop) -> Result<()> {
     Ok(())
 }
 
-async fn the_highest_priority_comes_first(world: World) -> Result<()> {
+async fn highest_priority_is_delivered_first(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push_all(&[("a0", 0), ("b9", 9), ("c5", 5), ("d9", 9), ("e0", 0), ("f1", 1)]).await?;
     world.pass(100);
@@ -95,7 +95,7 @@ async fn the_highest_priority_comes_first(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_due_time_does_not_move(world: World) -> Result<()> {
+async fn priority_does_not_change_due_times(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push("later", 9, 10 * SECOND).await?;
     shop.push("now", 0, Duration::ZERO).await?;
@@ -107,7 +107,7 @@ async fn a_due_time_does_not_move(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_due_first_does_not_starve(world: World) -> Result<()> {
+async fn earliest_due_message_does_not_starve(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     let names: Vec<String> = (0..60).map(|n| format!("high{n}")).collect();
     let mut all: Vec<(&str, u8)> = vec![("low1", 0), ("low2", 0)];
@@ -141,7 +141,7 @@ async fn a_priority_is_kept_through_failures_and_restarts(world: World) -> Resul
     Ok(())
 }
 
-async fn young_messages_are_left_to_others(world: World) -> Result<()> {
+async fn messages_below_min_age_are_left_to_others(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push("old", 0, Duration::ZERO).await?;
     world.pass(5_000);
@@ -160,7 +160,7 @@ async fn young_messages_are_left_to_others(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn who_waits_for_an_age_gets_it_to_the_millisecond(world: World) -> Result<()> {
+async fn min_age_is_exact_to_the_millisecond(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push("a", 0, Duration::ZERO).await?;
     world.pass(1_000);

@@ -57,7 +57,7 @@ fn below(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 #[tokio::test]
-async fn nobody_else_can_read_what_is_kept() -> Result<()> {
+async fn stored_files_are_private() -> Result<()> {
     for redis in [false, true] {
         let dir = scratch()?;
         let data = dir.path().join("data");
@@ -79,7 +79,7 @@ async fn nobody_else_can_read_what_is_kept() -> Result<()> {
 }
 
 #[test]
-fn a_directory_that_others_can_write_is_refused_and_left_alone() -> Result<()> {
+fn world_writable_directory_is_refused_and_unchanged() -> Result<()> {
     let dir = scratch()?;
     let (data, victim) = (dir.path().join("data"), dir.path().join("victim"));
     std::fs::write(&victim, "untouched").and_then(|()| std::fs::create_dir(&data)).map_err(failed("a directory"))?;

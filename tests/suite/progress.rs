@@ -11,7 +11,7 @@ use crate::top::Terminal;
 const SLOW: [&str; 4] = ["reserve", "orders", "--wait", "4s"];
 
 #[tokio::test]
-async fn a_command_that_takes_long_says_so_on_a_terminal() -> Result<()> {
+async fn slow_command_shows_progress_on_a_terminal() -> Result<()> {
     let dir = scratch()?;
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());
     let broker = Process::serve(dir.path(), &[]).await?;
@@ -27,7 +27,7 @@ async fn a_command_that_takes_long_says_so_on_a_terminal() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_says_nothing() -> Result<()> {
+async fn no_progress_without_a_terminal() -> Result<()> {
     let dir = scratch()?;
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());
     let broker = Process::serve(dir.path(), &[]).await?;

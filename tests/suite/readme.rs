@@ -211,7 +211,7 @@ async fn the_sessions_work_as_printed_on_redis() -> Result<()> {
 
 /// The user of docs/operate/redis.md may do all that dwell does, with deleting a topic, and nothing asks for more.
 #[tokio::test]
-async fn the_redis_user_that_is_just_enough_is_enough() -> Result<()> {
+async fn documented_minimal_redis_user_is_sufficient() -> Result<()> {
     let redis = RedisServer::start().await?;
     let socket = redis.url().trim_start_matches("redis+unix://").to_owned();
     let to_server = |session: &str| session.replace("redis-cli ", &format!("redis-cli -s {socket} "));
@@ -237,7 +237,7 @@ fn continuous_integration_runs_the_test_command_of_the_readme() {
 
 /// Each command that shows a promise names a module of the suite.
 #[test]
-fn every_promise_names_tests_that_exist() {
+fn every_promise_names_existing_tests() {
     const PROMISES: &str = include_str!("../../docs/concepts/delivery.md");
     const FILTER: &str = "cargo test --locked --test suite ";
     let filters: Vec<_> = PROMISES.split(FILTER).skip(1).filter_map(|rest| rest.split('`').next()).collect();

@@ -108,7 +108,7 @@ async fn brokers_on_a_cluster_reach_each_other_at_every_node() -> Result<()> {
 }
 
 #[tokio::test]
-async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
+async fn slot_migration_under_load_loses_nothing() -> Result<()> {
     let cluster = Cluster::start(0).await?;
     let mut load = Load::on(&cluster, 10 * TIMEOUT).await?;
     let (from, slot) = cluster.place_of("{dwell:orders:3}").await?;
@@ -174,7 +174,7 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_primary_is_killed_and_only_its_partitions_wait() -> Result<()> {
+async fn killed_primary_stalls_only_its_partitions() -> Result<()> {
     let mut cluster = Cluster::start(1).await?;
     let mut load = Load::on(&cluster, TIMEOUT).await?;
     for _ in 0..20 {
@@ -204,7 +204,7 @@ async fn a_primary_is_killed_and_only_its_partitions_wait() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_alone_is_refused_with_what_helps() -> Result<()> {
+async fn cluster_node_as_standalone_is_refused_with_advice() -> Result<()> {
     let cluster = Cluster::start(0).await?;
     let url = format!("redis://127.0.0.1:{}", cluster.primaries[0].port);
     let world = World::redis_at(url, TIMEOUT).await?;

@@ -25,7 +25,7 @@ async fn put(world: &World, descriptor: &Descriptor) -> Result<TestTopic> {
 }
 
 #[tokio::test]
-async fn a_group_that_not_every_partition_knows_is_made_known() -> Result<()> {
+async fn partially_created_group_is_completed() -> Result<()> {
     let world = World::redis().await?;
     let old = world.topic("orders").await?;
     let mut wanted = old.descriptor.clone();
@@ -41,7 +41,7 @@ async fn a_group_that_not_every_partition_knows_is_made_known() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_deletion_that_was_cut_short_is_finished_by_the_next_change() -> Result<()> {
+async fn interrupted_deletion_is_finished_by_the_next_change() -> Result<()> {
     let world = World::redis().await?;
     let both = world.topic_with_groups("orders", &["default", "audit"]).await?;
     both.push_many("m", 300).await?;
@@ -66,7 +66,7 @@ async fn a_deletion_that_was_cut_short_is_finished_by_the_next_change() -> Resul
 }
 
 #[tokio::test]
-async fn a_cursor_of_another_process_begins_anew() -> Result<()> {
+async fn cursor_of_another_process_restarts_the_scan() -> Result<()> {
     let world = World::redis().await?;
     let orders = world.topic("orders").await?;
     orders.push_many("m", 1_500).await?;

@@ -50,7 +50,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn ids_without_bodies_stop_nobody() -> Result<()> {
+async fn ids_without_bodies_do_not_block_delivery() -> Result<()> {
     let shop = Shop::open().await?;
     for (id, delay_s) in [("now", 0), ("later", 3_600), ("much later", 7_200)] {
         shop.push(&id.replace(' ', "-"), Duration::from_secs(delay_s)).await?;
@@ -63,7 +63,7 @@ async fn ids_without_bodies_stop_nobody() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_pair_that_fails_at_once_is_not_tried_without_pause() -> Result<()> {
+async fn failing_partition_is_retried_with_backoff() -> Result<()> {
     let shop = Shop::open().await?;
     shop.push("a", Duration::ZERO).await?;
     // It can neither be read nor be buried.
@@ -86,7 +86,7 @@ async fn a_pair_that_fails_at_once_is_not_tried_without_pause() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_remembered_of_settled_messages_does_not_grow_for_ever() -> Result<()> {
+async fn dedup_memory_of_settled_messages_is_bounded() -> Result<()> {
     let world = World::redis().await?;
     let orders = world.topic("orders").await?;
     let mut owner = orders.owner().await?;
@@ -102,7 +102,7 @@ async fn what_is_remembered_of_settled_messages_does_not_grow_for_ever() -> Resu
 }
 
 #[tokio::test]
-async fn large_messages_behind_small_ones_are_not_all_read_at_once() -> Result<()> {
+async fn reservation_bytes_are_bounded_with_large_messages() -> Result<()> {
     let world = World::redis().await?;
     let orders = world.topic("orders").await?;
     let mut owner = orders.owner().await?;

@@ -73,7 +73,7 @@ async fn the_primary_is_killed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_primary_is_frozen_and_comes_back() -> Result<()> {
+async fn the_primary_is_frozen_and_returns() -> Result<()> {
     let (watched, world, orders) = before_the_failover().await?;
     signal(&watched.primary, Signal::STOP)?;
     goes_on_soon(&watched, &world, &orders).await?;
@@ -94,7 +94,7 @@ async fn the_primary_is_frozen_and_comes_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_name_that_no_sentinel_knows_is_named() -> Result<()> {
+async fn unknown_sentinel_service_name_is_reported() -> Result<()> {
     let watched = Watched::start().await?;
     let url = watched.url().replace("/main", "/other");
     let world = World::redis_at(url, TIMEOUT).await?;

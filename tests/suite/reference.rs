@@ -44,7 +44,7 @@ const INTERNAL: [&str; 28] = [
 ];
 
 #[test]
-fn every_generated_page_is_what_the_code_says() -> Result<()> {
+fn every_generated_page_matches_the_code() -> Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(pages::DIR);
     let mut differ = Vec::new();
     for (file, text) in pages::files()? {
@@ -59,7 +59,7 @@ fn every_generated_page_is_what_the_code_says() -> Result<()> {
 
 /// A new limit is on the page, or is named as internal.
 #[test]
-fn every_limit_is_on_the_page_or_internal() {
+fn every_limit_is_documented_or_internal() {
     const PAGE: &str = include_str!("../../examples/reference/pages/limits.rs");
     let constants =
         include_str!("../../src/model/limits.rs").lines().filter_map(|line| line.strip_prefix("pub const "));
@@ -80,7 +80,7 @@ fn every_limit_is_on_the_page_or_internal() {
 }
 
 #[test]
-fn every_row_with_a_meaning_says_it() -> Result<()> {
+fn every_row_has_a_description() -> Result<()> {
     let mut empty = Vec::new();
     for page in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(pages::DIR)).map_err(failed("docs"))? {
         let path = page.map_err(failed("docs"))?.path();
@@ -105,7 +105,7 @@ fn table(page: &'static str, header: &str) -> Vec<Vec<&'static str>> {
 }
 
 #[test]
-fn the_hash_vectors_of_the_page_are_right() -> Result<()> {
+fn documented_hash_vectors_are_correct() -> Result<()> {
     const PAGE: &str = include_str!("../../docs/reference/partition-hash.md");
     let vectors = table(PAGE, "| bytes | text | hash |");
     assert_eq!(vectors.len(), 12);

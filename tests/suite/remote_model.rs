@@ -62,12 +62,12 @@ macro_rules! every_rule_is_needed {
 }
 
 every_rule_is_needed! {
-    without_the_owner_compares_the_epoch: OwnerComparesEpoch => SettledByAnotherEpoch;
-    without_the_first_decision_stands: FirstDecisionStands => SettledTwice;
-    without_an_answer_waits_for_redis: AnswerWaitsForRedis => AckedButNotSettled;
-    without_a_copy_gets_the_same_answer: CopyGetsSameAnswer => AnswersDiffer;
-    without_nothing_is_begun_that_cannot_be_remembered: NothingIsBegunThatCannotBeRemembered => AnswersDiffer;
-    without_stale_is_said_only_of_what_was_not_received: StaleOnlyIfNotReceived => StaleButSettled;
-    without_a_request_expires: RequestExpires => SettledAfterItExpired;
-    without_an_answer_names_its_request: AnswerNamesItsRequest => AckedButNotSettled;
+    wrong_without_owner_epoch_check: OwnerComparesEpoch => SettledByAnotherEpoch;
+    wrong_without_first_decision_stands: FirstDecisionStands => SettledTwice;
+    wrong_without_reply_waits_for_redis: AnswerWaitsForRedis => AckedButNotSettled;
+    wrong_without_same_reply_for_a_copy: CopyGetsSameAnswer => AnswersDiffer;
+    wrong_without_room_to_remember_a_request: NothingIsBegunThatCannotBeRemembered => AnswersDiffer;
+    wrong_without_stale_only_if_not_received: StaleOnlyIfNotReceived => StaleButSettled;
+    wrong_without_request_expiry: RequestExpires => SettledAfterItExpired;
+    wrong_without_request_id_in_reply: AnswerNamesItsRequest => AckedButNotSettled;
 }

@@ -15,10 +15,10 @@ use futures_util::future::{Either, join, select};
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    a_session_has_no_more_in_hand_than_it_asked_for, a_deadline_frees_a_place_and_an_extension_keeps_it,
-    what_a_session_had_comes_again_at_once, a_last_attempt_dies_with_the_reason,
-    a_session_that_ends_in_order_keeps_what_it_has, a_stop_ends_a_session_and_waits_for_what_it_has,
-    a_poll_that_is_given_up_strands_nothing, a_lost_pair_frees_its_places,
+    session_never_exceeds_its_max_in_flight, deadline_frees_a_slot_and_extend_keeps_it,
+    deliveries_of_an_aborted_session_return_at_once, last_attempt_of_an_aborted_session_is_dead_lettered,
+    gracefully_ended_session_keeps_its_deliveries, stop_ends_a_session_and_waits_for_its_deliveries,
+    abandoned_poll_strands_no_message, lost_partition_frees_its_session_slots,
 }
 
 /// Longer than any story.
@@ -79,7 +79,7 @@ fn id(delivery: &Delivery) -> (&str, u32) {
     (delivery.message.id.as_str(), delivery.attempt)
 }
 
-async fn a_session_has_no_more_in_hand_than_it_asked_for(world: World) -> Result<()> {
+async fn session_never_exceeds_its_max_in_flight(world: World) -> Result<()> {
     let shop = Shop::open(&world, &["a", "b", "c", "d"]).await?;
     let session = shop.session(2).await?;
     let (a, b) = (next(&session).await?, next(&session).await?);
@@ -101,7 +101,7 @@ async fn a_session_has_no_more_in_hand_than_it_asked_for(world: World) -> Result
     Ok(())
 }
 
-async fn a_deadline_frees_a_place_and_an_extension_keeps_it(world: World) -> Result<()> {
+async fn deadline_frees_a_slot_and_extend_keeps_it(world: World) -> Result<()> {
     let shop = Shop::open(&world, &["a", "b"]).await?;
     let session = shop.session(1).await?;
     let a = next(&session).await?;
@@ -114,7 +114,7 @@ async fn a_deadline_frees_a_place_and_an_extension_keeps_it(world: World) -> Res
     Ok(())
 }
 
-async fn what_a_session_had_comes_again_at_once(world: World) -> Result<()> {
+async fn deliveries_of_an_aborted_session_return_at_once(world: World) -> Result<()> {
     let shop = Shop::open(&world, &["a", "b", "c"]).await?;
     let session = shop.session(2).await?;
     let a = next(&session).await?;
@@ -131,7 +131,7 @@ async fn what_a_session_had_comes_again_at_once(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_last_attempt_dies_with_the_reason(world: World) -> Result<()> {
+async fn last_attempt_of_an_aborted_session_is_dead_lettered(world: World) -> Result<()> {
     let shop = Shop::open(&world, &[]).await?;
     let message = NewMessage { max_attempts: Some(1), ..NewMessage::new("x") };
     shop.broker.push(&shop.topic, message).await?;
@@ -144,7 +144,7 @@ async fn a_last_attempt_dies_with_the_reason(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_session_that_ends_in_order_keeps_what_it_has(world: World) -> Result<()> {
+async fn gracefully_ended_session_keeps_its_deliveries(world: World) -> Result<()> {
     let shop = Shop::open(&world, &["a"]).await?;
     let session = shop.session(1).await?;
     let a = next(&session).await?;
@@ -154,7 +154,7 @@ async fn a_session_that_ends_in_order_keeps_what_it_has(world: World) -> Result<
     Ok(())
 }
 
-async fn a_stop_ends_a_session_and_waits_for_what_it_has(world: World) -> Result<()> {
+async fn stop_ends_a_session_and_waits_for_its_deliveries(world: World) -> Result<()> {
     let shop = Shop::open(&world, &["a", "b"]).await?;
     let session = shop.session(1).await?;
     let a = next(&session).await?;
@@ -170,7 +170,7 @@ async fn a_stop_ends_a_session_and_waits_for_what_it_has(world: World) -> Result
     Ok(())
 }
 
-async fn a_poll_that_is_given_up_strands_nothing(world: World) -> Result<()> {
+async fn abandoned_poll_strands_no_message(world: World) -> Result<()> {
     let shop = Shop::open(&world, &[]).await?;
     let later = NewMessage { due: dwell::model::message::Due::In(Duration::from_secs(1)), ..NewMessage::new("x") };
     shop.broker.push(&shop.topic, later).await?;
@@ -185,7 +185,7 @@ async fn a_poll_that_is_given_up_strands_nothing(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_lost_pair_frees_its_places(world: World) -> Result<()> {
+async fn lost_partition_frees_its_session_slots(world: World) -> Result<()> {
     let shop = Shop::open(&world, &["a"]).await?;
     let session = shop.session(1).await?;
     let a = next(&session).await?;

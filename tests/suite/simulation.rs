@@ -1,14 +1,14 @@
 //! Many members of a group in one thread: no sockets, no clock, chance from a seed.
 
 mod calls;
-mod chance;
+mod random;
 mod demand;
-mod fate;
+mod incidents;
 mod large;
 mod network;
 mod process;
 mod record;
-mod rest;
+mod convergence;
 mod settled;
 mod store;
 mod time;

@@ -154,7 +154,7 @@ fn ids(traceparent: &str) -> (&str, &str) {
 }
 
 #[tokio::test]
-async fn a_push_its_delivery_and_its_post_are_spans_of_the_producers_trace() -> Result<()> {
+async fn push_delivery_and_post_join_the_producers_trace() -> Result<()> {
     let mut receiver = Receiver::start(StatusCode::OK).await?;
     let (application, mut posts) = Application::told().await?;
     let traced = Traced::start(&receiver.application.url(), 0.0, Some(&application.url())).await?;
@@ -189,7 +189,7 @@ async fn a_push_its_delivery_and_its_post_are_spans_of_the_producers_trace() -> 
 }
 
 #[tokio::test]
-async fn what_the_producer_does_not_record_is_handed_on_as_it_is() -> Result<()> {
+async fn unsampled_trace_context_is_passed_through() -> Result<()> {
     let mut receiver = Receiver::start(StatusCode::OK).await?;
     let traced = Traced::start(&receiver.application.url(), 1.0, None).await?;
     traced.push("orders", Some(UNSAMPLED)).await?;
@@ -209,7 +209,7 @@ async fn what_the_producer_does_not_record_is_handed_on_as_it_is() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_receiver_over_tls_gets_spans_if_its_certificate_is_believed() -> Result<()> {
+async fn tls_collector_gets_spans_if_its_certificate_is_trusted() -> Result<()> {
     let (certificates, others, dir, other) = (Certificates::new()?, Certificates::new()?, scratch()?, scratch()?);
     certificates.write(dir.path())?;
     others.write(other.path())?;
@@ -230,7 +230,7 @@ async fn a_receiver_over_tls_gets_spans_if_its_certificate_is_believed() -> Resu
 }
 
 #[tokio::test]
-async fn what_is_left_is_exported_at_a_stop() -> Result<()> {
+async fn remaining_spans_are_exported_at_stop() -> Result<()> {
     let mut receiver = Receiver::start(StatusCode::OK).await?;
     let traced = Traced::start(&receiver.application.url(), 0.0, None).await?;
     traced.push("orders", Some(PARENT)).await?;
@@ -242,7 +242,7 @@ async fn what_is_left_is_exported_at_a_stop() -> Result<()> {
 const MANY: usize = 6_000;
 
 #[tokio::test]
-async fn a_receiver_that_hangs_keeps_no_push_waiting() -> Result<()> {
+async fn hanging_collector_does_not_delay_pushes() -> Result<()> {
     // It takes connections and never says a word.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").map_err(crate::support::failed("a socket"))?;
     let address = silent.local_addr().map_err(crate::support::failed("an address"))?;
@@ -264,7 +264,7 @@ async fn a_receiver_that_hangs_keeps_no_push_waiting() -> Result<()> {
 }
 
 #[tokio::test]
-async fn spans_that_are_refused_are_counted() -> Result<()> {
+async fn rejected_spans_are_counted() -> Result<()> {
     let receiver = Receiver::start(StatusCode::SERVICE_UNAVAILABLE).await?;
     let traced = Traced::start(&receiver.application.url(), 0.0, None).await?;
     traced.push("orders", Some(PARENT)).await?;

@@ -16,13 +16,12 @@ use futures_util::future::{Either, join, select};
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
-    every_group_gets_every_message_for_itself, a_new_group_begins_now_or_with_a_copy,
-    a_copy_that_was_cut_short_is_finished_by_a_consumer, a_group_that_is_being_filled_hands_nothing_out,
-    a_consumer_of_a_deleted_group_is_told_so, a_group_that_is_deleted_elsewhere_is_gone,
-    a_group_made_elsewhere_is_found_at_once, a_topic_has_so_many_groups_and_not_one_more,
-    what_would_lose_messages_is_a_conflict, a_paused_group_hands_nothing_out, what_was_prefetched_goes_back_at_a_pause,
-    a_timed_pause_ends_by_itself, a_pause_is_for_all_brokers_and_outlives_them, a_stream_obeys_a_pause,
-    a_purged_group_hands_out_nothing_of_before, a_group_that_is_being_filled_is_not_purged,
+    every_group_gets_every_message, new_group_starts_empty_or_as_a_copy, interrupted_copy_is_finished_by_a_consumer,
+    group_being_copied_delivers_nothing, consumer_of_a_deleted_group_gets_not_found,
+    group_deleted_by_another_broker_is_gone, group_created_by_another_broker_is_found, groups_per_topic_are_limited,
+    change_that_would_lose_messages_is_a_conflict, paused_group_delivers_nothing, pause_returns_prefetched_messages,
+    timed_pause_resumes_by_itself, pause_applies_to_all_brokers_and_survives_restarts, stream_stops_during_a_pause,
+    purged_group_delivers_no_earlier_message, group_being_copied_is_not_purged,
 }
 
 /// Longer than any story.
@@ -62,7 +61,7 @@ impl Shop {
         let copy_of = copy_of.map(GroupName::new).transpose()?;
         Ok(self
             .broker
-            .make_group(&orders()?, &named(group)?, GroupRequest { copy_of, ..GroupRequest::default() })
+            .create_group(&orders()?, &named(group)?, GroupRequest { copy_of, ..GroupRequest::default() })
             .await?
             .created)
     }
@@ -122,7 +121,7 @@ async fn not_now<T>(world: &World, happens: impl Future<Output = T>) -> Result<(
     }
 }
 
-async fn every_group_gets_every_message_for_itself(world: World) -> Result<()> {
+async fn every_group_gets_every_message(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["early"]).await?;
     assert!(shop.make("audit", None).await?);
@@ -143,7 +142,7 @@ async fn every_group_gets_every_message_for_itself(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_new_group_begins_now_or_with_a_copy(world: World) -> Result<()> {
+async fn new_group_starts_empty_or_as_a_copy(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     let many: Vec<NewMessage> =
         (0..1_000).map(|n| Ok(NewMessage::new("x").id(MessageId::new(format!("m{n}"))?))).collect::<Result<_>>()?;
@@ -167,7 +166,7 @@ async fn a_new_group_begins_now_or_with_a_copy(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_copy_that_was_cut_short_is_finished_by_a_consumer(world: World) -> Result<()> {
+async fn interrupted_copy_is_finished_by_a_consumer(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     let many: Vec<NewMessage> =
         (0..500).map(|n| Ok(NewMessage::new("x").id(MessageId::new(format!("m{n}"))?))).collect::<Result<_>>()?;
@@ -187,7 +186,7 @@ async fn a_copy_that_was_cut_short_is_finished_by_a_consumer(world: World) -> Re
     Ok(())
 }
 
-async fn a_group_that_is_being_filled_hands_nothing_out(world: World) -> Result<()> {
+async fn group_being_copied_delivers_nothing(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a"]).await?;
     let audit = named("audit")?;
@@ -212,7 +211,7 @@ async fn a_group_that_is_being_filled_hands_nothing_out(world: World) -> Result<
     Ok(())
 }
 
-async fn a_consumer_of_a_deleted_group_is_told_so(world: World) -> Result<()> {
+async fn consumer_of_a_deleted_group_gets_not_found(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["before"]).await?;
     shop.make("audit", None).await?;
@@ -243,7 +242,7 @@ async fn a_consumer_of_a_deleted_group_is_told_so(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_group_that_is_deleted_elsewhere_is_gone(world: World) -> Result<()> {
+async fn group_deleted_by_another_broker_is_gone(world: World) -> Result<()> {
     let (shop, other) = (Shop::open(&world)?, Shop::open(&world)?);
     shop.push(&["before"]).await?;
     shop.make("audit", None).await?;
@@ -257,7 +256,7 @@ async fn a_group_that_is_deleted_elsewhere_is_gone(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_group_made_elsewhere_is_found_at_once(world: World) -> Result<()> {
+async fn group_created_by_another_broker_is_found(world: World) -> Result<()> {
     let (shop, other) = (Shop::open(&world)?, Shop::open(&world)?);
     shop.push(&["before"]).await?;
     assert_eq!(kind_of(shop.reserve("audit", 1, Duration::ZERO).await), Some(Kind::NotFound));
@@ -268,7 +267,7 @@ async fn a_group_made_elsewhere_is_found_at_once(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_topic_has_so_many_groups_and_not_one_more(world: World) -> Result<()> {
+async fn groups_per_topic_are_limited(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a"]).await?;
     for n in 1..dwell::model::limits::GROUPS_MAX {
@@ -282,7 +281,7 @@ async fn a_topic_has_so_many_groups_and_not_one_more(world: World) -> Result<()>
     Ok(())
 }
 
-async fn what_would_lose_messages_is_a_conflict(world: World) -> Result<()> {
+async fn change_that_would_lose_messages_is_a_conflict(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a"]).await?;
     assert_eq!(kind_of(shop.make("copy", Some("nobody")).await), Some(Kind::Conflict));
@@ -292,7 +291,7 @@ async fn what_would_lose_messages_is_a_conflict(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_paused_group_hands_nothing_out(world: World) -> Result<()> {
+async fn paused_group_delivers_nothing(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a", "b"]).await?;
     shop.make("audit", None).await?;
@@ -317,7 +316,7 @@ async fn a_paused_group_hands_nothing_out(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn what_was_prefetched_goes_back_at_a_pause(world: World) -> Result<()> {
+async fn pause_returns_prefetched_messages(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     let names: Vec<String> = (0..20).map(|n| format!("m{n}")).collect();
     shop.push(&names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
@@ -341,7 +340,7 @@ async fn what_was_prefetched_goes_back_at_a_pause(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_timed_pause_ends_by_itself(world: World) -> Result<()> {
+async fn timed_pause_resumes_by_itself(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a"]).await?;
     shop.pause("default", PauseFor::Span(MINUTE)).await?;
@@ -362,7 +361,7 @@ async fn a_timed_pause_ends_by_itself(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_pause_is_for_all_brokers_and_outlives_them(world: World) -> Result<()> {
+async fn pause_applies_to_all_brokers_and_survives_restarts(world: World) -> Result<()> {
     let (shop, other) = (Shop::open(&world)?, Shop::open(&world)?);
     shop.push(&["a"]).await?;
     let warm = shop.take("default", 1).await?;
@@ -387,7 +386,7 @@ async fn a_pause_is_for_all_brokers_and_outlives_them(world: World) -> Result<()
     Ok(())
 }
 
-async fn a_stream_obeys_a_pause(world: World) -> Result<()> {
+async fn stream_stops_during_a_pause(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a"]).await?;
     let request = StreamRequest { max_in_flight: 10, visibility_timeout: None };
@@ -407,7 +406,7 @@ async fn a_stream_obeys_a_pause(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_purged_group_hands_out_nothing_of_before(world: World) -> Result<()> {
+async fn purged_group_delivers_no_earlier_message(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a", "b", "c", "d"]).await?;
     shop.make("audit", Some("default")).await?;
@@ -429,7 +428,7 @@ async fn a_purged_group_hands_out_nothing_of_before(world: World) -> Result<()> 
     Ok(())
 }
 
-async fn a_group_that_is_being_filled_is_not_purged(world: World) -> Result<()> {
+async fn group_being_copied_is_not_purged(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a"]).await?;
     let mut wanted = world.store.topics.topic(&orders()?).await?.ok_or_else(|| Error::bug("no topic"))?;

@@ -1,12 +1,12 @@
 //! The code is as docs/internals/architecture.md says: what each part never does, and what every page has to name.
 
-mod absences;
+mod restrictions;
 mod logs;
 mod pages;
 mod scripts;
-mod shape;
+mod structure;
 mod site;
-mod supply;
+mod supply_chain;
 mod words;
 
 use std::fs;
@@ -156,7 +156,7 @@ fn line_of(text: &str, at: usize) -> usize {
 }
 
 #[test]
-fn comments_literals_and_unit_tests_are_told_from_code() {
+fn comments_literals_and_unit_tests_are_separated_from_code() {
     let text = "fn a<'x>() { let s = \"} // \\\" {\"; let c = '{'; } // }\n/* { */ let r = r#\"\"{\"#;\n\
                 #[cfg(test)]\nmod tests { fn b() {} }\nfn c() {}\n";
     let file = File { path: "src/a.rs".to_owned(), text: text.to_owned() };

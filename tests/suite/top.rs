@@ -125,7 +125,7 @@ fn inner_pid(terminal: &Terminal) -> Result<rustix::process::Pid> {
 }
 
 #[tokio::test]
-async fn an_operator_finds_a_topic_its_partitions_and_the_way_out() -> Result<()> {
+async fn operator_opens_topic_and_partitions_and_quits() -> Result<()> {
     let dir = scratch()?;
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());
     let mut broker = Process::serve(dir.path(), &[]).await?;
@@ -162,7 +162,7 @@ async fn an_operator_finds_a_topic_its_partitions_and_the_way_out() -> Result<()
 }
 
 #[tokio::test]
-async fn a_signal_and_control_c_give_the_terminal_back_and_colours_can_be_left_out() -> Result<()> {
+async fn signals_restore_the_terminal_and_no_color_works() -> Result<()> {
     let mut colored = Terminal::open("unix:/does/not/exist.sock", &[])?;
     colored.shows("AWAY").await?;
     colored.shows("\u{1b}[38;5;9m").await?;
@@ -178,7 +178,7 @@ async fn a_signal_and_control_c_give_the_terminal_back_and_colours_can_be_left_o
 }
 
 #[tokio::test]
-async fn while_redis_is_away_it_shows_how_the_broker_stands_and_what_waits() -> Result<()> {
+async fn outage_shows_broker_state_and_buffered_records() -> Result<()> {
     let dir = scratch()?;
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());
     let away = format!("redis+unix://{}", dir.path().join("no-redis.sock").display());
@@ -197,7 +197,7 @@ async fn while_redis_is_away_it_shows_how_the_broker_stands_and_what_waits() -> 
 }
 
 #[tokio::test]
-async fn groups_stand_below_their_topic_with_their_states() -> Result<()> {
+async fn groups_are_shown_below_their_topic_with_states() -> Result<()> {
     let dir = scratch()?;
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());
     let broker = Process::serve(dir.path(), &[]).await?;
@@ -231,7 +231,7 @@ async fn groups_stand_below_their_topic_with_their_states() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_is_a_table() -> Result<()> {
+async fn without_a_terminal_a_table_is_printed() -> Result<()> {
     let dir = scratch()?;
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());
     let top = |args: &[&str]| {

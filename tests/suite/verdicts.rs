@@ -12,8 +12,9 @@ use dwell::model::topic::Settings;
 use crate::support::{Running, World, stories};
 
 stories! {
-    a_receipt_of_another_topic_or_group_is_unknown, a_delivery_that_was_never_made_is_unknown,
-    every_verb_tells_the_same_reason, a_receipt_of_a_newer_epoch_is_for_another_broker, an_end_that_is_forgotten_is_told_as_an_end_and_no_more,
+    a_receipt_of_another_topic_or_group_is_unknown, receipt_that_was_never_issued_is_unknown,
+    every_settle_verb_returns_the_same_reason, receipt_of_a_newer_epoch_belongs_to_another_broker,
+    evicted_outcome_is_reported_as_ended_without_details,
 }
 
 const LONG: Duration = Duration::from_secs(86_400);
@@ -64,7 +65,7 @@ async fn a_receipt_of_another_topic_or_group_is_unknown(world: World) -> Result<
     let (orders, audit, mails) = (place("orders", "default")?, place("orders", "audit")?, place("mails", "default")?);
     shop.push("orders").await?;
     shop.push("mails").await?;
-    shop.broker.make_group(&audit.0, &audit.1, GroupRequest::default()).await?;
+    shop.broker.create_group(&audit.0, &audit.1, GroupRequest::default()).await?;
     let (order, mail) = (shop.take(&orders).await?, shop.take(&mails).await?);
     // Before and after this process consumes for the other group.
     assert_eq!(shop.settle(&audit, &order.receipt, Decision::Ack).await?, NOT_ISSUED);
@@ -79,7 +80,7 @@ async fn a_receipt_of_another_topic_or_group_is_unknown(world: World) -> Result<
     Ok(())
 }
 
-async fn a_delivery_that_was_never_made_is_unknown(world: World) -> Result<()> {
+async fn receipt_that_was_never_issued_is_unknown(world: World) -> Result<()> {
     let (shop, orders) = (Shop::open(&world)?, place("orders", "default")?);
     shop.push("orders").await?;
     let taken = shop.take(&orders).await?;
@@ -91,7 +92,7 @@ async fn a_delivery_that_was_never_made_is_unknown(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn every_verb_tells_the_same_reason(world: World) -> Result<()> {
+async fn every_settle_verb_returns_the_same_reason(world: World) -> Result<()> {
     let (shop, orders) = (Shop::open(&world)?, place("orders", "default")?);
     let nack = || Decision::Nack { delay: Some(LONG), reason: None };
     for _ in 0..2 {
@@ -114,7 +115,7 @@ async fn every_verb_tells_the_same_reason(world: World) -> Result<()> {
 }
 
 /// A broker that stood still still believes in its lease: it must not call the deliveries of the next owner lost.
-async fn a_receipt_of_a_newer_epoch_is_for_another_broker(world: World) -> Result<()> {
+async fn receipt_of_a_newer_epoch_belongs_to_another_broker(world: World) -> Result<()> {
     let (shop, (topic, group)) = (Shop::open(&world)?, place("orders", "default")?);
     shop.push("orders").await?;
     let taken = shop.take(&(topic.clone(), group.clone())).await?;
@@ -127,7 +128,7 @@ async fn a_receipt_of_a_newer_epoch_is_for_another_broker(world: World) -> Resul
     Ok(())
 }
 
-async fn an_end_that_is_forgotten_is_told_as_an_end_and_no_more(world: World) -> Result<()> {
+async fn evicted_outcome_is_reported_as_ended_without_details(world: World) -> Result<()> {
     let (shop, (topic, group)) = (Shop::open(&world)?, place("orders", "default")?);
     let count = RECENT_DECISIONS_MAX + 1;
     for _ in 0..2 {

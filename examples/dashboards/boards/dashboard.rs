@@ -10,7 +10,7 @@ const COLUMNS: u32 = 24;
 /// The form of the file. Grafana 10 and 11 read it; newer ones bring it up to date by themselves.
 const SCHEMA: u32 = 39;
 
-/// Counters, which are there while Redis is unavailable, and the census, which has also the topics that nobody uses.
+/// Counters, which are there while Redis is unavailable, and the store stats, which include topics without traffic.
 const OF_TOPICS: &str = r#"__name__=~"dwell_(pushes_total|deliveries_total|messages)""#;
 
 /// A dashboard.

@@ -2,7 +2,7 @@
 
 use super::dashboard::{Dashboard, Row};
 use super::panel::{Panel, Unit};
-use super::query::{Of, census, grown, quantile, rate, sum};
+use super::query::{Of, grown, quantile, rate, store_stats, sum};
 
 pub(super) fn board() -> Dashboard {
     Dashboard {
@@ -18,13 +18,14 @@ pub(super) fn board() -> Dashboard {
 }
 
 fn lag() -> Vec<Panel> {
-    let state = |state: &str| census("sum", "topic, group", &format!(r#"dwell_messages{{state="{state}"}}"#), "state");
+    let state =
+        |state: &str| store_stats("sum", "topic, group", &format!(r#"dwell_messages{{state="{state}"}}"#), "state");
     vec![
         Panel::lines("Lag, messages", "Messages that are due and wait for a consumer.", Unit::Messages)
             .query(state("ready"), "{{topic}} {{group}}")
             .watched_by("DwellBacklogGrows"),
         Panel::lines("Lag, time", "How long the oldest of them has been due.", Unit::Seconds)
-            .query(census("max", "topic, group", "dwell_oldest_ready_age_seconds", ""), "{{topic}} {{group}}")
+            .query(store_stats("max", "topic, group", "dwell_oldest_ready_age_seconds", ""), "{{topic}} {{group}}")
             .watched_by("DwellBacklogGrows"),
         Panel::lines(
             "In flight",
@@ -37,7 +38,7 @@ fn lag() -> Vec<Panel> {
             "1 while a group is paused: nobody gets its messages, and they wait.",
             Unit::Count,
         )
-        .query(census("max", "topic, group", "dwell_group_paused", ""), "{{topic}} {{group}}")
+        .query(store_stats("max", "topic, group", "dwell_group_paused", ""), "{{topic}} {{group}}")
         .most(1.0)
         .wide(12),
         Panel::lines("Demand", "Consumers that wait for a message, by group, at all brokers together.", Unit::Count)

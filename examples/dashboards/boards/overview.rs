@@ -2,7 +2,7 @@
 
 use super::dashboard::{Dashboard, Row};
 use super::panel::{Panel, Unit};
-use super::query::{Of, census, chosen, over, quantile, rate, sum};
+use super::query::{Of, chosen, over, quantile, rate, store_stats, sum};
 use super::{BURN_RATES, FAILED_PART, LATE_PART, ON_TIME_SECONDS};
 
 /// One of the recorded parts of deliveries that were late, for the topics and groups that are chosen.
@@ -31,7 +31,7 @@ pub(super) fn board() -> Dashboard {
     }
 }
 
-/// What a figure of the census is while no broker counts.
+/// What a store gauge shows while no broker collects stats.
 const UNCOUNTED: &str = "not counted";
 
 fn now() -> Vec<Panel> {
@@ -63,24 +63,24 @@ fn now() -> Vec<Panel> {
         .watched_by("DwellLate")
         .wide(3),
         Panel::stat("Ready", "Messages that are due and wait for a consumer.", Unit::Messages)
-            .query(census("sum", "", r#"dwell_messages{state="ready"}"#, "state"), "")
+            .query(store_stats("sum", "", r#"dwell_messages{state="ready"}"#, "state"), "")
             .or_else(UNCOUNTED)
             .wide(3),
         Panel::stat("Oldest ready", "How long the oldest of them has been due.", Unit::Seconds)
-            .query(census("max", "", "dwell_oldest_ready_age_seconds", ""), "")
+            .query(store_stats("max", "", "dwell_oldest_ready_age_seconds", ""), "")
             .from(60.0, "orange")
             .from(300.0, "red")
             .watched_by("DwellBacklogGrows")
             .or_else(UNCOUNTED)
             .wide(3),
         Panel::stat("Dead", "Messages that nobody will get unless somebody redrives them.", Unit::Messages)
-            .query(census("sum", "", r#"dwell_messages{state="dead"}"#, "state"), "")
+            .query(store_stats("sum", "", r#"dwell_messages{state="dead"}"#, "state"), "")
             .from(1.0, "orange")
             .watched_by("DwellDeadLetters")
             .or_else(UNCOUNTED)
             .wide(3),
         Panel::stat("Due within an hour", "Messages that become due in the next hour.", Unit::Messages)
-            .query(census("sum", "", r#"dwell_messages_due{within="1h"}"#, "within"), "")
+            .query(store_stats("sum", "", r#"dwell_messages_due{within="1h"}"#, "within"), "")
             .or_else(UNCOUNTED)
             .wide(3),
         Panel::stat("Alerts", "Alerts of dwell that fire.", Unit::Count)
@@ -88,7 +88,7 @@ fn now() -> Vec<Panel> {
             .from(1.0, "red")
             .wide(3),
         Panel::stat("Paused groups", "Groups whose messages wait because somebody paused them.", Unit::Count)
-            .query(census("sum", "", "dwell_group_paused", ""), "")
+            .query(store_stats("sum", "", "dwell_group_paused", ""), "")
             .from(1.0, "orange")
             .or_else(UNCOUNTED)
             .wide(6),
@@ -229,18 +229,18 @@ fn lateness() -> Vec<Panel> {
 }
 
 fn waiting() -> Vec<Panel> {
-    let due = |within| census("sum", "", &format!(r#"dwell_messages_due{{within="{within}"}}"#), "within");
+    let due = |within| store_stats("sum", "", &format!(r#"dwell_messages_due{{within="{within}"}}"#), "within");
     let between = |from, to| format!("{} - {}", due(to), due(from));
     vec![
         Panel::areas("Messages", "All messages, by state.", Unit::Messages)
-            .query(census("sum", "state", "dwell_messages", "state"), "{{state}}")
-            .watched_by("DwellNoCensus"),
+            .query(store_stats("sum", "state", "dwell_messages", "state"), "{{state}}")
+            .watched_by("DwellNoStatsCollector"),
         Panel::lines(
             "Oldest ready",
             "How long the oldest message that is due has been waiting, by group.",
             Unit::Seconds,
         )
-        .query(census("max", "topic, group", "dwell_oldest_ready_age_seconds", ""), "{{topic}} {{group}}")
+        .query(store_stats("max", "topic, group", "dwell_oldest_ready_age_seconds", ""), "{{topic}} {{group}}")
         .from(300.0, "red")
         .watched_by("DwellBacklogGrows"),
         Panel::bars(
@@ -253,7 +253,7 @@ fn waiting() -> Vec<Panel> {
         .query(between("10m", "1h"), "10 to 60 minutes")
         .query(between("1h", "1d"), "1 to 24 hours"),
         Panel::lines("Dead", "Dead letters, by group.", Unit::Messages)
-            .query(census("sum", "topic, group", r#"dwell_messages{state="dead"}"#, "state"), "{{topic}} {{group}}")
+            .query(store_stats("sum", "topic, group", r#"dwell_messages{state="dead"}"#, "state"), "{{topic}} {{group}}")
             .watched_by("DwellDeadLetters"),
         Panel::lines(
             "Dead letters dropped and forwarded",

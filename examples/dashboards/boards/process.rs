@@ -9,11 +9,11 @@ pub(super) fn board() -> Dashboard {
     Dashboard {
         name: "process",
         title: "dwell: process",
-        description: "What the brokers use, how fast they answer, the census and the webhooks.",
+        description: "What the brokers use, how fast they respond, the store stats and the webhooks.",
         rows: vec![
             Row { title: "Process", panels: process() },
             Row { title: "HTTP", panels: http() },
-            Row { title: "Census", panels: census() },
+            Row { title: "Store stats", panels: store_stats() },
             Row { title: "Webhooks", panels: webhooks() },
         ],
     }
@@ -50,7 +50,7 @@ fn process() -> Vec<Panel> {
 fn http() -> Vec<Panel> {
     let not_waiting = format!(r#"dwell_http_request_seconds{{route!~"{WAITING_ROUTES}"}}"#);
     vec![
-        Panel::lines("Connections", "Open HTTP connections, by broker.", Unit::Count)
+        Panel::lines("ConnectionOptions", "Open HTTP connections, by broker.", Unit::Count)
             .query(sum("instance", "dwell_http_connections", Of::Process), "{{instance}}"),
         Panel::lines("Requests", "Requests answered, by route.", Unit::RequestsPerSecond)
             .query(rate("route", "dwell_http_requests_total", Of::Process), "{{route}}"),
@@ -63,23 +63,23 @@ fn http() -> Vec<Panel> {
     ]
 }
 
-fn census() -> Vec<Panel> {
+fn store_stats() -> Vec<Panel> {
     let of_each = |metric| over("max", "instance", &chosen(metric, Of::Process));
-    // Only the one that takes it has these, whichever is chosen.
-    let of_taker = |metric| over("max", "instance", &chosen(metric, Of::Fleet));
+    // Only the collector exports these, whichever broker is selected.
+    let of_collector = |metric| over("max", "instance", &chosen(metric, Of::Fleet));
     vec![
         Panel::lines(
-            "Who takes it",
+            "Stats collector",
             "1 for the broker that counts the messages of all topics; one in a fleet.",
             Unit::Count,
         )
-        .query(of_each("dwell_census_taker"), "{{instance}}")
-        .watched_by("DwellNoCensus"),
-        Panel::lines("How long it takes", "How long the last census took.", Unit::Seconds)
-            .query(of_taker("dwell_census_seconds"), "{{instance}}"),
-        Panel::lines("How old it is", "Since the last census was complete.", Unit::Seconds)
-            .query(of_taker("dwell_census_age_seconds"), "{{instance}}")
-            .watched_by("DwellNoCensus"),
+        .query(of_each("dwell_stats_collector"), "{{instance}}")
+        .watched_by("DwellNoStatsCollector"),
+        Panel::lines("Collection time", "How long the last collection took.", Unit::Seconds)
+            .query(of_collector("dwell_stats_collection_seconds"), "{{instance}}"),
+        Panel::lines("Age of the stats", "Time since the last complete collection.", Unit::Seconds)
+            .query(of_collector("dwell_stats_age_seconds"), "{{instance}}")
+            .watched_by("DwellNoStatsCollector"),
     ]
 }
 

@@ -62,9 +62,9 @@ pub(crate) fn quantile(q: f64, by: &str, metric: &str, of: Of) -> String {
     format!("histogram_quantile({q}, {})", rate(&by, &format!("{name}_bucket{labels}"), of))
 }
 
-/// A gauge of the census, which one broker takes for all: two may have it while one follows the other, and it is still
+/// A gauge of the store stats, which one broker collects for all: two may export it while one follows the other, and it is still
 /// counted once. `own` is the label that the metric has besides topic and group, if any.
-pub(crate) fn census(aggregation: &str, by: &str, metric: &str, own: &str) -> String {
+pub(crate) fn store_stats(aggregation: &str, by: &str, metric: &str, own: &str) -> String {
     let once = format!("job, topic, group{}{own}", if own.is_empty() { "" } else { ", " });
     let (name, labels) = metric.split_once('{').unwrap_or((metric, "}"));
     let labels = if labels == "}" { labels.to_owned() } else { format!(",{labels}") };

@@ -198,7 +198,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_waits_for_room_and_is_refused_when_there_is_none_in_time() -> Result<()> {
+    async fn response_waits_for_budget_and_is_refused_after_the_timeout() -> Result<()> {
         let budget = AnswerBudget::new(100, PATIENCE);
         let mut first = budget.admit(60).await?;
         let second = budget.admit(60).await?;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_work_is_done_while_there_is_no_room() -> Result<()> {
+    async fn no_work_starts_while_the_budget_is_exhausted() -> Result<()> {
         let budget = AnswerBudget::new(100, PATIENCE);
         let (done, is_done) = tokio::sync::oneshot::channel();
         let mut work = pin!(budget.while_room(is_done));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_is_counted_until_it_is_dropped_and_a_small_answer_never() -> Result<(), axum::Error> {
+    async fn chunk_is_counted_until_dropped_and_small_responses_never() -> Result<(), axum::Error> {
         let budget = AnswerBudget::new(100, PATIENCE);
         let held = || budget.held.load(Ordering::SeqCst);
         let small = budget.count(vec![0; ANSWER_UNCOUNTED_BYTES_MAX].into_response());

@@ -15,7 +15,7 @@ use super::origin_guard::bearer;
 use super::problem::{Class, Problem};
 use super::{App, body, path_params};
 use crate::api::access::{Actor, Scope, Scopes};
-use crate::model::message::{GroupName, MessageId, ScheduleName, TopicName};
+use crate::model::message::{CronJobName, GroupName, MessageId, TopicName};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
@@ -149,7 +149,7 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
     let need = Need::of(request.method(), route, request.uri().path());
-    let actor = match who(&app, need, request.headers()) {
+    let actor = match authenticate(&app, need, request.headers()) {
         Ok(actor) => actor,
         Err(problem) => return refused(&app, request, problem),
     };
@@ -173,12 +173,12 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     response
 }
 
-fn who<'a>(app: &'a App, need: Need, headers: &HeaderMap) -> Result<Option<&'a Actor>, Problem> {
+fn authenticate<'a>(app: &'a App, need: Need, headers: &HeaderMap) -> Result<Option<&'a Actor>, Problem> {
     if need == Need::Open {
         return Ok(None);
     }
     let token = bearer(headers)?;
-    match app.access.who(token) {
+    match app.access.authenticate(token) {
         Some(actor) => Ok(Some(actor)),
         None => {
             let detail = match token {
@@ -206,7 +206,7 @@ fn refused(app: &App, request: Request, problem: Problem) -> Response {
     problem.into_response()
 }
 
-pub const BY_HAND: &str = "dwell-cli/";
+pub const CLI_USER_AGENT_PREFIX: &str = "dwell-cli/";
 
 /// A line of the audit log. It is written when dropped, so also when the client left before the answer.
 ///
@@ -225,7 +225,7 @@ pub(crate) struct Line {
 struct Subject {
     topic: Option<TopicName>,
     group: Option<GroupName>,
-    cron: Option<ScheduleName>,
+    cron: Option<CronJobName>,
     id: Option<MessageId>,
 }
 
@@ -259,7 +259,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         let Subject { topic, group, cron, id } = &self.subject;
         let (topic, group) = (topic.as_ref().map(TopicName::as_str), group.as_ref().map(GroupName::as_str));
-        let (cron, id) = (cron.as_ref().map(ScheduleName::as_str), id.as_ref().map(MessageId::as_str));
+        let (cron, id) = (cron.as_ref().map(CronJobName::as_str), id.as_ref().map(MessageId::as_str));
         let (actor, method, route) = (&*self.actor.name, self.method.as_str(), &*self.route);
         match self.status {
             Some(status) => tracing::info!(
@@ -279,7 +279,7 @@ impl Subject {
         Subject {
             topic: value("topic").and_then(|text| TopicName::new(text).ok()),
             group: value("group").and_then(|text| GroupName::new(text).ok()),
-            cron: value("name").and_then(|text| ScheduleName::new(text).ok()),
+            cron: value("name").and_then(|text| CronJobName::new(text).ok()),
             id: value("id").and_then(|text| MessageId::new(text).ok()),
         }
     }
@@ -293,7 +293,8 @@ fn is_control(method: &Method, route: &str) -> bool {
 /// Whether a person makes the request: browsers send `Origin` with a change.
 fn is_by_hand(request: &Request) -> bool {
     let agent = request.headers().get(header::USER_AGENT).map(|agent| agent.as_bytes());
-    agent.is_some_and(|agent| agent.starts_with(BY_HAND.as_bytes())) || request.headers().contains_key(header::ORIGIN)
+    agent.is_some_and(|agent| agent.starts_with(CLI_USER_AGENT_PREFIX.as_bytes()))
+        || request.headers().contains_key(header::ORIGIN)
 }
 
 #[cfg(test)]
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_says_what_it_needs_and_the_document_too() {
+    fn every_route_and_the_document_list_required_scopes() {
         let document = crate::api::http::openapi();
         let mut served: BTreeSet<(String, String)> = BTreeSet::new();
         for (path, item) in document["paths"].as_object().into_iter().flatten() {
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_needs_admin_and_only_files_of_the_console_need_nothing() {
+    fn unknown_routes_need_admin_and_only_console_files_are_public() {
         let of = |method: &str, route| Need::of(&method.parse().unwrap_or_default(), Some(route), "/");
         assert_eq!(of("HEAD", "/livez"), Need::Open);
         assert_eq!(of("HEAD", "/v1/topics/{topic}/messages"), CONSUME);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_and_lines_say_the_same() -> Result<(), Problem> {
+    fn json_object_and_ndjson_are_equivalent() -> Result<(), Problem> {
         let object =
             br#"{"messages": [{"payload": "a", "key": "k", "delay": "5s"}, {"payload_base64": "/wA=", "due_at": 1767323045678}]}"#;
         let lines = b"{\"payload\": \"a\", \"key\": \"k\", \"delay\": \"5s\"}\r\n\n{\"payload_base64\": \"/wA=\", \"due_at\": 1767323045678}";
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_message_is_named_by_its_place() {
+    fn invalid_message_is_named_by_its_index() {
         let cases = [
             (r#"{"payload": "a", "dealy": "5s"}"#, "dealy`: unknown field `dealy`; did you mean `delay`?"),
             (r#"{"payload": "a", "delay": "soon"}"#, "delay`: \"soon\" is not a duration"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_its_limits() {
+    fn batch_limits_are_enforced() {
         let lines = |n: usize| "{\"payload\":\"\"}\n".repeat(n).into_bytes();
         assert_eq!(refused(of_lines(&lines(BATCH_MESSAGES_MAX), NOW)), (200, "1000 messages".to_owned()));
         assert_eq!(refused(of_lines(&lines(10_001), NOW)).0, 422);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_for_all() -> crate::model::error::Result<()> {
+    fn batch_status_combines_all_results() -> crate::model::error::Result<()> {
         let id = MessageId::new("a")?;
         let made = |status| {
             Ok(PushResult {

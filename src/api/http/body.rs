@@ -114,7 +114,7 @@ async fn next(body: &mut Body, limit: usize, bytes: &mut BytesMut) -> Result<boo
 
 fn owner(app: &App, headers: &HeaderMap) -> Owner {
     let token = bearer(headers).ok()?.filter(|_| app.access.asks())?;
-    app.access.who(Some(token)).map(|actor| actor.name.clone())
+    app.access.authenticate(Some(token)).map(|actor| actor.name.clone())
 }
 
 fn too_large(what: &str, size: impl std::fmt::Display, limit: usize) -> Problem {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_at_its_limit_is_read_and_one_byte_more_is_too_large() -> crate::model::error::Result<()> {
+    async fn body_at_the_limit_is_read_and_one_byte_more_is_too_large() -> crate::model::error::Result<()> {
         let app = app()?;
         assert_eq!(read_five(&app, Body::from("12345")).await, Ok(Bytes::from("12345")));
         assert_eq!(read_five(&app, chunked(&[b"123", b"45"])).await, Ok(Bytes::from("12345")));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_bodies_together_are_bounded_and_give_back_what_they_held() -> crate::model::error::Result<()> {
+    async fn total_body_memory_is_bounded_and_released() -> crate::model::error::Result<()> {
         let app = app()?;
         let app = app.with_bodies(4);
         for _ in 0..3 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_waits_gives_way_to_one_that_comes() -> crate::model::error::Result<()> {
+    async fn stalled_body_is_evicted_for_an_arriving_one() -> crate::model::error::Result<()> {
         let app = app()?.with_bodies(4);
         let begun = futures_util::stream::once(async { Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"123"))) });
         let silent = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_client_is_told_to_hurry_after_the_body_timeout() -> crate::model::error::Result<()> {
+    async fn silent_client_gets_408_after_the_body_timeout() -> crate::model::error::Result<()> {
         let app = app()?;
         let began = tokio::time::Instant::now();
         assert_eq!(read_five(&app, Body::new(Silent)).await, Err(408));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_rest_of_a_refused_body_is_read_and_ends() -> crate::model::error::Result<()> {
+    async fn rest_of_a_refused_body_is_drained_within_limits() -> crate::model::error::Result<()> {
         let app = app()?;
         assert_eq!(read_five(&app, chunked(&[b"123456", b"more"])).await, Err(413));
         assert_eq!(read_five(&app, Body::new(Silent.map_frame(|frame| frame))).await, Err(408));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_that_waits_longest_gives_way_and_all_is_given_back() -> Result<(), NoRoom> {
+    fn longest_stalled_body_is_evicted_and_memory_released() -> Result<(), NoRoom> {
         let budget = budget();
         let mut readings = (0..7).map(|_| reading(&budget, None, LARGE)).collect::<Result<Vec<_>, _>>()?;
         // The first one receives more, so the second has waited longest.
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn large_bodies_leave_room_for_small_ones() -> Result<(), NoRoom> {
+    fn large_bodies_leave_budget_for_small_ones() -> Result<(), NoRoom> {
         let budget = budget();
         let large = (0..7).map(|_| reading(&budget, None, LARGE)).collect::<Result<Vec<_>, _>>()?;
         let small = reading(&budget, None, SMALL_BODY_BYTES_MAX)?;
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_takes_no_more_than_its_share() -> Result<(), NoRoom> {
+    fn one_token_cannot_exceed_its_share_of_the_budget() -> Result<(), NoRoom> {
         let budget = budget();
         let others = [reading(&budget, Some("b"), LARGE)?, reading(&budget, None, LARGE)?];
         let own = (0..5).map(|_| reading(&budget, Some("a"), LARGE)).collect::<Result<Vec<_>, _>>()?;

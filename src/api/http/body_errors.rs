@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use utoipa::PartialSchema;
 
 use super::document::{self, SERVED};
-use super::field_errors::{Faults, FieldError, child};
+use super::field_errors::{FieldError, FieldErrors, child};
 use super::message_json::Object;
 use super::problem::Problem;
 use crate::model::error::Fault;
@@ -54,7 +54,7 @@ pub(crate) fn explain<T: DeserializeOwned + PartialSchema, M>(
         Some(Ok((errors, more))) => Some((errors, more)),
         None => None,
     };
-    let mut faults = Faults::default();
+    let mut faults = FieldErrors::default();
     if let Err(problem) = find(bytes, meaning, &mut faults) {
         return problem;
     }
@@ -72,7 +72,7 @@ fn not_accepted(pointer: &str) -> FieldError {
 fn find<T: DeserializeOwned + PartialSchema, M>(
     bytes: &[u8],
     meaning: impl Fn(T) -> Result<M, Problem>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) -> Result<(), Problem> {
     if bytes.is_empty() {
         return Err(Problem::malformed("the body is empty; this request takes JSON"));
@@ -282,11 +282,11 @@ fn stand_in(document: &Value, schema: &Value) -> Value {
 
 struct Walk<'a> {
     document: &'a Value,
-    faults: &'a mut Faults,
+    faults: &'a mut FieldErrors,
 }
 
 impl<'a> Walk<'a> {
-    fn new(document: &'a Value, faults: &'a mut Faults) -> Walk<'a> {
+    fn new(document: &'a Value, faults: &'a mut FieldErrors) -> Walk<'a> {
         Walk { document, faults }
     }
 

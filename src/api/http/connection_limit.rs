@@ -46,7 +46,7 @@ pub(super) struct ConnectionLimiter {
 #[derive(Debug, Default)]
 struct Slots {
     next: u64,
-    taken: BTreeMap<u64, Arc<Slot>>,
+    occupied: BTreeMap<u64, Arc<Slot>>,
 }
 
 #[derive(Debug)]
@@ -93,14 +93,14 @@ impl ConnectionLimiter {
 
     pub(super) async fn enter(self: &Arc<Self>) -> SlotGuard {
         loop {
-            if let Some(taken) = self.try_enter() {
-                return taken;
+            if let Some(occupied) = self.try_enter() {
+                return occupied;
             }
             // Room made from here on is notified; room made before is seen by the second attempt.
             let room = self.room.notified();
             self.room_awaited.store(true, Ordering::SeqCst);
-            if let Some(taken) = self.try_enter() {
-                return taken;
+            if let Some(occupied) = self.try_enter() {
+                return occupied;
             }
             room.await;
         }
@@ -108,17 +108,17 @@ impl ConnectionLimiter {
 
     fn try_enter(self: &Arc<Self>) -> Option<SlotGuard> {
         let mut slots = self.slots();
-        if slots.taken.len() >= self.max {
+        if slots.occupied.len() >= self.max {
             let number = slots.evict();
-            self.say(number.is_some());
-            slots.taken.remove(&number?);
+            self.log_eviction(number.is_some());
+            slots.occupied.remove(&number?);
         }
         let number = slots.next;
         slots.next += 1;
         let (state, evicted) = (AtomicU64::new(Stage::Silent as u64), CancellationToken::new());
         let has_body = AtomicBool::new(false);
         let slot = Arc::new(Slot { limiter: self.clone(), number, state, has_body, evicted });
-        slots.taken.insert(number, slot.clone());
+        slots.occupied.insert(number, slot.clone());
         Some(SlotGuard(slot))
     }
 
@@ -126,11 +126,11 @@ impl ConnectionLimiter {
     pub(super) fn make_room(&self) {
         let mut slots = self.slots();
         if let Some(number) = slots.evict() {
-            slots.taken.remove(&number);
+            slots.occupied.remove(&number);
         }
     }
 
-    fn say(&self, has_evicted: bool) {
+    fn log_eviction(&self, has_evicted: bool) {
         let (connections, now) = (self.max, Clock::System.instant());
         if has_evicted && self.evictions.is_due(now) {
             tracing::warn!(connections, "connections that wait for their client give way");
@@ -141,7 +141,7 @@ impl ConnectionLimiter {
     }
 
     fn left(&self, number: u64) {
-        self.slots().taken.remove(&number);
+        self.slots().occupied.remove(&number);
         self.notify_room();
     }
 
@@ -170,7 +170,7 @@ impl Slots {
 
     fn most_idle(&self) -> Option<(&Slot, u64)> {
         let mut found: Option<(&Slot, u64)> = None;
-        for slot in self.taken.values() {
+        for slot in self.occupied.values() {
             let state = slot.state.load(Ordering::SeqCst);
             match stage_of(state) {
                 Stage::Silent => return Some((slot, state)),
@@ -358,41 +358,42 @@ mod tests {
     }
 
     fn stages(limiter: &ConnectionLimiter) -> Vec<(u64, Stage)> {
-        limiter.slots().taken.iter().map(|(number, slot)| (*number, slot.stage())).collect()
+        limiter.slots().occupied.iter().map(|(number, slot)| (*number, slot.stage())).collect()
     }
 
     #[test]
-    fn the_oldest_that_said_nothing_gives_way_first() {
+    fn oldest_silent_connection_is_evicted_first() {
         let limiter = ConnectionLimiter::new(3);
-        let taken: Vec<_> = std::iter::repeat_with(|| enter(&limiter)).take(3).collect();
+        let occupied: Vec<_> = std::iter::repeat_with(|| enter(&limiter)).take(3).collect();
         // The first one has sent a request before, and has waited longest.
-        drop(taken[0].as_ref().and_then(|taken| taken.slot().begin()));
+        drop(occupied[0].as_ref().and_then(|occupied| occupied.slot().begin()));
         let more = [enter(&limiter), enter(&limiter)];
         assert!(more.iter().all(Option::is_some));
         assert_eq!(stages(&limiter), [(0, Stage::Idle), (3, Stage::Silent), (4, Stage::Silent)]);
-        let gone: Vec<bool> = taken.iter().flatten().map(|taken| taken.slot().evicted.is_cancelled()).collect();
+        let gone: Vec<bool> =
+            occupied.iter().flatten().map(|occupied| occupied.slot().evicted.is_cancelled()).collect();
         assert_eq!(gone, [false, true, true]);
     }
 
     #[test]
-    fn then_the_one_that_has_waited_longest() {
+    fn longest_idle_connection_is_evicted_next() {
         let limiter = ConnectionLimiter::new(3);
-        let taken: Vec<_> = std::iter::repeat_with(|| enter(&limiter)).take(3).flatten().collect();
-        let mut requests: Vec<_> = taken.iter().map(|taken| taken.slot().begin()).collect();
+        let occupied: Vec<_> = std::iter::repeat_with(|| enter(&limiter)).take(3).flatten().collect();
+        let mut requests: Vec<_> = occupied.iter().map(|occupied| occupied.slot().begin()).collect();
         assert!(requests.iter().all(Option::is_some));
         // 2 waits for its body since before 0 is idle; 1 is being answered.
-        taken[2].slot().awaits_body();
+        occupied[2].slot().awaits_body();
         requests[0] = None;
         assert!(enter(&limiter).is_some());
-        assert!(taken[2].slot().evicted.is_cancelled() && !taken[2].slot().has_body());
-        assert!(!taken[0].slot().evicted.is_cancelled() && !taken[1].slot().evicted.is_cancelled());
+        assert!(occupied[2].slot().evicted.is_cancelled() && !occupied[2].slot().has_body());
+        assert!(!occupied[0].slot().evicted.is_cancelled() && !occupied[1].slot().evicted.is_cancelled());
     }
 
     #[test]
-    fn a_body_that_goes_on_is_being_answered() {
+    fn connection_with_a_progressing_body_counts_as_active() {
         let limiter = ConnectionLimiter::new(1);
-        let taken = enter(&limiter);
-        let slot = taken.as_ref().map(SlotGuard::slot);
+        let occupied = enter(&limiter);
+        let slot = occupied.as_ref().map(SlotGuard::slot);
         let active = slot.and_then(Slot::begin);
         assert!(active.is_some() && enter(&limiter).is_none());
         assert!(slot.is_some_and(|slot| {
@@ -411,19 +412,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_finds_all_being_answered_waits_for_the_first_that_is_not() {
+    async fn new_connection_waits_while_all_others_are_active() {
         let limiter = ConnectionLimiter::new(2);
-        let taken = [limiter.enter().await, limiter.enter().await];
-        let requests = taken.each_ref().map(|taken| taken.slot().begin());
+        let occupied = [limiter.enter().await, limiter.enter().await];
+        let requests = occupied.each_ref().map(|occupied| occupied.slot().begin());
         let (mut third, [first_request, second_request]) = (std::pin::pin!(limiter.enter()), requests);
         assert!(futures_util::poll!(third.as_mut()).is_pending());
         drop(second_request);
         let third = third.await;
-        assert!(taken[1].slot().evicted.is_cancelled() && !taken[0].slot().evicted.is_cancelled());
+        assert!(occupied[1].slot().evicted.is_cancelled() && !occupied[0].slot().evicted.is_cancelled());
         let third_request = third.slot().begin();
         let mut fourth = std::pin::pin!(limiter.enter());
         assert!(futures_util::poll!(fourth.as_mut()).is_pending());
-        let [first, _] = taken;
+        let [first, _] = occupied;
         drop(first);
         fourth.await;
         drop((first_request, third_request));

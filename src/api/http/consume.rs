@@ -324,7 +324,7 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef";
 
     #[tokio::test]
-    async fn nothing_is_taken_once_the_token_is_revoked() -> Outcome {
+    async fn nothing_is_reserved_once_the_token_is_revoked() -> Outcome {
         let (dir, time) = (tempfile::tempdir()?, Manual::at(Timestamp::from_ms(0)));
         let file = dir.path().join("token");
         std::fs::write(&file, TOKEN)?;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nine_tenths_of_the_connections_are_for_consumers_that_wait() -> Outcome {
+    async fn waiting_consumers_may_use_nine_tenths_of_the_connections() -> Outcome {
         for (connections, places) in [(1, 1), (10, 9), (25, 22)] {
             let app = app()?.with_connections(connections);
             let enter = || Consumer::enter(app.clone(), ShownToken(None));

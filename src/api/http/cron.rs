@@ -21,10 +21,10 @@ use super::schema;
 use super::strict_json::{Json, present};
 use crate::model::error::Fault;
 use crate::model::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
-use crate::model::message::ScheduleName;
+use crate::model::message::CronJobName;
 use crate::model::schedule::{Missed, Schedule, Timing};
 use crate::model::time::{Timestamp, millis, one_span, span};
-use crate::store::ScheduleRecord;
+use crate::store::CronJobRecord;
 
 const TIME_ZONE: &str = "UTC";
 
@@ -91,7 +91,7 @@ pub(crate) struct NewCronJob {
 }
 
 impl NewCronJob {
-    fn named(self, name: ScheduleName) -> Result<Schedule, Problem> {
+    fn named(self, name: CronJobName) -> Result<Schedule, Problem> {
         let timing = match (self.cron, one_span("every", self.every, self.every_ms)?) {
             (Some(cron), None) if self.from.is_none() => {
                 Timing::Cron { cron, time_zone: self.time_zone.unwrap_or_else(|| TIME_ZONE.to_owned()) }
@@ -188,8 +188,8 @@ pub(crate) struct CronJob {
     payload_base64: Option<String>,
 }
 
-impl From<ScheduleRecord> for CronJob {
-    fn from(record: ScheduleRecord) -> CronJob {
+impl From<CronJobRecord> for CronJob {
+    fn from(record: CronJobRecord) -> CronJob {
         let next_at = record.schedule.next(record.last);
         let schedule = record.schedule;
         let (cron, every) = match schedule.timing {
@@ -264,7 +264,7 @@ pub(crate) async fn list(
     params: CronParams,
 ) -> Result<Response, Problem> {
     let mut held = app.answers.admit(reply::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
-    let page = app.broker.schedules(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
+    let page = app.broker.cron_jobs(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
     held.resize(reply::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
     Ok(reply::list("cron_jobs", page.schedules.into_iter().map(CronJob::from), page.next, held))
 }
@@ -283,7 +283,7 @@ pub(crate) async fn list(
         Problem, TopicProblem, BodyProblem,
     )
 )]
-pub(crate) async fn put(
+pub(crate) async fn create_or_update(
     State(app): State<App>,
     CronPath(topic, name): CronPath,
     _: NoParams,
@@ -295,7 +295,7 @@ pub(crate) async fn put(
         schedule.check(now)?;
         Ok(schedule)
     })?;
-    let (made, record) = app.broker.put_schedule(&topic, schedule).await?;
+    let (made, record) = app.broker.put_cron_job(&topic, schedule).await?;
     let place = ResourcePath(&[("topics", topic.as_str()), ("cron", name.as_str())]);
     Ok(reply::created(reply::created_status(made), &place, CronJob::from(record)))
 }
@@ -309,12 +309,12 @@ pub(crate) async fn put(
     params(CronPath),
     responses((status = 200, description = "The cron job", body = CronJob), Problem, TopicProblem)
 )]
-pub(crate) async fn show(
+pub(crate) async fn get(
     State(app): State<App>,
     CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<Reply<CronJob>, Problem> {
-    Ok(Reply(CronJob::from(app.broker.schedule(&topic, &name).await?)))
+    Ok(Reply(CronJob::from(app.broker.cron_job(&topic, &name).await?)))
 }
 
 /// Delete a cron job.
@@ -326,12 +326,12 @@ pub(crate) async fn show(
     params(CronPath),
     responses((status = 204, description = "The cron job is deleted"), Problem, TopicProblem)
 )]
-pub(crate) async fn remove(
+pub(crate) async fn delete(
     State(app): State<App>,
     CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<StatusCode, Problem> {
-    app.broker.remove_schedule(&topic, &name).await?;
+    app.broker.delete_cron_job(&topic, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -349,7 +349,7 @@ pub(crate) async fn pause(
     CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<Reply<CronJob>, Problem> {
-    Ok(Reply(CronJob::from(app.broker.pause_schedule(&topic, &name, true).await?)))
+    Ok(Reply(CronJob::from(app.broker.pause_cron_job(&topic, &name, true).await?)))
 }
 
 /// Resume a cron job.
@@ -366,5 +366,5 @@ pub(crate) async fn resume(
     CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<Reply<CronJob>, Problem> {
-    Ok(Reply(CronJob::from(app.broker.pause_schedule(&topic, &name, false).await?)))
+    Ok(Reply(CronJob::from(app.broker.pause_cron_job(&topic, &name, false).await?)))
 }

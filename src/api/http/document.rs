@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_names_servers_licence_and_scopes_and_describes_every_tag() {
+    fn document_names_servers_licence_scopes_and_describes_tags() {
         let document = openapi();
         assert!(document["openapi"].as_str().is_some_and(|version| version.starts_with("3.1.")));
         assert!(document["servers"][0]["url"].as_str().is_some_and(|url| url.starts_with("http")));
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_has_every_status_that_it_can_answer() {
+    fn every_operation_documents_every_possible_status() {
         let document = openapi();
         each_operation(&document, |request, operation| {
             let statuses: BTreeSet<_> =
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn every_body_and_every_shared_text_has_an_example() {
+    fn every_body_and_shared_parameter_has_an_example() {
         let document = openapi();
         each_operation(&document, |request, operation| {
             let successes = operation["responses"].as_object().into_iter().flatten();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_of_answers_have_the_fields_of_their_schemas() {
+    fn response_examples_match_their_schemas() {
         fn fields<'a>(
             document: &'a Value,
             schema: &'a Value,
@@ -504,7 +504,7 @@ mod tests {
 
     /// Every request, built from the examples of its parameters and body, is valid up to the unavailable store.
     #[tokio::test]
-    async fn requests_made_of_the_examples_are_understood() -> Outcome {
+    async fn requests_built_from_the_examples_are_accepted() -> Outcome {
         let document = openapi();
         let mut requests = Vec::new();
         each_operation(&document, |request, operation| {

@@ -126,13 +126,13 @@ fn shown(name: &str) -> &str {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Faults {
+pub(crate) struct FieldErrors {
     listed: Vec<FieldError>,
     more: usize,
     places: HashSet<String>,
 }
 
-impl Faults {
+impl FieldErrors {
     /// Adds an error unless its place is known already; returns whether it was new.
     pub(crate) fn add(&mut self, error: FieldError) -> bool {
         if let Some(pointer) = &error.pointer
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointer_is_shown_as_people_write_it() {
+    fn json_pointer_is_shown_as_a_readable_path() {
         let cases = [
             ("", "body"),
             ("/delay", "delay"),
@@ -191,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn list_is_bounded_and_counts_the_rest() {
-        let mut faults = Faults::default();
+    fn error_list_is_bounded_and_counts_the_rest() {
+        let mut faults = FieldErrors::default();
         for i in 0..LISTED_ERRORS_MAX + 5 {
             assert!(faults.add(FieldError::at(format!("/{i}"), Fault::Type, "is wrong")));
         }

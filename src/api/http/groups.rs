@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::dead::Purged;
+use super::dead_letters::Purged;
 use super::document::{BodyProblem, TopicProblem};
 use super::path_params::{GroupPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
@@ -216,7 +216,7 @@ impl PurgeOf {
         Problem, TopicProblem, BodyProblem,
     )
 )]
-pub(crate) async fn make(
+pub(crate) async fn create_or_update(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
@@ -224,7 +224,7 @@ pub(crate) async fn make(
 ) -> Result<Response, Problem> {
     let new = new.read(Ok)?;
     let request = GroupRequest { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
-    let made = app.broker.make_group(&topic, &group, request).await?;
+    let made = app.broker.create_group(&topic, &group, request).await?;
     let place = ResourcePath(&[("topics", topic.as_str()), ("groups", group.as_str())]);
     let body = Group::new(&made.descriptor, &group, app.broker.now());
     Ok(reply::created(reply::created_status(made.created), &place, body))
@@ -239,7 +239,7 @@ pub(crate) async fn make(
     params(GroupPath),
     responses((status = 200, description = "The group", body = GroupDescription), Problem, TopicProblem)
 )]
-pub(crate) async fn describe(
+pub(crate) async fn get(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,

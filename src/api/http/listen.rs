@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_and_sockets_are_accepted_and_shown_as_they_are_read() {
+    fn loopback_and_socket_addresses_round_trip() {
         for text in ["127.0.0.1:7373", "127.0.0.2:0", "[::1]:7373", "unix:/run/dwell.sock"] {
             assert_eq!(Listen::parse(text).map(|listen| listen.to_string()), Ok(text.to_owned()));
             assert_eq!(Listen::parse(text).and_then(|listen| listen.check(false)), Ok(()), "{text}");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_reached_over_loopback_from_this_machine() {
+    fn every_listen_address_has_a_loopback_form() {
         let cases = [
             ("0.0.0.0:7373", "127.0.0.1:7373"),
             ("[::]:7373", "[::1]:7373"),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_url_to_open_has_no_wildcard() {
+    fn browser_url_has_no_wildcard_address() {
         let cases = [
             ("0.0.0.0:7373", false, "http://127.0.0.1:7373"),
             ("[::]:7373", false, "http://[::1]:7373"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_machines_reach_needs_tokens_and_everything_else_is_refused() {
+    fn non_loopback_addresses_require_tokens() {
         for text in ["0.0.0.0:7373", "[::]:7373", "192.168.0.4:7373", "[::ffff:127.0.0.1]:1"] {
             let check = |asks| Listen::parse(text).and_then(|listen| listen.check(asks));
             assert!(check(false).is_err_and(|why| why.contains("other machines")), "{text}");
@@ -229,7 +229,7 @@ mod tests {
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
     #[test]
-    fn a_mode_is_octal_and_for_the_user_and_perhaps_the_group() {
+    fn socket_mode_is_octal_and_grants_nothing_to_others() {
         for text in ["0600", "0660", "0640", "0700", "0770"] {
             assert_eq!(SocketMode::parse(text).map(|mode| mode.to_string()), Ok(text.to_owned()));
         }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_has_its_mode_and_only_a_stale_one_is_replaced() -> Outcome {
+    async fn socket_gets_its_mode_and_only_a_stale_one_is_replaced() -> Outcome {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("dwell.sock");
         let mode = || std::fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);

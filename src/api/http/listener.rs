@@ -44,7 +44,7 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connections {
+pub struct ConnectionOptions {
     /// Beyond it, a new connection evicts one that waits for its client.
     pub max: usize,
     pub header_timeout: Duration,
@@ -52,9 +52,9 @@ pub struct Connections {
     pub stop_timeout: Duration,
 }
 
-impl Default for Connections {
-    fn default() -> Connections {
-        Connections {
+impl Default for ConnectionOptions {
+    fn default() -> ConnectionOptions {
+        ConnectionOptions {
             max: CONNECTIONS_MAX,
             header_timeout: HEADER_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
@@ -64,12 +64,12 @@ impl Default for Connections {
 }
 
 struct ConnectionContext {
-    how: Connections,
+    options: ConnectionOptions,
     answers: Arc<AnswerBudget>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Door {
+pub struct ListenerOptions {
     pub asks: bool,
     pub socket_mode: SocketMode,
     pub tls: Option<Tls>,
@@ -96,20 +96,20 @@ enum Stream {
 impl Listener {
     /// # Errors: `Invalid` beyond loopback when no token is required, `Conflict` when the address is in use,
     /// `Unavailable` otherwise.
-    pub async fn bind(listen: Listen, door: &Door) -> Result<Listener> {
+    pub async fn bind(listen: Listen, options: &ListenerOptions) -> Result<Listener> {
         let failed = |error: std::io::Error| {
             let kind = if error.kind() == ErrorKind::AddrInUse { Kind::Conflict } else { Kind::Unavailable };
             Error::new(kind, format!("cannot listen on {listen}: {error}"))
         };
-        listen.check(door.asks).map_err(|why| Error::invalid("listen", format!("{listen} {why}")))?;
+        listen.check(options.asks).map_err(|why| Error::invalid("listen", format!("{listen} {why}")))?;
         match &listen {
             Listen::Tcp(address) => {
                 let socket = TcpListener::bind(address).await.map_err(failed)?;
                 let address = Listen::Tcp(socket.local_addr().map_err(failed)?);
-                Ok(Listener { socket: Socket::Tcp(socket), address, tls: door.tls.clone() })
+                Ok(Listener { socket: Socket::Tcp(socket), address, tls: options.tls.clone() })
             }
             Listen::Unix(path) => {
-                let socket = listen::unix_socket(path, door.socket_mode).await.map_err(failed)?;
+                let socket = listen::unix_socket(path, options.socket_mode).await.map_err(failed)?;
                 Ok(Listener { socket: Socket::Unix(socket), address: listen, tls: None })
             }
         }
@@ -124,18 +124,18 @@ impl Listener {
         self,
         router: Router,
         answers: Arc<AnswerBudget>,
-        how: Connections,
+        options: ConnectionOptions,
         metrics: Arc<Metrics>,
         tasks: Tasks,
     ) {
         let stop = tasks.stopping();
-        let (limiter, unsaid) = (ConnectionLimiter::new(how.max), RepeatThrottle::default());
+        let (limiter, log_throttle) = (ConnectionLimiter::new(options.max), RepeatThrottle::default());
         let accept = async {
             loop {
                 let stream = match self.accept().await {
                     Ok(stream) => stream,
                     Err(error) => {
-                        if unsaid.is_due(Clock::System.instant()) {
+                        if log_throttle.is_due(Clock::System.instant()) {
                             tracing::warn!(%error, "connection not taken");
                         }
                         recover(&error, &limiter).await;
@@ -144,7 +144,7 @@ impl Listener {
                 };
                 let taken = limiter.enter().await;
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
-                let context = ConnectionContext { how, answers: answers.clone() };
+                let context = ConnectionContext { options, answers: answers.clone() };
                 let tls = self.tls.clone();
                 tasks.start(polled_again(async move {
                     metrics.http.connections.inc();
@@ -196,7 +196,7 @@ async fn encrypted(
     stop: CancellationToken,
 ) {
     let shaken = tokio::select! {
-        shaken = tls.accept(stream, context.how.header_timeout) => shaken,
+        shaken = tls.accept(stream, context.options.header_timeout) => shaken,
         () = slot.evicted() => return tracing::debug!("a connection gave way to another one"),
         () = stop.cancelled() => return,
     };
@@ -232,15 +232,16 @@ async fn answer(
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    ConnectionContext { how, answers }: ConnectionContext,
+    ConnectionContext { options, answers }: ConnectionContext,
     slot: &Arc<Slot>,
     stop: CancellationToken,
 ) {
     let router = TowerToHyperService::new(router);
-    let keep_alive = KeepAliveHeader::new(how.idle_timeout);
+    let keep_alive = KeepAliveHeader::new(options.idle_timeout);
     let service = service_fn(|request| answer(router.clone(), slot.clone(), keep_alive.clone(), request));
     let writes = WriteTimeout::new(ANSWER_TIMEOUT, Clock::System, answers);
-    let stream = KeepAlive::new(stream, slot.clone(), how.header_timeout, how.idle_timeout, Clock::System, writes);
+    let stream =
+        KeepAlive::new(stream, slot.clone(), options.header_timeout, options.idle_timeout, Clock::System, writes);
     let connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(BUFFER_BYTES_MAX)
@@ -258,7 +259,7 @@ async fn connection(
         }
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            match timeout(how.stop_timeout, connection.as_mut()).await {
+            match timeout(options.stop_timeout, connection.as_mut()).await {
                 Ok(ended) => ended,
                 Err(_) => return tracing::debug!("a request was not done when the listener stopped"),
             }
@@ -279,17 +280,17 @@ mod tests {
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-    const OPEN: Door = Door { asks: false, socket_mode: SocketMode::PRIVATE, tls: None };
+    const OPEN: ListenerOptions = ListenerOptions { asks: false, socket_mode: SocketMode::PRIVATE, tls: None };
 
     #[tokio::test]
-    async fn beyond_this_machine_is_refused_without_tokens() {
+    async fn non_loopback_listener_is_refused_without_tokens() {
         let open = Listen::Tcp((Ipv4Addr::UNSPECIFIED, 0).into());
         let refused = Listener::bind(open, &OPEN).await.err();
         assert!(refused.is_some_and(|error| error.detail().contains("0.0.0.0:0 is reachable from other machines")));
     }
 
     #[tokio::test]
-    async fn a_socket_is_gone_with_its_listener_and_belongs_to_one() -> Outcome {
+    async fn socket_is_removed_with_its_listener_and_has_one_owner() -> Outcome {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("dwell.sock");
         let listen = Listen::Unix(path.clone());
@@ -300,13 +301,13 @@ mod tests {
         Ok(())
     }
 
-    async fn serving(how: Connections) -> Result<(SocketAddr, Tasks)> {
+    async fn serving(options: ConnectionOptions) -> Result<(SocketAddr, Tasks)> {
         let listener = Listener::bind(Listen::ephemeral(), &OPEN).await?;
         let Listen::Tcp(address) = *listener.address() else { return Err(Error::bug("not TCP")) };
         let router = Router::new().route("/", axum::routing::get(async || "hello"));
         let (tasks, metrics) = (Tasks::new(), Arc::new(Metrics::new()?));
         let answers = AnswerBudget::new(1, Duration::ZERO);
-        tasks.start(listener.serve(router, answers, how, metrics, tasks.clone()));
+        tasks.start(listener.serve(router, answers, options, metrics, tasks.clone()));
         Ok((address, tasks))
     }
 
@@ -319,10 +320,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_no_whole_header_is_closed() -> Outcome {
+    async fn connection_without_a_complete_header_is_closed() -> Outcome {
         let short = Duration::from_millis(50);
-        let how = Connections { header_timeout: short, idle_timeout: short, ..Connections::default() };
-        let (address, tasks) = serving(how).await?;
+        let options = ConnectionOptions { header_timeout: short, idle_timeout: short, ..ConnectionOptions::default() };
+        let (address, tasks) = serving(options).await?;
         assert_eq!(send(address, b"").await?, "");
         assert_eq!(send(address, b"GET / HTTP/1.1\r\nHost: localho").await?, "");
         assert!(send(address, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?.ends_with("hello"));
@@ -338,8 +339,8 @@ mod tests {
     #[tokio::test]
     async fn stop_closes_idle_connections_at_once() -> Outcome {
         let hour = Duration::from_secs(3_600);
-        let how = Connections { idle_timeout: hour, stop_timeout: hour, ..Connections::default() };
-        let (address, tasks) = serving(how).await?;
+        let options = ConnectionOptions { idle_timeout: hour, stop_timeout: hour, ..ConnectionOptions::default() };
+        let (address, tasks) = serving(options).await?;
         let mut idle = TcpStream::connect(address).await?;
         idle.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
         let mut answer = Vec::new();

@@ -334,7 +334,7 @@ impl<S: Sync> FromRequestParts<S> for LookParams {
     params(MessagePath, LookParams),
     responses((status = 200, description = "The message", body = Message), Problem, TopicProblem)
 )]
-pub(crate) async fn look(
+pub(crate) async fn get(
     State(app): State<App>,
     MessagePath(topic, id): MessagePath,
     params: LookParams,
@@ -417,7 +417,7 @@ mod tests {
     use crate::model::message::GroupName;
 
     #[test]
-    fn a_tag_is_read_back_and_garbage_is_refused() -> Result<(), Box<dyn std::error::Error>> {
+    fn etag_round_trips_and_garbage_is_refused() -> Result<(), Box<dyn std::error::Error>> {
         let read = |text: &str| -> Result<Option<Expected>, Box<dyn std::error::Error>> {
             let headers = HeaderMap::from_iter([(header::IF_MATCH, text.parse()?)]);
             Ok(expected(&headers).ok())
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_for_all_groups() -> crate::model::error::Result<()> {
+    fn status_combines_the_results_of_all_groups() -> crate::model::error::Result<()> {
         let (id, names) = (MessageId::new("a")?, [GroupName::new("default")?, GroupName::new("audit")?]);
         let status = |fates: [Fate; 2]| {
             let (status, partition) = ("cancelled", Partition(0));

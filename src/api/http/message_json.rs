@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_is_text_when_it_can_be() -> crate::model::error::Result<()> {
+    fn payload_is_text_when_it_is_valid_utf8() -> crate::model::error::Result<()> {
         let expected = serde_json::json!({
             "key": "customer-7", "pushed_at": "1970-01-01T00:00:00.005Z", "meta": {"trace": "abc"}, "payload": "café"
         });
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_comes_in_exactly_one_form() {
+    fn exactly_one_payload_field_is_accepted() {
         let some = |text: &str| Some(text.to_owned());
         let json = |text: &str| RawValue::from_string(text.to_owned()).ok();
         let read = |text, base64, json| payload_of(text, base64, json).ok();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_name_comes_once() {
+    fn duplicate_meta_names_are_refused() {
         let read = |text: &str| serde_json::from_str::<Meta>(text);
         assert!(read(r#"{"b": "1", "a": "2"}"#).is_ok_and(|meta| meta.0[0].0 == "b"));
         assert!(read(r#"{"a": "1", "a": "2"}"#).is_err());

@@ -10,7 +10,7 @@ mod connection_limit;
 mod console;
 mod consume;
 mod cron;
-mod dead;
+mod dead_letters;
 mod document;
 mod field_errors;
 mod gateway;
@@ -54,11 +54,11 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub use authorization::BY_HAND;
+pub use authorization::CLI_USER_AGENT_PREFIX;
 pub use console::{Console, FILES as CONSOLE_FILES};
 pub use gateway::{AnswerRoom, Consumers, Gateway, GatewayReply, Head, TakeError};
 pub use listen::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode};
-pub use listener::{Connections, Door, Listener};
+pub use listener::{ConnectionOptions, Listener, ListenerOptions};
 pub use origin_guard::Guard;
 pub use problem::{ProblemType, problem_types};
 pub use tls::{Tls, TlsFiles, check_certificates, check_key};
@@ -74,7 +74,7 @@ use crate::platform::test_clock::TestClock;
 use crate::telemetry::metrics::Metrics;
 use answer_budget::AnswerBudget;
 use body::BodyBudget;
-use request_log::Faults;
+use request_log::FailureLog;
 
 /// The state that every request shares. Each layer clones it for each request, so a clone must be cheap.
 #[derive(Clone)]
@@ -90,7 +90,7 @@ pub struct Inner {
     gateway: Option<Arc<dyn Gateway>>,
     test_clock: Option<Arc<TestClock>>,
     tasks: Tasks,
-    faults: Arc<Faults>,
+    failures: Arc<FailureLog>,
     /// Fires when the broker begins to stop: from then on it is not ready.
     stopping: CancellationToken,
     body_timeout: Duration,
@@ -111,7 +111,7 @@ impl App {
             gateway: None,
             test_clock: None,
             tasks,
-            faults: Arc::default(),
+            failures: Arc::default(),
             stopping: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
             console: Console::Full,
@@ -189,35 +189,35 @@ impl Deref for App {
 
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(document::Head::openapi())
-        .routes(routes!(topics::declare, topics::describe, topics::delete))
+        .routes(routes!(topics::create_or_update, topics::get, topics::delete))
         .routes(routes!(topics::list))
         .routes(routes!(topics::move_topic))
         .routes(routes!(list::forecast))
         .routes(routes!(message::explain))
         .routes(routes!(bulk::count, bulk::change))
         .routes(routes!(groups::verify, groups::repair))
-        .routes(routes!(groups::make, groups::describe, groups::delete))
+        .routes(routes!(groups::create_or_update, groups::get, groups::delete))
         .routes(routes!(groups::list))
         .routes(routes!(groups::purge))
         .routes(routes!(groups::pause))
         .routes(routes!(groups::resume))
         .routes(routes!(cron::list))
-        .routes(routes!(cron::put, cron::show, cron::remove))
+        .routes(routes!(cron::create_or_update, cron::get, cron::delete))
         .routes(routes!(cron::pause))
         .routes(routes!(cron::resume))
         .routes(routes!(push::push, list::list))
         .routes(routes!(batch::push_batch))
-        .routes(routes!(message::look, message::cancel, message::reschedule))
+        .routes(routes!(message::get, message::cancel, message::reschedule))
         .routes(routes!(consume::reserve))
         .routes(routes!(consume::stream))
         .routes(routes!(settle::ack))
         .routes(routes!(settle::nack))
         .routes(routes!(settle::extend))
-        .routes(routes!(dead::list))
-        .routes(routes!(dead::redrive))
-        .routes(routes!(dead::purge))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::redrive))
+        .routes(routes!(dead_letters::purge))
         .routes(routes!(operations::hand_over))
-        .routes(routes!(test_clock::show, test_clock::change))
+        .routes(routes!(test_clock::get, test_clock::change))
         .routes(routes!(overview::traffic))
         .routes(routes!(overview::attention))
         .routes(routes!(overview::brokers))
@@ -240,7 +240,7 @@ pub fn router(app: App) -> Router {
     let (router, document) = routes().split_for_parts();
     request_log::expect(&app.metrics.http, &document);
     // The path of a batch is also the path of the message with the id `batch`.
-    let of_batch = get(message::look).delete(message::cancel).patch(message::reschedule);
+    let of_batch = get(message::get).delete(message::cancel).patch(message::reschedule);
     let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
     layered(router.merge(console::routes(app.console)), app)
 }

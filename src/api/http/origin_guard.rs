@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_web_page_is_another_origin() {
+    fn request_of_a_web_page_is_cross_origin() {
         let from = |guard, origin| status(guard, "/", &[("host", "localhost:7373"), ("origin", origin)]);
         assert_eq!(from(LOOPBACK, "http://localhost:7373"), 200);
         assert_eq!(from(Guard::Loopback { tls: true }, "https://localhost:7373"), 200);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_or_a_link_of_another_site_opens_no_stream() {
+    fn cross_site_image_or_link_opens_no_stream() {
         let get = |guard, target, site| status(guard, target, &[("host", "localhost:7373"), ("sec-fetch-site", site)]);
         let stream = "/v1/topics/orders/groups/default/stream";
         for guard in [LOOPBACK, Guard::Loopback { tls: true }, Guard::Network, Guard::Unix] {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_loopback_any_host_is_one_and_no_page_but_of_the_same_host_is_let_in() {
+    fn non_loopback_accepts_any_host_but_only_same_host_pages() {
         let from = |origin| status(Guard::Network, "/", &[("host", "dwell.internal:7373"), ("origin", origin)]);
         for origin in ["http://dwell.internal:7373", "https://dwell.internal:7373", "https://DWELL.internal:7373"] {
             assert_eq!(from(origin), 200, "{origin}");

@@ -9,11 +9,11 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use utoipa::IntoParams;
 
-use super::field_errors::{Faults, FieldError};
+use super::field_errors::{FieldError, FieldErrors};
 use super::problem::{Class, Problem};
 use super::schema;
 use crate::model::error::{Fault, Kind, Result};
-use crate::model::message::{GroupName, MessageId, ScheduleName, TopicName};
+use crate::model::message::{CronJobName, GroupName, MessageId, TopicName};
 use crate::model::spelling::nearest;
 use crate::model::time::{Timestamp, parse_millis, parse_span, parse_timestamp};
 
@@ -23,7 +23,7 @@ pub(crate) struct Params(Vec<(String, String)>);
 impl Params {
     /// # Errors: 422 for a name that is not accepted or is repeated, 400 for bad encoding.
     pub(crate) fn read(query: Option<&str>, accepted: &[&str]) -> Result<Params, Problem> {
-        let (mut params, mut faults) = (Params::default(), Faults::default());
+        let (mut params, mut faults) = (Params::default(), FieldErrors::default());
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name).map_err(|why| Problem::malformed(format!("the query {why}")))?;
@@ -161,7 +161,7 @@ pub(crate) struct CronPath(
     pub(crate) TopicName,
     /// Name of the cron job.
     #[param(value_type = schema::CronName)]
-    pub(crate) ScheduleName,
+    pub(crate) CronJobName,
 );
 
 #[derive(IntoParams)]
@@ -191,7 +191,7 @@ macro_rules! from_path {
 
 from_path!(TopicPath: "topic" TopicName::new);
 from_path!(GroupPath: "topic" TopicName::new, "group" GroupName::new);
-from_path!(CronPath: "topic" TopicName::new, "name" ScheduleName::new);
+from_path!(CronPath: "topic" TopicName::new, "name" CronJobName::new);
 from_path!(MessagePath: "topic" TopicName::new, "id" MessageId::new);
 
 fn segment<'a>(path: &'a RawPathParams, name: &str) -> Result<&'a str, Problem> {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_read_strictly() -> Result<(), Problem> {
+    fn unknown_query_parameters_are_refused() -> Result<(), Problem> {
         let params = Params::read(Some("key=caf%C3%A9+%2B1&&delay="), &["key", "delay"])?;
         assert_eq!(params.get("key"), Some("café +1"));
         assert_eq!(params.get("delay"), Some(""));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_their_ranges() -> Result<(), Problem> {
+    fn parameter_ranges_are_enforced() -> Result<(), Problem> {
         let params = Params::read(Some("delay=1h30m&limit=1000&at=-1"), &["delay", "limit", "at"])?;
         assert_eq!(params.span("delay")?, Some(Duration::from_secs(5_400)));
         assert_eq!(params.span("absent")?, None);

@@ -11,7 +11,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::field_errors::{Faults, FieldError};
+use super::field_errors::{FieldError, FieldErrors};
 use super::message_json::GroupFate;
 use super::reply::Reply;
 use super::schema;
@@ -263,7 +263,7 @@ impl Problem {
     }
 
     /// The first error decides the type and begins the detail.
-    pub(crate) fn of_faults(faults: Faults) -> Problem {
+    pub(crate) fn of_faults(faults: FieldErrors) -> Problem {
         let (errors, more) = faults.into_parts();
         let others = errors.len().saturating_sub(1) + more;
         let detail = match (errors.first(), others) {
@@ -278,7 +278,7 @@ impl Problem {
     }
 
     fn of_field(error: FieldError) -> Problem {
-        let mut faults = Faults::default();
+        let mut faults = FieldErrors::default();
         faults.push(error);
         Problem::of_faults(faults)
     }
@@ -327,14 +327,14 @@ impl Problem {
     pub(crate) fn in_line(mut self, number: usize) -> Problem {
         if self.errors.is_none() {
             let detail = format!("line {number}: {}", self.detail());
-            self.error = self.error.saying(detail);
+            self.error = self.error.with_detail(detail);
         }
         self
     }
 
     pub(crate) fn hinting(mut self, hint: &str) -> Problem {
         let detail = format!("{}; {hint}", self.detail());
-        self.error = self.error.saying(detail);
+        self.error = self.error.with_detail(detail);
         self
     }
 
@@ -404,7 +404,7 @@ impl From<Error> for Problem {
             return Problem::of_field(wrong);
         }
         let error = match error.what_is_missing().map(remedy) {
-            Some(detail) => error.saying(detail),
+            Some(detail) => error.with_detail(detail),
             None => error,
         };
         let class = Class::Verb(error.kind());
@@ -512,7 +512,7 @@ pub(crate) fn collect<T>(
     parts: impl Iterator<Item = (usize, Result<T, Problem>)>,
     place: impl Fn(FieldError, usize) -> FieldError,
 ) -> Result<Vec<T>, Problem> {
-    let (mut made, mut faults) = (Vec::with_capacity(parts.size_hint().0), Faults::default());
+    let (mut made, mut faults) = (Vec::with_capacity(parts.size_hint().0), FieldErrors::default());
     for (number, part) in parts {
         match part.map_err(Problem::into_errors) {
             Ok(part) => made.push(part),
@@ -530,7 +530,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_lists_every_class_with_its_status() {
+    fn page_lists_every_error_class_with_its_status() {
         let page = include_str!("../../../docs/reference/errors.md");
         for class in Class::all() {
             let row = format!("| `{}` | {}", class.name(), class.status().as_u16());
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_worth_another_try_says_when() {
+    fn only_retryable_errors_have_retry_after() {
         for class in Class::all() {
             let response = Problem::new(class, "because").into_response();
             let again = matches!(class, Class::Verb(Kind::Full | Kind::Unavailable));

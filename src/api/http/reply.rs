@@ -177,7 +177,7 @@ mod tests {
     use crate::api::http::answer_budget::AnswerBudget;
 
     #[test]
-    fn path_is_percent_encoded_and_only_a_201_has_it() {
+    fn location_is_percent_encoded_and_only_on_201() {
         let place = ResourcePath(&[("topics", "orders"), ("messages", "a/b?é~._-")]);
         assert_eq!(place.path(), "/v1/topics/orders/messages/a%2Fb%3F%C3%A9~._-");
         let location = |status| created(status, &place, "x").headers().get(header::LOCATION).is_some();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_is_the_same_json_in_one_piece_and_in_many() -> Result<(), Box<dyn std::error::Error>> {
+    async fn list_json_is_the_same_whole_and_chunked() -> Result<(), Box<dyn std::error::Error>> {
         let items = |n: usize| -> Vec<String> { (0..n).map(|i| format!("{i}\u{1}")).collect() };
         for n in [0, 1, 2, 100, 10_000] {
             for next in [None, Some("3.w\"")] {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_item_becomes_json_when_it_is_asked_for() -> Result<(), Box<dyn std::error::Error>> {
+    async fn list_items_are_serialized_lazily() -> Result<(), Box<dyn std::error::Error>> {
         let (made, seen) = std::sync::mpsc::channel();
         let items = (0..100).map(move |i| {
             let _ = made.send(i);

@@ -39,7 +39,7 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     let of_gateway = response.extensions().get::<Route>().map(|Route(route)| *route);
     let route = of_gateway.unwrap_or(route.as_ref().map_or(UNMATCHED, MatchedPath::as_str));
     app.metrics.http.request(route, response.status().as_u16(), now.since(began));
-    span.in_scope(|| app.faults.note(now, &method, &uri, &response));
+    span.in_scope(|| app.failures.note(now, &method, &uri, &response));
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         headers.insert(REQUEST_ID, value);
@@ -57,9 +57,9 @@ fn name_of(headers: &HeaderMap) -> RequestId {
 
 /// Logs failed requests, a few of each kind: an outage under load must not fill the disk.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Mutex<BTreeMap<&'static str, BurstThrottle>>);
+pub(crate) struct FailureLog(Mutex<BTreeMap<&'static str, BurstThrottle>>);
 
-impl Faults {
+impl FailureLog {
     /// Client errors are logged only at debug and without their detail, which may repeat a part of a payload.
     fn note(&self, now: Instant, method: &Method, uri: &Uri, response: &Response) {
         let (status, summary) = (response.status(), response.extensions().get::<Summary>());

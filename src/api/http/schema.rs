@@ -9,7 +9,7 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::codec::DeadReason;
+use crate::codec::DeadLetterReason;
 use crate::delivery::Verdict;
 use crate::model::error::Fault;
 use crate::model::limits::{
@@ -223,7 +223,7 @@ schemas! {
     /// Order of a list of messages.
     ListOrder = words(["partition", "due"]);
     /// Why a message is dead.
-    DeathReason = words(DeadReason::ALL.map(DeadReason::name));
+    DeathReason = words(DeadLetterReason::ALL.map(DeadLetterReason::name));
     /// State of a group; `paused` and `copying` groups deliver nothing.
     GroupState = words(["active", "paused", "copying"]);
     /// Order of delivery within a topic.

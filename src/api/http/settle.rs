@@ -190,14 +190,14 @@ impl Verdicts {
             deadline: if let Verdict::Extended(deadline) = ruling.verdict { Some(deadline) } else { None },
             owner: ruling.owner.as_ref().map(|owner| owner.as_str().to_owned()),
         };
-        let failed = rulings.iter().filter(|ruling| !ruling.verdict.stands()).count();
+        let failed = rulings.iter().filter(|ruling| !ruling.verdict.is_applied()).count();
         Verdicts { failed, results: receipts.into_iter().zip(rulings).map(settled).collect() }
     }
 
     fn answer(receipts: Vec<String>, rulings: &[Ruling]) -> Result<Reply<Verdicts>, Problem> {
         let verdicts = Verdicts::new(receipts, rulings);
         match rulings {
-            [Ruling { verdict, .. }] if !verdict.stands() => Err(refused(*verdict, &verdicts)),
+            [Ruling { verdict, .. }] if !verdict.is_applied() => Err(refused(*verdict, &verdicts)),
             _ => Ok(Reply(verdicts)),
         }
     }
@@ -347,7 +347,7 @@ mod tests {
     use crate::api::http::strict_json::parse;
 
     #[test]
-    fn the_page_lists_every_reason_with_its_answer() {
+    fn page_lists_every_reason_with_its_status() {
         let page = include_str!("../../../docs/reference/consuming.md");
         for verdict in Verdict::REFUSALS {
             let reason = verdict.reason().unwrap_or_default();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_answered_with_verdicts() {
+    fn batch_response_has_one_verdict_per_receipt() {
         let refused = || Ruling { verdict: Verdict::Unreachable, owner: None };
         let two = vec!["a".to_owned(), "b".to_owned()];
         let batch = Verdicts::answer(two, &[refused(), refused()]).ok();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn nack_takes_receipts_as_texts_and_defaults_for_all() -> Result<(), Problem> {
+    fn nack_accepts_plain_receipts_and_shared_defaults() -> Result<(), Problem> {
         let nack = r#"{"receipts": ["a", {"receipt": "b", "delay": "1s"}, {"receipt": "c", "bury": false, "reason": "y"}],
             "bury": true, "reason": "x"}"#;
         let delay = Some(Duration::from_secs(1));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nack_says_what_it_means() -> Result<(), Problem> {
+    fn nack_delay_reason_and_bury_are_parsed() -> Result<(), Problem> {
         let nack = r#"{"receipts": [{"receipt": "a"}, {"receipt": "b", "delay_ms": 5, "reason": "x"}, {"receipt": "c", "bury": true}]}"#;
         let expected = [
             ("a".to_owned(), Decision::Nack { delay: None, reason: None }),

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_no_lists_and_null_is_no_absence() {
+    fn objects_are_not_lists_and_null_is_not_absent() {
         let cases = [
             (r#"{"items": [{}, {"key": "a"}]}"#, 200),
             (r#"{"items": [{"key": null}]}"#, 422),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_at_its_limit_is_read_and_one_more_is_refused() {
+    fn list_at_its_limit_is_read_and_one_more_item_is_refused() {
         let list = |n: usize| format!(r#"{{"items": [{}]}}"#, vec!["{}"; n].join(","));
         assert_eq!(status(&list(BATCH_MESSAGES_MAX)), 200);
         assert_eq!(status(&list(BATCH_MESSAGES_MAX + 1)), 422);

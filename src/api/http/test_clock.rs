@@ -136,7 +136,7 @@ fn clock_of(app: &App) -> Result<Arc<TestClock>, Problem> {
     tag = "operations",
     responses((status = 200, description = "The time of messages", body = ClockTime), Problem, TestClockProblem)
 )]
-pub(crate) async fn show(State(app): State<App>, _: NoParams) -> Result<Reply<ClockTime>, Problem> {
+pub(crate) async fn get(State(app): State<App>, _: NoParams) -> Result<Reply<ClockTime>, Problem> {
     clock_of(&app)?;
     Ok(Reply(ClockTime { now: app.broker.now() }))
 }

@@ -18,7 +18,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::broker::{Broker, Options};
 use crate::model::error::{Error, Result};
-use crate::model::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::model::message::{Conflict, CronJobName, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
@@ -26,12 +26,12 @@ use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
-    self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
-    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor,
-    LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, OutlinePage, OwnerRecord, Page,
-    PartitionDepth, PartitionStats, Peeked, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage,
-    WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
+    self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, CronJobChange, CronJobRecord, DeadLetterCursor,
+    DeadLetterPage, DeadLetterRetention, Description, DroppedDeadLetters, Fired, Firing, Forecast, Forward, Forwarded,
+    HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember, Loss, MemberId,
+    MemberReport, MovedPage, OutlinePage, OwnerRecord, Page, PartitionDepth, PartitionStats, Peeked, Purge, Purged,
+    Pushed, Put, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor,
+    VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -82,7 +82,7 @@ pub(crate) fn app() -> Result<App> {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_problem() -> Outcome {
+async fn unknown_routes_and_resources_get_a_problem() -> Outcome {
     refused("GET /v2/topics", &[], "", (404, "not-found", "\"/v2/topics\"")).await?;
     refused("GET /v1/topics/", &[], "", (404, "not-found", "")).await?;
     refused("PATCH /v1/topics/orders", &[], "", (405, "method-not-allowed", "PATCH")).await?;
@@ -105,7 +105,7 @@ async fn what_is_not_there_is_a_problem() -> Outcome {
 }
 
 #[tokio::test]
-async fn parameters_are_strict() -> Outcome {
+async fn invalid_parameters_are_refused() -> Outcome {
     let invalid = |said| (422, "invalid", said);
     let push = "POST /v1/topics/orders/messages";
     refused(&format!("{push}?dealy=5s"), &[], "x", invalid("`dealy`: is not a parameter")).await?;
@@ -127,7 +127,7 @@ async fn parameters_are_strict() -> Outcome {
 }
 
 #[tokio::test]
-async fn what_is_wrong_beside_the_body_is_named_as_parameter_or_header() -> Outcome {
+async fn errors_outside_the_body_name_parameter_or_header() -> Outcome {
     let group = "/v1/topics/orders/groups/default";
     let push = "POST /v1/topics/orders/messages";
     let cases = [
@@ -176,7 +176,7 @@ async fn what_is_wrong_beside_the_body_is_named_as_parameter_or_header() -> Outc
 }
 
 #[tokio::test]
-async fn what_travels_with_a_payload_is_checked() -> Outcome {
+async fn payload_headers_are_validated() -> Outcome {
     let push = "POST /v1/topics/orders/messages";
     let twice = [("dwell-meta-a", "1"), ("Dwell-Meta-A", "2")];
     refused(push, &twice, "x", (422, "invalid", "`Dwell-Meta`: \"a\" is given twice")).await?;
@@ -189,7 +189,7 @@ async fn what_travels_with_a_payload_is_checked() -> Outcome {
 }
 
 #[tokio::test]
-async fn bodies_are_strict() -> Outcome {
+async fn unknown_body_fields_are_refused() -> Outcome {
     let group = "POST /v1/topics/orders/groups/default";
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let reserve = format!("{group}/reserve");
@@ -210,7 +210,7 @@ async fn bodies_are_strict() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_batch_is_refused_as_a_whole() -> Outcome {
+async fn invalid_batch_is_refused_as_a_whole() -> Outcome {
     let batch = "POST /v1/topics/orders/messages/batch";
     let item = r#"{"payload": "a"}"#;
     let bad = format!(r#"{{"messages": [{item}, {{"payload": "a", "delay": "-1s"}}]}}"#);
@@ -225,7 +225,7 @@ async fn a_batch_is_refused_as_a_whole() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_panic_is_answered_and_every_answer_is_counted() -> Outcome {
+async fn panic_is_a_500_and_every_response_is_counted() -> Outcome {
     async fn broken(headers: HeaderMap) -> &'static str {
         // Out of range: there is no such header.
         let values: Vec<_> = headers.get_all("x-absent").iter().collect();
@@ -245,7 +245,7 @@ async fn a_panic_is_answered_and_every_answer_is_counted() -> Outcome {
 }
 
 #[tokio::test]
-async fn operations_answer_without_a_store() -> Outcome {
+async fn operational_routes_respond_without_a_store() -> Outcome {
     assert_eq!(ask("GET /livez", &[], "").await?.2["status"], "ok");
     let (_, _, document) = ask("GET /openapi.json", &[], "").await?;
     assert!(document["paths"]["/v1/topics/{topic}/messages"]["post"].is_object());
@@ -281,7 +281,7 @@ async fn metrics_are_compressed_for_clients_that_accept_it() -> Outcome {
 }
 
 #[test]
-fn every_reference_of_the_document_leads_somewhere() {
+fn every_reference_of_the_document_resolves() {
     fn check(part: &Value, document: &Value) {
         if let Some(place) = part["$ref"].as_str().and_then(|place| place.strip_prefix('#')) {
             assert!(document.pointer(place).is_some(), "{place}");
@@ -386,18 +386,18 @@ always_away! {
         window(&GroupPartition, Window, Option<&(Timestamp, MessageId)>, usize) -> WindowPage;
     } and {}
     store::DeadLetters {
-        dead(&GroupPartition, Option<&DeadCursor>, usize) -> DeadPage;
+        dead(&GroupPartition, Option<&DeadLetterCursor>, usize) -> DeadLetterPage;
         redrive(&GroupPartition, &[MessageId]) -> Vec<bool>;
         purge(&GroupPartition, &[MessageId]) -> Vec<Option<Version>>;
         forward(&GroupPartition, Option<&Descriptor>, &[MessageId]) -> Forward;
         forwarded(&GroupPartition, &Forwarded) -> ();
-        drop_dead(&GroupPartition, DeadBounds) -> DeadDropped;
+        drop_dead(&GroupPartition, DeadLetterRetention) -> DroppedDeadLetters;
     } and {}
     store::CronJobs {
-        schedule_places() -> Vec<(TopicName, Partition)>;
-        schedules(&TopicName, Partition) -> Vec<ScheduleRecord>;
-        put_schedule(&Descriptor, Partition, &ScheduleChange) -> bool;
-        remove_schedule(&TopicName, Partition, &ScheduleName) -> bool;
+        cron_partitions() -> Vec<(TopicName, Partition)>;
+        list(&TopicName, Partition) -> Vec<CronJobRecord>;
+        put_cron_job(&Descriptor, Partition, &CronJobChange) -> bool;
+        delete_cron_job(&TopicName, Partition, &CronJobName) -> bool;
         fire(&Descriptor, Partition, &Firing) -> Fired;
     } and {}
     store::Groups {

@@ -72,22 +72,22 @@ impl<S> KeepAlive<S> {
     }
 
     /// Restarts the deadline when the connection has changed its stage since the last read.
-    fn look(&mut self) {
+    fn update_deadline(&mut self) {
         let reading = self.slot.reading();
         if self.reading == Some(reading) {
             return;
         }
         self.reading = Some(reading);
         self.has_begun = false;
-        let patience = match reading {
+        let timeout = match reading {
             Reading::FirstHeader => Some(self.header_timeout),
             Reading::NextHeader(_) => Some(self.idle_timeout),
             Reading::Other => None,
         };
-        self.deadline = patience.map(|patience| self.clock.instant().plus(patience));
+        self.deadline = timeout.map(|timeout| self.clock.instant().plus(timeout));
     }
 
-    fn hear(&mut self) {
+    fn on_bytes_read(&mut self) {
         if matches!(self.reading, Some(Reading::NextHeader(_))) && !self.has_begun {
             self.deadline = Some(self.clock.instant().plus(self.header_timeout));
         }
@@ -115,11 +115,11 @@ impl<S> KeepAlive<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for KeepAlive<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<Result<()>> {
-        self.look();
+        self.update_deadline();
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
         if into.filled().len() > before {
-            self.hear();
+            self.on_bytes_read();
         }
         match read {
             Poll::Pending if self.is_over(context) => match self.has_begun {
@@ -137,7 +137,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for KeepAlive<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.writes.judged(context, written)
+        self.writes.enforce(context, written)
     }
 
     fn poll_write_vectored(
@@ -146,7 +146,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
         parts: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.writes.judged(context, written)
+        self.writes.enforce(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -155,7 +155,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.writes.judged(context, flushed)
+        self.writes.enforce(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -191,7 +191,7 @@ fn closes(headers: &HeaderMap) -> bool {
 /// Ends a connection whose client does not read for too long. Without this, a client could keep as many answers in memory
 /// as there may be connections. The timeout is shorter while there is no room for other answers.
 pub(super) struct WriteTimeout {
-    patience: Duration,
+    timeout: Duration,
     clock: Clock,
     answers: Arc<AnswerBudget>,
     stalled: Option<Stalled>,
@@ -214,11 +214,11 @@ impl Stalled {
 }
 
 impl WriteTimeout {
-    pub(super) fn new(patience: Duration, clock: Clock, answers: Arc<AnswerBudget>) -> WriteTimeout {
-        WriteTimeout { patience, clock, answers, stalled: None }
+    pub(super) fn new(timeout: Duration, clock: Clock, answers: Arc<AnswerBudget>) -> WriteTimeout {
+        WriteTimeout { timeout, clock, answers, stalled: None }
     }
 
-    fn judged<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
+    fn enforce<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
@@ -226,7 +226,7 @@ impl WriteTimeout {
         let stalled = self.stalled.get_or_insert_with(|| Stalled::begin(&self.clock));
         loop {
             ready!(stalled.look.as_mut().poll(context));
-            if !self.answers.has_room() || self.clock.instant().since(stalled.since) >= self.patience {
+            if !self.answers.has_room() || self.clock.instant().since(stalled.since) >= self.timeout {
                 return Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")));
             }
             stalled.look = Stalled::next_look(&self.clock);
@@ -270,11 +270,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_between_requests_is_long_and_a_header_is_short() -> Result<()> {
+    async fn keep_alive_timeout_is_long_and_header_timeout_short() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let limiter = ConnectionLimiter::new(1);
-        let taken = limiter.enter().await;
-        let slot = taken.slot();
+        let occupied = limiter.enter().await;
+        let slot = occupied.slot();
         let (mut client, broker) = duplex(64);
         let mut broker = kept(broker, slot, &time, AnswerBudget::new(1, PATIENCE));
         assert_eq!(read!(broker), None);
@@ -304,19 +304,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_connection_ends_as_if_its_client_had_closed_it() {
+    async fn idle_connection_ends_as_on_client_close() {
         let time = Manual::at(Timestamp::from_ms(1_000));
         for is_first in [true, false] {
             let limiter = ConnectionLimiter::new(1);
-            let taken = limiter.enter().await;
+            let occupied = limiter.enter().await;
             if !is_first {
-                drop(taken.slot().begin());
+                drop(occupied.slot().begin());
             }
             let (_client, broker) = duplex(64);
-            let mut broker = kept(broker, taken.slot(), &time, AnswerBudget::new(1, PATIENCE));
+            let mut broker = kept(broker, occupied.slot(), &time, AnswerBudget::new(1, PATIENCE));
             assert_eq!(read!(broker), None);
-            let patience = if is_first { HEADER } else { IDLE + GRACE };
-            time.advance(patience - MOMENT);
+            let timeout = if is_first { HEADER } else { IDLE + GRACE };
+            time.advance(timeout - MOMENT);
             assert_eq!(read!(broker), None);
             time.advance(MOMENT);
             assert_eq!(read!(broker), Some(Ok(0)));
@@ -324,14 +324,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rest_of_a_refused_body_is_no_header() -> Result<()> {
+    async fn rest_of_a_refused_body_is_not_read_as_a_header() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let limiter = ConnectionLimiter::new(1);
-        let taken = limiter.enter().await;
+        let occupied = limiter.enter().await;
         let (mut client, broker) = duplex(64);
-        let mut broker = kept(broker, taken.slot(), &time, AnswerBudget::new(1, PATIENCE));
-        drop(taken.slot().begin());
-        let body = taken.slot().reads_body();
+        let mut broker = kept(broker, occupied.slot(), &time, AnswerBudget::new(1, PATIENCE));
+        drop(occupied.slot().begin());
+        let body = occupied.slot().reads_body();
         for _ in 0..3 {
             client.write_all(b"more").await?;
             assert_eq!(read!(broker), Some(Ok(4)));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_connection_that_stays_is_announced() {
+    fn keep_alive_header_only_on_persistent_connections() {
         let announced = |version, request: &'static str, answer: Option<&'static str>| {
             let given = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static(request))]);
             let mut headers = HeaderMap::new();
@@ -362,12 +362,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_now_and_then_is_waited_for_and_who_does_not_is_not() -> Result<()> {
+    async fn slow_reader_is_kept_and_stalled_reader_is_closed() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let taken = ConnectionLimiter::new(1).enter().await;
+        let occupied = ConnectionLimiter::new(1).enter().await;
         let (mut client, broker) = duplex(4);
         let answers = AnswerBudget::new(1, PATIENCE);
-        let mut broker = kept(broker, taken.slot(), &time, answers);
+        let mut broker = kept(broker, occupied.slot(), &time, answers);
         broker.write_all(b"1234").await?;
         {
             let mut writing = std::pin::pin!(broker.write_all(b"56789abc"));
@@ -388,12 +388,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_there_is_no_room_for_other_answers_the_wait_is_short() -> Result<()> {
+    async fn write_timeout_is_short_while_the_budget_is_exhausted() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let taken = ConnectionLimiter::new(1).enter().await;
+        let occupied = ConnectionLimiter::new(1).enter().await;
         let answers = AnswerBudget::new(1, PATIENCE);
         let (_client, broker) = duplex(4);
-        let mut broker = kept(broker, taken.slot(), &time, answers.clone());
+        let mut broker = kept(broker, occupied.slot(), &time, answers.clone());
         let mut writing = std::pin::pin!(broker.write_all(b"12345"));
         assert!(poll!(writing.as_mut()).is_pending());
         time.advance(ANSWER_TIMEOUT_SCARCE);

@@ -306,7 +306,7 @@ pub(crate) struct TopicList {
         Problem, TopicProblem, BodyProblem, MatchProblem,
     )
 )]
-pub(crate) async fn declare(
+pub(crate) async fn create_or_update(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
     _: NoParams,
@@ -347,11 +347,7 @@ pub(crate) async fn declare(
         Problem, TopicProblem,
     )
 )]
-pub(crate) async fn describe(
-    State(app): State<App>,
-    TopicPath(topic): TopicPath,
-    _: NoParams,
-) -> Result<Response, Problem> {
+pub(crate) async fn get(State(app): State<App>, TopicPath(topic): TopicPath, _: NoParams) -> Result<Response, Problem> {
     let descriptor = app.broker.topic(&topic).await?;
     let stats = app.broker.stats(&topic).await?;
     let answer = Reply(TopicDescription::new(&descriptor, stats, app.broker.now())).into_response();
@@ -484,7 +480,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn if_match_is_one_tag_or_any() {
+    fn if_match_accepts_one_etag_or_any() {
         let read = |text: &'static str| {
             precondition(&HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(text))])).ok()
         };

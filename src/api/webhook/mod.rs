@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_beyond_this_machine_are_refused_unless_allowed() {
+    fn non_loopback_targets_are_refused_unless_allowed() {
         let here =
             ["http://127.0.0.1:80/", "http://127.9.9.9/a?b=c", "http://[::1]:8080/", "http://[::ffff:127.0.0.1]/"];
         for url in here.into_iter().chain([
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn other_urls_are_refused() {
+    fn unsupported_urls_are_refused() {
         let cases = [
             ("", "is not a URL"),
             ("localhost:80", "is not an http:// or https:// URL"),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_resolved_to_this_machine_only() -> Result<(), Box<dyn std::error::Error>> {
+    async fn host_name_must_resolve_to_loopback() -> Result<(), Box<dyn std::error::Error>> {
         let resolve = async |name: &str, allow_remote| Resolver { allow_remote }.resolve(name.parse()?).await;
         let local: Vec<_> = resolve("localhost", false).await.map_err(|error| error.to_string())?.collect();
         assert!(!local.is_empty() && local.iter().all(|address| address.ip().is_loopback()), "{local:?}");

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_decides() {
+    fn status_code_selects_ack_or_nack() {
         let status = |status, text: &str| Answer::Status { status, retry_after: None, text: text.to_owned() };
         let nack = |delay, reason: &str| Decision::Nack { delay, reason: Some(reason.to_owned()) };
         let two = Some(Duration::from_secs(2));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_seconds_or_a_date_and_never_too_long() {
+    fn retry_after_is_seconds_or_a_date_and_bounded() {
         // Sun, 06 Nov 1994 08:49:37 GMT.
         let now = Timestamp::from_ms(784_111_777_000);
         let seconds = |seconds| Some(Duration::from_secs(seconds));
@@ -296,7 +296,7 @@ mod tests {
 
     /// RFC 4231, test cases 2 and 6.
     #[test]
-    fn the_published_vectors_hold() -> Result<()> {
+    fn published_test_vectors_match() -> Result<()> {
         assert_eq!(
             Signer::new(b"Jefe")?.hex(&[b"what do ya want ", b"", b"for nothing?"]),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_page_is_right() -> Result<()> {
+    fn signature_example_of_the_page_is_correct() -> Result<()> {
         let signature = Signer::new(b"a secret")?.sign(1_767_323_045, b"close order 4711");
         let page = include_str!("../../../docs/how-to/webhooks.md");
         assert!(page.contains(&signature), "{signature}");

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_redis_url_is_refused() {
+    fn invalid_redis_urls_are_refused() {
         for bad in [
             "",
             "host:6379",

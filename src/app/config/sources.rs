@@ -437,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_of_kubernetes_and_of_commands_are_not_keys() {
+    fn kubernetes_and_command_variables_are_not_settings() {
         for foreign in ["DWELL_SERVICE_HOST", "DWELL_PORT_7373_TCP_ADDR", "DWELL_PORT", "DWELL_SERVER", "DWELL_META_A"]
         {
             assert!(is_foreign(foreign), "{foreign}");

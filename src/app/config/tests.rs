@@ -32,7 +32,7 @@ fn load(file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> IoR
 }
 
 #[test]
-fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<()> {
+fn precedence_is_flag_environment_file_default() -> IoResult<()> {
     let prefix = |file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]| {
         load(file, env, flags).map(|loaded| loaded.map(|config| config.redis.prefix))
     };
@@ -105,7 +105,7 @@ const WRONG: [(&str, &str); 49] = [
 ];
 
 #[test]
-fn every_value_is_checked_and_the_error_names_what_is_accepted() -> IoResult<()> {
+fn invalid_value_error_names_accepted_values() -> IoResult<()> {
     for (file, expected) in WRONG {
         let errors = load(file, &[], &[])?.err().unwrap_or_default();
         assert!(
@@ -117,7 +117,7 @@ fn every_value_is_checked_and_the_error_names_what_is_accepted() -> IoResult<()>
 }
 
 #[test]
-fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
+fn all_errors_are_reported_with_their_sources() -> IoResult<()> {
     let env = [("DWELL_LEASE_TTL", "1ms"), ("DWELL_TOPIC_PARTITONS", "3"), ("DWELL_PORT", "tcp://10.0.0.1:7373")];
     let errors = load("log.level = 'loud'\ntypo = 1", &env, &[("listen", "nowhere")])?.err().unwrap_or_default();
     let expected = "5 errors in the configuration:
@@ -268,7 +268,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
 }
 
 #[test]
-fn confirmations_are_refused_without_redis() -> IoResult<()> {
+fn replica_and_fsync_settings_need_redis() -> IoResult<()> {
     for line in ["redis.min_replicas = 1", "redis.fsync = true\nredis.timeout = '5s'"] {
         let refused = load(&format!("data_dir = '/d'\n{line}"), &[], &[])?.err().unwrap_or_default();
         assert!(refused.contains("needs Redis: the embedded store is one process"), "{refused}");
@@ -285,7 +285,7 @@ fn confirmations_are_refused_without_redis() -> IoResult<()> {
 }
 
 #[test]
-fn the_url_may_come_from_a_file_and_the_stronger_source_wins() -> IoResult<()> {
+fn redis_url_file_follows_the_same_precedence() -> IoResult<()> {
     let (dir, _) = sources("", &[], &[])?;
     let secret = dir.path().join("url");
     std::fs::write(&secret, "redis://:s3cret@from-file\n")?;
@@ -357,7 +357,7 @@ fn passwords_and_certificates_come_from_files() -> IoResult<()> {
 }
 
 #[test]
-fn values_that_contradict_each_other_are_refused() -> IoResult<()> {
+fn conflicting_values_are_refused() -> IoResult<()> {
     let file = "lease.ttl = '2s'\ngroup.heartbeat = '500ms'\nredis.timeout = '2s'\n";
     assert!(load(file, &[], &[])?.is_ok(), "without Redis its timeout does not matter");
     let errors = load(&format!("{file}redis.url = 'redis://host'"), &[], &[])?.err().unwrap_or_default();
@@ -366,7 +366,7 @@ fn values_that_contradict_each_other_are_refused() -> IoResult<()> {
 }
 
 #[test]
-fn the_data_directory_follows_xdg() {
+fn default_data_directory_follows_xdg() {
     let data_dir = |env: &[(&str, &str)]| {
         let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
         Config::load(&Sources { env, ..Sources::default() }).map(|config| config.data_dir)
@@ -379,7 +379,7 @@ fn the_data_directory_follows_xdg() {
 }
 
 #[test]
-fn what_is_shown_masks_passwords_names_every_origin_and_is_read_back() -> IoResult<()> {
+fn shown_configuration_masks_secrets_and_round_trips() -> IoResult<()> {
     let env = [("DWELL_REDIS_URL", "redis://app:s3cret@host")];
     let (_dir, given) = sources("[redis]\nprefix = 'shop'", &env, &[("log.level", "warn")])?;
     let shown = settings(&given).map(|settings| show(&settings)).unwrap_or_default();
@@ -402,7 +402,7 @@ fn what_is_shown_masks_passwords_names_every_origin_and_is_read_back() -> IoResu
 }
 
 #[test]
-fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
+fn annotated_example_has_every_key_with_its_default() -> IoResult<()> {
     let example = include_str!("../../../deploy/dwell.toml");
     assert_eq!(load(example, &[], &[])?, load("", &[], &[])?);
     // The same with every comment that is a key switched on, but for the secret that is given twice then.
@@ -449,7 +449,7 @@ fn table(dir: &tempfile::TempDir, name: &str, token: &str, scopes: &str) -> IoRe
 }
 
 #[test]
-fn tokens_are_read_and_open_the_way_beyond_loopback() -> IoResult<()> {
+fn tokens_allow_non_loopback_listeners() -> IoResult<()> {
     let dir = tempfile::tempdir()?;
     let shop = table(&dir, "shop", "s3cret-0123456789\n", "['produce', 'consume']")?;
     let ops = table(&dir, "ops", "s3cret-9876543210", "['admin']")?;
@@ -469,7 +469,7 @@ fn tokens_are_read_and_open_the_way_beyond_loopback() -> IoResult<()> {
 }
 
 #[test]
-fn everything_wrong_with_every_token_is_said_at_once_and_no_token_is() -> IoResult<()> {
+fn all_token_errors_are_reported_without_secrets() -> IoResult<()> {
     let dir = tempfile::tempdir()?;
     let good = table(&dir, "good", "s3cret-0123456789", "['produce']")?;
     let same = table(&dir, "same", "s3cret-0123456789", "['admin']")?;
@@ -545,7 +545,7 @@ fn webhooks_are_read_with_their_defaults() -> IoResult<()> {
 }
 
 #[test]
-fn everything_wrong_with_every_webhook_is_said_at_once() -> IoResult<()> {
+fn all_webhook_errors_are_reported_at_once() -> IoResult<()> {
     let file = "[[webhook]]\nurl = 'http://u:s3cret@localhost/'\nconcurrency = 257\ntimeout = '99ms'\ntypo = 1\n\
                 [[webhook]]\ntopic = 'a b'\ngroup = '..'\nurl = 'http://169.254.169.254/'\nsecret_file = '/does/not/exist'\n\
                 allow_remot = true\nenabled = 'yes'\n";
@@ -577,7 +577,7 @@ fn everything_wrong_with_every_webhook_is_said_at_once() -> IoResult<()> {
 }
 
 #[test]
-fn webhooks_are_shown_with_their_origins_and_are_read_back() -> IoResult<()> {
+fn shown_webhooks_have_origins_and_round_trip() -> IoResult<()> {
     let (_dir, given) = sources(WEBHOOK, &[], &[])?;
     let shown = settings(&given).map(|settings| show(&settings)).unwrap_or_default();
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");

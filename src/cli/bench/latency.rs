@@ -155,7 +155,7 @@ pub(super) const FAR: Duration = Duration::from_secs(86_400);
 
 /// The first level at which the cost of a reserve is measured; each next one is ten times as many.
 const FIRST_LEVEL: usize = 1_000;
-const LIVES: usize = 50;
+const LIFECYCLES: usize = 50;
 
 /// The key of the messages that live among the pending ones: one partition, so that a batch is one call.
 const KEY: &str = "growth";
@@ -217,15 +217,15 @@ async fn growth(bench: &Bench, target: &Target, topic: &TopicName, pending: usiz
     for _ in 0..bench.plan.rounds {
         let before = usage(bench).await?;
         let began = Clock::System.instant();
-        lives(bench, target, topic, LIVES).await?;
+        lifecycles(bench, target, topic, LIFECYCLES).await?;
         let took = Clock::System.instant().since(began);
         let name = |what: &str| ("growth", format!("{what} at {pending} pending"));
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        bench.note(name("life of 100"), "µs", ratio(micros, LIVES), growth_ceiling("life of 100"));
+        bench.note(name("life of 100"), "µs", ratio(micros, LIFECYCLES), growth_ceiling("life of 100"));
         if let (Some(after), Some(before)) = (usage(bench).await?, before) {
             let (_, micros) = after.of(&["evalsha"], &before);
             let name = name("Redis, life of 100");
-            bench.note(name, "µs", ratio(micros, LIVES), growth_ceiling("Redis, life of 100"));
+            bench.note(name, "µs", ratio(micros, LIFECYCLES), growth_ceiling("Redis, life of 100"));
         }
     }
     Ok(())
@@ -235,7 +235,7 @@ fn growth_ceiling(what: &str) -> Option<Name> {
     Some(("growth", format!("{what} at {FIRST_LEVEL} pending")))
 }
 
-pub(super) async fn lives(bench: &Bench, target: &Target, topic: &TopicName, count: usize) -> Result<(), Failure> {
+pub(super) async fn lifecycles(bench: &Bench, target: &Target, topic: &TopicName, count: usize) -> Result<(), Failure> {
     let wanted = [Wanted { due_at: None, key: Some(KEY) }; BATCH];
     for _ in 0..count {
         target.push_batch(topic, &bench.payload, &wanted).await?;

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_the_median_of_its_runs_and_its_ratio_that_of_medians() {
+    fn row_shows_medians_and_their_ratio() {
         let mut results = Results::default();
         let name = |way: &str| ("push", way.to_owned());
         for value in [30.0, 10.0, 20.0] {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_that_matter_come_first_and_are_few() {
+    fn summary_shows_few_key_figures_first() {
         let mut results = Results::default();
         for (measure, way, unit) in [
             ("ceiling", "bare push", "messages/s"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_the_digits_that_count() {
+    fn numbers_have_significant_digits_only() {
         for (value, text) in [(0.0, "0.00"), (1.234, "1.23"), (12.34, "12.3"), (1_234.5, "1,235"), (100.0, "100")] {
             assert_eq!(number(value), text);
         }

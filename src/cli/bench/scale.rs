@@ -105,7 +105,7 @@ impl Axis<'_> {
             let topic = self.topic(one, self.bench.plan.partitions.get()).await?;
             for n in 1..size {
                 let group = GroupName::new(format!("group-{n}"))?;
-                self.bench.library.broker().make_group(&topic, &group, GroupRequest::default()).await?;
+                self.bench.library.broker().create_group(&topic, &group, GroupRequest::default()).await?;
             }
             let messages = self.bench.plan.messages;
             self.note(size, messages, self.load(one, &topic).life(messages)).await?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use super::latency::{lives, ratio};
+use super::latency::{lifecycles, ratio};
 use super::results::Name;
 use super::target::{Load, Target, Wanted, per_second};
 use super::{BATCH, Bench, LANES};
@@ -258,7 +258,7 @@ pub(super) async fn cost(bench: &Bench, bare: &BaselineRedis) -> Result<(), Fail
     // The lease is taken before.
     target.reserve(&topic, 1, Duration::ZERO).await?;
     let before = bare.usage().await?;
-    lives(bench, &target, &topic, lives_count).await?;
+    lifecycles(bench, &target, &topic, lives_count).await?;
     note(bench, bare, "dwell", &["evalsha"], &before).await?;
     inside(bench, bare, &before).await?;
     target.delete(&topic).await

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_reads_nothing_or_leaves_something_running_is_not_waited_for() -> Result<(), Failure> {
+    async fn unread_stdin_or_background_children_do_not_block() -> Result<(), Failure> {
         let large = "x".repeat(1024 * 1024);
         assert_eq!(run("exec true", &large).await?, Outcome::Ack);
         assert_eq!(run("sleep 30 >&2 & exit 0", "").await?, Outcome::Ack);
@@ -274,7 +274,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_command_that_is_given_up_is_killed_with_what_it_started() -> Result<(), Failure> {
+    async fn aborted_command_is_killed_with_its_children() -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::new(error.to_string());
         let dir = tempfile::tempdir().map_err(failed)?;
         let file = dir.path().join("pid");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_end_of_a_long_stderr_is_kept() -> Result<(), Failure> {
+    async fn only_the_tail_of_a_long_stderr_is_kept() -> Result<(), Failure> {
         let outcome = run("seq -s ' ' 10000 >&2; echo end >&2; exit 1", "").await?;
         let Outcome::Nack(reason) = outcome else { return Err(Failure::new("acked")) };
         assert!(reason.starts_with("exit code 1: …") && reason.ends_with("9999 10000\nend"), "{reason}");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_text_is_whole_and_of_a_long_one_the_end_is_kept() {
+    fn short_text_is_whole_and_long_text_keeps_its_tail() {
         let mut tail = Tail::new(5);
         tail.write(b"ab\n");
         assert_eq!(tail.text(), "ab");

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_clock_has_no_offset_and_another_one_is_measured() {
+    fn clock_offset_is_zero_locally_and_measured_otherwise() {
         let at = Timestamp::from_ms;
         let delay = Duration::from_secs(1);
         let with = |store_ms: u64| {

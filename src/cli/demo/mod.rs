@@ -17,7 +17,7 @@ use indicatif::{MultiProgress, ProgressBar};
 
 use super::PrintArgs;
 use super::address::ServerAddress;
-use super::api::{Answer, DeadFilter, Delivery, Nack, Reserve, Topic, Verdict};
+use super::api::{Answer, DeadLetterFilter, Delivery, Nack, Reserve, Topic, Verdict};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::logging;
@@ -191,8 +191,8 @@ impl Demo {
         for of in [&self.orders, &self.pulse] {
             left_over += left(self.client.topic(&of.topic).await?.read());
         }
-        let mut dead = self.client.dead(&self.orders, &DeadFilter::default(), BATCH, None).await?.dead_letters;
-        dead.extend(self.client.dead(&self.pulse, &DeadFilter::default(), BATCH, None).await?.dead_letters);
+        let mut dead = self.client.dead(&self.orders, &DeadLetterFilter::default(), BATCH, None).await?.dead_letters;
+        dead.extend(self.client.dead(&self.pulse, &DeadLetterFilter::default(), BATCH, None).await?.dead_letters);
         let dead = dead.into_iter().map(Answer::read).collect();
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_demo_pushes_the_same_messages_under_ids_of_their_own() {
+    fn demo_runs_push_the_same_messages_with_unique_ids() {
         let text = || serde_json::to_string(&[plan(&orders()), pulses()].concat()).unwrap_or_default();
         assert_eq!(text(), text());
         let all = [plan(&orders()), pulses()].concat();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_payload_but_the_poison_can_be_read() {
+    fn every_payload_except_the_poison_one_parses() {
         for message in [plan(&orders()), pulses()].concat() {
             let read = serde_json::from_str::<Work>(&message.payload);
             assert_eq!(read.is_err(), message.kind == Kind::Poison, "{}", message.payload);

@@ -273,7 +273,7 @@ mod tests {
     use crate::model::time::Timestamp;
 
     #[test]
-    fn the_verdict_comes_first_and_what_to_do_next_last() {
+    fn report_begins_with_the_verdict_and_ends_with_next_steps() {
         let (ledger, facts) = (Ledger::default(), Facts { took: Duration::from_millis(18_340), ..Facts::default() });
         let report = Report::new(&ledger, &facts);
         let text = report.text(&ledger, &facts, &[]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_of_what_to_do_next_is_understood() {
+    fn every_command_of_the_next_steps_parses() {
         for line in NEXT.lines().skip(1) {
             let command = line.trim_start().split("  ").next().unwrap_or_default();
             let words: Vec<String> = command.split(' ').skip(1).map(|word| word.replace('\'', "")).collect();
@@ -365,14 +365,14 @@ mod tests {
     const RETRIES: &str = "retries exact";
 
     #[test]
-    fn when_nothing_goes_wrong_every_promise_held() {
+    fn all_promises_hold_without_faults() {
         let (ledger, facts) = play(|_, _, _| true);
         assert_eq!(broken(&ledger, &facts), Vec::<&str>::new());
         assert_eq!(ledger.open(), 0);
     }
 
     #[test]
-    fn one_delivery_a_millisecond_early_breaks_a_promise() {
+    fn delivery_one_millisecond_early_breaks_a_promise() {
         let (ledger, mut facts) = play(|message, _, at_ms| {
             *at_ms -= u64::from(message.id == "A-10002.close");
             true
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_comes_twice_or_from_nowhere_breaks_a_promise() {
+    fn duplicate_or_unknown_delivery_breaks_a_promise() {
         let (mut ledger, facts) = play(|_, _, _| true);
         ledger.delivered(&delivery("nobody", 1), Timestamp::from_ms(DUE_MS));
         assert_eq!(broken(&ledger, &facts), [TWICE]);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_that_is_left_out_and_a_wrong_death_break_promises() {
+    fn missing_retry_or_wrong_dead_letter_breaks_a_promise() {
         let (ledger, facts) = play(|message, delivery, _| message.id != "A-10001.callback" || delivery.attempt != 2);
         assert_eq!(broken(&ledger, &facts), [TWICE, RETRIES]);
         let (ledger, mut facts) = play(|_, _, _| true);

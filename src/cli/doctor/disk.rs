@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_probe_leaves_nothing_behind_and_makes_no_directory() -> io::Result<()> {
+    fn disk_probe_leaves_no_file_and_creates_no_directory() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
         assert_eq!(probe(dir.path())?.len(), WRITES);
         assert_eq!(std::fs::read_dir(dir.path())?.count(), 0);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_this_machine_is_sound_and_others_are_named() {
+    fn local_disk_is_ok_and_network_disks_are_named() {
         assert!(disk(&sound()).iter().all(|finding| finding.status == Status::Ok), "{:?}", disk(&sound()));
         for (kind, name, wrong) in FILE_SYSTEMS {
             let finding = place(&DiskFacts { kind: Some(kind), ..sound() });
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_fails() {
+    fn unwritable_directory_fails() {
         let with = |error: &str| place(&DiskFacts { writes: Err(error.to_owned()), ..sound() });
         assert!(with("Permission denied (os error 13)").advice.is_some_and(|advice| advice.contains("chown")));
         assert!(with("No space left on device (os error 28)").advice.is_some_and(|advice| advice.contains("df -h")));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_judged_at_its_bounds() {
+    fn free_space_thresholds_are_exact() {
         let status = |free| space(&DiskFacts { free_bytes: Some(free), ..sound() }).status;
         let full = (1 << 30) + DISK_RESERVE_BYTES;
         assert_eq!(
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_wait_are_a_warning_and_those_of_another_redis_fail() {
+    fn buffered_records_warn_and_those_of_another_redis_fail() {
         assert_eq!(log("wal", &Ok(None), LIMIT, None).status, Status::Skip);
         assert_eq!(log("wal", &Err("denied".to_owned()), LIMIT, None).status, Status::Fail);
         let empty = Inspection { holder: Some(7), ..Inspection::default() };
@@ -389,14 +389,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_judged_by_its_size_and_by_damage() {
+    fn log_check_covers_size_and_damage() {
         let status = |bytes| judged(Inspection { bytes, ..Inspection::default() }).status;
         assert_eq!([799, 800, 999, 1_000].map(status), [Status::Ok, Status::Warn, Status::Warn, Status::Fail]);
         assert_eq!(judged(Inspection { set_aside: 1, ..Inspection::default() }).status, Status::Warn);
     }
 
     #[test]
-    fn a_store_without_its_mark_fails() {
+    fn store_without_its_marker_file_fails() {
         assert_eq!(store(&StoreFacts::default()).status, Status::Skip);
         let there = StoreFacts { is_there: true, bytes: 4_096, ..StoreFacts::default() };
         assert_eq!(store(&there).status, Status::Fail);

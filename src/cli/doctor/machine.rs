@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_is_ready_degraded_not_ready_or_another() {
+    fn broker_check_distinguishes_ready_degraded_and_foreign() {
         let status = |facts: BrokerFacts| broker("here", &facts, "1.2.3").status;
         let ready = |degraded: Option<&str>, version: &str| BrokerFacts::Ready {
             degraded: degraded.map(str::to_owned),

@@ -18,7 +18,7 @@ use super::config::ConfigArgs;
 use super::failure::{FAILED, Failure, UNAVAILABLE, USAGE};
 use super::{ServerArgs, output};
 use crate::app::config::Config;
-use crate::app::engine::{Checkup, Confirmation, Outcome};
+use crate::app::engine::{Confirmation, Diagnostics, Outcome};
 use crate::platform::clock::Clock;
 use disk::DataDir;
 
@@ -97,14 +97,14 @@ async fn look(args: &DoctorArgs, config: &Config) -> Result<(Vec<Finding>, bool)
             journal: config.journal_window(),
             prefix: options.prefix.clone(),
         };
-        let checkup = Checkup::of(options, config.lease_ttl).await?;
-        is_reached = !checkup.nodes.iter().all(|node| matches!(node.outcome, Outcome::Unreachable(_)));
-        findings.extend(self::redis::redis(&checkup, &terms));
+        let diagnostics = Diagnostics::of(options, config.lease_ttl).await?;
+        is_reached = !diagnostics.nodes.iter().all(|node| matches!(node.outcome, Outcome::Unreachable(_)));
+        findings.extend(self::redis::redis(&diagnostics, &terms));
         if !is_reached {
             let skipped = ["version", "role", "permissions", "eviction", "memory", "persistence", "keys"];
             findings.extend(skipped.map(|check| Finding::skip(check, "Redis was not reached")));
         }
-        identity = checkup.keys.and_then(|keys| keys.identity);
+        identity = diagnostics.keys.and_then(|keys| keys.identity);
     } else {
         findings.push(Finding::skip("redis", "none is configured: messages are in the embedded store"));
     }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_stands_below_what_was_found() {
+    fn advice_is_printed_below_its_finding() {
         let findings = [
             Finding::ok("a", "fine"),
             Finding::skip("b", "absent"),

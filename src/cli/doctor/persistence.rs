@@ -216,7 +216,7 @@ mod tests {
     use crate::app::engine::Confirmation;
 
     #[test]
-    fn what_a_restart_loses_is_judged() {
+    fn persistence_check_reports_restart_loss() {
         let status =
             |info: &[(&str, &str)], settings: &[(&str, &str)]| persistence(&node(info, settings), &terms()).status;
         assert_eq!(status(&[], &[]), Status::Ok);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_redis_that_failed_is_seen() {
+    fn failed_redis_disk_write_is_reported() {
         let status = |name| last_writes(&node(&[(name, "err")], &[])).status;
         assert_eq!(last_writes(&node(&[], &[])).status, Status::Ok);
         assert_eq!([status("aof_last_write_status"), status("rdb_last_bgsave_status")], [Status::Fail; 2]);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_have_to_be_there_and_to_be_waited_for() {
+    fn replicas_must_exist_and_be_waited_for() {
         let online = ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=90,lag=1");
         let base = [("connected_slaves", "1"), ("master_repl_offset", "100")];
         let with = |more: &[(&'static str, &'static str)]| replicas(&node(&[&base[..], more].concat(), &[]), &terms());
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_are_missing_and_a_redis_without_waitaof_are_named() {
+    fn missing_replicas_and_missing_waitaof_are_named() {
         let asks = |replicas, fsync| Terms { confirmation: Confirmation { replicas, fsync }, ..terms() };
         let missing = replicas(&node(&[("connected_slaves", "1")], &[]), &asks(2, false));
         assert!(
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redis_that_waits_for_replicas_which_are_not_there_refuses_pushes() {
+    fn missing_min_replicas_to_write_refuses_pushes() {
         let none = [("min_slaves_good_slaves", "0")];
         let one = [("connected_slaves", "1"), ("min_slaves_good_slaves", "1")];
         let asked = [("min-replicas-to-write", "2")];
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redis_that_evicts_fails_unless_the_risk_is_taken() {
+    fn evicting_redis_fails_unless_explicitly_allowed() {
         let evicts = node(&[("maxmemory_policy", "allkeys-lru")], &[]);
         let finding = eviction(&evicts, &terms());
         assert_eq!(finding.status, Status::Fail);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_judged_at_its_bounds() {
+    fn memory_thresholds_are_exact() {
         let status =
             |used: u64| memory(&node(&[("maxmemory", "1000"), ("used_memory", &used.to_string())], &[])).status;
         assert_eq!(
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn fragmentation_counts_when_it_is_much() {
+    fn only_high_fragmentation_is_reported() {
         let status = |ratio: &str, lost: &str| {
             fragmentation(&node(&[("mem_fragmentation_ratio", ratio), ("mem_fragmentation_bytes", lost)], &[])).status
         };

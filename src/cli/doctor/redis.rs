@@ -6,41 +6,41 @@ use std::collections::BTreeSet;
 use super::persistence::{eviction, fragmentation, fsync, last_writes, memory, persistence, replicas};
 use super::speed::{clock, clocks, latency, slow_log, stalls};
 use super::{Finding, Terms};
-use crate::app::engine::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum};
+use crate::app::engine::{Diagnostics, KeyDiagnostics, NodeDiagnostics, NodeFacts, Outcome, Quorum};
 use crate::model::spelling::counted;
 
 const SENTINELS_MIN: u64 = 3;
 
-pub(super) fn redis(checkup: &Checkup, terms: &Terms) -> Vec<Finding> {
+pub(super) fn redis(diagnostics: &Diagnostics, terms: &Terms) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
-        checkup.sentinels.iter().map(|(place, answer)| sentinel(answer).at(place)).collect();
-    let is_cluster = checkup.unserved_slots.is_some();
-    for node in &checkup.nodes {
+        diagnostics.sentinels.iter().map(|(place, answer)| sentinel(answer).at(place)).collect();
+    let is_cluster = diagnostics.unserved_slots.is_some();
+    for node in &diagnostics.nodes {
         let of_node = node_findings(node, is_cluster, terms);
         // The first one names it already.
-        let several = checkup.nodes.len() > 1;
+        let several = diagnostics.nodes.len() > 1;
         let named = |one: Finding| if several && one.check != "redis" { one.at(&node.location) } else { one };
         findings.extend(of_node.into_iter().map(named));
     }
-    findings.extend(checkup.unserved_slots.map(coverage));
+    findings.extend(diagnostics.unserved_slots.map(coverage));
     if is_cluster {
-        let facts = checkup.nodes.iter().filter_map(answered);
+        let facts = diagnostics.nodes.iter().filter_map(answered);
         findings.extend(clocks(&facts.filter_map(|facts| facts.ahead_us).collect::<Vec<_>>()));
     }
-    if let Some(found) = &checkup.keys {
+    if let Some(found) = &diagnostics.keys {
         findings.extend([keys(found), members(found)]);
     }
     findings
 }
 
-fn answered(node: &NodeCheckup) -> Option<&NodeFacts> {
+fn answered(node: &NodeDiagnostics) -> Option<&NodeFacts> {
     match &node.outcome {
         Outcome::Answered(facts) => Some(facts),
         Outcome::Unreachable(_) | Outcome::Refused(_) => None,
     }
 }
 
-fn node_findings(node: &NodeCheckup, is_cluster: bool, terms: &Terms) -> Vec<Finding> {
+fn node_findings(node: &NodeDiagnostics, is_cluster: bool, terms: &Terms) -> Vec<Finding> {
     let facts = match &node.outcome {
         Outcome::Answered(facts) => facts,
         // The errors of these two say themselves what helps.
@@ -245,7 +245,7 @@ fn pubsub_limit(setting: &str) -> Option<u64> {
 
 const NAMED: usize = 5;
 
-pub(super) fn keys(keys: &KeysCheckup) -> Finding {
+pub(super) fn keys(keys: &KeyDiagnostics) -> Finding {
     if !keys.foreign.is_empty() {
         let named = keys.foreign.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
         let found = format!("{} that this dwell did not write: {named}", counted(keys.foreign.len(), "key"));
@@ -262,7 +262,7 @@ pub(super) fn keys(keys: &KeysCheckup) -> Finding {
     Finding::ok("keys", format!("{found}; `dwell verify TOPIC` reads all of one"))
 }
 
-pub(super) fn members(keys: &KeysCheckup) -> Finding {
+pub(super) fn members(keys: &KeyDiagnostics) -> Finding {
     Finding::ok(
         "members",
         match keys.members.len() {
@@ -277,13 +277,13 @@ mod tests {
     use super::super::Status;
     use super::super::tests::{node, node as sound, terms};
     use super::*;
-    use crate::app::engine::KeysCheckup;
+    use crate::app::engine::KeyDiagnostics;
     use crate::model::error::Error;
 
-    fn checkup(outcomes: Vec<Outcome>, unserved_slots: Option<u16>) -> Checkup {
-        let node = |(n, outcome)| NodeCheckup { location: format!("h:{n}"), outcome };
+    fn diagnostics(outcomes: Vec<Outcome>, unserved_slots: Option<u16>) -> Diagnostics {
+        let node = |(n, outcome)| NodeDiagnostics { location: format!("h:{n}"), outcome };
         let nodes = outcomes.into_iter().enumerate().map(node).collect();
-        Checkup { nodes, sentinels: Vec::new(), unserved_slots, keys: Some(KeysCheckup::default()) }
+        Diagnostics { nodes, sentinels: Vec::new(), unserved_slots, keys: Some(KeyDiagnostics::default()) }
     }
 
     fn answers() -> Outcome {
@@ -291,8 +291,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_redis_is_all_ok_and_each_check_is_there_once() {
-        let findings = redis(&checkup(vec![answers()], None), &terms());
+    fn healthy_redis_passes_every_check_once() {
+        let findings = redis(&diagnostics(vec![answers()], None), &terms());
         assert!(
             findings.iter().all(|finding| finding.status == Status::Ok && finding.advice.is_none()),
             "{findings:#?}"
@@ -304,26 +304,26 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_named_and_slots_counted() {
+    fn nodes_are_named_and_missing_slots_counted() {
         let away = Outcome::Unreachable(Error::unavailable("refused"));
-        let findings = redis(&checkup(vec![answers(), away], Some(7)), &terms());
+        let findings = redis(&diagnostics(vec![answers(), away], Some(7)), &terms());
         let failed: Vec<_> = findings.iter().filter(|finding| finding.status == Status::Fail).collect();
         assert_eq!(failed.len(), 2, "{failed:?}");
         assert!(failed[0].found.starts_with("h:1 does not answer") && failed[1].found.starts_with("7 slots"));
         let careful = Outcome::Answered(Box::new(sound(&[], &[("cluster-require-full-coverage", "yes")])));
-        let findings = redis(&checkup(vec![careful], Some(0)), &terms());
+        let findings = redis(&diagnostics(vec![careful], Some(0)), &terms());
         assert!(findings.iter().any(|finding| finding.check == "cluster" && finding.status == Status::Warn));
     }
 
     #[test]
-    fn a_wrong_password_says_what_to_do() {
+    fn wrong_password_fails_with_advice() {
         let refused = Outcome::Refused(Error::unavailable("Redis: WRONGPASS invalid"));
-        let findings = redis(&checkup(vec![refused], None), &terms());
+        let findings = redis(&diagnostics(vec![refused], None), &terms());
         assert!(findings[0].advice.as_ref().is_some_and(|advice| advice.contains("acl getuser")), "{findings:?}");
     }
 
     #[test]
-    fn sentinels_that_cannot_agree_fail() {
+    fn sentinels_without_a_quorum_fail() {
         let quorum = Quorum { needed: 2, sentinels: 3, replicas: 1, flags: "master".to_owned(), failure: None };
         let status = |quorum: Quorum| sentinel(&Ok(quorum)).status;
         assert_eq!(status(quorum.clone()), Status::Ok);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_that_is_missing_is_granted_by_the_advice() {
+    fn advice_grants_the_missing_permission() {
         let mut facts = node(&[], &[]);
         assert_eq!(permissions(&facts, "dwell").status, Status::Ok);
         facts.deaf = Some(Error::unavailable("NOPERM"));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_seen_is_said_and_is_no_fault() {
+    fn unreadable_values_are_reported_and_do_not_fail() {
         let mut facts = node(&[], &[]);
         facts.settings = None;
         let finding = permissions(&facts, "dwell");
@@ -388,13 +388,13 @@ mod tests {
     }
 
     #[test]
-    fn what_dwell_did_not_write_fails() {
-        let sound = KeysCheckup { topics: 1_200, looked_at: 20, ..KeysCheckup::default() };
+    fn foreign_keys_fail() {
+        let sound = KeyDiagnostics { topics: 1_200, looked_at: 20, ..KeyDiagnostics::default() };
         assert_eq!(keys(&sound).status, Status::Ok);
         assert!(keys(&sound).found.starts_with("20 of 1,200 topics"));
-        let slow = KeysCheckup { failure: Some(Error::unavailable("slow")), ..KeysCheckup::default() };
+        let slow = KeyDiagnostics { failure: Some(Error::unavailable("slow")), ..KeyDiagnostics::default() };
         assert_eq!(keys(&slow).status, Status::Warn);
-        let foreign = KeysCheckup { foreign: (0..9).map(|n| format!("k{n}")).collect(), ..slow };
+        let foreign = KeyDiagnostics { foreign: (0..9).map(|n| format!("k{n}")).collect(), ..slow };
         let finding = keys(&foreign);
         assert!(
             finding.status == Status::Fail

@@ -140,7 +140,7 @@ mod tests {
     use crate::app::engine::{SlowCall, Stall};
 
     #[test]
-    fn a_redis_that_is_far_or_stands_still_is_a_warning() {
+    fn slow_or_stalled_redis_is_a_warning() {
         let status = |pings: Vec<u64>| {
             let mut facts = node(&[], &[]);
             facts.pings = pings.into_iter().map(Duration::from_millis).collect();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_slow_of_late_counts() {
+    fn only_recent_slow_calls_count() {
         let with = |at_s, last_ms| {
             let mut facts = node(&[], &[]);
             facts.stalls = Some(vec![Stall { event: "aof-fsync-always".to_owned(), at_s, last_ms, max_ms: 900 }]);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_call_and_whose_it_is_are_named() {
+    fn slowest_call_and_its_client_are_named() {
         let with = |at_s, took_us, command: &str| {
             let mut facts = node(&[], &[]);
             facts.slow = Some(vec![SlowCall { at_s, took_us, command: command.to_owned() }]);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_off_are_named() {
+    fn clock_skew_is_reported() {
         let with = |ahead| {
             let mut facts = node(&[], &[]);
             facts.ahead_us = Some(ahead);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_has_the_least_the_median_and_the_most() {
+    fn spread_shows_min_median_and_max() {
         let ms = Duration::from_millis;
         assert_eq!(spread(&[ms(3), ms(1), ms(2)]), Some((ms(1), ms(2), ms(3))));
         assert_eq!(spread(&[]), None);

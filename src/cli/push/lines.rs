@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_a_message_or_says_why_not() -> std::io::Result<()> {
+    fn every_line_is_a_message_or_an_error_with_a_reason() -> std::io::Result<()> {
         let text =
             "{\"payload\": \"a\"}\r\n\n  \n{\"payload\": \"b\", \"id\": \"b-1\"}\nnonsense\n{\"payload\": \"c\"}";
         let seen = all(text)?;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_broker_would_refuse_is_refused_here() -> std::io::Result<()> {
+    fn messages_that_the_broker_would_refuse_are_refused_locally() -> std::io::Result<()> {
         let cases = [
             (r#"{}"#, "has neither `payload` nor `payload_base64` nor `payload_json`"),
             (r#"{"payload": "a", "payload_json": 1}"#, "has `payload_json` and another payload"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_at_its_limit_passes_and_a_line_over_its_limit_does_not_stop_the_next() -> std::io::Result<()> {
+    fn oversized_line_is_refused_and_the_next_is_read() -> std::io::Result<()> {
         let line = |bytes: usize| format!("{{\"payload\": \"{}\"}}\n", "a".repeat(bytes));
         let text = [line(PAYLOAD_BYTES_MAX), line(PAYLOAD_BYTES_MAX + 1), line(LINE_BYTES_MAX), line(1)].concat();
         let seen = all(&text)?;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_was_read() -> Result<(), String> {
+    fn sent_message_equals_the_parsed_line() -> Result<(), String> {
         let line =
             r#"{"payload":"a","key":"k","id":"i","delay":"1h 30m","ttl":"1500ms","max_attempts":3,"meta":{"a":"1"}}"#;
         let (item, ours) = read(line.as_bytes(), Timestamp::ZERO)?;

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn control_c_ends_also_while_a_filter_is_written() {
+    fn control_c_quits_while_typing_a_filter() {
         let mut state = state((80, 24), &[]);
         state.update(Event::Key(KeyCode::Char('/')));
         let key = |code, modifiers| event_of(&TerminalEvent::Key(KeyEvent::new(code, modifiers)));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_has_bounds() {
+    fn refresh_interval_has_bounds() {
         assert_eq!(pause("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(pause("100ms"), Ok(EVERY.0));
         assert!(pause("99ms").is_err() && pause("61m").is_err() && pause("often").is_err());

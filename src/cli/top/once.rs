@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_topics_are_a_table_and_the_rest_is_counted() {
+    fn first_topics_are_a_table_and_the_rest_are_counted() {
         let names: Vec<String> = (0..1_300).map(|n| format!("t{n:04}")).collect();
         let text = table(&state((0, 0), &names));
         assert_eq!(text.lines().count(), 4 + 1 + TOPICS_MAX + 1 + 1);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_what_the_table_has() -> serde_json::Result<()> {
+    fn json_has_the_same_values_as_the_table() -> serde_json::Result<()> {
         let mut state = state((0, 0), &["t0000".to_owned()]);
         let described = vec![("t0000".to_owned(), Some(topic("t0000")?))];
         state.update(Event::Seen(Box::new(seen(2, None, described))));

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_between_two_readings_is_by_the_second() {
+    fn rates_are_per_second_between_two_snapshots() {
         let before = reading(10, "dwell_pushes_total{topic=\"a\",outcome=\"stored\"} 10\n");
         let after = reading(
             12,
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_of_what_happened_in_between() {
+    fn percentile_covers_the_interval_between_snapshots() {
         let bucket = |le: &str, count: u32| {
             format!("dwell_lateness_seconds_bucket{{topic=\"a\",group=\"g\",le=\"{le}\"}} {count}\n")
         };
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_broker_and_its_logs_are_read() {
+    fn broker_and_log_figures_are_parsed() {
         let read = reading(
             0,
             "dwell_build_info{version=\"1.2.3\"} 1\ndwell_redis_up 0\ndwell_wal_records{log=\"wal\"} 3\n\
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_as_bad_as_the_worst_that_is_true_of_it() {
+    fn group_status_is_the_worst_that_applies() {
         let age = |secs| Some(Duration::from_secs(secs));
         let counts = |ready, dead, oldest_ready_age_ms| Counts {
             group: "g".to_owned(),

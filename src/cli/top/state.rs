@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_visible_is_asked_for_and_thousands_take_turns() {
+    fn visible_rows_are_polled_and_thousands_in_rotation() {
         let mut state = state((80, 24), &names(5_000));
         assert_eq!(state.page(), 17);
         let mut asked = BTreeSet::new();
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_stays_visible_through_keys_sizes_and_filters() {
+    fn selection_stays_visible_after_keys_resizes_and_filters() {
         let mut state = state((80, 24), &names(100));
         assert_eq!(state.chosen.as_deref(), Some("t0000"));
         press(&mut state, &[KeyCode::Up, KeyCode::PageDown, KeyCode::Down]);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_of_a_filter_is_no_command() {
+    fn letters_typed_in_a_filter_are_not_commands() {
         let mut state = state((80, 24), &names(3));
         press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('q'), KeyCode::Backspace, KeyCode::Backspace]);
         assert!(!state.is_over && state.filter.is_empty() && state.mode == Mode::Filter);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_is_away_is_counted_and_comes_back() {
+    fn unreachable_broker_is_counted_and_recovers() {
         let mut state = state((80, 24), &names(3));
         for times in 1..=3 {
             let away = Seen { at: crate::platform::clock::Instant::START, answer: Err("refused".to_owned()) };
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_filtered_and_the_greatest_comes_first() {
+    fn rows_are_filtered_and_sorted_descending() {
         let names = ["orders", "mail", "order-mail"].map(str::to_owned);
         let depth = |ready, oldest| Depth { ready, oldest: Some(Duration::from_secs(oldest)), ..Depth::default() };
         let depths = HashMap::from([("orders".to_owned(), depth(3, 1)), ("mail".to_owned(), depth(5, 9))]);
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn sorting_goes_round() {
+    fn sort_order_cycles() {
         let mut sort = Sort::default();
         for (expected, _) in Sort::ALL.into_iter().cycle().skip(1).take(Sort::ALL.len()) {
             sort = sort.next();
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_a_topic_and_topics_are_added() -> serde_json::Result<()> {
+    fn group_and_topic_figures_are_summed() -> serde_json::Result<()> {
         let mut state = state((80, 24), &names(2));
         let described = |name: &str| Ok((name.to_owned(), Some(topic(name)?)));
         let all = ["t0000", "t0001"].map(described).into_iter().collect::<serde_json::Result<_>>()?;
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_has_the_latest_rates_and_no_more() {
+    fn trend_keeps_a_bounded_number_of_rates() {
         let mut state = state((80, 24), &names(1));
         for seconds in 2..30 {
             state.update(Event::Seen(Box::new(seen(seconds, None, vec![]))));

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_by_characters_and_cannot_steer_the_terminal() {
+    fn line_is_cut_by_characters_without_control_codes() {
         let line = Line::of(Ink::Good, "aé\u{1b}[2J").and(Ink::Plain, "end");
         assert_eq!(line.text(), "aé?[2Jend");
         assert_eq!(line.clone().cut(3).text(), "aé?");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparkline_is_as_high_as_its_greatest_value() {
+    fn sparkline_scales_to_its_maximum() {
         assert_eq!(sparkline([0.0, 1.0, 50.0, 100.0].into_iter()), "▁▂▅█");
         assert_eq!(sparkline([0.0, 0.0].into_iter()), "▁▁");
         assert_eq!(sparkline(std::iter::empty()), "");

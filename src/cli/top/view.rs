@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_stand_below_their_topic_if_there_are_several_or_one_needs_attention() -> serde_json::Result<()> {
+    fn groups_are_shown_if_several_or_one_needs_attention() -> serde_json::Result<()> {
         let mut shown = state((120, 30), &names(3));
         let with = |name: &str, groups: &[(&str, &str, u64)]| {
             let mut described = topic(name)?;
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_away_and_what_is_odd_is_said_at_the_foot() {
+    fn footer_shows_unreachable_brokers_and_anomalies() {
         let mut state = state((80, 24), &names(2));
         let last = |state: &State| text(state).last().cloned().unwrap_or_default();
         state.trouble = Some("forbidden".to_owned());
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_gives_way_by_rank() {
+    fn low_priority_rows_are_dropped_when_space_is_short() {
         let shown = |width| -> Vec<&str> {
             let widths = columns(&TOPICS, &[], width);
             TOPICS.iter().zip(widths).filter_map(|(column, width)| width.map(|_| column.name)).collect()
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_as_exact_as_they_are_small() {
+    fn percentile_precision_depends_on_magnitude() {
         let about = |seconds| quantile(Some(Quantile::About(seconds)));
         assert_eq!([about(0.00123), about(0.25), about(75.0)], ["1.23ms", "250ms", "1m15s"]);
         assert_eq!([quantile(None), quantile(Some(Quantile::Beyond(60.0)))], ["-", ">1m"]);

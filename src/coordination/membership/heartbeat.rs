@@ -88,7 +88,7 @@ impl HeartbeatTimer {
         sends
     }
 
-    pub(super) fn hurry(&mut self, now: Instant) {
+    pub(super) fn expedite(&mut self, now: Instant) {
         self.again = true;
         self.next = self.next.min(self.soon(now));
     }

@@ -126,7 +126,7 @@ impl Member {
                     self.heartbeat.revive(now);
                 }
             }
-            Event::MembersChanged => self.heartbeat.hurry(now),
+            Event::MembersChanged => self.heartbeat.expedite(now),
             Event::Freed(partition) => {
                 self.candidates.free(partition, self.timing.news_of(now));
                 self.slots.freed(partition);

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_go_by_preference_then_the_longest_untried_first() -> Result<()> {
+    fn claims_follow_preference_then_least_recently_tried() -> Result<()> {
         let (mut candidates, order) = candidates(3)?;
         assert_eq!(candidates.take_guess(), Some(order[0]));
         candidates.put_held(order[0]);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_comes_first_but_ends_no_pause() -> Result<()> {
+    fn announced_partition_is_first_but_keeps_its_backoff() -> Result<()> {
         let (mut candidates, order) = candidates(3)?;
         candidates.put_lapsing(order[0], at(5));
         candidates.put_failed(order[1], at(9));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn old_news_come_last_and_those_of_one_span_by_preference() -> Result<()> {
+    fn stale_announcements_come_last_then_by_preference() -> Result<()> {
         let (mut candidates, order) = candidates(4)?;
         for (partition, news) in [(0, 7), (3, 9), (1, 9), (2, 7), (0, 8)] {
             candidates.free(order[partition], news);

@@ -333,7 +333,7 @@ mod tests {
     use crate::model::version::Version;
 
     #[test]
-    fn a_request_is_worked_on_once_and_answered_alike_until_it_ends() {
+    fn repeated_request_runs_once_and_gets_the_same_reply() {
         let (mut answered, at) = (Answered::default(), Timestamp::from_ms);
         let name = RequestName::fresh();
         assert_eq!(answered.admit(&name, 1, at(100), at(0)), Admission::New);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_remembered_is_not_admitted() {
+    fn request_is_refused_if_it_cannot_be_remembered() {
         let (mut answered, at) = (Answered::default(), Timestamp::from_ms);
         let mut admit = |now| answered.admit(&RequestName::fresh(), 1_000, at(100), at(now));
         let fits = REMOTE_VERDICTS_MAX / (ENTRY_SIZE + 1_000);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_very_epoch_is_known_and_never_too_many() -> Result<()> {
+    fn epoch_cache_is_exact_and_bounded() -> Result<()> {
         let (topic, group, epochs) = (TopicName::new("orders")?, GroupName::standard(), Epochs::default());
         let place = (&topic, &group);
         let tag = GroupTag::of(&topic, &group);

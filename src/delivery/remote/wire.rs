@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_answers_are_read_back() -> Result<()> {
+    fn requests_and_replies_round_trip() -> Result<()> {
         let nack = |delay, reason: Option<&str>| Decision::Nack { delay, reason: reason.map(str::to_owned) };
         let decisions = vec![
             ("a".to_owned(), Decision::Ack),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dwell_does_not_write_is_not_read() {
+    fn foreign_datagrams_are_not_parsed() {
         let request = |name: &str, from: &str, until: &str, group: &str, ask: &str| {
             format!(
                 r#"{{"request":{{"name":"{name}","from":"{from}","until_ms":{until},"topic":"orders","group":"{group}","ask":{ask}}}}}"#

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::order::{Lane, lane_of};
 use super::{Fate, Held, Now, Out, Slot, Table};
-use crate::codec::{DeadReason, DeadRecord, Failure};
+use crate::codec::{DeadLetterReason, DeadLetterRecord, Failure};
 use crate::delivery::receipt::Decision;
 use crate::delivery::verdict::{Decided, StaleReason, UnknownReason, Verdict, kind_of};
 use crate::model::limits::CALL_IDS_MAX;
@@ -62,11 +62,11 @@ impl Table {
                 false
             }
             Decision::Bury { reason } => {
-                self.bury_out(out, DeadReason::Buried, reason, now);
+                self.bury_out(out, DeadLetterReason::Buried, reason, now);
                 true
             }
             Decision::Nack { reason, .. } if out.attempt >= out.max_attempts => {
-                self.bury_out(out, DeadReason::MaxAttempts, reason, now);
+                self.bury_out(out, DeadLetterReason::MaxAttempts, reason, now);
                 true
             }
             Decision::Nack { delay, reason } => {
@@ -123,9 +123,9 @@ impl Table {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    fn bury_out(&mut self, mut out: Out, reason: DeadReason, error: Option<String>, now: Now) {
+    fn bury_out(&mut self, mut out: Out, reason: DeadLetterReason, error: Option<String>, now: Now) {
         let failure = Some(Failure::new(now.store, out.attempt, error.as_deref()));
-        let record = DeadRecord::new(reason, out.attempt, error);
+        let record = DeadLetterRecord::new(reason, out.attempt, error);
         let lane = self.freed(&mut out);
         self.decide_fate(out.id.clone(), out.slot, lane, Fate::Dead(Buried { id: out.id, record, failure }));
     }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_ack_ends_a_message_wherever_it_is_in_memory() -> Result<()> {
+    fn late_ack_removes_a_message_anywhere_in_memory() -> Result<()> {
         for charges in 0..3 {
             let mut table = with_retries(false, &["a"])?;
             if charges > 0 {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_settlement_of_another_delivery_is_over() -> Result<()> {
+    fn late_settlement_of_an_older_delivery_is_stale() -> Result<()> {
         let mut table = with_retries(false, &["a"])?;
         for other in [
             LateSettlement { version: Version::from_us(8), ..late("a")? },
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_here_or_decided_about_is_elsewhere() -> Result<()> {
+    fn absent_or_settled_message_is_looked_up_in_the_store() -> Result<()> {
         let mut table = with_retries(false, &["a"])?;
         assert_eq!(table.settle_late(&late("b")?), LateOutcome::Elsewhere);
         table.give_back();

@@ -60,7 +60,7 @@ mod tests {
     use crate::model::time::Timestamp;
 
     #[test]
-    fn a_dedup_key_comes_with_a_window_and_without_a_conflict_policy() -> Result<()> {
+    fn dedup_key_needs_a_window_and_excludes_a_conflict_policy() -> Result<()> {
         let (key, now) = (DedupKey::new("order 4711/é")?, Timestamp::from_ms(1));
         assert!(DedupKey::new("").is_err() && DedupKey::new("a\u{0}").is_err());
         assert!(DedupKey::new("a".repeat(DEDUP_KEY_BYTES_MAX)).is_ok());

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_due_time_in_the_past_is_now_and_one_too_far_is_refused() {
+    fn past_due_time_is_now_and_a_distant_one_is_refused() {
         let now = Timestamp::from_ms(1_000);
         assert_eq!(Due::At(Timestamp::ZERO).fix(now), Ok(now));
         assert_eq!(Due::Ahead(now).fix(now), Ok(now));

@@ -124,7 +124,7 @@ mod tests {
     use crate::model::message::TopicName;
 
     #[test]
-    fn a_group_that_is_made_again_is_another_one() -> Result<()> {
+    fn recreated_group_has_a_new_identity() -> Result<()> {
         let audit = GroupName::new("audit")?;
         let born = Descriptor::new(TopicName::new("orders")?, Default::default());
         let with = |descriptor: &Descriptor| {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_add_up_to_the_limit_and_to_no_more_while_it_changes() -> Result<()> {
+    fn shares_never_exceed_the_limit_during_a_change() -> Result<()> {
         let group = GroupName::standard();
         let of = |limit| -> Result<Vec<usize>> {
             let mut topic = Descriptor::new(TopicName::new("orders")?, Default::default());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_when_it_says() {
+    fn timed_pause_ends_on_time() {
         let (now, later) = (Timestamp::from_ms(1_000), Timestamp::from_ms(1_001));
         let paused = |until| Subscription { paused: Some(Pause { until }), ..Subscription::default() };
         assert_eq!(Subscription::default().rest(now), None);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_of_before_is_read() -> serde_json::Result<()> {
+    fn older_descriptor_format_is_read() -> serde_json::Result<()> {
         let text = r#"{"topic": "orders", "generation": 5, "incarnation": 5, "deleted": false, "groups": ["default"],
                        "settings": {"partitions": 3}}"#;
         let read: Descriptor = serde_json::from_str(text)?;

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_read_is_closed_and_one_they_can_write_is_refused() -> io::Result<()> {
+    fn readable_directory_is_tightened_and_writable_refused() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
         let set = |mode| std::fs::set_permissions(dir.path(), Permissions::from_mode(mode));
         set(0o755)?;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed() -> io::Result<()> {
+    fn symbolic_links_are_not_followed() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
         let (victim, data) = (dir.path().join("victim"), dir.path().join("data"));
         std::fs::write(&victim, "untouched")?;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_is_found_among_all_locks() {
+    fn lock_owner_is_found_among_all_locks() {
         let locks = "1: POSIX  ADVISORY  WRITE 1 fe:00:9 0 EOF\n2: FLOCK  ADVISORY  WRITE 4711 fe:00:9 0 EOF\n\
                      2: -> FLOCK  ADVISORY  WRITE 4712 fe:00:8 0 EOF\n";
         assert_eq!(holder_in(locks, (0xfe, 0), 9), Some(4_711));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_this_process_is_seen_and_then_is_not() -> std::io::Result<()> {
+    fn own_lock_is_visible_until_released() -> std::io::Result<()> {
         let dir = tempfile::tempdir()?;
         let file = File::open(dir.path())?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_of_the_disk_is_not_touched() {
+    fn disk_reserve_is_not_used() {
         let kind = |free| check_free(Path::new("/data"), free, 64).map_err(|error| error.kind());
         assert_eq!(kind(64), Ok(()));
         assert_eq!(kind(63), Err(Kind::Full));

@@ -193,7 +193,7 @@ fn settle(dir: &Path) -> io::Result<bool> {
     let note = dir.join(UNSYNCED);
     let is_noted = note.exists();
     if is_noted {
-        write_anew(&file)?;
+        overwrite(&file)?;
     }
     file.sync_all()?;
     if is_noted {
@@ -213,7 +213,7 @@ fn remove_unfinished(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn write_anew(file: &File) -> io::Result<()> {
+fn overwrite(file: &File) -> io::Result<()> {
     let (mut chunk, mut at) = (vec![0; CHUNK_BYTES], 0);
     loop {
         let read = file.read_at(&mut chunk, at)?;

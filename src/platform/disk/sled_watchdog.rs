@@ -74,7 +74,7 @@ fn watch(db: &Db, calls: &Calls, woken: &Receiver<()>) -> bool {
             return false;
         }
         let ended = calls.ended.load(Ordering::SeqCst);
-        if calls.stand_still(before, ended) {
+        if calls.is_stalled(before, ended) {
             if standstill.is_due(Clock::System.instant()) {
                 tracing::warn!("sled stands still: nudging it");
             }
@@ -88,7 +88,7 @@ fn watch(db: &Db, calls: &Calls, woken: &Receiver<()>) -> bool {
 }
 
 impl Calls {
-    fn stand_still(&self, ended_before: u64, ended: u64) -> bool {
+    fn is_stalled(&self, ended_before: u64, ended: u64) -> bool {
         ended == ended_before && self.is_under_way(ended)
     }
 
@@ -110,16 +110,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standstill_is_a_call_under_way_and_none_that_ended() {
+    fn stall_is_a_call_in_progress_without_completion() {
         let calls = Calls { begun: AtomicU64::new(3), ended: AtomicU64::new(2), ..Calls::default() };
-        assert!(calls.stand_still(2, 2));
-        assert!(!calls.stand_still(1, 2));
+        assert!(calls.is_stalled(2, 2));
+        assert!(!calls.is_stalled(1, 2));
         let idle = Calls { begun: AtomicU64::new(3), ended: AtomicU64::new(3), ..Calls::default() };
-        assert!(!idle.stand_still(3, 3));
+        assert!(!idle.is_stalled(3, 3));
     }
 
     #[test]
-    fn nobody_looks_while_nothing_is_called() {
+    fn watchdog_is_idle_without_calls() {
         let idle = Calls { watched: AtomicBool::new(true), ..Calls::default() };
         assert!(idle.rest() && !idle.watched.load(Ordering::SeqCst));
         let busy = Calls { begun: AtomicU64::new(1), watched: AtomicBool::new(true), ..Calls::default() };

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_read_back_with_and_without_its_place() -> Result<()> {
+    fn entry_round_trips_with_and_without_a_position() -> Result<()> {
         let position = Some(Score { at: Timestamp::from_ms(1_767_323_045_678), tie: 32_767 });
         for entry in [None, position].map(|position| Ok(Entry { id: MessageId::new("a")?, position })) {
             let entry: Entry = entry?;

@@ -15,63 +15,63 @@ use super::topics::{Topic, locked};
 use super::{Embedded, Inner};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::SCHEDULES_MAX;
-use crate::model::message::{ScheduleName, TopicName};
+use crate::model::message::{CronJobName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{self, Channel, Fired, Firing, Pushed, ScheduleChange, ScheduleRecord};
+use crate::store::{self, Channel, CronJobChange, CronJobRecord, Fired, Firing, Pushed};
 
 #[async_trait]
 impl store::CronJobs for Embedded {
-    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+    async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>> {
         let topics = self.topics();
         let live: HashMap<u32, &Topic> = topics.all().map(|topic| (topic.number(), topic)).collect();
         let mut places = Vec::new();
-        for key in self.tree.scan_prefix(keys::schedules()).keys() {
+        for key in self.tree.scan_prefix(keys::cron_partitions()).keys() {
             let key = key.map_err(broken)?;
-            let Some((topic, partition)) = keys::schedule_place_of(&key) else { continue };
+            let Some((topic, partition)) = keys::cron_partition_of(&key) else { continue };
             places.extend(live.get(&topic).map(|topic| (topic.descriptor().topic.clone(), partition)));
         }
         places.sort();
         Ok(places)
     }
 
-    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+    async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
         let topics = self.topics();
         let Some(topic) = topics.live(topic) else { return Ok(Vec::new()) };
-        self.schedules_at(place_of(topic, partition)).values().map(|value| read(&value?)).collect()
+        self.cron_jobs_at(place_of(topic, partition)).values().map(|value| read(&value?)).collect()
     }
 
-    async fn put_schedule(
+    async fn put_cron_job(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        change: &ScheduleChange,
+        change: &CronJobChange,
     ) -> Result<bool> {
         self.check_storable()?;
-        if !self.change_schedule(descriptor, partition, change)? {
+        if !self.change_cron_job(descriptor, partition, change)? {
             return Ok(false);
         }
         self.commit().await?;
-        self.wakes.wake(&Channel::Schedules);
+        self.wakes.wake(&Channel::CronJobs);
         Ok(true)
     }
 
-    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+    async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool> {
         let removed = {
             let topics = self.topics();
             let Some(topic) = topics.live(topic) else { return Ok(false) };
             let state = topic.partition(partition);
             let _state = locked(&state);
             let mut batch = Batch::default();
-            let hash = self.schedules_at(place_of(topic, partition));
+            let hash = self.cron_jobs_at(place_of(topic, partition));
             let removed = hash.remove(&mut batch, name.as_str().as_bytes())?;
             self.apply(batch)?;
             removed
         };
         self.commit().await?;
-        self.wakes.wake(&Channel::Schedules);
+        self.wakes.wake(&Channel::CronJobs);
         Ok(removed)
     }
 
@@ -81,7 +81,7 @@ impl store::CronJobs for Embedded {
         let values = self.values(messages, self.clock.versions(messages.len()))?;
         let mut fired = Fired::Changed;
         let mark = |batch: &mut Batch, topic: &Topic| -> Result<bool> {
-            let hash = self.schedules_at(place_of(topic, partition));
+            let hash = self.cron_jobs_at(place_of(topic, partition));
             let Some(value) = hash.value(firing.name.as_str().as_bytes())? else { return Ok(false) };
             let there = read(&value)?;
             fired = match () {
@@ -95,7 +95,7 @@ impl store::CronJobs for Embedded {
             }
             let name = firing.name.as_str().as_bytes();
             hash.remove(batch, name)?;
-            hash.add(batch, name, &written(&ScheduleRecord { last: firing.done, ..there })?);
+            hash.add(batch, name, &written(&CronJobRecord { last: firing.done, ..there })?);
             Ok(true)
         };
         let Some((answers, wake)) = self.insert_with((descriptor, partition), messages, &values, mark)? else {
@@ -110,17 +110,17 @@ impl store::CronJobs for Embedded {
 }
 
 impl Inner {
-    fn schedules_at(&self, place: Place) -> Hash<'_> {
+    fn cron_jobs_at(&self, place: Place) -> Hash<'_> {
         Hash::schedules(&self.tree, place)
     }
 
-    fn change_schedule(&self, descriptor: &Descriptor, partition: Partition, change: &ScheduleChange) -> Result<bool> {
+    fn change_cron_job(&self, descriptor: &Descriptor, partition: Partition, change: &CronJobChange) -> Result<bool> {
         let topics = self.topics();
         let topic = topics.live(&descriptor.topic).filter(|topic| is_current(topic, descriptor));
         let topic = topic.ok_or_else(|| changed(&descriptor.topic))?;
         let state = topic.partition(partition);
         let _state = locked(&state);
-        let (hash, name) = (self.schedules_at(place_of(topic, partition)), change.schedule.name.as_str());
+        let (hash, name) = (self.cron_jobs_at(place_of(topic, partition)), change.schedule.name.as_str());
         let there = hash.value(name.as_bytes())?.map(|value| read(&value)).transpose()?;
         if there.as_ref().map(|there| &there.revision) != change.seen.as_ref() {
             return Ok(false);
@@ -131,11 +131,11 @@ impl Inner {
         }
         let before = there.map_or(Timestamp::ZERO, |there| there.last);
         let last = change.last.map_or(before, |last| last.max(before));
-        let record = ScheduleRecord { schedule: change.schedule.clone(), revision: change.revision.clone(), last };
+        let record = CronJobRecord { schedule: change.schedule.clone(), revision: change.revision.clone(), last };
         let mut batch = Batch::default();
         hash.remove(&mut batch, name.as_bytes())?;
         hash.add(&mut batch, name.as_bytes(), &written(&record)?);
-        batch.insert(keys::schedule_place(topic.number(), partition), b"");
+        batch.insert(keys::cron_partition_key(topic.number(), partition), b"");
         self.apply(batch)?;
         Ok(true)
     }
@@ -153,11 +153,11 @@ fn changed(topic: &TopicName) -> Error {
     Error::stale(format!("topic {topic} has changed or is deleted: read it again"))
 }
 
-fn written(record: &ScheduleRecord) -> Result<ChunkedValue> {
+fn written(record: &CronJobRecord) -> Result<ChunkedValue> {
     ChunkedValue::cut(record.to_text()?.as_bytes())
 }
 
-fn read(value: &[u8]) -> Result<ScheduleRecord> {
+fn read(value: &[u8]) -> Result<CronJobRecord> {
     let text = std::str::from_utf8(value).map_err(|_| Error::corrupt("a cron job is no text"))?;
-    ScheduleRecord::from_text(text)
+    CronJobRecord::from_text(text)
 }

@@ -11,7 +11,7 @@ use sled::Batch;
 use super::group_partition::{Counts, Stored};
 use super::topics::{Topic, locked};
 use super::{Embedded, Inner};
-use crate::codec::{DeadRecord, body_version, decode_body, decode_dead, encode_body, encode_dead};
+use crate::codec::{DeadLetterRecord, body_version, decode_body, decode_dead, encode_body, encode_dead};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::model::message::{Message, MessageId, TopicName};
@@ -21,21 +21,26 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
-    self, Buried, Channel, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Forward, Forwarded, ForwardedMessage,
-    Pushed, other_id,
+    self, Buried, Channel, Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DroppedDeadLetters, Forward,
+    Forwarded, ForwardedMessage, Pushed, other_id,
 };
 
 const LENGTH_BYTES: usize = 4;
 
 #[async_trait]
 impl store::DeadLetters for Embedded {
-    async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    async fn dead(
+        &self,
+        partition: &GroupPartition,
+        after: Option<&DeadLetterCursor>,
+        limit: usize,
+    ) -> Result<DeadLetterPage> {
         let topics = self.topics();
-        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(DeadPage::default()) };
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(DeadLetterPage::default()) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
         let stored = Stored::new(&self.tree, place);
-        let (mut page, mut bytes) = (DeadPage::default(), 0);
+        let (mut page, mut bytes) = (DeadLetterPage::default(), 0);
         let zset = stored.dead_zset();
         let entries: Box<dyn Iterator<Item = _>> = match after {
             Some(cursor) => Box::new(zset.after(cursor.died_at.into(), &cursor.id)),
@@ -45,7 +50,8 @@ impl store::DeadLetters for Embedded {
             let (died_at, id) = entry?;
             let died_at = died_at.at;
             if page.dead.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
-                page.next = page.dead.last().map(|last| DeadCursor { died_at: last.died_at, id: last.id.clone() });
+                page.next =
+                    page.dead.last().map(|last| DeadLetterCursor { died_at: last.died_at, id: last.id.clone() });
                 break;
             }
             let value = stored.dead_hash().get(&id)?.ok_or_else(|| lost(&id))?;
@@ -117,7 +123,7 @@ impl store::DeadLetters for Embedded {
         Ok(())
     }
 
-    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
+    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadLetterRetention) -> Result<DroppedDeadLetters> {
         let (dropped, ids) = self.past_bounds(partition, bounds)?;
         if !ids.is_empty() {
             self.purge(partition, &ids).await?;
@@ -225,8 +231,12 @@ impl Inner {
         Ok(false)
     }
 
-    fn past_bounds(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<(DeadDropped, Vec<MessageId>)> {
-        let (mut dropped, mut ids) = (DeadDropped::default(), Vec::new());
+    fn past_bounds(
+        &self,
+        partition: &GroupPartition,
+        bounds: DeadLetterRetention,
+    ) -> Result<(DroppedDeadLetters, Vec<MessageId>)> {
+        let (mut dropped, mut ids) = (DroppedDeadLetters::default(), Vec::new());
         let topics = self.topics();
         let Some((topic, place)) = topics.group_partition(partition) else { return Ok((dropped, ids)) };
         let state = topic.partition(place.partition);
@@ -311,7 +321,7 @@ pub(super) fn bury(stored: &Stored<'_>, batch: &mut Batch, buried: &Buried, body
     Ok(())
 }
 
-pub(super) fn read_dead(value: &Bytes) -> Result<(DeadRecord, Bytes)> {
+pub(super) fn read_dead(value: &Bytes) -> Result<(DeadLetterRecord, Bytes)> {
     let cut = || Error::corrupt("the value of a dead message is cut short");
     let length = value.first_chunk::<LENGTH_BYTES>().ok_or_else(cut)?;
     let end = usize::try_from(u32::from_be_bytes(*length)).map_err(|_| cut())?.saturating_add(LENGTH_BYTES);

@@ -215,20 +215,20 @@ pub(super) fn identity() -> Vec<u8> {
     key
 }
 
-pub(super) fn schedules() -> Vec<u8> {
+pub(super) fn cron_partitions() -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'S');
     key
 }
 
-pub(super) fn schedule_place(topic: u32, partition: Partition) -> Vec<u8> {
-    let mut key = schedules();
+pub(super) fn cron_partition_key(topic: u32, partition: Partition) -> Vec<u8> {
+    let mut key = cron_partitions();
     key.extend_from_slice(&topic.to_be_bytes());
     key.extend_from_slice(&partition.0.to_be_bytes());
     key
 }
 
-pub(super) fn schedule_place_of(key: &[u8]) -> Option<(u32, Partition)> {
+pub(super) fn cron_partition_of(key: &[u8]) -> Option<(u32, Partition)> {
     let (topic, partition) = key.get(5..)?.split_first_chunk::<4>()?;
     Some((u32::from_be_bytes(*topic), Partition(u16::from_be_bytes(partition.try_into().ok()?))))
 }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_by_score_and_are_taken_apart_again() -> Result<()> {
+    fn keys_sort_by_score_and_parse_back() -> Result<()> {
         let place = Place { topic: 7, partition: Partition(3), group: 2 };
         let early = place.scored(Kind::ByScore, Timestamp::from_ms(255), "b");
         let late = place.scored(Kind::ByScore, Timestamp::from_ms(256), "a");

@@ -40,7 +40,7 @@ impl store::Maintenance for Embedded {
     }
 
     async fn audit(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
-        let page = self.look_over(partition, from, repair)?;
+        let page = self.verify_page(partition, from, repair)?;
         if repair && !page.findings.is_empty() {
             self.commit().await?;
         }
@@ -184,7 +184,7 @@ impl Inner {
         Ok(earliest.is_some_and(|earliest| head.is_none_or(|head| earliest.at < head)))
     }
 
-    fn look_over(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
+    fn verify_page(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
         let (step, after) = read(from)?;
         let topics = self.topics();
         let Some((topic, place)) = topics.group_partition(partition) else { return Ok(VerifyPage::default()) };

@@ -345,7 +345,7 @@ mod tests {
     use crate::store::Backend as _;
 
     #[tokio::test]
-    async fn a_store_that_refuses_pushes_for_want_of_room_is_not_ready() -> Result<(), Box<dyn std::error::Error>> {
+    async fn store_without_disk_space_is_not_ready() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let mut store = Embedded::open(&dir.path().join("store"), Clock::System)?;
         assert_eq!(store.ready().await, Ok(None));

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_work_of_some_commands_is_their_difference() {
+    fn command_cost_is_the_difference_of_two_readings() {
         let read = |lines: &[(&str, &str)]| {
             let mut usage = RedisUsage::default();
             lines.iter().for_each(|(name, value)| usage.read(name, value));

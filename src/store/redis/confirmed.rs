@@ -105,13 +105,13 @@ impl ConfirmedConnection {
         mark: &str,
     ) -> RedisResult<ConfirmedConnection> {
         let probe = Confirmation { replicas: 1, ..confirmation }.command(0, timeout);
-        for command in [probe, SCRIPTS.mark.load()] {
+        for command in [probe, SCRIPTS.wait_marker.load()] {
             if let Value::ServerError(error) = connection.clone().send_packed_command(&command).await? {
                 return Err(error.into());
             }
         }
         let wait = confirmation.command(confirmation.replicas, timeout / 2);
-        let end = [Call::new(&SCRIPTS.mark, &[mark]).command, wait];
+        let end = [Call::new(&SCRIPTS.wait_marker, &[mark]).command, wait];
         Ok(ConfirmedConnection { connection, confirmation, end, gathered: Arc::default(), rounds: Tasks::new() })
     }
 

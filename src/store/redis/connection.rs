@@ -414,8 +414,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn callers_that_wait_share_the_failure_of_a_connection() -> std::result::Result<(), Box<dyn std::error::Error>>
-    {
+    async fn waiting_callers_share_a_connection_failure() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("redis.sock");
         let _silent = std::os::unix::net::UnixListener::bind(&path)?;

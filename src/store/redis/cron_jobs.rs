@@ -10,17 +10,17 @@ use super::{Redis, Shared};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
-use crate::model::message::{ScheduleName, TopicName};
+use crate::model::message::{CronJobName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
-use crate::store::{self, Fired, Firing, ScheduleChange, ScheduleRecord};
+use crate::store::{self, CronJobChange, CronJobRecord, Fired, Firing};
 
 #[async_trait]
 impl store::CronJobs for Redis {
     /// The partitions that ever had a cron job. The list is never cut, so no broker removes a name just added by
     /// another.
-    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
-        let answer = self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.schedules())).await?;
+    async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>> {
+        let answer = self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.cron_partitions())).await?;
         let mut places = Reply::of(answer)?.each(|names| {
             let name = names.text()?;
             let corrupt = || Error::corrupt(format!("the list of cron jobs has an entry {name:?}"));
@@ -31,24 +31,24 @@ impl store::CronJobs for Redis {
         Ok(places)
     }
 
-    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+    async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
         let keys = self.keys.partition(topic, partition);
-        let reply = self.reply(&Call::new(&SCRIPTS.schedules, &[&keys.schedules])).await?;
+        let reply = self.reply(&Call::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
         let mut records = reply.each(|reply| {
             reply.text()?;
-            ScheduleRecord::from_text(&reply.text()?)
+            CronJobRecord::from_text(&reply.text()?)
         })?;
         records.sort_by(|a, b| a.schedule.name.cmp(&b.schedule.name));
         Ok(records)
     }
 
-    async fn put_schedule(
+    async fn put_cron_job(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        change: &ScheduleChange,
+        change: &CronJobChange,
     ) -> Result<bool> {
-        let name = self.keys.schedules();
+        let name = self.keys.cron_partitions();
         let count = self.connection.call(redis::cmd("SCARD").arg(&name)).await?;
         if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= SCHEDULE_PLACES_MAX))
         {
@@ -58,7 +58,7 @@ impl store::CronJobs for Redis {
         // Listed first: a place without schedules is harmless, a schedule that nobody finds is not.
         self.connection.call(redis::cmd("SADD").arg(&name).arg(place(&descriptor.topic, partition))).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
-        let call = Call::new(&SCRIPTS.put_schedule, &[&keys.generation, &keys.schedules])
+        let call = Call::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules])
             .arg(sixteen_digits(descriptor.generation))
             .arg(change.schedule.name.as_str())
             .arg(change.seen.as_deref().unwrap_or_default())
@@ -68,7 +68,7 @@ impl store::CronJobs for Redis {
             .arg(SCHEDULES_MAX);
         match Reply::of(self.connection.eval(&call).await?)?.text()?.as_str() {
             "OK" => {
-                self.announce_schedules().await?;
+                self.announce_cron_jobs().await?;
                 Ok(true)
             }
             "CHANGED" => Ok(false),
@@ -80,10 +80,10 @@ impl store::CronJobs for Redis {
         }
     }
 
-    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+    async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool> {
         let keys = self.keys.partition(topic, partition);
         let answer = self.connection.call(redis::cmd("HDEL").arg(&keys.schedules).arg(name.as_str())).await?;
-        self.announce_schedules().await?;
+        self.announce_cron_jobs().await?;
         Ok(answer == Value::Int(1))
     }
 
@@ -94,7 +94,7 @@ impl store::CronJobs for Redis {
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
-        let mut call = Call::new(&SCRIPTS.fire, &keys)
+        let mut call = Call::new(&SCRIPTS.fire_cron_job, &keys)
             .arg(sixteen_digits(descriptor.generation))
             .arg(firing.name.as_str())
             .arg(&firing.revision)
@@ -124,9 +124,9 @@ impl Shared {
     pub(super) async fn list_cron_jobs(&self, descriptor: &Descriptor) -> Result<()> {
         let partitions: Vec<Partition> = descriptor.partitions().collect();
         let keys = partitions.iter().map(|partition| self.keys.partition(&descriptor.topic, *partition).schedules);
-        let calls: Vec<Call> = keys.map(|key| Call::new(&SCRIPTS.schedules, &[&key])).collect();
+        let calls: Vec<Call> = keys.map(|key| Call::new(&SCRIPTS.cron_jobs, &[&key])).collect();
         let mut places = Vec::new();
-        for (partition, found) in partitions.into_iter().zip(self.connection.eval_all(&SCRIPTS.schedules, calls).await)
+        for (partition, found) in partitions.into_iter().zip(self.connection.eval_all(&SCRIPTS.cron_jobs, calls).await)
         {
             let mut found = Reply::of(found?)?;
             found.text()?;
@@ -137,13 +137,14 @@ impl Shared {
         if places.is_empty() {
             return Ok(());
         }
-        self.connection.call(redis::cmd("SADD").arg(self.keys.schedules()).arg(places)).await?;
-        self.announce_schedules().await
+        self.connection.call(redis::cmd("SADD").arg(self.keys.cron_partitions()).arg(places)).await?;
+        self.announce_cron_jobs().await
     }
 
     /// Tells the other brokers to look. One that misses it looks after a while.
-    async fn announce_schedules(&self) -> Result<()> {
-        let published = self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.schedules()).arg("changed")).await;
+    async fn announce_cron_jobs(&self) -> Result<()> {
+        let published =
+            self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.cron_partitions()).arg("changed")).await;
         if let Err(error) = published {
             tracing::debug!(%error, "a changed cron job was not announced");
         }

@@ -21,16 +21,21 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, CallPart, Version};
 use crate::platform::clock::Clock;
 use crate::store::{
-    self, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Forward, Forwarded, ForwardedMessage, other_id,
-    random_text,
+    self, Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DroppedDeadLetters, Forward, Forwarded,
+    ForwardedMessage, other_id, random_text,
 };
 
 #[async_trait]
 impl store::DeadLetters for Redis {
-    async fn dead(&self, partition: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    async fn dead(
+        &self,
+        partition: &GroupPartition,
+        after: Option<&DeadLetterCursor>,
+        limit: usize,
+    ) -> Result<DeadLetterPage> {
         let keys = self.keys.group_partition(partition);
         let (id, died_at) = after.map_or(("", 0), |cursor| (cursor.id.as_str(), cursor.died_at.as_ms()));
-        let call = Call::new(&SCRIPTS.dead, &[&keys.dead_zset, &keys.dead_hash])
+        let call = Call::new(&SCRIPTS.dead_letters, &[&keys.dead_zset, &keys.dead_hash])
             .arg(id)
             .arg(died_at)
             .arg(limit)
@@ -42,8 +47,8 @@ impl store::DeadLetters for Redis {
             read(id, reply.bytes()?, died_at)
         })?;
         let last = dead.last().filter(|_| after_page > 0);
-        let next = last.map(|last: &Dead| DeadCursor { died_at: last.died_at, id: last.id.clone() });
-        Ok(DeadPage { dead, next })
+        let next = last.map(|last: &Dead| DeadLetterCursor { died_at: last.died_at, id: last.id.clone() });
+        Ok(DeadLetterPage { dead, next })
     }
 
     async fn redrive(&self, group_partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
@@ -59,7 +64,7 @@ impl store::DeadLetters for Redis {
     async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.group_partition(partition);
-        let call = Call::new(&SCRIPTS.purge, &[&keys.dead_zset, &keys.dead_hash]);
+        let call = Call::new(&SCRIPTS.purge_dead_letters, &[&keys.dead_zset, &keys.dead_hash]);
         let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
         self.reply(&call).await?.each(|reply| Ok(reply.text()?.parse().ok().map(Version::from_us)))
     }
@@ -86,15 +91,15 @@ impl store::DeadLetters for Redis {
         self.call_back(partition, Some(page.page)).await
     }
 
-    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
+    async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadLetterRetention) -> Result<DroppedDeadLetters> {
         let keys = self.keys.group_partition(partition);
-        let call = Call::new(&SCRIPTS.drop_dead, &[&keys.dead_zset, &keys.dead_hash])
+        let call = Call::new(&SCRIPTS.trim_dead_letters, &[&keys.dead_zset, &keys.dead_hash])
             .arg(bounds.died_before.map_or(String::new(), |at| at.as_ms().to_string()))
             .arg(bounds.count.map_or(String::new(), |count| count.to_string()))
             .arg(RECOVER_IDS_MAX);
         let mut reply = self.reply(&call).await?;
         let (aged, surplus, more) = (reply.number()?, reply.number()?, reply.number()? == 1);
-        Ok(DeadDropped { aged, surplus, more, oldest: reply.time()? })
+        Ok(DroppedDeadLetters { aged, surplus, more, oldest: reply.time()? })
     }
 }
 

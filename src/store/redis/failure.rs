@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_refuses_was_not_applied_and_says_what_to_do() {
+    fn redis_refusal_is_not_applied_and_has_advice() {
         for (code, remedy) in REMEDIES {
             let error = meaning(&format!("{code} and more")).filter(|error| error.kind() == Kind::Unavailable);
             assert!(error.is_some_and(|error| error.detail().contains(remedy)), "{code}");

@@ -55,12 +55,12 @@ impl store::Groups for Redis {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         let keys = self.keys.members(topic, group);
-        let call = Call::new(&SCRIPTS.leave, &[&keys.members, &keys.states]).arg(member.as_str()).arg(keys.wake);
+        let call = Call::new(&SCRIPTS.leave_group, &[&keys.members, &keys.states]).arg(member.as_str()).arg(keys.wake);
         Reply::of(self.connection.eval(&call).await?)?.text().map(drop)
     }
 
     async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
-        let call = Call::new(&SCRIPTS.slots, &[&self.keys.slots(topic, group)])
+        let call = Call::new(&SCRIPTS.rate_slots, &[&self.keys.slots(topic, group)])
             .arg(ask.count)
             .arg(us(ask.spacing))
             .arg(us(ask.within.min(SLOT_AHEAD_MAX)))
@@ -91,7 +91,7 @@ impl Shared {
         ttl: Duration,
     ) -> Vec<Result<Vec<LiveMember>>> {
         let keys: Vec<&str> = groups.iter().flat_map(|(_, keys)| [&*keys.members, &*keys.states]).collect();
-        let mut call = Call::new(&SCRIPTS.beat, &keys).arg(member.as_str()).arg(ms(ttl)).arg(self.time_override());
+        let mut call = Call::new(&SCRIPTS.heartbeat, &keys).arg(member.as_str()).arg(ms(ttl)).arg(self.time_override());
         for (index, keys) in groups {
             call = call.arg(heartbeats[*index].state.to_store()).arg(&keys.wake);
         }

@@ -51,8 +51,8 @@ pub(super) async fn greet(
 ) -> Result<Info> {
     let mut fsync = redis::cmd("CONFIG");
     fsync.arg("GET").arg("appendfsync");
-    let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
-    let commands = [redis::cmd("INFO"), fsync, SCRIPTS.permits.load(), permits.command];
+    let check = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
+    let commands = [redis::cmd("INFO"), fsync, SCRIPTS.check_permissions.load(), check.command];
     let count = login.len() + commands.len();
     let mut greeting = Pipeline::with_capacity(count);
     for command in login.iter().cloned().chain(commands) {
@@ -287,7 +287,7 @@ impl History {
         if known.is_none() || lost {
             let before = self.clock.instant();
             let rewound = known.as_ref().is_some_and(|known| known.identity == now.identity);
-            let age = self.notice(connection, &now.identity, rewound).await?;
+            let age = self.detect_loss(connection, &now.identity, rewound).await?;
             let since = (age < OLD).then(|| before.minus(age));
             lost |= self.note.began.is_some_and(|began| since > Some(began));
             self.losses.send_modify(|loss| {
@@ -305,13 +305,18 @@ impl History {
     }
 
     /// For how long this Redis has been known to be this one.
-    async fn notice(&self, connection: &mut MultiplexedConnection, id: &str, rewound: bool) -> RedisResult<Duration> {
+    async fn detect_loss(
+        &self,
+        connection: &mut MultiplexedConnection,
+        id: &str,
+        rewound: bool,
+    ) -> RedisResult<Duration> {
         let there: Value = connection.send_packed_command(&self.note.evidence).await?;
         let anything = i32::from(self.met.is_later || matches!(there, Value::Int(1..)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
-        let notice = Call::new(&SCRIPTS.notice, &[&self.note.key]).arg(id).arg(anything).arg(over);
+        let call = Call::new(&SCRIPTS.detect_loss, &[&self.note.key]).arg(id).arg(anything).arg(over);
         let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(SCRIPTS.notice.load()).ignore().add_command(notice.arg(i32::from(rewound)).command);
+        pipeline.add_command(SCRIPTS.detect_loss.load()).ignore().add_command(call.arg(i32::from(rewound)).command);
         let ((_, _, age_ms),): ((String, u64, u64),) = pipeline.query_async(connection).await?;
         Ok(Duration::from_millis(age_ms))
     }
@@ -325,7 +330,7 @@ mod tests {
                        master_replid:b\r\nmaster_repl_offset:17\r\nconnected_slaves:1\r\n";
 
     #[test]
-    fn an_unfit_redis_is_named() {
+    fn unsuitable_redis_is_reported() {
         let fit = Info::read(NEW, Some("always".to_owned()));
         assert_eq!(fit.check(false), Ok(()));
         assert_eq!((fit.identity.as_str(), fit.offset), ("a/b", 17));
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn confirmations_need_replicas_and_a_redis_that_says_when_it_has_fsynced() {
+    fn confirmations_need_replicas_and_waitaof() {
         let with = |text: &str, replicas, fsync| Info {
             confirmation: Confirmation { replicas, fsync },
             ..Info::read(text, Some("always".to_owned()))
@@ -356,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_nobody_waits_for_are_a_warning() {
+    fn unused_replicas_are_a_warning() {
         assert!(Info::read(NEW, None).warning().is_some());
         assert_eq!(Info::read(&format!("{NEW}min_slaves_good_slaves:1\r\n"), None).warning(), None);
         assert_eq!(Info::read(&NEW.replace("slaves:1", "slaves:0"), None).warning(), None);
     }
 
     #[test]
-    fn another_run_another_replica_and_less_of_the_same_are_losses() {
+    fn new_run_id_replica_or_lower_offset_is_a_data_loss() {
         let seen = |identity: &str, offset| Seen { identity: identity.to_owned(), offset };
         let before = seen("run/replica", 1_000);
         assert!(!before.lost(&seen("run/replica", 1_000)));

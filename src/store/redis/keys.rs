@@ -37,7 +37,7 @@ impl Keys {
 
     /// String with expiry: the member that counts the messages of all topics for everybody.
     pub(super) fn stats_collector(&self) -> String {
-        format!("{}:census", self.prefix)
+        format!("{}:stats-collector", self.prefix)
     }
 
     /// String: the identity of the data, as long as there is any.
@@ -46,7 +46,7 @@ impl Keys {
     }
 
     /// Set: `<topic>:<partition>`, where there are schedules. Channel: one of them changed.
-    pub(super) fn schedules(&self) -> String {
+    pub(super) fn cron_partitions(&self) -> String {
         format!("{}:cron", self.prefix)
     }
 
@@ -64,7 +64,7 @@ impl Keys {
 
     /// String: when the next slot of a group may begin.
     pub(super) fn slots(&self, topic: &TopicName, group: &GroupName) -> String {
-        format!("{}:slots:{topic}:{group}", self.prefix)
+        format!("{}:rate-slots:{topic}:{group}", self.prefix)
     }
 
     pub(super) fn partition(&self, topic: &TopicName, partition: Partition) -> PartitionKeys {
@@ -244,7 +244,7 @@ mod tests {
     use crate::model::error::Result;
 
     #[test]
-    fn the_layout_is_what_the_protocol_says() -> Result<()> {
+    fn key_layout_matches_the_protocol() -> Result<()> {
         let keys = Keys::new("dwell");
         let topic = TopicName::new("orders")?;
         let group_partition =
@@ -259,7 +259,7 @@ mod tests {
 
     /// The first three are of the specification of Redis Cluster.
     #[test]
-    fn the_published_vectors_hold_and_tags_are_found() {
+    fn published_slot_vectors_match_and_hash_tags_are_found() {
         assert_eq!(crc16::State::<crc16::XMODEM>::calculate(b"123456789"), 0x31C3);
         assert_eq!(slot_of_key(b"{user1000}.following"), slot_of_key(b"{user1000}.followers"));
         assert_eq!(slot_of_key(b"foo{}{bar}"), crc16::State::<crc16::XMODEM>::calculate(b"foo{}{bar}") % SLOTS);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_belongs_where_its_first_key_does() {
+    fn command_is_routed_by_its_first_key() {
         assert_eq!(slot_of_command(redis::cmd("GET").arg("foo")), Some(12_182));
         assert_eq!(slot_of_command(redis::cmd("EVALSHA").arg("digest").arg(2).arg("foo").arg("bar")), Some(12_182));
         assert_eq!(slot_of_command(&redis::cmd("TIME")), None);

@@ -37,7 +37,7 @@ impl LogTarget for Redis {
         Ok(is_lost)
     }
 
-    async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()> {
+    async fn reapply_deletion(&self, topic: &Descriptor, deleted_at: u64) -> Result<()> {
         self.delete_topic(topic, false, deleted_at).await
     }
 
@@ -97,7 +97,7 @@ impl LogTarget for Redis {
         self.cancel_by(descriptor, partition, id, Canceller::Log(version)).await.map(drop)
     }
 
-    async fn purge_again(
+    async fn reapply_purge(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
@@ -121,7 +121,7 @@ impl LogTarget for Redis {
         }
         let (mut cursor, mut deleted) = ("0".to_owned(), 0);
         loop {
-            let call = Call::new(&SCRIPTS.purge_again, &keys.map(String::as_str))
+            let call = Call::new(&SCRIPTS.reapply_purge, &keys.map(String::as_str))
                 .after_losses(losses)
                 .arg(topics::sixteen_digits(descriptor.generation))
                 .arg(purge.group.as_str())
@@ -187,7 +187,7 @@ impl LogTarget for Redis {
 
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports> {
         let began = if let Progress::Settled(began) = progress { began } else { Timestamp::default() };
-        let call = Call::new(&SCRIPTS.brokers, &[&self.keys.brokers()])
+        let call = Call::new(&SCRIPTS.restore_progress, &[&self.keys.brokers()])
             .arg(broker)
             .arg(progress.name())
             .arg(began.as_ms())
@@ -243,7 +243,7 @@ impl Shared {
         loop {
             match self.expire(call).await? {
                 Answer::Done(reply) => return Ok(reply),
-                Answer::Behind => self.roll(descriptor, partition).await?,
+                Answer::Behind => self.publish_descriptor(descriptor, partition).await?,
                 Answer::Late | Answer::Outdated(_) | Answer::Gap => {
                     return Err(Error::corrupt("a script of a log answered as a push"));
                 }

@@ -92,7 +92,7 @@ impl store::Maintenance for Redis {
         if !is_cursor(from) {
             return Err(Error::invalid("cursor", "is not one that dwell gave; begin without a cursor"));
         }
-        let call = Call::new(&SCRIPTS.audit, &places.map(String::as_str))
+        let call = Call::new(&SCRIPTS.verify, &places.map(String::as_str))
             .arg(from)
             .arg(if repair { "repair" } else { "" })
             .arg(self.time_override());
@@ -115,7 +115,7 @@ impl store::Maintenance for Redis {
     ) -> Result<MovedPage> {
         let (keys, losses) = (self.keys.group_partition(group_partition), self.losses.borrow().count);
         let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
-        let take = Call::new(&SCRIPTS.take, &places.map(String::as_str))
+        let take = Call::new(&SCRIPTS.move_out, &places.map(String::as_str))
             .arg(RECOVER_IDS_MAX)
             .arg(CALL_BYTES_MAX)
             .arg(self.time_override())
@@ -134,38 +134,38 @@ impl store::Maintenance for Redis {
             "{}:{}:{}:{}",
             group_partition.topic, from.incarnation, group_partition.partition, group_partition.group
         );
-        let mut by_partition: BTreeMap<Partition, Vec<Taken>> = BTreeMap::new();
+        let mut by_partition: BTreeMap<Partition, Vec<MovedMessage>> = BTreeMap::new();
         for taken in taken {
             by_partition.entry(to.partition_of(&taken.routing_key())).or_default().push(taken);
         }
         for (partition, taken) in by_partition {
             let place = to.group_partition(partition, &group_partition.group);
-            self.place(to, &place, (&source, losses), taken, &mut moved).await?;
+            self.move_in(to, &place, (&source, losses), taken, &mut moved).await?;
         }
         Ok(moved)
     }
 
     async fn moved(&self, partition: &GroupPartition, page: &MovedPage) -> Result<()> {
         let keys = self.keys.group_partition(partition);
-        let done = Call::new(&SCRIPTS.moved, &[&keys.moving]).arg(page.arrived.page);
+        let done = Call::new(&SCRIPTS.move_done, &[&keys.moving]).arg(page.arrived.page);
         self.connection.eval(&done).await.map(drop)
     }
 }
 
 impl Shared {
     async fn claim_collection(&self, member: &MemberId, ttl_ms: &str) -> Result<(String, Reply)> {
-        let call = Call::new(&SCRIPTS.census, &[&self.keys.stats_collector()]).arg(member.as_str()).arg(ttl_ms);
+        let call = Call::new(&SCRIPTS.claim_stats, &[&self.keys.stats_collector()]).arg(member.as_str()).arg(ttl_ms);
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         Ok((reply.text()?, reply))
     }
 
     /// Places messages of a page in a partition, with new versions: the old ones end where the messages were taken.
-    async fn place(
+    async fn move_in(
         &self,
         to: &Descriptor,
         group_partition: &GroupPartition,
         (source, losses): (&str, u64),
-        taken: Vec<Taken>,
+        taken: Vec<MovedMessage>,
         moved: &mut MovedPage,
     ) -> Result<()> {
         let (shared, keys) = (
@@ -175,14 +175,14 @@ impl Shared {
         let answered = self.keys.call(&group_partition.topic, group_partition.partition, &moved.arrived.stream);
         let own = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash].map(String::as_str);
         let places = [&[shared.generation.as_str(), &shared.moved, &shared.wake][..], &own, &[&answered]].concat();
-        let mut call = Call::new(&SCRIPTS.place, &places)
+        let mut call = Call::new(&SCRIPTS.move_in, &places)
             .after_losses(losses)
             .arg(sixteen_digits(to.generation))
             .arg(source)
             .arg(moved.arrived.page)
             .arg(GROUP_PARTITION_MESSAGES_MAX);
         let mut messages = Vec::with_capacity(taken.len());
-        for Taken { id, is_dead, score, charge, value, found } in taken {
+        for MovedMessage { id, is_dead, score, charge, value, found } in taken {
             let value = match found {
                 Ok((message, version)) => {
                     let new_version = self.clock.versions(1);
@@ -228,7 +228,7 @@ fn is_cursor(text: &str) -> bool {
     !number.is_empty() && number.len() <= 20 && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-struct Taken {
+struct MovedMessage {
     id: MessageId,
     is_dead: bool,
     score: String,
@@ -238,14 +238,14 @@ struct Taken {
     found: Result<(Message, Version)>,
 }
 
-impl Taken {
+impl MovedMessage {
     /// The key or id that decides its partition. One that cannot be read belongs where its id does.
     fn routing_key(&self) -> String {
         self.found.as_ref().map_or(self.id.to_string(), |(message, _)| message.routing_key().to_owned())
     }
 }
 
-fn read_page(reply: Reply) -> Result<Vec<Taken>> {
+fn read_page(reply: Reply) -> Result<Vec<MovedMessage>> {
     reply.each(|reply| {
         let id = MessageId::new(reply.text()?)?;
         let (is_dead, score, charge) = (reply.text()? == "d", reply.text()?, reply.text()?);
@@ -257,6 +257,6 @@ fn read_page(reply: Reply) -> Result<Vec<Taken>> {
             let version = body_version(&value);
             decode_body(id.clone(), value.clone()).map(|message| (message, version))
         };
-        Ok(Taken { id, is_dead, score, charge, value, found })
+        Ok(MovedMessage { id, is_dead, score, charge, value, found })
     })
 }

@@ -5,7 +5,7 @@
 
 mod address;
 mod baseline;
-mod checkup;
+mod diagnostics;
 mod cluster;
 mod confirmed;
 mod connection;
@@ -37,9 +37,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::baseline::{BaselineRedis, BaselineStyle, RedisUsage};
-pub use self::checkup::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 pub use self::confirmed::Confirmation;
 use self::connection::Terms;
+pub use self::diagnostics::{
+    Diagnostics, KeyDiagnostics, NodeDiagnostics, NodeFacts, Outcome, Quorum, SlowCall, Stall,
+};
 use self::failure::ms;
 use self::info::Losses;
 use self::keys::Keys;

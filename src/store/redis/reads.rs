@@ -147,7 +147,7 @@ impl store::Reads for Redis {
         limit: usize,
     ) -> Result<WindowPage> {
         let (due, id) = after.map_or((Timestamp::ZERO, ""), |(due, id)| (*due, id.as_str()));
-        let call = Call::new(&SCRIPTS.window, &[&self.keys.group_partition(partition).zset])
+        let call = Call::new(&SCRIPTS.bulk_range, &[&self.keys.group_partition(partition).zset])
             .arg(window.from.as_ms())
             .arg(window.to.as_ms())
             .arg(id)

@@ -54,65 +54,65 @@ macro_rules! scripts {
 // A full Redis refuses a script without a flag before its first line: a push or a page of a copy. Everything else must
 // work when memory is full, so that dwell can be drained.
 scripts! {
-    push: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_unordered";
-    push_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_order", "push";
-    put: "#!lua", "_time", "_call", "_gone", "_purged", "_body", "_charge", "_unordered";
-    put_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_body", "_charge", "_order", "put";
+    push: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_unordered";
+    push_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_order", "push";
+    put: "#!lua", "_time", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
+    put_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "put";
     cancel: "#!lua flags=allow-oom", "_time", "_call", "_body";
     purge_group: "#!lua flags=allow-oom", "_time", "_call", "_purged";
-    purge_again: "#!lua flags=allow-oom", "_time", "_call", "_body", "_purged";
-    reschedule: "#!lua flags=allow-oom", "_time", "_call", "_gone", "_body", "_charge";
+    reapply_purge: "#!lua flags=allow-oom", "_time", "_call", "_body", "_purged";
+    reschedule: "#!lua flags=allow-oom", "_time", "_call", "_tombstones", "_body", "_charge";
     fence: "#!lua flags=allow-oom", "_call";
-    replay: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_body", "_charge", "_unordered";
-    replay_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
-    restore: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_body", "_unordered";
-    restore_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_body", "_order", "restore";
-    brokers: "#!lua flags=allow-oom", "_time";
+    replay: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_unordered";
+    replay_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
+    restore: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_unordered";
+    restore_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_order", "restore";
+    restore_progress: "#!lua flags=allow-oom", "_time";
     acquire: "#!lua flags=allow-oom", "_time";
     renew: "#!lua flags=allow-oom", "_time";
     owner_record: "#!lua flags=allow-oom,no-writes";
-    beat: "#!lua flags=allow-oom", "_time";
-    leave: "#!lua flags=allow-oom";
+    heartbeat: "#!lua flags=allow-oom", "_time";
+    leave_group: "#!lua flags=allow-oom";
     members: "#!lua flags=allow-oom,no-writes", "_time";
-    notice: "#!lua flags=allow-oom", "_time";
-    mark: "#!lua flags=allow-oom";
-    slots: "#!lua flags=allow-oom", "_time";
+    detect_loss: "#!lua flags=allow-oom", "_time";
+    wait_marker: "#!lua flags=allow-oom";
+    rate_slots: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time";
     repair: "#!lua flags=allow-oom", "_time";
-    reserve: "#!lua flags=allow-oom", "_time", "_chain";
-    reserve_ordered: "#!lua flags=allow-oom", "_time", "_chain";
-    settle: "#!lua flags=allow-oom", "_time", "_chain", "_charge";
-    settle_late: "#!lua flags=allow-oom", "_time", "_call", "_gone", "_body", "_charge";
-    start: "#!lua flags=allow-oom", "_time", "_chain";
+    reserve: "#!lua flags=allow-oom", "_time", "_call_sequence";
+    reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence";
+    settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge";
+    settle_late: "#!lua flags=allow-oom", "_time", "_call", "_tombstones", "_body", "_charge";
+    start: "#!lua flags=allow-oom", "_time", "_call_sequence";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     waiting: "#!lua flags=allow-oom,no-writes";
     in_flight: "#!lua flags=allow-oom,no-writes";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
-    census: "#!lua flags=allow-oom";
-    audit: "#!lua flags=allow-oom", "_time";
-    window: "#!lua flags=allow-oom,no-writes";
+    claim_stats: "#!lua flags=allow-oom";
+    verify: "#!lua flags=allow-oom", "_time";
+    bulk_range: "#!lua flags=allow-oom,no-writes";
     forecast: "#!lua flags=allow-oom,no-writes";
-    dead: "#!lua flags=allow-oom,no-writes";
+    dead_letters: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";
-    purge: "#!lua flags=allow-oom", "_body";
-    drop_dead: "#!lua flags=allow-oom";
+    purge_dead_letters: "#!lua flags=allow-oom", "_body";
+    trim_dead_letters: "#!lua flags=allow-oom";
     stage: "#!lua flags=allow-oom", "_time";
     forward: "#!lua", "_time", "_call", "_unordered";
     forward_ordered: "#!lua", "_time", "_call", "_order", "forward";
     unstage: "#!lua flags=allow-oom";
-    schedules: "#!lua flags=allow-oom,no-writes";
-    put_schedule: "#!lua flags=allow-oom";
-    fire: "#!lua", "_time";
-    take: "#!lua flags=allow-oom", "_time";
-    place: "#!lua", "_call";
-    moved: "#!lua flags=allow-oom";
-    roll: "#!lua flags=allow-oom";
-    describe: "#!lua flags=allow-oom";
-    wipe: "#!lua flags=allow-oom";
+    cron_jobs: "#!lua flags=allow-oom,no-writes";
+    put_cron_job: "#!lua flags=allow-oom";
+    fire_cron_job: "#!lua", "_time";
+    move_out: "#!lua flags=allow-oom", "_time";
+    move_in: "#!lua", "_call";
+    move_done: "#!lua flags=allow-oom";
+    publish_settings: "#!lua flags=allow-oom";
+    set_descriptor: "#!lua flags=allow-oom";
+    delete_partition: "#!lua flags=allow-oom";
     unsubscribe: "#!lua flags=allow-oom";
     copy: "#!lua";
-    permits: "#!lua flags=allow-oom,no-writes";
+    check_permissions: "#!lua flags=allow-oom,no-writes";
 }
 
 /// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
@@ -124,7 +124,7 @@ const CONFIRMED: [&str; 25] = [
     "put_ordered",
     "cancel",
     "purge_group",
-    "purge_again",
+    "reapply_purge",
     "reschedule",
     "settle_late",
     "fence",
@@ -133,16 +133,16 @@ const CONFIRMED: [&str; 25] = [
     "restore",
     "restore_ordered",
     "redrive",
-    "purge",
-    "put_schedule",
-    "fire",
-    "place",
+    "purge_dead_letters",
+    "put_cron_job",
+    "fire_cron_job",
+    "move_in",
     "forward",
     "forward_ordered",
     "copy",
-    "describe",
-    "roll",
-    "wipe",
+    "set_descriptor",
+    "publish_settings",
+    "delete_partition",
 ];
 
 fn is_confirmed(verb: &str) -> bool {

@@ -75,7 +75,7 @@ impl Sentinels {
         match (places.is_empty(), failure) {
             (true, Some(error)) => {
                 let detail = format!("no sentinel answers: {}", error.detail());
-                Err(error.saying(detail))
+                Err(error.with_detail(detail))
             }
             _ => Ok(places.into_iter().map(|((host, port), _)| self.primary.at(&host, port)).collect()),
         }
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_taken_apart() -> Result<()> {
+    fn sentinel_url_is_parsed() -> Result<()> {
         assert!(Parts::of("redis://a:b@host/0")?.is_none());
         assert!(Parts::of("redis+unix:///run/redis.sock?db=1")?.is_none());
         let url = "rediss+sentinel://app:s3/c@ret@a:1,[::1]:2/main/3?sentinel_user=u&sentinel_password=p";

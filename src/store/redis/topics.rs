@@ -269,10 +269,10 @@ impl Shared {
                 &shared.order,
             ];
             keys.extend(group_partitions.iter().flat_map(GroupPartitionKeys::all));
-            Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
+            Call::new(&SCRIPTS.delete_partition, &keys).arg(sixteen_digits(tombstone.generation))
         };
         let calls: Vec<Call> = tombstone.partitions().map(wipe).collect();
-        let answers = self.connection.eval_all(&SCRIPTS.wipe, calls).await;
+        let answers = self.connection.eval_all(&SCRIPTS.delete_partition, calls).await;
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
@@ -289,10 +289,13 @@ impl Shared {
             .map(|partition| {
                 let keys = self.keys.partition(&descriptor.topic, partition);
                 let announce = u8::from(partition == Partition(0));
-                Call::new(&SCRIPTS.roll, &[&keys.generation, &keys.wake]).arg(&bytes).arg(&keep).arg(announce)
+                Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake])
+                    .arg(&bytes)
+                    .arg(&keep)
+                    .arg(announce)
             })
             .collect();
-        let answers = self.connection.eval_all(&SCRIPTS.roll, calls).await;
+        let answers = self.connection.eval_all(&SCRIPTS.publish_settings, calls).await;
         answers.into_iter().try_for_each(|answer| rolled(answer?))
     }
 
@@ -303,7 +306,7 @@ impl Shared {
     /// The same with descriptors as Redis keeps them; an empty one is none.
     async fn put(&self, key: &str, before: Option<&Descriptor>, after: &str) -> Result<String> {
         let expected = before.map_or(String::new(), |before| sixteen_digits(before.generation));
-        let call = Call::new(&SCRIPTS.describe, &[key]).arg(expected).arg(after);
+        let call = Call::new(&SCRIPTS.set_descriptor, &[key]).arg(expected).arg(after);
         let mut reply = self.reply(&call).await?;
         reply.text()
     }
@@ -386,7 +389,7 @@ impl Shared {
         loop {
             let error = match self.expire(&call).await {
                 Ok(Answer::Done(reply)) => return read(reply),
-                Ok(Answer::Behind) => match self.roll(expiring.descriptor, expiring.partition).await {
+                Ok(Answer::Behind) => match self.publish_descriptor(expiring.descriptor, expiring.partition).await {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
@@ -440,9 +443,9 @@ impl Shared {
     }
 
     /// Shows the descriptor to a partition. Errors: `Stale` when it has seen a newer one.
-    pub(super) async fn roll(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
+    pub(super) async fn publish_descriptor(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
         let keys = self.keys.partition(&descriptor.topic, partition);
-        let call = Call::new(&SCRIPTS.roll, &[&keys.generation, &keys.wake]);
+        let call = Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake]);
         let call = call.arg(write(descriptor)?).arg("").arg(0);
         rolled(self.connection.eval(&call).await?)
     }

@@ -78,7 +78,7 @@ fn meant(channel: Channel, payload: &[u8]) -> Channel {
         Channel::Head(..) => payload != RELEASED && payload != CHANGED,
         Channel::Release(..) => payload == RELEASED,
         Channel::Changed(..) => payload == CHANGED,
-        Channel::Members(..) | Channel::Schedules | Channel::Member(_) => true,
+        Channel::Members(..) | Channel::CronJobs | Channel::Member(_) => true,
     };
     channel.beside().into_iter().find(is_meant).unwrap_or(channel)
 }
@@ -211,7 +211,7 @@ fn channels(shared: &Shared, place: &str) -> Channels {
             Channel::Head(topic, partition) | Channel::Release(topic, partition) => shared.keys.wake(topic, *partition),
             Channel::Changed(topic) => shared.keys.wake(topic, Partition(0)),
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
-            Channel::Schedules => shared.keys.schedules(),
+            Channel::CronJobs => shared.keys.cron_partitions(),
             Channel::Member(member) => shared.keys.member(member),
         };
         (shared.connection.place_of(&name) == place).then_some((name, channel))

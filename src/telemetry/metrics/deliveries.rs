@@ -420,7 +420,7 @@ mod tests {
     use crate::model::message::{GroupName, TopicName};
 
     #[test]
-    fn traffic_is_summed_over_groups_and_is_the_difference_of_two_moments() -> Result<()> {
+    fn traffic_is_summed_over_groups_between_two_samples() -> Result<()> {
         let (metrics, topic) = (Metrics::new()?, TopicName::new("orders")?);
         metrics.topic(&topic).stored.inc_by(3);
         metrics.topic(&topic).failed.inc();

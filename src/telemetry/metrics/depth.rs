@@ -29,7 +29,7 @@ const FAMILIES: [Family; 6] = [
         kind: "gauge",
         labels: &["topic", "group", "state"],
         help: "messages of the whole store: `scheduled`, `ready` (and not taken), `in_flight` (with consumers, or ready in \
-               the memory of another broker), `dead`. One broker of a fleet exports it: docs/how-to/monitor.md, the census",
+               the memory of another broker), `dead`. One broker of a fleet exports it: docs/how-to/monitor.md, store stats",
     },
     Family {
         name: "dwell_oldest_ready_age_seconds",
@@ -52,13 +52,13 @@ const FAMILIES: [Family; 6] = [
         help: "1 while the group is paused, else 0. Exported with `dwell_messages`",
     },
     Family {
-        name: "dwell_census_seconds",
+        name: "dwell_stats_collection_seconds",
         kind: "gauge",
         labels: &[],
         help: "how long it took to count all topics, its pauses included. Exported with `dwell_messages`",
     },
     Family {
-        name: "dwell_census_age_seconds",
+        name: "dwell_stats_age_seconds",
         kind: "gauge",
         labels: &[],
         help: "age of the numbers of `dwell_messages`. Exported with it",
@@ -122,11 +122,11 @@ struct Term {
     /// Only a scrape after another one since then may show it: the previous process was then scraped without it.
     since: Instant,
     until: Instant,
-    collected: Option<Taken>,
+    collected: Option<Collected>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct Collected {
     at: Instant,
     series: Vec<MetricFamily>,
 }
@@ -145,7 +145,7 @@ struct Families {
 impl StatsMetrics {
     pub(super) fn new(make: &Maker) -> Result<StatsMetrics> {
         let taker = make.gauge(
-            "dwell_census_taker",
+            "dwell_stats_collector",
             "1 on the broker that exports `dwell_messages`, else 0. In a fleet the sum is 1, or 0 while no broker can count",
         )?;
         for Family { name, kind, labels, help } in FAMILIES {
@@ -171,7 +171,7 @@ impl StatsMetrics {
     pub fn show(&self, at: Instant, took: Duration, tally: &Tally) -> Result<()> {
         let series = Families::new().map_err(|error| bug(&error))?.filled(took, tally);
         if let Some(term) = &mut self.shown.state().term {
-            term.collected = Some(Taken { at, series });
+            term.collected = Some(Collected { at, series });
         }
         Ok(())
     }
@@ -180,10 +180,10 @@ impl StatsMetrics {
     pub fn look(&self, now: Instant, before: Option<Instant>) -> bool {
         let mut state = self.shown.state();
         let may = |term: &&Term| now < term.until && before.is_some_and(|before| before >= term.since);
-        let taken = state.term.as_ref().filter(may).and_then(|term| term.collected.as_ref());
-        let is_shown = taken.is_some();
-        if let Some(taken) = taken {
-            self.shown.1.age.set(now.since(taken.at).as_secs_f64());
+        let collected = state.term.as_ref().filter(may).and_then(|term| term.collected.as_ref());
+        let is_shown = collected.is_some();
+        if let Some(collected) = collected {
+            self.shown.1.age.set(now.since(collected.at).as_secs_f64());
         }
         state.is_shown = is_shown;
         self.taker.set(i64::from(is_shown));
@@ -204,8 +204,9 @@ impl Collector for Shown {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let state = self.state();
-        let taken = state.term.as_ref().filter(|_| state.is_shown).and_then(|term| term.collected.as_ref());
-        taken.map_or_else(Vec::new, |taken| taken.series.iter().cloned().chain(self.1.age.collect()).collect())
+        let collected = state.term.as_ref().filter(|_| state.is_shown).and_then(|term| term.collected.as_ref());
+        collected
+            .map_or_else(Vec::new, |collected| collected.series.iter().cloned().chain(self.1.age.collect()).collect())
     }
 }
 

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_names_share_what_is_past_the_limits() {
+    fn names_past_the_limits_share_one_series() {
         let mut labelled: Labelled<usize, usize> = Labelled::default();
         for n in 0..1_000_000 {
             *labelled.topic(&format!("t{n}"), |_| 0) += 1;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_all_topics_together_have_a_limit() {
+    fn total_group_series_are_limited() {
         let mut labelled: Labelled<(), usize> = Labelled::default();
         for topic in 0..TOPIC_LABELS_MAX + 50 {
             for group in 0..200 {

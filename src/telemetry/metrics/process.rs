@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_read_by_name() {
+    fn proc_status_fields_are_read_by_name() {
         let status = "Name:\tdwell\nVmSize:\t  205032 kB\nVmRSS:\t   31204 kB\nThreads:\t7\n";
         assert_eq!(number_of(status, "VmRSS:"), Some(31_204));
         assert_eq!(number_of(status, "Threads:"), Some(7));

@@ -36,7 +36,7 @@ async fn changed(dwell: &Served, host: &str, origin: Option<&str>, token: Option
 }
 
 #[tokio::test]
-async fn beyond_loopback_is_refused_without_tokens_and_served_with_them() -> Outcome {
+async fn non_loopback_is_refused_without_tokens_and_served_with_them() -> Outcome {
     assert_eq!(BEYOND.parse::<SocketAddr>()?, SocketAddr::from(([0, 0, 0, 0, 0, 0xffff, 0x7f00, 1], 0)));
     let listen = Listen::parse(BEYOND)?;
     let refused = Served::start_with(|options| options.listen = listen).await.err();
@@ -70,7 +70,7 @@ async fn beyond_loopback_is_refused_without_tokens_and_served_with_them() -> Out
 }
 
 #[tokio::test]
-async fn on_loopback_the_host_is_checked_with_tokens_too() -> Outcome {
+async fn loopback_checks_the_host_header_even_with_tokens() -> Outcome {
     let (dwell, _dir) = asking().await?;
     let admin = Some(token("admin"));
     assert_eq!(changed(&dwell, "localhost:7373", Some("http://localhost:7373"), admin).await?, 201);

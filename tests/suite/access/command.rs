@@ -8,7 +8,7 @@ use dwell::api::http::TlsFiles;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::{tokens_in, trail};
+use super::{audit_log, tokens_in};
 use crate::http::served::{Outcome, Served};
 use crate::support::Certificates;
 
@@ -43,7 +43,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn a_command_shows_its_token_and_is_told_what_to_do_without() -> Outcome {
+async fn command_sends_its_token_and_explains_a_missing_one() -> Outcome {
     let shop = Shop::open().await?;
     let (ca, producer, admin) = (shop.file("ca"), shop.file("producer"), shop.file("admin"));
     let believed = ("DWELL_CA_FILE", &*ca);
@@ -74,7 +74,7 @@ async fn a_command_shows_its_token_and_is_told_what_to_do_without() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_command_believes_the_authority_it_is_told_and_no_other() -> Outcome {
+async fn command_trusts_only_the_configured_ca() -> Outcome {
     let shop = Shop::open().await?;
     let token = ("DWELL_TOKEN_FILE", &*shop.file("admin"));
     let other = tempfile::tempdir()?;
@@ -92,7 +92,7 @@ async fn a_command_believes_the_authority_it_is_told_and_no_other() -> Outcome {
 
 /// A consumer outlives the token that it was started with.
 #[tokio::test]
-async fn a_consumer_follows_its_token() -> Outcome {
+async fn consumer_picks_up_a_rotated_token() -> Outcome {
     let shop = Shop::open().await?;
     let (ca, admin, mine) = (shop.file("ca"), shop.file("admin"), shop.file("mine"));
     std::fs::copy(shop.file("consumer"), &mine)?;
@@ -121,7 +121,7 @@ async fn a_consumer_follows_its_token() -> Outcome {
 }
 
 #[test]
-fn a_configuration_is_checked_with_all_that_is_wrong_with_its_tokens_and_files() -> Outcome {
+fn config_check_reports_all_token_and_file_errors() -> Outcome {
     let dir = tempfile::tempdir()?;
     Certificates::new()?.write(dir.path())?;
     let check = |text: &str| -> Outcome<(Option<i32>, String)> {
@@ -132,7 +132,7 @@ fn a_configuration_is_checked_with_all_that_is_wrong_with_its_tokens_and_files()
         let output = command.output()?;
         Ok((output.status.code(), String::from_utf8(output.stderr)?))
     };
-    let good = std::fs::read_to_string(trail::configuration(dir.path())?)?;
+    let good = std::fs::read_to_string(audit_log::configuration(dir.path())?)?;
     let file = |name: &str| dir.path().join(name).display().to_string();
     let tls = |cert: &str, key: &str| format!("[tls]\ncert_file = {:?}\nkey_file = {:?}\n", file(cert), file(key));
     assert_eq!(check(&format!("{good}{}", tls("cert", "key")))?.0, Some(0));

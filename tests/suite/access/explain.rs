@@ -8,7 +8,7 @@ use crate::http::served::Outcome;
 const TOPIC: &str = "/v1/topics/cards";
 
 #[tokio::test]
-async fn who_sees_only_names_and_numbers_does_not_read_why_a_message_died() -> Outcome {
+async fn explain_without_read_scope_hides_error_texts() -> Outcome {
     let (dwell, _dir) = asking().await?;
     let tell = async |line: String, of: &str, body| -> Outcome<_> {
         let answer = dwell.send(dwell.request(&line)?.bearer_auth(token(of)).json(&body)).await?;

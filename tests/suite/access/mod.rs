@@ -6,7 +6,7 @@ mod explain;
 mod rotation;
 mod routes;
 mod tls;
-mod trail;
+mod audit_log;
 
 use std::path::Path;
 

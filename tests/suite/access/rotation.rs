@@ -6,7 +6,7 @@ use super::{asking, status, token};
 use crate::http::served::Outcome;
 
 #[tokio::test]
-async fn a_token_is_changed_without_a_restart() -> Outcome {
+async fn token_is_rotated_without_a_restart() -> Outcome {
     let (dwell, dir) = asking().await?;
     let line = "GET /v1/topics/orders/groups/default/dead-letters";
     let (old, new) = (format!("Bearer {}", token("consumer")), "Bearer s3cret-that-is-new");
@@ -36,7 +36,7 @@ async fn a_token_is_changed_without_a_restart() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_stream_ends_when_its_token_is_revoked_and_gets_nothing_more() -> Outcome {
+async fn stream_ends_when_its_token_is_revoked() -> Outcome {
     let (dwell, dir) = asking().await?;
     let with = |line: &str, name: &str| -> Outcome<_> {
         Ok(dwell.request(line)?.header("authorization", format!("Bearer {}", token(name))))

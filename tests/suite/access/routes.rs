@@ -56,7 +56,7 @@ async fn refused(dwell: &Served, line: &str, authorization: Option<&str>) -> Out
 }
 
 #[tokio::test]
-async fn every_request_needs_what_the_page_says() -> Outcome {
+async fn every_route_enforces_the_documented_scopes() -> Outcome {
     let (needs, (dwell, _dir)) = (table(), asking().await?);
     assert_eq!(needs.keys().cloned().collect::<Vec<_>>(), served());
     for (request, need) in &needs {
@@ -90,7 +90,7 @@ async fn every_request_needs_what_the_page_says() -> Outcome {
 }
 
 #[tokio::test]
-async fn what_is_nowhere_is_said_only_to_who_has_a_token() -> Outcome {
+async fn unknown_route_is_404_only_with_a_token() -> Outcome {
     let (dwell, _dir) = asking().await?;
     let producer = format!("Bearer {}", token("producer"));
     for (line, known) in [("GET /v2/topics", 404), ("POST /nowhere", 404), ("GET /v1/topics/", 404)] {
@@ -106,7 +106,7 @@ async fn what_is_nowhere_is_said_only_to_who_has_a_token() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_token_is_shown_once_and_as_it_is() -> Outcome {
+async fn bearer_token_must_be_single_and_exact() -> Outcome {
     let (dwell, _dir) = asking().await?;
     let admin = token("admin");
     for good in [format!("Bearer {admin}"), format!("bearer {admin}"), format!("BEARER   {admin}")] {
@@ -123,7 +123,7 @@ async fn a_token_is_shown_once_and_as_it_is() -> Outcome {
 
 /// The answer arrives although the body of the request was not read.
 #[tokio::test]
-async fn a_large_push_without_a_token_is_told_so() -> Outcome {
+async fn large_push_without_a_token_gets_401() -> Outcome {
     let (dwell, _dir) = asking().await?;
     for _ in 0..8 {
         let request = dwell.request("POST /v1/topics/orders/messages/batch")?.body(vec![b' '; 4 * 1024 * 1024]);

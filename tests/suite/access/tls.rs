@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dwell::api::http::{Connections, TlsFiles};
+use dwell::api::http::{ConnectionOptions, TlsFiles};
 use dwell::model::error::Kind;
 use dwell::platform::https::{self, Roots};
 use reqwest::Client;
@@ -20,7 +20,7 @@ fn files(dir: &Path) -> TlsFiles {
 }
 
 /// A broker that speaks TLS, and the directory of its certificates.
-async fn encrypted(connections: Connections) -> Outcome<(Served, TempDir)> {
+async fn encrypted(connections: ConnectionOptions) -> Outcome<(Served, TempDir)> {
     let dir = tempfile::tempdir()?;
     Certificates::new()?.write(dir.path())?;
     let tls = files(dir.path());
@@ -38,8 +38,8 @@ async fn alive(client: &Client, dwell: &Served) -> bool {
 }
 
 #[tokio::test]
-async fn a_listener_with_a_certificate_speaks_tls_and_nothing_else() -> Outcome {
-    let (dwell, dir) = encrypted(Connections::default()).await?;
+async fn listener_with_a_certificate_speaks_only_tls() -> Outcome {
+    let (dwell, dir) = encrypted(ConnectionOptions::default()).await?;
     assert!(dwell.base.starts_with("https://127.0.0.1:"), "{}", dwell.base);
     let known = client(&dir.path().join("ca"))?;
     assert!(alive(&known, &dwell).await);
@@ -56,8 +56,8 @@ async fn a_listener_with_a_certificate_speaks_tls_and_nothing_else() -> Outcome 
 }
 
 #[tokio::test]
-async fn a_certificate_is_changed_without_a_restart_and_a_broken_one_changes_nothing() -> Outcome {
-    let (dwell, dir) = encrypted(Connections::default()).await?;
+async fn certificate_is_reloaded_and_a_broken_one_ignored() -> Outcome {
+    let (dwell, dir) = encrypted(ConnectionOptions::default()).await?;
     let (ca, other) = (dir.path().join("ca"), tempfile::tempdir()?);
     Certificates::new()?.write(other.path())?;
     let (before, after) = (client(&ca)?, client(&other.path().join("ca"))?);
@@ -78,8 +78,8 @@ async fn a_certificate_is_changed_without_a_restart_and_a_broken_one_changes_not
 }
 
 #[tokio::test]
-async fn who_shakes_no_hands_is_closed_in_time_and_holds_up_nobody() -> Outcome {
-    let short = Connections { header_timeout: Duration::from_secs(2), ..Connections::default() };
+async fn stalled_tls_handshake_times_out_without_blocking_others() -> Outcome {
+    let short = ConnectionOptions { header_timeout: Duration::from_secs(2), ..ConnectionOptions::default() };
     let (dwell, dir) = encrypted(short).await?;
     let address = dwell.base.strip_prefix("https://").ok_or("no address")?;
     let mut silent = Vec::new();
@@ -102,7 +102,7 @@ async fn who_shakes_no_hands_is_closed_in_time_and_holds_up_nobody() -> Outcome 
 }
 
 #[tokio::test]
-async fn with_an_authority_for_clients_they_need_a_certificate_of_it() -> Outcome {
+async fn client_ca_requires_a_client_certificate() -> Outcome {
     let dir = tempfile::tempdir()?;
     let certificates = Certificates::new()?;
     certificates.write(dir.path())?;
@@ -115,7 +115,7 @@ async fn with_an_authority_for_clients_they_need_a_certificate_of_it() -> Outcom
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_refused_at_the_start() -> Outcome {
+async fn unusable_tls_files_fail_the_start() -> Outcome {
     let dir = tempfile::tempdir()?;
     Certificates::new()?.write(dir.path())?;
     let other = tempfile::tempdir()?;

@@ -133,7 +133,7 @@ async fn with_test_clock() -> Result<Shell> {
 }
 
 #[tokio::test]
-async fn what_it_prints_is_json_and_nothing_else() -> Result<()> {
+async fn json_output_is_valid_json_only() -> Result<()> {
     let shell = with_test_clock().await?;
     let mut printed = BTreeMap::new();
     for line in LINES.iter().chain(&LAST) {
@@ -154,7 +154,7 @@ async fn what_it_prints_is_json_and_nothing_else() -> Result<()> {
 
 /// Also fields that the command line does not know.
 #[tokio::test]
-async fn it_is_what_the_api_answers() -> Result<()> {
+async fn json_output_equals_the_api_response() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "hello", "--id", "a", "--delay", "1h", "--meta", "trace=b", "--priority", "3"])?;
     for (command, path) in [

@@ -72,7 +72,7 @@ async fn a_script_reserves_successive_messages_of_a_key() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_receipt_that_is_not_applied_is_named_with_its_reason() -> Result<()> {
+async fn unapplied_receipts_are_listed_with_reasons() -> Result<()> {
     let shell = with_messages(2).await?;
     let mut receipts = Vec::new();
     while receipts.len() < 2 {
@@ -97,7 +97,7 @@ async fn every_receipt_that_is_not_applied_is_named_with_its_reason() -> Result<
 }
 
 #[tokio::test]
-async fn what_is_asked_in_the_wrong_way_changes_nothing() -> Result<()> {
+async fn invalid_arguments_change_nothing() -> Result<()> {
     let shell = Shell::without_broker()?;
     for (args, said) in [
         (&["ack", "orders"][..], "<RECEIPT>"),

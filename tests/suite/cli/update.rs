@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Shell;
 
 #[tokio::test]
-async fn update_changes_what_exists_and_nothing_else() -> Result<()> {
+async fn update_changes_existing_topics_only() -> Result<()> {
     let shell = Shell::start().await?;
     let nightly = ["--cron", "0 3 * * *", "--time-zone", "Europe/Berlin", "--ttl", "1h", "--meta", "a=b", "close"];
     shell.dwell(&[&["cron", "create", "orders", "nightly"], &nightly[..]].concat())?;

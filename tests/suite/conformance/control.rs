@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dwell::codec::{DeadReason, DeadRecord, Failure};
+use dwell::codec::{DeadLetterReason, DeadLetterRecord, Failure};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::CANCELLED_KEPT;
 use dwell::model::message::{Message, MessageId};
@@ -16,11 +16,11 @@ async fn two_groups(world: &World) -> Result<(TestTopic, Box<dyn Owner>)> {
 }
 
 fn bury(id: &str) -> Result<Settlement> {
-    let record = DeadRecord::new(DeadReason::Buried, 1, None);
+    let record = DeadLetterRecord::new(DeadLetterReason::Buried, 1, None);
     Ok(Settlement { buried: vec![Buried { id: MessageId::new(id)?, record, failure: None }], ..Settlement::default() })
 }
 
-pub(super) async fn what_waits_is_cancelled_in_every_group(world: World) -> Result<()> {
+pub(super) async fn waiting_message_is_cancelled_in_every_group(world: World) -> Result<()> {
     let (orders, mut audit) = two_groups(&world).await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 10)?, orders.message("c", 10)?]).await?;
     assert_eq!(orders.cancel("a").await?, [Done, Done]); // ready
@@ -37,7 +37,7 @@ pub(super) async fn what_waits_is_cancelled_in_every_group(world: World) -> Resu
     Ok(())
 }
 
-pub(super) async fn what_is_in_flight_is_not_cancelled(world: World) -> Result<()> {
+pub(super) async fn in_flight_message_is_not_cancelled(world: World) -> Result<()> {
     let (orders, mut audit) = two_groups(&world).await?;
     orders.push("a", 0).await?;
     let taken = audit.reserve(up_to(1)).await?;
@@ -58,7 +58,7 @@ pub(super) async fn what_is_in_flight_is_not_cancelled(world: World) -> Result<(
     Ok(())
 }
 
-pub(super) async fn what_is_dead_or_gone_is_not_cancelled(world: World) -> Result<()> {
+pub(super) async fn dead_or_absent_message_is_not_cancelled(world: World) -> Result<()> {
     let (orders, mut audit) = two_groups(&world).await?;
     orders.push("a", 0).await?;
     let mut owner = orders.owner().await?;
@@ -72,7 +72,7 @@ pub(super) async fn what_is_dead_or_gone_is_not_cancelled(world: World) -> Resul
     Ok(())
 }
 
-pub(super) async fn a_cancel_is_answered_the_same_when_it_is_said_again(world: World) -> Result<()> {
+pub(super) async fn repeated_cancel_gets_the_same_result(world: World) -> Result<()> {
     let (orders, mut audit) = two_groups(&world).await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 5)?]).await?;
     audit.reserve(up_to(1)).await?;
@@ -86,7 +86,7 @@ pub(super) async fn a_cancel_is_answered_the_same_when_it_is_said_again(world: W
     Ok(())
 }
 
-pub(super) async fn who_pushes_a_cancelled_id_again_makes_a_message(world: World) -> Result<()> {
+pub(super) async fn cancelled_id_can_be_pushed_again(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let first = orders.message("a", 10)?;
     orders.push_all(std::slice::from_ref(&first)).await?;
@@ -117,7 +117,7 @@ pub(super) async fn a_cancel_is_remembered_for_a_day(world: World) -> Result<()>
     Ok(())
 }
 
-pub(super) async fn a_rescheduled_message_is_due_then_and_not_before(world: World) -> Result<()> {
+pub(super) async fn rescheduled_message_is_due_at_the_new_time(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut owner = orders.owner().await?;
     orders.push_all(&[orders.message("later", 10)?, orders.message("sooner", 1_000)?]).await?;
@@ -144,7 +144,7 @@ pub(super) async fn a_rescheduled_message_is_due_then_and_not_before(world: Worl
     Ok(())
 }
 
-pub(super) async fn a_reschedule_keeps_attempts_and_what_was_pushed(world: World) -> Result<()> {
+pub(super) async fn reschedule_keeps_attempts_and_payload(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut owner = orders.owner().await?;
     let mut message = orders.message("a", 0)?;
@@ -164,7 +164,7 @@ pub(super) async fn a_reschedule_keeps_attempts_and_what_was_pushed(world: World
     Ok(())
 }
 
-pub(super) async fn what_does_not_wait_is_not_rescheduled(world: World) -> Result<()> {
+pub(super) async fn only_waiting_messages_are_rescheduled(world: World) -> Result<()> {
     let (orders, mut audit) = two_groups(&world).await?;
     orders.push("a", 0).await?;
     let taken = audit.reserve(up_to(1)).await?;
@@ -176,7 +176,7 @@ pub(super) async fn what_does_not_wait_is_not_rescheduled(world: World) -> Resul
     Ok(())
 }
 
-pub(super) async fn a_reschedule_may_expect_what_it_finds(world: World) -> Result<()> {
+pub(super) async fn reschedule_honours_its_expected_state(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut owner = orders.owner().await?;
     let message = orders.message("a", 0)?;
@@ -202,7 +202,7 @@ pub(super) async fn a_reschedule_may_expect_what_it_finds(world: World) -> Resul
     Ok(())
 }
 
-pub(super) async fn a_reschedule_that_finds_one_group_changed_changes_none(world: World) -> Result<()> {
+pub(super) async fn reschedule_is_atomic_over_groups(world: World) -> Result<()> {
     let (orders, mut audit) = two_groups(&world).await?;
     let message = orders.message("a", 0)?;
     orders.push_all(std::slice::from_ref(&message)).await?;

@@ -29,7 +29,7 @@ fn of(id: &str) -> Result<Pushed> {
     Ok(DuplicateOf(MessageId::new(id)?))
 }
 
-pub(super) async fn a_push_with_a_seen_dedup_key_is_a_duplicate_until_its_window_ends(world: World) -> Result<()> {
+pub(super) async fn seen_dedup_key_is_a_duplicate_within_its_window(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     assert_eq!(orders.push_deduped("a", "k").await?, Stored);
     assert_eq!(orders.push_deduped("b", "k").await?, of("a")?);
@@ -48,7 +48,7 @@ pub(super) async fn a_push_with_a_seen_dedup_key_is_a_duplicate_until_its_window
     Ok(())
 }
 
-pub(super) async fn a_dedup_window_counts_whatever_becomes_of_the_first_message(world: World) -> Result<()> {
+pub(super) async fn dedup_window_outlives_the_first_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for id in ["acked", "buried", "cancelled"] {
         assert_eq!(orders.push_deduped(id, id).await?, Stored);
@@ -71,7 +71,7 @@ pub(super) async fn a_dedup_window_counts_whatever_becomes_of_the_first_message(
     Ok(())
 }
 
-pub(super) async fn equal_dedup_keys_of_one_call_meet_in_their_order(world: World) -> Result<()> {
+pub(super) async fn equal_dedup_keys_of_one_call_are_resolved_in_order(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_deduped("0", "seen").await?;
     let batch = [
@@ -91,7 +91,7 @@ pub(super) async fn equal_dedup_keys_of_one_call_meet_in_their_order(world: Worl
     Ok(())
 }
 
-pub(super) async fn a_dedup_key_is_remembered_only_of_a_message_that_was_stored(world: World) -> Result<()> {
+pub(super) async fn only_stored_messages_record_their_dedup_key(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     assert_eq!(orders.push_deduped("a", "k").await?, Duplicate);
@@ -99,7 +99,7 @@ pub(super) async fn a_dedup_key_is_remembered_only_of_a_message_that_was_stored(
     Ok(())
 }
 
-pub(super) async fn past_dedup_windows_are_forgotten(world: World) -> Result<()> {
+pub(super) async fn expired_dedup_windows_are_removed(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for round in 0..5 {
         let batch: Vec<Message> =
@@ -110,7 +110,7 @@ pub(super) async fn past_dedup_windows_are_forgotten(world: World) -> Result<()>
     Ok(())
 }
 
-pub(super) async fn a_topic_made_again_remembers_no_dedup_key(world: World) -> Result<()> {
+pub(super) async fn recreated_topic_has_no_dedup_keys(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_deduped("a", "k").await?;
     world.store.topics.delete(&orders.descriptor).await?;
@@ -119,7 +119,7 @@ pub(super) async fn a_topic_made_again_remembers_no_dedup_key(world: World) -> R
     Ok(())
 }
 
-pub(super) async fn a_dedup_key_and_an_attachment_stay_with_the_message(world: World) -> Result<()> {
+pub(super) async fn dedup_key_and_attachment_are_stored_with_the_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut pushed = orders.deduped("a", "k")?;
     pushed.envelope.attachment = Bytes::from_static(b"\0\xffgateway");

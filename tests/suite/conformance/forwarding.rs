@@ -44,7 +44,7 @@ async fn forward_all(from: &TestTopic, to: &TestTopic, named: &[&str]) -> Result
     Ok(page)
 }
 
-pub(super) async fn a_forwarded_dead_letter_is_a_message_that_says_where_it_died(world: World) -> Result<()> {
+pub(super) async fn forwarded_dead_letter_names_its_source(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let settings = Settings { partitions: NonZeroU16::new(16).unwrap_or(NonZeroU16::MIN), ..Settings::default() };
     let to = dead_topic(&world, settings, &["default", "audit"]).await?;
@@ -78,7 +78,7 @@ pub(super) async fn a_forwarded_dead_letter_is_a_message_that_says_where_it_died
     Ok(())
 }
 
-pub(super) async fn a_dead_letter_whose_id_is_taken_gets_another_id(world: World) -> Result<()> {
+pub(super) async fn forwarded_dead_letter_with_a_taken_id_gets_a_new_id(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let settings = Settings { partitions: NonZeroU16::new(3).unwrap_or(NonZeroU16::MIN), ..Settings::default() };
     let to = dead_topic(&world, settings, &["default"]).await?;
@@ -99,7 +99,7 @@ pub(super) async fn a_dead_letter_whose_id_is_taken_gets_another_id(world: World
     Ok(())
 }
 
-pub(super) async fn what_was_forwarded_and_consumed_is_not_forwarded_again(world: World) -> Result<()> {
+pub(super) async fn consumed_forwarded_dead_letter_is_not_repeated(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let to = dead_topic(&world, one_partition(), &["default"]).await?;
     bury(&orders, &[orders.message("a", 0)?]).await?;
@@ -118,7 +118,7 @@ pub(super) async fn what_was_forwarded_and_consumed_is_not_forwarded_again(world
     Ok(())
 }
 
-pub(super) async fn what_the_other_topic_refuses_stays_a_dead_letter(world: World) -> Result<()> {
+pub(super) async fn refused_forward_stays_a_dead_letter(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let to = dead_topic(&world, one_partition(), &["default"]).await?;
     bury(&orders, &[orders.message("a", 0)?]).await?;
@@ -137,7 +137,7 @@ pub(super) async fn what_the_other_topic_refuses_stays_a_dead_letter(world: Worl
     Ok(())
 }
 
-pub(super) async fn forwarded_dead_letters_have_their_places_in_an_ordered_topic(world: World) -> Result<()> {
+pub(super) async fn forwarded_dead_letters_are_ordered_in_an_ordered_topic(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let to = dead_topic(&world, Settings { ordering: Ordering::Key, ..one_partition() }, &["default"]).await?;
     for id in ["c", "a", "b"] {
@@ -149,7 +149,7 @@ pub(super) async fn forwarded_dead_letters_have_their_places_in_an_ordered_topic
     Ok(())
 }
 
-pub(super) async fn a_forward_takes_so_many_dead_letters_and_not_one_more(world: World) -> Result<()> {
+pub(super) async fn forward_page_size_is_bounded(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let to = dead_topic(&world, Settings::default(), &["default"]).await?;
     let messages: Vec<Message> =

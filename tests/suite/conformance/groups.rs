@@ -51,7 +51,7 @@ async fn copy_from(topic: &TestTopic, mut from: Option<CopyCursor>) -> Result<us
     }
 }
 
-pub(super) async fn a_deleted_group_is_gone_with_its_messages(world: World) -> Result<()> {
+pub(super) async fn deleted_group_is_removed_with_its_messages(world: World) -> Result<()> {
     let orders = with_audit(&world, &world.topic("orders").await?, false).await?;
     orders.push_many("m", 1_100).await?;
     let partition = orders.partition_of(AUDIT)?;
@@ -73,7 +73,7 @@ pub(super) async fn a_deleted_group_is_gone_with_its_messages(world: World) -> R
     Ok(())
 }
 
-pub(super) async fn a_group_made_again_is_another_one(world: World) -> Result<()> {
+pub(super) async fn recreated_group_is_a_new_group(world: World) -> Result<()> {
     let first = with_audit(&world, &world.topic("orders").await?, false).await?;
     let audit = GroupName::new(AUDIT)?;
     first.push("a", 0).await?;
@@ -90,7 +90,7 @@ pub(super) async fn a_group_made_again_is_another_one(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn a_descriptor_is_proclaimed_unless_it_is_old(world: World) -> Result<()> {
+pub(super) async fn descriptor_is_published_unless_older(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
     world.store.topics.publish_settings(&old.descriptor).await?;
     let new = with_audit(&world, &old, false).await?;
@@ -102,7 +102,7 @@ pub(super) async fn a_descriptor_is_proclaimed_unless_it_is_old(world: World) ->
     Ok(())
 }
 
-pub(super) async fn a_copy_has_what_its_source_holds(world: World) -> Result<()> {
+pub(super) async fn copied_group_has_the_messages_of_its_source(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for (id, delay) in [("acked", 0), ("dead", 0), ("out", 0), ("retried", 0), ("ready", 20), ("later", 5_000)] {
         orders.push(id, delay).await?;
@@ -139,7 +139,7 @@ pub(super) async fn a_copy_has_what_its_source_holds(world: World) -> Result<()>
     Ok(())
 }
 
-pub(super) async fn a_copy_begun_again_copies_nothing_twice(world: World) -> Result<()> {
+pub(super) async fn restarted_copy_duplicates_nothing(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 1_500).await?;
     let mut owner = orders.owner().await?;
@@ -181,7 +181,7 @@ pub(super) async fn a_copy_begun_again_copies_nothing_twice(world: World) -> Res
     Ok(())
 }
 
-pub(super) async fn a_copy_that_is_done_copies_no_more(world: World) -> Result<()> {
+pub(super) async fn finished_copy_copies_nothing_more(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let copy = with_audit(&world, &orders, true).await?;

@@ -10,7 +10,7 @@ use crate::support::{LEASE, TestTopic, World, acks, eventually, ids_of, kind_of,
 /// Short enough to see it lapse in real time.
 const SHORT: Duration = Duration::from_millis(60);
 
-pub(super) async fn every_acquisition_is_a_new_epoch(world: World) -> Result<()> {
+pub(super) async fn every_acquire_starts_a_new_epoch(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let first = orders.owner().await?;
     let second = orders.owner().await?;
@@ -40,7 +40,7 @@ pub(super) async fn a_held_lease_is_refused_and_names_its_holder(world: World) -
     Ok(())
 }
 
-pub(super) async fn a_released_pair_is_free_at_once(world: World) -> Result<()> {
+pub(super) async fn released_partition_is_free_immediately(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let owner = orders.owner().await?;
     let claim = Claim { group_partition: orders.group_partition(), epoch: owner.epoch().clone() };
@@ -55,7 +55,7 @@ pub(super) async fn a_released_pair_is_free_at_once(world: World) -> Result<()> 
 }
 
 /// Also when the owner gives it up just then.
-pub(super) async fn who_races_for_a_pair_gets_it_or_is_told_who_has_it(world: World) -> Result<()> {
+pub(super) async fn racing_acquires_succeed_or_name_the_holder(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (partition, generation) = (orders.group_partition(), orders.descriptor.generation);
     let racers: Vec<_> = (0..8).map(|n| member(&format!("racer-{n}"))).collect();
@@ -79,7 +79,7 @@ pub(super) async fn who_races_for_a_pair_gets_it_or_is_told_who_has_it(world: Wo
     Ok(())
 }
 
-pub(super) async fn an_owner_of_an_older_epoch_is_refused_in_every_call(world: World) -> Result<()> {
+pub(super) async fn every_call_of_an_older_epoch_is_refused(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
     let mut old = orders.owner().await?;
@@ -98,7 +98,7 @@ pub(super) async fn an_owner_of_an_older_epoch_is_refused_in_every_call(world: W
     Ok(())
 }
 
-pub(super) async fn a_lease_that_lapsed_is_free(world: World) -> Result<()> {
+pub(super) async fn expired_lease_is_free(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let mut late = orders.acquire(&orders.group_partition(), &member("late"), SHORT).await?;
@@ -124,7 +124,7 @@ async fn free(orders: &TestTopic) -> Result<Box<dyn Owner>> {
     .await
 }
 
-pub(super) async fn a_lease_that_lapsed_and_was_not_taken_is_resumed(world: World) -> Result<()> {
+pub(super) async fn expired_and_untaken_lease_is_resumed(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
     let mut owner = orders.acquire(&orders.group_partition(), &member("owner"), SHORT).await?;
@@ -138,7 +138,7 @@ pub(super) async fn a_lease_that_lapsed_and_was_not_taken_is_resumed(world: Worl
     Ok(())
 }
 
-pub(super) async fn a_renewal_answers_for_each_claim(world: World) -> Result<()> {
+pub(super) async fn renew_returns_a_result_per_claim(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit", "billing"]).await?;
     let mut claims = Vec::new();
     for group in ["default", "audit", "billing"] {
@@ -157,7 +157,7 @@ pub(super) async fn a_renewal_answers_for_each_claim(world: World) -> Result<()>
     Ok(())
 }
 
-pub(super) async fn a_renewal_sees_head_and_generation(world: World) -> Result<()> {
+pub(super) async fn renew_returns_head_and_generation(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let owner = orders.owner().await?;
     let renewed = async || orders.renew(&member("owner"), &*owner, LEASE).await;

@@ -23,7 +23,7 @@ fn ids_in(page: &Page<WaitingCursor>) -> Vec<&str> {
     page.messages.iter().map(|listed| listed.id.as_str()).collect()
 }
 
-pub(super) async fn what_waits_is_listed_in_the_order_in_which_it_is_tried(world: World) -> Result<()> {
+pub(super) async fn waiting_messages_are_listed_in_delivery_order(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (late, early) = (orders.message("late", 50)?, orders.message("early", 10)?);
     orders.push_all(&[late.clone(), early, orders.message("b", 20)?, orders.message("a", 20)?]).await?;
@@ -41,7 +41,7 @@ pub(super) async fn what_waits_is_listed_in_the_order_in_which_it_is_tried(world
     Ok(())
 }
 
-pub(super) async fn a_window_has_its_beginning_and_not_its_end(world: World) -> Result<()> {
+pub(super) async fn due_time_range_is_half_open(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let at = |ms| world.now().plus(Duration::from_millis(ms));
     for ms in [5, 10, 15, 20] {
@@ -57,7 +57,7 @@ pub(super) async fn a_window_has_its_beginning_and_not_its_end(world: World) -> 
     Ok(())
 }
 
-pub(super) async fn a_list_holds_still_while_messages_come_and_go(world: World) -> Result<()> {
+pub(super) async fn list_pages_are_stable_under_changes(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     // All due at once: then ids decide.
     let all = (0..40).map(|n| orders.message(&format!("m{:02}", n * 2), 50)).collect::<Result<Vec<_>>>()?;
@@ -84,7 +84,7 @@ pub(super) async fn a_list_holds_still_while_messages_come_and_go(world: World) 
     Ok(())
 }
 
-pub(super) async fn what_is_in_flight_is_listed_in_pages(world: World) -> Result<()> {
+pub(super) async fn in_flight_messages_are_listed_in_pages(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 300).await?;
     let mut owner = orders.owner().await?;
@@ -112,7 +112,7 @@ pub(super) async fn what_is_in_flight_is_listed_in_pages(world: World) -> Result
     Ok(())
 }
 
-pub(super) async fn a_page_of_large_messages_is_short(world: World) -> Result<()> {
+pub(super) async fn page_of_large_messages_is_bounded_by_bytes(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for n in 0..9 {
         let mut message = orders.message(&n.to_string(), 0)?;
@@ -126,7 +126,7 @@ pub(super) async fn a_page_of_large_messages_is_short(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn a_list_of_nothing_is_empty(world: World) -> Result<()> {
+pub(super) async fn empty_group_lists_no_messages(world: World) -> Result<()> {
     let group_partition =
         GroupPartition { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
     assert_eq!(world.store.reads.waiting(&group_partition, Window::ALL, None, 10).await?, Page::default());

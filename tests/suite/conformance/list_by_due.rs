@@ -125,7 +125,7 @@ pub(super) async fn equal_due_times_are_listed_once_by_partition(world: World) -
     Ok(())
 }
 
-pub(super) async fn a_message_that_moves_between_pages_disturbs_no_other(world: World) -> Result<()> {
+pub(super) async fn moving_message_does_not_disturb_list_pages(world: World) -> Result<()> {
     let running = shop(&world, 4).await?;
     let broker = &running.broker;
     push(broker, (0..40).map(|n| (format!("m{n:02}"), 10 + n / 8))).await?;
@@ -184,7 +184,7 @@ pub(super) async fn a_state_and_a_window_bound_a_list_by_due_time(world: World) 
     Ok(())
 }
 
-pub(super) async fn a_page_by_due_time_of_large_messages_is_short(world: World) -> Result<()> {
+pub(super) async fn page_by_due_time_is_bounded_by_bytes(world: World) -> Result<()> {
     let running = shop(&world, 3).await?;
     let topic = TopicName::new("orders")?;
     for n in 0..9 {

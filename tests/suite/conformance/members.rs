@@ -26,7 +26,7 @@ async fn beat(world: &World, name: &str, heartbeat: Heartbeat) -> Result<Vec<Liv
     world.store.groups.heartbeat(&member(name), &[heartbeat], TTL).await.remove(0)
 }
 
-pub(super) async fn a_member_lives_until_it_is_silent_for_a_ttl(world: World) -> Result<()> {
+pub(super) async fn member_is_alive_until_its_ttl_passes(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (topic, group) = (orders.descriptor.topic.clone(), GroupName::standard());
     let here = async |name: &str| beat(&world, name, heartbeat(&topic, &group, true)).await;
@@ -61,7 +61,7 @@ pub(super) async fn one_call_records_the_heartbeats_of_many_groups(world: World)
     Ok(())
 }
 
-pub(super) async fn joining_leaving_and_demand_are_announced(world: World) -> Result<()> {
+pub(super) async fn join_leave_and_demand_are_announced(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (topic, group) = (orders.descriptor.topic.clone(), GroupName::standard());
     let heard = Arc::new(Notify::new());

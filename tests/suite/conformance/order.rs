@@ -17,7 +17,7 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{prefix}{:06}", 999_999 - n)).collect()
 }
 
-pub(super) async fn what_is_due_together_comes_as_it_was_pushed(world: World) -> Result<()> {
+pub(super) async fn equal_due_times_keep_push_order(world: World) -> Result<()> {
     let orders = world.ordered("orders", &["default"]).await?;
     for (prefix, delay) in [("z", 50), ("y", 50), ("x", 51), ("w", 50), ("v", 0), ("u", 0)] {
         let batch = names(prefix, 3).iter().map(|id| orders.message(id, delay)).collect::<Result<Vec<_>>>()?;
@@ -39,7 +39,7 @@ pub(super) async fn what_is_due_together_comes_as_it_was_pushed(world: World) ->
     Ok(())
 }
 
-pub(super) async fn what_comes_late_stands_behind_what_is_reserved(world: World) -> Result<()> {
+pub(super) async fn late_push_is_ordered_after_reserved_messages(world: World) -> Result<()> {
     let orders = world.ordered("orders", &["default"]).await?;
     let at = world.now().plus(Duration::from_millis(10));
     orders.push("z", 10).await?;
@@ -60,7 +60,7 @@ pub(super) async fn what_comes_late_stands_behind_what_is_reserved(world: World)
     Ok(())
 }
 
-pub(super) async fn what_is_given_back_stands_where_it_stood(world: World) -> Result<()> {
+pub(super) async fn returned_message_keeps_its_position(world: World) -> Result<()> {
     let orders = world.ordered("orders", &["default"]).await?;
     let batch = names("m", 5).iter().map(|id| orders.message(id, 0)).collect::<Result<Vec<_>>>()?;
     orders.push_all(&batch).await?;
@@ -116,7 +116,7 @@ pub(super) async fn a_failed_message_that_holds_its_key_stays_reserved(world: Wo
     Ok(())
 }
 
-pub(super) async fn what_remains_of_a_reservation_keeps_its_places(world: World) -> Result<()> {
+pub(super) async fn rest_of_a_reservation_keeps_its_positions(world: World) -> Result<()> {
     let orders = world.ordered("orders", &["default"]).await?;
     let batch = names("m", 4).iter().map(|id| orders.message(id, 0)).collect::<Result<Vec<_>>>()?;
     orders.push_all(&batch).await?;
@@ -133,7 +133,7 @@ pub(super) async fn what_remains_of_a_reservation_keeps_its_places(world: World)
     Ok(())
 }
 
-pub(super) async fn a_full_millisecond_goes_on_in_the_next(world: World) -> Result<()> {
+pub(super) async fn full_millisecond_overflows_into_the_next(world: World) -> Result<()> {
     let orders = world.ordered("orders", &["default"]).await?;
     let all = names("m", 5_000);
     for page in all.chunks(1_000) {
@@ -154,7 +154,7 @@ pub(super) async fn a_full_millisecond_goes_on_in_the_next(world: World) -> Resu
     Ok(())
 }
 
-pub(super) async fn each_group_keeps_the_order(world: World) -> Result<()> {
+pub(super) async fn order_holds_in_each_group(world: World) -> Result<()> {
     let orders = world.ordered("orders", &["default", "audit"]).await?;
     orders.push_all(&[orders.message("c", 5)?, orders.message("b", 5)?]).await?;
     world.pass(5);
@@ -171,7 +171,7 @@ pub(super) async fn each_group_keeps_the_order(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn an_id_that_was_pushed_again_has_the_place_of_its_last_push(world: World) -> Result<()> {
+pub(super) async fn repushed_id_has_the_position_of_its_last_push(world: World) -> Result<()> {
     let orders = world.ordered("orders", &["default"]).await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
     let mut lost = orders.owner().await?;

@@ -18,7 +18,7 @@ async fn counts(topic: &TestTopic, group: &str) -> Result<[u64; 4]> {
     Ok([stats.scheduled, stats.ready, stats.in_flight, stats.dead])
 }
 
-pub(super) async fn a_purged_group_is_empty_and_others_keep_theirs(world: World) -> Result<()> {
+pub(super) async fn purge_empties_one_group_only(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     orders.push_all(&[orders.message("reserved", 0)?]).await?;
     orders.owner().await?.reserve(up_to(1)).await?;
@@ -39,7 +39,7 @@ pub(super) async fn a_purged_group_is_empty_and_others_keep_theirs(world: World)
     Ok(())
 }
 
-pub(super) async fn an_owner_of_a_purged_group_is_refused_in_every_call(world: World) -> Result<()> {
+pub(super) async fn every_call_of_an_owner_before_a_purge_is_refused(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 3).await?;
     let mut old = orders.owner().await?;
@@ -77,7 +77,7 @@ pub(super) async fn dead_letters_are_purged_only_if_asked(world: World) -> Resul
     Ok(())
 }
 
-pub(super) async fn what_is_pushed_after_a_purge_stays(world: World) -> Result<()> {
+pub(super) async fn messages_pushed_after_a_purge_stay(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 2_500).await?;
     assert_eq!(purge(&orders, "default", false).await?.messages, 2_500);

@@ -8,7 +8,7 @@ use dwell::store::{Pushed, Settlement};
 
 use crate::support::{LEASE, TestTopic, World, acks, buries, ids, ids_of, member, up_to};
 
-pub(super) async fn every_message_gets_its_own_answer(world: World) -> Result<()> {
+pub(super) async fn every_message_gets_its_own_result(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("b", 0).await?;
     let batch = [orders.message("a", 5)?, orders.message("b", 5)?, orders.message("c", 5)?, orders.message("a", 9)?];
@@ -19,7 +19,7 @@ pub(super) async fn every_message_gets_its_own_answer(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn an_id_is_a_duplicate_in_every_state_and_changes_nothing(world: World) -> Result<()> {
+pub(super) async fn existing_id_is_a_duplicate_in_every_state(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut other = orders.message("a", 99_000)?;
     other.envelope.payload = Bytes::from_static(b"another payload");
@@ -42,7 +42,7 @@ pub(super) async fn an_id_is_a_duplicate_in_every_state_and_changes_nothing(worl
     Ok(())
 }
 
-pub(super) async fn a_settled_id_is_a_duplicate_until_its_window_ends(world: World) -> Result<()> {
+pub(super) async fn settled_id_is_a_duplicate_within_the_dedup_window(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut owner = orders.owner().await?;
     for window_ms in [1_000, 2_000] {
@@ -60,7 +60,7 @@ pub(super) async fn a_settled_id_is_a_duplicate_until_its_window_ends(world: Wor
     Ok(())
 }
 
-pub(super) async fn the_groups_of_a_partition_share_the_window(world: World) -> Result<()> {
+pub(super) async fn groups_of_a_partition_share_the_dedup_window(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     orders.push("a", 0).await?;
     for group in ["default", "audit"] {
@@ -88,7 +88,7 @@ pub(super) async fn one_push_reaches_every_group(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn a_group_that_holds_an_id_makes_it_a_duplicate_for_all(world: World) -> Result<()> {
+pub(super) async fn id_in_one_group_is_a_duplicate_for_all_groups(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     orders.push("a", 0).await?;
     let mut owner = orders.owner().await?;
@@ -100,7 +100,7 @@ pub(super) async fn a_group_that_holds_an_id_makes_it_a_duplicate_for_all(world:
     Ok(())
 }
 
-pub(super) async fn what_is_pushed_comes_back_unchanged(world: World) -> Result<()> {
+pub(super) async fn pushed_message_is_returned_unchanged(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let every_byte: Vec<u8> = (0..=255).cycle().take(10_000).collect();
     let payloads: [&[u8]; 4] = [b"", b"\0", "naïve 東京 🚀".as_bytes(), &every_byte];
@@ -120,7 +120,7 @@ pub(super) async fn what_is_pushed_comes_back_unchanged(world: World) -> Result<
     Ok(())
 }
 
-pub(super) async fn the_largest_message_comes_back_unchanged(world: World) -> Result<()> {
+pub(super) async fn largest_message_is_returned_unchanged(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut new = NewMessage::new((0..PAYLOAD_BYTES_MAX).map(|n| (n / 3) as u8).collect::<Vec<_>>());
     new.meta = vec![("m".into(), "v".repeat(META_BYTES_MAX - 1))];
@@ -138,7 +138,7 @@ pub(super) async fn the_largest_message_comes_back_unchanged(world: World) -> Re
     Ok(())
 }
 
-pub(super) async fn a_call_takes_a_thousand_messages_and_not_one_more(world: World) -> Result<()> {
+pub(super) async fn push_accepts_at_most_a_thousand_messages(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let all: Vec<Message> = (0..=CALL_IDS_MAX).map(|n| orders.message(&n.to_string(), 0)).collect::<Result<_>>()?;
     assert!(orders.push_all(&all).await.is_err());

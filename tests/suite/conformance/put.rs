@@ -32,7 +32,7 @@ fn other(orders: &TestTopic, id: &str, delay_ms: u64) -> Result<Message> {
     Ok(message)
 }
 
-pub(super) async fn what_is_new_is_stored_under_every_policy(world: World) -> Result<()> {
+pub(super) async fn new_id_is_stored_under_every_policy(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     for conflict in POLICIES {
         assert_eq!(put(&orders, conflict, &orders.message(conflict.name(), 5)?).await?, STORED);
@@ -45,7 +45,7 @@ pub(super) async fn what_is_new_is_stored_under_every_policy(world: World) -> Re
     Ok(())
 }
 
-pub(super) async fn a_rejected_push_changes_nothing(world: World) -> Result<()> {
+pub(super) async fn reject_policy_changes_nothing(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let message = orders.message("a", 5)?;
     assert_eq!(put(&orders, Conflict::Reject, &message).await?, STORED);
@@ -55,7 +55,7 @@ pub(super) async fn a_rejected_push_changes_nothing(world: World) -> Result<()> 
     Ok(())
 }
 
-pub(super) async fn a_replaced_message_is_another_one(world: World) -> Result<()> {
+pub(super) async fn replace_policy_stores_a_new_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut owner = orders.owner().await?;
     orders.push("a", 0).await?;
@@ -79,7 +79,7 @@ pub(super) async fn a_replaced_message_is_another_one(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn a_debounced_message_has_another_due_time_and_nothing_else(world: World) -> Result<()> {
+pub(super) async fn debounce_policy_changes_only_the_due_time(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let first = orders.message("a", 10)?;
     orders.push_all(std::slice::from_ref(&first)).await?;
@@ -98,7 +98,7 @@ pub(super) async fn a_debounced_message_has_another_due_time_and_nothing_else(wo
     Ok(())
 }
 
-pub(super) async fn what_is_in_flight_or_dead_is_left_alone(world: World) -> Result<()> {
+pub(super) async fn in_flight_or_dead_message_is_unchanged_by_put(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     let first = orders.message("a", 0)?;
     orders.push_all(std::slice::from_ref(&first)).await?;
@@ -121,7 +121,7 @@ pub(super) async fn what_is_in_flight_or_dead_is_left_alone(world: World) -> Res
     Ok(())
 }
 
-pub(super) async fn what_was_settled_lately_or_in_one_group_is_not_given_again(world: World) -> Result<()> {
+pub(super) async fn put_does_not_repeat_settled_messages(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     let mut owner = orders.owner().await?;
     orders.push("a", 0).await?;
@@ -141,7 +141,7 @@ pub(super) async fn what_was_settled_lately_or_in_one_group_is_not_given_again(w
     Ok(())
 }
 
-pub(super) async fn a_message_is_not_debounced_past_its_expiry(world: World) -> Result<()> {
+pub(super) async fn debounce_does_not_pass_the_expiry(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let of_key = |mut message: Message| -> Result<Message> {
         message.envelope.key = Some(Key::new("k".repeat(256))?);
@@ -158,7 +158,7 @@ pub(super) async fn a_message_is_not_debounced_past_its_expiry(world: World) -> 
     Ok(())
 }
 
-pub(super) async fn a_message_of_the_id_with_another_key_is_another_message(world: World) -> Result<()> {
+pub(super) async fn same_id_with_another_key_is_another_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut message = orders.message("a", 10)?;
     message.envelope.key = Some(Key::new("k")?);
@@ -174,7 +174,7 @@ pub(super) async fn a_message_of_the_id_with_another_key_is_another_message(worl
     Ok(())
 }
 
-pub(super) async fn a_call_meets_its_own_messages_in_order(world: World) -> Result<()> {
+pub(super) async fn put_resolves_conflicts_within_a_call_in_order(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let batch = [orders.message("a", 5)?, orders.message("b", 5)?, other(&orders, "a", 9)?];
     assert_eq!(put_all(&orders, Conflict::Replace, &batch).await?, [STORED, STORED, REPLACED]);
@@ -183,7 +183,7 @@ pub(super) async fn a_call_meets_its_own_messages_in_order(world: World) -> Resu
     Ok(())
 }
 
-pub(super) async fn a_put_takes_so_many_messages_and_not_one_more(world: World) -> Result<()> {
+pub(super) async fn put_call_size_is_bounded(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut all = (0..PUT_IDS_MAX).map(|n| orders.message(&n.to_string(), 5)).collect::<Result<Vec<_>>>()?;
     let answers = put_all(&orders, Conflict::Replace, &all).await?;

@@ -5,7 +5,7 @@ use dwell::store::{Charge, Pushed, Settlement};
 
 use crate::support::{World, acks, ids, ids_of, up_to};
 
-pub(super) async fn what_a_lost_owner_held_is_due_again(world: World) -> Result<()> {
+pub(super) async fn messages_of_a_lost_owner_are_due_again(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 4).await?;
     let mut lost = orders.owner().await?;
@@ -23,7 +23,7 @@ pub(super) async fn what_a_lost_owner_held_is_due_again(world: World) -> Result<
     Ok(())
 }
 
-pub(super) async fn recovery_charges_one_attempt_unless_more_were(world: World) -> Result<()> {
+pub(super) async fn recovery_charges_at_least_one_attempt(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 3).await?;
     let mut lost = orders.owner().await?;
@@ -37,7 +37,7 @@ pub(super) async fn recovery_charges_one_attempt_unless_more_were(world: World) 
     Ok(())
 }
 
-pub(super) async fn recovery_comes_in_pages(world: World) -> Result<()> {
+pub(super) async fn recovery_is_paged(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let count = 3 * RECOVER_IDS_MAX + 1;
     orders.push_many("m", count).await?;
@@ -63,7 +63,7 @@ pub(super) async fn recovery_comes_in_pages(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn what_was_settled_does_not_come_back(world: World) -> Result<()> {
+pub(super) async fn settled_messages_are_not_recovered(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 3).await?;
     let mut lost = orders.owner().await?;
@@ -77,7 +77,7 @@ pub(super) async fn what_was_settled_does_not_come_back(world: World) -> Result<
     Ok(())
 }
 
-pub(super) async fn an_owner_does_not_recover_its_own(world: World) -> Result<()> {
+pub(super) async fn owner_does_not_recover_its_own_messages(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let mut owner = orders.owner().await?;
@@ -88,7 +88,7 @@ pub(super) async fn an_owner_does_not_recover_its_own(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn an_id_that_was_pushed_again_after_its_ack_stays_where_it_is(world: World) -> Result<()> {
+pub(super) async fn repushed_id_is_untouched_by_recovery(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
     let mut lost = orders.owner().await?;

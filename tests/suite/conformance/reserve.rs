@@ -6,7 +6,7 @@ use dwell::store::ReserveLimit;
 
 use crate::support::{LEASE, World, ids_of, member, up_to};
 
-pub(super) async fn nothing_is_reserved_a_millisecond_early(world: World) -> Result<()> {
+pub(super) async fn no_message_is_reserved_a_millisecond_early(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 1_000).await?;
     let due_at = world.now().plus(Duration::from_millis(1_000));
@@ -23,7 +23,7 @@ pub(super) async fn nothing_is_reserved_a_millisecond_early(world: World) -> Res
     Ok(())
 }
 
-pub(super) async fn what_is_due_comes_in_order_of_due_time(world: World) -> Result<()> {
+pub(super) async fn due_messages_are_reserved_in_due_time_order(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_all(&[orders.message("c", 30)?, orders.message("a", 10)?, orders.message("e", 500)?]).await?;
     orders.push_all(&[orders.message("d", 40)?, orders.message("b", 20)?]).await?;
@@ -62,7 +62,7 @@ pub(super) async fn a_reservation_is_bounded_by_bytes_but_takes_one_message(worl
     Ok(())
 }
 
-pub(super) async fn what_is_reserved_is_not_reserved_again(world: World) -> Result<()> {
+pub(super) async fn reserved_message_is_not_reserved_twice(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let mut owner = orders.owner().await?;
@@ -73,14 +73,14 @@ pub(super) async fn what_is_reserved_is_not_reserved_again(world: World) -> Resu
     Ok(())
 }
 
-pub(super) async fn an_empty_pair_has_no_head(world: World) -> Result<()> {
+pub(super) async fn empty_partition_has_no_head(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let nothing = orders.owner().await?.reserve(up_to(9)).await?;
     assert_eq!((nothing.messages.len(), nothing.head, nothing.unsettled), (0, None, 0));
     Ok(())
 }
 
-pub(super) async fn each_group_reserves_for_itself(world: World) -> Result<()> {
+pub(super) async fn groups_reserve_independently(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     orders.push("a", 0).await?;
     assert_eq!(orders.owner().await?.reserve(up_to(9)).await?.messages.len(), 1);

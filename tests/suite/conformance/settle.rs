@@ -7,7 +7,7 @@ use dwell::store::{Charge, Pushed, Reservation, Retried, Returned, Settlement, S
 
 use crate::support::{World, acks, buries, ids, ids_of, retries, returns, up_to};
 
-pub(super) async fn an_acked_message_is_gone_for_good(world: World) -> Result<()> {
+pub(super) async fn acked_message_is_removed(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
     let mut owner = orders.owner().await?;
@@ -22,7 +22,7 @@ pub(super) async fn an_acked_message_is_gone_for_good(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn a_failed_message_is_due_again_with_its_attempts(world: World) -> Result<()> {
+pub(super) async fn nacked_message_is_rescheduled_with_its_attempts(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let pushed = orders.message("a", 0)?;
     orders.push_all(std::slice::from_ref(&pushed)).await?;
@@ -41,7 +41,7 @@ pub(super) async fn a_failed_message_is_due_again_with_its_attempts(world: World
     Ok(())
 }
 
-pub(super) async fn a_message_given_back_is_not_charged(world: World) -> Result<()> {
+pub(super) async fn returned_message_is_not_charged(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let mut owner = orders.owner().await?;
@@ -54,7 +54,7 @@ pub(super) async fn a_message_given_back_is_not_charged(world: World) -> Result<
     Ok(())
 }
 
-pub(super) async fn a_settlement_may_decide_differently_about_each_message(world: World) -> Result<()> {
+pub(super) async fn settle_applies_a_decision_per_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 6).await?;
     let mut owner = orders.owner().await?;
@@ -76,7 +76,7 @@ pub(super) async fn a_settlement_may_decide_differently_about_each_message(world
     Ok(())
 }
 
-pub(super) async fn deciding_about_what_is_gone_changes_nothing(world: World) -> Result<()> {
+pub(super) async fn settling_a_missing_message_changes_nothing(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
     let mut owner = orders.owner().await?;
@@ -94,7 +94,7 @@ pub(super) async fn deciding_about_what_is_gone_changes_nothing(world: World) ->
     Ok(())
 }
 
-pub(super) async fn charges_are_absolute(world: World) -> Result<()> {
+pub(super) async fn attempt_charges_are_absolute(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;
     let mut owner = orders.owner().await?;
@@ -107,7 +107,7 @@ pub(super) async fn charges_are_absolute(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn a_settlement_takes_a_thousand_decisions_and_not_one_more(world: World) -> Result<()> {
+pub(super) async fn settle_accepts_at_most_a_thousand_decisions(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", CALL_IDS_MAX + 1).await?;
     let mut owner = orders.owner().await?;

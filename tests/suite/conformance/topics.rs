@@ -8,7 +8,7 @@ use dwell::store::{PartitionStats, Pushed};
 
 use crate::support::{LEASE, Running, TestTopic, World, eventually, ids_of, kind_of, member, up_to};
 
-pub(super) async fn creating_a_topic_twice_returns_the_first(world: World) -> Result<()> {
+pub(super) async fn create_topic_is_idempotent(world: World) -> Result<()> {
     let first = world.topic("orders").await?.descriptor;
     assert!(first.generation > 0 && first.incarnation == first.generation && !first.deleted);
     world.pass(5);
@@ -34,7 +34,7 @@ pub(super) async fn an_update_needs_the_current_generation(world: World) -> Resu
     Ok(())
 }
 
-pub(super) async fn of_a_change_and_a_deletion_of_one_generation_one_succeeds(world: World) -> Result<()> {
+pub(super) async fn concurrent_update_and_deletion_have_one_winner(world: World) -> Result<()> {
     let orders = world.topic("orders").await?.descriptor;
     let updated = world.store.topics.update(&orders).await?;
     assert_eq!(kind_of(world.store.topics.delete_unchanged(&orders).await), Some(Kind::Stale));
@@ -53,7 +53,7 @@ pub(super) async fn of_a_change_and_a_deletion_of_one_generation_one_succeeds(wo
     Ok(())
 }
 
-pub(super) async fn of_changes_that_expect_the_same_generation_one_succeeds(world: World) -> Result<()> {
+pub(super) async fn concurrent_updates_have_one_winner(world: World) -> Result<()> {
     let brokers = [Running::start(&world, Options::default())?, Running::start(&world, Options::default())?];
     let topic = TopicName::new("orders")?;
     let mut generation = brokers[0].broker.declare(topic.clone(), Settings::default()).await?.descriptor.generation;
@@ -77,7 +77,7 @@ pub(super) async fn of_changes_that_expect_the_same_generation_one_succeeds(worl
     Ok(())
 }
 
-pub(super) async fn a_push_under_an_older_descriptor_is_refused(world: World) -> Result<()> {
+pub(super) async fn push_with_an_older_descriptor_is_refused(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
     let new = TestTopic { descriptor: world.store.topics.update(&old.descriptor).await?, ..old.clone() };
     assert_eq!(kind_of(old.push("a", 0).await), Some(Kind::Stale));
@@ -87,7 +87,7 @@ pub(super) async fn a_push_under_an_older_descriptor_is_refused(world: World) ->
     Ok(())
 }
 
-pub(super) async fn an_owner_keeps_its_pair_through_an_update(world: World) -> Result<()> {
+pub(super) async fn owner_keeps_its_partition_across_an_update(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
     old.push("a", 0).await?;
     let mut owner = old.owner().await?;
@@ -100,7 +100,7 @@ pub(super) async fn an_owner_keeps_its_pair_through_an_update(world: World) -> R
     Ok(())
 }
 
-pub(super) async fn a_new_group_gets_what_is_pushed_from_then_on(world: World) -> Result<()> {
+pub(super) async fn new_group_gets_later_pushes_only(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
     old.push("before", 0).await?;
     let mut wanted = old.descriptor.clone();
@@ -113,7 +113,7 @@ pub(super) async fn a_new_group_gets_what_is_pushed_from_then_on(world: World) -
     Ok(())
 }
 
-pub(super) async fn a_deleted_topic_is_gone_with_its_messages(world: World) -> Result<()> {
+pub(super) async fn deleted_topic_is_removed_with_its_messages(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let other = world.topic("others").await?;
     other.push("a", 0).await?;
@@ -133,7 +133,7 @@ pub(super) async fn a_deleted_topic_is_gone_with_its_messages(world: World) -> R
     Ok(())
 }
 
-pub(super) async fn a_topic_made_again_is_another_one(world: World) -> Result<()> {
+pub(super) async fn recreated_topic_has_a_new_identity(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
     old.push("a", 0).await?;
     let mut owner = old.owner().await?;
@@ -155,7 +155,7 @@ pub(super) async fn a_topic_made_again_is_another_one(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_one_is_not(world: World) -> Result<()> {
+pub(super) async fn lost_topic_is_recreated_but_a_deleted_one_is_not(world: World) -> Result<()> {
     let lost = Descriptor {
         generation: 1_700_000_000_000,
         incarnation: 1_600_000_000_000,
@@ -186,7 +186,7 @@ pub(super) async fn topics_are_listed_by_name(world: World) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic(world: World) -> Result<()> {
+pub(super) async fn late_deletion_spares_the_recreated_topic(world: World) -> Result<()> {
     eventually("a deletion is overtaken", async || {
         let old = world.topic("orders").await?;
         let mut deletion = std::pin::pin!(old.store.topics.delete(&old.descriptor));

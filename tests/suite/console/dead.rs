@@ -12,7 +12,7 @@ async fn dead(console: &Console) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn dead_letters_are_looked_through_redriven_and_purged() -> Result<()> {
+async fn dead_letters_are_browsed_redriven_and_purged() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.tell("PUT /v1/topics/sms", json!({"partitions": 1})).await?;

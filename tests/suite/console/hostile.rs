@@ -16,7 +16,7 @@ const MARKUP: &str =
 const KEYS: [&str; 2] = ["evil\u{202e}gpj.exe\u{2066}", "שלום-עולם"];
 
 #[tokio::test]
-async fn markup_is_text_and_nothing_turns_the_page_around() -> Result<()> {
+async fn markup_and_bidi_controls_are_shown_as_text() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     let id = "<img/src=x/onerror=window.hurt=1>%2F..#?&";
@@ -47,7 +47,7 @@ async fn markup_is_text_and_nothing_turns_the_page_around() -> Result<()> {
 
 /// A browser takes `..` for a step up: asking for the group `.` would reach another one.
 #[tokio::test]
-async fn a_name_that_is_a_step_in_a_path_is_not_asked_for() -> Result<()> {
+async fn dot_segment_names_are_not_requested() -> Result<()> {
     let console = Console::start().await?;
     console.tell("PUT /v1/topics/orders", json!({})).await?;
     console.tell("PUT /v1/topics/orders/groups/dead", json!({})).await?;
@@ -66,7 +66,7 @@ async fn a_name_that_is_a_step_in_a_path_is_not_asked_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn large_and_binary_payloads_are_shown_in_part() -> Result<()> {
+async fn large_and_binary_payloads_are_truncated() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     let text = format!("{}end of it", "0123456789abcde\n".repeat(65_000));
@@ -97,7 +97,7 @@ async fn large_and_binary_payloads_are_shown_in_part() -> Result<()> {
 }
 
 #[tokio::test]
-async fn ten_thousand_topics_are_shown_a_page_at_a_time() -> Result<()> {
+async fn ten_thousand_topics_are_paged() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     let make = |n: u64| {
@@ -122,7 +122,7 @@ async fn ten_thousand_topics_are_shown_a_page_at_a_time() -> Result<()> {
 
 /// An image is asked for without an `Origin`, and a stream takes messages from whoever asks.
 #[tokio::test]
-async fn an_image_of_another_site_takes_no_messages() -> Result<()> {
+async fn cross_site_image_reserves_no_messages() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.push("orders", vec![json!({"payload": "x", "id": "a"})]).await?;

@@ -1,16 +1,16 @@
 //! The web console in a real browser, against a real broker: what it offers does what it says.
 
-mod act;
+mod administration;
 mod browser;
 mod dead;
 mod hostile;
-mod look;
+mod accessibility;
 mod modes;
-mod night;
+mod on_call;
 mod overview;
-mod pictures;
-mod walk;
-mod work;
+mod screenshots;
+mod keyboard;
+mod operations;
 
 use dwell::api::http::Listen;
 use dwell::app::engine::StoreOptions;
@@ -145,7 +145,7 @@ async fn in_a_shell(line: &str) -> Result<String> {
 }
 
 #[test]
-fn a_script_imports_only_from_those_above_it_and_keeps_to_the_words() {
+fn scripts_import_only_lower_layers_and_use_glossary_words() {
     let mut known = vec![];
     for (name, text) in dwell::api::http::CONSOLE_FILES.into_iter().filter(|(name, _)| name.ends_with(".js")) {
         for line in text.lines().filter(|line| line.starts_with("import ")) {

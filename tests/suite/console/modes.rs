@@ -11,7 +11,7 @@ use super::Console;
 use crate::support::{RedisServer, signal};
 
 #[tokio::test]
-async fn read_only_offers_nothing_that_changes_anything() -> Result<()> {
+async fn read_only_mode_offers_no_changes() -> Result<()> {
     let console = Console::start_with(|options, _| options.console = http::Console::ReadOnly).await?;
     let browser = &console.browser;
     console.bury("orders", vec![json!({"payload": "x", "id": "a"})], "no").await?;
@@ -49,7 +49,7 @@ async fn read_only_offers_nothing_that_changes_anything() -> Result<()> {
 }
 
 #[tokio::test]
-async fn off_is_404_and_a_page_says_what_it_may_load() -> Result<()> {
+async fn console_off_is_404_and_pages_have_a_csp() -> Result<()> {
     let console = Console::start_with(|options, _| options.console = http::Console::Off).await?;
     for target in ["/", "/ui", "/ui/", "/ui/main.js", "/ui/console.css"] {
         let (status, body) = console.ask(&format!("GET {target}"), Value::Null).await?;
@@ -86,7 +86,7 @@ const TOKENS: [(&str, &str, &[Scope]); 2] = [
 ];
 
 #[tokio::test]
-async fn a_token_is_asked_for_and_kept_in_the_tab_alone() -> Result<()> {
+async fn token_is_requested_and_kept_in_session_storage() -> Result<()> {
     let console = Console::start_with(|options, dir| {
         for (name, token, scopes) in TOKENS {
             let file = dir.path().join(name);
@@ -132,7 +132,7 @@ async fn a_token_is_asked_for_and_kept_in_the_tab_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_outage_is_shown_and_a_push_says_that_it_is_buffered() -> Result<()> {
+async fn outage_is_shown_and_push_reports_buffered() -> Result<()> {
     let server = RedisServer::start().await?;
     let redis = RedisOptions::new(server.url());
     let console = Console::start_with(|options, dir| {

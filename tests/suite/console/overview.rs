@@ -38,7 +38,7 @@ impl Console {
 }
 
 #[tokio::test]
-async fn all_is_well_until_a_message_is_late_and_again_once_it_is_acked() -> Result<()> {
+async fn status_is_ok_except_while_a_message_is_late() -> Result<()> {
     let console = timely().await?;
     let browser = &console.browser;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
@@ -62,7 +62,7 @@ fn shared(redis: &RedisServer, dir: &Path) -> StoreOptions {
 }
 
 #[tokio::test]
-async fn a_damaged_message_is_in_the_attention_of_programs_and_of_readers() -> Result<()> {
+async fn damaged_message_is_listed_in_attention() -> Result<()> {
     let redis = RedisServer::start().await?;
     let console = Console::start_with(|options, dir| options.store = shared(&redis, dir.path())).await?;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
@@ -82,7 +82,7 @@ async fn a_damaged_message_is_in_the_attention_of_programs_and_of_readers() -> R
 }
 
 #[tokio::test]
-async fn two_brokers_are_listed_and_the_one_of_the_page_is_marked() -> Result<()> {
+async fn brokers_are_listed_and_the_serving_one_is_marked() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let console = Console::start_with(|options, dir| options.store = shared(&redis, dir.path())).await?;
     let there = shared(&redis, dir.path());
@@ -117,7 +117,7 @@ async fn two_brokers_are_listed_and_the_one_of_the_page_is_marked() -> Result<()
 }
 
 #[tokio::test]
-async fn a_fresh_tab_shows_the_traffic_of_before() -> Result<()> {
+async fn new_tab_shows_earlier_traffic() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     console.push("orders", (0..5).map(|n| json!({"payload": "x", "id": format!("m-{n}")})).collect()).await?;
@@ -144,7 +144,7 @@ async fn a_fresh_tab_shows_the_traffic_of_before() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_fleet_names_the_broker_that_this_page_talks_to() -> Result<()> {
+async fn fleet_view_names_the_serving_broker() -> Result<()> {
     let console = Console::start().await?;
     let brokers = console.tell("GET /v1/brokers", Value::Null).await?;
     let member = brokers["brokers"][0]["member"].as_str().unwrap_or_default().to_owned();
@@ -156,7 +156,7 @@ async fn the_fleet_names_the_broker_that_this_page_talks_to() -> Result<()> {
 }
 
 #[tokio::test]
-async fn one_field_finds_topics_ids_keys_and_texts_of_dead_letters() -> Result<()> {
+async fn search_finds_topics_ids_keys_and_dead_letter_texts() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
     let message = json!({"payload": "{\"order\":4711}", "id": "close-4711", "key": "customer-7", "delay": "1h"});

@@ -19,7 +19,7 @@ fn one<'a>(manifests: &'a [Value], kind: &str) -> Result<&'a Value> {
 }
 
 #[test]
-fn what_the_chart_renders_is_what_kubernetes_reads() -> Result<()> {
+fn rendered_chart_is_valid_for_kubernetes() -> Result<()> {
     let manifests = example()?;
     let found: Vec<_> = manifests.iter().flat_map(faults).collect();
     assert!(found.is_empty(), "{found:#?}");
@@ -30,7 +30,7 @@ fn what_the_chart_renders_is_what_kubernetes_reads() -> Result<()> {
 }
 
 #[test]
-fn the_values_of_the_chart_arrive_where_they_belong() -> Result<()> {
+fn chart_values_reach_their_fields() -> Result<()> {
     let (manifests, secrets) = (example()?, Secrets::new()?);
     let set = &one(&manifests, "StatefulSet")?["spec"];
     let pod = &set["template"]["spec"];
@@ -49,7 +49,7 @@ fn the_values_of_the_chart_arrive_where_they_belong() -> Result<()> {
 
 /// kustomize begins with what the chart renders of its defaults.
 #[test]
-fn the_chart_and_the_base_are_of_this_version_and_of_one_source() -> Result<()> {
+fn chart_and_base_have_this_version_and_one_source() -> Result<()> {
     assert_eq!(text("helm/dwell/files/gateway.toml")?, text("kubernetes/base/gateway.toml")?);
     for file in ["gateway.yaml", "gateway-network.yaml"] {
         assert!(text(&format!("kubernetes/base/{file}"))?.starts_with("# Rendered from deploy/helm/dwell "), "{file}");

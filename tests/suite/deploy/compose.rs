@@ -25,7 +25,7 @@ fn texts<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a str> {
 }
 
 #[test]
-fn every_service_is_closed_watched_and_on_loopback() -> Result<()> {
+fn every_service_is_hardened_health_checked_and_on_loopback() -> Result<()> {
     let compose = compose()?;
     assert_eq!(
         services(&compose).map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
@@ -48,7 +48,7 @@ fn every_service_is_closed_watched_and_on_loopback() -> Result<()> {
 }
 
 #[test]
-fn every_mount_and_every_secret_is_there() -> Result<()> {
+fn every_mount_and_secret_exists() -> Result<()> {
     let compose = compose()?;
     let volumes = &compose["volumes"];
     for (name, service) in services(&compose) {
@@ -81,7 +81,7 @@ fn every_mount_and_every_secret_is_there() -> Result<()> {
 }
 
 #[test]
-fn dwell_and_prometheus_are_configured_as_they_are_started() -> Result<()> {
+fn dwell_and_prometheus_configurations_match_the_services() -> Result<()> {
     let compose = compose()?;
     let dwell = &compose["services"]["dwell"];
     let dir = scratch()?;

@@ -43,7 +43,7 @@ fn named<'a>(manifests: &'a [Value], kind: &str, name: &str) -> Result<&'a Value
 
 /// The name of a pod of a StatefulSet is resolved by its headless service, also while the pod is not ready.
 #[test]
-fn each_broker_has_a_name_and_listens_for_other_machines() -> Result<()> {
+fn each_broker_has_a_stable_name_and_listens_on_the_network() -> Result<()> {
     for (config, namespace, manifests) in gateways()? {
         let set = named(&manifests, "StatefulSet", GATEWAY)?;
         let service = set["spec"]["serviceName"].as_str().unwrap_or_default();
@@ -74,7 +74,7 @@ fn brokers_do_not_reach_each_other() -> Result<()> {
 
 /// One that speaks TLS to some and expects plain HTTP from others is reached by nobody.
 #[test]
-fn everybody_speaks_tls_with_the_gateway_or_nobody_does() -> Result<()> {
+fn tls_is_used_by_all_clients_of_the_gateway_or_none() -> Result<()> {
     let mut with = Vec::new();
     for (config, _, manifests) in gateways()? {
         let tls = config.tls.is_some();
@@ -102,7 +102,7 @@ fn everybody_speaks_tls_with_the_gateway_or_nobody_does() -> Result<()> {
 
 /// The certificate is made as production asks for it, and looked at by those who look at it in the cluster.
 #[test]
-fn the_certificate_names_whoever_is_called_and_nobody_else() -> Result<()> {
+fn certificate_covers_exactly_the_dns_names_in_use() -> Result<()> {
     let mut checked = 0;
     for (_, namespace, manifests) in gateways()?.into_iter().filter(|(config, ..)| config.tls.is_some()) {
         let certificates: Vec<Certificate> = typed(&manifests, "Certificate")?;

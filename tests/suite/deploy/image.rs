@@ -5,7 +5,7 @@ use std::process::Command;
 
 use dwell::model::error::Result;
 
-use super::supervisor::Supervised;
+use super::systemd_notify::Supervised;
 use super::text;
 use crate::support::failed;
 
@@ -34,7 +34,7 @@ fn is_sent(path: &str) -> bool {
 }
 
 #[test]
-fn the_builder_gets_what_it_needs_and_no_secret() -> Result<()> {
+fn build_context_is_complete_and_has_no_secrets() -> Result<()> {
     for needed in
         ["Cargo.toml", "Cargo.lock", "src/main.rs", "src/store/redis/scripts/push.lua", "deploy/build-static.sh"]
     {
@@ -62,7 +62,7 @@ fn the_builder_gets_what_it_needs_and_no_secret() -> Result<()> {
 }
 
 #[test]
-fn the_image_is_nobody_stops_in_order_and_builds_by_the_script() -> Result<()> {
+fn image_runs_unprivileged_and_stops_gracefully() -> Result<()> {
     let last = |kind| Ok(instructions(kind)?.pop().unwrap_or_default());
     assert_eq!(last("FROM")?, "scratch");
     assert_eq!([last("USER")?, last("STOPSIGNAL")?], ["65532:65532", "SIGTERM"]);
@@ -78,7 +78,7 @@ fn the_image_is_nobody_stops_in_order_and_builds_by_the_script() -> Result<()> {
 
 /// The command of the image's health check, and those of the probes, in front of a real broker.
 #[tokio::test]
-async fn the_health_check_is_well_as_long_as_dwell_is() -> Result<()> {
+async fn health_check_follows_the_state_of_dwell() -> Result<()> {
     let check = instructions("HEALTHCHECK")?.concat();
     assert!(check.ends_with(r#"CMD ["/dwell", "health", "--live"]"#), "{check}");
     let mut dwell = Supervised::start(&[], 0)?;

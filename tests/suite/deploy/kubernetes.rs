@@ -12,7 +12,7 @@ use super::kustomize::overlays;
 use super::pods::{Secrets, containers, dwell_of, items, pods, selects, spec_of};
 
 #[test]
-fn selectors_select_pods_and_ports_have_names() -> Result<()> {
+fn selectors_match_pods_and_ports_have_names() -> Result<()> {
     let mut seen = 0;
     for (_, manifests) in overlays()? {
         let pods = pods(&manifests);
@@ -42,7 +42,7 @@ fn selectors_select_pods_and_ports_have_names() -> Result<()> {
 }
 
 #[test]
-fn no_container_is_root_or_may_write_where_it_should_not() -> Result<()> {
+fn containers_are_non_root_with_read_only_file_systems() -> Result<()> {
     for (_, manifests) in overlays()? {
         for (name, _, spec) in pods(&manifests) {
             let pod = &spec["securityContext"];
@@ -72,7 +72,7 @@ fn is_closed(name: &str, container: &Value) {
 
 /// Livez and readyz are not mistaken for each other: a pod that is restarted because Redis is away is worse off.
 #[test]
-fn probes_ask_what_they_are_for() -> Result<()> {
+fn probes_use_the_right_endpoints() -> Result<()> {
     for (_, manifests) in overlays()? {
         for (name, _, spec) in pods(&manifests) {
             let dwell = dwell_of(spec)?;
@@ -119,7 +119,7 @@ fn storage<'a>(manifests: &'a [Value], name: &str) -> Option<&'a Value> {
 }
 
 #[test]
-fn the_configurations_are_correct_and_fit_their_pods() -> Result<()> {
+fn configurations_are_valid_and_fit_their_pods() -> Result<()> {
     let secrets = Secrets::new()?;
     for (one, manifests) in overlays()? {
         for pod in ["dwell-gateway", "producer"] {
@@ -179,7 +179,7 @@ fn files_below(text: &str, dir: &str) -> BTreeSet<String> {
 
 /// Every file of a secret that a container is told of is a key of what is mounted there.
 #[test]
-fn every_secret_that_is_named_has_the_keys_that_are_used() -> Result<()> {
+fn every_referenced_secret_has_its_keys() -> Result<()> {
     let mut seen = 0;
     for (_, manifests) in overlays()? {
         let config = |spec: &Value| {

@@ -11,7 +11,7 @@ use super::{of_deploy, said, yaml};
 use crate::support::{failed, scratch};
 
 #[test]
-fn a_kustomization_names_what_is_there_and_everything_that_is_there() -> Result<()> {
+fn kustomizations_list_exactly_the_existing_files() -> Result<()> {
     for one in kustomizations()? {
         let component = one.kind == "Component";
         let version = if component { "v1alpha1" } else { "v1beta1" };
@@ -48,7 +48,7 @@ fn every_component_is_part_of_an_overlay() -> Result<()> {
 
 /// What gets a hash in its name is named by a kind that kustomize does not know: where, says a file.
 #[test]
-fn references_to_what_is_renamed_are_where_they_are_said_to_be() -> Result<()> {
+fn name_references_of_hashed_secrets_exist() -> Result<()> {
     let mut seen = 0;
     for one in kustomizations()? {
         for path in one.configurations.iter().map(|name| one.dir.join(name)) {
@@ -90,7 +90,7 @@ fn named(kind: &str, path: &str) -> Result<usize> {
 
 /// The steps of docs/how-to/kubernetes.md, but for the one that needs a cluster, in a copy of this directory.
 #[test]
-fn the_printed_steps_make_what_the_example_asks_for() -> Result<()> {
+fn printed_steps_create_the_secrets_of_the_example() -> Result<()> {
     let page = include_str!("../../../docs/how-to/kubernetes.md");
     let part =
         page.split("\n## Apply the manifests\n").nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap_or_default();
@@ -110,7 +110,7 @@ fn the_printed_steps_make_what_the_example_asks_for() -> Result<()> {
 }
 
 #[test]
-fn secrets_are_never_kept_here() -> Result<()> {
+fn repository_contains_no_secrets() -> Result<()> {
     for one in kustomizations()?.iter().filter(|one| one.namespace.is_some()) {
         let secrets: Vec<_> = one.secret_generator.iter().flat_map(|generator| &generator.files).collect();
         assert!(secrets.len() == 4 && secrets.iter().all(|file| file.contains("=secrets/")), "{secrets:?}");

@@ -96,7 +96,7 @@ pub(super) fn change(object: &mut Value, operation: Value) -> Result<(), String>
 }
 
 #[test]
-fn a_patch_that_changes_nothing_it_should_is_refused() {
+fn patch_without_effect_is_refused() {
     use serde_json::json;
     let object = json!({"containers": [{"name": "a", "args": ["x"]}, {"name": "b"}], "ports": [{"port": 1}]});
     let merged = |patch: Value| {

@@ -9,12 +9,12 @@ mod kubernetes;
 mod kustomize;
 mod manifests;
 mod merge;
-mod pair;
+mod two_brokers;
 mod pods;
 mod redis;
 mod schema;
 mod services;
-mod supervisor;
+mod systemd_notify;
 mod systemd;
 mod workflows;
 

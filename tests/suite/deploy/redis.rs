@@ -38,7 +38,7 @@ fn as_admin(redis: &RedisServer, command: &[&str]) -> Result<String> {
 }
 
 #[tokio::test]
-async fn dwell_runs_on_a_redis_with_our_configuration_and_user_and_nobody_else_gets_in() -> Result<()> {
+async fn dwell_runs_with_the_shipped_redis_configuration_and_acl() -> Result<()> {
     let mut redis = configured(scratch()?).await?;
     let dir = scratch()?;
     let password = redis.dir().join("password").display().to_string();
@@ -82,7 +82,7 @@ async fn dwell_runs_on_a_redis_with_our_configuration_and_user_and_nobody_else_g
 }
 
 #[test]
-fn the_users_have_digests_and_a_file_without_a_password_makes_none() -> Result<()> {
+fn acl_users_have_digests_and_need_a_password() -> Result<()> {
     let dir = scratch()?;
     let [good, empty, placeholder] = ["opensesame\n", "\n", "CHANGE-ME\n"].map(|text| (text, text.len().to_string()));
     let path = |(text, name): &(&str, String)| write(dir.path(), name, text);

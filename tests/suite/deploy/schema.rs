@@ -128,7 +128,7 @@ fn is_quantity(text: &str) -> bool {
 }
 
 #[test]
-fn every_manifest_is_of_a_kind_and_has_its_fields() -> Result<()> {
+fn every_manifest_matches_its_schema() -> Result<()> {
     let (mut wrong, mut checked, mut kinds) = (Vec::new(), 0, BTreeSet::new());
     let mut note = |place: String, faults: Vec<String>| {
         checked += 1;
@@ -159,7 +159,7 @@ fn every_manifest_is_of_a_kind_and_has_its_fields() -> Result<()> {
 }
 
 #[test]
-fn every_word_is_one_of_a_field_that_is_used() -> Result<()> {
+fn every_schema_field_is_used() -> Result<()> {
     let mut used = BTreeSet::new();
     for (_, manifests) in overlays()? {
         let mut see = |field, _| used.extend([field]);
@@ -185,7 +185,7 @@ fn changed(manifests: &[Value], kind: &str, place: &str, value: Value) -> Result
 }
 
 #[test]
-fn what_is_wrong_is_found_and_named() -> Result<()> {
+fn schema_errors_are_detected_and_named() -> Result<()> {
     let production = overlays()?.into_iter().find(|(one, _)| one.is("production")).unwrap_or_default().1;
     let container = "/spec/template/spec/containers/0";
     for (kind, place, value, fault) in [

@@ -151,7 +151,7 @@ fn written() -> Result<Value> {
 }
 
 #[test]
-fn compose_has_no_field_that_is_unknown_and_names_what_it_has() -> Result<()> {
+fn compose_file_has_only_known_fields() -> Result<()> {
     let compose = compose(written()?).map_err(dwell::model::error::Error::bug)?;
     for (name, service) in &compose.services {
         let networks = service.networks.iter().all(|network| compose.networks.contains_key(network));
@@ -174,7 +174,7 @@ fn compose_has_no_field_that_is_unknown_and_names_what_it_has() -> Result<()> {
 }
 
 #[test]
-fn what_compose_would_refuse_is_found_and_named() -> Result<()> {
+fn invalid_compose_files_are_detected() -> Result<()> {
     for (place, value, why) in [
         ("/services/redis/stop_grace_perod", json!("1m"), "services.redis.stop_grace_perod: unknown field"),
         ("/services/dwell/healthcheck/retry", json!(3), "services.dwell.healthcheck.retry: unknown field"),

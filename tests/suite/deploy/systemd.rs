@@ -9,7 +9,7 @@ use dwell::model::error::{Error, Result};
 use dwell::model::limits::CONNECTIONS_MAX;
 use tempfile::TempDir;
 
-use super::supervisor::Supervised;
+use super::systemd_notify::Supervised;
 use super::{said, text};
 use crate::support::{eventually, failed, scratch};
 
@@ -35,7 +35,7 @@ fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_unit() -> Result<()> {
+fn systemd_analyze_verify_passes() -> Result<()> {
     let (_dir, unit) = installed()?;
     let verify = || said(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit));
     assert_eq!(verify()?, "");
@@ -47,7 +47,7 @@ fn systemd_finds_nothing_wrong_with_the_unit() -> Result<()> {
 }
 
 #[test]
-fn the_unit_exposes_little() -> Result<()> {
+fn systemd_exposure_score_is_low() -> Result<()> {
     let (_dir, unit) = installed()?;
     let security = ["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX];
     let report = said(Command::new("systemd-analyze").args(security).arg(&unit))?;
@@ -57,7 +57,7 @@ fn the_unit_exposes_little() -> Result<()> {
 
 /// A stop gets `group.drain_timeout` and 10 s more; connections have file descriptors.
 #[test]
-fn the_unit_leaves_time_and_descriptors_for_what_dwell_promises() -> Result<()> {
+fn unit_limits_cover_stop_time_and_file_descriptors() -> Result<()> {
     let unit = text("systemd/dwell.service")?;
     let stop = values(&unit, "TimeoutStopSec").join("");
     let seconds: u64 = stop.trim_end_matches('s').parse().map_err(|_| Error::bug(stop.clone()))?;
@@ -131,7 +131,7 @@ async fn dwell_starts_in_the_state_directory_of_a_dynamic_user() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_unit_lets_through_every_system_call_of_a_life() -> Result<()> {
+async fn unit_allows_every_system_call_in_use() -> Result<()> {
     let dir = scratch()?;
     let log = dir.path().join("strace").display().to_string();
     // -D: the child is dwell, and strace stands aside.

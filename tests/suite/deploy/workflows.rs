@@ -29,7 +29,7 @@ fn steps(workflow: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn every_command_of_a_workflow_is_a_target_of_the_makefile() -> Result<()> {
+fn every_workflow_command_is_a_make_target() -> Result<()> {
     let is_target =
         |name: &str| MAKEFILE.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')));
     let mut seen = 0;
@@ -60,7 +60,7 @@ fn workflows_build_with_the_rust_of_the_image() -> Result<()> {
 }
 
 #[test]
-fn a_workflow_may_do_no_more_than_it_says_and_a_release_is_a_tag() -> Result<()> {
+fn workflow_permissions_are_minimal_and_releases_need_a_tag() -> Result<()> {
     for (path, workflow) in workflows()? {
         assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}), "{}", path.display());
         for uses in steps(&workflow).filter_map(|step| step["uses"].as_str()) {

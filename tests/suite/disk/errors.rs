@@ -122,12 +122,12 @@ macro_rules! faults {
             use super::*;
 
             #[tokio::test]
-            async fn of_the_wal_makes_no_false_success() -> Result<()> {
+            async fn wal_yields_no_false_success() -> Result<()> {
                 log_story(Place::Wal, $fault, &[AWAY]).await
             }
 
             #[tokio::test]
-            async fn of_the_journal_makes_no_false_success() -> Result<()> {
+            async fn journal_yields_no_false_success() -> Result<()> {
                 let redis = RedisServer::start().await?;
                 let url = redis.url();
                 let settings = [("REDIS_URL", url.as_str()), ("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")];
@@ -135,7 +135,7 @@ macro_rules! faults {
             }
 
             #[tokio::test]
-            async fn of_the_embedded_store_makes_no_false_success() -> Result<()> {
+            async fn embedded_store_yields_no_false_success() -> Result<()> {
                 store_story($fault).await
             }
         }

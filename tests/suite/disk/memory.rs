@@ -25,7 +25,7 @@ fn said(dir: &Path) -> String {
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);
 
 #[tokio::test]
-async fn a_backlog_larger_than_the_memory_is_replayed_whole() -> Result<()> {
+async fn backlog_larger_than_memory_is_replayed() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let proxy = Proxy::before(&redis)?;
     proxy.set(Mode::Refuse);

@@ -32,18 +32,18 @@ async fn told(place: Place, settings: &[(&str, &str)]) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_buffered_is_there_after_a_power_cut() -> Result<()> {
+async fn buffered_messages_survive_a_power_cut() -> Result<()> {
     told(Place::Wal, &[("REDIS_URL", "redis+unix:///nowhere/redis.sock")]).await
 }
 
 #[tokio::test]
-async fn what_was_journaled_is_in_the_journal_after_a_power_cut() -> Result<()> {
+async fn journaled_records_survive_a_power_cut() -> Result<()> {
     let redis = RedisServer::start().await?;
     let url = redis.url();
     told(Place::Journal, &[("REDIS_URL", &url), ("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")]).await
 }
 
 #[tokio::test]
-async fn what_was_stored_is_in_the_embedded_store_after_a_power_cut() -> Result<()> {
+async fn embedded_store_survives_a_power_cut() -> Result<()> {
     told(Place::Store, &[]).await
 }

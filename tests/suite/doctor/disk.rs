@@ -9,7 +9,7 @@ use super::{Doctor, read};
 use crate::support::{Process, RedisServer, eventually, failed};
 
 #[tokio::test]
-async fn an_embedded_store_is_looked_at_while_a_broker_has_it() -> Result<()> {
+async fn embedded_store_is_checked_while_a_broker_owns_it() -> Result<()> {
     let doctor = Doctor::new()?;
     let fresh = doctor.asked(&[])?;
     assert!(fresh.code == Some(0) && fresh.says("store", "skip", "not there yet"), "{fresh:#?}");
@@ -28,7 +28,7 @@ async fn an_embedded_store_is_looked_at_while_a_broker_has_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn memory_a_full_disk_and_one_that_takes_no_file_are_named() -> Result<()> {
+async fn low_memory_full_and_unwritable_disks_are_named() -> Result<()> {
     let doctor = Doctor::new()?;
     let memory = tempfile::tempdir_in("/dev/shm").map_err(failed("a directory in memory"))?;
     let said = doctor.asked(&["--data-dir", &memory.path().display().to_string()])?;
@@ -47,7 +47,7 @@ async fn memory_a_full_disk_and_one_that_takes_no_file_are_named() -> Result<()>
 }
 
 #[tokio::test]
-async fn what_is_buffered_is_counted_and_another_redis_is_not_given_it() -> Result<()> {
+async fn buffered_records_are_counted_and_foreign_redis_detected() -> Result<()> {
     let doctor = Doctor::new()?;
     let mut server = RedisServer::durable().await?;
     let url = server.url();

@@ -6,7 +6,7 @@ use super::Doctor;
 use crate::support::{Cluster, Watched};
 
 #[tokio::test]
-async fn each_node_of_a_cluster_is_looked_at() -> Result<()> {
+async fn each_node_of_a_cluster_is_checked() -> Result<()> {
     let (cluster, doctor) = (Cluster::shared().await?, Doctor::new()?);
     let said = doctor.asked(&["--redis", &cluster.url()])?;
     for node in &cluster.primaries {
@@ -22,7 +22,7 @@ async fn each_node_of_a_cluster_is_looked_at() -> Result<()> {
 }
 
 #[tokio::test]
-async fn slots_without_a_node_are_counted() -> Result<()> {
+async fn unassigned_slots_are_counted() -> Result<()> {
     let (cluster, doctor) = (Cluster::start(0).await?, Doctor::new()?);
     cluster.primaries[0].server.ask::<()>("CLUSTER DELSLOTS 0 1 2").await?;
     cluster.primaries[0].server.ask::<()>("CONFIG SET cluster-require-full-coverage yes").await?;
@@ -34,7 +34,7 @@ async fn slots_without_a_node_are_counted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn sentinels_and_replicas_are_looked_at() -> Result<()> {
+async fn sentinels_and_replicas_are_checked() -> Result<()> {
     let (watched, doctor) = (Watched::start().await?, Doctor::new()?);
     let said = doctor.asked(&["--redis", &watched.url()])?;
     assert_eq!(said.of("sentinels").len(), 3, "{said:#?}");

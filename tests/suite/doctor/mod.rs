@@ -1,6 +1,6 @@
 //! `dwell doctor` as an operator calls it: real servers and disks, each with one thing wrong.
 
-mod configured;
+mod broker;
 mod disk;
 mod fleet;
 mod redis;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dwell::model::error::Result;
-use dwell::store::redis::{Checkup, Outcome, RedisOptions};
+use dwell::store::redis::{Diagnostics, Outcome, RedisOptions};
 use serde_json::json;
 
 use super::{ACL, Doctor};
@@ -26,7 +26,7 @@ fn names(dir: &std::path::Path) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_sound_installation_is_ok_while_it_works_and_is_left_as_it_was() -> Result<()> {
+async fn healthy_installation_passes_and_is_unchanged() -> Result<()> {
     let (server, doctor) = (sound().await?, Doctor::new()?);
     let url = format!("{}?user=dwell&pass=password", server.url());
     let broker = Process::serve(doctor.dir(), &[("REDIS_URL", &url)]).await?;
@@ -43,7 +43,7 @@ async fn a_sound_installation_is_ok_while_it_works_and_is_left_as_it_was() -> Re
     assert!(said.says("broker", "ok", "is ready, dwell "), "{said:#?}");
     let mut keys = server.keys().await?;
     // The broker counts for a while after somebody looked at its metrics.
-    keys.retain(|key| key != "dwell:census");
+    keys.retain(|key| key != "dwell:stats-collector");
     assert_eq!((names(doctor.dir())?, keys), before);
     // Everybody may ask everything.
     let all = doctor.asked(&["--redis", &server.url()])?;
@@ -53,7 +53,7 @@ async fn a_sound_installation_is_ok_while_it_works_and_is_left_as_it_was() -> Re
 }
 
 #[tokio::test]
-async fn each_defect_is_named_with_what_mends_it() -> Result<()> {
+async fn each_defect_is_named_with_its_fix() -> Result<()> {
     let (server, doctor) = (sound().await?, Doctor::new()?);
     // What breaks it, what mends it, and what is said meanwhile.
     let cases = [
@@ -119,7 +119,7 @@ async fn each_defect_is_named_with_what_mends_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_do_is_named() -> Result<()> {
+async fn missing_permissions_are_named() -> Result<()> {
     let (server, doctor) = (sound().await?, Doctor::new()?);
     let asked = |login: &str| doctor.asked(&["--redis", &format!("{}{login}", server.url())]);
     for (rules, check, status, says) in [
@@ -146,7 +146,7 @@ async fn what_a_user_may_not_do_is_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_redis_the_rest_is_looked_at_and_without_a_configuration_nothing_is() -> Result<()> {
+async fn checks_continue_without_redis_but_need_a_configuration() -> Result<()> {
     let doctor = Doctor::new()?;
     let away = doctor.asked(&["--redis", "redis://127.0.0.1:1"])?;
     assert_eq!(away.code, Some(69));
@@ -162,7 +162,7 @@ async fn without_redis_the_rest_is_looked_at_and_without_a_configuration_nothing
 }
 
 #[tokio::test]
-async fn a_warning_fails_only_if_it_is_asked_for() -> Result<()> {
+async fn warnings_fail_only_with_strict() -> Result<()> {
     let (server, doctor) = (sound().await?, Doctor::new()?);
     server.ask::<()>("CONFIG SET maxmemory 0").await?;
     for (strict, code) in [(None, 0), (Some("--strict"), 1)] {
@@ -176,12 +176,12 @@ async fn a_warning_fails_only_if_it_is_asked_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn tls_that_is_not_agreed_on_is_said() -> Result<()> {
+async fn tls_mismatch_is_reported() -> Result<()> {
     let certificates = Certificates::new()?;
     let (_server, options) = certificates.server().await?;
     let outcome = async |options: &RedisOptions| {
-        let checkup = Checkup::of(options, Duration::from_secs(10)).await?;
-        Ok::<_, dwell::model::error::Error>(checkup.nodes.into_iter().next().map(|node| node.outcome))
+        let diagnostics = Diagnostics::of(options, Duration::from_secs(10)).await?;
+        Ok::<_, dwell::model::error::Error>(diagnostics.nodes.into_iter().next().map(|node| node.outcome))
     };
     assert!(matches!(outcome(&options).await?, Some(Outcome::Answered(facts)) if facts.refused == Ok(Vec::new())));
     let url = options.url.expose().to_owned();

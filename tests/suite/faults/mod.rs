@@ -118,7 +118,7 @@ async fn requests_cut() -> Result<()> {
 
 /// Redis becomes a replica, on the same connection, and a primary again.
 #[tokio::test]
-async fn a_redis_that_only_reads() -> Result<()> {
+async fn a_read_only_redis() -> Result<()> {
     told("READONLY on the same socket", Story::durable().await?, Bounds::default(), async |story| {
         story.redis.ask::<String>("REPLICAOF 127.0.0.1 1").await?;
         story.outage().await?;

@@ -52,7 +52,7 @@ pub(super) async fn with_one_killed(messages: usize) -> Result<Got> {
 
 #[cfg(test)]
 #[tokio::test]
-async fn a_stream_whose_process_is_killed_loses_nothing() -> Result<()> {
+async fn killed_stream_consumer_loses_nothing() -> Result<()> {
     let got = with_one_killed(5_000).await?;
     let again = got.again();
     println!("{} came, {} as a later attempt, {} of them for the second time", got.count(), again.later, again.twice);

@@ -13,7 +13,7 @@ const MESSAGES: usize = 64;
 
 /// Somebody asked at `a` once. Without demand-based shares half of the messages wait for `group.idle_timeout`.
 #[tokio::test]
-async fn messages_do_not_wait_for_a_consumer_that_asked_once_and_went() -> Result<()> {
+async fn messages_do_not_wait_for_a_departed_consumer() -> Result<()> {
     let (_fleet, members) = Fleet::with(16, &["a", "b"]).await?;
     let [a, b] = [&members[0], &members[1]];
     a.reserve(ORDERS, 1, "0s").await?;
@@ -28,7 +28,7 @@ async fn messages_do_not_wait_for_a_consumer_that_asked_once_and_went() -> Resul
 }
 
 #[tokio::test]
-async fn a_consumer_that_works_for_long_keeps_the_share_of_its_broker() -> Result<()> {
+async fn long_running_consumer_keeps_its_broker_share() -> Result<()> {
     let (fleet, members) = Fleet::with(8, &["a", "b"]).await?;
     let [a, b] = [&members[0], &members[1]];
     a.shared_by(&[a, b], ORDERS, &[4, 4]).await?;
@@ -45,7 +45,7 @@ async fn a_consumer_that_works_for_long_keeps_the_share_of_its_broker() -> Resul
 
 /// With heartbeats a minute apart: nobody waits for one.
 #[tokio::test]
-async fn the_begin_and_the_end_of_demand_are_announced_at_once() -> Result<()> {
+async fn demand_start_and_end_are_announced_immediately() -> Result<()> {
     let fleet = Fleet::of(RedisServer::start().await?).await?;
     let rare = [("DWELL_GROUP_HEARTBEAT", "1m"), ("DWELL_LEASE_TTL", "4m")];
     let (a, b) = (fleet.start_with("a", &rare).await?, fleet.start_with("b", &rare).await?);

@@ -75,7 +75,7 @@ async fn no_message_is_early_and_few_are_late() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_earlier_message_than_the_one_slept_for_is_on_time() -> Result<()> {
+async fn earlier_message_wakes_the_sleeping_owner() -> Result<()> {
     let (_fleet, members) = Fleet::with(1, &["a", "b"]).await?;
     let push = async |id: &str, delay: &str| {
         members[1].push(ORDERS, &[json!({"id": id, "payload": "x", "delay": delay})]).await

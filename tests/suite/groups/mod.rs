@@ -10,19 +10,19 @@ mod printer;
 mod sidecar;
 pub(crate) mod signals;
 
-mod anywhere;
+mod settle_chaos;
 mod settle_anywhere;
 mod verdicts;
-mod strangers;
+mod foreign_datagrams;
 mod rebalance;
 mod restart;
-mod dead;
-mod frozen;
+mod killed_owner;
+mod frozen_owner;
 mod outage;
 mod lateness;
-mod waiting;
+mod standby;
 mod backlog;
-mod changed;
+mod group_changes;
 mod demand;
 
 use std::path::PathBuf;

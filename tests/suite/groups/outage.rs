@@ -50,7 +50,7 @@ fn is_the_other_half(rest: &[Taken], held: &[Taken]) {
 }
 
 #[tokio::test]
-async fn after_a_redis_that_stood_still_the_owner_goes_on_and_acks_that_waited_count() -> Result<()> {
+async fn owner_and_pending_acks_survive_a_frozen_redis() -> Result<()> {
     let (fleet, dwell, held) = half_way(RedisServer::start().await?, &[]).await?;
     let before = fleet.epochs(usize::from(PARTITIONS)).await?;
     let since = Instant::now();
@@ -76,7 +76,7 @@ async fn after_a_redis_that_stood_still_the_owner_goes_on_and_acks_that_waited_c
 }
 
 #[tokio::test]
-async fn a_redis_that_restarts_while_the_leases_hold_costs_no_redelivery() -> Result<()> {
+async fn redis_restart_within_the_leases_causes_no_redelivery() -> Result<()> {
     // However slow the machine is, the leases hold.
     let long = [("DWELL_LEASE_TTL", "1m")];
     let (mut fleet, dwell, held) = half_way(RedisServer::durable().await?, &long).await?;
@@ -94,7 +94,7 @@ async fn a_redis_that_restarts_while_the_leases_hold_costs_no_redelivery() -> Re
 }
 
 #[tokio::test]
-async fn a_redis_that_restarts_after_the_leases_lapsed_makes_the_epochs_forgotten() -> Result<()> {
+async fn redis_restart_after_lease_expiry_ends_the_epochs() -> Result<()> {
     let (mut fleet, dwell, held) = half_way(RedisServer::durable().await?, &[]).await?;
     let before = fleet.epochs(usize::from(PARTITIONS)).await?;
     let since = Instant::now();

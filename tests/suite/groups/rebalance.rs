@@ -9,7 +9,7 @@ use super::fleet::ORDERS;
 use super::load::Load;
 
 #[tokio::test]
-async fn a_fourth_member_gets_its_share_and_gives_it_back_and_no_message_is_doubled_or_lost() -> Result<()> {
+async fn rebalance_moves_shares_without_loss_or_duplicates() -> Result<()> {
     let (fleet, mut members) = Fleet::with(32, &["a", "b", "c"]).await?;
     let mut load = Load::start(&members);
     let three = members[0].shared(ORDERS, &[11, 11, 10]).await?;

@@ -10,7 +10,7 @@ use super::load::Load;
 use super::rounds;
 
 #[tokio::test]
-async fn a_rolling_restart_loses_nothing_and_repeats_nothing() -> Result<()> {
+async fn rolling_restart_neither_loses_nor_repeats() -> Result<()> {
     let (fleet, mut members) = Fleet::with(32, &["a", "b", "c"]).await?;
     let mut load = Load::start(&members);
     members[0].shared(ORDERS, &[11, 11, 10]).await?;

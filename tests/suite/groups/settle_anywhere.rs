@@ -106,7 +106,7 @@ async fn a_receipt_is_settled_at_any_member() -> Result<()> {
 }
 
 #[tokio::test]
-async fn receipts_of_an_owner_that_is_gone_are_not_acked_and_stale_once_another_owns() -> Result<()> {
+async fn receipts_of_a_lost_owner_become_stale_after_takeover() -> Result<()> {
     let (_fleet, [(a, of_a), (b, of_b)]) = both().await?;
     let owners = a.owners(ORDERS).await?;
     // A delivery that is in flight is demand.
@@ -173,7 +173,7 @@ async fn a_late_settlement_counts_at_any_member_and_after_a_takeover() -> Result
 }
 
 #[tokio::test]
-async fn an_owner_that_stands_still_costs_the_time_of_a_settlement_and_no_more() -> Result<()> {
+async fn frozen_owner_delays_a_settlement_by_its_timeout_only() -> Result<()> {
     let (_fleet, [(a, of_a), (b, _)]) = both().await?;
     a.signal(Signal::STOP)?;
     let since = std::time::Instant::now();
@@ -186,7 +186,7 @@ async fn an_owner_that_stands_still_costs_the_time_of_a_settlement_and_no_more()
 
 /// An owner that stood still too long, and whose partitions another member has taken: its receipts are over everywhere.
 #[tokio::test]
-async fn a_receipt_of_an_epoch_that_is_over_is_stale_and_nobody_is_asked() -> Result<()> {
+async fn receipt_of_an_ended_epoch_is_stale_without_a_remote_call() -> Result<()> {
     let (_fleet, [(a, of_a), (b, _)]) = both().await?;
     a.signal(Signal::STOP)?;
     b.shared(ORDERS, &[8]).await?;
@@ -200,7 +200,7 @@ async fn a_receipt_of_an_epoch_that_is_over_is_stale_and_nobody_is_asked() -> Re
 
 /// A request that waits in Redis for an owner that stands still is worked on once the owner goes on, if it still counts.
 #[tokio::test]
-async fn an_owner_that_stood_still_for_a_moment_answers_what_came_meanwhile() -> Result<()> {
+async fn briefly_frozen_owner_answers_pending_requests() -> Result<()> {
     let (fleet, [(a, of_a), (b, _)]) = both().await?;
     a.signal(Signal::STOP)?;
     let (of_a, asked) = (receipts(&of_a), b.clone());

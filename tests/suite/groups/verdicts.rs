@@ -27,7 +27,7 @@ async fn acked(at: &Sidecar, taken: &[Taken]) -> Result<Vec<Value>> {
 }
 
 #[tokio::test]
-async fn the_owner_tells_the_reason_through_another_broker() -> Result<()> {
+async fn remote_settlement_returns_the_owners_reason() -> Result<()> {
     let fleet = Fleet::of(RedisServer::start().await?).await?;
     let (a, b) = (fleet.start("a").await?, fleet.start("b").await?);
     let [of_a, _] = in_hand([&a, &b]).await?;
@@ -58,7 +58,7 @@ async fn the_owner_tells_the_reason_through_another_broker() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_broker_that_lost_its_partitions_says_so() -> Result<()> {
+async fn broker_reports_lost_partitions() -> Result<()> {
     let fleet = Fleet::of(RedisServer::start().await?).await?;
     let (a, b) = (fleet.start("a").await?, fleet.start("b").await?);
     let [of_a, _] = in_hand([&a, &b]).await?;

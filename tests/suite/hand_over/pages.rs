@@ -79,7 +79,7 @@ async fn replayed(engine: &Engine) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_page_that_two_brokers_took_is_delivered_once() -> Result<()> {
+async fn page_taken_by_two_brokers_is_delivered_once() -> Result<()> {
     let (redis, dirs) = (RedisServer::start().await?, [scratch()?, scratch()?]);
     let (first, second) = (broker(&redis, &dirs[0]).await?, broker(&redis, &dirs[1]).await?);
     first.broker().push(&TopicName::new("orders")?, NewMessage::new("y").id(MessageId::new("own")?)).await?;
@@ -105,7 +105,7 @@ async fn a_page_that_two_brokers_took_is_delivered_once() -> Result<()> {
 
 /// The journal of a broker that forwarded dead letters names the pages of them as calls.
 #[tokio::test]
-async fn a_journal_with_forwarded_dead_letters_is_taken() -> Result<()> {
+async fn journal_with_forwarded_dead_letters_is_handed_over() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let engine = journaling(&redis, &dir).await?;
     replayed(&engine).await?;
@@ -125,7 +125,7 @@ async fn a_journal_with_forwarded_dead_letters_is_taken() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_no_broker_of_this_store_hands_over_is_refused() -> Result<()> {
+async fn hand_over_from_a_foreign_store_is_refused() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let engine = broker(&redis, &dir).await?;
     let store: String = redis.ask("GET dwell:id").await?;
@@ -147,7 +147,7 @@ async fn what_no_broker_of_this_store_hands_over_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stranger_needs_a_token_with_produce() -> Result<()> {
+async fn hand_over_needs_a_token_with_produce_scope() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let mut config = String::new();
     for scope in ["produce", "consume"] {
@@ -184,7 +184,7 @@ async fn a_stranger_needs_a_token_with_produce() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_journal_is_taken_from_its_beginning_only() -> Result<()> {
+async fn journal_hand_over_must_start_at_its_beginning() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let engine = journaling(&redis, &dir).await?;
     let store: String = redis.ask("GET dwell:id").await?;
@@ -217,7 +217,7 @@ async fn a_journal_is_taken_from_its_beginning_only() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_deletion_is_taken_from_an_admin_only() -> Result<()> {
+async fn deletion_record_needs_admin_scope() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let engine = journaling(&redis, &dir).await?;
     let store: String = redis.ask("GET dwell:id").await?;
@@ -231,7 +231,7 @@ async fn a_deletion_is_taken_from_an_admin_only() -> Result<()> {
 }
 
 #[tokio::test]
-async fn records_of_another_store_stay_with_a_broker_that_had_not_reached_its_own() -> Result<()> {
+async fn records_of_another_store_are_kept_and_not_replayed() -> Result<()> {
     let (mut redis, dir) = (RedisServer::durable().await?, scratch()?);
     redis.ask::<()>("SET dwell:id 01JZAAAAAAAAAAAAAAAAAAAAAA").await?;
     redis.kill()?;

@@ -146,7 +146,7 @@ fn rounds() -> Result<usize> {
 }
 
 #[tokio::test]
-async fn what_was_buffered_survives_the_replacement_of_every_pod_while_redis_is_dead() -> Result<()> {
+async fn buffered_messages_survive_replacing_every_broker() -> Result<()> {
     let mut fleet = Fleet::start(RedisServer::durable().await?, "standard").await?;
     let rounds = rounds()?;
     for _ in 0..rounds {
@@ -166,7 +166,7 @@ async fn what_was_buffered_survives_the_replacement_of_every_pod_while_redis_is_
 }
 
 #[tokio::test]
-async fn what_was_journaled_survives_the_replacement_of_every_pod_while_redis_loses_everything() -> Result<()> {
+async fn journal_survives_replacing_every_broker_with_redis_emptied() -> Result<()> {
     let mut fleet = Fleet::start(RedisServer::start().await?, "journal").await?;
     let rounds = rounds()?;
     for _ in 0..rounds {
@@ -186,7 +186,7 @@ async fn what_was_journaled_survives_the_replacement_of_every_pod_while_redis_lo
 }
 
 #[tokio::test]
-async fn a_deleted_topic_stays_deleted_once_the_broker_that_deleted_it_was_replaced() -> Result<()> {
+async fn deleted_topic_stays_deleted_after_broker_replacement() -> Result<()> {
     let mut fleet = Fleet::start(RedisServer::start().await?, "journal").await?;
     fleet.push(1).await?;
     let process = fleet.pods[0].process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
@@ -207,7 +207,7 @@ async fn a_deleted_topic_stays_deleted_once_the_broker_that_deleted_it_was_repla
 
 /// The first page of a log is with another broker, and the rest is not: what is replayed of the rest must not hide the page.
 #[tokio::test]
-async fn what_was_handed_over_in_part_is_replayed_by_both_brokers() -> Result<()> {
+async fn partial_hand_over_is_replayed_by_both_brokers() -> Result<()> {
     let mut redis = RedisServer::durable().await?;
     let dirs = [scratch()?, scratch()?];
     let (url, to) = (redis.url(), format!("unix:{}/dwell.sock", dirs[1].path().display()));
@@ -254,7 +254,7 @@ async fn what_was_handed_over_in_part_is_replayed_by_both_brokers() -> Result<()
 }
 
 #[tokio::test]
-async fn what_nobody_takes_stays_on_disk_and_the_stop_ends_in_time() -> Result<()> {
+async fn records_without_a_taker_stay_on_disk_and_stop_is_timely() -> Result<()> {
     let redis = RedisServer::durable().await?;
     let dir = scratch()?;
     let (url, nobody) = (redis.url(), format!("unix:{}/nobody.sock", dir.path().display()));

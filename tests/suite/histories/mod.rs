@@ -44,46 +44,46 @@ async fn play(name: &'static str, brokers: usize, kind: Kind, loses_disks: bool)
 }
 
 #[tokio::test]
-async fn one_broker_keeps_what_it_acknowledged_while_redis_keeps_everything() -> Result<()> {
+async fn one_broker_keeps_acknowledged_writes_with_a_durable_redis() -> Result<()> {
     play("1 broker, AOF always", 1, Kind::Durable, false).await
 }
 
 #[tokio::test]
-async fn two_brokers_keep_what_they_acknowledged_while_redis_keeps_everything() -> Result<()> {
+async fn two_brokers_keep_acknowledged_writes_with_a_durable_redis() -> Result<()> {
     play("2 brokers, AOF always", 2, Kind::Durable, false).await
 }
 
 #[tokio::test]
-async fn three_brokers_keep_what_they_acknowledged_while_one_starts_without_its_data() -> Result<()> {
+async fn three_brokers_keep_acknowledged_writes_when_one_loses_its_data() -> Result<()> {
     play("3 brokers, AOF always, data directories lost", 3, Kind::Durable, true).await
 }
 
 #[tokio::test]
-async fn one_broker_keeps_what_it_acknowledged_while_redis_loses_data() -> Result<()> {
+async fn one_broker_keeps_acknowledged_writes_when_redis_loses_data() -> Result<()> {
     play("1 broker, Redis loses data", 1, Kind::Forgetful, false).await
 }
 
 #[tokio::test]
-async fn two_brokers_keep_what_they_acknowledged_while_redis_loses_data() -> Result<()> {
+async fn two_brokers_keep_acknowledged_writes_when_redis_loses_data() -> Result<()> {
     play("2 brokers, Redis loses data", 2, Kind::Forgetful, false).await
 }
 
 #[tokio::test]
-async fn three_brokers_keep_what_they_acknowledged_while_redis_and_one_of_them_lose_data() -> Result<()> {
+async fn three_brokers_keep_acknowledged_writes_when_redis_and_one_lose_data() -> Result<()> {
     play("3 brokers, Redis loses data, data directories lost", 3, Kind::Forgetful, true).await
 }
 
 #[tokio::test]
-async fn two_brokers_keep_what_they_acknowledged_while_sentinels_promote_a_replica_that_lacks_writes() -> Result<()> {
+async fn two_brokers_keep_acknowledged_writes_across_sentinel_failovers() -> Result<()> {
     play("2 brokers, Sentinel", 2, Kind::Sentinel, false).await
 }
 
 #[tokio::test]
-async fn two_brokers_without_a_journal_lose_nothing_that_a_replica_has_to_have() -> Result<()> {
+async fn two_brokers_without_a_journal_keep_replicated_writes() -> Result<()> {
     play("2 brokers, Sentinel, min_replicas 1, no journal", 2, Kind::Replicated, false).await
 }
 
 #[tokio::test]
-async fn two_brokers_keep_what_they_acknowledged_while_nodes_of_a_cluster_fail() -> Result<()> {
+async fn two_brokers_keep_acknowledged_writes_when_cluster_nodes_fail() -> Result<()> {
     play("2 brokers, Redis Cluster", 2, Kind::Cluster, false).await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::served::{Outcome, Served};
 
 #[tokio::test]
-async fn a_slow_header_is_closed_and_a_slow_body_is_told_so() -> Outcome {
+async fn slow_header_is_closed_and_slow_body_gets_408() -> Outcome {
     let dwell = Served::start_with(|options| {
         options.connections.header_timeout = Duration::from_millis(200);
         options.body_timeout = Duration::from_millis(200);
@@ -22,7 +22,7 @@ async fn a_slow_header_is_closed_and_a_slow_body_is_told_so() -> Outcome {
 }
 
 #[tokio::test]
-async fn an_announced_size_is_refused_before_it_is_sent() -> Outcome {
+async fn oversized_content_length_is_refused_before_the_body() -> Outcome {
     let dwell = Served::start_with(|options| options.connections.header_timeout = Duration::from_millis(200)).await?;
     let push = "POST /v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\n\
                 Expect: 100-continue\r\n\r\n";

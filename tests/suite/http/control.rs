@@ -16,7 +16,7 @@ fn groups(status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_message_that_waits_is_cancelled_and_one_in_flight_is_not() -> Outcome {
+async fn cancel_works_while_waiting_and_not_in_flight() -> Outcome {
     let dwell = Served::start().await?;
     push(&dwell, "id=a&delay=1h", "close order 4711").await?;
     for _ in 0..2 {
@@ -45,7 +45,7 @@ async fn a_message_that_waits_is_cancelled_and_one_in_flight_is_not() -> Outcome
 }
 
 #[tokio::test]
-async fn a_message_is_rescheduled_if_it_is_what_is_expected() -> Outcome {
+async fn reschedule_honours_if_match() -> Outcome {
     let dwell = Served::start().await?;
     push(&dwell, "id=a&delay=1h", "close order 4711").await?;
     let look = async || dwell.ask(&format!("GET {A}")).await;
@@ -90,7 +90,7 @@ async fn a_message_may_have_the_id_batch() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_push_says_what_becomes_of_an_id_that_is_there() -> Outcome {
+async fn push_conflict_policy_decides_about_an_existing_id() -> Outcome {
     let dwell = Served::start().await?;
     let said = async |query: &str| -> Outcome<(u16, Value)> {
         let answer = push(&dwell, query, "x").await?;
@@ -124,7 +124,7 @@ async fn a_push_says_what_becomes_of_an_id_that_is_there() -> Outcome {
 }
 
 #[tokio::test]
-async fn the_header_that_others_know_is_an_id() -> Outcome {
+async fn idempotency_key_header_is_the_message_id() -> Outcome {
     let dwell = Served::start().await?;
     let push = async |query: &str, key: &str| -> Outcome<Answer> {
         let request = dwell.request(&format!("POST /v1/topics/orders/messages?{query}"))?;

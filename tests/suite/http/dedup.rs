@@ -52,7 +52,7 @@ async fn a_dedup_key_is_refused_without_a_window_and_with_a_conflict_policy() ->
 }
 
 #[tokio::test]
-async fn an_attachment_comes_with_the_delivery() -> Outcome {
+async fn attachment_is_delivered_with_the_message() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell(PUSH, json!({"payload": "x", "id": "a", "attachment": "AP9n"})).await?;
     assert_eq!(dwell.ask("GET /v1/topics/orders/messages/a").await?.body["attachment"], "AP9n");

@@ -84,7 +84,7 @@ async fn json_document_is_the_payload_when_it_is_raw() -> Outcome {
 }
 
 #[tokio::test]
-async fn wrong_envelope_says_how_a_document_is_pushed_and_stores_nothing() -> Outcome {
+async fn wrong_envelope_explains_raw_and_stores_nothing() -> Outcome {
     let dwell = Served::start().await?;
     dwell.ask("PUT /v1/topics/orders").await?;
     let hint = "a JSON document as the payload is sent with ?raw=true";
@@ -145,7 +145,7 @@ async fn json_answer_ends_with_a_newline() -> Outcome {
 }
 
 #[tokio::test]
-async fn get_of_a_stream_takes_nothing_and_names_the_method() -> Outcome {
+async fn get_on_stream_reserves_nothing_and_names_the_method() -> Outcome {
     let dwell = Served::start().await?;
     dwell.send(dwell.request(PUSH)?.body("x")).await?;
     let stream = "GET /v1/topics/orders/groups/default/stream?max_in_flight=10";

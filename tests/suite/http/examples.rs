@@ -48,7 +48,7 @@ fn differences(place: &str, example: &Value, answer: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn examples_of_answers_are_what_the_broker_answers() -> Outcome {
+async fn response_examples_match_real_responses() -> Outcome {
     let dwell = Served::start().await?;
     let document = dwell.ask("GET /openapi.json").await?.body;
     let documented = Documented { dwell, document };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::served::{Outcome, Served};
 
 #[tokio::test]
-async fn a_group_is_made_described_paused_and_deleted() -> Outcome {
+async fn group_lifecycle_create_get_pause_delete() -> Outcome {
     let dwell = Served::start().await?;
     let group = "/v1/topics/orders/groups/audit";
     assert_eq!(dwell.ask(&format!("PUT {group}")).await?.status, 404, "a group does not make its topic");
@@ -52,7 +52,7 @@ async fn a_group_is_made_described_paused_and_deleted() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_group_is_purged_only_if_the_body_says_so() -> Outcome {
+async fn group_purge_needs_an_explicit_body() -> Outcome {
     let dwell = Served::start().await?;
     for n in 0..3 {
         dwell.send(dwell.request(&format!("POST /v1/topics/orders/messages?id=m{n}"))?.body("x")).await?;
@@ -77,7 +77,7 @@ async fn a_group_is_purged_only_if_the_body_says_so() -> Outcome {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_group_is_read_strictly() -> Outcome {
+async fn group_bodies_are_parsed_strictly() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({})).await?;
     let refused = async |line: &str, body: Value| -> Outcome<u16> {

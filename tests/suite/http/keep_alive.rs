@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::crowd::{connect, is_closed, until};
+use super::connection_limit::{connect, is_closed, until};
 use super::served::{Outcome, Served};
 
 const PUSH: &[u8] = b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx";
@@ -38,7 +38,7 @@ async fn silence(stream: &mut TcpStream, span: Duration) -> Outcome {
 }
 
 #[tokio::test]
-async fn connection_is_kept_for_six_seconds_of_silence() -> Outcome {
+async fn connection_survives_six_idle_seconds() -> Outcome {
     let dwell = Served::start().await?;
     let mut stream = connect(&dwell, b"").await?;
     let header = push(&mut stream).await?;
@@ -49,7 +49,7 @@ async fn connection_is_kept_for_six_seconds_of_silence() -> Outcome {
 }
 
 #[tokio::test]
-async fn silence_is_longer_than_a_header_and_ends() -> Outcome {
+async fn keep_alive_outlasts_the_header_timeout_and_ends() -> Outcome {
     let dwell = impatient(Duration::from_secs(3)).await?;
     let mut stream = connect(&dwell, b"").await?;
     for _ in 0..2 {
@@ -75,7 +75,7 @@ async fn slow_header_of_a_second_request_is_cut() -> Outcome {
 }
 
 #[tokio::test]
-async fn only_connections_that_stay_are_announced() -> Outcome {
+async fn keep_alive_header_matches_the_connection() -> Outcome {
     let dwell = Served::start().await?;
     for last in ["GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET /livez HTTP/1.0\r\n\r\n"] {
         let answer = dwell.raw(last.replace("Host: a", "Host: localhost").as_bytes()).await?.to_ascii_lowercase();

@@ -38,7 +38,7 @@ async fn is_refused(dwell: &Served, receipt: &str, verbs: &[&str], expected: (u1
 }
 
 #[tokio::test]
-async fn a_single_receipt_that_is_not_settled_is_answered_with_a_problem() -> Outcome {
+async fn single_unsettled_receipt_gets_a_problem() -> Outcome {
     let dwell = Served::start().await?;
     let settings =
         json!({"partitions": 1, "visibility_timeout": "30s", "backoff": {"kind": "ladder", "steps": ["1h"]}});
@@ -117,7 +117,7 @@ async fn a_reserve_takes_successive_messages_of_a_key() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_batch_says_of_each_receipt_why_it_was_not_settled() -> Outcome {
+async fn batch_settlement_has_a_reason_per_receipt() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
     let batch = json!({"messages": [{"payload": "a"}, {"payload": "b"}]});

@@ -55,7 +55,7 @@ async fn push(dwell: &Served, id: &str) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_line_is_what_a_reserve_answers_and_frees_its_place_when_acked() -> Outcome {
+async fn stream_line_equals_a_reserve_item_and_ack_frees_its_slot() -> Outcome {
     let dwell = Served::start().await?;
     push(&dwell, "a").await?;
     push(&dwell, "b").await?;
@@ -81,7 +81,7 @@ async fn a_line_is_what_a_reserve_answers_and_frees_its_place_when_acked() -> Ou
 }
 
 #[tokio::test]
-async fn what_a_client_had_comes_again_at_once_when_it_goes_away() -> Outcome {
+async fn deliveries_of_a_disconnected_client_return_at_once() -> Outcome {
     let dwell = Served::start().await?;
     push(&dwell, "a").await?;
     let before = dwell.now();
@@ -97,7 +97,7 @@ async fn what_a_client_had_comes_again_at_once_when_it_goes_away() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_stop_ends_a_stream_and_waits_for_what_it_had() -> Outcome {
+async fn stop_ends_a_stream_and_waits_for_its_deliveries() -> Outcome {
     let dwell = Served::start().await?;
     push(&dwell, "a").await?;
     push(&dwell, "b").await?;
@@ -126,7 +126,7 @@ async fn a_deleted_topic_ends_its_streams() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_wrong_stream_is_told_what_is_wrong() -> Outcome {
+async fn invalid_stream_request_is_explained() -> Outcome {
     let dwell = Served::start().await?;
     dwell.ask("PUT /v1/topics/orders").await?;
     let cases = [
@@ -188,12 +188,12 @@ async fn nothing_is_lost_when_a_client_goes_away(dwell: Served) -> Outcome {
 }
 
 #[tokio::test]
-async fn many_messages_of_the_embedded_store_survive_a_client() -> Outcome {
+async fn stream_backlog_survives_a_client_in_the_embedded_store() -> Outcome {
     nothing_is_lost_when_a_client_goes_away(Served::start().await?).await
 }
 
 #[tokio::test]
-async fn many_messages_of_redis_survive_a_client() -> Outcome {
+async fn stream_backlog_survives_a_client_in_redis() -> Outcome {
     let redis = RedisServer::start().await?;
     let dir = crate::support::scratch()?;
     let store = StoreOptions::Redis {

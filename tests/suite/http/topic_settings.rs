@@ -29,7 +29,7 @@ async fn annotations_are_merged_and_an_empty_text_removes_one() -> Outcome {
 }
 
 #[tokio::test]
-async fn annotations_have_their_limits() -> Outcome {
+async fn annotation_limits_are_enforced() -> Outcome {
     let dwell = Served::start().await?;
     let most = json!({"annotations": {"n".repeat(128): "x".repeat(16 * 1024 - 128)}});
     dwell.tell("PUT /v1/topics/orders", most).await?;
@@ -45,7 +45,7 @@ async fn annotations_have_their_limits() -> Outcome {
 }
 
 #[tokio::test]
-async fn attempts_may_be_without_a_limit() -> Outcome {
+async fn max_attempts_can_be_unlimited() -> Outcome {
     let dwell = Served::start().await?;
     let created = dwell.tell("PUT /v1/topics/orders", json!({"max_attempts": 0})).await?;
     assert_eq!(created["settings"]["max_attempts"], 0);
@@ -56,7 +56,7 @@ async fn attempts_may_be_without_a_limit() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_buried_message_is_delivered_from_the_dead_letter_topic_and_says_where_it_died() -> Outcome {
+async fn buried_message_arrives_in_the_dead_letter_topic_with_its_source() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders-dead", json!({"partitions": 1})).await?;
     let created = dwell.tell("PUT /v1/topics/orders", json!({"dead_letter": {"topic": "orders-dead"}})).await?;
@@ -79,7 +79,7 @@ async fn a_buried_message_is_delivered_from_the_dead_letter_topic_and_says_where
 }
 
 #[tokio::test]
-async fn a_dead_letter_topic_is_another_topic_and_nothing_else() -> Outcome {
+async fn dead_letter_topic_must_be_another_topic() -> Outcome {
     let dwell = Served::start().await?;
     refused(&dwell, "orders", json!({"dead_letter": {"topic": "orders"}})).await?;
     for wrong in [json!({}), json!({"topic": "a b"}), json!({"topic": "b", "group": "c"}), json!("b"), json!(null)] {

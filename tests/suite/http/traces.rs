@@ -41,7 +41,7 @@ fn parent(traceparent: &str) -> (Option<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn it_comes_with_every_delivery_whatever_happened_in_between() -> Outcome {
+async fn trace_context_is_kept_through_every_operation() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1, "max_attempts": 2})).await?;
     dwell.push_from("a", &[("traceparent", PARENT), ("tracestate", STATE)]).await?;
@@ -66,7 +66,7 @@ async fn it_comes_with_every_delivery_whatever_happened_in_between() -> Outcome 
 }
 
 #[tokio::test]
-async fn a_header_that_is_not_valid_is_passed_over() -> Outcome {
+async fn invalid_traceparent_header_is_ignored() -> Outcome {
     let dwell = Served::start().await?;
     let bad = [
         vec![("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01")],
@@ -88,7 +88,7 @@ async fn a_header_that_is_not_valid_is_passed_over() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_field_of_a_batch_is_strict_and_goes_before_the_header() -> Outcome {
+async fn trace_field_of_a_batch_is_strict_and_overrides_the_header() -> Outcome {
     let dwell = Served::start().await?;
     let batch = "POST /v1/topics/orders/messages/batch";
     let own = json!({"payload": "x", "id": "own", "traceparent": OTHER});

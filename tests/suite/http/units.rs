@@ -180,7 +180,7 @@ async fn time_that_looks_like_seconds_is_refused() -> Outcome {
 }
 
 #[tokio::test]
-async fn due_time_in_the_past_is_now_or_refused_as_the_push_says() -> Outcome {
+async fn past_due_time_is_now_or_refused_as_configured() -> Outcome {
     let dwell = Served::start().await?;
     dwell.ask("PUT /v1/topics/orders").await?;
     let (push, past) = ("POST /v1/topics/orders/messages", "due_at=2001-01-01T00:00:00Z");

@@ -1,6 +1,6 @@
 //! What the real binary logs: the changes of its state, a line each, and never a secret.
 
-mod changes;
+mod state_changes;
 mod secrets;
 
 use std::fs::File;

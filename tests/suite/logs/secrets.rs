@@ -33,7 +33,7 @@ fn is_clean(said: &str) {
 }
 
 /// Asks for everything that shows something, and for things that are wrong.
-async fn look_around(sidecar: &Sidecar) -> Result<()> {
+async fn collect_attention(sidecar: &Sidecar) -> Result<()> {
     let push = "POST /v1/topics/orders/messages";
     for (line, body) in [
         ("GET /readyz", ""),
@@ -58,7 +58,7 @@ async fn look_around(sidecar: &Sidecar) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_whole_run_with_an_outage_says_no_secret() -> Result<()> {
+async fn run_with_an_outage_logs_no_secret() -> Result<()> {
     let mut redis = redis().await?;
     let (sent, failing) = (Application::told().await?, Application::serve(failing(), 0).await?);
     let (application, mut posts) = sent;
@@ -80,10 +80,10 @@ async fn a_whole_run_with_an_outage_says_no_secret() -> Result<()> {
             sidecar.tell(&format!("POST /v1/topics/{topic}/messages"), PAYLOAD).await?;
         }
         posts.next().await?.answer(StatusCode::NO_CONTENT);
-        look_around(&sidecar).await?;
+        collect_attention(&sidecar).await?;
 
         redis.kill()?;
-        look_around(&sidecar).await?;
+        collect_attention(&sidecar).await?;
         redis.restart().await?;
         sidecar.until_ready_says("\"ready\"").await?;
 
@@ -95,7 +95,7 @@ async fn a_whole_run_with_an_outage_says_no_secret() -> Result<()> {
         set("s3cret-another").await?;
         let lost = async || Ok(Some(sidecar.ask("GET /readyz", "").await?.1).filter(|it| it.contains("WRONGPASS")));
         is_clean(&eventually("/readyz says WRONGPASS", lost).await?);
-        look_around(&sidecar).await?;
+        collect_attention(&sidecar).await?;
         set(PASSWORD).await?;
         sidecar.until_ready_says("\"ready\"").await?;
 
@@ -117,7 +117,7 @@ fn failing() -> Router {
 }
 
 #[tokio::test]
-async fn a_start_with_a_wrong_password_says_no_secret() -> Result<()> {
+async fn start_with_a_wrong_password_logs_no_secret() -> Result<()> {
     let redis = redis().await?;
     let sentinel =
         "url = 'redis+sentinel://app:s3cret-a@127.0.0.1:1/main?sentinel_user=u&sentinel_password=s3cret-b'\n";
@@ -125,7 +125,7 @@ async fn a_start_with_a_wrong_password_says_no_secret() -> Result<()> {
     for url in [with_password(&redis, "s3cret-wrong"), sentinel.to_owned(), cluster] {
         let config = format!("[log]\nlevel = 'trace'\n[redis]\ntimeout = '200ms'\nstart_without = true\n{url}");
         let mut sidecar = Sidecar::start(&config).await?;
-        look_around(&sidecar).await?;
+        collect_attention(&sidecar).await?;
         is_clean(&sidecar.until_ready_says("degraded").await?);
         assert!(sidecar.stop().await?.success());
         is_clean(&sidecar.said()?);
@@ -134,7 +134,7 @@ async fn a_start_with_a_wrong_password_says_no_secret() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_password_from_a_file_is_not_said() -> Result<()> {
+async fn password_from_a_file_is_not_logged() -> Result<()> {
     let (redis, dir) = (redis().await?, scratch()?);
     let file = dir.path().join("password");
     std::fs::write(&file, format!("{PASSWORD}\n")).map_err(failed("a password"))?;
@@ -142,14 +142,14 @@ async fn a_password_from_a_file_is_not_said() -> Result<()> {
     let config = format!("[log]\nlevel = 'trace'\n[redis]\nurl = '{url}'\npassword_file = '{file}'\n");
     let mut sidecar = Sidecar::start(&config).await?;
     sidecar.until_ready_says("\"ready\"").await?;
-    look_around(&sidecar).await?;
+    collect_attention(&sidecar).await?;
     assert!(sidecar.stop().await?.success());
     is_clean(&sidecar.said()?);
     Ok(())
 }
 
 #[test]
-fn the_command_line_says_no_secret() -> Result<()> {
+fn command_line_prints_no_secret() -> Result<()> {
     let dir = scratch()?;
     let file = dir.path().join("dwell.toml");
     let config = file.display().to_string();

@@ -71,7 +71,7 @@ async fn every_state_is_counted(world: World) -> Result<()> {
     let sum =
         |count: fn(&dwell::store::PartitionStats) -> u64| described.iter().map(|(_, stats)| count(stats)).sum::<u64>();
     assert_eq!([sum(|s| s.scheduled), sum(|s| s.ready), sum(|s| s.in_flight), sum(|s| s.dead)], [2, 2, 2, 1]);
-    assert_eq!(page.value("dwell_census_taker"), Some(1.0));
+    assert_eq!(page.value("dwell_stats_collector"), Some(1.0));
     Ok(())
 }
 
@@ -89,14 +89,14 @@ async fn small_topics_do_not_hide_a_backlog(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_deleted_is_gone_from_the_next_census(world: World) -> Result<()> {
+async fn deleted_topic_is_gone_from_the_next_collection(world: World) -> Result<()> {
     let seen = Seen::on(world).await?;
     let audit = GroupName::new("audit")?;
     for topic in ["orders", "returns"] {
         seen.running.broker.declare(TopicName::new(topic)?, Settings::default()).await?;
     }
     let orders = TopicName::new("orders")?;
-    seen.running.broker.make_group(&orders, &audit, Default::default()).await?;
+    seen.running.broker.create_group(&orders, &audit, Default::default()).await?;
     seen.push("orders", &[60]).await?;
     seen.push("returns", &[60, 60]).await?;
     seen.until("all are counted", |page| {
@@ -108,7 +108,7 @@ async fn what_is_deleted_is_gone_from_the_next_census(world: World) -> Result<()
     seen.running.broker.delete_group(&orders, &audit).await?;
     let page = seen
         .until("the deleted ones are gone", |page| {
-            page.value("dwell_census_taker") == Some(1.0) && page.all("dwell_messages").count() == 4
+            page.value("dwell_stats_collector") == Some(1.0) && page.all("dwell_messages").count() == 4
         })
         .await?;
     assert_eq!(messages(&page, "orders", "default"), Some([1.0, 0.0, 0.0, 0.0]));
@@ -116,7 +116,7 @@ async fn what_is_deleted_is_gone_from_the_next_census(world: World) -> Result<()
     Ok(())
 }
 
-async fn an_age_and_what_is_due_move_with_time(world: World) -> Result<()> {
+async fn ages_and_due_counts_advance_with_time(world: World) -> Result<()> {
     let seen = Seen::on(world).await?;
     seen.push("orders", &[30, 30, 300]).await?;
     let due = |page: &Page, within: &str| {
@@ -133,34 +133,35 @@ async fn an_age_and_what_is_due_move_with_time(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn without_a_look_nothing_is_counted(world: World) -> Result<()> {
+async fn nothing_is_counted_without_a_scrape(world: World) -> Result<()> {
     let seen = Seen::on(world).await?;
     seen.push("orders", &[60]).await?;
-    seen.until("it is counted", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
+    seen.until("it is counted", |page| page.value("dwell_stats_collector") == Some(1.0)).await?;
     // Two minutes later nobody is taken to look any more: what was counted is not shown to who comes then.
     seen.world.pass(121_000);
     seen.world.settled().await;
     let page = seen.look()?;
-    assert_eq!((page.value("dwell_census_taker"), page.all("dwell_messages").count()), (Some(0.0), 0));
-    seen.until("and then it is counted again", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
+    assert_eq!((page.value("dwell_stats_collector"), page.all("dwell_messages").count()), (Some(0.0), 0));
+    seen.until("and then it is counted again", |page| page.value("dwell_stats_collector") == Some(1.0)).await?;
     Ok(())
 }
 
 stories!(
     every_state_is_counted,
     small_topics_do_not_hide_a_backlog,
-    what_is_deleted_is_gone_from_the_next_census,
-    an_age_and_what_is_due_move_with_time,
-    without_a_look_nothing_is_counted,
+    deleted_topic_is_gone_from_the_next_collection,
+    ages_and_due_counts_advance_with_time,
+    nothing_is_counted_without_a_scrape,
 );
 
 #[tokio::test]
-async fn the_key_is_given_back_when_nobody_looks_any_more() -> Result<()> {
+async fn claim_is_released_when_metrics_are_not_scraped() -> Result<()> {
     let seen = Seen::on(World::redis().await?).await?;
-    let has_key = async || Ok(seen.world.meddle(&["EXISTS".to_owned(), "dwell:census".to_owned()]).await? == "1");
+    let has_key =
+        async || Ok(seen.world.meddle(&["EXISTS".to_owned(), "dwell:stats-collector".to_owned()]).await? == "1");
     seen.push("orders", &[60]).await?;
     assert!(!has_key().await?);
-    seen.until("it is counted", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
+    seen.until("it is counted", |page| page.value("dwell_stats_collector") == Some(1.0)).await?;
     assert!(has_key().await?);
     seen.world.pass(121_000);
     seen.world.until("the key is gone", async || Ok(!has_key().await?)).await
@@ -168,13 +169,13 @@ async fn the_key_is_given_back_when_nobody_looks_any_more() -> Result<()> {
 
 /// A topic whose keys somebody damaged hides no other.
 #[tokio::test]
-async fn a_damaged_topic_is_left_out() -> Result<()> {
+async fn damaged_topic_is_left_out_of_the_totals() -> Result<()> {
     let seen = Seen::on(World::redis().await?).await?;
     seen.push("orders", &[60]).await?;
     seen.push("returns", &[60]).await?;
     let broken = ["SET", "{dwell:orders:0}:default:dz", "not a zset"].map(str::to_owned);
     seen.world.meddle(&broken).await?;
-    let page = seen.until("it is counted", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
+    let page = seen.until("it is counted", |page| page.value("dwell_stats_collector") == Some(1.0)).await?;
     assert_eq!(messages(&page, "returns", "default"), Some([1.0, 0.0, 0.0, 0.0]));
     assert!(page.all("dwell_messages").all(|(series, _)| !series.contains("orders")));
     Ok(())

@@ -1,7 +1,7 @@
-//! What /metrics shows: which series there are, how many there can be, and the census of the whole store.
+//! What /metrics shows: which series there are, how many there can be, and the stats of the whole store.
 
-mod census;
-mod claim;
+mod stats_collector;
+mod collector_claim;
 mod depth;
 mod page;
 mod series;

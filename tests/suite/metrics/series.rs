@@ -14,13 +14,13 @@ use crate::support::{Process, RedisServer, eventually, scratch};
 const OF_WEBHOOKS: [&str; 2] = ["dwell_webhook_requests_total", "dwell_webhook_request_seconds"];
 
 /// What is there once somebody has looked for a moment.
-const OF_THE_CENSUS: [&str; 6] = [
+const OF_THE_STATS: [&str; 6] = [
     "dwell_messages",
     "dwell_messages_due",
     "dwell_oldest_ready_age_seconds",
     "dwell_group_paused",
-    "dwell_census_seconds",
-    "dwell_census_age_seconds",
+    "dwell_stats_collection_seconds",
+    "dwell_stats_age_seconds",
 ];
 
 /// What only Redis has.
@@ -33,14 +33,14 @@ async fn look(dwell: &Process) -> Result<Page> {
     Ok(Page::of(&text))
 }
 
-/// The families that have no series once a topic is declared and the census is there.
+/// The families that have no series once a topic is declared and the stats are collected.
 async fn missing(settings: &[(&str, &str)]) -> Result<BTreeSet<&'static str>> {
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), settings).await?;
     let declared = dwell.client.put("/v1/topics/orders", &json!({})).await;
     assert_eq!(declared.map(|(status, _)| status), Some(201));
-    let page = eventually("the census is there", async || {
-        Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+    let page = eventually("the stats are collected", async || {
+        Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_stats_collector") == Some(1.0)))
     })
     .await?;
     let there = page.families();
@@ -77,11 +77,11 @@ async fn every_family_has_series_from_the_start_on_redis() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_outcome_of_a_call_and_of_a_route_is_there_before_it_happens() -> Result<()> {
+async fn every_outcome_series_exists_from_the_start() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let dwell = Process::serve(dir.path(), &[("REDIS_URL", &redis.url())]).await?;
     let page = look(&dwell).await?;
-    for verb in ["push", "settle", "census", "stats", "command"] {
+    for verb in ["push", "settle", "claim_stats", "stats", "command"] {
         assert!(page.value(&format!("dwell_redis_call_seconds_count{{verb=\"{verb}\"}}")).is_some(), "{verb}");
     }
     for kind in dwell::model::error::Kind::ALL {
@@ -114,7 +114,7 @@ async fn every_outcome_of_a_call_and_of_a_route_is_there_before_it_happens() -> 
 
 /// An alert is on pushes that fail.
 #[tokio::test]
-async fn a_push_that_its_producer_wanted_refused_has_not_failed() -> Result<()> {
+async fn push_refused_by_request_is_not_a_failure() -> Result<()> {
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), &[]).await?;
     for expected in [201, 409, 409] {
@@ -152,7 +152,7 @@ fn a_million_topics_do_not_grow_the_series() -> Result<()> {
 
 /// Topics times groups is a product, and has a limit of its own.
 #[test]
-fn many_groups_of_many_topics_do_not_grow_the_series_either() -> Result<()> {
+fn many_groups_do_not_grow_the_series() -> Result<()> {
     let metrics = Metrics::new()?;
     for topic in 0..TOPIC_LABELS_MAX {
         for group in 0..TOPIC_LABELS_MAX {
@@ -188,24 +188,24 @@ async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
         }
         look(&dwell).await
     };
-    let of_requests = |page: &Page| page.len() - OF_THE_CENSUS.iter().map(|name| page.all(name).count()).sum::<usize>();
+    let of_requests = |page: &Page| page.len() - OF_THE_STATS.iter().map(|name| page.all(name).count()).sum::<usize>();
     let some = push(0, TOPIC_LABELS_MAX + 5).await?;
     let more = push(TOPIC_LABELS_MAX + 5, TOPIC_LABELS_MAX + 305).await?;
     assert_eq!(of_requests(&more), of_requests(&some));
     let ready = |page: &Page, labels: &str| page.value(&format!("dwell_messages{{{labels}}}"));
-    let census = eventually("the census counts all of them", async || {
+    let stats = eventually("the collector counts all of them", async || {
         let others = "group=\"other\",state=\"ready\",topic=\"other\"";
         Ok(Some(look(&dwell).await?).filter(|page| ready(page, others) == Some(305.0)))
     })
     .await?;
-    assert_eq!(census.all("dwell_messages").count(), 4 * (TOPIC_LABELS_MAX + 1));
-    assert_eq!(ready(&census, "group=\"default\",state=\"ready\",topic=\"t0\""), Some(1.0));
+    assert_eq!(stats.all("dwell_messages").count(), 4 * (TOPIC_LABELS_MAX + 1));
+    assert_eq!(ready(&stats, "group=\"default\",state=\"ready\",topic=\"t0\""), Some(1.0));
     Ok(())
 }
 
 /// A hundred topics make a page of some size, whether they have one partition each or sixteen.
 #[tokio::test]
-async fn partitions_make_no_series() -> Result<()> {
+async fn partitions_are_not_a_label() -> Result<()> {
     let mut lengths = Vec::new();
     for partitions in [1, 16] {
         let dir = scratch()?;
@@ -215,8 +215,8 @@ async fn partitions_make_no_series() -> Result<()> {
             let declared = dwell.client.put(&topic, &json!({"partitions": partitions})).await;
             assert_eq!(declared.map(|(status, _)| status), Some(201));
         }
-        let page = eventually("the census is there", async || {
-            Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+        let page = eventually("the stats are collected", async || {
+            Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_stats_collector") == Some(1.0)))
         })
         .await?;
         lengths.push(page.len());

@@ -18,7 +18,7 @@ const KINDS: [&str; 5] = ["timeseries", "stat", "bargauge", "heatmap", "table"];
 const RUNBOOKS: &str = include_str!("../../../docs/operate/runbooks.md");
 
 #[test]
-fn the_files_are_what_their_source_makes() -> Result<()> {
+fn dashboard_files_match_their_source() -> Result<()> {
     let made = boards::files(boards::RUNBOOKS);
     let names: BTreeSet<String> = DASHBOARDS.iter().map(|name| format!("{name}.json")).collect();
     assert_eq!(made.iter().map(|(file, _)| file.clone()).collect::<BTreeSet<_>>(), names);
@@ -30,7 +30,7 @@ fn the_files_are_what_their_source_makes() -> Result<()> {
 }
 
 #[test]
-fn every_dashboard_is_one_for_grafana_10() -> Result<()> {
+fn every_dashboard_is_valid_for_grafana_10() -> Result<()> {
     for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
         assert_eq!(text(&dashboard, "uid"), format!("dwell-{name}"));
@@ -46,7 +46,7 @@ fn every_dashboard_is_one_for_grafana_10() -> Result<()> {
 }
 
 #[test]
-fn every_panel_says_what_it_shows() -> Result<()> {
+fn every_panel_has_a_description() -> Result<()> {
     for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
         for panel in panels(&dashboard) {
@@ -73,7 +73,7 @@ fn every_panel_says_what_it_shows() -> Result<()> {
 }
 
 #[test]
-fn panels_stand_beside_each_other() -> Result<()> {
+fn panels_do_not_overlap() -> Result<()> {
     for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
         // What is inside a collapsed row is shown only when it is opened.
@@ -109,7 +109,7 @@ fn all_rows_but_the_first_are_collapsed() -> Result<()> {
 
 /// A long poll takes as long as the client said.
 #[test]
-fn request_times_are_without_routes_that_wait() -> Result<()> {
+fn request_latency_excludes_long_polls() -> Result<()> {
     let document = dwell::api::http::openapi();
     let waits = |path: &str| {
         let body = &document["paths"][path]["post"]["requestBody"]["content"];
@@ -131,7 +131,7 @@ fn request_times_are_without_routes_that_wait() -> Result<()> {
 
 /// A query that names a variable which nobody can choose finds nothing in Grafana, and an error in no log.
 #[test]
-fn every_variable_of_a_query_can_be_chosen() -> Result<()> {
+fn every_query_variable_is_defined() -> Result<()> {
     let (mut chosen, mut used) = (BTreeSet::new(), BTreeSet::new());
     for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
@@ -152,7 +152,7 @@ fn every_variable_of_a_query_can_be_chosen() -> Result<()> {
 }
 
 #[test]
-fn every_link_to_a_runbook_leads_to_it() -> Result<()> {
+fn every_runbook_link_resolves() -> Result<()> {
     let mut linked = 0;
     for name in DASHBOARDS {
         let dashboard = dashboard(name)?;
@@ -168,7 +168,7 @@ fn every_link_to_a_runbook_leads_to_it() -> Result<()> {
 }
 
 #[test]
-fn the_generator_takes_another_url_of_the_runbooks() {
+fn generator_accepts_another_runbook_url() {
     let files = boards::files("https://wiki.example.com/dwell");
     assert!(files.iter().all(|(_, text)| text.contains("https://wiki.example.com/dwell#dwell")));
     assert!(files.iter().all(|(_, text)| !text.contains(boards::RUNBOOKS)));

@@ -4,7 +4,7 @@
 mod broker;
 mod dashboards;
 mod load;
-mod loaded;
+mod under_load;
 mod prometheus;
 mod queries;
 mod rules;

@@ -47,7 +47,7 @@ fn promtool(arguments: &[&str], file: &str) -> Result<String> {
 }
 
 #[test]
-fn prometheus_takes_the_rules_and_the_configuration() -> Result<()> {
+fn promtool_accepts_rules_and_configuration() -> Result<()> {
     let said = promtool(&["check", "rules"], "prometheus/rules.yml")?;
     let count = RULES.matches("- alert: ").count() + RULES.matches("- record: ").count();
     assert!(said.contains(&format!("{count} rules found")), "{said}");
@@ -56,13 +56,13 @@ fn prometheus_takes_the_rules_and_the_configuration() -> Result<()> {
 }
 
 #[test]
-fn the_stories_of_the_alerts_are_true() -> Result<()> {
+fn alert_unit_tests_pass() -> Result<()> {
     promtool(&["test", "rules"], "prometheus/rules_test.yml").map(drop)
 }
 
 /// A story that expects nothing of an alert would pass without the alert.
 #[test]
-fn every_alert_fires_in_a_story_and_is_silent_in_one() {
+fn every_alert_has_a_firing_and_a_silent_test() {
     let mut told: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (_, rest) in STORIES.match_indices("alertname: ").map(|(at, found)| (at, &STORIES[at + found.len()..])) {
         let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
@@ -79,7 +79,7 @@ fn every_alert_fires_in_a_story_and_is_silent_in_one() {
 }
 
 #[test]
-fn every_alert_says_what_it_is_and_has_a_runbook() {
+fn every_alert_has_a_summary_and_a_runbook() {
     let chapter =
         RUNBOOKS.split("\n## Alerts\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
     let runbooks: BTreeMap<&str, &str> =
@@ -101,7 +101,7 @@ fn every_alert_says_what_it_is_and_has_a_runbook() {
 
 /// What is promised is the same in the rules, in the panels and on the page.
 #[test]
-fn the_promises_are_the_same_everywhere() {
+fn slo_thresholds_agree_in_rules_panels_and_docs() {
     let bucket = format!("le=\"{}\"", boards::ON_TIME_SECONDS);
     assert_eq!(RULES.matches("le=\"").count(), RULES.matches(&bucket).count());
     let promises = [("group:dwell_late", boards::LATE_PART), ("instance:dwell_pushes_failed", boards::FAILED_PART)];
@@ -127,7 +127,7 @@ fn uses(expression: &str, metric: &str) -> bool {
 }
 
 #[test]
-fn every_metric_is_looked_at_or_left_out_on_purpose() -> Result<()> {
+fn every_metric_is_on_a_dashboard_or_exempt() -> Result<()> {
     let row = |line: &'static str| line.strip_prefix("| `")?.split('`').next();
     let names = METRICS.lines().filter_map(row);
     let metrics: BTreeSet<_> =
@@ -146,7 +146,7 @@ fn every_metric_is_looked_at_or_left_out_on_purpose() -> Result<()> {
 
 /// What Grafana is told to read is where the page says it is.
 #[test]
-fn grafana_is_told_where_everything_is() -> Result<()> {
+fn grafana_provisioning_paths_exist() -> Result<()> {
     let source = read(&grafana("provisioning/datasources/dwell.yml"))?;
     let folder = read(&grafana("provisioning/dashboards/dwell.yml"))?;
     assert!(source.contains("type: prometheus") && source.contains("url: $PROMETHEUS_URL"));

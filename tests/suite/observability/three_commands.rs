@@ -60,7 +60,7 @@ fn typed(dir: &Path, [redis, dwell, prometheus]: [u16; 3]) -> Result<Vec<String>
 }
 
 #[tokio::test]
-async fn three_commands_and_prometheus_sees_dwell_and_redis() -> Result<()> {
+async fn three_commands_make_prometheus_scrape_dwell_and_redis() -> Result<()> {
     let (dir, ports) = (scratch()?, [free_port()?, free_port()?, free_port()?]);
     let commands = typed(dir.path(), ports)?;
     assert_eq!(commands.len(), 3, "{commands:#?}");

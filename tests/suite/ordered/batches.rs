@@ -12,12 +12,12 @@ use super::shop::{Shop, by_key, ids};
 use crate::support::{World, kind_of, stories};
 
 stories! {
-    a_batch_has_successive_messages_of_a_key, the_key_continues_once_its_batch_is_settled,
+    batch_holds_successive_messages_of_a_key, key_continues_once_its_batch_is_settled,
     a_failed_message_returns_those_that_follow_it, a_message_that_fails_behind_another_waits_for_it,
-    those_that_are_settled_do_not_come_again, deadlines_of_a_batch_charge_each_message_and_keep_the_order,
-    a_buried_message_returns_nobody, a_delayed_message_does_not_hold_up_what_is_due_earlier,
-    what_a_lost_owner_had_in_a_batch_comes_again_in_order, without_ordering_a_batch_of_a_key_is_refused,
-    by_chance_a_key_is_settled_in_order,
+    settled_messages_of_a_batch_are_not_redelivered, deadlines_of_a_batch_charge_each_message_and_keep_the_order,
+    bury_does_not_return_the_rest_of_a_batch, delayed_message_does_not_block_earlier_ones,
+    batch_of_a_lost_owner_is_redelivered_in_order, without_ordering_a_batch_of_a_key_is_refused,
+    random_settlements_keep_key_order,
 }
 
 const RETURNED: Verdict = Verdict::Stale(StaleReason::Returned);
@@ -47,7 +47,7 @@ impl Shop<'_> {
     }
 }
 
-async fn a_batch_has_successive_messages_of_a_key(world: World) -> Result<()> {
+async fn batch_holds_successive_messages_of_a_key(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_together(&["a-1", "a-2", "a-3", "a-4", "b-1", "b-2"]).await?;
     let batch = shop.batch(10, 3).await?;
@@ -61,7 +61,7 @@ async fn a_batch_has_successive_messages_of_a_key(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn the_key_continues_once_its_batch_is_settled(world: World) -> Result<()> {
+async fn key_continues_once_its_batch_is_settled(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_together(&["a-1", "a-2", "a-3"]).await?;
     let batch = shop.all(2).await?;
@@ -111,7 +111,7 @@ async fn a_message_that_fails_behind_another_waits_for_it(world: World) -> Resul
     Ok(())
 }
 
-async fn those_that_are_settled_do_not_come_again(world: World) -> Result<()> {
+async fn settled_messages_of_a_batch_are_not_redelivered(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_together(&["a-1", "a-2", "a-3"]).await?;
     let batch = shop.all(3).await?;
@@ -140,7 +140,7 @@ async fn deadlines_of_a_batch_charge_each_message_and_keep_the_order(world: Worl
     Ok(())
 }
 
-async fn a_buried_message_returns_nobody(world: World) -> Result<()> {
+async fn bury_does_not_return_the_rest_of_a_batch(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_together(&["a-1", "a-2"]).await?;
     let batch = shop.all(2).await?;
@@ -150,7 +150,7 @@ async fn a_buried_message_returns_nobody(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_delayed_message_does_not_hold_up_what_is_due_earlier(world: World) -> Result<()> {
+async fn delayed_message_does_not_block_earlier_ones(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push("a-1", 60_000).await?;
     shop.push_together(&["a-2", "a-3"]).await?;
@@ -158,7 +158,7 @@ async fn a_delayed_message_does_not_hold_up_what_is_due_earlier(world: World) ->
     Ok(())
 }
 
-async fn what_a_lost_owner_had_in_a_batch_comes_again_in_order(world: World) -> Result<()> {
+async fn batch_of_a_lost_owner_is_redelivered_in_order(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_together(&["a-1", "a-2", "a-3"]).await?;
     let batch = shop.all(3).await?;
@@ -181,7 +181,7 @@ async fn without_ordering_a_batch_of_a_key_is_refused(world: World) -> Result<()
 
 /// Batches of any size are settled in any order; what is done of a key is done in order, but for what a consumer settles
 /// itself before an earlier message of its batch.
-async fn by_chance_a_key_is_settled_in_order(world: World) -> Result<()> {
+async fn random_settlements_keep_key_order(world: World) -> Result<()> {
     const KEYS: usize = 3;
     const EACH: usize = 40;
     let seed = fastrand::u64(..);

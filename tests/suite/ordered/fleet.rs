@@ -244,7 +244,7 @@ async fn is_settled(client: &HttpClient, verb: &str, body: &Value, status: &str)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_and_redis_that_die_leave_every_key_in_order() -> Result<()> {
+async fn keys_stay_in_order_while_members_and_redis_die() -> Result<()> {
     let seed = from_environment("DWELL_SEED")?.unwrap_or_else(|| fastrand::u64(..));
     println!("DWELL_SEED={seed}");
     let keys = from_environment("DWELL_KEYS")?.unwrap_or(KEYS);

@@ -4,4 +4,4 @@
 mod batches;
 mod fleet;
 mod shop;
-mod stories;
+mod serial;

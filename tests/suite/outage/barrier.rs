@@ -53,7 +53,7 @@ async fn holds_for_another(dwell: &Dwell, id: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_broker_that_hears_of_a_loss_delivers_nothing_before_the_one_that_noticed_it_has_restored() -> Result<()> {
+async fn no_delivery_before_the_detecting_broker_has_restored() -> Result<()> {
     let (_outage, dwell, others) = begin().await?;
     let lost = others.report("x", Progress::Lost).await?;
     holds_for_another(&dwell, "b").await?;
@@ -63,7 +63,7 @@ async fn a_broker_that_hears_of_a_loss_delivers_nothing_before_the_one_that_noti
 }
 
 #[tokio::test]
-async fn a_broker_that_hears_of_a_loss_also_waits_for_those_that_redis_no_longer_lists() -> Result<()> {
+async fn restore_barrier_includes_brokers_redis_forgot() -> Result<()> {
     let (outage, dwell, others) = begin().await?;
     outage.redis.ask::<u64>("HDEL dwell:brokers x").await?;
     let lost = others.report("y", Progress::Lost).await?;
@@ -75,8 +75,7 @@ async fn a_broker_that_hears_of_a_loss_also_waits_for_those_that_redis_no_longer
 }
 
 #[tokio::test]
-async fn a_broker_that_starts_right_after_a_loss_delivers_nothing_before_one_that_redis_does_not_list_yet() -> Result<()>
-{
+async fn restore_barrier_holds_for_a_starting_broker() -> Result<()> {
     let (outage, dwell, others) = begin().await?;
     dwell.push_one("orders", "b").await?;
     dwell.close().await?;

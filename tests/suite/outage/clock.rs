@@ -45,7 +45,7 @@ fn is_about(found: Duration, expected: Duration) -> bool {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_is_shown_and_a_process_that_was_killed_finds_it_without_the_store() -> Result<()> {
+async fn clock_offset_is_reported_and_survives_a_kill() -> Result<()> {
     let dir = scratch()?;
     let (failover, metrics) = store(dir.path()).await?;
     let (running, stop) = (failover.clone(), CancellationToken::new());
@@ -88,7 +88,7 @@ fn reboot(note: ClockNote) -> ClockNote {
 }
 
 #[tokio::test]
-async fn a_reboot_without_redis_goes_by_the_wall_clock() -> Result<()> {
+async fn reboot_without_redis_uses_the_wall_clock() -> Result<()> {
     let outage = Outage::begin().await?;
     outage.dwell().await?.close().await?;
     let off_us = i64::try_from(OFF.as_micros()).unwrap_or(0);
@@ -108,7 +108,7 @@ async fn a_reboot_without_redis_goes_by_the_wall_clock() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_wall_clock_that_went_back_before_a_start_without_redis_fixes_no_due_time() -> Result<()> {
+async fn wall_clock_set_back_before_a_start_fixes_no_due_time() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     assert_eq!(dwell.push_one("orders", "before").await?.pushed, Pushed::Stored);
@@ -168,7 +168,7 @@ fn shifted_clock(dir: &Path) -> Result<String> {
 }
 
 #[tokio::test]
-async fn a_wall_clock_that_is_set_in_an_outage_moves_no_due_time() -> Result<()> {
+async fn wall_clock_set_during_an_outage_moves_no_due_time() -> Result<()> {
     let dir = scratch()?;
     let (library, file) = (shifted_clock(dir.path())?, dir.path().join("shift").display().to_string());
     let shift = |seconds: &str| std::fs::write(&file, seconds).map_err(failed("the shift"));

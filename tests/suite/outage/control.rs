@@ -43,7 +43,7 @@ fn is_done(cancelled: &Cancelled) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_buffered_is_cancelled_there_and_what_is_not_is_not() -> Result<()> {
+async fn buffered_message_is_cancelled_in_the_wal() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["stored"], Duration::ZERO).await?;
@@ -77,7 +77,7 @@ async fn what_is_buffered_is_cancelled_there_and_what_is_not_is_not() -> Result<
 }
 
 #[tokio::test]
-async fn what_redis_may_have_is_never_said_to_be_cancelled_unasked() -> Result<()> {
+async fn cancel_of_a_possibly_stored_message_is_not_confirmed() -> Result<()> {
     let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "warm").await?;
@@ -102,7 +102,7 @@ async fn what_redis_may_have_is_never_said_to_be_cancelled_unasked() -> Result<(
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_is_found_again() -> Result<()> {
+async fn lost_reply_is_recovered_by_a_repeat() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     for n in 0..20 {
@@ -123,7 +123,7 @@ async fn an_answer_that_is_lost_is_found_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_cancelled_or_rescheduled_stays_so_when_the_journal_gives_everything_back() -> Result<()> {
+async fn cancel_and_reschedule_survive_a_journal_restore() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["gone", "later", "sooner", "again"], Duration::from_millis(900)).await?;
@@ -146,7 +146,7 @@ async fn what_was_cancelled_or_rescheduled_stays_so_when_the_journal_gives_every
 }
 
 #[tokio::test]
-async fn a_buffered_push_follows_its_policy_when_it_comes_to_redis() -> Result<()> {
+async fn buffered_push_keeps_its_conflict_policy_at_replay() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     for id in ["kept", "replaced", "debounced"] {
@@ -176,7 +176,7 @@ async fn a_buffered_push_follows_its_policy_when_it_comes_to_redis() -> Result<(
 }
 
 #[tokio::test]
-async fn a_cancel_that_is_refused_while_another_broker_restores_the_message_changes_nothing() -> Result<()> {
+async fn cancel_refused_during_a_restore_changes_nothing() -> Result<()> {
     // Another broker, with its own way to Redis and its own directory, has the message in its journal.
     let mut outage = Outage { silence: HOUR, ..journaled().await? };
     let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);

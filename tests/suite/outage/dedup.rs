@@ -28,7 +28,7 @@ impl Dwell {
 }
 
 #[tokio::test]
-async fn a_dedup_key_that_two_brokers_buffered_is_stored_once() -> Result<()> {
+async fn dedup_key_buffered_by_two_brokers_is_stored_once() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dir = scratch()?;
     let (one, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), outage.proxy.url(), false).await?);
@@ -50,7 +50,7 @@ async fn a_dedup_key_that_two_brokers_buffered_is_stored_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_push_with_a_dedup_key_whose_answer_was_lost_is_stored_once() -> Result<()> {
+async fn dedup_push_with_a_lost_reply_is_stored_once() -> Result<()> {
     let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "warm").await?;
@@ -69,7 +69,7 @@ async fn a_push_with_a_dedup_key_whose_answer_was_lost_is_stored_once() -> Resul
 }
 
 #[tokio::test]
-async fn a_buffered_message_with_a_dedup_key_is_cancelled_where_it_is() -> Result<()> {
+async fn buffered_dedup_message_is_cancelled_in_the_wal() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "warm").await?;
@@ -88,7 +88,7 @@ async fn a_buffered_message_with_a_dedup_key_is_cancelled_where_it_is() -> Resul
 }
 
 #[tokio::test]
-async fn a_redis_that_comes_back_empty_gets_its_dedup_keys_again() -> Result<()> {
+async fn emptied_redis_gets_its_dedup_keys_back() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.restored().await?;
@@ -109,7 +109,7 @@ async fn a_redis_that_comes_back_empty_gets_its_dedup_keys_again() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_dedup_key_that_another_broker_has_yet_to_restore_is_buffered() -> Result<()> {
+async fn dedup_push_is_buffered_until_others_have_restored() -> Result<()> {
     let mut outage = Outage { silence: Duration::from_secs(30), ..journaled().await? };
     let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
     let (first, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), proxy.url(), false).await?);
@@ -139,7 +139,7 @@ async fn a_dedup_key_that_another_broker_has_yet_to_restore_is_buffered() -> Res
 }
 
 #[tokio::test]
-async fn a_dedup_key_that_a_starting_broker_has_yet_to_restore_is_stored_once() -> Result<()> {
+async fn dedup_push_waits_for_a_starting_broker_to_restore() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.restored().await?;
@@ -159,7 +159,7 @@ async fn a_dedup_key_that_a_starting_broker_has_yet_to_restore_is_stored_once() 
 /// A broker that said that a message is safe has it in its journal, also if another broker had taken it: when it answered
 /// `duplicate`, when it had buffered its push and never sent it, and when the answer to its push was lost.
 #[tokio::test]
-async fn the_first_message_of_a_dedup_key_is_in_the_journal_of_each_broker_that_promised_it() -> Result<()> {
+async fn dedup_original_is_journaled_by_each_acknowledging_broker() -> Result<()> {
     let mut outage = journaled().await?;
     let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
     let (dwell, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), proxy.url(), false).await?);

@@ -19,7 +19,7 @@ fn unblocked(dir: &Path) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_nothing_keeps_no_push_from_redis_and_promises_none_without_it() -> Result<()> {
+async fn unwritable_wal_blocks_no_push_to_redis_and_buffers_none() -> Result<()> {
     let outage = Outage::begin().await?;
     blocked(outage.dir.path())?;
     let dwell = outage.dwell().await?;
@@ -46,7 +46,7 @@ async fn a_disk_that_takes_nothing_keeps_no_push_from_redis_and_promises_none_wi
 }
 
 #[tokio::test]
-async fn a_journal_that_cannot_be_written_fails_no_push_and_is_not_claimed() -> Result<()> {
+async fn unwritable_journal_fails_no_push_and_is_reported() -> Result<()> {
     let outage = Outage { journal: Some(std::time::Duration::from_secs(60)), ..Outage::begin().await? };
     std::fs::write(outage.dir.path().join("journal"), "in the way").map_err(failed("a file in the way"))?;
     let dwell = outage.dwell().await?;
@@ -58,7 +58,7 @@ async fn a_journal_that_cannot_be_written_fails_no_push_and_is_not_claimed() -> 
 }
 
 #[tokio::test]
-async fn a_full_wal_refuses_and_what_it_has_is_replayed() -> Result<()> {
+async fn full_wal_refuses_pushes_and_is_replayed() -> Result<()> {
     let outage = Outage { limit_bytes: dwell::model::limits::WAL_BYTES_MIN, ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "first").await?;
@@ -96,7 +96,7 @@ async fn a_full_wal_refuses_and_what_it_has_is_replayed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_wal_that_is_more_than_half_full_needs_attention() -> Result<()> {
+async fn half_full_wal_needs_attention() -> Result<()> {
     let outage = Outage { limit_bytes: dwell::model::limits::WAL_BYTES_MIN, ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "first").await?;
@@ -118,7 +118,7 @@ async fn a_wal_that_is_more_than_half_full_needs_attention() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_directory_is_for_nobody_else() -> Result<()> {
+async fn data_directory_is_private() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     outage.proxy.set(Mode::Refuse);

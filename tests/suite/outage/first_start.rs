@@ -50,7 +50,7 @@ async fn the_first_start_fails_when_redis_refuses_the_configuration() -> Result<
 }
 
 #[tokio::test]
-async fn a_start_without_redis_is_chosen_and_buffers() -> Result<()> {
+async fn start_without_redis_option_buffers() -> Result<()> {
     let (server, dir) = (RedisServer::start().await?, scratch()?);
     server.ask::<()>("CONFIG SET requirepass secret").await?;
     let settings = [("REDIS_URL", server.url()), ("REDIS_START_WITHOUT", "true".to_owned())];
@@ -77,7 +77,7 @@ async fn a_broker_that_was_connected_before_starts_and_buffers() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_away_is_no_reason_not_to_start() -> Result<()> {
+async fn unreachable_redis_does_not_prevent_the_start() -> Result<()> {
     let dir = scratch()?;
     let process = Process::serve(dir.path(), &[("REDIS_URL", "redis://127.0.0.1:1")]).await?;
     assert_buffers(&process).await;

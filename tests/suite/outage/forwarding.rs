@@ -57,7 +57,7 @@ pub(super) async fn holds(dwell: &Dwell, topic: &str, [ready, dead]: [u64; 2]) -
 }
 
 #[tokio::test]
-async fn what_was_forwarded_in_the_lost_moments_is_in_the_dead_letter_topic_alone() -> Result<()> {
+async fn forwarding_lost_by_redis_is_restored_to_one_topic() -> Result<()> {
     let outage = journaled().await?;
     let dwell = outage.dwell().await?;
     declare_both(&dwell).await?;
@@ -74,7 +74,7 @@ async fn what_was_forwarded_in_the_lost_moments_is_in_the_dead_letter_topic_alon
 }
 
 #[tokio::test]
-async fn a_dead_letter_that_was_forwarded_and_consumed_does_not_come_back_as_a_dead_letter() -> Result<()> {
+async fn forwarded_and_consumed_dead_letter_does_not_return() -> Result<()> {
     let outage = journaled().await?;
     let dwell = outage.dwell().await?;
     declare(&dwell).await?;
@@ -98,7 +98,7 @@ async fn a_dead_letter_that_was_forwarded_and_consumed_does_not_come_back_as_a_d
 }
 
 #[tokio::test]
-async fn what_two_brokers_forwarded_one_after_the_other_is_restored_in_any_order() -> Result<()> {
+async fn forwarding_by_two_brokers_is_restored_in_any_order() -> Result<()> {
     let mut outage = journaled().await?;
     let dir = scratch()?;
     let first = outage.dwell().await?;
@@ -122,7 +122,7 @@ async fn what_two_brokers_forwarded_one_after_the_other_is_restored_in_any_order
 }
 
 #[tokio::test]
-async fn a_page_that_was_on_its_way_is_not_forwarded_twice_after_a_loss() -> Result<()> {
+async fn forward_page_in_flight_is_not_repeated_after_a_loss() -> Result<()> {
     let outage = journaled().await?;
     let dwell = outage.dwell().await?;
     declare_both(&dwell).await?;
@@ -142,7 +142,7 @@ async fn a_page_that_was_on_its_way_is_not_forwarded_twice_after_a_loss() -> Res
 }
 
 #[tokio::test]
-async fn dead_letters_wait_while_redis_is_away() -> Result<()> {
+async fn dead_letter_forwarding_waits_out_an_outage() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     declare_both(&dwell).await?;

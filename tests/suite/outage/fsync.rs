@@ -42,7 +42,7 @@ async fn shows(dwell: &Dwell, reason: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_push_is_stored_once_redis_has_fsynced_it_and_buffered_until_it_does() -> Result<()> {
+async fn push_is_stored_after_fsync_and_buffered_until_then() -> Result<()> {
     let confirmation = Confirmation { replicas: 0, fsync: true };
     let outage =
         Outage { confirmation, timeout: PATIENCE, ..Outage::with(RedisServer::start_with(&EVERY_SECOND).await?)? };
@@ -70,7 +70,7 @@ async fn a_push_is_stored_once_redis_has_fsynced_it_and_buffered_until_it_does()
 }
 
 #[tokio::test]
-async fn a_push_is_stored_once_a_replica_has_fsynced_it() -> Result<()> {
+async fn push_is_stored_after_a_replica_fsync() -> Result<()> {
     let port = free_port()?;
     let tcp = ["--repl-diskless-sync-delay", "0", "--bind", "127.0.0.1", "--port", &port];
     let primary = RedisServer::start_with(&[&EVERY_SECOND[..], &tcp].concat()).await?;

@@ -11,9 +11,9 @@ use super::Dwell;
 use super::journal::journaled;
 
 impl Dwell {
-    async fn make_group(&self, name: &str, copy_of: Option<GroupName>) -> Result<()> {
+    async fn create_group(&self, name: &str, copy_of: Option<GroupName>) -> Result<()> {
         let request = GroupRequest { copy_of, ..GroupRequest::default() };
-        self.broker().make_group(&TopicName::new("orders")?, &GroupName::new(name)?, request).await.map(drop)
+        self.broker().create_group(&TopicName::new("orders")?, &GroupName::new(name)?, request).await.map(drop)
     }
 
     /// The messages that a group gets, until none comes for a moment.
@@ -37,14 +37,14 @@ fn set(ids: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_group_gets_nothing_back_that_was_pushed_before_it_but_a_copy_what_was_copied() -> Result<()> {
+async fn restore_gives_a_group_only_its_own_messages() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "acked").await?;
     dwell.delivers("orders", &["acked"]).await?;
-    dwell.make_group("fresh", None).await?;
+    dwell.create_group("fresh", None).await?;
     dwell.push_one("orders", "waits").await?;
-    dwell.make_group("copy", Some(GroupName::new("fresh")?)).await?;
+    dwell.create_group("copy", Some(GroupName::new("fresh")?)).await?;
     dwell.push_one("orders", "last").await?;
     assert_eq!(dwell.reserved("copy").await?, set(&["last", "waits"]));
     dwell.close().await?;

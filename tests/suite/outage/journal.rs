@@ -16,7 +16,7 @@ pub(super) async fn journaled() -> Result<Outage> {
 }
 
 #[tokio::test]
-async fn a_redis_that_comes_back_empty_gets_everything_again() -> Result<()> {
+async fn emptied_redis_is_restored_from_the_journal() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     let ids: Vec<String> = (0..1_200).map(|n| format!("m{n:04}")).collect();
@@ -37,7 +37,7 @@ async fn a_redis_that_comes_back_empty_gets_everything_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_redis_that_lost_its_last_moments_gets_those_again_and_what_was_consumed_stays_away() -> Result<()> {
+async fn rewound_redis_is_restored_without_consumed_messages() -> Result<()> {
     let outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["a", "b"], Duration::ZERO).await?;
@@ -53,7 +53,7 @@ async fn a_redis_that_lost_its_last_moments_gets_those_again_and_what_was_consum
 }
 
 #[tokio::test]
-async fn what_came_out_of_the_wal_is_in_the_journal_too() -> Result<()> {
+async fn replayed_records_are_journaled() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -75,7 +75,7 @@ async fn what_came_out_of_the_wal_is_in_the_journal_too() -> Result<()> {
 /// The replay of the WAL is the first to reach a Redis that lost everything. If it went ahead of the journal, the partition
 /// would remember the numbers of the new records, and the older ones of the same log would count as kept.
 #[tokio::test]
-async fn what_came_out_of_the_wal_before_a_loss_is_restored_before_more_of_the_wal_is_replayed() -> Result<()> {
+async fn journal_is_restored_before_the_wal_is_replayed() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     let ids: Vec<String> = (0..60).map(|n| format!("m{n:02}")).collect();
@@ -92,7 +92,7 @@ async fn what_came_out_of_the_wal_before_a_loss_is_restored_before_more_of_the_w
 }
 
 #[tokio::test]
-async fn the_journal_forgets_after_its_window() -> Result<()> {
+async fn journal_records_expire_after_its_window() -> Result<()> {
     let outage = Outage { journal: Some(Duration::from_millis(300)), ..journaled().await? };
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["a", "b", "c"], Duration::from_secs(60)).await?;
@@ -123,7 +123,7 @@ async fn split(outage: &Outage, dwell: &super::Dwell, status: Pushed) -> Result<
 }
 
 #[tokio::test]
-async fn what_a_primary_that_was_cut_off_took_is_given_to_its_successor() -> Result<()> {
+async fn writes_of_a_cut_off_primary_reach_its_successor() -> Result<()> {
     let outage = journaled().await?;
     let dwell = outage.dwell().await?;
     let (after, _replica) = split(&outage, &dwell, Pushed::Journaled).await?;
@@ -134,7 +134,7 @@ async fn what_a_primary_that_was_cut_off_took_is_given_to_its_successor() -> Res
 }
 
 #[tokio::test]
-async fn without_a_journal_exactly_what_was_not_replicated_is_lost() -> Result<()> {
+async fn without_a_journal_only_unreplicated_writes_are_lost() -> Result<()> {
     let outage = Outage::with(RedisServer::start().await?)?;
     let dwell = outage.dwell().await?;
     let (after, _replica) = split(&outage, &dwell, Pushed::Stored).await?;
@@ -146,7 +146,7 @@ async fn without_a_journal_exactly_what_was_not_replicated_is_lost() -> Result<(
 }
 
 #[tokio::test]
-async fn what_redis_does_not_take_of_the_journal_waits_in_the_wal() -> Result<()> {
+async fn unrestorable_journal_records_wait_in_the_wal() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -171,7 +171,7 @@ async fn what_redis_does_not_take_of_the_journal_waits_in_the_wal() -> Result<()
 }
 
 #[tokio::test]
-async fn a_group_is_restored_if_broker_and_redis_are_lost_right_after_its_creation() -> Result<()> {
+async fn new_group_is_restored_after_broker_and_redis_loss() -> Result<()> {
     let (dir, mut redis) = (scratch()?, RedisServer::start().await?);
     let settings =
         [("REDIS_URL", &*redis.url()), ("DURABILITY", "journal")].map(|(name, value)| (name, value.to_owned()));

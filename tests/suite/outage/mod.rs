@@ -1,11 +1,11 @@
 //! Redis is away, slow, silent, empty or another one: what was answered 201 or 202 is delivered, once, when it is due.
 
-mod away;
-mod dead;
+mod redis_down;
+mod dead_letters;
 mod disk;
 mod barrier;
-mod beside;
-mod census;
+mod topics;
+mod metrics;
 mod clock;
 mod control;
 mod dedup;
@@ -13,17 +13,17 @@ mod first_start;
 mod forwarding;
 mod fsync;
 mod groups;
-mod identity;
+mod store_id;
 mod journal;
-mod late;
-mod moving;
-mod nodes;
+mod late_settlement;
+mod topic_move;
+mod cluster;
 mod order;
-mod other;
+mod foreign_redis;
 mod purge;
-mod quiet;
+mod logging;
 mod reads;
-mod replayed;
+mod replay_journal;
 mod replicas;
 
 use std::collections::BTreeMap;

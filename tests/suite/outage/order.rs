@@ -70,7 +70,7 @@ fn holds(book: &Sequences) {
 }
 
 #[tokio::test]
-async fn under_a_load_that_never_rests_keys_keep_their_order_and_pushes_go_to_redis_again() -> Result<()> {
+async fn replay_under_constant_load_keeps_key_order_and_ends() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     let topic = declare(&dwell, 2).await?;
@@ -125,7 +125,7 @@ async fn under_a_load_that_never_rests_keys_keep_their_order_and_pushes_go_to_re
 }
 
 #[tokio::test]
-async fn what_an_earlier_process_left_goes_first() -> Result<()> {
+async fn records_of_an_earlier_process_are_replayed_first() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     let (topic, book) = (declare(&dwell, 1).await?, Arc::new(Sequences::default()));
@@ -192,17 +192,17 @@ async fn one_at_the_end_of_the_log(restart: bool) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_push_goes_behind_what_is_at_the_end_of_a_long_log() -> Result<()> {
+async fn push_follows_the_tail_of_a_long_log() -> Result<()> {
     one_at_the_end_of_the_log(false).await
 }
 
 #[tokio::test]
-async fn a_push_goes_behind_what_is_at_the_end_of_a_log_that_was_left() -> Result<()> {
+async fn push_follows_the_tail_of_an_inherited_log() -> Result<()> {
     one_at_the_end_of_the_log(true).await
 }
 
 #[tokio::test]
-async fn a_partition_that_redis_does_not_take_keeps_its_order() -> Result<()> {
+async fn rejected_partition_keeps_its_order() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     let (topic, book) = (declare(&dwell, 1).await?, Arc::new(Sequences::default()));

@@ -32,7 +32,7 @@ impl Dwell {
 }
 
 #[tokio::test]
-async fn what_was_purged_does_not_come_out_of_the_journal_of_a_broker() -> Result<()> {
+async fn journal_does_not_restore_purged_messages() -> Result<()> {
     let mut outage = journaled().await?;
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["a", "b", "c"], Duration::from_millis(50)).await?;
@@ -50,7 +50,7 @@ async fn what_was_purged_does_not_come_out_of_the_journal_of_a_broker() -> Resul
 }
 
 #[tokio::test]
-async fn a_redis_that_lost_a_purge_is_purged_again() -> Result<()> {
+async fn lost_purge_is_repeated() -> Result<()> {
     let outage = journaled().await?;
     let dwell = outage.dwell().await?;
     let ids: Vec<String> = (0..1_000).map(|n| format!("m{n:04}")).collect();
@@ -67,7 +67,7 @@ async fn a_redis_that_lost_a_purge_is_purged_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_another_broker_buffered_before_a_purge_is_gone_and_what_it_buffers_after_it_stays() -> Result<()> {
+async fn purge_covers_earlier_buffered_messages_of_other_brokers() -> Result<()> {
     let outage = Outage::begin().await?;
     let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
     let (dwell, beside) = (outage.dwell().await?, outage.dwell_in(dir.path(), proxy.url(), false).await?);
@@ -88,7 +88,7 @@ async fn what_another_broker_buffered_before_a_purge_is_gone_and_what_it_buffers
 }
 
 #[tokio::test]
-async fn a_purge_is_refused_while_redis_is_away_and_changes_nothing() -> Result<()> {
+async fn purge_is_refused_during_an_outage() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -102,7 +102,7 @@ async fn a_purge_is_refused_while_redis_is_away_and_changes_nothing() -> Result<
 }
 
 #[tokio::test]
-async fn a_purge_whose_answer_is_lost_deletes_once_and_counts_right() -> Result<()> {
+async fn purge_with_a_lost_reply_deletes_once_and_counts_right() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     for n in 0..5 {
@@ -123,7 +123,7 @@ async fn a_purge_whose_answer_is_lost_deletes_once_and_counts_right() -> Result<
 }
 
 #[tokio::test]
-async fn a_broker_forgets_what_it_had_of_a_group_that_another_one_purged() -> Result<()> {
+async fn remote_purge_clears_prefetched_messages() -> Result<()> {
     let outage = Outage::begin().await?;
     let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
     let (dwell, owner) = (outage.dwell().await?, outage.dwell_in(dir.path(), proxy.url(), false).await?);

@@ -13,7 +13,7 @@ use crate::support::Mode;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
-async fn a_read_that_fails_sends_no_push_to_the_log() -> Result<()> {
+async fn failed_read_does_not_buffer_pushes() -> Result<()> {
     let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["a"], HOUR).await?;
@@ -31,7 +31,7 @@ async fn a_read_that_fails_sends_no_push_to_the_log() -> Result<()> {
         broker.list(&topic, &group, Which::Waiting, Window::ALL, None, 1).await.is_err(),
         broker.dead(&topic, &group, None, 1).await.is_err(),
         broker.audit(&topic, &group, None, false).await.is_err(),
-        broker.schedules(&topic, None).await.is_err(),
+        broker.cron_jobs(&topic, None).await.is_err(),
     ];
     assert!(failed.into_iter().all(|failed| failed), "{failed:?}");
     outage.proxy.set(Mode::Pass);
@@ -41,7 +41,7 @@ async fn a_read_that_fails_sends_no_push_to_the_log() -> Result<()> {
 
 /// Whoever looks at a buffered message must not keep its producer from cancelling it.
 #[tokio::test]
-async fn what_was_explained_in_the_log_is_cancelled_there() -> Result<()> {
+async fn message_explained_as_buffered_is_cancelled_in_the_wal() -> Result<()> {
     let mut outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push("orders", &["stored"], HOUR).await?;

@@ -50,7 +50,7 @@ async fn holds(server: &RedisServer) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn a_push_is_stored_once_a_replica_has_it_and_buffered_until_one_does() -> Result<()> {
+async fn push_is_stored_after_replication_and_buffered_until_then() -> Result<()> {
     let (outage, replica) = replicated().await?;
     let dwell = outage.dwell().await?;
     let stored = dwell.push_one("orders", "stored").await?;
@@ -80,7 +80,7 @@ async fn a_push_is_stored_once_a_replica_has_it_and_buffered_until_one_does() ->
 }
 
 #[tokio::test]
-async fn pushes_at_once_share_a_wait() -> Result<()> {
+async fn concurrent_pushes_share_a_wait() -> Result<()> {
     let (outage, _replica) = replicated().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "first").await?;
@@ -97,7 +97,7 @@ async fn pushes_at_once_share_a_wait() -> Result<()> {
 
 /// Redis 7.2 and newer answer a `WAIT` at once on a connection that wrote nothing.
 #[tokio::test]
-async fn a_repeat_that_finds_nothing_to_do_waits_for_what_it_found() -> Result<()> {
+async fn duplicate_push_waits_for_replication_too() -> Result<()> {
     let (outage, replica) = replicated().await?;
     let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
     let dwell = outage.dwell().await?;
@@ -119,7 +119,7 @@ async fn a_repeat_that_finds_nothing_to_do_waits_for_what_it_found() -> Result<(
 }
 
 #[tokio::test]
-async fn missing_replicas_are_named_at_the_start_and_pushes_are_buffered() -> Result<()> {
+async fn missing_replicas_are_reported_and_pushes_buffered() -> Result<()> {
     let outage = Outage { confirmation: ONE, ..Outage::begin().await? }.hasty();
     let dwell = outage.dwell().await?;
     assert!(dwell.0.describe().durability.contains("what is answered is on 1"), "{:?}", dwell.0.describe());
@@ -179,7 +179,7 @@ async fn lost_in_a_failover(confirmation: Confirmation) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_failover_loses_nothing_that_was_accepted_without_a_journal() -> Result<()> {
+async fn failover_loses_no_accepted_push_without_a_journal() -> Result<()> {
     assert_eq!(lost_in_a_failover(ONE).await?, Vec::<String>::new());
     // The same without it does.
     let lost = lost_in_a_failover(Confirmation::default()).await?;
@@ -188,7 +188,7 @@ async fn a_failover_loses_nothing_that_was_accepted_without_a_journal() -> Resul
 }
 
 #[tokio::test]
-async fn a_replica_of_a_cluster_has_what_was_answered_for_its_node() -> Result<()> {
+async fn cluster_replica_has_every_acknowledged_write() -> Result<()> {
     let mut cluster = Cluster::start(1).await?;
     let outage = Outage { confirmation: ONE, timeout: PATIENCE, ..Outage::with(RedisServer::start().await?)? };
     let dwell = outage.dwell_on(cluster.url(), false).await?;

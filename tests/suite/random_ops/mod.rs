@@ -7,7 +7,7 @@ mod model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dwell::codec::{DeadReason, DeadRecord};
+use dwell::codec::{DeadLetterReason, DeadLetterRecord};
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, MessageId};
 use dwell::model::partition::Partition;
@@ -332,7 +332,7 @@ impl Game {
                 }
                 4 => settlement.returned.push(Returned { id: id.clone(), ready_at }),
                 5 => {
-                    let record = DeadRecord::new(DeadReason::MaxAttempts, attempts + 1, None);
+                    let record = DeadLetterRecord::new(DeadLetterReason::MaxAttempts, attempts + 1, None);
                     settlement.buried.push(Buried { id: id.clone(), record, failure: None });
                 }
                 _ => continue,

@@ -150,7 +150,7 @@ fn run<S: AsRef<std::ffi::OsStr>>(broker: &Broker, args: &[S]) -> Result<std::re
 }
 
 #[test]
-fn every_line_of_the_pages_is_run_or_parsed() -> Result<()> {
+fn every_command_line_of_the_docs_is_run_or_parsed() -> Result<()> {
     let broker = Broker::serve(&[])?;
     let lines: Vec<Line> = pages()?.iter().filter(|page| page.path != "CHANGELOG.md").flat_map(lines).collect();
     let (mut wrong, mut ran) = (Vec::new(), 0);
@@ -180,7 +180,7 @@ fn every_line_of_the_pages_is_run_or_parsed() -> Result<()> {
 }
 
 #[test]
-fn a_page_with_a_wrong_line_is_found_out() {
+fn wrong_command_line_in_a_page_is_detected() {
     let text = "a `dwell topic show\norders` b\n```text\ndwell 0.1.0 ready\n$ dwell topic list | head\n```\n```sh\ndwell push orders \\\n  'a b' # c\n```\n";
     let page = File { path: "x.md".to_owned(), text: text.to_owned() };
     let all = lines(&page);

@@ -25,7 +25,7 @@ async fn calls_have_a_new_connection_within_three_timeouts() -> Result<()> {
 }
 
 #[tokio::test]
-async fn announcements_come_again_after_a_ping_without_an_answer() -> Result<()> {
+async fn subscription_recovers_after_an_unanswered_ping() -> Result<()> {
     let server = RedisServer::start().await?;
     let proxy = Proxy::before(&server)?;
     let world = World::redis_at(proxy.url(), TIMEOUT).await?;

@@ -7,7 +7,7 @@ use dwell::model::error::{Kind, Result};
 use crate::support::{RedisServer, World, eventually};
 
 #[tokio::test]
-async fn a_wrong_password_is_named_until_it_is_right() -> Result<()> {
+async fn wrong_password_is_reported_until_corrected() -> Result<()> {
     let server = RedisServer::start().await?;
     server.ask::<()>("ACL SETUSER dwell on >right ~* &* +@all").await?;
     let url = format!("{}?user=dwell&pass=right", server.url());
@@ -29,7 +29,7 @@ async fn a_wrong_password_is_named_until_it_is_right() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_password_that_is_missing_is_named() -> Result<()> {
+async fn missing_password_is_reported() -> Result<()> {
     let server = RedisServer::start().await?;
     server.ask::<()>("CONFIG SET requirepass secret").await?;
     let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;

@@ -1,9 +1,9 @@
 //! What dwell does while a real Redis is away, unfit, full, busy, or not the primary: calls say so, and go on by themselves
 //! when it is over.
 
-mod connecting;
+mod startup;
 mod half_open;
 mod login;
-mod permitted;
-mod refusing;
+mod permissions;
+mod redis_errors;
 mod tls;

@@ -11,7 +11,7 @@ use dwell::telemetry::metrics::Metrics;
 use crate::support::{Certificates, kind_of};
 
 #[tokio::test]
-async fn a_redis_is_used_only_under_a_certificate_that_is_trusted() -> Result<()> {
+async fn redis_certificate_must_be_trusted() -> Result<()> {
     let (certificates, others) = (Certificates::new()?, Certificates::new()?);
     let (_server, options) = certificates.server().await?;
     let open = async |options: RedisOptions| Redis::open(options, Clock::System, Arc::new(Metrics::new()?)).await;

@@ -5,9 +5,9 @@ use dwell::model::error::Result;
 use dwell::model::partition::Partition;
 use fastrand::Rng;
 
-use super::fate::Fate;
+use super::convergence::{DEFAULTS, group};
+use super::incidents::Fate;
 use super::network::Network;
-use super::rest::{DEFAULTS, group};
 use super::store::Ms;
 use super::world::{What, World};
 use super::{Seed, is_long, seeds};
@@ -119,7 +119,7 @@ fn at_per_mille(waits: &mut [Ms], per_mille: usize) -> Ms {
 }
 
 #[test]
-fn no_message_waits_long_for_a_consumer_that_is_elsewhere() -> Result<()> {
+fn messages_reach_consumers_on_other_members_quickly() -> Result<()> {
     let some_lost = Network { deaf: 3, ..Network::CALM };
     for (name, network) in [("all heard", Network::CALM), ("a third of the announcements lost", some_lost)] {
         let mut waits = Vec::new();
@@ -135,7 +135,7 @@ fn no_message_waits_long_for_a_consumer_that_is_elsewhere() -> Result<()> {
 
 /// A member whose consumers went gives everything up, and takes part again at once.
 #[test]
-fn partitions_follow_the_consumers_within_two_seconds_and_come_back_at_once() -> Result<()> {
+fn partitions_follow_consumers_within_two_seconds() -> Result<()> {
     let (mut gone, mut back) = (0, 0);
     for seed in seeds(40)? {
         let _told = Seed(seed);
@@ -163,7 +163,7 @@ fn partitions_follow_the_consumers_within_two_seconds_and_come_back_at_once() ->
 }
 
 #[test]
-fn nothing_moves_while_nobody_wants_messages() -> Result<()> {
+fn nothing_moves_without_demand() -> Result<()> {
     for seed in seeds(20)? {
         let _told = Seed(seed);
         let mut world = group(seed, 3, 16, Network::CALM)?;
@@ -208,7 +208,7 @@ fn pauses_between_two_requests_move_nothing() -> Result<()> {
 
 /// Each change moves a share, however many members there are.
 #[test]
-fn moves_are_bounded_while_the_demand_of_many_comes_and_goes() -> Result<()> {
+fn rebalancing_is_bounded_under_fluctuating_demand() -> Result<()> {
     let (members, partitions, changes) = if is_long() { (1_000, 1_024, 1_000) } else { (200, 256, 40) };
     let seed = seeds(1)?[0];
     let _told = Seed(seed);
@@ -249,7 +249,7 @@ fn partitions_of_a_dead_member_go_to_those_with_demand() -> Result<()> {
 
 /// Demand that changes while the store is unavailable counts when it is back.
 #[test]
-fn demand_that_changes_during_an_outage_counts_after_it() -> Result<()> {
+fn demand_changed_during_an_outage_applies_after_it() -> Result<()> {
     let mut longest = 0;
     for seed in seeds(20)? {
         let _told = Seed(seed);

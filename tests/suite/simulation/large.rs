@@ -2,8 +2,8 @@
 
 use dwell::model::error::Result;
 
+use super::convergence::DEFAULTS;
 use super::network::Network;
-use super::rest::DEFAULTS;
 use super::store::Ms;
 use super::world::World;
 use super::{Seed, is_long, seeds};
@@ -112,7 +112,7 @@ fn a_thousand_members_and_ten_thousand_partitions() -> Result<()> {
 }
 
 #[test]
-fn what_a_sweep_keeps_does_not_hide_from_who_misses_it() -> Result<()> {
+fn partitions_kept_by_a_sweep_are_found_by_others() -> Result<()> {
     let _told = Seed(SWEPT_AGAIN_AND_AGAIN);
     Large::begin(SWEPT_AGAIN_AND_AGAIN, 1_000, 10_000, DEAF).map(drop)
 }

@@ -11,7 +11,7 @@ use dwell::store::{LiveMember, MemberId};
 use fastrand::Rng;
 
 use super::calls::{Answer, Request};
-use super::fate::Fate;
+use super::incidents::Fate;
 use super::network::Network;
 use super::process::{CallId, Phase, Process};
 use super::record::Record;

@@ -71,7 +71,7 @@ async fn asked(dwell: &Broker, action: &str, body: Value, name: &str) -> Outcome
 }
 
 #[tokio::test]
-async fn a_signature_with_a_token_is_needed_and_its_scopes_hold() -> Outcome {
+async fn sqs_requests_need_a_valid_signature_and_scope() -> Outcome {
     let dir = tempdir()?;
     let tokens = tokens_in(dir.path())?;
     let dwell = Broker::start_with(&Store::Embedded, |options| options.tokens = tokens).await?;
@@ -126,7 +126,7 @@ async fn a_web_page_cannot_send_a_form() -> Outcome {
 }
 
 #[tokio::test]
-async fn without_the_option_no_request_is_of_sqs() -> Outcome {
+async fn sqs_requests_are_refused_unless_enabled() -> Outcome {
     let dwell = Broker::start_with(&Store::Embedded, |options| options.sqs = None).await?;
     let response = dwell.request("ListQueues", &json!({})).send().await?;
     assert_eq!(response.status().as_u16(), 405);

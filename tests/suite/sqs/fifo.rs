@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::{Broker, Outcome, Store, stories, text};
 
 stories! {
-    messages_of_a_group_come_in_order_and_wait_for_each_other,
+    message_group_is_received_in_order_one_at_a_time,
     a_deduplication_id_is_stored_once,
-    what_a_fifo_queue_needs_is_checked,
+    fifo_queue_requirements_are_checked,
 }
 
 fn send(url: &str, group: &str, body: &str, dedup: &str) -> Value {
@@ -22,7 +22,7 @@ async fn bodies(dwell: &Broker, url: &str, wait: u64) -> Outcome<(Vec<String>, V
     Ok((messages.iter().map(|message| text(&message["Body"])).collect(), handles))
 }
 
-async fn messages_of_a_group_come_in_order_and_wait_for_each_other(store: &Store) -> Outcome {
+async fn message_group_is_received_in_order_one_at_a_time(store: &Store) -> Outcome {
     let dwell = Broker::start(store).await?;
     let url = dwell.queue("orders.fifo", json!({"FifoQueue": "true"})).await?;
     let mut last = String::new();
@@ -79,7 +79,7 @@ async fn a_deduplication_id_is_stored_once(store: &Store) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_deduplication_id_may_count_in_its_group_only() -> Outcome {
+async fn deduplication_scope_can_be_the_message_group() -> Outcome {
     let dwell = Broker::start(&Store::Embedded).await?;
     let fast =
         json!({"FifoQueue": "true", "DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"});
@@ -92,7 +92,7 @@ async fn a_deduplication_id_may_count_in_its_group_only() -> Outcome {
     Ok(())
 }
 
-async fn what_a_fifo_queue_needs_is_checked(store: &Store) -> Outcome {
+async fn fifo_queue_requirements_are_checked(store: &Store) -> Outcome {
     let dwell = Broker::start(store).await?;
     let url = dwell.queue("orders.fifo", json!({"FifoQueue": "true"})).await?;
     let body = json!({"QueueUrl": url, "MessageBody": "x"});

@@ -83,7 +83,7 @@ async fn wrong_requests_are_refused_with_the_texts_of_aws() -> Outcome {
 }
 
 #[tokio::test]
-async fn bodies_that_cannot_be_read_are_refused_and_the_broker_stays() -> Outcome {
+async fn unparsable_bodies_are_refused_and_the_broker_survives() -> Outcome {
     let dwell = Broker::start(&Store::Embedded).await?;
     let url = dwell.queue("orders", json!({})).await?;
     let deep = format!("{{\"MessageAttributes\":{}", "[".repeat(1_000_000));

@@ -9,7 +9,7 @@ stories! {
     attributes_are_shown_and_changed,
     tags_and_permissions_are_kept,
     queues_are_listed_in_pages,
-    a_deleted_queue_is_gone,
+    deleted_queue_does_not_exist,
     strict_limits_are_those_of_aws,
     queues_are_created_by_messages_if_that_is_allowed,
 }
@@ -134,7 +134,7 @@ async fn queues_are_listed_in_pages(store: &Store) -> Outcome {
     Ok(())
 }
 
-async fn a_deleted_queue_is_gone(store: &Store) -> Outcome {
+async fn deleted_queue_does_not_exist(store: &Store) -> Outcome {
     let dwell = Broker::start(store).await?;
     let url = dwell.queue("orders", json!({})).await?;
     dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;

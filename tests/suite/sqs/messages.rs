@@ -8,14 +8,14 @@ stories! {
     a_message_is_received_as_it_was_sent_and_is_gone_when_deleted,
     a_message_is_visible_again_after_its_timeout,
     a_visibility_timeout_can_be_changed,
-    a_message_that_nobody_had_since_is_deleted_and_hidden_late,
-    a_purged_queue_is_empty_also_of_what_is_in_flight,
+    late_delete_and_late_visibility_change_work,
+    purge_queue_removes_in_flight_messages,
     a_delayed_message_is_not_early,
     a_repeated_call_is_stored_once,
     each_entry_of_a_batch_is_answered,
     native_clients_and_sqs_clients_share_a_topic,
     a_message_received_without_a_timeout_stays_visible,
-    the_query_protocol_does_the_same,
+    query_protocol_behaves_like_json,
 }
 
 async fn a_message_is_received_as_it_was_sent_and_is_gone_when_deleted(store: &Store) -> Outcome {
@@ -99,7 +99,7 @@ async fn a_visibility_timeout_can_be_changed(store: &Store) -> Outcome {
     Ok(())
 }
 
-async fn a_message_that_nobody_had_since_is_deleted_and_hidden_late(store: &Store) -> Outcome {
+async fn late_delete_and_late_visibility_change_work(store: &Store) -> Outcome {
     let dwell = Broker::start(store).await?;
     let url = dwell.queue("orders", json!({})).await?;
     dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
@@ -116,7 +116,7 @@ async fn a_message_that_nobody_had_since_is_deleted_and_hidden_late(store: &Stor
     Ok(())
 }
 
-async fn a_purged_queue_is_empty_also_of_what_is_in_flight(store: &Store) -> Outcome {
+async fn purge_queue_removes_in_flight_messages(store: &Store) -> Outcome {
     let dwell = Broker::start(store).await?;
     let url = dwell.queue("orders", json!({})).await?;
     let send = |secs: u64| json!({"QueueUrl": url, "MessageBody": "x", "DelaySeconds": secs});
@@ -137,7 +137,7 @@ async fn a_purged_queue_is_empty_also_of_what_is_in_flight(store: &Store) -> Out
 }
 
 #[tokio::test]
-async fn any_broker_settles_what_another_one_handed_out() -> Outcome {
+async fn any_broker_deletes_messages_received_elsewhere() -> Outcome {
     let store = Store::Redis(crate::support::RedisServer::start().await?);
     let (one, other) = (Broker::start(&store).await?, Broker::start(&store).await?);
     let url = one.queue("orders", json!({})).await?;
@@ -275,7 +275,7 @@ async fn a_message_received_without_a_timeout_stays_visible(store: &Store) -> Ou
     Ok(())
 }
 
-async fn the_query_protocol_does_the_same(store: &Store) -> Outcome {
+async fn query_protocol_behaves_like_json(store: &Store) -> Outcome {
     let dwell = Broker::start(store).await?;
     let version = ("Version", "2012-11-05");
     let (status, xml) = dwell.form(&[("Action", "CreateQueue"), version, ("QueueName", "orders")]).await?;

@@ -72,7 +72,7 @@ impl Story {
 }
 
 #[tokio::test]
-async fn a_message_that_was_sent_while_redis_is_away_is_received_once() -> Outcome {
+async fn message_sent_during_an_outage_is_received_once() -> Outcome {
     let mut story = Story::begin(json!({})).await?;
     story.redis.kill()?;
     let sent = story.send(json!({})).await?;
@@ -81,7 +81,7 @@ async fn a_message_that_was_sent_while_redis_is_away_is_received_once() -> Outco
 }
 
 #[tokio::test]
-async fn a_fifo_message_that_was_sent_again_while_redis_is_away_is_received_once() -> Outcome {
+async fn fifo_message_resent_during_an_outage_is_received_once() -> Outcome {
     let mut story = Story::begin(json!({"FifoQueue": "true"})).await?;
     story.redis.kill()?;
     let more = json!({"MessageGroupId": "g", "MessageDeduplicationId": "d"});
@@ -92,7 +92,7 @@ async fn a_fifo_message_that_was_sent_again_while_redis_is_away_is_received_once
 }
 
 #[tokio::test]
-async fn a_send_whose_reply_is_lost_is_received_once() -> Outcome {
+async fn send_with_a_lost_reply_is_received_once() -> Outcome {
     for strike in [Strike::Reply, Strike::Request] {
         let story = Story::begin(json!({})).await?;
         story.proxy.next(strike);
@@ -103,7 +103,7 @@ async fn a_send_whose_reply_is_lost_is_received_once() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_delete_whose_reply_is_lost_counts() -> Outcome {
+async fn delete_with_a_lost_reply_is_applied() -> Outcome {
     let story = Story::begin(json!({})).await?;
     story.send(json!({})).await?;
     let received = story.dwell.receive(&story.url, json!({})).await?;

@@ -4,7 +4,7 @@ mod ledger;
 mod process;
 mod proxy;
 mod application;
-mod patience;
+mod eventually;
 mod cluster;
 mod redis;
 mod resp;
@@ -22,8 +22,8 @@ use dwell::model::error::{Error, Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::cluster::Cluster;
+pub(crate) use self::eventually::{eventually, eventually_within, failed, repeatedly};
 pub(crate) use self::ledger::{Bounds, Ledger, Tally};
-pub(crate) use self::patience::{eventually, eventually_within, failed, repeatedly};
 pub(crate) use self::process::{HttpClient, PROGRAM, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::{RedisServer, Snapshot, connect};

@@ -317,7 +317,7 @@ impl Wire {
 }
 
 #[tokio::test]
-async fn the_way_is_slow_closed_or_without_an_end() -> Result<()> {
+async fn proxy_delays_refuses_and_black_holes() -> Result<()> {
     let server = RedisServer::start().await?;
     let proxy = Proxy::before(&server)?;
     let store = World::redis_at(proxy.url(), Duration::from_millis(200)).await?.store;

@@ -205,7 +205,7 @@ async fn ping(socket: &str) -> Result<Option<()>> {
 }
 
 #[tokio::test]
-async fn each_server_is_a_server_of_its_own() -> Result<()> {
+async fn each_test_gets_a_separate_server() -> Result<()> {
     let (one, other) = (RedisServer::start().await?, RedisServer::start().await?);
     assert_ne!(one.url(), other.url());
     drop(one);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell::codec::{DeadReason, DeadRecord};
+use dwell::codec::{DeadLetterReason, DeadLetterRecord};
 use dwell::model::error::{Error, Result};
-use dwell::model::message::{Due, GroupName, Message, MessageId, NewMessage, ScheduleName, TopicName};
+use dwell::model::message::{CronJobName, Due, GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::schedule::{Missed, Schedule, Timing};
 use dwell::model::time::Timestamp;
@@ -193,7 +193,7 @@ pub(crate) fn acks(texts: &[&str]) -> Result<Settlement> {
 
 /// A settlement that buries.
 pub(crate) fn buries(reservation: Reservation, texts: &[&str], remaining: &[&str]) -> Result<Settlement> {
-    let record = DeadRecord::new(DeadReason::Buried, 1, Some("no such customer".into()));
+    let record = DeadLetterRecord::new(DeadLetterReason::Buried, 1, Some("no such customer".into()));
     let bury = |id| Buried { id, record: record.clone(), failure: None };
     let buried = ids(texts)?.into_iter().map(bury).collect();
     Ok(Settlement { buried, remaining: vec![(reservation, ids(remaining)?)], ..Settlement::default() })
@@ -216,7 +216,7 @@ pub(crate) fn returns(reservation: Reservation, returned: Returned, remaining: &
 /// A cron job whose messages say `beat`.
 pub(crate) fn cron_job(name: &str, timing: Timing, missed: Missed) -> Result<Schedule> {
     Ok(Schedule {
-        name: ScheduleName::new(name)?,
+        name: CronJobName::new(name)?,
         timing,
         missed,
         paused: false,

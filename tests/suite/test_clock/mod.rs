@@ -11,7 +11,7 @@ use dwell::app::engine::StoreOptions;
 use dwell::broker::{Options, PauseFor};
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{DedupKey, GroupName, MessageId, NewMessage, ScheduleName};
+use dwell::model::message::{CronJobName, DedupKey, GroupName, MessageId, NewMessage};
 use dwell::model::retry::{Backoff, Step};
 use dwell::model::schedule::{Missed, Timing};
 use dwell::model::time::Timestamp;
@@ -22,7 +22,7 @@ use shop::{DAY, HOUR, Shop, due_of, message, orders};
 const NACK: Decision = Decision::Nack { delay: None, reason: None };
 
 #[tokio::test]
-async fn a_reminder_of_30_days_is_not_early_and_then_it_is_there() -> Result<()> {
+async fn reminder_of_30_days_is_delivered_exactly_when_due() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     shop.push("reminder", DAY * 30).await?;
     assert!(shop.is_empty().await?);
@@ -39,7 +39,7 @@ async fn a_reminder_of_30_days_is_not_early_and_then_it_is_there() -> Result<()>
 }
 
 #[tokio::test]
-async fn what_became_due_comes_in_the_order_of_its_due_times() -> Result<()> {
+async fn due_messages_are_delivered_in_due_time_order() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     for (id, days) in [("third", 29), ("first", 1), ("fourth", 30), ("second", 2), ("later", 31)] {
         shop.push(id, DAY * days).await?;
@@ -51,7 +51,7 @@ async fn what_became_due_comes_in_the_order_of_its_due_times() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_ladder_of_retries_over_three_hours() -> Result<()> {
+async fn retry_backoff_over_three_hours() -> Result<()> {
     let steps = vec![Step(HOUR / 2), Step(HOUR), Step(HOUR + HOUR / 2)];
     let shop = Shop::open(|settings| {
         (settings.backoff, settings.max_attempts) = (Backoff::Ladder { steps: steps.clone() }, 4);
@@ -72,7 +72,7 @@ async fn a_ladder_of_retries_over_three_hours() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_delivery_times_out_at_its_own_time_and_is_due_again_after_the_backoff() -> Result<()> {
+async fn delivery_times_out_and_is_due_after_the_backoff() -> Result<()> {
     let shop = Shop::open(|settings| {
         let jitter = 0.0;
         settings.backoff = Backoff::Exponential { initial: HOUR, max: HOUR, factor: 1.0, jitter };
@@ -100,7 +100,7 @@ async fn a_delivery_times_out_at_its_own_time_and_is_due_again_after_the_backoff
 }
 
 #[tokio::test]
-async fn a_delivery_whose_deadline_is_later_stays_with_its_consumer() -> Result<()> {
+async fn delivery_before_its_deadline_stays_with_its_consumer() -> Result<()> {
     let shop = Shop::open(|settings| settings.visibility_timeout = HOUR).await?;
     shop.push("order", Duration::ZERO).await?;
     let (_, _, delivery) = shop.one().await?;
@@ -142,8 +142,8 @@ async fn a_dedup_key_is_free_again_after_its_window() -> Result<()> {
 async fn a_cron_job_fires_once_in_each_of_its_periods() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let every = |every| Timing::Every { every, from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("daily", every(DAY), Missed::Skip)?).await?;
-    shop.broker().put_schedule(&orders()?, cron_job("weekly", every(DAY * 7), Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("daily", every(DAY), Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("weekly", every(DAY * 7), Missed::Skip)?).await?;
     let moved = shop.time.advance(DAY * 28).await?;
     let fired: Vec<_> = moved.fired.iter().map(|fired| (fired.name.as_str(), fired.times)).collect();
     assert_eq!((fired, due_of(&moved)), (vec![("daily", 28), ("weekly", 4)], 32));
@@ -163,7 +163,7 @@ async fn a_cron_job_fires_once_in_each_of_its_periods() -> Result<()> {
 async fn a_cron_expression_fires_next_march() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let timing = Timing::Cron { cron: "0 9 1 3 *".to_owned(), time_zone: "Europe/Berlin".to_owned() };
-    shop.broker().put_schedule(&orders()?, cron_job("spring", timing.clone(), Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("spring", timing.clone(), Missed::Skip)?).await?;
     let march = timing.next(shop.time.now()).unwrap_or_default();
     assert!(shop.time.advance_to(march.minus(HOUR)).await?.fired.is_empty());
     let moved = shop.time.advance_to(march).await?;
@@ -175,7 +175,7 @@ async fn a_cron_expression_fires_next_march() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_consumer_that_waits_gets_at_once_what_became_due() -> Result<()> {
+async fn waiting_consumer_gets_due_messages_immediately() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     shop.push("reminder", DAY * 30).await?;
     let waits = shop.wait(Duration::from_secs(60));
@@ -190,7 +190,7 @@ async fn a_consumer_that_waits_gets_at_once_what_became_due() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_pause_ends_and_dead_letters_are_dropped_in_time() -> Result<()> {
+async fn timed_pause_ends_and_dead_letters_expire() -> Result<()> {
     let shop = Shop::open(|settings| settings.dead_max_age = DAY).await?;
     let group = GroupName::standard();
     shop.push("bad", Duration::ZERO).await?;
@@ -210,17 +210,17 @@ async fn a_pause_ends_and_dead_letters_are_dropped_in_time() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_clock_moves_only_forward_and_no_farther_than_ten_years() -> Result<()> {
+async fn test_clock_moves_forward_at_most_ten_years() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let now = shop.time.now();
     assert_eq!(kind_of(shop.time.advance_to(now.minus(HOUR)).await), Some(Kind::Invalid));
     assert_eq!(kind_of(shop.time.advance(DAY * 3_651).await), Some(Kind::Invalid));
     let every = Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("minutely", every, Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("minutely", every, Missed::Skip)?).await?;
     let refused = shop.time.advance(DAY * 30).await;
     assert!(refused.as_ref().is_err_and(|error| error.detail().contains("10000 times")), "{refused:?}");
     assert!(shop.time.now() < now.plus(HOUR));
-    shop.broker().remove_schedule(&orders()?, &ScheduleName::new("minutely")?).await?;
+    shop.broker().delete_cron_job(&orders()?, &CronJobName::new("minutely")?).await?;
     shop.time.advance(DAY * 3_650).await?;
     shop.time.advance(Duration::ZERO).await?;
     assert!(shop.time.now() >= now.plus(DAY * 3_650));
@@ -228,7 +228,7 @@ async fn the_clock_moves_only_forward_and_no_farther_than_ten_years() -> Result<
 }
 
 #[tokio::test]
-async fn a_restart_keeps_the_time_and_no_other_clock_opens_the_directory() -> Result<()> {
+async fn restart_keeps_the_test_time_and_real_clock_is_refused() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     shop.push("reminder", DAY * 30).await?;
     shop.time.advance(DAY * 20).await?;
@@ -247,7 +247,7 @@ async fn a_restart_keeps_the_time_and_no_other_clock_opens_the_directory() -> Re
 }
 
 #[tokio::test]
-async fn a_directory_with_messages_of_the_real_clock_is_refused() -> Result<()> {
+async fn directory_of_the_real_clock_is_refused() -> Result<()> {
     let dir = crate::support::scratch()?;
     let store = dir.path().join("store");
     let dwell = Dwell::open(StoreOptions::Embedded { dir: store.clone() }, Options::default()).await?;
@@ -258,10 +258,10 @@ async fn a_directory_with_messages_of_the_real_clock_is_refused() -> Result<()> 
 }
 
 #[tokio::test]
-async fn moves_at_the_same_time_follow_one_another() -> Result<()> {
+async fn concurrent_clock_moves_are_serialized() -> Result<()> {
     let shop = Shop::open(|_| {}).await?;
     let every = Timing::Every { every: DAY, from: Timestamp::ZERO };
-    shop.broker().put_schedule(&orders()?, cron_job("daily", every, Missed::Skip)?).await?;
+    shop.broker().put_cron_job(&orders()?, cron_job("daily", every, Missed::Skip)?).await?;
     let before = shop.time.now();
     let moves = (0..4).map(|_| shop.time.advance(DAY * 7));
     let moved = futures_util::future::try_join_all(moves).await?;

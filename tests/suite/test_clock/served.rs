@@ -19,7 +19,7 @@ async fn start() -> Outcome<Served> {
 }
 
 #[tokio::test]
-async fn clients_move_the_clock_and_get_what_became_due() -> Outcome {
+async fn clients_advance_the_clock_and_get_due_messages() -> Outcome {
     let served = start().await?;
     served.tell("PUT /v1/topics/orders/cron/daily", json!({"every": "1d", "payload": "report"})).await?;
     served.tell("POST /v1/topics/orders/messages", json!({"payload": "reminder", "delay": "30d"})).await?;
@@ -41,7 +41,7 @@ async fn clients_move_the_clock_and_get_what_became_due() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_move_says_exactly_one_thing_and_that_strictly() -> Outcome {
+async fn clock_move_takes_exactly_one_field() -> Outcome {
     let served = start().await?;
     let cases = [
         (json!({}), "advance", "missing"),
@@ -69,7 +69,7 @@ async fn a_move_says_exactly_one_thing_and_that_strictly() -> Outcome {
 }
 
 #[tokio::test]
-async fn without_a_test_clock_there_is_nothing_to_move() -> Outcome {
+async fn clock_route_is_404_without_a_test_clock() -> Outcome {
     let served = Served::start().await?;
     assert_eq!(served.ask("GET /v1/test/clock").await?.status, 404);
     let answer = served.send(served.request("POST /v1/test/clock")?.json(&json!({"advance": "1h"}))).await?;
@@ -79,7 +79,7 @@ async fn without_a_test_clock_there_is_nothing_to_move() -> Outcome {
 }
 
 #[tokio::test]
-async fn what_others_share_has_no_test_clock() -> Outcome {
+async fn test_clock_is_refused_on_shared_stores_and_networks() -> Outcome {
     let dir = scratch()?;
     let store = StoreOptions::Embedded { dir: dir.path().join("store") };
     let options = |listen: Listen, store: StoreOptions| {

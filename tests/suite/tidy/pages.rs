@@ -44,14 +44,14 @@ fn first_cells<'a>(page: &'a str, header: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_rooms_of_the_page_are_those_of_lib_in_order() {
+fn modules_of_the_page_match_lib_in_order() {
     let lib = include_str!("../../../src/lib.rs");
     let rooms: Vec<_> = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
     assert_eq!(first_cells(ARCHITECTURE, "| room |"), rooms);
 }
 
 #[test]
-fn every_dependency_has_its_reason_on_the_page() {
+fn every_dependency_is_justified_on_the_page() {
     let manifest = include_str!("../../../Cargo.toml");
     let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
     let lines = section.take_while(|line| !line.starts_with("[profile")).filter(|line| !line.starts_with(['#', '[']));
@@ -82,7 +82,7 @@ pub(super) fn links(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_relative_link_leads_somewhere() -> Result<()> {
+fn every_relative_link_resolves() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let pages = pages()?;
     let mut broken = Vec::new();
@@ -105,7 +105,7 @@ fn every_relative_link_leads_somewhere() -> Result<()> {
 
 /// A test that a page names as what shows something is there.
 #[test]
-fn every_test_that_shows_a_fault_exists() -> Result<()> {
+fn every_test_named_in_faults_exists() -> Result<()> {
     const FAULTS: &str = include_str!("../../../docs/internals/faults.md");
     let sources: Vec<_> = files("tests/suite", ".rs")?.into_iter().chain(files("src", ".rs")?).collect();
     let is_there = |name: &str| {
@@ -123,7 +123,7 @@ fn every_test_that_shows_a_fault_exists() -> Result<()> {
 
 /// What a page, or a comment, says of a file of the repository is there.
 #[test]
-fn every_path_that_is_named_exists() -> Result<()> {
+fn every_named_path_exists() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut missing = Vec::new();
     for page in pages()? {

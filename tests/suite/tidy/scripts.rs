@@ -33,7 +33,7 @@ fn parts(file: &File) -> (String, String) {
 }
 
 #[test]
-fn every_script_has_a_header_that_says_what_it_takes_and_answers() -> Result<()> {
+fn every_script_header_documents_arguments_and_reply() -> Result<()> {
     for file in files(DIR, ".lua")? {
         let (head, body) = parts(&file);
         let fragment = name(&file).starts_with('_');
@@ -59,7 +59,7 @@ fn every_script_has_a_header_that_says_what_it_takes_and_answers() -> Result<()>
 
 /// A script without the flag is refused while Redis is full: right for what adds bodies, and for nothing else.
 #[test]
-fn a_full_redis_refuses_new_bodies_and_nothing_else() -> Result<()> {
+fn only_scripts_that_add_bodies_need_memory() -> Result<()> {
     let heads = heads()?;
     let scripts = files(DIR, ".lua")?;
     let names: BTreeSet<_> = scripts.iter().map(name).filter(|name| !name.starts_with('_')).collect();
@@ -68,7 +68,9 @@ fn a_full_redis_refuses_new_bodies_and_nothing_else() -> Result<()> {
     for (name, head) in &heads {
         match name.as_str() {
             "push" | "push_ordered" | "copy" | "put" | "put_ordered" | "replay" | "replay_ordered" | "restore"
-            | "restore_ordered" | "fire" | "place" | "forward" | "forward_ordered" => assert_eq!(head, "#!lua"),
+            | "restore_ordered" | "fire_cron_job" | "move_in" | "forward" | "forward_ordered" => {
+                assert_eq!(head, "#!lua")
+            }
             name => assert!(head.starts_with("#!lua flags=allow-oom"), "{name}: {head}"),
         }
     }
@@ -93,17 +95,17 @@ fn commands_of(text: &str) -> BTreeSet<String> {
     calls.filter_map(|at| Some(text[at..].split('\'').next()?.to_lowercase())).collect()
 }
 
-/// What a script calls is looked at before, by `permits`, and allowed to the user of deploy/redis.acl.
+/// What a script calls is looked at before, by `check_permissions`, and allowed to the user of deploy/redis.acl.
 #[test]
 fn every_command_of_a_script_is_permitted() -> Result<()> {
     let scripts = files(DIR, ".lua")?;
     let called: BTreeSet<_> = scripts.iter().flat_map(|file| commands_of(&file.text)).collect();
     assert!(called.len() > 20, "{called:?}");
     let acl = include_str!("../../../deploy/redis.acl");
-    let permits = scripts.iter().find(|file| name(file) == "permits").map_or("", |file| file.text.as_str());
+    let checked = scripts.iter().find(|file| name(file) == "check_permissions").map_or("", |file| file.text.as_str());
     for command in called {
         assert!(acl.contains(&format!("+{command} ")), "deploy/redis.acl does not allow {command}");
-        assert!(command == "time" || permits.contains(&format!("'{}'", command.to_uppercase())), "{command}");
+        assert!(command == "time" || checked.contains(&format!("'{}'", command.to_uppercase())), "{command}");
     }
     Ok(())
 }

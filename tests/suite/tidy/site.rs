@@ -120,7 +120,7 @@ pub(super) fn unclear(page: &File) -> Vec<String> {
 }
 
 #[test]
-fn sentences_of_the_site_are_plain() -> Result<()> {
+fn docs_avoid_unclear_phrases() -> Result<()> {
     let pages = chapters()?;
     let new = pages.iter().filter(|page| page.path != METRICS);
     let wrong: Vec<_> = new.flat_map(unclear).collect();

@@ -109,7 +109,7 @@ fn spawn(test: &str, dir: &Path, prefix: &str, before: &str) -> Result<Child> {
 }
 
 #[tokio::test]
-async fn nothing_answered_is_lost_when_the_process_is_killed() -> Result<()> {
+async fn no_acknowledged_write_is_lost_on_a_kill() -> Result<()> {
     let (dir, mut ledger) = (scratch()?, Ledger::default());
     let dir = dir.path().join("wal");
     for round in 0..ROUNDS {

@@ -86,7 +86,7 @@ fn file_of(dir: &Path, segment: usize, name: &str) -> Result<PathBuf> {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_costs_what_it_hits() -> Result<()> {
+async fn bit_flip_loses_only_its_record() -> Result<()> {
     let whole = whole().await?;
     let mut lost = 0;
     for segment in 0..2 {
@@ -109,7 +109,7 @@ async fn a_flipped_bit_costs_what_it_hits() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_cut_file_costs_what_is_cut_off() -> Result<()> {
+async fn truncation_loses_only_the_cut_records() -> Result<()> {
     let whole = whole().await?;
     for segment in [1, 4] {
         for part in 0..4 {
@@ -126,7 +126,7 @@ async fn a_cut_file_costs_what_is_cut_off() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_file_may_be_deleted_or_replaced() -> Result<()> {
+async fn log_opens_with_any_file_deleted_or_replaced() -> Result<()> {
     let whole = whole().await?;
     for path in files_below(&whole.options.dir)? {
         let name = path.strip_prefix(&whole.options.dir).unwrap_or(&path).to_owned();
@@ -147,7 +147,7 @@ async fn every_file_may_be_deleted_or_replaced() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_segment_may_be_missing_or_be_something_else() -> Result<()> {
+async fn log_opens_with_a_missing_or_foreign_segment() -> Result<()> {
     let whole = whole().await?;
     for segment in [0, 2] {
         let deleted = |dir: &Path| std::fs::remove_dir_all(&segments_in(dir)?[segment]).map_err(failed("a segment"));
@@ -177,7 +177,7 @@ async fn a_segment_may_be_missing_or_be_something_else() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_lost_number_of_what_is_done_offers_again_and_loses_nothing() -> Result<()> {
+async fn lost_progress_marker_repeats_but_loses_nothing() -> Result<()> {
     let whole = whole().await?;
     let dir = scratch()?;
     let options = WalOptions { dir: dir.path().join("wal"), ..whole.options.clone() };

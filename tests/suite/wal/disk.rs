@@ -39,7 +39,7 @@ async fn two_processes_do_not_share_a_directory() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_log_takes_what_fits_and_not_a_byte_more() -> Result<()> {
+async fn log_size_limit_is_exact() -> Result<()> {
     let mut story = Story::new()?;
     let record = push("a", 10_000)?;
     let bytes = UnnumberedRecord::new(&record, Timestamp::ZERO)?.size() as u64;
@@ -58,7 +58,7 @@ async fn a_log_takes_what_fits_and_not_a_byte_more() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_full_log_takes_records_again_once_it_is_trimmed() -> Result<()> {
+async fn full_log_accepts_records_after_trimming() -> Result<()> {
     let story = Story::with(|options| (options.limit_bytes, options.segment_bytes) = (4_000_000, 700_000))?;
     let mut taken = 0;
     let refused = loop {
@@ -77,7 +77,7 @@ async fn a_full_log_takes_records_again_once_it_is_trimmed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_disk_without_room_is_left_alone() -> Result<()> {
+async fn append_keeps_the_free_space_reserve() -> Result<()> {
     let mut story = Story::new()?;
     story.append(&["a"]).await?;
     story.options.disk_reserve_bytes = u64::MAX;
@@ -95,7 +95,7 @@ async fn a_disk_without_room_is_left_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn many_callers_at_once_are_all_answered() -> Result<()> {
+async fn concurrent_appends_are_all_answered() -> Result<()> {
     let story = Story::new()?;
     let caller = async |caller: usize| {
         for n in 0..20 {
@@ -117,7 +117,7 @@ async fn many_callers_at_once_are_all_answered() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_closed_log_refuses_and_a_dropped_one_has_answered() -> Result<()> {
+async fn closed_log_refuses_appends_and_drop_answers_all() -> Result<()> {
     let story = Story::new()?;
     let append = story.wal.append(vec![push("a", 10)?]);
     append.await?;
@@ -128,7 +128,7 @@ async fn a_closed_log_refuses_and_a_dropped_one_has_answered() -> Result<()> {
 }
 
 #[tokio::test]
-async fn notes_are_kept_and_a_damaged_one_is_none() -> Result<()> {
+async fn notes_persist_and_a_damaged_one_is_ignored() -> Result<()> {
     let mut story = Story::new()?;
     let clock = ClockNote { boot_id: Some("a".into()), since_boot_us: 5, ahead_us: -1_234_567, store_us: 7 };
     assert_eq!((story.wal.store_identity(), story.wal.clock_note()), (None, None));
@@ -145,7 +145,7 @@ async fn notes_are_kept_and_a_damaged_one_is_none() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_log_that_a_newer_version_wrote_is_refused_and_left_alone_unless_it_is_empty() -> Result<()> {
+async fn log_of_a_newer_version_is_refused_unless_empty() -> Result<()> {
     let story = Story::new()?;
     story.append(&["a"]).await?;
     let Story { wal, options, dir: _dir, .. } = story;
@@ -171,7 +171,7 @@ async fn a_log_that_a_newer_version_wrote_is_refused_and_left_alone_unless_it_is
 }
 
 #[tokio::test]
-async fn nothing_is_appended_to_a_log_that_cannot_say_its_format() -> Result<()> {
+async fn log_with_an_unwritable_format_marker_refuses_appends() -> Result<()> {
     let time = Manual::at(Timestamp::from_ms(1_767_323_045_678));
     let dir = scratch()?;
     let mut options = WalOptions::new(dir.path().join("wal"), 1 << 30, Clock::Manual(time.clone()));
@@ -266,7 +266,7 @@ async fn child_on_a_full_disk() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_full_disk_never_makes_a_false_success_and_mends_itself() -> Result<()> {
+async fn full_disk_yields_no_false_success_and_recovers() -> Result<()> {
     let dir = scratch()?;
     // Going past a limit is an error, as on a full disk, and not a signal.
     let mut command = Command::new("sh");
@@ -284,7 +284,7 @@ fn succeeds(command: &mut Command) -> Result<()> {
 
 /// Opens a log in a directory that it may not write, and then may.
 #[tokio::test]
-async fn child_that_may_not_write() -> Result<()> {
+async fn child_without_write_permission() -> Result<()> {
     let Ok(dir) = std::env::var(DIR) else { return Ok(()) };
     let permit =
         |mode| std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).map_err(failed("permissions"));
@@ -314,12 +314,12 @@ async fn child_that_may_not_write() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_disk_that_cannot_be_written_opens_and_mends_itself() -> Result<()> {
+async fn unwritable_disk_opens_and_recovers() -> Result<()> {
     const NOBODY: u32 = 65_534;
     let dir = scratch()?;
     // By this name a user who may not look into its directory can run it too.
     let mut command = Command::new("/proc/self/exe");
-    command.args(["--exact", "wal::disk::child_that_may_not_write"]).env(DIR, dir.path());
+    command.args(["--exact", "wal::disk::child_without_write_permission"]).env(DIR, dir.path());
     if rustix::process::geteuid().is_root() {
         // Nothing is forbidden to root.
         std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).map_err(failed("another owner"))?;

@@ -20,7 +20,7 @@ use dwell::wal::{Cancelled, Record, Wal, WalOptions};
 use self::support::{Story, all_of, files_below, ids_of, push};
 
 #[tokio::test]
-async fn what_is_appended_is_read_in_order_and_survives_a_restart() -> Result<()> {
+async fn appended_records_are_read_in_order_after_a_restart() -> Result<()> {
     let mut story = Story::new()?;
     story.append(&["a", "b"]).await?;
     story.append(&["c"]).await?;
@@ -49,7 +49,7 @@ async fn cancel_of_a_message_that_is_replaying_removes_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_message_is_cancelled_unless_it_was_handed_out() -> Result<()> {
+async fn cancel_removes_a_message_unless_handed_out() -> Result<()> {
     let mut story = Story::new()?;
     story.append(&["a", "b", "c", "b"]).await?;
     assert_eq!(story.cancel("x").await?, Cancelled::Absent);
@@ -74,7 +74,7 @@ async fn a_message_is_cancelled_unless_it_was_handed_out() -> Result<()> {
 }
 
 #[tokio::test]
-async fn records_lie_in_many_segments_and_their_space_comes_back() -> Result<()> {
+async fn segments_are_rotated_and_their_space_reclaimed() -> Result<()> {
     let story = Story::with(|options| options.segment_bytes = 600_000)?;
     for n in 0..40 {
         let records = (0..50).map(|m| push(&format!("{n}-{m}"), 1_000)).collect::<Result<_>>()?;
@@ -110,7 +110,7 @@ async fn the_largest_messages_stay_in_the_file_that_is_synced() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_depth_says_what_waits_and_since_when() -> Result<()> {
+async fn depth_reports_pending_records_and_their_age() -> Result<()> {
     let mut story = Story::new()?;
     let began = Clock::Manual(story.time.clone()).now();
     assert_eq!(story.wal.depth().oldest, None);
@@ -131,7 +131,7 @@ async fn the_depth_says_what_waits_and_since_when() -> Result<()> {
 }
 
 #[tokio::test]
-async fn topics_are_kept_as_they_were_wanted() -> Result<()> {
+async fn buffered_topic_settings_survive_a_restart() -> Result<()> {
     let mut story = Story::new()?;
     let wanted = Descriptor::new(TopicName::new("orders")?, Settings { max_attempts: 3, ..Settings::default() });
     story.wal.append(vec![Record::Create(wanted.clone()), push("a", 10)?]).await?;
@@ -143,7 +143,7 @@ async fn topics_are_kept_as_they_were_wanted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_it_measures_is_what_happened() -> Result<()> {
+async fn wal_metrics_match_its_operations() -> Result<()> {
     let story = Story::new()?;
     let (metrics, dir) = (Metrics::new()?, story.dir.path().join("other"));
     let wal = Wal::open(WalOptions { dir, ..story.options.clone() }, metrics.wal("journal"))?;

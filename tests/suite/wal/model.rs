@@ -116,7 +116,7 @@ async fn step(rng: &mut Rng, mut story: Story, model: &mut Model, number: usize)
 }
 
 #[tokio::test]
-async fn random_calls_and_restarts_do_what_the_model_does() -> Result<()> {
+async fn random_calls_and_restarts_match_the_model() -> Result<()> {
     for seed in 0..SEEDS {
         // On failure the seed is the last one printed.
         println!("seed {seed}");

@@ -96,7 +96,7 @@ async fn check(options: &WalOptions, disk: &Image, answered: &[String], perhaps:
 }
 
 #[tokio::test]
-async fn nothing_answered_is_lost_in_a_power_cut() -> Result<()> {
+async fn no_acknowledged_record_is_lost_in_a_power_cut() -> Result<()> {
     for seed in 0..SEEDS {
         let mut rng = Rng::with_seed(seed);
         let story = Story::with(|options| options.segment_bytes = 700_000)?;
@@ -136,7 +136,7 @@ async fn nothing_answered_is_lost_in_a_power_cut() -> Result<()> {
 
 /// The mark of the last record is not synced: a power cut leaves an older one, even the first.
 #[tokio::test]
-async fn an_old_mark_of_the_last_record_costs_nothing() -> Result<()> {
+async fn stale_marker_of_the_last_record_loses_nothing() -> Result<()> {
     for trimmed in [0, 7] {
         let mut story = Story::new()?;
         story.append(&["a", "b", "c", "d", "e", "f", "g"]).await?;

@@ -1,7 +1,7 @@
 //! Webhooks: what an application is sent, and what its answers do. The clock moves only when the story says so.
 
-mod encrypted;
-mod killed;
+mod tls;
+mod target_killed;
 mod shop;
 
 use std::convert::Infallible;
@@ -19,13 +19,12 @@ use crate::support::{Application, World, stories};
 use shop::Shop;
 
 stories! {
-    a_post_says_everything_and_2xx_acks_it, a_busy_target_is_asked_again_when_it_said_and_not_before,
-    gone_is_dead_at_once, a_target_that_does_not_answer_is_given_up, a_redirect_is_not_followed,
-    an_endless_answer_is_cut, only_so_many_posts_at_a_time, a_stop_waits_for_an_answer,
-    a_topic_may_come_later, nobody_listening_is_a_failed_attempt,
+    post_has_all_headers_and_2xx_acks, retry_after_of_a_busy_target_is_honoured, status_410_buries_immediately,
+    silent_target_times_out, a_redirect_is_not_followed, endless_response_is_cut, concurrent_posts_are_limited,
+    stop_waits_for_a_response, webhook_waits_for_its_topic, connection_refused_is_a_failed_attempt,
 }
 
-async fn a_post_says_everything_and_2xx_acks_it(world: World) -> Result<()> {
+async fn post_has_all_headers_and_2xx_acks(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.secret = Some("a secret".into())).await?;
     // The time and the payload of the example in docs/how-to/webhooks.md, whose signature a test compares with the code.
@@ -72,7 +71,7 @@ async fn a_post_says_everything_and_2xx_acks_it(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_busy_target_is_asked_again_when_it_said_and_not_before(world: World) -> Result<()> {
+async fn retry_after_of_a_busy_target_is_honoured(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let shop = Shop::open(&world, &application.url(), |_, _| {}).await?;
     shop.push(&["a"]).await?;
@@ -93,7 +92,7 @@ async fn a_busy_target_is_asked_again_when_it_said_and_not_before(world: World) 
     shop.becomes("a", None).await
 }
 
-async fn gone_is_dead_at_once(world: World) -> Result<()> {
+async fn status_410_buries_immediately(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let shop = Shop::open(&world, &application.url(), |_, _| {}).await?;
     shop.push(&["a"]).await?;
@@ -102,7 +101,7 @@ async fn gone_is_dead_at_once(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_target_that_does_not_answer_is_given_up(world: World) -> Result<()> {
+async fn silent_target_times_out(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let shop = Shop::with_one(&world, &application.url()).await?;
     let posted = posts.next().await?;
@@ -125,7 +124,7 @@ async fn a_redirect_is_not_followed(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn an_endless_answer_is_cut(world: World) -> Result<()> {
+async fn endless_response_is_cut(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let shop = Shop::with_one(&world, &application.url()).await?;
     let chunk = |text: &'static str| Ok::<_, Infallible>(Bytes::from_static(text.as_bytes()));
@@ -148,7 +147,7 @@ async fn an_endless_answer_is_cut(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn only_so_many_posts_at_a_time(world: World) -> Result<()> {
+async fn concurrent_posts_are_limited(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.concurrency = 2).await?;
     let ids: Vec<String> = (0..9).map(|n| format!("m{n}")).collect();
@@ -165,7 +164,7 @@ async fn only_so_many_posts_at_a_time(world: World) -> Result<()> {
     world.until("all are acked", async || Ok(shop.running.messages(&shop.topic).await? == 0)).await
 }
 
-async fn a_stop_waits_for_an_answer(world: World) -> Result<()> {
+async fn stop_waits_for_a_response(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.concurrency = 1).await?;
     shop.push(&["a", "b"]).await?;
@@ -181,7 +180,7 @@ async fn a_stop_waits_for_an_answer(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn a_topic_may_come_later(world: World) -> Result<()> {
+async fn webhook_waits_for_its_topic(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let (shop, subscription) = Shop::before_opening(&world, &application.url(), |_, _| {})?;
     shop.running.beside(|stop| subscription.run(stop));
@@ -206,7 +205,7 @@ async fn a_topic_may_come_later(world: World) -> Result<()> {
     Ok(())
 }
 
-async fn nobody_listening_is_a_failed_attempt(world: World) -> Result<()> {
+async fn connection_refused_is_a_failed_attempt(world: World) -> Result<()> {
     let url = Application::told().await?.0.url();
     let shop = Shop::with_one(&world, &url).await?;
     let why = shop.dead().await?;

@@ -198,7 +198,7 @@ const CASES: &[(&str, &str, &[&str])] = &[
 ];
 
 #[tokio::test]
-async fn everything_that_is_wrong_with_a_body_is_listed() -> Outcome {
+async fn all_errors_of_a_body_are_listed() -> Outcome {
     let mut wrong = Vec::new();
     for (line, body, expected) in CASES {
         let (status, problem) = send(line, "application/json", body).await?;
@@ -212,7 +212,7 @@ async fn everything_that_is_wrong_with_a_body_is_listed() -> Outcome {
 }
 
 #[tokio::test]
-async fn details_speak_the_language_of_the_protocol() -> Outcome {
+async fn error_details_use_json_terms() -> Outcome {
     let cases = [
         (PUSH, r#"{"payload": {"order": 1}}"#, "a string is expected; for JSON use `payload_json`"),
         (PUSH, r#"{"payload": "a", "dely": "1s"}"#, "unknown field `dely`; did you mean `delay`?"),
@@ -240,7 +240,7 @@ async fn details_speak_the_language_of_the_protocol() -> Outcome {
 }
 
 #[tokio::test]
-async fn every_faulty_message_of_a_batch_is_named_and_the_list_is_bounded() -> Outcome {
+async fn every_invalid_message_of_a_batch_is_named_up_to_a_limit() -> Outcome {
     let item =
         |i: usize| if i.is_multiple_of(2) { json!({"payload": "a"}) } else { json!({"payload": "a", "delay": "soon"}) };
     let batch = |n: usize| (0..n).map(item).collect::<Vec<_>>();
@@ -264,7 +264,7 @@ async fn every_faulty_message_of_a_batch_is_named_and_the_list_is_bounded() -> O
 }
 
 #[tokio::test]
-async fn what_is_no_json_is_malformed_and_says_where() -> Outcome {
+async fn invalid_json_is_malformed_with_its_position() -> Outcome {
     let cases = [
         ("", "the body is empty; this request takes JSON"),
         ("{", "the body is not JSON: it ends too early"),
@@ -313,7 +313,7 @@ fn mutate(body: &mut Value, dice: &mut Dice) {
 }
 
 #[tokio::test]
-async fn no_mutation_of_a_body_is_answered_with_words_of_serde() -> Outcome {
+async fn no_mutated_body_gets_an_error_in_serde_terms() -> Outcome {
     let mut dice = Dice(4_711);
     let mut refused = 0;
     for round in 0..3_000 {

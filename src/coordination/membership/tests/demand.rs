@@ -17,7 +17,7 @@ impl Story {
 }
 
 #[test]
-fn the_end_of_demand_is_announced_after_it_lingered_and_its_begin_at_once() -> Result<()> {
+fn demand_end_is_announced_after_lingering_and_start_at_once() -> Result<()> {
     let mut story = Story::owner()?;
     let since = story.now;
     assert_eq!(story.lose_demand(), [Action::Heartbeat]);
@@ -33,7 +33,7 @@ fn the_end_of_demand_is_announced_after_it_lingered_and_its_begin_at_once() -> R
 
 /// A delivery whose deadline passed is in flight no more, and what is known then is when its consumer asked, long before.
 #[test]
-fn demand_lingers_after_a_delivery_that_was_not_settled() -> Result<()> {
+fn demand_lingers_after_an_unsettled_delivery() -> Result<()> {
     let mut story = Story::owner()?;
     let asked = story.now;
     story.beat(&["m"]);
@@ -46,7 +46,7 @@ fn demand_lingers_after_a_delivery_that_was_not_settled() -> Result<()> {
 }
 
 #[test]
-fn without_demand_it_gives_everything_up_for_those_with_demand() -> Result<()> {
+fn member_without_demand_releases_to_members_with_demand() -> Result<()> {
     let mut story = Story::owner()?;
     story.lose_demand();
     let released: Vec<Action> = story.order.iter().rev().copied().map(Action::Release).collect();
@@ -64,7 +64,7 @@ fn without_demand_it_gives_everything_up_for_those_with_demand() -> Result<()> {
 }
 
 #[test]
-fn while_nobody_has_demand_nothing_moves() -> Result<()> {
+fn nothing_moves_while_no_member_has_demand() -> Result<()> {
     let mut story = Story::owner()?;
     story.lose_demand();
     assert_eq!(story.tell(list(&["m idle", "n idle"])), []);
@@ -87,7 +87,7 @@ fn members_without_demand_have_no_share() -> Result<()> {
 }
 
 #[test]
-fn a_lease_of_a_live_member_without_demand_is_not_waited_for() -> Result<()> {
+fn lease_of_a_live_idle_member_is_not_waited_for() -> Result<()> {
     let mut story = Story::new(1)?;
     let only = Partition(0);
     assert_eq!(story.tell(list(&["m", "n idle"])), [Action::Acquire(only)]);
@@ -97,7 +97,7 @@ fn a_lease_of_a_live_member_without_demand_is_not_waited_for() -> Result<()> {
 }
 
 #[test]
-fn demand_that_changes_during_a_heartbeat_is_announced_by_the_next_at_once() -> Result<()> {
+fn demand_change_during_a_heartbeat_is_sent_immediately_after() -> Result<()> {
     let mut story = Story::owner()?;
     story.lose_demand();
     story.wants = true;
@@ -109,7 +109,7 @@ fn demand_that_changes_during_a_heartbeat_is_announced_by_the_next_at_once() -> 
 }
 
 #[test]
-fn what_a_sweep_found_is_not_kept_without_demand() -> Result<()> {
+fn sweep_claims_are_released_without_demand() -> Result<()> {
     let mut story = Story::new(1)?;
     let mut actions = story.tell(list(&["m", "a", "d"]));
     while story.owned() == 0 {
@@ -137,7 +137,7 @@ fn tries(story: &mut Story, mut actions: Vec<Action>) -> usize {
 }
 
 #[test]
-fn after_demand_has_ended_somewhere_and_after_a_member_has_left_it_tries_everything() -> Result<()> {
+fn member_tries_all_partitions_after_demand_ends_or_a_leave() -> Result<()> {
     let mut story = Story::new(400)?;
     let mut actions = story.tell(list(&["m", "n", "o", "p"]));
     while let Some(action) = actions.pop() {
@@ -154,7 +154,7 @@ fn after_demand_has_ended_somewhere_and_after_a_member_has_left_it_tries_everyth
 }
 
 #[test]
-fn a_sweep_comes_although_demand_changes_all_the_time() -> Result<()> {
+fn sweep_runs_despite_constant_demand_changes() -> Result<()> {
     let mut story = Story::new(1)?;
     let (mut actions, mut beats) = (story.tell(list(&["m", "a", "d", "e"])), 0);
     while story.owned() == 0 {

@@ -79,7 +79,7 @@ fn held(partition: Partition, by: &str, ms: u64) -> Event {
 }
 
 #[test]
-fn alone_it_takes_everything_in_its_order() -> Result<()> {
+fn single_member_acquires_all_partitions_in_its_order() -> Result<()> {
     let mut story = Story::new(4)?;
     let expected: Vec<_> = story.order.iter().copied().map(Action::Acquire).collect();
     assert_eq!(story.tell(list(&["m"])), expected);
@@ -95,7 +95,7 @@ fn no_more_acquisitions_are_in_flight_than_the_limit() -> Result<()> {
 }
 
 #[test]
-fn a_held_partition_is_tried_again_after_a_heartbeat_or_when_it_is_announced_as_free() -> Result<()> {
+fn held_partition_is_retried_after_a_heartbeat_or_an_announcement() -> Result<()> {
     let mut story = Story::new(2)?;
     let [first, second] = [story.order[0], story.order[1]];
     assert_eq!(story.tell(list(&["m", "n"])), [Action::Acquire(first)]);
@@ -108,7 +108,7 @@ fn a_held_partition_is_tried_again_after_a_heartbeat_or_when_it_is_announced_as_
 }
 
 #[test]
-fn what_a_dead_member_holds_is_tried_when_its_lease_ends() -> Result<()> {
+fn partition_of_a_dead_member_is_tried_at_lease_expiry() -> Result<()> {
     let mut story = Story::new(1)?;
     let only = Partition(0);
     story.tell(list(&["m"]));
@@ -118,7 +118,7 @@ fn what_a_dead_member_holds_is_tried_when_its_lease_ends() -> Result<()> {
 }
 
 #[test]
-fn a_member_that_drains_is_not_waited_for_until_its_leases_end() -> Result<()> {
+fn draining_member_is_not_waited_for() -> Result<()> {
     let mut story = Story::new(1)?;
     let only = Partition(0);
     story.tell(list(&["m"]));
@@ -128,7 +128,7 @@ fn a_member_that_drains_is_not_waited_for_until_its_leases_end() -> Result<()> {
 }
 
 #[test]
-fn a_guess_in_flight_does_not_end_the_search() -> Result<()> {
+fn claim_in_flight_does_not_end_the_search() -> Result<()> {
     let mut story = Story::new(1_000)?;
     story.tell(Event::HeartbeatFailed);
     let mut tried = BTreeSet::new();
@@ -147,7 +147,7 @@ fn a_guess_in_flight_does_not_end_the_search() -> Result<()> {
 }
 
 #[test]
-fn guesses_are_few_and_double_until_everything_was_tried() -> Result<()> {
+fn claims_double_until_all_partitions_were_tried() -> Result<()> {
     let mut story = Story::new(1_000)?;
     let mut tries = Vec::new();
     story.tell(Event::HeartbeatFailed);
@@ -183,7 +183,7 @@ fn long_search(heartbeats: usize) -> Result<(Story, Vec<usize>, Vec<Action>)> {
 }
 
 #[test]
-fn a_long_search_makes_several_guesses_at_once_and_gives_back_what_is_too_much() -> Result<()> {
+fn long_search_claims_in_parallel_and_releases_the_excess() -> Result<()> {
     let (mut story, at_once, last) = long_search(6)?;
     assert_eq!(at_once, [1, 1, 1, 1, 2, 3], "one for each 256");
     let [Action::Acquire(first), Action::Acquire(second), Action::Acquire(third)] = last[..] else {
@@ -196,7 +196,7 @@ fn a_long_search_makes_several_guesses_at_once_and_gives_back_what_is_too_much()
 }
 
 #[test]
-fn what_is_announced_is_tried_before_more_guesses() -> Result<()> {
+fn announced_partition_is_tried_before_further_claims() -> Result<()> {
     let (mut story, _, guesses) = long_search(6)?;
     let freed = story.order[999];
     assert_eq!(story.tell(Event::Freed(freed)), [], "as many are on their way as are missing, and more");
@@ -211,7 +211,7 @@ fn what_is_announced_is_tried_before_more_guesses() -> Result<()> {
 }
 
 #[test]
-fn an_announcement_that_overtakes_an_answer_counts() -> Result<()> {
+fn announcement_ahead_of_a_reply_is_honoured() -> Result<()> {
     let mut story = Story::new(1)?;
     let only = Partition(0);
     story.tell(list(&["m"]));
@@ -222,7 +222,7 @@ fn an_announcement_that_overtakes_an_answer_counts() -> Result<()> {
 }
 
 #[test]
-fn a_new_member_gets_the_last_acquired_half_and_no_more() -> Result<()> {
+fn new_member_gets_exactly_the_last_acquired_half() -> Result<()> {
     let mut story = Story::owner()?;
     story.pass(100);
     assert_eq!(story.tell(Event::MembersChanged), [Action::Heartbeat]);
@@ -235,7 +235,7 @@ fn a_new_member_gets_the_last_acquired_half_and_no_more() -> Result<()> {
 }
 
 #[test]
-fn announcements_are_answered_by_few_heartbeats() -> Result<()> {
+fn announcements_are_coalesced_into_few_heartbeats() -> Result<()> {
     let mut story = Story::owner()?;
     assert_eq!(story.tell(Event::MembersChanged), []);
     assert_eq!(story.wait(), (50, vec![Action::Heartbeat]));
@@ -249,7 +249,7 @@ fn announcements_are_answered_by_few_heartbeats() -> Result<()> {
 }
 
 #[test]
-fn regular_heartbeats_of_all_groups_of_a_process_are_due_at_the_same_instants() -> Result<()> {
+fn regular_heartbeats_of_all_groups_are_aligned() -> Result<()> {
     let mut due = BTreeSet::new();
     for pause in [0, 1, 300, 999, 1_000, 2_345] {
         let mut story = Story::owner()?;
@@ -264,7 +264,7 @@ fn regular_heartbeats_of_all_groups_of_a_process_are_due_at_the_same_instants() 
 }
 
 #[test]
-fn a_list_without_itself_changes_nothing() -> Result<()> {
+fn member_list_without_self_changes_nothing() -> Result<()> {
     let mut story = Story::owner()?;
     assert_eq!(story.beat(&["n", "o"]), []);
     assert_eq!(story.owned(), 4);
@@ -273,7 +273,7 @@ fn a_list_without_itself_changes_nothing() -> Result<()> {
 }
 
 #[test]
-fn more_members_than_partitions_wait() -> Result<()> {
+fn surplus_members_wait() -> Result<()> {
     let mut story = Story::new(1)?;
     story.tell(list(&["m", "a", "b", "c", "d", "e", "f"]));
     assert_eq!((story.member.standing().quota, story.member.standing().is_waiting), (0, true));
@@ -281,7 +281,7 @@ fn more_members_than_partitions_wait() -> Result<()> {
 }
 
 #[test]
-fn after_a_while_without_answers_it_lets_owners_come_first() -> Result<()> {
+fn member_defers_to_owners_after_a_store_outage() -> Result<()> {
     let mut story = Story::owner()?;
     story.beat(&["m", "n"]);
     let lost = story.order[0];
@@ -302,7 +302,7 @@ fn after_a_while_without_answers_it_lets_owners_come_first() -> Result<()> {
 }
 
 #[test]
-fn after_a_pause_of_its_own_it_waits_for_nobody() -> Result<()> {
+fn member_does_not_defer_after_its_own_pause() -> Result<()> {
     let mut story = Story::owner()?;
     story.beat(&["m", "n"]);
     let lost = story.order[0];
@@ -314,7 +314,7 @@ fn after_a_pause_of_its_own_it_waits_for_nobody() -> Result<()> {
 }
 
 #[test]
-fn failures_pause_longer_each_time() -> Result<()> {
+fn backoff_grows_with_each_failure() -> Result<()> {
     let mut story = Story::new(1)?;
     story.tell(list(&["m"]));
     let mut pauses = Vec::new();
@@ -337,7 +337,7 @@ fn failures_pause_longer_each_time() -> Result<()> {
 }
 
 #[test]
-fn what_fails_at_once_counts_once() -> Result<()> {
+fn simultaneous_failures_count_once() -> Result<()> {
     let mut story = Story::new(32)?;
     assert_eq!(story.tell(list(&["m"])).len(), 32);
     for pause in [20, 40] {
@@ -351,7 +351,7 @@ fn what_fails_at_once_counts_once() -> Result<()> {
 }
 
 #[test]
-fn who_leaves_says_so_first_and_is_gone_when_everything_is_released() -> Result<()> {
+fn leaving_member_announces_first_and_ends_once_released() -> Result<()> {
     let mut story = Story::owner()?;
     let actions = story.tell(Event::Leave);
     assert_eq!((actions.len(), actions[0]), (5, Action::Depart));
@@ -364,7 +364,7 @@ fn who_leaves_says_so_first_and_is_gone_when_everything_is_released() -> Result<
 }
 
 #[test]
-fn who_leaves_while_the_store_is_away_gives_up_saying_so() -> Result<()> {
+fn leaving_member_stops_announcing_without_a_store() -> Result<()> {
     let mut story = Story::new(1)?;
     assert_eq!(story.tell(Event::Leave), [], "a heartbeat is in flight: the leave call must not overtake it");
     for _ in 0..3 {
@@ -376,7 +376,7 @@ fn who_leaves_while_the_store_is_away_gives_up_saying_so() -> Result<()> {
 }
 
 #[test]
-fn a_consumer_that_comes_back_keeps_the_member() -> Result<()> {
+fn returning_consumer_keeps_the_membership() -> Result<()> {
     let mut story = Story::owner()?;
     assert_eq!(story.tell(Event::Leave).len(), 5);
     assert_eq!(story.tell(Event::Stay), []);
@@ -387,7 +387,7 @@ fn a_consumer_that_comes_back_keeps_the_member() -> Result<()> {
 }
 
 #[test]
-fn after_a_data_loss_only_what_it_validly_owned_is_acquired() -> Result<()> {
+fn after_data_loss_only_validly_owned_partitions_are_acquired() -> Result<()> {
     let mut story = Story::new(2)?;
     assert_eq!(story.tell(list(&["m"])).len(), 2);
     let [own, late] = [story.order[0], story.order[1]];
@@ -411,7 +411,7 @@ fn after_a_data_loss_only_what_it_validly_owned_is_acquired() -> Result<()> {
 
 /// A partition was released for a member that never takes it: how it comes and goes, with seconds since its release.
 #[test]
-fn what_nobody_takes_is_kept_beyond_the_share_and_offered_again() -> Result<()> {
+fn unclaimed_surplus_is_kept_and_offered_again() -> Result<()> {
     let mut story = Story::new(1)?;
     // One member has the share, the other is broken: both begin without the partition.
     let mut steps = Vec::new();
@@ -445,14 +445,14 @@ const fn ms(ms: u64) -> Duration {
 }
 
 #[test]
-fn the_defaults_leave_a_member_out_after_three_missed_heartbeats() {
+fn member_expires_after_three_missed_heartbeats_by_default() {
     let timing = Timing::new(ms(10_000), ms(1_000));
     assert_eq!(timing.absent_after(), ms(3_000));
     assert_eq!(Timing::new(ms(900), ms(1_000)).heartbeat(), ms(300));
 }
 
 #[test]
-fn pauses_grow_and_end() {
+fn backoff_grows_and_resets() {
     let timing = Timing::new(ms(10_000), ms(1_000));
     assert_eq!([1, 2, 3, 6, 7, u32::MAX].map(|n| timing.retry(n).as_millis()), [20, 40, 80, 640, 1_000, 1_000]);
     assert_eq!([0, 1, 4, 5, u32::MAX].map(|n| timing.sweep_after(n).as_secs()), [20, 40, 320, 320, 320]);

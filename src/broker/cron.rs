@@ -1,0 +1,360 @@
+//! Schedules (cron jobs), recurring messages of a topic: changing them, and firing them when they occur. Every broker
+//! fires, and the store lets one succeed for each occurrence.
+//!
+//! Nothing polls: schedules are read at the start, when one was changed anywhere, and every few minutes, in case an
+//! announcement was lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::{Mutex, Notify};
+use tokio_util::sync::CancellationToken;
+
+use super::Broker;
+use crate::model::error::{Error, Kind, Missing, Result};
+use crate::model::limits::SCHEDULE_FIRES_MAX;
+use crate::model::message::{CronJobName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::schedule::{Missed, Schedule};
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::platform::clock::Instant;
+use crate::store::{Channel, CronJobChange, CronJobRecord, Fired, Firing};
+
+const CHANGES_MAX: usize = 5;
+const PAGE_SCHEDULES: usize = 100;
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(300);
+/// The pause after the store could not be asked, or did not take a firing.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The pause when the store's clock turned out to be behind.
+const CLOCK_BEHIND_PAUSE: Duration = Duration::from_millis(2);
+/// How many times occurrences are tried when a test clock is moved.
+const FIRE_TRIES_MAX: usize = 1_000;
+/// Calls to the store at the same time: at midnight many schedules occur at once.
+const AT_ONCE: usize = 32;
+
+#[derive(Debug, Clone)]
+pub struct CronJobList {
+    pub schedules: Vec<CronJobRecord>,
+    pub next: Option<String>,
+}
+
+impl Broker {
+    /// Whether it is paused stays as it is; another timing counts from now on. Answers whether it was created. Errors:
+    /// `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, `Conflict` when others change it repeatedly.
+    pub async fn put_cron_job(&self, topic: &TopicName, wanted: Schedule) -> Result<(bool, CronJobRecord)> {
+        let now = self.store.backend.clock().now();
+        wanted.check(now)?;
+        let (descriptor, _) = self.topics.get_or_create(topic).await?;
+        let name = wanted.name.clone();
+        let mut made = false;
+        let record = self.change_cron_job(&descriptor, &name, |before| {
+            made = before.is_none();
+            let mut schedule = wanted.clone();
+            let Some(before) = before else { return Ok((schedule, Some(now))) };
+            schedule.paused = before.schedule.paused;
+            let another = before.schedule.timing != schedule.timing;
+            Ok((schedule, another.then_some(now)))
+        });
+        let record = record.await?;
+        Ok((made, record))
+    }
+
+    /// A resumed one does not make up for the pause. Errors: `NotFound`, `Full`, `Conflict` when others change it
+    /// repeatedly.
+    pub async fn pause_cron_job(&self, topic: &TopicName, name: &CronJobName, paused: bool) -> Result<CronJobRecord> {
+        let descriptor = self.topics.get(topic).await?;
+        let now = self.store.backend.clock().now();
+        self.change_cron_job(&descriptor, name, |before| {
+            let before = before.ok_or_else(|| missing(topic, name))?;
+            let resumes = before.schedule.paused && !paused;
+            Ok((Schedule { paused, ..before.schedule.clone() }, resumes.then_some(now)))
+        })
+        .await
+    }
+
+    /// Removes a schedule. Messages that it has pushed stay. Errors: `NotFound`.
+    pub async fn delete_cron_job(&self, topic: &TopicName, name: &CronJobName) -> Result<()> {
+        let descriptor = self.topics.get(topic).await?;
+        let partition = descriptor.partition_of(name.as_str());
+        match self.store.cron_jobs.delete_cron_job(topic, partition, name).await? {
+            true => {
+                tracing::info!(%topic, cron = %name, "cron job deleted");
+                Ok(())
+            }
+            false => Err(missing(topic, name)),
+        }
+    }
+
+    pub async fn cron_job(&self, topic: &TopicName, name: &CronJobName) -> Result<CronJobRecord> {
+        let descriptor = self.topics.peek(topic).await?;
+        self.find(&descriptor, name).await?.ok_or_else(|| missing(topic, name))
+    }
+
+    /// Lists the schedules of a topic. Errors: `NotFound`, `Invalid` cursor, `Full`.
+    pub async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> Result<CronJobList> {
+        let descriptor = self.topics.peek(topic).await?;
+        let mut partition = Partition(cursor.map_or(Ok(0), str::parse).map_err(|_| super::wrong_cursor())?);
+        let read = self.reads.begin().await?;
+        let mut schedules = Vec::new();
+        while partition.0 < descriptor.settings.partitions.get() && schedules.len() < PAGE_SCHEDULES {
+            schedules.append(&mut read.call(self.store.cron_jobs.list(topic, partition)).await?);
+            partition = Partition(partition.0 + 1);
+        }
+        let more = partition.0 < descriptor.settings.partitions.get();
+        Ok(CronJobList { schedules, next: more.then(|| partition.to_string()) })
+    }
+
+    async fn find(&self, descriptor: &Arc<Descriptor>, name: &CronJobName) -> Result<Option<CronJobRecord>> {
+        let partition = descriptor.partition_of(name.as_str());
+        let schedules = self.store.cron_jobs.list(&descriptor.topic, partition).await?;
+        Ok(schedules.into_iter().find(|record| record.schedule.name == *name))
+    }
+
+    /// `into` answers the new schedule, and up to when occurrences are done with if that changes. Tried again when
+    /// another broker has changed it meanwhile.
+    async fn change_cron_job(
+        &self,
+        descriptor: &Arc<Descriptor>,
+        name: &CronJobName,
+        mut into: impl FnMut(Option<&CronJobRecord>) -> Result<(Schedule, Option<Timestamp>)>,
+    ) -> Result<CronJobRecord> {
+        let mut descriptor = descriptor.clone();
+        for _ in 0..CHANGES_MAX {
+            let partition = descriptor.partition_of(name.as_str());
+            let before = self.find(&descriptor, name).await?;
+            let (schedule, last) = into(before.as_ref())?;
+            if let Some(before) = before.as_ref().filter(|before| before.schedule == schedule) {
+                return Ok(before.clone());
+            }
+            let revision = format!("{:016x}", fastrand::u64(..));
+            let seen = before.as_ref().map(|before| before.revision.clone());
+            let change = CronJobChange { schedule, seen, revision, last };
+            match self.store.cron_jobs.put_cron_job(&descriptor, partition, &change).await {
+                Ok(true) => {
+                    log_change(&descriptor.topic, before.as_ref().map(|before| &before.schedule), &change.schedule);
+                    let last = change.last.or(before.map(|before| before.last)).unwrap_or_default();
+                    return Ok(CronJobRecord { schedule: change.schedule, revision: change.revision, last });
+                }
+                Ok(false) => {}
+                Err(error) if error.kind() == Kind::Stale => descriptor = self.topics.load(&descriptor.topic).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(Kind::Conflict, format!("cron job {name} is being changed by others; try again")))
+    }
+}
+
+fn log_change(topic: &TopicName, before: Option<&Schedule>, after: &Schedule) {
+    let name = &after.name;
+    match before.map(|before| before.paused) {
+        None => tracing::info!(%topic, cron = %name, "cron job created"),
+        Some(false) if after.paused => tracing::info!(%topic, cron = %name, "cron job paused"),
+        Some(true) if !after.paused => tracing::info!(%topic, cron = %name, "cron job resumed"),
+        Some(_) => tracing::info!(%topic, cron = %name, "cron job changed"),
+    }
+}
+
+fn missing(topic: &TopicName, name: &CronJobName) -> Error {
+    Error::missing(Missing::cron(topic, name))
+}
+
+/// Within a broker, the scheduler and a move of a test clock fire one after the other.
+pub(super) type Turns = Arc<Mutex<()>>;
+
+pub(super) struct CronScheduler {
+    broker: Broker,
+    known: BTreeMap<(TopicName, CronJobName), TrackedCronJob>,
+    look_at: Instant,
+}
+
+#[derive(Clone)]
+struct TrackedCronJob {
+    topic: TopicName,
+    partition: Partition,
+    record: CronJobRecord,
+    next: Option<Timestamp>,
+    wait: Instant,
+}
+
+impl TrackedCronJob {
+    /// The next occurrences, none after `to`.
+    fn until(&self, to: Timestamp) -> impl Iterator<Item = Timestamp> {
+        let after = |at: &Timestamp| self.record.schedule.next(*at);
+        std::iter::successors(self.next, after).take_while(move |at| *at <= to)
+    }
+}
+
+enum Outcome {
+    Done(Timestamp),
+    Wait(Duration),
+    Changed,
+}
+
+impl CronScheduler {
+    pub(super) fn new(broker: Broker) -> CronScheduler {
+        CronScheduler { broker, known: BTreeMap::new(), look_at: Instant::default() }
+    }
+
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let changed = Arc::new(Notify::new());
+        let _wake = self.broker.store.backend.wakes().subscribe(Channel::CronJobs, changed.clone());
+        loop {
+            let until = tokio::select! {
+                until = self.step() => until,
+                () = stop.cancelled() => return,
+            };
+            tokio::select! {
+                () = self.broker.clock().sleep_until(until) => {}
+                () = changed.notified() => self.look_at = Instant::default(),
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Fires what has occurred, and says until when there is nothing to do.
+    async fn step(&mut self) -> Instant {
+        let turns = self.broker.firing.clone();
+        let _turn = turns.lock().await;
+        let now = self.broker.clock().instant();
+        if now >= self.look_at {
+            self.look_at = match self.read().await {
+                Ok(()) => now.plus(READ_AGAIN_AFTER),
+                Err(error) => {
+                    tracing::debug!(%error, "cron jobs not read");
+                    now.plus(RETRY_AFTER)
+                }
+            };
+        }
+        let (store_now, now) = (self.broker.store.backend.clock().now(), self.broker.clock().instant());
+        let due = |known: &&TrackedCronJob| known.wait <= now && known.next.is_some_and(|next| next <= store_now);
+        let due: Vec<TrackedCronJob> = self.known.values().filter(due).cloned().collect();
+        for some in due.chunks(AT_ONCE) {
+            let fired = join_all(some.iter().map(|known| fire(&self.broker, known, self.broker.now()))).await;
+            for (known, outcome) in some.iter().zip(fired) {
+                self.take_in(known, outcome);
+            }
+        }
+        let clock = self.broker.store.backend.clock();
+        let occurs = |known: &TrackedCronJob| known.next.map(|next| clock.reaches(next).max(known.wait));
+        self.known.values().filter_map(occurs).min().unwrap_or(Instant::FAR).min(self.look_at)
+    }
+
+    fn take_in(&mut self, known: &TrackedCronJob, outcome: Outcome) {
+        let place = (known.topic.clone(), known.record.schedule.name.clone());
+        let Some(known) = self.known.get_mut(&place) else { return };
+        match outcome {
+            Outcome::Done(last) => {
+                known.record.last = last;
+                known.next = known.record.schedule.next(last);
+            }
+            Outcome::Wait(pause) => known.wait = self.broker.clock().instant().plus(pause),
+            Outcome::Changed => {
+                self.known.remove(&place);
+                self.look_at = Instant::default();
+            }
+        }
+    }
+
+    /// How many occurrences there are until `to`, counted no further than to `most`.
+    pub(super) fn occurrences(&self, to: Timestamp, most: usize) -> usize {
+        self.known.values().fold(0, |count, known| count + known.until(to).take(most.saturating_sub(count)).count())
+    }
+
+    /// Fires some occurrences of one cron job that are not after `to`, whatever it does about missed ones; tells of which and
+    /// how many. `None` when all have fired. Errors: `Unavailable` when the store does not take them.
+    pub(super) async fn fire_some(&mut self, to: Timestamp) -> Result<Option<(TopicName, CronJobName, u64)>> {
+        for _ in 0..FIRE_TRIES_MAX {
+            let Some(mut known) = self.known.values().find(|known| known.until(to).next().is_some()).cloned() else {
+                return Ok(None);
+            };
+            let some: Vec<Timestamp> = known.until(to).take(SCHEDULE_FIRES_MAX).collect();
+            known.record.schedule.missed = Missed::All;
+            match fire(&self.broker, &known, some.last().copied().unwrap_or(to)).await {
+                Outcome::Changed => self.read().await?,
+                Outcome::Wait(_) => self.broker.clock().sleep(CLOCK_BEHIND_PAUSE).await,
+                done @ Outcome::Done(_) => {
+                    self.take_in(&known, done);
+                    return Ok(Some((known.topic, known.record.schedule.name, some.len() as u64)));
+                }
+            }
+        }
+        Err(Error::unavailable("the store does not take the occurrences of cron jobs"))
+    }
+
+    pub(super) async fn read(&mut self) -> Result<()> {
+        let store = &self.broker.store;
+        let mut all = BTreeMap::new();
+        for places in store.cron_jobs.cron_partitions().await?.chunks(AT_ONCE) {
+            let read = places.iter().map(|(topic, partition)| store.cron_jobs.list(topic, *partition));
+            for ((topic, partition), records) in places.iter().zip(join_all(read).await) {
+                for record in records? {
+                    let next = record.schedule.next(record.last);
+                    let place = (topic.clone(), record.schedule.name.clone());
+                    let wait = Instant::default();
+                    all.insert(
+                        place,
+                        TrackedCronJob { topic: topic.clone(), partition: *partition, record, next, wait },
+                    );
+                }
+            }
+        }
+        self.known = all;
+        Ok(())
+    }
+}
+
+async fn fire(broker: &Broker, known: &TrackedCronJob, now: Timestamp) -> Outcome {
+    match try_to_fire(broker, known, now).await {
+        Ok(outcome) => outcome,
+        Err(error) if error.kind() == Kind::NotFound => Outcome::Changed,
+        Err(error) => {
+            let (topic, name) = (&known.topic, &known.record.schedule.name);
+            match error.kind() {
+                // The store says so itself.
+                Kind::Unavailable | Kind::OutcomeUnknown | Kind::Stale => {
+                    tracing::debug!(%topic, cron = %name, %error, "cron job not fired: tried again");
+                }
+                _ => tracing::warn!(%topic, cron = %name, %error, "cron job not fired: tried again"),
+            }
+            if error.kind() == Kind::Stale {
+                broker.topics.evict(topic);
+            }
+            Outcome::Wait(RETRY_AFTER)
+        }
+    }
+}
+
+async fn try_to_fire(broker: &Broker, known: &TrackedCronJob, now: Timestamp) -> Result<Outcome> {
+    let TrackedCronJob { topic, partition, record, .. } = known;
+    let Some(fires) = record.schedule.fires(record.last, now) else { return Ok(Outcome::Wait(CLOCK_BEHIND_PAUSE)) };
+    let descriptor = broker.topics.get(topic).await?;
+    let messages = fires.occurrences.iter().map(|at| record.schedule.message(*at, now)).collect::<Result<_>>()?;
+    let firing = Firing {
+        name: record.schedule.name.clone(),
+        revision: record.revision.clone(),
+        last: record.last,
+        done: fires.done,
+        messages,
+    };
+    match broker.store.cron_jobs.fire(&descriptor, *partition, &firing).await? {
+        Fired::Done(new) => {
+            let metrics = broker.topic_metrics(topic);
+            metrics.stored.inc_by(new as u64);
+            metrics.fired.inc_by(new as u64);
+            metrics.missed.inc_by(fires.passed_over);
+            let duplicates = firing.messages.len().saturating_sub(new);
+            if duplicates > 0 {
+                metrics.occurrence_duplicate.inc_by(duplicates as u64);
+                let name = &record.schedule.name;
+                tracing::warn!(%topic, cron = %name, messages = duplicates, "occurrences not pushed: their ids were there");
+            }
+            Ok(Outcome::Done(fires.done))
+        }
+        Fired::Early => Ok(Outcome::Wait(CLOCK_BEHIND_PAUSE)),
+        Fired::Before(last) => Ok(Outcome::Done(last)),
+        Fired::Changed => Ok(Outcome::Changed),
+    }
+}

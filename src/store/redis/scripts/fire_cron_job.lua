@@ -1,0 +1,46 @@
+-- fire_cron_job: pushes occurrences of a schedule into the partitions of all groups and marks them as done, all or nothing.
+--   KEYS[1] T:gen   KEYS[2] T:s   KEYS[3] T:seen   KEYS[4] T:wake   then for each group T:<group>:z, :h, :dh
+--   ARGV[1] generation, 16 digits   ARGV[2] name   ARGV[3] revision   ARGV[4] done up to, ms   ARGV[5] done up to then, ms
+--   ARGV[6] bodies a partition may hold   ARGV[7] time override, us, or ''   then n times (due ms, id, body), 100 at most
+-- Returns {'OK', now us, messages that are new} or, with nothing changed, {'EARLY', now us} {'STALE', now us}
+--   {'FULL', now us} {'BEFORE', now us, done up to, ms} {'CHANGED', now us}.
+-- The mark is in the slot of its messages, so one call writes both: whoever comes second, at once or when the message was
+-- long consumed, finds another mark than it names, and pushes nothing. So does a repeat of this very call.
+local now_us, answer = time_us(ARGV[7])
+local now = math.floor(now_us / 1000)
+if redis.call('GETRANGE', KEYS[1], 0, 15) > ARGV[1] then return {'STALE', answer} end
+local revision, last, definition = string.match(redis.call('HGET', KEYS[2], ARGV[2]) or '', '^(%S+) (%d+) (.*)$')
+if revision ~= ARGV[3] then return {'CHANGED', answer} end
+if last ~= ARGV[4] then return {'BEFORE', answer, last} end
+if tonumber(ARGV[5]) > now then return {'EARLY', answer} end
+
+local n = (#ARGV - 7) / 3
+for g = 5, #KEYS, 3 do
+  if redis.call('HLEN', KEYS[g + 1]) + n > tonumber(ARGV[6]) then return {'FULL', answer} end
+end
+local function is_there(id)
+  for g = 5, #KEYS, 3 do
+    if redis.call('HEXISTS', KEYS[g + 1], id) == 1 or redis.call('HEXISTS', KEYS[g + 2], id) == 1 then return true end
+  end
+  local till = redis.call('ZSCORE', KEYS[3], id)
+  return till and tonumber(till) > now
+end
+local new, earliest, woken = 0, nil, false
+for i = 8, #ARGV, 3 do
+  local due, id, body = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if not is_there(id) then
+    new = new + 1
+    for g = 5, #KEYS, 3 do
+      local head = redis.call('ZRANGE', KEYS[g], 0, 0, 'WITHSCORES')[2]
+      if not head or tonumber(due) < tonumber(head) then
+        woken = true
+        earliest = math.min(tonumber(due), earliest or tonumber(due))
+      end
+      redis.call('ZADD', KEYS[g], due, id)
+      redis.call('HSET', KEYS[g + 1], id, body)
+    end
+  end
+end
+redis.call('HSET', KEYS[2], ARGV[2], revision .. ' ' .. ARGV[5] .. ' ' .. definition)
+if woken then redis.call('SPUBLISH', KEYS[4], string.format('%.0f', earliest)) end
+return {'OK', answer, new}

@@ -1,0 +1,42 @@
+-- move_in: puts the messages of a page that was taken from another topic into a partition of this one.
+--   KEYS[1] T:gen   KEYS[2] T:moved   KEYS[3] T:wake   KEYS[4] T:<group>:z  [5] T:<group>:h  [6] T:<group>:a  [7] T:<group>:dz  [8] T:<group>:dh
+--   KEYS[9] T:c:<stream>@<broker>
+--   ARGV[1] generation, 16 digits   ARGV[2] where it was taken   ARGV[3] page   ARGV[4] bodies a partition may hold
+--   then n times (id, 'w' or 'd', score, charge or '', body or dead value)
+-- Returns {'OK', 1 if the page was placed before, ids that were there already} or, with nothing changed, {'STALE'} {'FULL'}.
+-- The page is remembered beside its messages: a repeat, also one that comes when they were long consumed, and a late copy of
+-- an older page find that it was placed, and place nothing. Each broker to which a page was answered has a memory of it, as of a
+-- call: pages of a stream are in the journals of several brokers, which are restored in any order.
+if redis.call('GETRANGE', KEYS[1], 0, 15) > ARGV[1] then return {'STALE'} end
+local function remember_broker()
+  local before = tonumber(string.match(redis.call('GET', KEYS[9]) or '0', '^%d+'))
+  redis.call('SET', KEYS[9], string.format('%.0f', math.max(before, tonumber(ARGV[3]))), 'PX', CALL_KEPT)
+end
+local last = redis.call('HGET', KEYS[2], ARGV[2])
+if last and tonumber(last) >= tonumber(ARGV[3]) then
+  remember_broker()
+  return {'OK', 1, {}}
+end
+if redis.call('HLEN', KEYS[5]) + (#ARGV - 4) / 5 > tonumber(ARGV[4]) then return {'FULL'} end
+local head = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2]
+local there, earliest = {}, nil
+for i = 5, #ARGV, 5 do
+  local id, score, charge, value = ARGV[i], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+  if redis.call('HEXISTS', KEYS[5], id) == 1 or redis.call('HEXISTS', KEYS[8], id) == 1 then
+    there[#there + 1] = id
+  elseif ARGV[i + 1] == 'd' then
+    redis.call('ZADD', KEYS[7], score, id)
+    redis.call('HSET', KEYS[8], id, value)
+  else
+    redis.call('ZADD', KEYS[4], score, id)
+    redis.call('HSET', KEYS[5], id, value)
+    if charge ~= '' then redis.call('HSET', KEYS[6], id, charge) end
+    if not earliest or tonumber(score) < tonumber(earliest) then earliest = score end
+  end
+end
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+remember_broker()
+if earliest and (not head or tonumber(earliest) < tonumber(head)) then
+  redis.call('SPUBLISH', KEYS[3], string.format('%.0f', math.floor(tonumber(earliest))))
+end
+return {'OK', 0, there}

@@ -1,0 +1,16 @@
+-- put_cron_job: makes a schedule, or changes the version of it that its author saw.
+--   KEYS[1] T:gen   KEYS[2] T:s
+--   ARGV[1] generation, 16 digits   ARGV[2] name   ARGV[3] revision that was seen, or ''   ARGV[4] revision that it becomes
+--   ARGV[5] done up to, ms, or '' to keep what is there   ARGV[6] definition   ARGV[7] schedules at most
+-- Returns {'OK'} or, with nothing changed, {'CHANGED'} {'STALE'} {'FULL'}.
+-- A repeat finds its own revision and answers OK. The time up to which it is done never goes back.
+if redis.call('GETRANGE', KEYS[1], 0, 15) > ARGV[1] then return {'STALE'} end
+local there = redis.call('HGET', KEYS[2], ARGV[2])
+local revision, last = string.match(there or '', '^(%S+) (%d+) ')
+if revision == ARGV[4] then return {'OK'} end
+if (revision or '') ~= ARGV[3] then return {'CHANGED'} end
+if not there and redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[7]) then return {'FULL'} end
+local done = ARGV[5]
+if done == '' or tonumber(done) < tonumber(last or 0) then done = last end
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[4] .. ' ' .. done .. ' ' .. ARGV[6])
+return {'OK'}
