@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::Broker;
+use super::overview::Point;
 use super::topics::TOPICS_SEEN_MAX;
-use super::traffic::Point;
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, LATE, MessageId, TopicName};
 use crate::model::spelling::{counted, thousands};

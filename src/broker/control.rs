@@ -1,17 +1,30 @@
-//! Changes of waiting messages by producers: cancel and reschedule; and pushes with a policy about ids that are there.
+//! Changes of messages on request: of one by its id (cancel, reschedule, a push with a policy about ids that are there), of all
+//! that are due in a window, and the purge of every message of a group, also of those in flight.
+//!
+//! A bulk operation changes every message in its own step, and the message leaves the window by it, so a repeated request
+//! changes nothing twice.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use super::Broker;
 use super::list::Location;
+use super::topics::with_group;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::message::{Conflict, Due, Key, Message, MessageId, TopicName};
+use crate::model::limits::{DELAY_MAX, PARKED_FOR, RECOVER_IDS_MAX, WINDOW_REQUEST_MAX};
+use crate::model::message::{Conflict, Due, GroupName, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
-use crate::model::time::Timestamp;
+use crate::model::spelling::counted;
+use crate::model::time::{Timestamp, show_span};
 use crate::model::topic::Descriptor;
-use crate::store::{Call, Cancelled, Expected, Fate, Pushed, Put, Reschedule, Rescheduled, restoring};
+use crate::model::version::Version;
+use crate::platform::clock::Clock;
+use crate::store::{
+    Call, Cancelled, Expected, Fate, PartitionStats, Purge, Purged, Pushed, Put, Reschedule, Rescheduled, Window,
+    restoring,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RescheduleOutcome {
@@ -122,5 +135,259 @@ impl Broker {
             self.topics.call(&descriptor.topic, partition, messages.len(), make, is_applied).await
         };
         self.topics.push(descriptor.clone(), put).await
+    }
+}
+
+/// Calls to the store at the same time.
+const AT_ONCE: usize = 32;
+
+/// How long a purge waits at most for the store's clock to pass its version.
+const SETTLE_WAIT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BulkAction {
+    Cancel,
+    Postpone(Duration),
+    Advance(Duration),
+    Park,
+    /// Undoes `Park`: they are due when they were before, or now.
+    Unpark,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BulkOutcome {
+    pub changed: u64,
+    /// Messages that a consumer has by now, or that expire before the new due time.
+    pub passed_over: u64,
+    /// `None` once every partition is done.
+    pub next: Option<String>,
+}
+
+impl Broker {
+    /// Counts the messages of a group that wait and are due in a window. Errors: `NotFound`, `Invalid` window, `Full`.
+    pub async fn count_window(&self, topic: &TopicName, group: &GroupName, window: Window) -> Result<u64> {
+        check(window)?;
+        let descriptor = self.topics.peek_group(topic, group).await?;
+        let read = self.reads.begin().await?;
+        let mut count = 0;
+        for partition in descriptor.group_partitions(std::slice::from_ref(group)) {
+            count += read.call(self.store.reads.window(&partition, window, None, 0)).await?.count;
+        }
+        Ok(count)
+    }
+
+    /// Changes messages for a few seconds, in every group in which they wait, and answers the next cursor. Errors:
+    /// `NotFound`; `Invalid` window, cursor, or span that is shorter than the window; and the store's.
+    pub async fn change_window(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        window: Window,
+        action: BulkAction,
+        cursor: Option<&str>,
+    ) -> Result<BulkOutcome> {
+        check(window)?;
+        let now = self.store.backend.clock().now();
+        let window = action.window(window, now)?;
+        let descriptor = with_group(self.topics.load(topic).await?, group)?;
+        let (mut partition, mut after) = read_cursor(cursor)?;
+        let (began, mut done) = (self.clock().instant(), BulkOutcome::default());
+        while partition.0 < descriptor.settings.partitions.get() {
+            if self.clock().instant().since(began) >= WINDOW_REQUEST_MAX || self.is_stopping() {
+                done.next = Some(write_cursor(partition, after.as_ref()));
+                return Ok(done);
+            }
+            let group_partition = descriptor.group_partition(partition, group);
+            let page =
+                self.store.reads.window(&group_partition, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
+            for some in page.chunks(AT_ONCE) {
+                let changes = some.iter().map(|(due, id)| {
+                    let to = action.target(*due).map(|to| to.max(now));
+                    self.change_one(&descriptor, partition, group, id, to)
+                });
+                for changed in join_all(changes).await {
+                    *(if changed? { &mut done.changed } else { &mut done.passed_over }) += 1;
+                }
+            }
+            let full = page.len() == RECOVER_IDS_MAX;
+            after = page.into_iter().next_back().filter(|_| full);
+            if after.is_none() {
+                partition = Partition(partition.0 + 1);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Answers whether the message waited in the group.
+    async fn change_one(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        id: &MessageId,
+        to: Option<Timestamp>,
+    ) -> Result<bool> {
+        let fates = match to {
+            None => self.cancel_in(descriptor, partition, id).await?.fates,
+            Some(due_at) => {
+                let reschedule = Reschedule { id: id.clone(), due_at, expected: Expected::default() };
+                match self.reschedule_at(descriptor, partition, &reschedule).await? {
+                    Rescheduled::Done(fates) => fates,
+                    Rescheduled::Changed(_) | Rescheduled::Expires => return Ok(false),
+                }
+            }
+        };
+        Ok(fates.of(Fate::Done).any(|done| done == group))
+    }
+}
+
+impl BulkAction {
+    /// The window that is gone through. Errors: `Invalid` for one that messages would not leave, or leave too far.
+    fn window(self, window: Window, now: Timestamp) -> Result<Window> {
+        let length = window.to.since(window.from);
+        match self {
+            BulkAction::Postpone(by) | BulkAction::Advance(by) if by < length => {
+                let why = format!(
+                    "{} is shorter than the time from `from` to `to`, {}: messages would stay there and be moved again; \
+                     do it in parts of that length, the latest first when postponing",
+                    show_span(by),
+                    show_span(length)
+                );
+                Err(Error::range("by", why))
+            }
+            BulkAction::Postpone(by) if window.to.plus(by) > now.plus(DELAY_MAX) => {
+                Err(Error::range("by", format!("would move messages more than {} ahead", show_span(DELAY_MAX))))
+            }
+            BulkAction::Park if window.to.plus(PARKED_FOR) > now.plus(DELAY_MAX) || length > PARKED_FOR => {
+                Err(Error::range("to", format!("is more than {} ahead", show_span(DELAY_MAX - PARKED_FOR))))
+            }
+            BulkAction::Unpark => Ok(Window { from: window.from.plus(PARKED_FOR), to: window.to.plus(PARKED_FOR) }),
+            _ => Ok(window),
+        }
+    }
+
+    fn target(self, due: Timestamp) -> Option<Timestamp> {
+        match self {
+            BulkAction::Cancel => None,
+            BulkAction::Postpone(by) => Some(due.plus(by)),
+            BulkAction::Advance(by) => Some(due.minus(by)),
+            BulkAction::Park => Some(due.plus(PARKED_FOR)),
+            BulkAction::Unpark => Some(due.minus(PARKED_FOR)),
+        }
+    }
+}
+
+fn check(window: Window) -> Result<()> {
+    if window.from < window.to { Ok(()) } else { Err(Error::range("to", "is not after `from`")) }
+}
+
+/// `<partition>` or `<partition>.<due ms>.<id>`. Opaque to callers.
+fn write_cursor(partition: Partition, after: Option<&(Timestamp, MessageId)>) -> String {
+    match after {
+        Some((due, id)) => format!("{partition}.{}.{id}", due.as_ms()),
+        None => partition.to_string(),
+    }
+}
+
+fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Option<(Timestamp, MessageId)>)> {
+    let Some(text) = cursor else { return Ok((Partition(0), None)) };
+    let wrong = super::wrong_cursor;
+    let mut parts = text.splitn(3, '.');
+    let partition = Partition(parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?);
+    let after = match (parts.next(), parts.next()) {
+        (None, _) => None,
+        (Some(due), Some(id)) => {
+            let due = Timestamp::from_ms(due.parse().map_err(|_| wrong())?);
+            Some((due, MessageId::new(id).map_err(|_| wrong())?))
+        }
+        (Some(_), None) => return Err(wrong()),
+    };
+    Ok((partition, after))
+}
+
+impl Broker {
+    /// Deletes the messages of a group, scheduled, ready or in flight; other groups keep theirs. Messages that were pushed
+    /// before are gone once this has answered, also those in a log; later ones stay. Receipts become stale.
+    /// Errors: `NotFound`; `Conflict` for a group that is being copied; `OutcomeUnknown` when some partitions are
+    /// purged and others are not: purge it again.
+    pub async fn purge_group(&self, topic: &TopicName, purge: &Purge) -> Result<Purged> {
+        self.store.backend.clock().check()?;
+        let descriptor = with_group(self.topics.load(topic).await?, &purge.group)?;
+        if descriptor.subscription(&purge.group).copy_of.is_some() {
+            let detail = format!("group {} is being copied; purge it once that is done", purge.group);
+            return Err(Error::new(Kind::Conflict, detail));
+        }
+        let partitions: Vec<Partition> = descriptor.partitions().collect();
+        let (mut all, mut done) = (Purged::default(), 0);
+        for some in partitions.chunks(AT_ONCE) {
+            // A call that is out is never dropped: it may be applied.
+            let mut failed = None;
+            for purged in join_all(some.iter().map(|partition| self.purge_partition(topic, *partition, purge))).await {
+                match purged {
+                    Ok(purged) => {
+                        done += 1;
+                        all.messages += purged.messages;
+                        all.dead_letters += purged.dead_letters;
+                        let counts = self.metrics.group(topic, &purge.group);
+                        counts.purged.inc_by(purged.messages);
+                        counts.purged_dead.inc_by(purged.dead_letters);
+                        all.version = all.version.max(purged.version);
+                    }
+                    Err(error) if failed.is_none() || error.kind() == Kind::OutcomeUnknown => failed = Some(error),
+                    Err(_) => {}
+                }
+            }
+            match failed {
+                Some(error) if done == 0 => return Err(error),
+                Some(error) => {
+                    let detail =
+                        format!("{done} of {} purged: {}", counted(partitions.len(), "partition"), error.detail());
+                    return Err(Error::outcome_unknown(detail));
+                }
+                None => {}
+            }
+        }
+        self.pass(all.version).await;
+        let (group, messages, dead_letters) = (&purge.group, all.messages, all.dead_letters);
+        tracing::info!(%topic, %group, messages, dead_letters, "group purged");
+        Ok(all)
+    }
+
+    /// How many messages a purge would delete. Errors: `NotFound`, `Full`.
+    pub async fn count_purge(&self, topic: &TopicName, purge: &Purge) -> Result<u64> {
+        let (_, partitions) = self.group(topic, &purge.group).await?;
+        let count = |stats: &PartitionStats| {
+            stats.scheduled + stats.ready + stats.in_flight + if purge.dead_letters { stats.dead } else { 0 }
+        };
+        Ok(partitions.iter().map(|(_, stats)| count(stats)).sum())
+    }
+
+    async fn purge_partition(&self, topic: &TopicName, partition: Partition, purge: &Purge) -> Result<Purged> {
+        let ask = |descriptor: Arc<Descriptor>| async move {
+            let descriptor = with_group(descriptor, &purge.group)?;
+            let make = async |call: &Call| self.store.messages.purge_group(&descriptor, partition, call, purge).await;
+            let purged = self.topics.call(topic, partition, 1, make, |_| true).await?;
+            // Messages in the memory of this process are not handed out once this has answered.
+            self.check_lease(&descriptor, partition, &purge.group).await;
+            Ok(purged)
+        };
+        self.topics.with_descriptor(topic, ask).await
+    }
+
+    async fn check_lease(&self, descriptor: &Descriptor, partition: Partition, group: &GroupName) {
+        if let Ok(Some(delivery)) = self.groups.find(descriptor, group) {
+            delivery.check_lease(partition).await;
+        }
+    }
+
+    /// Waits until the store's clock has passed a version, so that other brokers buffer later pushes above it. Their clocks are not
+    /// behind the store's.
+    async fn pass(&self, version: Version) {
+        let clock = self.store.backend.clock();
+        let passed = clock.reaches(Timestamp::from_ms(version.as_us().div_ceil(1_000)));
+        tokio::select! {
+            () = clock.local().sleep_until(passed) => {}
+            () = Clock::System.sleep(SETTLE_WAIT) => {}
+        }
     }
 }

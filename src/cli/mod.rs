@@ -18,7 +18,6 @@ mod figures;
 mod failure;
 mod group;
 mod health;
-mod logging;
 mod message;
 mod output;
 mod process;

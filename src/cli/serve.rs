@@ -6,8 +6,8 @@ use rustix::process::umask;
 
 use super::config::{ConfigArgs, data_dir, options};
 use super::failure::Failure;
-use super::process::{Signals, Supervisor};
-use super::{logging, output};
+use super::output;
+use super::process::{Signals, Supervisor, start_logging};
 use crate::api::http::Listen;
 use crate::app::config::Config;
 use crate::app::engine::claim_directory;
@@ -44,7 +44,7 @@ pub(super) struct ServeArgs {
 
 pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(&args.config.sources())?;
-    logging::start(config.log);
+    start_logging(config.log);
     // Overrides the shell's umask: payloads are for this user alone.
     umask(Mode::RWXG | Mode::RWXO);
     let mut signals = Signals::listen()?;

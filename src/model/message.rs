@@ -16,10 +16,10 @@ use crate::model::spelling::names;
 use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
 
-/// How many ids are tried for one that fits; they differ in their last bits.
 /// A ready message that has been due for so long is late, and needs attention.
 pub const LATE: Duration = Duration::from_secs(5);
 
+/// How many ids are tried for one that fits; they differ in their last bits.
 const FRESH_TRIES: u128 = 64;
 
 macro_rules! text_type {
@@ -76,11 +76,9 @@ macro_rules! text_type {
     };
 }
 
-mod dedup;
-mod due;
+mod options;
 
-pub use self::dedup::{Dedup, DedupKey};
-pub use self::due::{Due, Past};
+pub use self::options::{Dedup, DedupKey, Due, Past};
 
 text_type! {
     /// The name of a topic: 1 to 100 of `A-Z a-z 0-9 . _ -`.

@@ -14,8 +14,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 
-use super::BufferedStore;
-use super::page::{CALL_PAGE_RECORDS, REQUEST_PAGE_BYTES, drop_part_of_a_call};
+use super::{BufferedStore, CALL_PAGE_RECORDS, REQUEST_PAGE_BYTES, drop_part_of_a_call};
 use crate::codec::{NumberedRecord, encode_page};
 use crate::model::error::{Error, Kind, Result, innermost_cause};
 use crate::model::limits::{HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, SOCKET_PATH_BYTES_MAX, STREAM_BYTES_MAX};

@@ -7,7 +7,6 @@
 mod clock_offset;
 pub mod hand_over;
 mod journal;
-mod page;
 mod push;
 mod replay;
 mod restore;
@@ -25,14 +24,16 @@ use tokio::sync::{Mutex, Notify, watch};
 use self::journal::Journal;
 use self::topic_cache::{OrderedTopics, TopicCache};
 use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, ENVELOPE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
+use crate::model::version::CallPart;
 use crate::outage::hand_over::HandOverOptions;
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::LogTarget;
 use crate::telemetry::metrics::{Metrics, WalMetrics};
-use crate::wal::{LIMIT_BYTES, Wal, WalOptions};
+use crate::wal::{Entry, LIMIT_BYTES, Position, Record, Wal, WalOptions};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutageOptions {
@@ -390,6 +391,39 @@ impl Breaker {
     pub(super) async fn opened(&self) {
         let _ = self.reason.subscribe().wait_for(Option::is_some).await;
     }
+}
+
+/// Records of a page that has all of at least one call.
+const CALL_PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
+
+/// Bytes of one, likewise: the bodies of a call are counted, and what travels with each is not.
+const CALL_PAGE_BYTES: usize = CALL_BYTES_MAX + CALL_IDS_MAX * (ENVELOPE_BYTES_MAX - PAYLOAD_BYTES_MAX);
+
+/// Bytes of one that another broker is given: fewer than a request may have.
+const REQUEST_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
+
+fn call_of(record: &Record) -> Option<(&str, u64)> {
+    match record {
+        Record::Set { call, .. } | Record::Push { call: Some(CallPart { call, .. }), .. } => {
+            Some((&call.stream, call.seq))
+        }
+        _ => None,
+    }
+}
+
+/// Leaves out the end of a page of a log with this end that may have only a part of its last call. Answers false if that
+/// would be the whole page, which stays.
+fn drop_part_of_a_call(page: &mut Vec<Entry>, end: Option<Position>) -> bool {
+    if page.last().map(|entry| entry.position) >= end {
+        return true;
+    }
+    let Some(last) = page.last().and_then(|entry| call_of(&entry.record)).map(|(s, n)| (s.to_owned(), n)) else {
+        return true;
+    };
+    let is_other = |entry: &Entry| call_of(&entry.record) != Some((last.0.as_str(), last.1));
+    let whole = page.iter().rposition(is_other);
+    whole.into_iter().for_each(|whole| page.truncate(whole + 1));
+    whole.is_some()
 }
 
 #[cfg(test)]

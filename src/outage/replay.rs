@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use super::page::{CALL_PAGE_BYTES, CALL_PAGE_RECORDS, call_of, drop_part_of_a_call};
-use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE};
+use super::{
+    BufferedStore, CALL_PAGE_BYTES, CALL_PAGE_RECORDS, PAGE_BYTES, PAGE_RECORDS, PAUSE, call_of, drop_part_of_a_call,
+};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::PUT_IDS_MAX;
 use crate::model::message::{Conflict, Message, TopicName};

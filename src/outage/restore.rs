@@ -8,8 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::Journal;
-use super::page::{CALL_PAGE_BYTES, CALL_PAGE_RECORDS, call_of, drop_part_of_a_call};
-use super::{BufferedStore, PAUSE};
+use super::{BufferedStore, CALL_PAGE_BYTES, CALL_PAGE_RECORDS, PAUSE, call_of, drop_part_of_a_call};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::model::message::{Conflict, GroupName, TopicName};

@@ -5,7 +5,6 @@ pub mod secret;
 pub mod log_throttle;
 pub mod request_id;
 pub mod tasks;
-pub mod self_wake;
 pub mod https;
 pub mod disk;
 pub mod test_clock;

@@ -13,10 +13,8 @@ use serde_json::{Value, json};
 use super::errors::{
     DELETED_RECENTLY, Failure, INVALID_NAME, INVALID_PARAMETER, NO_QUEUE, PURGE_IN_PROGRESS, Result, UNAVAILABLE,
 };
-use super::model::{Answer, Request, required};
-use super::queue::{self, Attributes, FIFO_QUEUE, POLICY, PREFIX, PURGED, Queue};
-use super::receive::in_range;
-use super::route::{FIFO, is_queue_name};
+use super::model::{Answer, Request, in_range, required};
+use super::queue::{self, Attributes, FIFO, FIFO_QUEUE, POLICY, PREFIX, PURGED, Queue, is_queue_name};
 use super::{Caller, Sqs, ids};
 use crate::api::access::Scope;
 use crate::broker::Precondition;

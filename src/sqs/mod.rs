@@ -5,18 +5,13 @@
 
 mod errors;
 mod model;
-mod json;
-mod query;
-mod md5;
+mod protocol;
 mod sigv4;
 mod ids;
-mod route;
 mod queue;
 mod receipt;
-mod batch;
 mod send;
 mod receive;
-mod settle;
 mod manage;
 mod moves;
 
@@ -31,8 +26,8 @@ use self::ids::Sequence;
 use self::manage::Recent;
 use self::model::{Action, Answer, Request, required};
 use self::moves::Moves;
-use self::queue::Queue;
-use self::route::{Protocol, queue_name, recognise};
+use self::protocol::{Protocol, recognise};
+use self::queue::{Queue, queue_name};
 use self::sigv4::{Signature, Signed, unknown_token};
 use crate::api::access::{Access, Actor, Scope, Scopes, Shown};
 use crate::api::http::{Consumers, Gateway, GatewayReply, Head};
@@ -344,9 +339,9 @@ fn decode(protocol: &Protocol, head: &Head, body: &[u8]) -> Result<Decoded> {
     match protocol {
         Protocol::Json(name) => Ok(Decoded::Json(named(name)?)),
         Protocol::Query => {
-            let mut pairs = query::pairs(head.query().unwrap_or_default())?;
+            let mut pairs = protocol::pairs(head.query().unwrap_or_default())?;
             let form = str::from_utf8(body).map_err(|_| Failure::new(errors::MALFORMED, "The form is not UTF-8."))?;
-            pairs.extend(query::pairs(form.trim())?);
+            pairs.extend(protocol::pairs(form.trim())?);
             let action = pairs.iter().find(|(name, _)| name == "Action").map(|(_, value)| value.as_str());
             Ok(Decoded::Query(named(action.unwrap_or_default())?, pairs))
         }
@@ -406,8 +401,8 @@ impl Sqs {
         let action = decoded.action();
         log.action = Some(action);
         let request = match &decoded {
-            Decoded::Json(action) => json::decode(*action, &body)?,
-            Decoded::Query(action, pairs) => query::decode(*action, pairs)?,
+            Decoded::Json(action) => protocol::decode_json(*action, &body)?,
+            Decoded::Query(action, pairs) => protocol::decode_form(*action, pairs)?,
         };
         drop((decoded, body));
         if scope(action) == Scope::Admin {
@@ -424,8 +419,8 @@ impl Sqs {
 fn reply(protocol: &Protocol, head: &Head, log: Log, answered: Result<Answer>) -> GatewayReply {
     let request_id = ids::of_message(head.request_id().as_str());
     let content_type = match protocol {
-        Protocol::Json(_) => json::CONTENT_TYPE,
-        Protocol::Query => query::CONTENT_TYPE,
+        Protocol::Json(_) => protocol::JSON_TYPE,
+        Protocol::Query => protocol::XML_TYPE,
     };
     let mut headers = vec![("content-type", content_type.to_owned()), ("x-amzn-requestid", request_id.clone())];
     let route = log.action.map_or("AmazonSQS", Action::route);
@@ -433,8 +428,8 @@ fn reply(protocol: &Protocol, head: &Head, log: Log, answered: Result<Answer>) -
     match answered {
         Ok(answer) => {
             let body = match (protocol, log.action) {
-                (Protocol::Query, Some(action)) => query::encode(action, &answer, &request_id),
-                _ => json::encode(&answer),
+                (Protocol::Query, Some(action)) => protocol::encode_xml(action, &answer, &request_id),
+                _ => protocol::encode_json(&answer),
             };
             GatewayReply { status: 200, headers, body, route, failure: None, audit }
         }
@@ -444,10 +439,10 @@ fn reply(protocol: &Protocol, head: &Head, log: Log, answered: Result<Answer>) -
             }
             let body = match protocol {
                 Protocol::Json(_) => {
-                    headers.push(("x-amzn-query-error", json::query_error(&failure)));
-                    json::encode_failure(&failure)
+                    headers.push(("x-amzn-query-error", protocol::query_error_header(&failure)));
+                    protocol::json_failure(&failure)
                 }
-                Protocol::Query => query::encode_failure(&failure, &request_id),
+                Protocol::Query => protocol::xml_failure(&failure, &request_id),
             };
             let described = Some((failure.class.shape, failure.message.into_owned()));
             GatewayReply { status: failure.class.status, headers, body, route, failure: described, audit }
@@ -461,15 +456,15 @@ pub mod fuzzing {
     use super::errors::Failure;
     use super::model::{Action, Request};
     use super::sigv4::{Signature, Signed};
-    use super::{json, query, send};
+    use super::{protocol, send};
     use crate::model::time::Timestamp;
 
     /// Reads a request of one of both protocols; says whether it is one.
     pub fn read(action: &str, is_json: bool, body: &[u8]) -> bool {
         let Some(action) = Action::named(action) else { return false };
         let read: Result<Request, Failure> = match (is_json, str::from_utf8(body)) {
-            (true, _) => json::decode(action, body),
-            (false, Ok(form)) => query::pairs(form).and_then(|pairs| query::decode(action, &pairs)),
+            (true, _) => protocol::decode_json(action, body),
+            (false, Ok(form)) => protocol::pairs(form).and_then(|pairs| protocol::decode_form(action, &pairs)),
             (false, Err(_)) => return false,
         };
         let Ok(request) = read else { return false };

@@ -13,10 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::errors::{Failure, NO_QUEUE, NO_RESOURCE, Result};
-use super::model::{Answer, MoveResult, Request, required};
-use super::queue::Queue;
-use super::receive::in_range;
-use super::route::name_of_arn;
+use super::model::{Answer, MoveResult, Request, in_range, required};
+use super::queue::{Queue, name_of_arn};
 use super::{Sqs, ids};
 use crate::broker::{Broker, ReserveRequest};
 use crate::delivery::{Decision, Delivery};

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::errors::{Failure, INVALID_ATTRIBUTE, INVALID_NAME, NAME_EXISTS, Result};
-use super::route::{FIFO, name_of_arn};
+use super::errors::{Failure, INVALID_ADDRESS, INVALID_ATTRIBUTE, INVALID_NAME, NAME_EXISTS, Result};
 use crate::model::limits::{ATTEMPTS_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::{Backoff, Step};
@@ -321,5 +320,56 @@ pub(crate) fn check_type_unchanged(queue: &Queue, attributes: &Attributes) -> Re
             "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.",
         )),
         _ => Ok(()),
+    }
+}
+
+/// Characters of a name of a queue.
+const NAME_MAX: usize = 80;
+pub(crate) const FIFO: &str = ".fifo";
+
+/// The name of the queue that a request means: the parameter wins over the path, and of both only the last segment
+/// counts. Errors: `MissingParameter`, `InvalidAddress`.
+pub(crate) fn queue_name<'a>(queue_url: Option<&'a str>, path: &'a str) -> Result<&'a str> {
+    let of_path = path.trim_matches('/').rsplit_once('/').map(|(_, name)| name);
+    let name = match queue_url {
+        Some(url) => url.rsplit('/').next(),
+        None => of_path,
+    };
+    let name = name.ok_or_else(|| Failure::missing("QueueUrl"))?;
+    let invalid = || Failure::new(INVALID_ADDRESS, format!("The address {name} is not valid for this endpoint."));
+    is_queue_name(name).then_some(name).ok_or_else(invalid)
+}
+
+/// The last part of an ARN.
+pub(crate) fn name_of_arn(arn: &str) -> Option<&str> {
+    let name = arn.strip_prefix("arn:")?.rsplit(':').next()?;
+    is_queue_name(name).then_some(name)
+}
+
+pub(crate) fn is_queue_name(name: &str) -> bool {
+    let stem = name.strip_suffix(FIFO).unwrap_or(name);
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    name.len() <= NAME_MAX && !stem.is_empty() && stem.bytes().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_named_by_url_name_or_path() {
+        let name = |url, path| queue_name(url, path).ok();
+        assert_eq!(name(Some("http://h:1/000000000000/orders"), "/0/other"), Some("orders"));
+        assert_eq!(name(Some("orders.fifo"), "/"), Some("orders.fifo"));
+        assert_eq!(name(None, "/000000000000/orders"), Some("orders"));
+        assert_eq!(name(None, "/queue/orders/"), Some("orders"));
+        assert_eq!(queue_name(None, "/"), Err(Failure::missing("QueueUrl")));
+        for wrong in ["", "http://h/0/", "http://h/0/a.b", ".fifo", "ö"] {
+            assert!(queue_name(Some(wrong), "/").is_err_and(|failure| failure.class == INVALID_ADDRESS), "{wrong}");
+        }
+        assert_eq!(name_of_arn("arn:aws:sqs:eu-west-1:000000000000:orders"), Some("orders"));
+        assert_eq!(name_of_arn("orders"), None);
+        assert!(is_queue_name(&"a".repeat(80)) && !is_queue_name(&"a".repeat(81)));
+        assert!(!is_queue_name(&format!("{}.fifo", "a".repeat(76))));
     }
 }

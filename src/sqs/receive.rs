@@ -1,15 +1,13 @@
 //! ReceiveMessage.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::errors::{Failure, Result, THROTTLED, UNAVAILABLE};
-use super::md5::{self, hex_md5};
-use super::model::{Answer, AttributeValue, Received, Request};
-use super::query::is_xml;
+use super::model::{Answer, AttributeValue, Received, Request, attributes_md5, hex_md5, in_range};
+use super::protocol::is_xml;
 use super::queue::{Queue, VISIBILITY};
 use super::send::{self, DEDUP_META, SENDER_META, TRACE_META};
 use super::sigv4::unknown_token;
@@ -67,20 +65,6 @@ impl Wanted {
             Some(prefix) => prefix.is_empty() || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.')),
             None => wanted == "All" || wanted == "*" || wanted == name,
         })
-    }
-}
-
-/// Errors: `InvalidParameterValue`.
-pub(crate) fn in_range(
-    name: &str,
-    value: Option<i64>,
-    range: RangeInclusive<i64>,
-    reason: &str,
-) -> Result<Option<u64>> {
-    match value {
-        None => Ok(None),
-        Some(value) if range.contains(&value) => Ok(u64::try_from(value).ok()),
-        Some(value) => Err(Failure::parameter(name, value, reason)),
     }
 }
 
@@ -160,7 +144,7 @@ fn received(
             .filter(|(name, _)| wanted.has_system(name))
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),
-        md5_of_attributes: md5::of_attributes(&message_attributes),
+        md5_of_attributes: attributes_md5(&message_attributes),
         message_attributes,
     }
 }

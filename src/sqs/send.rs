@@ -1,5 +1,7 @@
-//! SendMessage and SendMessageBatch: what AWS checks, and how a message becomes one of dwell. Celery's `eta` is its due time.
+//! SendMessage and SendMessageBatch: what AWS checks, and how a message becomes one of dwell. Celery's `eta` is its due
+//! time. Deletions in batches are checked and answered here too.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -8,12 +10,17 @@ use bytes::Bytes;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::errors::{BATCH_TOO_LONG, Failure, INTERNAL, INVALID_CONTENTS, Result};
-use super::md5::{self, hex, hex_md5};
-use super::model::{Action, Answer, AttributeValue, Attributes, Entry, Sent};
-use super::query::is_xml;
+use super::errors::{
+    BATCH_TOO_LONG, EMPTY_BATCH, ENTRIES_NOT_DISTINCT, Failure, INTERNAL, INVALID_CONTENTS, INVALID_ENTRY, Result,
+    TOO_MANY_ENTRIES,
+};
+use super::model::{
+    Action, Answer, AttributeValue, Attributes, Entry, Failed, Sent, attributes_md5, decode_attributes,
+    encode_attributes, hex, hex_md5,
+};
+use super::protocol::is_xml;
 use super::queue::{CONTENT_BASED, PURGED, Queue, SCOPE};
-use super::{Caller, Sqs, batch, ids};
+use super::{Caller, Sqs, ids};
 use crate::broker::PushOutcome;
 use crate::model::error::Error;
 use crate::model::limits::PAYLOAD_BYTES_MAX;
@@ -53,7 +60,7 @@ impl Sqs {
     }
 
     pub(crate) async fn send_batch(&self, caller: &Caller, queue: &Queue, entries: Vec<Entry>) -> Result<Answer> {
-        batch::check(Action::SendMessageBatch, &entries)?;
+        check_batch(Action::SendMessageBatch, &entries)?;
         let bytes: usize = entries.iter().map(size).sum();
         if bytes > BATCH_BYTES_MAX {
             let why =
@@ -64,7 +71,7 @@ impl Sqs {
         let invalid = |failure: Failure| Failure::invalid(failure.message);
         entries.iter().try_for_each(|entry| check_fifo(queue, entry)).map_err(invalid)?;
         let outcomes = self.send(caller, queue, &entries, true).await?;
-        Ok(batch::answer(entries, outcomes))
+        Ok(batch_answer(entries, outcomes))
     }
 
     /// Each entry is answered for itself.
@@ -245,7 +252,7 @@ fn deduplicate(message: &mut NewMessage, queue: &Queue, dedup: &str) -> Result<(
 fn attach(message: &mut NewMessage, attributes: &Attributes) {
     if !attributes.is_empty() {
         let mut bytes = vec![ATTACHMENT_VERSION];
-        bytes.extend(md5::encode(attributes));
+        bytes.extend(encode_attributes(attributes));
         message.attachment = bytes.into();
     }
 }
@@ -254,7 +261,7 @@ fn attach(message: &mut NewMessage, attributes: &Attributes) {
 pub(crate) fn attached(envelope: &Envelope) -> Attributes {
     let attachment = &envelope.attachment;
     match attachment.first() {
-        Some(&ATTACHMENT_VERSION) => md5::decode(attachment.slice(1..)).unwrap_or_default(),
+        Some(&ATTACHMENT_VERSION) => decode_attributes(attachment.slice(1..)).unwrap_or_default(),
         _ => Attributes::new(),
     }
 }
@@ -262,8 +269,8 @@ pub(crate) fn attached(envelope: &Envelope) -> Attributes {
 fn sent(body: &str, entry: &Entry) -> Sent {
     Sent {
         md5_of_body: Some(hex_md5(body.as_bytes())),
-        md5_of_attributes: md5::of_attributes(&entry.message_attributes),
-        md5_of_system_attributes: md5::of_attributes(&entry.message_system_attributes),
+        md5_of_attributes: attributes_md5(&entry.message_attributes),
+        md5_of_system_attributes: attributes_md5(&entry.message_system_attributes),
         ..Sent::default()
     }
 }
@@ -272,7 +279,7 @@ fn check_size(queue: &Queue, entry: &Entry, is_batch: bool) -> Result<()> {
     let max = usize::try_from(queue.number("MaximumMessageSize")).unwrap_or(usize::MAX);
     // Stored attributes have lengths and a version.
     let attributes = &entry.message_attributes;
-    let framing = if attributes.is_empty() { 0 } else { md5::encode(attributes).len() + 1 };
+    let framing = if attributes.is_empty() { 0 } else { encode_attributes(attributes).len() + 1 };
     let stored = entry.message_body.as_ref().map_or(0, String::len) + framing;
     if size(entry) <= max && stored <= PAYLOAD_BYTES_MAX {
         return Ok(());
@@ -398,9 +405,51 @@ pub(crate) fn of_body(body: &str, now: Timestamp) -> Option<(Timestamp, Option<D
     (eta.is_some() || ttl.is_some()).then_some((due, ttl))
 }
 
+const ENTRIES_MAX: usize = 10;
+const ID_MAX: usize = 80;
+
+/// Errors: of the whole request.
+pub(crate) fn check_batch(action: Action, entries: &[Entry]) -> Result<()> {
+    if entries.is_empty() {
+        let why = format!("There should be at least one {}RequestEntry in the request.", action.name());
+        return Err(Failure::new(EMPTY_BATCH, why));
+    }
+    if entries.len() > ENTRIES_MAX {
+        let why = format!("Maximum number of entries per request are {ENTRIES_MAX}. You have sent {}.", entries.len());
+        return Err(Failure::new(TOO_MANY_ENTRIES, why));
+    }
+    let mut seen = BTreeSet::new();
+    for entry in entries {
+        let id = entry.id.as_deref().unwrap_or_default();
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(allowed) {
+            let why = "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at \
+                       most 80 letters long.";
+            return Err(Failure::new(INVALID_ENTRY, why));
+        }
+        if !seen.insert(id) {
+            return Err(Failure::new(ENTRIES_NOT_DISTINCT, format!("Id {id} repeated.")));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn batch_answer(entries: Vec<Entry>, outcomes: Vec<Result<Sent>>) -> Answer {
+    let (mut successful, mut failed) = (Vec::new(), Vec::new());
+    for (entry, outcome) in entries.into_iter().zip(outcomes) {
+        let id = entry.id.unwrap_or_default();
+        match outcome {
+            Ok(sent) => successful.push(Sent { id: Some(id), ..sent }),
+            Err(failure) => failed.push(Failed::new(id, &failure)),
+        }
+    }
+    Answer { successful: Some(successful), failed, ..Answer::default() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sqs::errors::Class;
 
     const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
 
@@ -421,5 +470,22 @@ mod tests {
         }
         let no_task = r#"{"headers": {"eta": "2026-01-02T03:05:05+00:00"}}"#;
         assert_eq!(of_body(no_task, NOW), None);
+    }
+
+    #[test]
+    fn a_batch_has_one_to_ten_entries_with_distinct_ids() {
+        let entry = |id: &str| Entry { id: Some(id.to_owned()), ..Entry::default() };
+        let class = |ids: &[&str]| -> Option<Class> {
+            let entries: Vec<_> = ids.iter().map(|id| entry(id)).collect();
+            check_batch(Action::DeleteMessageBatch, &entries).err().map(|failure| failure.class)
+        };
+        let ten = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "a-Z_9"];
+        assert_eq!(class(&ten), None);
+        assert_eq!(class(&[]), Some(EMPTY_BATCH));
+        assert_eq!(class(&[&ten[..], &["x"]].concat()), Some(TOO_MANY_ENTRIES));
+        assert_eq!(class(&["a", "a"]), Some(ENTRIES_NOT_DISTINCT));
+        for wrong in ["", "a.b", "ö", &"a".repeat(81)] {
+            assert_eq!(class(&[wrong]), Some(INVALID_ENTRY), "{wrong}");
+        }
     }
 }

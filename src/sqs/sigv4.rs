@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::errors::{EXPIRED, Failure, INCOMPLETE_SIGNATURE, Result, UNKNOWN_TOKEN, WRONG_SIGNATURE};
-use super::md5::hex;
-use super::query;
+use super::model::hex;
+use super::protocol;
 use crate::model::time::Timestamp;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -57,7 +57,7 @@ impl Signature {
         if !query.contains("X-Amz-Signature=") {
             return Ok(None);
         }
-        let pairs = query::pairs(query)?;
+        let pairs = protocol::pairs(query)?;
         let get = |name: &str| pairs.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone());
         if get("X-Amz-Algorithm").as_deref() != Some(ALGORITHM) {
             return Err(incomplete("X-Amz-Algorithm"));
@@ -125,7 +125,7 @@ impl Signature {
     /// The request in the form that both sides hash.
     fn canonical(&self, signed: &Signed, body: &[u8]) -> String {
         let path = if signed.path.is_empty() { "/".into() } else { encode(signed.path, true) };
-        let pairs = query::pairs(signed.query.unwrap_or_default()).unwrap_or_default();
+        let pairs = protocol::pairs(signed.query.unwrap_or_default()).unwrap_or_default();
         let pairs = pairs.iter().filter(|(name, _)| name != "X-Amz-Signature");
         let mut pairs: Vec<_> = pairs.map(|(name, value)| (encode(name, false), encode(value, false))).collect();
         pairs.sort();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use super::leases::MemberId;
+use super::groups::MemberId;
 use crate::model::limits::{DATAGRAM_BYTES_MAX, DATAGRAMS_BYTES_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;

@@ -1,9 +1,12 @@
-//! Topics: their descriptors, and how these change.
+//! Topics and their cron jobs: descriptors and definitions, and how these change.
 
 use async_trait::async_trait;
 
-use crate::model::error::Result;
-use crate::model::message::TopicName;
+use crate::model::error::{Error, Result};
+use crate::model::message::{CronJobName, Message, TopicName};
+use crate::model::partition::Partition;
+use crate::model::schedule::Schedule;
+use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 
 #[async_trait]
@@ -37,4 +40,84 @@ pub trait Topics: Send + Sync + 'static {
 
     /// The same, if the generation is still that of `descriptor`. Errors: `Stale` when it is not.
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()>;
+}
+
+#[async_trait]
+pub trait CronJobs: Send + Sync + 'static {
+    /// Partitions that have cron jobs, sorted. Some may have none any more, or belong to a topic that is gone.
+    async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>>;
+
+    /// The schedules of a partition, sorted by name; none of a topic that is gone.
+    async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>>;
+
+    /// Creates a cron job, or changes it if it is still as the author of the change saw it; false otherwise. The mark
+    /// of done occurrences never goes back. Wakes [`crate::store::Channel::CronJobs`]. Errors: `Stale` when the partition has seen a
+    /// newer descriptor; `Full` past [`crate::model::limits::SCHEDULES_MAX`].
+    async fn put_cron_job(&self, descriptor: &Descriptor, partition: Partition, change: &CronJobChange)
+    -> Result<bool>;
+
+    /// Removes a schedule, and answers whether it was there. [`crate::store::Channel::CronJobs`] is woken.
+    async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool>;
+
+    /// Pushes the messages of occurrences and marks these as done in one step, once for all callers and repeats.
+    /// Errors: `Stale` when the partition has seen a newer descriptor; `Full`.
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired>;
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CronJobRecord {
+    pub schedule: Schedule,
+    pub revision: String,
+    /// Every occurrence up to here is done with, for good.
+    pub last: Timestamp,
+}
+
+impl CronJobRecord {
+    /// `<revision> <done up to, ms> <definition>`, as both stores keep it.
+    pub fn to_text(&self) -> Result<String> {
+        Ok(format!("{} {} {}", self.revision, self.last.as_ms(), self.schedule.to_json()?))
+    }
+
+    pub fn from_text(text: &str) -> Result<CronJobRecord> {
+        let corrupt = || Error::corrupt("a cron job is not what dwell wrote");
+        let mut parts = text.splitn(3, ' ');
+        let (Some(revision), Some(last), Some(json)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(corrupt());
+        };
+        let last = Timestamp::from_ms(last.parse().map_err(|_| corrupt())?);
+        Ok(CronJobRecord { schedule: Schedule::from_json(json)?, revision: revision.to_owned(), last })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CronJobChange {
+    pub schedule: Schedule,
+    /// The revision that its author saw; `None` when there was none.
+    pub seen: Option<String>,
+    pub revision: String,
+    /// Up to where occurrences are done with; `None` keeps what the store has.
+    pub last: Option<Timestamp>,
+}
+
+/// Occurrences of a schedule to be fired: pushed and marked as done, all or nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Firing {
+    pub name: CronJobName,
+    pub revision: String,
+    /// If the store has done with occurrences up to here.
+    pub last: Timestamp,
+    /// Then it is done with those up to here,
+    pub done: Timestamp,
+    pub messages: Vec<Message>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fired {
+    /// It was done by this call; so many messages are new.
+    Done(usize),
+    /// By the store's clock nothing has occurred yet.
+    Early,
+    /// Someone was faster: the same version is done up to there.
+    Before(Timestamp),
+    Changed,
 }

@@ -30,12 +30,10 @@ mod reply;
 mod request_log;
 mod schema;
 mod settle;
-mod test_clock;
 mod strict_json;
 #[cfg(test)]
 mod tests;
 mod timeouts;
-mod tls;
 mod topics;
 
 use std::ops::Deref;
@@ -57,11 +55,10 @@ use utoipa_axum::routes;
 pub use authorization::CLI_USER_AGENT_PREFIX;
 pub use console::{Console, FILES as CONSOLE_FILES};
 pub use gateway::{AnswerRoom, Consumers, Gateway, GatewayReply, Head, TakeError};
-pub use listen::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode};
+pub use listen::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, Tls, TlsFiles, check_certificates, check_key};
 pub use listener::{ConnectionOptions, Listener, ListenerOptions};
 pub use origin_guard::Guard;
 pub use problem::{ProblemType, problem_types};
-pub use tls::{Tls, TlsFiles, check_certificates, check_key};
 
 use crate::api::access::Access;
 use crate::broker::Broker;
@@ -217,7 +214,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(dead_letters::redrive))
         .routes(routes!(dead_letters::purge))
         .routes(routes!(operations::hand_over))
-        .routes(routes!(test_clock::get, test_clock::change))
+        .routes(routes!(operations::test_clock, operations::move_test_clock))
         .routes(routes!(overview::traffic))
         .routes(routes!(overview::attention))
         .routes(routes!(overview::brokers))

@@ -4,7 +4,6 @@
 
 mod results;
 mod target;
-mod fleet;
 mod scale;
 mod speed;
 mod store;
@@ -19,8 +18,8 @@ use indicatif::ProgressBar;
 
 use super::failure::Failure;
 use super::output::{note, styled};
-use super::process::Signals;
-use super::{PrintArgs, logging, parse};
+use super::process::{Signals, start_logging};
+use super::{PrintArgs, parse};
 use crate::app::config::{LogConfig, LogFormat, LogLevel, RedisUrl};
 use crate::app::embed::Dwell;
 use crate::model::limits::PARTITIONS_MAX;
@@ -36,7 +35,7 @@ const BATCH: usize = 100;
 const LANES: usize = 8;
 
 pub(super) async fn run(args: &BenchArgs) -> Result<(), Failure> {
-    logging::start(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
+    start_logging(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
     let mut signals = Signals::listen()?;
     let plan = Plan::new(args)?;
     let stores = Stores::open(args.redis.as_ref(), args.prefix.as_ref().map(TopicName::as_str)).await?;
@@ -121,7 +120,7 @@ impl Bench {
             }
             if self.plan.wants("fleet") {
                 self.progress.step("fleet");
-                fleet::fleet(self).await?;
+                scale::fleet(self).await?;
             }
         }
         if self.plan.wants("pending") {

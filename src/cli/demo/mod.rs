@@ -20,9 +20,8 @@ use super::address::ServerAddress;
 use super::api::{Answer, DeadLetterFilter, Delivery, Nack, Reserve, Topic, Verdict};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
-use super::logging;
 use super::output::{note, styled};
-use super::process::{ScratchDir, Signals};
+use super::process::{ScratchDir, Signals, start_logging};
 use super::topic::Declaration;
 use crate::api::http::Listen;
 use crate::app::config::{Config, LogConfig, LogFormat, LogLevel, RedisUrl, Sources};
@@ -64,7 +63,7 @@ pub(super) struct DemoArgs {
 }
 
 pub(super) async fn run(args: &DemoArgs) -> Result<(), Failure> {
-    logging::start(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
+    start_logging(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
     let mut signals = Signals::listen()?;
     let broker = start(args.redis.as_ref()).await?;
     note(format_args!("dwell {}: {}", env!("CARGO_PKG_VERSION"), broker.introduction()));

@@ -14,7 +14,6 @@
 mod changes;
 mod collections;
 mod commit;
-mod cron_jobs;
 mod dead_letters;
 mod groups;
 mod keys;

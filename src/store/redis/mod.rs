@@ -15,7 +15,6 @@ mod failure;
 mod groups;
 mod info;
 mod keys;
-mod leases;
 mod logs;
 mod maintenance;
 mod messages;

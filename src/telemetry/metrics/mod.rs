@@ -5,7 +5,6 @@
 
 mod depth;
 mod deliveries;
-mod http;
 mod process;
 mod store;
 
@@ -23,8 +22,7 @@ pub use self::deliveries::{
     GroupMetrics, OwnershipMetrics, Quantile, RemoteDrop, RemoteMetrics, TopicMetrics, Traffic,
 };
 pub use self::depth::{Depth, StatsMetrics, Tally, WITHIN};
-pub use self::http::{HttpMetrics, WebhookMetrics};
-pub use self::process::{ProcessMetrics, SpanMetrics};
+pub use self::process::{HttpMetrics, ProcessMetrics, SpanMetrics, WebhookMetrics};
 use self::store::LogFamilies;
 pub use self::store::{StoreMetrics, WalMetrics};
 use crate::model::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! The Query protocol, which older clients speak: a form in, XML out.
+//! Both protocols of SQS: JSON (`application/x-amz-json-1.0`), which newer clients speak, and Query, a form in and XML out,
+//! which older ones speak.
 //!
 //! The form becomes the JSON of the same request, and the XML is written from the JSON of the answer: so both protocols
 //! have one model.
@@ -10,7 +11,38 @@ use serde_json::{Map, Value};
 use super::errors::{Failure, MALFORMED, Result};
 use super::model::{Action, Answer, ITEMS_MAX, Request};
 
-pub(crate) const CONTENT_TYPE: &str = "text/xml";
+pub(crate) const JSON_TYPE: &str = "application/x-amz-json-1.0";
+
+/// Errors: `SerializationException`. An empty body is an empty object.
+pub(crate) fn decode_json(action: Action, body: &[u8]) -> Result<Request> {
+    let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
+    let malformed = |error: serde_json::Error| Failure::new(MALFORMED, format!("The body cannot be read: {error}"));
+    let mut request: Request = serde_json::from_slice(body).map_err(malformed)?;
+    if action.is_single() {
+        request.entries = vec![serde_json::from_slice(body).map_err(malformed)?];
+    }
+    Ok(request)
+}
+
+/// Of a successful action; nothing at all where there is nothing to say.
+pub(crate) fn encode_json(answer: &Answer) -> Vec<u8> {
+    if *answer == Answer::default() {
+        return Vec::new();
+    }
+    serde_json::to_vec(answer).unwrap_or_default()
+}
+
+pub(crate) fn json_failure(failure: &Failure) -> Vec<u8> {
+    let shape = format!("com.amazonaws.sqs#{}", failure.class.shape);
+    serde_json::json!({"__type": shape, "message": failure.message}).to_string().into_bytes()
+}
+
+/// The header with the code of the Query protocol: older programs compare it.
+pub(crate) fn query_error_header(failure: &Failure) -> String {
+    format!("{};{}", failure.class.code, failure.class.side())
+}
+
+pub(crate) const XML_TYPE: &str = "text/xml";
 
 const NAMESPACE: &str = "http://queue.amazonaws.com/doc/2012-11-05/";
 /// Parameters of a form. A batch of ten messages with ten attributes each has about 450.
@@ -73,7 +105,7 @@ fn percent_decode(text: &str) -> Option<String> {
 }
 
 /// Errors: `MalformedInput`.
-pub(crate) fn decode(action: Action, pairs: &[(String, String)]) -> Result<Request> {
+pub(crate) fn decode_form(action: Action, pairs: &[(String, String)]) -> Result<Request> {
     let value =
         Value::Object(object(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(), DEPTH_MAX)?);
     let malformed = |error: serde_json::Error| Failure::new(MALFORMED, format!("The form cannot be read: {error}"));
@@ -140,7 +172,7 @@ fn entries(items: Vec<Value>, key: &str, value: &str) -> Map<String, Value> {
 }
 
 /// Of a successful action.
-pub(crate) fn encode(action: Action, answer: &Answer, request_id: &str) -> Vec<u8> {
+pub(crate) fn encode_xml(action: Action, answer: &Answer, request_id: &str) -> Vec<u8> {
     let (action, has_result) = (action.name(), action.has_result());
     let mut xml = format!("<?xml version=\"1.0\"?><{action}Response xmlns=\"{NAMESPACE}\">");
     match serde_json::to_value(answer) {
@@ -157,7 +189,7 @@ pub(crate) fn encode(action: Action, answer: &Answer, request_id: &str) -> Vec<u
     xml.into_bytes()
 }
 
-pub(crate) fn encode_failure(failure: &Failure, request_id: &str) -> Vec<u8> {
+pub(crate) fn xml_failure(failure: &Failure, request_id: &str) -> Vec<u8> {
     let mut xml = format!("<?xml version=\"1.0\"?><ErrorResponse xmlns=\"{NAMESPACE}\">");
     element(&mut xml, "Error", |xml| {
         text(xml, "Type", failure.class.side());
@@ -242,17 +274,124 @@ pub(crate) fn is_xml(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }
 
+/// Serves all other requests of the listener.
+const OTHERS: [&str; 6] = ["/v1", "/ui", "/livez", "/readyz", "/metrics", "/openapi.json"];
+
+const TARGET: &str = "AmazonSQS.";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// With the name of the action.
+    Json(String),
+    Query,
+}
+
+/// `None` for a request that is not of SQS.
+pub(crate) fn recognise(
+    method: &str,
+    path: &str,
+    query: Option<&str>,
+    header: impl Fn(&str) -> Option<String>,
+) -> Option<Protocol> {
+    let is_other = |other: &str| path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if OTHERS.into_iter().any(is_other) {
+        return None;
+    }
+    if method == "GET" {
+        let mut names = query?.split('&').map(|pair| pair.split('=').next());
+        return names.any(|name| name == Some("Action")).then_some(Protocol::Query);
+    }
+    if method != "POST" {
+        return None;
+    }
+    if let Some(action) = header("x-amz-target").and_then(|target| Some(target.strip_prefix(TARGET)?.to_owned())) {
+        return Some(Protocol::Json(action));
+    }
+    let content_type = header("content-type")?;
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded").then_some(Protocol::Query)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::sqs::model::{AttributeValue, Failed, Received, Sent};
+    use serde_json::json;
 
-    fn read(action: Action, form: &str) -> Result<Request> {
-        decode(action, &pairs(form)?)
+    use super::*;
+    use crate::sqs::model::{AttributeValue, Failed, ITEMS_MAX, Received, Sent};
+
+    fn read_json(action: Action, body: &Value) -> Result<Request> {
+        decode_json(action, body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn unknown_members_are_ignored_and_null_is_absent() -> Result<()> {
+        let body = json!({
+            "QueueUrl": "http://h/0/orders", "MessageBody": "x", "DelaySeconds": null, "MessageAttributes": null,
+            "New": {"a": [1, 2]},
+        });
+        let request = read_json(Action::SendMessage, &body)?;
+        assert_eq!(request.queue_url.as_deref(), Some("http://h/0/orders"));
+        assert_eq!(request.entries.len(), 1);
+        assert_eq!((request.entries[0].message_body.as_deref(), request.entries[0].delay_seconds), (Some("x"), None));
+        assert_eq!(decode_json(Action::ListQueues, b" ")?, Request::default());
+        let created = read_json(Action::CreateQueue, &json!({"QueueName": "a", "tags": {"k": "v"}}))?;
+        assert_eq!(created.tags["k"], "v");
+        Ok(())
+    }
+
+    #[test]
+    fn invalid_requests_are_refused_with_bounded_memory() {
+        let refused =
+            |text: &str| decode_json(Action::SendMessageBatch, text.as_bytes()).is_err_and(|it| it.class == MALFORMED);
+        let many = format!("{{\"Entries\":[{}{{}}]}}", "{},".repeat(ITEMS_MAX));
+        let deep = format!("{{\"MaxResults\":{}", "[".repeat(1_000_000));
+        for text in
+            ["[", "\u{1}", "\"x\"", "{\"QueueUrl\":7}", "{\"MaxResults\":[1]}", "{\"MaxResults\":1.5}", &many, &deep]
+        {
+            assert!(refused(text), "{}", &text[..text.len().min(40)]);
+        }
+        let nested = read_json(Action::SendMessageBatch, &json!({"Entries": [{"Entries": [{}], "Id": "a"}]}));
+        assert_eq!(nested.map(|request| request.entries.len()), Ok(1));
+    }
+
+    #[test]
+    fn empty_lists_are_left_out_of_an_answer() {
+        let written_json = |answer: &Answer| String::from_utf8(encode_json(answer)).unwrap_or_default();
+        assert_eq!(written_json(&Answer::default()), "");
+        let sent = Sent { message_id: Some("m".to_owned()), ..Sent::default() };
+        assert_eq!(written_json(&Answer { sent: Some(sent), ..Answer::default() }), r#"{"MessageId":"m"}"#);
+        let failed = Failed::new("a".to_owned(), &Failure::no_queue());
+        let batch = Answer { successful: Some(vec![]), failed: vec![failed], ..Answer::default() };
+        let code = "AWS.SimpleQueueService.NonExistentQueue";
+        assert_eq!(
+            serde_json::from_slice::<Value>(&encode_json(&batch)).ok(),
+            Some(json!({
+                "Successful": [],
+                "Failed": [{
+                    "Id": "a", "SenderFault": true, "Code": code, "Message": "The specified queue does not exist.",
+                }],
+            }))
+        );
+        let received = Answer { messages: vec![Received::default()], ..Answer::default() };
+        let members = r#"{"Messages":[{"MessageId":"","ReceiptHandle":"","MD5OfBody":"","Body":""}]}"#;
+        assert_eq!(written_json(&received), members);
+    }
+
+    #[test]
+    fn error_has_a_json_body_and_a_code_header() {
+        let failure = Failure::no_queue();
+        let body: Value = serde_json::from_slice(&json_failure(&failure)).unwrap_or_default();
+        let shape = "com.amazonaws.sqs#QueueDoesNotExist";
+        assert_eq!(body, json!({"__type": shape, "message": "The specified queue does not exist."}));
+        assert_eq!(query_error_header(&failure), "AWS.SimpleQueueService.NonExistentQueue;Sender");
+    }
+
+    fn read_form(action: Action, form: &str) -> Result<Request> {
+        decode_form(action, &pairs(form)?)
     }
 
     fn written(action: Action, answer: &Answer) -> String {
-        let xml = String::from_utf8(encode(action, answer, "r")).unwrap_or_default();
+        let xml = String::from_utf8(encode_xml(action, answer, "r")).unwrap_or_default();
         let head = format!("<?xml version=\"1.0\"?><{}Response xmlns=\"{NAMESPACE}\">", action.name());
         let tail = format!("<ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></{}Response>", action.name());
         xml.strip_prefix(&head).and_then(|xml| xml.strip_suffix(&tail)).unwrap_or(&xml).to_owned()
@@ -271,12 +410,12 @@ mod tests {
             {"Id": "a", "MessageBody": "x \u00f6", "DelaySeconds": 7,
              "MessageAttributes": {"n": {"DataType": "Binary", "BinaryValue": "AP8="}}},
             {"Id": "b", "MessageBody": "y"}]}"#;
-        assert_eq!(read(Action::SendMessageBatch, form)?, super::super::json::decode(Action::SendMessageBatch, json)?);
+        assert_eq!(read_form(Action::SendMessageBatch, form)?, decode_json(Action::SendMessageBatch, json)?);
         let form = "QueueName=a&Attribute.1.Name=DelaySeconds&Attribute.1.Value=3&Tag.1.Key=k&Tag.1.Value=v";
         let json = br#"{"QueueName": "a", "Attributes": {"DelaySeconds": "3"}, "tags": {"k": "v"}}"#;
-        assert_eq!(read(Action::CreateQueue, form)?, super::super::json::decode(Action::CreateQueue, json)?);
+        assert_eq!(read_form(Action::CreateQueue, form)?, decode_json(Action::CreateQueue, json)?);
         let form = "AttributeName.1=All&TagKey.1=a&TagKey.2=b&MaxNumberOfMessages=10";
-        let request = read(Action::ReceiveMessage, form)?;
+        let request = read_form(Action::ReceiveMessage, form)?;
         assert_eq!(
             (request.attribute_names, request.tag_keys),
             (vec!["All".to_owned()], vec!["a".to_owned(), "b".to_owned()])
@@ -301,7 +440,7 @@ mod tests {
             &many,
             &nested,
         ] {
-            let refused = read(Action::ListQueues, form).is_err_and(|failure| failure.class == MALFORMED);
+            let refused = read_form(Action::ListQueues, form).is_err_and(|failure| failure.class == MALFORMED);
             assert!(refused, "{}", &form[..form.len().min(40)]);
         }
     }
@@ -342,12 +481,41 @@ mod tests {
 
     #[test]
     fn error_uses_the_query_protocol_texts() {
-        let xml = String::from_utf8(encode_failure(&Failure::no_queue(), "r")).unwrap_or_default();
+        let xml = String::from_utf8(xml_failure(&Failure::no_queue(), "r")).unwrap_or_default();
         assert_eq!(
             xml,
             "<?xml version=\"1.0\"?><ErrorResponse xmlns=\"http://queue.amazonaws.com/doc/2012-11-05/\"><Error>\
              <Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code><Message>The specified queue does not \
              exist for this wsdl version.</Message><Detail/></Error><RequestId>r</RequestId></ErrorResponse>"
         );
+    }
+
+    #[test]
+    fn requests_are_recognised_by_header_path_and_type() {
+        let seen = |method: &str, target: &str, amz: Option<&str>, kind: Option<&str>| {
+            let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+            let header = |name: &str| match name {
+                "x-amz-target" => amz.map(str::to_owned),
+                "content-type" => kind.map(str::to_owned),
+                _ => None,
+            };
+            recognise(method, path, query, header)
+        };
+        let (target, form) = (Some("AmazonSQS.SendMessage"), Some("application/x-www-form-urlencoded; charset=utf-8"));
+        let json = Some(Protocol::Json("SendMessage".to_owned()));
+        for path in ["/", "/000000000000/orders", "/queue/orders", "/v1x"] {
+            assert_eq!(seen("POST", path, target, Some("application/json")), json, "{path}");
+            assert_eq!(seen("POST", path, None, form), Some(Protocol::Query), "{path}");
+        }
+        assert_eq!(seen("GET", "/?Action=ListQueues", None, None), Some(Protocol::Query));
+        for other in ["/", "/?x=Action", "/ui?Action=x", "/readyz?Action=x"] {
+            assert_eq!(seen("GET", other, None, None), None, "{other}");
+        }
+        for path in ["/v1", "/v1/topics", "/ui/", "/livez", "/metrics", "/openapi.json"] {
+            assert_eq!(seen("POST", path, target, form), None, "{path}");
+        }
+        assert_eq!(seen("POST", "/", None, Some("application/json")), None);
+        assert_eq!(seen("PUT", "/", target, form), None);
+        assert_eq!(seen("POST", "/", Some("AmazonSNS.Publish"), None), None);
     }
 }
