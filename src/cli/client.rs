@@ -30,8 +30,9 @@ const CLOCK_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long opening a connection may take; the broker is on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A broker closes a connection that was idle for 75 s; one that is about to be closed must not be used.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pool may open a connection and then use another one that became free. A broker closes one that had no request for 5 s
+/// after it was opened, so one that is about to be closed must not be used.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A broker to call. Clones share its connections.
 #[derive(Debug, Clone)]

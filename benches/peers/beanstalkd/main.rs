@@ -16,7 +16,7 @@ const BATCH: usize = 500;
 const CALLERS: usize = 4;
 
 /// Two connections for each caller: one to push, and one to take and delete.
-struct ConnectionOptions(Vec<(Mutex<Connection>, Mutex<Connection>)>);
+struct Connections(Vec<(Mutex<Connection>, Mutex<Connection>)>);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -25,7 +25,7 @@ async fn main() -> Result<()> {
     for _ in 0..measures::callers(CALLERS) {
         connections.push((Mutex::new(Connection::open().await?), Mutex::new(Connection::open().await?)));
     }
-    measures::run(Arc::new(ConnectionOptions(connections)), &measure).await
+    measures::run(Arc::new(Connections(connections)), &measure).await
 }
 
 struct Connection(BufStream<TcpStream>);
@@ -58,7 +58,7 @@ fn seconds_until(due: u64) -> u64 {
     due.saturating_sub(now).div_ceil(1_000)
 }
 
-impl Peer for ConnectionOptions {
+impl Peer for Connections {
     fn batch(&self) -> usize {
         measures::batch(BATCH)
     }

@@ -17,7 +17,7 @@ const CALLERS: usize = 4;
 const POLL: Duration = Duration::from_millis(10);
 
 /// One connection for each caller, each multiplexed.
-struct ConnectionOptions(Vec<Rsmq>);
+struct Connections(Vec<Rsmq>);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -29,7 +29,7 @@ async fn main() -> Result<()> {
         connections.push(Rsmq::new(options.clone()).await?);
     }
     connections[0].create_queue(NAME, Some(Duration::from_secs(300)), None, None).await?;
-    measures::run(Arc::new(ConnectionOptions(connections)), &measure).await
+    measures::run(Arc::new(Connections(connections)), &measure).await
 }
 
 /// How long from now until then, for an interface that knows delays only. In whole milliseconds, rounded up: it drops
@@ -39,7 +39,7 @@ fn until(due: u64) -> Option<Duration> {
     Some(Duration::from_millis(due.saturating_sub(now)))
 }
 
-impl Peer for ConnectionOptions {
+impl Peer for Connections {
     fn batch(&self) -> usize {
         measures::batch(BATCH)
     }

@@ -1,6 +1,6 @@
 //! The owner of a partition: the handle of one epoch.
 //!
-//! Within one process no call is lost and no answer is, so the chain of numbered calls is trivially kept: a call is
+//! Within one process no call is lost and no answer is, so the sequence of numbered calls is trivially kept: a call is
 //! applied under the partition's lock if its epoch is still the partition's, and refused otherwise.
 
 use std::collections::{HashMap, HashSet};

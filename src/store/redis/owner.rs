@@ -1,4 +1,4 @@
-//! The owner of a partition: the handle of one epoch, with its chain of numbered calls.
+//! The owner of a partition: the handle of one epoch, with its sequence of numbered calls.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -79,14 +79,14 @@ impl RedisOwner {
         self.shared.keys.group_partition(&self.group_partition)
     }
 
-    fn chained(&self, script: &'static Script, keys: &[&str]) -> Call {
+    fn numbered_call(&self, script: &'static Script, keys: &[&str]) -> Call {
         Call::new(script, keys)
             .arg(&self.line)
             .arg(format!("{}/{}/", self.epoch, self.seq + 1))
             .arg(self.shared.time_override())
     }
 
-    /// Makes a call of the chain, again and again until it is answered.
+    /// Makes a call of the sequence, again and again until it is answered.
     async fn answer(&mut self, call: Call) -> Result<Reply> {
         if self.out {
             return Err(Error::stale("a call of this owner was abandoned, so its place in the chain is unknown"));
@@ -194,7 +194,7 @@ impl Owner for RedisOwner {
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
         let call = self
-            .chained(if self.positions.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve }, &keys)
+            .numbered_call(if self.positions.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve }, &keys)
             .arg(field(&self.epoch, reservation))
             .arg(limit.messages.min(CALL_IDS_MAX))
             .arg(limit.bytes)
@@ -220,7 +220,7 @@ impl Owner for RedisOwner {
             (self.keys(), self.shared.keys.seen(&self.group_partition.topic, self.group_partition.partition));
         let keys =
             [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &seen];
-        let call = self.chained(&SCRIPTS.settle, &keys.map(String::as_str));
+        let call = self.numbered_call(&SCRIPTS.settle, &keys.map(String::as_str));
         let call = settlement_args(call, &self.epoch, settlement, &self.positions)?;
         self.answer(call).await?;
         self.positions.forget(settlement);
@@ -231,7 +231,7 @@ impl Owner for RedisOwner {
         check_ids(charges.len(), CALL_IDS_MAX)?;
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.attempts, &keys.hash].map(String::as_str);
-        let call = self.chained(&SCRIPTS.start, &keys);
+        let call = self.numbered_call(&SCRIPTS.start, &keys);
         let call = charges.iter().fold(call, |call, charge| call.arg(charge.id.as_str()).arg(charge.attempts));
         self.answer(call).await.map(drop)
     }

@@ -17,7 +17,7 @@ async fn late_reserve_call_takes_no_message() -> Result<()> {
     behind.proxy.next(Strike::Copy);
     let taken = owner.reserve(up_to(1)).await?;
     let late = behind.proxy.struck()?;
-    // The very next call of the chain may still be this one, repeated: it reads the same reservation again.
+    // The very next call of the sequence may still be this one, repeated: it reads the same reservation again.
     let answer = behind.without_effect(&late).await?;
     assert!(answer.contains("OK") && answer.contains("\r\na\r\n") && !answer.contains("\r\nb\r\n"), "{answer:?}");
     owner.settle(&Settlement { remaining: vec![(taken.reservation, vec![])], ..acks(&["a"])? }).await?;

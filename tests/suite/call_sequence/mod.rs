@@ -1,4 +1,4 @@
-//! The numbered chain of an owner's calls on a real Redis: replies are lost, copies arrive late, Redis loses what it
+//! The numbered calls of an owner on a real Redis: replies are lost, copies arrive late, Redis loses what it
 //! had, and other programs change its keys.
 
 mod verify;

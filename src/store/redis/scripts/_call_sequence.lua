@@ -1,4 +1,4 @@
--- The chain: the calls of an owner are numbered, and each is repeated unchanged until it is answered.
+-- The call sequence: the calls of an owner are numbered, and each is repeated unchanged until it is answered.
 --   KEYS[1] T:<group>:r      ARGV[1] prev: the owner line the owner saw last, whole
 --   ARGV[2] cur: "<epoch>/<seq>/" of this call       ARGV[3] time override, us, or ''
 -- prev found: apply, and write cur with a new stamp. cur found: this very call was applied before, so a repeat only

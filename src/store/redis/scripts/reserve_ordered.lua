@@ -1,9 +1,9 @@
 -- reserve_ordered: the reserve of a topic with ordering: the reservation keeps the place of each id, and answers it.
 --   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a
---   ARGV[1..3] the chain   ARGV[4] field of the reservation   ARGV[5] messages at most   ARGV[6] bytes at most
+--   ARGV[1..3] the call sequence   ARGV[4] field of the reservation   ARGV[5] messages at most   ARGV[6] bytes at most
 --   ARGV[7] bodies to read at a time
 -- Returns {'OK', owner line, earliest due time left ms or '', bodies not in the zset, ids dropped, ids with a blank
---   between them, bodies, attempts, places}, or what the chain answers. `attempts` is empty when none are charged.
+--   between them, bodies, attempts, places}, or what the call sequence answers. `attempts` is empty when none are charged.
 -- A crash before or after changes nothing or leaves ids and places in the reservation, from where the next epoch's recovery
 -- puts them back into their places. A repeat reads the bodies of that reservation again.
 local z, h = KEYS[2], KEYS[3]
