@@ -146,7 +146,7 @@ impl Broker {
     pub async fn run(&self, stop: CancellationToken) {
         let cron_scheduler = cron::CronScheduler::new(self.clone());
         let stats = stats_collector::StatsCollector::new(self.clone());
-        let sampler = traffic::Sampler::new(self.clone());
+        let sampler = overview::Sampler::new(self.clone());
         let watched = futures_util::future::join3(
             stats.run(stop.clone()),
             self.watch_store(stop.clone()),

@@ -320,7 +320,7 @@ fn clock_of(app: &App) -> Result<Arc<TestClock>, Problem> {
 ///
 /// Only with `--test-clock`.
 #[utoipa::path(
-    test_clock, path = "/v1/test/clock", operation_id = "getTestClock",
+    get, path = "/v1/test/clock", operation_id = "getTestClock",
     tag = "operations",
     responses((status = 200, description = "The time of messages", body = ClockTime), Problem, TestClockProblem)
 )]

@@ -28,8 +28,6 @@ use self::snapshot::Wanted;
 use self::state::Row;
 use self::view::{COLUMNS, cells, group_cells, header};
 use super::ServerArgs;
-use super::client::Client;
-use super::failure::Failure;
 use super::process::Signals;
 use crate::cli::client::Client;
 use crate::cli::failure::{Failure, UNAVAILABLE};
@@ -347,7 +345,6 @@ fn row(row: &Row) -> Value {
 mod tests {
     use crossterm::event::KeyEvent;
 
-    use super::super::tests::{seen, state, topic};
     use super::snapshot::{Asked, Described, Seen, Snapshot};
     use super::state::{Event, State};
     use super::*;
