@@ -393,7 +393,8 @@ impl Breaker {
     }
 }
 
-/// Records of a page that has all of at least one call.
+/// Records of a page that has all of at least one call. No page has only a part of a call: the store remembers only its
+/// number, so it would take the part for all of it.
 const CALL_PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
 
 /// Bytes of one, likewise: the bodies of a call are counted, and what travels with each is not.

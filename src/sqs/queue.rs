@@ -1,4 +1,5 @@
-//! Queues: a name becomes a topic and a group, and the attributes of a queue settings and annotations of the topic.
+//! Queues: which one a request means; a name becomes a topic and a group, and the attributes of a queue settings and annotations
+//! of the topic.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;

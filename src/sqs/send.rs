@@ -1,5 +1,6 @@
 //! SendMessage and SendMessageBatch: what AWS checks, and how a message becomes one of dwell. Celery's `eta` is its due
-//! time. Deletions in batches are checked and answered here too.
+//! time. Every
+//! batch, also of the other actions, is checked and answered here.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::errors::{
     BATCH_TOO_LONG, EMPTY_BATCH, ENTRIES_NOT_DISTINCT, Failure, INTERNAL, INVALID_CONTENTS, INVALID_ENTRY, Result,
-    TOO_MANY_ENTRIES,
+    TOO_MANY_ENTRIES, UNSUPPORTED,
 };
 use super::model::{
     Action, Answer, AttributeValue, Attributes, Entry, Failed, Sent, attributes_md5, decode_attributes,
@@ -27,7 +28,6 @@ use crate::model::limits::PAYLOAD_BYTES_MAX;
 use crate::model::message::{Dedup, DedupKey, Due, Envelope, GroupName, Key, MessageId, NewMessage};
 use crate::model::time::{Timestamp, parse_timestamp, show_span};
 use crate::model::trace::TraceContext;
-use crate::sqs::errors::UNSUPPORTED;
 
 const ATTRIBUTES_MAX: usize = 10;
 const ATTRIBUTE_NAME_MAX: usize = 256;

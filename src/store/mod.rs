@@ -24,14 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dead_letters::other_id;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Instant;
-
 pub use clock::{ClockNote, StoreClock};
+use dead_letters::other_id;
 pub use dead_letters::{
     Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DeadLetters, DroppedDeadLetters, Forward, Forwarded,
     ForwardedMessage,
@@ -97,6 +96,7 @@ impl Store {
     }
 }
 
+/// The store itself: what it is, whether it answers, its clock, its announcements, and the suspicion that it lost data.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     fn describe(&self) -> Description;

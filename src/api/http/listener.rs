@@ -305,8 +305,8 @@ impl SelfWake {
 
 /// Polls a future again at once when it wakes itself.
 ///
-/// hyper wakes the future of its connection when a handler takes the body. tokio puts a future that was woken during its poll behind
-/// the others, and wakes another thread for it, which costs as much as a small request.
+/// hyper wakes the future of its connection when a handler takes the body. tokio puts a future that was woken during its
+/// poll behind the others, and wakes another thread for it, which costs as much as a small request.
 fn polled_again<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let mut future = Box::pin(future);
     let own = Arc::new(SelfWake::default());

@@ -20,12 +20,10 @@ use crossterm::terminal::{self, Clear, ClearType};
 use crossterm::{cursor, execute};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use snapshot::{Seen, ask, check};
-use state::{Event, State};
-use table::{Ink, Line};
 
-use self::snapshot::Wanted;
-use self::state::Row;
+use self::snapshot::{Seen, Wanted, ask, check};
+use self::state::{Event, Row, State};
+use self::table::{Ink, Line};
 use self::view::{COLUMNS, cells, group_cells, header};
 use super::ServerArgs;
 use super::process::Signals;

@@ -1,4 +1,4 @@
-//! A directory of sled in which a write can be made to survive a power cut.
+//! A directory of sled in which a write can be made to survive a power cut, and the watchdog that ends a standstill of sled.
 
 mod files;
 
@@ -282,6 +282,11 @@ impl ChunkedValue {
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Ends a standstill of sled.
+///
+/// sled 0.34.7 truncates its file in a pool thread while it holds a lock for which every other pool thread may wait, and
+/// the pool grows only with new work. So a thread checks each second whether calls are in progress and none has ended, and
+/// then requests a flush without waiting for it: the pool grows, and the new thread unblocks the others.
 #[derive(Debug)]
 struct SledWatchdog {
     calls: Arc<Calls>,
