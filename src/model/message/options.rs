@@ -1,5 +1,5 @@
-//! What the producer of a message may ask for: when it is due; and deduplication, counted from the push: a second push of a
-//! dedup key within the window of the first is a duplicate.
+//! Options of a push: the due time, and deduplication, whose window begins with the push: a second push of a dedup key within
+//! the window of the first is a duplicate.
 
 use std::fmt;
 use std::sync::Arc;

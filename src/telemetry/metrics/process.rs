@@ -1,6 +1,6 @@
 //! Metrics of the process, of its HTTP requests and webhooks, and of exported spans.
 //!
-//! What the system knows of the process is read from `/proc` at each scrape, under the usual names. The collector of the
+//! Processor time, memory and open files are read from `/proc` at each scrape, under the usual names. The collector of the
 //! prometheus crate is not used: its CPU time counts whole seconds.
 
 use std::time::Duration;
