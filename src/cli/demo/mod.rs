@@ -2,7 +2,6 @@
 //!
 //! It starts a broker in this process and speaks to it only as any other client would.
 
-mod ledger;
 mod orders;
 mod report;
 
@@ -32,8 +31,9 @@ use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::{Backoff, Step};
 use crate::model::spelling::{counted, thousands};
 use crate::platform::clock::{Clock, Instant};
-use ledger::{Ledger, Offset};
-use orders::{Action, CALLBACK_RETRIES, Kind, Order, POISON_ATTEMPTS, POISON_BACKOFF, Planned, Work, paid};
+use orders::{
+    Action, CALLBACK_RETRIES, Kind, Ledger, Offset, Order, POISON_ATTEMPTS, POISON_BACKOFF, Planned, Work, paid,
+};
 
 const CONSUMERS: usize = 4;
 const BATCH: usize = 500;

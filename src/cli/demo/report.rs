@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::ledger::{Ledger, Life, Seen};
-use super::orders::{CALLBACK_RETRIES, Kind, Order, POISON_ATTEMPTS};
+use super::orders::{CALLBACK_RETRIES, Kind, Ledger, Life, Order, POISON_ATTEMPTS, Seen};
 use crate::cli::api::Dead;
 use crate::cli::figures::Percentiles;
 use crate::cli::output;

@@ -1,5 +1,7 @@
 //! One line for each change of state, none for a message, and few in an outage.
 
+use std::time::Instant;
+
 use dwell::model::error::{Error, Result};
 use serde_json::Value;
 
@@ -65,12 +67,15 @@ async fn each_state_change_logs_one_line_and_an_outage_few() -> Result<()> {
     let before = lines(&sidecar)?.len();
 
     redis.kill()?;
+    let began = Instant::now();
     for _ in 0..500 {
         assert_eq!(sidecar.ask("POST /v1/topics/orders/messages", "x").await?.0, 202);
         assert_eq!(sidecar.ask("GET /v1/topics/orders", "").await?.0, 503);
         assert_eq!(sidecar.ask("POST /v1/topics/orders/messages?dealy=1s", "x").await?.0, 422);
     }
     let during = lines(&sidecar)?.split_off(before);
+    // Ten at once, and then one in ten seconds.
+    let most = 10 + usize::try_from(began.elapsed().as_secs() / 10).unwrap_or(0);
     redis.restart().await?;
     sidecar.until_ready_says("\"ready\"").await?;
     consume(&sidecar).await?;
@@ -80,10 +85,13 @@ async fn each_state_change_logs_one_line_and_an_outage_few() -> Result<()> {
     sidecar.tell("DELETE /v1/topics/orders", "").await?;
     assert!(sidecar.stop().await?.success());
 
-    // Ten of the failed requests, and what the outage itself is.
-    assert!((11..=30).contains(&during.len()), "{during:#?}");
+    // A few of the failed requests, and what the outage itself is.
+    assert!((11..=20 + most).contains(&during.len()), "{during:#?}");
     let failed: Vec<_> = during.iter().filter(|line| message(line) == "a request failed").collect();
-    assert!(failed.len() == 10 && failed.iter().all(|line| line["span"]["request_id"].is_string()), "{failed:#?}");
+    assert!(
+        (10..=most).contains(&failed.len()) && failed.iter().all(|line| line["span"]["request_id"].is_string()),
+        "{failed:#?}"
+    );
 
     let all = lines(&sidecar)?;
     let mut rest = all.iter().map(message);
