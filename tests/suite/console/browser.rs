@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use dwell::model::error::{Error, Result};
 use dwell::platform::https::{self, Roots};
@@ -28,11 +29,27 @@ pub(super) const TAB: &str = "\u{e004}";
 /// The key Escape.
 pub(super) const ESCAPE: &str = "\u{e00c}";
 
+/// Starts a chromedriver, and ends it with all that it started once this process is gone: standard input is at its end then,
+/// however the process ended. A driver that ends by itself takes the rest with it.
+const WATCHED: &str = r#"
+    { chromedriver "$@"; kill -KILL 0; } </dev/null &
+    cat >/dev/null
+    trap '' TERM
+    kill -TERM 0
+    sleep 1
+    rm -rf -- "$HOME"
+    kill -KILL 0"#;
+
+/// Browsers that a story is done with. To start one costs more than most stories do.
+static IDLE: Mutex<Vec<Driver>> = Mutex::new(Vec::new());
+
 /// chromedriver with its browser. All that it started ends with it.
 struct Driver {
     child: Child,
     url: String,
-    _profile: TempDir,
+    /// The address of the browser's session, once it has one.
+    session: Option<String>,
+    profile: TempDir,
 }
 
 impl Drop for Driver {
@@ -48,8 +65,7 @@ impl Drop for Driver {
 pub(super) struct Browser {
     client: Client,
     session: String,
-    /// The profile has to live as long as the browser.
-    _driver: Driver,
+    driver: Driver,
 }
 
 /// Something on the page.
@@ -71,12 +87,12 @@ impl Driver {
     /// One that listens, or what one said that did not.
     fn listen() -> Result<std::result::Result<Driver, String>> {
         let profile = scratch()?;
-        let mut command = Command::new("chromedriver");
-        command.args(["--port=0", "--log-level=SEVERE"]).process_group(0).env("HOME", profile.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(failed("chromedriver, of the package chromium-driver"))?;
+        let mut command = Command::new("sh");
+        command.args(["-c", WATCHED, "sh", "--port=0", "--log-level=SEVERE"]).env("HOME", profile.path());
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(failed("sh"))?;
         let stdout = child.stdout.take().ok_or_else(|| Error::bug("no stdout"))?;
-        let mut driver = Driver { child, url: String::new(), _profile: profile };
+        let mut driver = Driver { child, url: String::new(), session: None, profile };
         let mut said = String::new();
         for line in BufReader::new(stdout).lines() {
             let line = line.map_err(failed("what chromedriver says"))?;
@@ -88,15 +104,13 @@ impl Driver {
         }
         Ok(Err(said))
     }
-}
 
-impl Browser {
-    /// Starts one, with an empty profile.
-    pub(super) async fn start() -> Result<Browser> {
-        let driver = Driver::start()?;
-        let client =
-            https::client(&Roots::none())?.no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
-        let profile = format!("--user-data-dir={}", driver._profile.path().join("profile").display());
+    /// The session of its browser, which is started unless it runs.
+    async fn session(&mut self, client: &Client) -> Result<String> {
+        if let Some(session) = &self.session {
+            return Ok(session.clone());
+        }
+        let profile = format!("--user-data-dir={}", self.profile.path().join("profile").display());
         let flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"];
         let quiet = [
             "--disable-background-networking",
@@ -107,13 +121,49 @@ impl Browser {
         let args: Vec<&str> = flags.into_iter().chain(quiet).chain(["--window-size=1280,900", &profile]).collect();
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": {"args": args}, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}});
-        let made = said_by(&client, Method::POST, &format!("{}/session", driver.url), &wanted).await?;
+        let made = said_by(client, Method::POST, &format!("{}/session", self.url), &wanted).await?;
         let id = made["sessionId"].as_str().ok_or_else(|| Error::bug(format!("no session: {made}")))?;
-        Ok(Browser { session: format!("{}/session/{id}", driver.url), client, _driver: driver })
+        Ok(self.session.insert(format!("{}/session/{id}", self.url)).clone())
+    }
+}
+
+impl Browser {
+    /// One with an empty tab and without cookies, in a browser that is idle or else a new one.
+    pub(super) async fn start() -> Result<Browser> {
+        let client =
+            https::client(&Roots::none())?.no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
+        let idle = IDLE.lock().map_err(|_| Error::bug("a story panicked"))?.pop();
+        let mut driver = idle.map_or_else(Driver::start, Ok)?;
+        let session = driver.session(&client).await?;
+        Ok(Browser { client, session, driver })
+    }
+
+    /// Leaves the browser to another story: with a new tab, which nothing emulates, and without what this story stored and
+    /// logged.
+    pub(super) async fn leave(self) -> Result<()> {
+        let used = self.ask(Method::GET, "/window/handles", Value::Null).await?;
+        let tab = self.tell("/window/new", json!({"type": "tab"})).await?["handle"].take();
+        for handle in used.as_array().into_iter().flatten() {
+            self.tell("/window", json!({"handle": handle})).await?;
+            self.ask(Method::DELETE, "/window", Value::Null).await?;
+        }
+        self.tell("/window", json!({"handle": tab})).await?;
+        self.devtools("Network.clearBrowserCache", json!({})).await?;
+        self.devtools("Network.clearBrowserCookies", json!({})).await?;
+        self.devtools("Storage.clearDataForOrigin", json!({"origin": "*", "storageTypes": "all"})).await?;
+        for kind in ["browser", "performance"] {
+            self.log(kind).await?;
+        }
+        IDLE.lock().map_err(|_| Error::bug("a story panicked"))?.push(self.driver);
+        Ok(())
+    }
+
+    async fn ask(&self, method: Method, target: &str, body: Value) -> Result<Value> {
+        said_by(&self.client, method, &format!("{}{target}", self.session), &body).await
     }
 
     async fn tell(&self, target: &str, body: Value) -> Result<Value> {
-        said_by(&self.client, Method::POST, &format!("{}{target}", self.session), &body).await
+        self.ask(Method::POST, target, body).await
     }
 
     /// Goes to an address.
@@ -259,11 +309,6 @@ impl Browser {
     pub(super) async fn screenshot(&self) -> Result<String> {
         let shot = self.devtools("Page.captureScreenshot", json!({"format": "png"})).await?;
         Ok(shot["data"].as_str().unwrap_or_default().to_owned())
-    }
-
-    /// Ends it.
-    pub(super) async fn quit(self) -> Result<()> {
-        said_by(&self.client, Method::DELETE, &self.session, &Value::Null).await.map(drop)
     }
 }
 

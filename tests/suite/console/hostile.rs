@@ -143,5 +143,5 @@ async fn cross_site_image_reserves_no_messages() -> Result<()> {
     // A link of theirs may lead to the console.
     browser.run("location.href = arguments[0]", json!([format!("{}/ui", console.base)])).await?;
     browser.reads("Fleet ready").await?;
-    console.browser.quit().await
+    console.browser.leave().await
 }

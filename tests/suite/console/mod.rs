@@ -99,7 +99,7 @@ impl Console {
         Ok(())
     }
 
-    /// Ends the browser, and looks through what it logged: no error of a script, nothing that the policy had to stop, and no
+    /// Leaves the browser, and looks through what it logged: no error of a script, nothing that the policy had to stop, and no
     /// request to anywhere else. An answer that is an error is none of those; a browser logs it all the same.
     async fn end(self) -> Result<()> {
         for entry in self.browser.log("browser").await? {
@@ -121,7 +121,7 @@ impl Console {
             asked += 1;
         }
         assert!(asked > 10, "{asked}");
-        self.browser.quit().await
+        self.browser.leave().await
     }
 }
 

@@ -55,7 +55,7 @@ async fn console_off_is_404_and_pages_have_a_csp() -> Result<()> {
         let (status, body) = console.ask(&format!("GET {target}"), Value::Null).await?;
         assert_eq!((status, &body["type"]), (404, &json!("urn:dwell:error:not-found")), "{target}");
     }
-    console.browser.quit().await?;
+    console.browser.leave().await?;
     let console = Console::start().await?;
     for target in ["/ui", "/ui/", "/ui/main.js", "/ui/console.css", "/ui/icon.svg", "/ui/other.js", "/ui/index.html"] {
         let there = if target.contains("other") || target.contains("index") { 404 } else { 200 };
@@ -76,7 +76,7 @@ async fn console_off_is_404_and_pages_have_a_csp() -> Result<()> {
         assert_eq!((header("x-content-type-options"), header("referrer-policy")), ("nosniff", "no-referrer"));
     }
     assert_eq!(console.ask("POST /ui", Value::Null).await?.0, 405);
-    console.browser.quit().await
+    console.browser.leave().await
 }
 
 /// What the holders of two tokens say, and what they may do.
