@@ -1,5 +1,5 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
-#                 prometheus 2.42 or newer, curl, chromium; THREADS tests at a time, two for each processor
+#                 prometheus 2.42 or newer, curl, chromium; THREADS tests at a time, three for each processor
 # make quick      what finds most mistakes within a minute after a small change: the unit tests, and the short tests of each room
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
@@ -43,7 +43,7 @@
 .PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races faults histories hand-over order static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
-THREADS ?= $(shell expr 2 \* $$(nproc))
+THREADS ?= $(shell expr 3 \* $$(nproc))
 
 test: tools
 	cargo test --locked -- --test-threads=$(THREADS)
