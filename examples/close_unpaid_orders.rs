@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
     let store = match std::env::var("REDIS_URL") {
         Ok(url) => StoreOptions::Redis {
             redis: RedisOptions { prefix: format!("dwell-example-{}", std::process::id()), ..RedisOptions::new(url) },
-            failover: OutageOptions::new(&dir),
+            outage: OutageOptions::new(&dir),
         },
         Err(_) => StoreOptions::Embedded { dir: dir.clone() },
     };

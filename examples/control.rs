@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     let name = format!("dwell-control-{}", std::process::id());
     let dir = std::env::temp_dir().join(&name);
     let redis = RedisOptions { prefix: name, ..RedisOptions::new(&url) };
-    let store = StoreOptions::Redis { redis, failover: OutageOptions::new(&dir) };
+    let store = StoreOptions::Redis { redis, outage: OutageOptions::new(&dir) };
     let dwell = Dwell::open(store, Options::default()).await?;
     let (broker, topic) = (dwell.broker(), TopicName::new("orders")?);
 

@@ -31,8 +31,8 @@ async fn open(url: &str, replicas: u32) -> Result<Dwell> {
         confirmation: Confirmation { replicas, fsync: false },
         ..RedisOptions::new(url)
     };
-    let failover = OutageOptions::new(std::env::temp_dir().join(name));
-    Dwell::open(StoreOptions::Redis { redis, failover }, Options::default()).await
+    let outage = OutageOptions::new(std::env::temp_dir().join(name));
+    Dwell::open(StoreOptions::Redis { redis, outage }, Options::default()).await
 }
 
 /// Messages a second with so many producers, each with `calls` calls of `batch` messages.

@@ -42,7 +42,7 @@ pub enum StoreOptions {
         /// Where it is, and how it is spoken to.
         redis: RedisOptions,
         /// Keeps pushes while Redis is unavailable.
-        failover: OutageOptions,
+        outage: OutageOptions,
     },
 }
 
@@ -140,11 +140,11 @@ async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) ->
             let opened = opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?;
             Ok(Store::of(Arc::new(opened?)))
         }
-        StoreOptions::Redis { redis, failover } => {
-            claim_directory(&failover.dir)?;
+        StoreOptions::Redis { redis, outage } => {
+            claim_directory(&outage.dir)?;
             let timeout = redis.timeout;
             let store = Redis::open(redis, clock, metrics.clone()).await?;
-            Ok(Arc::new(BufferedStore::open(store, failover, timeout, metrics).await?).into_store())
+            Ok(Arc::new(BufferedStore::open(store, outage, timeout, metrics).await?).into_store())
         }
     }
 }

@@ -123,7 +123,7 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
         None => StoreOptions::Embedded { dir: dir.join("store") },
         Some(redis) => StoreOptions::Redis {
             redis,
-            failover: OutageOptions {
+            outage: OutageOptions {
                 limit_bytes: config.wal_limit_bytes,
                 journal_window: config.journal_window(),
                 adopt,

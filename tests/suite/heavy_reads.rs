@@ -52,7 +52,7 @@ async fn read(broker: &Broker, topic: &TopicName, which: usize) -> Result<()> {
 #[tokio::test]
 async fn heavy_reads_do_not_delay_pushes() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
-    let store = StoreOptions::Redis { redis: RedisOptions::new(redis.url()), failover: OutageOptions::new(dir.path()) };
+    let store = StoreOptions::Redis { redis: RedisOptions::new(redis.url()), outage: OutageOptions::new(dir.path()) };
     let engine = Engine::start(store, Options::default(), Clock::System).await?;
     let broker = engine.broker();
     let topic = large(broker).await?;

@@ -26,7 +26,7 @@ impl Library {
     pub(crate) async fn open() -> Result<Library> {
         let dir = std::path::PathBuf::from(std::env::var("DATA")?).join("dwell");
         let url = format!("redis://127.0.0.1:{}", std::env::var("REDIS_PORT")?);
-        let store = StoreOptions::Redis { redis: RedisOptions::new(url), failover: OutageOptions::new(dir) };
+        let store = StoreOptions::Redis { redis: RedisOptions::new(url), outage: OutageOptions::new(dir) };
         let dwell = Dwell::open(store, Options::default()).await?;
         let topic = TopicName::new("bench")?;
         dwell.broker().declare(topic.clone(), dwell.broker().topic_defaults().clone()).await?;

@@ -76,7 +76,7 @@ impl Stores {
                     .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
                 let options = RedisOptions::new(url.secret().clone());
                 let redis = RedisOptions { prefix, timeout: REDIS_TIMEOUT, allow_eviction: true, ..options };
-                StoreOptions::Redis { redis, failover: OutageOptions::new(&dir) }
+                StoreOptions::Redis { redis, outage: OutageOptions::new(&dir) }
             }
         };
         let options = broker::Options { drain_timeout: Duration::from_secs(1), ..broker::Options::default() };

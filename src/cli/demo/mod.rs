@@ -226,7 +226,7 @@ async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failure> {
                 allow_eviction: true,
                 ..RedisOptions::new(url.secret().clone())
             };
-            (StoreOptions::Redis { redis, failover: OutageOptions::new(dir.path()) }, Some(name))
+            (StoreOptions::Redis { redis, outage: OutageOptions::new(dir.path()) }, Some(name))
         }
         None => (StoreOptions::Embedded { dir: dir.path().join("store") }, None),
     };

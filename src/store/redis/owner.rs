@@ -89,7 +89,7 @@ impl RedisOwner {
     /// Makes a call of the sequence, again and again until it is answered.
     async fn answer(&mut self, call: Call) -> Result<Reply> {
         if self.out {
-            return Err(Error::stale("a call of this owner was abandoned, so its place in the chain is unknown"));
+            return Err(Error::stale("a call of this owner was abandoned, so nobody knows whether the store made it"));
         }
         self.out = true;
         let (mut reply, sent) = self.repeat(&call).await?;

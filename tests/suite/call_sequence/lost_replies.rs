@@ -138,7 +138,7 @@ async fn http_push_with_a_lost_reply_is_stored() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     let dir = crate::support::scratch()?;
     let store =
-        StoreOptions::Redis { redis: RedisOptions::new(behind.proxy.url()), failover: OutageOptions::new(dir.path()) };
+        StoreOptions::Redis { redis: RedisOptions::new(behind.proxy.url()), outage: OutageOptions::new(dir.path()) };
     let server = Server::start(ServerOptions::new(Listen::ephemeral(), store, Options::default())).await?;
     let client = dwell::platform::https::client(&dwell::platform::https::Roots::none())?
         .no_proxy()

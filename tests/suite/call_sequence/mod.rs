@@ -74,7 +74,12 @@ impl OrderedTopics {
 
     /// A broker that consumes.
     fn shop(&self) -> Result<Shop> {
-        let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };
+        self.shop_with(Duration::from_secs(1))
+    }
+
+    /// One whose leases last so long.
+    fn shop_with(&self, lease_ttl: Duration) -> Result<Shop> {
+        let options = Options { lease_ttl, ..Options::default() };
         Ok(Shop { running: Running::start(&self.world, options)? })
     }
 }

@@ -136,7 +136,7 @@ async fn outage_is_shown_and_push_reports_buffered() -> Result<()> {
     let server = RedisServer::start().await?;
     let redis = RedisOptions::new(server.url());
     let console = Console::start_with(|options, dir| {
-        options.store = StoreOptions::Redis { redis, failover: OutageOptions::new(dir.path()) };
+        options.store = StoreOptions::Redis { redis, outage: OutageOptions::new(dir.path()) };
     })
     .await?;
     let browser = &console.browser;

@@ -58,7 +58,7 @@ async fn status_is_ok_except_while_a_message_is_late() -> Result<()> {
 
 /// The store of a broker that shares this Redis.
 fn shared(redis: &RedisServer, dir: &Path) -> StoreOptions {
-    StoreOptions::Redis { redis: RedisOptions::new(redis.url()), failover: OutageOptions::new(dir) }
+    StoreOptions::Redis { redis: RedisOptions::new(redis.url()), outage: OutageOptions::new(dir) }
 }
 
 #[tokio::test]

@@ -20,9 +20,9 @@ use crate::support::{Process, RedisServer, eventually, failed, scratch};
 
 /// A broker in this process.
 async fn broker(redis: &RedisServer, dir: &TempDir) -> Result<Engine> {
-    let (redis, failover) = (RedisOptions::new(redis.url()), OutageOptions::new(dir.path()));
+    let (redis, outage) = (RedisOptions::new(redis.url()), OutageOptions::new(dir.path()));
     let options = dwell::broker::Options { lease_ttl: Duration::from_secs(1), ..Default::default() };
-    Engine::start(StoreOptions::Redis { redis, failover }, options, Clock::System).await
+    Engine::start(StoreOptions::Redis { redis, outage }, options, Clock::System).await
 }
 
 /// A page with one push, as the broker with the log `origin` would give it.
@@ -50,8 +50,8 @@ fn kept(taken: u64) -> TakenOver {
 /// A broker in this process that keeps a journal.
 async fn journaling(redis: &RedisServer, dir: &TempDir) -> Result<Engine> {
     let redis = RedisOptions::new(redis.url());
-    let failover = OutageOptions { journal_window: Some(Duration::from_secs(3_600)), ..OutageOptions::new(dir.path()) };
-    Engine::start(StoreOptions::Redis { redis, failover }, dwell::broker::Options::default(), Clock::System).await
+    let outage = OutageOptions { journal_window: Some(Duration::from_secs(3_600)), ..OutageOptions::new(dir.path()) };
+    Engine::start(StoreOptions::Redis { redis, outage }, dwell::broker::Options::default(), Clock::System).await
 }
 
 fn now() -> Version {
@@ -235,9 +235,9 @@ async fn records_of_another_store_are_kept_and_not_replayed() -> Result<()> {
     let (mut redis, dir) = (RedisServer::durable().await?, scratch()?);
     redis.ask::<()>("SET dwell:id 01JZAAAAAAAAAAAAAAAAAAAAAA").await?;
     redis.kill()?;
-    let failover = OutageOptions::new(dir.path());
+    let outage = OutageOptions::new(dir.path());
     let options = RedisOptions { timeout: Duration::from_millis(300), ..RedisOptions::new(redis.url()) };
-    let options = StoreOptions::Redis { redis: options, failover };
+    let options = StoreOptions::Redis { redis: options, outage };
     let engine = Engine::start(options, dwell::broker::Options::default(), Clock::System).await?;
     let handed = page("01JZBBBBBBBBBBBBBBBBBBBBBB", "01JZCCCCCCCCCCCCCCCCCCCCCC", "foreign", now())?;
     assert_eq!(engine.broker().take_over(handed, false).await?, kept(1));

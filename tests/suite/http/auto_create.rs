@@ -44,7 +44,7 @@ async fn consumer_that_comes_first_creates_the_topic(dwell: Served) -> Outcome {
 async fn on_redis(redis: &RedisServer, dir: &std::path::Path) -> Outcome<Served> {
     let store = StoreOptions::Redis {
         redis: RedisOptions { timeout: std::time::Duration::from_secs(10), ..RedisOptions::new(redis.url()) },
-        failover: OutageOptions::new(dir),
+        outage: OutageOptions::new(dir),
     };
     Served::start_with(|options| options.store = store).await
 }

@@ -58,7 +58,7 @@ async fn json_push_is_an_envelope_in_redis() -> Outcome {
     let dir = crate::support::scratch()?;
     let store = StoreOptions::Redis {
         redis: RedisOptions { timeout: std::time::Duration::from_secs(10), ..RedisOptions::new(redis.url()) },
-        failover: OutageOptions::new(dir.path()),
+        outage: OutageOptions::new(dir.path()),
     };
     json_push_is_an_envelope(Served::start_with(|options| options.store = store).await?).await
 }

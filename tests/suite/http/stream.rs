@@ -198,7 +198,7 @@ async fn stream_backlog_survives_a_client_in_redis() -> Outcome {
     let dir = crate::support::scratch()?;
     let store = StoreOptions::Redis {
         redis: RedisOptions { timeout: std::time::Duration::from_secs(10), ..RedisOptions::new(redis.url()) },
-        failover: OutageOptions::new(dir.path()),
+        outage: OutageOptions::new(dir.path()),
     };
     nothing_is_lost_when_a_client_goes_away(Served::start_with(|options| options.store = store).await?).await
 }

@@ -60,7 +60,7 @@ async fn expired_claim_is_free_and_not_renewed() -> Result<()> {
 
 #[tokio::test]
 async fn claim_works_on_a_cluster_and_with_minimal_permissions() -> Result<()> {
-    for world in [World::redis_cluster().await?, World::redis_as_user().await?, World::failover().await?] {
+    for world in [World::redis_cluster().await?, World::redis_as_user().await?, World::buffered().await?] {
         assert_eq!(world.store.maintenance.claim_stats_collection(&member("a"), LONG).await?, StatsClaim::Taken);
         assert!(is_held(&world.store, "b").await?);
         world.store.maintenance.yield_stats_collection(&member("a")).await?;

@@ -47,12 +47,12 @@ fn is_about(found: Duration, expected: Duration) -> bool {
 #[tokio::test]
 async fn clock_offset_is_reported_and_survives_a_kill() -> Result<()> {
     let dir = scratch()?;
-    let (failover, metrics) = store(dir.path()).await?;
-    let (running, stop) = (failover.clone(), CancellationToken::new());
+    let (buffered, metrics) = store(dir.path()).await?;
+    let (running, stop) = (buffered.clone(), CancellationToken::new());
     let run = AbortOnDropHandle::new(tokio::spawn(async move { running.run(stop).await }));
-    assert!(is_about(ahead(&*failover), Duration::ZERO));
-    answer(&*failover, OFF);
-    assert!(is_about(ahead(&*failover), OFF));
+    assert!(is_about(ahead(&*buffered), Duration::ZERO));
+    answer(&*buffered, OFF);
+    assert!(is_about(ahead(&*buffered), OFF));
     let note = dir.path().join("wal").join("clock-offset");
     eventually("it is noted", async || Ok(std::fs::metadata(&note).ok().map(drop))).await?;
     let shown = metrics.text()?;
@@ -63,10 +63,10 @@ async fn clock_offset_is_reported_and_survives_a_kill() -> Result<()> {
     );
     // It dies, and does not close.
     run.abort();
-    drop((run, failover));
-    let (failover, _) = eventually("its directory is free", async || Ok(store(dir.path()).await.ok())).await?;
-    assert!(is_about(ahead(&*failover), OFF), "{:?}", ahead(&*failover));
-    failover.close().await
+    drop((run, buffered));
+    let (buffered, _) = eventually("its directory is free", async || Ok(store(dir.path()).await.ok())).await?;
+    assert!(is_about(ahead(&*buffered), OFF), "{:?}", ahead(&*buffered));
+    buffered.close().await
 }
 
 impl Outage {

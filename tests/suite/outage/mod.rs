@@ -123,7 +123,7 @@ impl Outage {
     /// A broker on some Redis and some directory.
     async fn dwell_in(&self, dir: &Path, url: String, adopt: bool) -> Result<Dwell> {
         let redis = RedisOptions { timeout: self.timeout, confirmation: self.confirmation, ..RedisOptions::new(url) };
-        let failover = OutageOptions {
+        let outage = OutageOptions {
             journal_window: self.journal,
             limit_bytes: self.limit_bytes,
             adopt,
@@ -131,7 +131,7 @@ impl Outage {
             ..OutageOptions::new(dir)
         };
         let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };
-        Ok(Dwell(Engine::start(StoreOptions::Redis { redis, failover }, options, Clock::System).await?))
+        Ok(Dwell(Engine::start(StoreOptions::Redis { redis, outage }, options, Clock::System).await?))
     }
 }
 

@@ -75,7 +75,7 @@ impl Broker {
             Store::Embedded => StoreOptions::Embedded { dir: dir.path().join("store") },
             Store::Redis(server) => StoreOptions::Redis {
                 redis: RedisOptions::new(server.url()),
-                failover: OutageOptions::new(dir.path().to_owned()),
+                outage: OutageOptions::new(dir.path().to_owned()),
             },
         };
         let mut options = ServerOptions::new(Listen::ephemeral(), store, dwell::broker::Options::default());

@@ -25,9 +25,9 @@ impl Story {
         let (redis, dir) = (RedisServer::durable().await?, tempdir()?);
         let proxy = Proxy::before(&redis)?;
         let redis_options = RedisOptions { timeout: TIMEOUT, ..RedisOptions::new(proxy.url()) };
-        let failover = OutageOptions::new(dir.path().to_owned());
+        let outage = OutageOptions::new(dir.path().to_owned());
         let dwell = Broker::start_with(&Store::Embedded, |options| {
-            options.store = StoreOptions::Redis { redis: redis_options, failover };
+            options.store = StoreOptions::Redis { redis: redis_options, outage };
         })
         .await?;
         let name = if attributes["FifoQueue"] == "true" { "orders.fifo" } else { "orders" };

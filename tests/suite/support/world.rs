@@ -112,13 +112,13 @@ impl World {
     }
 
     /// A world with a redis-server of its own, and a store that buffers pushes while it is away.
-    pub(crate) async fn failover() -> Result<World> {
+    pub(crate) async fn buffered() -> Result<World> {
         let (server, dir, time) = (RedisServer::start().await?, scratch()?, Manual::at(START));
         let (metrics, options) = (Arc::new(Metrics::new()?), patient(RedisOptions::new(server.url())));
         let timeout = options.timeout;
         let store = Redis::open(options, Clock::Manual(time.clone()), metrics.clone()).await?;
-        let failover = OutageOptions::new(dir.path());
-        let store = BufferedStore::open(store, failover, timeout, metrics).await?;
+        let outage = OutageOptions::new(dir.path());
+        let store = BufferedStore::open(store, outage, timeout, metrics).await?;
         Ok(World::of(Arc::new(store).into_store(), time, Needs::Both { server, _dir: dir }))
     }
 

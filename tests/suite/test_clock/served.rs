@@ -88,7 +88,7 @@ async fn test_clock_is_refused_on_shared_stores_and_networks() -> Outcome {
     };
     let redis = StoreOptions::Redis {
         redis: RedisOptions::new("redis://127.0.0.1:1"),
-        failover: OutageOptions::new(dir.path().to_owned()),
+        outage: OutageOptions::new(dir.path().to_owned()),
     };
     let token =
         Token { name: "producer".into(), file: dir.path().join("token"), scopes: Scopes::of(&[Scope::Produce]) };
