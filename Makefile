@@ -1,5 +1,5 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
-#                 prometheus 2.42 or newer, curl, chromium; THREADS tests at a time, three for each processor
+#                 prometheus 2.42 or newer, curl, chromium-headless-shell; THREADS tests at a time, three for each processor
 # make quick      what finds most mistakes within a minute after a small change: the unit tests, and the short tests of each room
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
@@ -59,7 +59,7 @@ quick: tools
 # Programs that the tests start, each with the Debian package that has it; one a line, sorted.
 TOOLS += cc:gcc
 TOOLS += chromedriver:chromium-driver
-TOOLS += chromium:chromium
+TOOLS += chromium-headless-shell:chromium-headless-shell
 TOOLS += curl:curl
 TOOLS += prometheus:prometheus
 TOOLS += promtool:prometheus

@@ -7,7 +7,7 @@ use dwell::store::redis::{Diagnostics, Outcome, RedisOptions};
 use serde_json::json;
 
 use super::{ACL, Doctor};
-use crate::support::{Certificates, Process, RedisServer, failed};
+use crate::support::{Certificates, Process, RedisServer, eventually, failed};
 
 async fn sound() -> Result<RedisServer> {
     let durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
@@ -30,10 +30,16 @@ async fn healthy_installation_passes_and_is_unchanged() -> Result<()> {
     let (server, doctor) = (sound().await?, Doctor::new()?);
     let url = format!("{}?user=dwell&pass=password", server.url());
     let broker = Process::serve(doctor.dir(), &[("REDIS_URL", &url)]).await?;
-    let push = broker.client.post("/v1/topics/orders/messages?id=a&raw=true", &json!("x")).await;
+    // Nobody takes it meanwhile.
+    let push = broker.client.post("/v1/topics/orders/messages?id=a&delay=1h&raw=true", &json!("x")).await;
     assert_eq!(push.map(|(status, _)| status), Some(201));
     let reserve = broker.client.post("/v1/topics/orders/groups/default/reserve", &json!({"wait": "0s"})).await;
     assert_eq!(reserve.map(|(status, _)| status), Some(200));
+    eventually("every partition is owned", async || {
+        let keys = server.keys().await?;
+        Ok((keys.iter().filter(|key| key.ends_with(":default:lease")).count() == 8).then_some(()))
+    })
+    .await?;
     let before = (names(doctor.dir())?, server.keys().await?);
     let said = doctor.asked(&["--redis", &url])?;
     assert_eq!((said.code, said.complaints().len()), (Some(0), 0), "{said:#?}");
