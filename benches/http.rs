@@ -44,7 +44,7 @@ async fn compare() -> Result<()> {
     let socket = dir.path().join("redis.sock");
     let mut redis = Command::new("redis-server");
     redis.args(["--port", "0", "--save", "", "--dir"]).arg(dir.path()).arg("--unixsocket").arg(&socket);
-    let _redis = Process::start(redis, "Ready to accept connections")?;
+    let _redis = Process::start(redis, "ready to accept connections at")?;
     let url = format!("redis+unix://{}", socket.display());
     let mut bare = Command::new(std::env::current_exe().map_err(failed("this binary"))?);
     bare.args(["serve", &url]);
