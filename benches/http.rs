@@ -48,21 +48,25 @@ async fn compare() -> Result<()> {
     let url = format!("redis+unix://{}", socket.display());
     let mut bare = Command::new(std::env::current_exe().map_err(failed("this binary"))?);
     bare.args(["serve", &url]);
-    let bare = Process::start(bare, "address ")?;
+    let bare = Process::start(bare, "address")?;
     let mut dwell = Command::new(env!("CARGO_BIN_EXE_dwell"));
     dwell.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path().join("dwell"));
     dwell.env("DWELL_REDIS_URL", &url).env("DWELL_LOG_LEVEL", "warn").env("DWELL_REDIS_ALLOW_EVICTION", "true");
     let dwell = Process::start(dwell, "address")?;
+    let loads = [
+        (Method::GET, format!("{}/livez", bare.said)),
+        (Method::POST, format!("{}/push", bare.said)),
+        (Method::GET, format!("{}/livez", dwell.said)),
+        (Method::POST, format!("{}/v1/topics/orders/messages?delay=1h", dwell.said)),
+    ];
     for connections in CONNECTIONS {
-        let [mut empty, mut push, mut dwell_empty, mut dwell_push] = [const { Vec::new() }; 4];
+        let mut rates = [const { Vec::new() }; 4];
         for _ in 0..ROUNDS {
-            empty.push(load(Method::GET, &format!("{}/livez", bare.said), connections).await?);
-            push.push(load(Method::POST, &format!("{}/push", bare.said), connections).await?);
-            dwell_empty.push(load(Method::GET, &format!("{}/livez", dwell.said), connections).await?);
-            let messages = format!("{}/v1/topics/orders/messages?delay=1h", dwell.said);
-            dwell_push.push(load(Method::POST, &messages, connections).await?);
+            for ((method, url), rates) in loads.iter().zip(&mut rates) {
+                rates.push(load(method, url, connections).await?);
+            }
         }
-        let [empty, push, dwell_empty, dwell_push] = [empty, push, dwell_empty, dwell_push].map(median);
+        let [empty, push, dwell_empty, dwell_push] = rates.map(median);
         println!(
             "connections={connections}: bare server {empty:.0} empty requests/s, {push:.0} pushes/s, ratio {:.2}; dwell \
              {dwell_empty:.0} and {dwell_push:.0}, ratio {:.2}; pushes of dwell beside the bare server {:.2}",
@@ -80,7 +84,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
 }
 
 /// Requests a second.
-async fn load(method: Method, url: &str, connections: usize) -> Result<f64> {
+async fn load(method: &Method, url: &str, connections: usize) -> Result<f64> {
     let client = https::client(&Roots::none())?.no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
     let requests = if connections == 1 { REQUESTS / 10 } else { REQUESTS };
     let left = Cell::new(requests);
@@ -89,7 +93,7 @@ async fn load(method: Method, url: &str, connections: usize) -> Result<f64> {
         while left.get() > 0 {
             left.set(left.get() - 1);
             let request = client.request(method.clone(), url);
-            let request = if method == Method::POST { request.body(PAYLOAD.to_vec()) } else { request };
+            let request = if *method == Method::POST { request.body(PAYLOAD.to_vec()) } else { request };
             let answer = request.send().await.and_then(reqwest::Response::error_for_status).map_err(wrong)?;
             answer.bytes().await.map_err(wrong)?;
         }
@@ -115,7 +119,7 @@ async fn serve(redis: &str) -> Result<()> {
 async fn push(State(mut redis): State<MultiplexedConnection>, body: Bytes) -> (StatusCode, String) {
     let id = ulid::Ulid::new().to_string();
     let mut commands = redis::pipe();
-    commands.atomic().zadd("bare:due", &id, u32::MAX).ignore().hset("bare:body", &id, &body[..]).ignore();
+    commands.zadd("bare:due", &id, u32::MAX).ignore().hset("bare:body", &id, &body[..]).ignore();
     match commands.query_async::<()>(&mut redis).await {
         Ok(()) => (StatusCode::CREATED, id),
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()),
@@ -131,12 +135,14 @@ struct Process {
 
 impl Process {
     fn start(mut command: Command, serves: &str) -> Result<Process> {
-        let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed("a server"))?;
+        let program = command.get_program().display().to_string();
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed(&program))?;
         let stdout = child.stdout.take().ok_or_else(|| Error::bug("no stdout"))?;
         let mut process = Process { child, said: String::new() };
         let mut lines = BufReader::new(stdout).lines().map_while(std::result::Result::ok);
         let said = lines.find_map(|line| line.split_once(serves).map(|(_, said)| said.trim().to_owned()));
-        process.said = said.ok_or_else(|| Error::unavailable(format!("a server that does not say {serves:?}")))?;
+        process.said =
+            said.ok_or_else(|| Error::unavailable(format!("{program} ended, and did not say {serves:?}")))?;
         // It must be able to go on writing.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(process)

@@ -170,7 +170,7 @@ impl<S: LogTarget> BufferedStore<S> {
         };
         let broker = broker.unwrap_or_else(|| ulid::Ulid::new().to_string());
         let (identified, buffered) = (AtomicBool::new(false), Notify::new());
-        let buffered = BufferedStore {
+        let opened = BufferedStore {
             store: Arc::new(store),
             clock,
             options,
@@ -195,17 +195,17 @@ impl<S: LogTarget> BufferedStore<S> {
             accepted_logs: Mutex::default(),
             throttles: LogThrottles::default(),
         };
-        buffered.assume_clock().await;
-        buffered.load_last_contact().await;
-        match buffered.identify().await {
-            Err(error) if error.is_refusal() && buffered.is_first_start() => {
+        opened.assume_clock().await;
+        opened.load_last_contact().await;
+        match opened.identify().await {
+            Err(error) if error.is_refusal() && opened.is_first_start() => {
                 let remedy = "to start all the same, and buffer what is pushed, set `redis.start_without = true`";
                 return Err(Error::refused(format!("{}; {remedy}", error.detail())));
             }
-            Err(error) if error.is_outage() => buffered.breaker.open(&error),
+            Err(error) if error.is_outage() => opened.breaker.open(&error),
             identified => identified?,
         }
-        Ok(buffered)
+        Ok(opened)
     }
 
     /// Whether a configuration error can be reported at once: nothing waits, and the store was never reached here.

@@ -1,4 +1,4 @@
-//! A real Chromium, steered over WebDriver: the build without windows, which takes a fraction of the processor time of the other.
+//! A real Chromium, steered over WebDriver: the build without windows, which takes less processor time than the other.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -29,10 +29,11 @@ pub(super) const TAB: &str = "\u{e004}";
 /// The key Escape.
 pub(super) const ESCAPE: &str = "\u{e00c}";
 
-/// Starts a chromedriver, which can start a browser by a path only, and expects a page that this browser does not open by
-/// itself. Ends it with all that it started once this process is gone: standard input is at its end then,
-/// however the process ended. A driver that ends by itself takes the rest with it.
+/// Starts a chromedriver, and ends it with all that it started once this process is gone: standard input is at its end then,
+/// however the process ended. A driver that ends by itself takes the rest with it. chromedriver starts a browser by its path
+/// alone, and expects a page, which this one opens only if it is told to.
 const WATCHED: &str = r#"
+    command -v chromium-headless-shell >/dev/null || exec echo 'install chromium-headless-shell, of the package of this name'
     printf '#!/bin/sh\nexec chromium-headless-shell "$@" about:blank\n' >"$HOME/chromium"
     chmod +x "$HOME/chromium"
     { chromedriver "$@"; kill -KILL 0; } </dev/null &
@@ -122,8 +123,9 @@ impl Driver {
             "--hide-scrollbars",
         ];
         let args: Vec<&str> = flags.into_iter().chain(quiet).chain(["--window-size=1280,900", &profile]).collect();
+        let chromium = json!({"args": args, "binary": self.profile.path().join("chromium")});
         let wanted = json!({"capabilities": {"alwaysMatch": {
-            "goog:chromeOptions": {"args": args, "binary": self.profile.path().join("chromium")}, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}});
+            "goog:chromeOptions": chromium, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}});
         let made = said_by(client, Method::POST, &format!("{}/session", self.url), &wanted).await?;
         let id = made["sessionId"].as_str().ok_or_else(|| Error::bug(format!("no session: {made}")))?;
         Ok(self.session.insert(format!("{}/session/{id}", self.url)).clone())
