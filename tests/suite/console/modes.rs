@@ -19,7 +19,7 @@ async fn read_only_mode_offers_no_changes() -> Result<()> {
     console.tell("PUT /v1/topics/orders/cron/nightly", json!({"cron": "0 3 * * *", "payload": "x"})).await?;
     let places = [
         ("", "orders"),
-        ("#/topics/orders", "become due in this time"),
+        ("#/topics/orders", "Partitions of default"),
         ("#/topics/orders/messages", "scheduled"),
         ("#/topics/orders/messages/b", "due at"),
         ("#/topics/orders/dead", "buried"),
