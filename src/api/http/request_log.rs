@@ -32,14 +32,15 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     // At the level of errors, so that every line is logged with its request.
     let span = tracing::error_span!("request", request_id = %id);
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let (method, uri) = (request.method().clone(), request.uri().clone());
+    // A copy: a clone of the URI would keep the bytes that the connection read while a consumer waits.
+    let (method, path) = (request.method().clone(), shown(request.uri()));
     let began = app.clock.instant();
     let mut response = id.clone().scope(next.run(request)).instrument(span.clone()).await;
     let now = app.clock.instant();
     let of_gateway = response.extensions().get::<Route>().map(|Route(route)| *route);
     let route = of_gateway.unwrap_or(route.as_ref().map_or(UNMATCHED, MatchedPath::as_str));
     app.metrics.http.request(route, response.status().as_u16(), now.since(began));
-    span.in_scope(|| app.failures.note(now, &method, &uri, &response));
+    span.in_scope(|| app.failures.note(now, &method, &path, &response));
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         headers.insert(REQUEST_ID, value);
@@ -47,6 +48,12 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     app.answers.count(response)
+}
+
+fn shown(uri: &Uri) -> Box<str> {
+    let path = uri.path();
+    let end = path.char_indices().nth(PATH_SHOWN).map_or(path.len(), |(at, _)| at);
+    path[..end].into()
 }
 
 fn name_of(headers: &HeaderMap) -> RequestId {
@@ -61,10 +68,9 @@ pub(crate) struct FailureLog(Mutex<BTreeMap<&'static str, BurstThrottle>>);
 
 impl FailureLog {
     /// Client errors are logged only at debug and without their detail, which may repeat a part of a payload.
-    fn note(&self, now: Instant, method: &Method, uri: &Uri, response: &Response) {
+    fn note(&self, now: Instant, method: &Method, path: &str, response: &Response) {
         let (status, summary) = (response.status(), response.extensions().get::<Summary>());
         let kind = summary.map_or("", |summary| summary.name);
-        let path: String = uri.path().chars().take(PATH_SHOWN).collect();
         let code = status.as_u16();
         if !status.is_server_error() {
             return tracing::debug!(%method, path, status = code, kind, "answered");

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, header};
+use axum::http::{HeaderMap, HeaderValue, Request, Uri, header};
+use axum::routing::post;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -241,6 +243,25 @@ async fn panic_is_a_500_and_every_response_is_counted() -> Outcome {
     let text = metrics.text()?;
     assert!(text.contains(r#"dwell_http_requests_total{code="500",route="/broken/{id}"} 1"#), "{text}");
     assert!(text.contains(r#"dwell_http_requests_total{code="404",route="unmatched"} 1"#), "{text}");
+    Ok(())
+}
+
+/// What a connection reads is kept as long as a part of it is: a consumer that waits must not keep it.
+#[tokio::test]
+async fn waiting_request_keeps_nothing_that_was_read() -> Outcome {
+    async fn waiting(body: Bytes) {
+        drop(body);
+        std::future::pending().await
+    }
+    let read = || Bytes::from(b"/reserve".to_vec());
+    let (target, value, body) = (read(), read(), read());
+    let mut request = Request::post(Uri::from_maybe_shared(target.clone())?).header("host", "localhost:7373");
+    request = request.header("user-agent", HeaderValue::from_maybe_shared(value.clone())?);
+    let router = layered(Router::new().route("/reserve", post(waiting)), app()?);
+    let answer = router.oneshot(request.body(Body::from(body.clone()))?);
+    tokio::pin!(answer);
+    assert!(timeout(Duration::from_millis(10), answer.as_mut()).await.is_err());
+    assert_eq!([target, value, body].map(|read| read.is_unique()), [true; 3], "target, header, body");
     Ok(())
 }
 
