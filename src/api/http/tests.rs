@@ -246,7 +246,7 @@ async fn panic_is_a_500_and_every_response_is_counted() -> Outcome {
     Ok(())
 }
 
-/// What a connection reads is kept as long as a part of it is: a consumer that waits must not keep it.
+/// A part of a request keeps the whole buffer that its connection read, which a consumer that waits must not do.
 #[tokio::test]
 async fn waiting_request_keeps_nothing_that_was_read() -> Outcome {
     async fn waiting(body: Bytes) {
