@@ -10,7 +10,7 @@ const PLACES: [(&str, &str); 11] = [
     ("#/", "Delivered"),
     ("#/brokers", "this page talks to it"),
     ("#/find?q=b", "looked up"),
-    ("#/topics/orders", "Partitions of default"),
+    ("#/topics/orders", "become due in this time"),
     ("#/topics/orders/messages", "scheduled"),
     ("#/topics/orders/messages/b", "due at"),
     ("#/topics/orders/messages/a?key=customer-7", "Last error"),

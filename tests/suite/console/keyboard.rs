@@ -43,7 +43,9 @@ async fn console_is_usable_by_keyboard_alone() -> Result<()> {
     assert_eq!(browser.run("return document.activeElement.id", json!([])).await?, "main");
     tab_to(&console, "orders").await?;
     browser.press(ENTER).await?;
+    // The overview has the words of the forecast too.
     browser.reads("Partitions of default").await?;
+    browser.reads("become due in this time").await?;
     assert_eq!(browser.run("return document.activeElement.tagName", json!([])).await?, "H1");
     // What has the focus keeps it while the page is read again.
     tab_to(&console, "Pause default…").await?;
