@@ -37,6 +37,7 @@ ONCE = ["idle", "memory", *SHARES]  # in the first round only
 PEERS = {
     "dwell-http": ALL,
     "dwell-library": ALL,
+    "dwell-sqs": ALL,
     "bullmq": ALL,
     "rsmq": ALL,
     # Its workers take tasks one by one in any measure.

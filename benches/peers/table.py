@@ -14,6 +14,7 @@ TITLE = "## Against others"
 NAMES = {
     "dwell-http": "dwell, over HTTP",
     "dwell-library": "dwell, as a library",
+    "dwell-sqs": "dwell, over its SQS façade",
     "bullmq": "BullMQ",
     "rsmq": "rsmq_async",
     "celery": "Celery, with an eta",
@@ -28,6 +29,8 @@ NAMES = {
 
 # What to know of some, where they were measured.
 NOTES = {
+    "dwell-sqs": "The delays of SQS are whole seconds, rounded up here so that nothing is early; the lateness and burst of the "
+    "façade include that.",
     "beanstalkd-memory": "The delays of beanstalkd are whole seconds, rounded up here so that nothing is early; "
     "its lateness and burst include that.",
     "rsmq": "A consumer of rsmq_async has to poll: more often means less lateness and more idle commands.",

@@ -37,6 +37,7 @@ use crate::model::limits::DELAY_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Clock;
+use crate::platform::request_id::RequestId;
 use crate::platform::tasks::Tasks;
 
 /// A message of 1 MiB grows up to 6-fold in JSON and 3-fold in a form.
@@ -264,14 +265,9 @@ impl Sqs {
         }
     }
 
-    async fn run(
-        &self,
-        action: Action,
-        caller: &Caller,
-        request: Request,
-        path: &str,
-        consumers: &Consumers,
-    ) -> Result<Answer> {
+    async fn run(&self, call: Call, consumers: &Consumers) -> Result<Answer> {
+        let Call { action, caller, request, path } = call;
+        let caller = &caller;
         match action {
             Action::CreateQueue => return self.create_queue(caller, &request).await,
             Action::ListQueues => return self.list_queues(caller, &request).await,
@@ -286,7 +282,7 @@ impl Sqs {
             Action::CancelMessageMoveTask => return self.cancel_move(&request).await,
             _ => {}
         }
-        let name = queue_name(request.queue_url.as_deref(), path)?;
+        let name = queue_name(request.queue_url.as_deref(), &path)?;
         match action {
             Action::SendMessage => {
                 let queue = self.queue_or_create(caller, name).await?;
@@ -375,8 +371,11 @@ impl Gateway for Sqs {
         let protocol = recognise(head.method(), head.path(), head.query(), |name| head.header(name));
         let protocol = protocol.unwrap_or(Protocol::Query);
         let mut log = Log { action: None, audit: None };
-        let answered = self.answered(&head, &protocol, body, &consumers, &mut log).await;
-        reply(&protocol, &head, log, answered)
+        let answered = match self.read(head, &protocol, body, &mut log) {
+            Ok(call) => self.run(call, &consumers).await,
+            Err(failure) => Err(failure),
+        };
+        reply(&protocol, log, answered)
     }
 }
 
@@ -386,25 +385,32 @@ struct Log {
     audit: Option<(Actor, Option<TopicName>)>,
 }
 
+/// A request that was read and that its caller may make.
+struct Call {
+    action: Action,
+    caller: Caller,
+    request: Request,
+    path: String,
+}
+
 impl Sqs {
-    async fn answered(
+    /// The head and the body end here: a request that waits must not keep what its connection read.
+    fn read(
         &self,
-        head: &Head,
+        head: Head,
         protocol: &Protocol,
         body: std::result::Result<Bytes, (u16, String)>,
-        consumers: &Consumers,
         log: &mut Log,
-    ) -> Result<Answer> {
+    ) -> Result<Call> {
         let body = body.map_err(unread)?;
-        let caller = self.authenticate(head, &body)?;
-        let decoded = decode(protocol, head, &body)?;
+        let caller = self.authenticate(&head, &body)?;
+        let decoded = decode(protocol, &head, &body)?;
         let action = decoded.action();
         log.action = Some(action);
         let request = match &decoded {
             Decoded::Json(action) => protocol::decode_json(*action, &body)?,
             Decoded::Query(action, pairs) => protocol::decode_form(*action, pairs)?,
         };
-        drop((decoded, body));
         if scope(action) == Scope::Admin {
             let name = queue_name(request.queue_url.as_deref(), head.path()).ok();
             log.audit = Some((caller.actor.clone(), name.and_then(|name| TopicName::new(name).ok())));
@@ -412,12 +418,13 @@ impl Sqs {
         if scope(action) != Scope::View {
             caller.needs(scope(action))?;
         }
-        self.run(action, &caller, request, head.path(), consumers).await
+        Ok(Call { action, caller, request, path: head.path().to_owned() })
     }
 }
 
-fn reply(protocol: &Protocol, head: &Head, log: Log, answered: Result<Answer>) -> GatewayReply {
-    let request_id = ids::of_message(head.request_id().as_str());
+fn reply(protocol: &Protocol, log: Log, answered: Result<Answer>) -> GatewayReply {
+    let request_id = RequestId::current().unwrap_or_else(RequestId::fresh);
+    let request_id = ids::of_message(request_id.as_str());
     let content_type = match protocol {
         Protocol::Json(_) => protocol::JSON_TYPE,
         Protocol::Query => protocol::XML_TYPE,
@@ -449,6 +456,9 @@ fn reply(protocol: &Protocol, head: &Head, log: Log, answered: Result<Answer>) -
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 /// For fuzz/: what strangers send, read without a broker.
 #[cfg(feature = "fuzzing")]

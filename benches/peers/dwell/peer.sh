@@ -1,5 +1,6 @@
 #!/bin/sh
-# dwell itself: `http` is a broker and a client of it, `library` is the broker inside the client's process.
+# dwell itself: `http` is a broker and a client of it, `library` is the broker inside the client's process, and `sqs` is a
+# broker and the client of Amazon SQS for Go, which golang/ has.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -9,11 +10,10 @@ install)
     # The client depends on the crates that dwell does, in the versions that dwell does.
     cp "$root/Cargo.lock" "$here/Cargo.lock"
     cd "$here"
+    [ "$2" = library ] || cargo build --manifest-path "$root/Cargo.toml" --target-dir "$root/target" --release --locked --bin dwell
     case "$2" in
-    http)
-        cargo build --manifest-path "$root/Cargo.toml" --target-dir "$root/target" --release --locked --bin dwell
-        cargo build --release --target-dir target/http
-        ;;
+    http) cargo build --release --target-dir target/http ;;
+    sqs) ../golang/peer.sh install sqs ;;
     library) cargo build --release --target-dir target/library --features library ;;
     esac
     ;;
@@ -21,14 +21,16 @@ about)
     sed -n '/^version = /{s/version = "\(.*\)"/\1/p;q}' "$root/Cargo.toml"
     case "$2" in
     http) echo "dwell serve over Redis, 8 partitions; batches of 100, 8 connections for producers and 8 for consumers, long polls" ;;
+    sqs) echo "dwell serve --sqs over Redis, 8 partitions; aws-sdk-go-v2, batches of 10, which is the limit of SQS, 32 producers and 32 consumers, long polls; delays are whole seconds" ;;
     library) echo "in the client's process over Redis, 8 partitions; batches of 500, 4 producers and 4 consumers" ;;
     esac
     ;;
 run)
-    if [ "$2" = http ]; then
-        "$root/target/release/dwell" serve --listen "127.0.0.1:$PORT" --redis "redis://127.0.0.1:$REDIS_PORT" --data-dir "$DATA/dwell" >/dev/null &
+    if [ "$2" != library ]; then
+        DWELL_SQS_ENABLED=true DWELL_SQS_PARTITIONS=8 "$root/target/release/dwell" serve --listen "127.0.0.1:$PORT" --redis "redis://127.0.0.1:$REDIS_PORT" --data-dir "$DATA/dwell" >/dev/null &
         curl -s --retry 100 --retry-delay 0 --retry-connrefused --retry-max-time 10 -o /dev/null "http://127.0.0.1:$PORT/readyz"
     fi
+    [ "$2" != sqs ] || client="$here/../golang/target/peer"
     exec "$client" "$2" "$3"
     ;;
 esac

@@ -4,7 +4,8 @@
 use async_trait::async_trait;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
@@ -16,7 +17,6 @@ use super::problem::Summary;
 use super::{App, body};
 use crate::api::access::{Actor, Shown};
 use crate::model::message::TopicName;
-use crate::platform::request_id::RequestId;
 
 /// Answers the requests of another protocol.
 #[async_trait]
@@ -31,38 +31,29 @@ pub trait Gateway: Send + Sync + 'static {
     async fn answer(&self, head: Head, body: Result<Bytes, (u16, String)>, consumers: Consumers) -> GatewayReply;
 }
 
-/// A request without its body.
+/// A request without its body. It keeps what its connection read: drop it before a long wait.
 #[derive(Debug)]
-pub struct Head {
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-}
+pub struct Head(Parts);
 
 impl Head {
     pub fn method(&self) -> &str {
-        self.method.as_str()
+        self.0.method.as_str()
     }
 
     /// As it was sent, in percent-encoding.
     pub fn path(&self) -> &str {
-        self.uri.path()
+        self.0.uri.path()
     }
 
     pub fn query(&self) -> Option<&str> {
-        self.uri.query()
+        self.0.uri.query()
     }
 
     /// All values of a header with commas between them; `None` without any, and for bytes that are not UTF-8.
     pub fn header(&self, name: &str) -> Option<String> {
-        let values = self.headers.get_all(name).iter().map(|value| std::str::from_utf8(value.as_bytes()));
+        let values = self.0.headers.get_all(name).iter().map(|value| std::str::from_utf8(value.as_bytes()));
         let values = values.collect::<Result<Vec<_>, _>>().ok()?;
         (!values.is_empty()).then(|| values.join(","))
-    }
-
-    /// The id of the request in answers and in the log.
-    pub fn request_id(&self) -> RequestId {
-        RequestId::current().unwrap_or_else(RequestId::fresh)
     }
 }
 
@@ -120,11 +111,11 @@ impl Consumers {
 pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(gateway) = app.gateway.clone() else { return next.run(request).await };
     let (parts, body) = request.into_parts();
-    let head = Head { method: parts.method.clone(), uri: parts.uri.clone(), headers: parts.headers.clone() };
+    let head = Head(parts);
     if !gateway.takes(&head) {
-        return next.run(Request::from_parts(parts, body)).await;
+        return next.run(Request::from_parts(head.0, body)).await;
     }
-    let read = body::read(&app, &head.headers, body, gateway.body_bytes_max(), "body").await;
+    let read = body::read(&app, &head.0.headers, body, gateway.body_bytes_max(), "body").await;
     let read = read.map_err(|problem| (problem.status().as_u16(), problem.detail().to_owned()));
     let is_cut = read.is_err();
     let reply = gateway.answer(head, read, Consumers(app.clone())).await;
