@@ -4,7 +4,7 @@
 //! `produce`: a client that knows its id may cancel it.
 
 use axum::RequestExt as _;
-use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::extract::{MatchedPath, RawPathParams, Request};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -142,29 +142,29 @@ pub(crate) fn document(document: &mut OpenApi) {
     }
 }
 
-pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn check(app: &App, mut request: Request, next: Next) -> Response {
     if let Err(problem) = path_params::check_path(request.uri().path()) {
-        return refused(&app, request, problem);
+        return refused(app, request, problem);
     }
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
     let need = Need::of(request.method(), route, request.uri().path());
-    let actor = match authenticate(&app, need, request.headers()) {
+    let actor = match authenticate(app, need, request.headers()) {
         Ok(actor) => actor,
-        Err(problem) => return refused(&app, request, problem),
+        Err(problem) => return refused(app, request, problem),
     };
     if is_read(request.method())
         && need != Need::Open
         && let Err(error) = app.answers.while_room(async {}).await
     {
-        return refused(&app, request, error.into());
+        return refused(app, request, error.into());
     }
     if let Some(actor) = actor {
         request.extensions_mut().insert(actor.scopes);
     }
     let line = Line::begin(actor, route, &mut request).await;
     let response = match lacks(need, actor) {
-        Some(problem) => refused(&app, request, problem),
+        Some(problem) => refused(app, request, problem),
         None => next.run(request).await,
     };
     if let Some(line) = line {

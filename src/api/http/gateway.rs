@@ -1,12 +1,13 @@
 //! Another protocol on the same listener. Its requests have their own paths, tokens and answers; limits of bodies,
 //! answers and waiting consumers, metrics, and the log of failures are shared.
 
+use std::ops::ControlFlow;
+
 use async_trait::async_trait;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 
@@ -108,18 +109,19 @@ impl Consumers {
     }
 }
 
-pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
-    let Some(gateway) = app.gateway.clone() else { return next.run(request).await };
+/// Answers the requests of the gateway, if there is one.
+pub(crate) async fn check(app: &App, request: Request) -> ControlFlow<Response, Request> {
+    let Some(gateway) = app.gateway.as_deref() else { return ControlFlow::Continue(request) };
     let (parts, body) = request.into_parts();
     let head = Head(parts);
     if !gateway.takes(&head) {
-        return next.run(Request::from_parts(head.0, body)).await;
+        return ControlFlow::Continue(Request::from_parts(head.0, body));
     }
-    let read = body::read(&app, &head.0.headers, body, gateway.body_bytes_max(), "body").await;
+    let read = body::read(app, &head.0.headers, body, gateway.body_bytes_max(), "body").await;
     let read = read.map_err(|problem| (problem.status().as_u16(), problem.detail().to_owned()));
     let is_cut = read.is_err();
     let reply = gateway.answer(head, read, Consumers(app.clone())).await;
-    response(reply, is_cut)
+    ControlFlow::Break(response(reply, is_cut))
 }
 
 fn response(reply: GatewayReply, is_cut: bool) -> Response {

@@ -36,17 +36,20 @@ mod tests;
 mod timeouts;
 mod topics;
 
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::CompressionLevel;
-use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -71,9 +74,9 @@ use crate::platform::test_clock::TestClock;
 use crate::telemetry::metrics::Metrics;
 use answer_budget::AnswerBudget;
 use body::BodyBudget;
-use request_log::FailureLog;
+use request_log::{FailureLog, Observed};
 
-/// The state that every request shares. Each layer clones it for each request, so a clone must be cheap.
+/// The state that every request shares. It is cloned for each, so a clone must be cheap.
 #[derive(Clone)]
 pub struct App(Arc<Inner>);
 
@@ -242,19 +245,28 @@ pub fn router(app: App) -> Router {
     layered(router.merge(console::routes(app.console)), app)
 }
 
-/// The layers of every request, the outermost last.
 fn layered(router: Router<App>, app: App) -> Router {
-    let router = router
+    router
         .fallback(request_log::no_route)
         .method_not_allowed_fallback(request_log::no_method)
-        .layer(from_fn_with_state(app.clone(), authorization::check));
-    let router = match &app.gateway {
-        Some(_) => router.layer(from_fn_with_state(app.clone(), gateway::check)),
-        None => router,
-    };
-    router
-        .layer(from_fn_with_state(app.clone(), origin_guard::check))
-        .layer(CatchPanicLayer::custom(request_log::panicked))
-        .layer(from_fn_with_state(app.clone(), request_log::observe))
+        // One layer, since each one puts every request into one more box, and copies the layers below it.
+        .layer(from_fn_with_state(app.clone(), observe))
         .with_state(app)
+}
+
+async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
+    let observed = Observed::begin(&app, &request);
+    let answer = AssertUnwindSafe(admit(&app, request, next)).catch_unwind();
+    observed.end(&app, answer.unwrap_or_else(request_log::panicked)).await
+}
+
+/// Checks a request on its way to its route.
+async fn admit(app: &App, request: Request, next: Next) -> Response {
+    if let Err(problem) = app.guard.allows(&request) {
+        return problem.into_response();
+    }
+    match gateway::check(app, request).await {
+        ControlFlow::Continue(request) => authorization::check(app, request, next).await,
+        ControlFlow::Break(response) => response,
+    }
 }

@@ -14,13 +14,9 @@
 
 use std::net::IpAddr;
 
-use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, Method, Version, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
-use super::App;
 use super::problem::{Class, Problem};
 use crate::model::error::Kind;
 
@@ -37,15 +33,8 @@ pub enum Guard {
     Network,
 }
 
-pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
-    match app.guard.allows(&request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
-}
-
 impl Guard {
-    fn allows<B>(self, request: &axum::http::Request<B>) -> Result<(), Problem> {
+    pub(crate) fn allows<B>(self, request: &axum::http::Request<B>) -> Result<(), Problem> {
         let host = single(request.headers(), header::HOST)?;
         if self != Guard::Unix && host.is_none() && request.version() >= Version::HTTP_11 {
             return Err(Problem::malformed("the request has no `Host`"));

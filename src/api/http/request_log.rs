@@ -1,12 +1,11 @@
-//! The layers around every request: request id, metrics, log of failures, panics, and unknown routes or methods.
+//! The frame of every request: request id, metrics, log of failures, panics, and unknown routes or methods.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::Instrument;
 use utoipa::openapi::OpenApi;
@@ -26,28 +25,46 @@ const PATH_SHOWN: usize = 200;
 /// Probes ask it every few seconds, and its changes are logged elsewhere.
 const READINESS: &str = "/readyz";
 
-/// Unknown paths share a label: a scan must not create series.
-pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
-    let id = name_of(request.headers());
-    // At the level of errors, so that every line is logged with its request.
-    let span = tracing::error_span!("request", request_id = %id);
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    // A copy: a clone of the URI would keep the bytes that the connection read while a consumer waits.
-    let (method, path) = (request.method().clone(), shown(request.uri()));
-    let began = app.clock.instant();
-    let mut response = id.clone().scope(next.run(request)).instrument(span.clone()).await;
-    let now = app.clock.instant();
-    let of_gateway = response.extensions().get::<Route>().map(|Route(route)| *route);
-    let route = of_gateway.unwrap_or(route.as_ref().map_or(UNMATCHED, MatchedPath::as_str));
-    app.metrics.http.request(route, response.status().as_u16(), now.since(began));
-    span.in_scope(|| app.failures.note(now, &method, &path, &response));
-    let headers = response.headers_mut();
-    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
-        headers.insert(REQUEST_ID, value);
+/// A request as the log and the metrics need it. All are copies: a part of the request would keep the bytes that the connection
+/// read while a consumer waits.
+pub(crate) struct Observed {
+    id: RequestId,
+    route: Option<MatchedPath>,
+    method: Method,
+    path: Box<str>,
+    began: Instant,
+}
+
+impl Observed {
+    pub(crate) fn begin(app: &App, request: &Request) -> Observed {
+        Observed {
+            id: name_of(request.headers()),
+            route: request.extensions().get::<MatchedPath>().cloned(),
+            method: request.method().clone(),
+            path: shown(request.uri()),
+            began: app.clock.instant(),
+        }
     }
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    app.answers.count(response)
+
+    /// Unknown paths share a label: a scan must not create series.
+    pub(crate) async fn end(self, app: &App, answer: impl Future<Output = Response>) -> Response {
+        let Observed { id, route, method, path, began } = self;
+        // At the level of errors, so that every line is logged with its request.
+        let span = tracing::error_span!("request", request_id = %id);
+        let mut response = id.clone().scope(answer).instrument(span.clone()).await;
+        let now = app.clock.instant();
+        let of_gateway = response.extensions().get::<Route>().map(|Route(route)| *route);
+        let route = of_gateway.unwrap_or(route.as_ref().map_or(UNMATCHED, MatchedPath::as_str));
+        app.metrics.http.request(route, response.status().as_u16(), now.since(began));
+        span.in_scope(|| app.failures.note(now, &method, &path, &response));
+        let headers = response.headers_mut();
+        if let Ok(value) = HeaderValue::from_str(id.as_str()) {
+            headers.insert(REQUEST_ID, value);
+        }
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        app.answers.count(response)
+    }
 }
 
 fn shown(uri: &Uri) -> Box<str> {
