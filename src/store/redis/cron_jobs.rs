@@ -76,7 +76,7 @@ impl store::CronJobs for Redis {
                 let detail = format!("there are {SCHEDULES_MAX} cron jobs in this partition, which is the limit");
                 Err(Error::new(Kind::Full, detail))
             }
-            _ => Err(changed(&descriptor.topic)),
+            _ => Err(self.overtaken(&descriptor.topic, partition).await),
         }
     }
 
@@ -114,7 +114,7 @@ impl store::CronJobs for Redis {
             "BEFORE" => Ok(Fired::Before(reply.time()?.unwrap_or_default())),
             "CHANGED" => Ok(Fired::Changed),
             "FULL" => Err(full()),
-            _ => Err(changed(&descriptor.topic)),
+            _ => Err(self.overtaken(&descriptor.topic, partition).await),
         }
     }
 }
@@ -155,8 +155,4 @@ impl Shared {
 /// A partition in the list of those that have cron jobs.
 fn place(topic: &TopicName, partition: Partition) -> String {
     format!("{topic}:{partition}")
-}
-
-fn changed(topic: &TopicName) -> Error {
-    Error::stale(format!("topic {topic} was changed or deleted; load it again"))
 }

@@ -269,7 +269,7 @@ impl Shared {
             "LATE" => return Err(Error::unavailable("Redis answered too late")),
             "CLOSED" => return Err(Error::stale("these dead letters were called back")),
             "FULL" => return Err(full()),
-            _ => return Err(Error::stale(format!("topic {} was changed or deleted; load it again", to.topic))),
+            _ => return Err(self.overtaken(&to.topic, partition).await),
         }
         let renamed = reply.list()?.each(|index| index.number())?;
         let was_stored = reply.number()? == 1;

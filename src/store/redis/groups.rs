@@ -213,7 +213,7 @@ impl Redis {
                 Ok(Some(Acquired::Held { by, expires_in }))
             }
             "CHANGED" => Ok(None),
-            _ => Err(Error::stale(format!("the topic of {group_partition} was changed or deleted; load it again"))),
+            _ => Err(self.overtaken(&group_partition.topic, group_partition.partition).await),
         }
     }
 }

@@ -241,7 +241,7 @@ impl Shared {
     /// Makes a call once, and again after the partition was shown the descriptor.
     async fn apply(&self, descriptor: &Descriptor, partition: Partition, call: &Call) -> Result<Reply> {
         loop {
-            match self.expire(call).await? {
+            match self.expire(descriptor, partition, call).await? {
                 Answer::Done(reply) => return Ok(reply),
                 Answer::Behind => self.publish_descriptor(descriptor, partition).await?,
                 Answer::Late | Answer::Outdated(_) | Answer::Gap => {

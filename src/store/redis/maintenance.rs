@@ -205,7 +205,7 @@ impl Shared {
         match reply.text()?.as_str() {
             "OK" => {}
             "FULL" => return Err(full()),
-            _ => return Err(Error::stale(format!("topic {} was changed or deleted; load it again", to.topic))),
+            _ => return Err(self.overtaken(&group_partition.topic, group_partition.partition).await),
         }
         let was_placed = reply.number()? == 1;
         let there: HashSet<String> = reply.list()?.each(Reply::text)?.into_iter().collect();

@@ -205,6 +205,26 @@ impl Shared {
         }
     }
 
+    /// A partition refused a descriptor since it has seen a newer one. A descriptor is written before any partition sees it: if that
+    /// of the topic is older too, Redis lost it, and would refuse the topic until somebody changes it. Answers what to tell the
+    /// caller, who loads the topic again.
+    pub(super) async fn overtaken(&self, topic: &TopicName, partition: Partition) -> Error {
+        if let Err(error) = self.catch_up(topic, partition).await {
+            tracing::debug!(%topic, %partition, %error, "the descriptor of a topic could not be compared with its partitions");
+        }
+        Error::stale(format!("topic {topic} was changed or deleted; load it again"))
+    }
+
+    async fn catch_up(&self, topic: &TopicName, partition: Partition) -> Result<()> {
+        let seen = self.descriptor(&self.keys.partition(topic, partition).generation).await?;
+        // Read after that of the partition, so it is older only if it was lost.
+        let there = self.descriptor(&self.keys.topic(topic)).await?;
+        match (seen, there) {
+            (Some(seen), Some(there)) if there.generation < seen.generation => self.bring_back(&seen).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
     async fn born(&self, wanted: &Descriptor, tombstone: Option<&Descriptor>) -> Result<Descriptor> {
         let count = self.connection.call(redis::cmd("SCARD").arg(self.keys.topics())).await?;
         if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= TOPICS_MAX)) {
@@ -387,7 +407,7 @@ impl Shared {
         let until = expiring.until;
         let (mut call, mut was_late, mut unknown) = (make()?, false, None);
         loop {
-            let error = match self.expire(&call).await {
+            let error = match self.expire(expiring.descriptor, expiring.partition, &call).await {
                 Ok(Answer::Done(reply)) => return read(reply),
                 Ok(Answer::Behind) => match self.publish_descriptor(expiring.descriptor, expiring.partition).await {
                     Ok(()) => continue,
@@ -424,7 +444,7 @@ impl Shared {
         }
     }
 
-    pub(super) async fn expire(&self, call: &Call) -> Result<Answer> {
+    pub(super) async fn expire(&self, descriptor: &Descriptor, partition: Partition, call: &Call) -> Result<Answer> {
         let (status, mut reply) = self.ask(call).await?;
         match status.as_str() {
             "OK" => Ok(Answer::Done(reply)),
@@ -438,7 +458,7 @@ impl Shared {
                     "a partition holds at most {GROUP_PARTITION_MESSAGES_MAX} messages; drain it or use more partitions"
                 ),
             )),
-            _ => Err(Error::stale("the topic was changed or deleted; load it again")),
+            _ => Err(self.overtaken(&descriptor.topic, partition).await),
         }
     }
 

@@ -134,6 +134,41 @@ async fn older_descriptor_is_replaced_by_a_newer_copy() -> Result<()> {
     dwell.close().await
 }
 
+/// So it may be after one failover behind another, when every broker has restored what it knew before the last one.
+#[tokio::test]
+async fn older_descriptor_is_replaced_when_a_push_meets_a_newer_copy() -> Result<()> {
+    let (outage, other) = (Outage::begin().await?, scratch()?);
+    let settings = with_older_descriptor(&outage).await?;
+    let dwell = outage.dwell_in(other.path(), outage.redis.url(), false).await?;
+    dwell.push_one("orders", "after").await?;
+    assert_eq!(dwell.broker().topic(&TopicName::new("orders")?).await?.settings, settings);
+    dwell.delivers("orders", &["before", "after"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn older_descriptor_is_replaced_when_a_consumer_meets_a_newer_copy() -> Result<()> {
+    let (outage, other) = (Outage::begin().await?, scratch()?);
+    let settings = with_older_descriptor(&outage).await?;
+    let dwell = outage.dwell_in(other.path(), outage.redis.url(), false).await?;
+    dwell.delivers("orders", &["before"]).await?;
+    assert_eq!(dwell.broker().topic(&TopicName::new("orders")?).await?.settings, settings);
+    dwell.close().await
+}
+
+/// Leaves a topic whose partitions have a newer descriptor than the topic, and no broker; answers the newer settings.
+async fn with_older_descriptor(outage: &Outage) -> Result<Settings> {
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "before").await?;
+    outage.redis.ask::<u64>("COPY dwell:topic:orders older").await?;
+    let orders = TopicName::new("orders")?;
+    let settings = Settings { max_attempts: 7, ..dwell.broker().topic(&orders).await?.settings.clone() };
+    dwell.broker().declare(orders, settings.clone()).await?;
+    dwell.close().await?;
+    outage.redis.ask::<u64>("COPY older dwell:topic:orders REPLACE").await?;
+    Ok(settings)
+}
+
 /// The tombstone in partition 0 may be lost, and the others not.
 #[tokio::test]
 async fn topic_stays_deleted_while_any_partition_records_it() -> Result<()> {
