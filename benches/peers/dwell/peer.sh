@@ -27,7 +27,8 @@ about)
     ;;
 run)
     if [ "$2" != library ]; then
-        DWELL_SQS_ENABLED=true DWELL_SQS_PARTITIONS=8 "$root/target/release/dwell" serve --listen "127.0.0.1:$PORT" --redis "redis://127.0.0.1:$REDIS_PORT" --data-dir "$DATA/dwell" >/dev/null &
+        [ "$2" != sqs ] || export DWELL_SQS_ENABLED=true DWELL_SQS_PARTITIONS=8
+        "$root/target/release/dwell" serve --listen "127.0.0.1:$PORT" --redis "redis://127.0.0.1:$REDIS_PORT" --data-dir "$DATA/dwell" >/dev/null &
         curl -s --retry 100 --retry-delay 0 --retry-connrefused --retry-max-time 10 -o /dev/null "http://127.0.0.1:$PORT/readyz"
     fi
     [ "$2" != sqs ] || client="$here/../golang/target/peer"

@@ -121,16 +121,11 @@ async fn lost_topic_and_cron_lists_are_rebuilt() -> Result<()> {
 async fn older_descriptor_is_replaced_by_a_newer_copy() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
-    dwell.push_one("orders", "before").await?;
-    outage.redis.ask::<u64>("COPY dwell:topic:orders older").await?;
-    let orders = TopicName::new("orders")?;
-    let settings = Settings { max_attempts: 7, ..dwell.broker().topic(&orders).await?.settings.clone() };
-    dwell.broker().declare(orders.clone(), settings.clone()).await?;
-    outage.redis.ask::<u64>("COPY older dwell:topic:orders REPLACE").await?;
+    let settings = lose_newer_descriptor(&outage, &dwell).await?;
     restart(&mut outage, &[&dwell]).await?;
     dwell.push_one("orders", "after").await?;
     dwell.delivers("orders", &["before", "after"]).await?;
-    assert_eq!(dwell.broker().topic(&orders).await?.settings, settings);
+    assert_eq!(dwell.broker().topic(&TopicName::new("orders")?).await?.settings, settings);
     dwell.close().await
 }
 
@@ -138,7 +133,9 @@ async fn older_descriptor_is_replaced_by_a_newer_copy() -> Result<()> {
 #[tokio::test]
 async fn older_descriptor_is_replaced_when_a_push_meets_a_newer_copy() -> Result<()> {
     let (outage, other) = (Outage::begin().await?, scratch()?);
-    let settings = with_older_descriptor(&outage).await?;
+    let before = outage.dwell().await?;
+    let settings = lose_newer_descriptor(&outage, &before).await?;
+    before.close().await?;
     let dwell = outage.dwell_in(other.path(), outage.redis.url(), false).await?;
     dwell.push_one("orders", "after").await?;
     assert_eq!(dwell.broker().topic(&TopicName::new("orders")?).await?.settings, settings);
@@ -149,22 +146,22 @@ async fn older_descriptor_is_replaced_when_a_push_meets_a_newer_copy() -> Result
 #[tokio::test]
 async fn older_descriptor_is_replaced_when_a_consumer_meets_a_newer_copy() -> Result<()> {
     let (outage, other) = (Outage::begin().await?, scratch()?);
-    let settings = with_older_descriptor(&outage).await?;
+    let before = outage.dwell().await?;
+    let settings = lose_newer_descriptor(&outage, &before).await?;
+    before.close().await?;
     let dwell = outage.dwell_in(other.path(), outage.redis.url(), false).await?;
     dwell.delivers("orders", &["before"]).await?;
     assert_eq!(dwell.broker().topic(&TopicName::new("orders")?).await?.settings, settings);
     dwell.close().await
 }
 
-/// Leaves a topic whose partitions have a newer descriptor than the topic, and no broker; answers the newer settings.
-async fn with_older_descriptor(outage: &Outage) -> Result<Settings> {
-    let dwell = outage.dwell().await?;
+/// Leaves a topic with a message, whose partitions have a newer descriptor than the topic; answers the newer settings.
+async fn lose_newer_descriptor(outage: &Outage, dwell: &Dwell) -> Result<Settings> {
     dwell.push_one("orders", "before").await?;
     outage.redis.ask::<u64>("COPY dwell:topic:orders older").await?;
     let orders = TopicName::new("orders")?;
     let settings = Settings { max_attempts: 7, ..dwell.broker().topic(&orders).await?.settings.clone() };
     dwell.broker().declare(orders, settings.clone()).await?;
-    dwell.close().await?;
     outage.redis.ask::<u64>("COPY older dwell:topic:orders REPLACE").await?;
     Ok(settings)
 }
