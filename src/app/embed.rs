@@ -233,7 +233,7 @@ impl Received {
 
     /// Moves the deadline to `timeout` from now. # Errors: `Stale` when the delivery is over, `Invalid` out of range.
     pub async fn extend(&mut self, timeout: Duration) -> Result<()> {
-        let (receipts, (topic, group)) = (vec![self.delivery.receipt.to_string()], &self.place);
+        let (receipts, (topic, group)) = (vec![self.delivery.receipt.clone()], &self.place);
         let rulings = self.broker.extend_anywhere(topic, group, receipts, timeout, self.is_late).await?;
         match rulings.first().map(|ruling| ruling.verdict) {
             Some(Verdict::Extended(deadline)) => {
@@ -246,7 +246,7 @@ impl Received {
     }
 
     async fn settle(self, decision: Decision) -> std::result::Result<(), Box<Unsettled>> {
-        let decisions = vec![(self.delivery.receipt.to_string(), decision)];
+        let decisions = vec![(self.delivery.receipt.clone(), decision)];
         let error = match self.broker.settle_anywhere(&self.place.0, &self.place.1, decisions, self.is_late).await {
             Err(error) => error,
             Ok(rulings) => match rulings.first().map(|ruling| ruling.verdict) {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Broker, Options, no_group};
 use crate::coordination::lease::LeaseKeeper;
 use crate::coordination::membership::Timing;
-use crate::delivery::{GroupDelivery, Heartbeats, Membership, PrefetchBudget, Terms};
+use crate::delivery::{GroupDelivery, Heartbeats, Membership, PrefetchBudget, ReceiptKeys, Terms};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::model::message::{GroupName, TopicName};
@@ -58,13 +58,14 @@ impl Groups {
         keeper: Arc<LeaseKeeper>,
         metrics: Arc<Metrics>,
         tasks: Tasks,
+        receipt_keys: Arc<ReceiptKeys>,
         options: &Options,
     ) -> Groups {
         let timing = Timing::new(options.lease_ttl, options.heartbeat);
         let (drain_timeout, idle_timeout) = (options.drain_timeout, options.idle_timeout);
         let heartbeats = Heartbeats::new(store.clone(), keeper.member().clone(), timing.absent_after(), tasks.clone());
         let budget = PrefetchBudget::new(options.prefetch_bytes);
-        let terms = Terms { drain_timeout, idle_timeout, budget, heartbeats };
+        let terms = Terms { drain_timeout, idle_timeout, budget, heartbeats, receipt_keys };
         let most = options.member_partitions;
         let tracer = options.tracer.clone();
         Groups { store, keeper, metrics, tasks, timing, terms, tracer, most, joined: Arc::default() }

@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 
 use super::Broker;
 use crate::codec::Failure;
-use crate::delivery::remote::{Ask, Place, What};
-use crate::delivery::{Decision, LateVerdict, Receipt, Verdict};
+use crate::delivery::remote::{Place, What};
+use crate::delivery::{Decision, LateVerdict, Read, Receipt, Verdict};
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
@@ -32,7 +32,8 @@ impl Broker {
     pub(super) async fn settle_late(
         &self,
         place: Place<'_>,
-        ask: &Ask,
+        what: &What,
+        receipts: &[Read],
         verdicts: &mut [Verdict],
         until: Instant,
     ) -> Result<()> {
@@ -45,7 +46,7 @@ impl Broker {
         let descriptor = self.topics.group(place.0, place.1).await?;
         let mut by_partition: BTreeMap<Partition, Vec<Late>> = BTreeMap::new();
         for at in ended {
-            if let Some((partition, late)) = self.late(&descriptor, &ask.what, at) {
+            if let Some((partition, late)) = self.late(&descriptor, what, receipts, at) {
                 by_partition.entry(partition).or_default().push((at, late));
             }
         }
@@ -58,13 +59,19 @@ impl Broker {
     }
 
     /// A burial is never late: it would hide a message that another consumer may finish.
-    fn late(&self, descriptor: &Descriptor, what: &What, at: usize) -> Option<(Partition, (LateSettlement, Verdict))> {
+    fn late(
+        &self,
+        descriptor: &Descriptor,
+        what: &What,
+        receipts: &[Read],
+        at: usize,
+    ) -> Option<(Partition, (LateSettlement, Verdict))> {
         let now = self.now();
-        let (text, decision) = match what {
-            What::Settle(decisions) => decisions.get(at).map(|(text, decision)| (text, Some(decision)))?,
-            What::Extend(receipts, _) => (receipts.get(at)?, None),
+        let decision = match what {
+            What::Settle(decisions) => Some(&decisions.get(at)?.1),
+            What::Extend(..) => None,
         };
-        let Receipt { partition, attempt, version, id, .. } = Receipt::parse(text)?;
+        let Receipt { partition, attempt, version, id, .. } = receipts.get(at)?.clone().ok()?;
         let (next_at, failure, made) = match (decision, what) {
             (Some(Decision::Ack), _) => (None, None, Verdict::Acked),
             (Some(Decision::Nack { delay, reason }), _) => {

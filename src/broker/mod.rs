@@ -16,6 +16,7 @@ mod read_limiter;
 mod cron;
 mod late;
 mod settle;
+mod settle_anywhere;
 mod topics;
 mod overview;
 mod attention;
@@ -49,7 +50,7 @@ use self::topics::Topics;
 pub use self::topics::{Declared, TopicMoved};
 use crate::coordination::lease::LeaseKeeper;
 use crate::delivery::remote::Remote;
-use crate::delivery::{Delivery, GroupDelivery, Session, Want};
+use crate::delivery::{Delivery, GroupDelivery, ReceiptKeys, Session, Want};
 use crate::model::error::{Error, Missing, Result};
 use crate::model::limits::{BATCH_MESSAGES_MAX, MEMBER_PARTITIONS_MAX, PREFETCH_LIMIT_BYTES, STREAM_IN_FLIGHT_MAX};
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
@@ -72,6 +73,7 @@ pub struct Broker {
     batcher: Arc<PushBatcher>,
     partitioner: Arc<DefaultPartitioner>,
     groups: Arc<Groups>,
+    receipt_keys: Arc<ReceiptKeys>,
     remote: Arc<Remote>,
     filling: Filling,
     scrapes: Arc<Scrapes>,
@@ -116,7 +118,9 @@ impl Broker {
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), metrics.clone(), options.clone()));
         let batcher = Arc::new(PushBatcher::new(store.clone(), topics.clone(), tasks.clone()));
-        let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
+        let receipt_keys = Arc::new(ReceiptKeys::new(store.clone()));
+        let (keys, loops) = (receipt_keys.clone(), tasks.clone());
+        let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), loops, keys, &options));
         let (partitioner, filling, scrapes) = (Arc::default(), Filling::default(), Arc::default());
         let (traffic, attention) = (Arc::default(), Arc::default());
         let firing = cron::Turns::default();
@@ -130,6 +134,7 @@ impl Broker {
             batcher,
             partitioner,
             groups,
+            receipt_keys,
             remote,
             filling,
             scrapes,

@@ -18,7 +18,7 @@ use crate::model::time::parse_span;
 
 const ACK_EXAMPLES: &str = "\
 Examples:
-  dwell ack orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e
+  dwell ack orders AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q
   dwell reserve orders --max 10 --json | jq -r .receipt | dwell ack orders -
   dwell ack orders --late - < receipts.txt     also after the visibility timeout
 
@@ -27,15 +27,15 @@ Repeating an ack is harmless.";
 
 const NACK_EXAMPLES: &str = "\
 Examples:
-  dwell nack orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e --delay 10s --reason 'smtp: 451'
-  dwell nack orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e --bury --reason 'smtp: 550'
+  dwell nack orders AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q --delay 10s --reason 'smtp: 451'
+  dwell nack orders AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q --bury --reason 'smtp: 550'
   dwell nack orders - < receipts.txt
 
 Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its reason.";
 
 const EXTEND_EXAMPLES: &str = "\
 Examples:
-  dwell extend orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e --visibility-timeout 5m
+  dwell extend orders AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q --visibility-timeout 5m
 
 The new deadline counts from now. Exit code 0 if every receipt was applied; 1 if one was not, which
 is printed with its reason.";

@@ -4,6 +4,8 @@
 //! messages. A GroupDelivery never looks at a payload, never polls, and never touches a partition it does not own.
 
 mod receipt;
+mod verdict;
+mod receipt_keys;
 mod demand;
 mod rate_limiter;
 mod membership;
@@ -15,7 +17,6 @@ mod session;
 mod settle;
 mod table;
 mod ownership;
-mod verdict;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
@@ -32,9 +33,10 @@ pub use self::membership::{Heartbeats, Membership};
 use self::ownership::Owned;
 pub use self::prefetch::PrefetchBudget;
 use self::rate_limiter::RateLimiter;
-pub use self::receipt::{Decision, Delivery, GroupTag, Receipt, SessionReceipts};
+pub use self::receipt::{Decision, Delivery, GroupTag, NoReceipt, Receipt, ReceiptMaker, SessionReceipts};
+pub use self::receipt_keys::ReceiptKeys;
 pub use self::session::Session;
-pub use self::settle::{LateVerdict, check_receipt, is_of};
+pub use self::settle::{LateVerdict, Read, check_receipt, is_of};
 pub use self::table::{MessageLocation, Now, Policy, Table, Want};
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;
@@ -85,6 +87,7 @@ pub struct Terms {
     pub idle_timeout: Duration,
     pub budget: Arc<PrefetchBudget>,
     pub heartbeats: Arc<Heartbeats>,
+    pub receipt_keys: Arc<ReceiptKeys>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::owner_loop::OwnerLoop;
 use super::prefetch::{LoopSignal, Part, PrefetchBudget};
+use super::receipt::ReceiptMaker;
 use super::table::Table;
 use super::verdict::{StaleReason, Verdict};
 use super::{GroupDelivery, Policy};
@@ -18,7 +19,7 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition, Rest};
-use crate::platform::clock::Instant;
+use crate::platform::clock::{Clock, Instant};
 use crate::store::{Acquired, Channel, Claim, MemberId, Owner, ReserveLimit, Wake};
 
 pub(super) enum Acquisition {
@@ -59,7 +60,9 @@ impl Ownership {
                     )));
                 }
                 let claim = Claim { group_partition: group_partition.clone(), epoch: owner.epoch().clone() };
-                let table = Table::new(&claim, delivery.policy(partition));
+                let key = delivery.terms.receipt_keys.for_epoch(Clock::System.instant()).await?;
+                let receipts = ReceiptMaker::new(&claim, keeper.member().clone(), key);
+                let table = Table::new(receipts, delivery.policy(partition));
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(delivery, &group_partition, owner).await.inspect_err(|_| keeper.forget(&lease))?;
                 let owned = Arc::new(Owned::new(lease, table, delivery.terms.budget.clone(), signal.clone()));

@@ -1,33 +1,33 @@
 //! Deliveries to a consumer, and its decisions about them.
 
 use std::collections::HashSet;
-use std::fmt::{self, Write as _};
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
-use crate::model::limits::ID_BYTES_MAX;
+use crate::codec::{ReceiptBody, decode_receipt, encode_receipt};
+use crate::model::limits::RECEIPT_BYTES_MAX;
 use crate::model::message::{GroupName, Message, MessageId, TopicName};
-use crate::model::partition::{self, Partition};
+use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
-use crate::store::Epoch;
+use crate::platform::signing_key::{SIGNATURE_BYTES, SigningKey};
+use crate::store::{Claim, Epoch, MemberId};
 
-pub(super) const RECEIPT_BYTES_MAX: usize = 150 + ID_BYTES_MAX;
+/// The first byte of a receipt. An SQS handle of before receipts were signed began with 1.
+const FORMAT: u8 = 2;
 
-/// The tag of a group is written with leading zeros.
-const GROUP_TAG_DIGITS: usize = 8;
-
-/// Bytes of most receipts, beside the id.
-const RECEIPT_BYTES_USUAL: usize = 64;
+const GROUP_TAG_BYTES: usize = 8;
 
 /// A message in the hands of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Names this delivery when it is settled.
-    pub receipt: Receipt,
+    /// Names this delivery when it is settled: the text of a [`Receipt`].
+    pub receipt: String,
     /// The message.
     pub message: Message,
     /// Delivery attempt, starting at 1.
@@ -42,16 +42,19 @@ pub struct Delivery {
     pub lateness: Duration,
 }
 
-/// The name of one delivery: the partition, the epoch of its owner, a number within the epoch, and a tag of the group.
-/// Attempt, version and id of the message say what was delivered, for settlements that come after the deadline.
+/// The name of one delivery, and what was delivered. A process has one only of a delivery that it made itself, or from a text
+/// that [`Receipt::read`] found signed.
 ///
-/// A text without meaning for consumers. Every delivery has another one, also of the same message.
+/// Consumers get a text without meaning to them. Every delivery has another one, also of the same message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
+    pub group: GroupTag,
     pub partition: Partition,
     pub epoch: Epoch,
+    /// The broker that made the delivery: an epoch never changes hands.
+    pub owner: MemberId,
+    /// The number of the delivery within the epoch.
     pub serial: u64,
-    pub group: GroupTag,
     pub attempt: u32,
     pub version: Version,
     pub id: MessageId,
@@ -59,65 +62,108 @@ pub struct Receipt {
 
 /// Tells the receipts of one group of a topic from those of all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct GroupTag(u32);
+pub struct GroupTag([u8; GROUP_TAG_BYTES]);
 
 impl GroupTag {
     pub fn of(topic: &TopicName, group: &GroupName) -> GroupTag {
-        GroupTag(partition::hash(format!("{topic}/{group}").as_bytes()))
+        let digest = Sha256::digest(format!("{topic}/{group}"));
+        GroupTag(std::array::from_fn(|at| digest[at]))
     }
+}
+
+/// Why a text gives no receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoReceipt {
+    /// It cannot be one.
+    Garbage,
+    /// It is signed with none of the keys: it was changed or made up, or is of another store.
+    Unsigned,
 }
 
 impl Receipt {
-    /// Reads a receipt; `None` for anything that dwell never wrote.
-    pub fn parse(text: &str) -> Option<Receipt> {
-        if text.len() > RECEIPT_BYTES_MAX {
-            return None;
+    /// Its text: the format, a signature, and what is signed.
+    pub fn signed(&self, key: &SigningKey) -> String {
+        let Receipt { group, partition, epoch, owner, serial, attempt, version, id } = self;
+        let epoch = epoch.to_string();
+        let body = encode_receipt(&ReceiptBody {
+            group: group.0,
+            partition: partition.0,
+            epoch: &epoch,
+            owner: owner.as_str(),
+            serial: *serial,
+            attempt: *attempt,
+            version: version.as_us(),
+            id: id.as_str(),
+        });
+        URL_SAFE_NO_PAD.encode([&[FORMAT][..], &key.sign(&body), &body].concat())
+    }
+
+    /// Reads what one of these keys has signed. Nothing else of a text is looked at.
+    pub fn read(text: &str, keys: &[SigningKey]) -> Result<Receipt, NoReceipt> {
+        let bytes = Some(text).filter(|text| text.len() <= RECEIPT_BYTES_MAX);
+        let bytes = bytes.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok()).ok_or(NoReceipt::Garbage)?;
+        let Some((&FORMAT, rest)) = bytes.split_first() else { return Err(NoReceipt::Garbage) };
+        let (signature, body) = rest.split_at_checked(SIGNATURE_BYTES).ok_or(NoReceipt::Garbage)?;
+        if !keys.iter().any(|key| key.has_signed(body, signature)) {
+            return Err(NoReceipt::Unsigned);
         }
-        // The id comes last, since it may have dots.
-        let mut parts = text.splitn(8, '.');
-        let mut next = || parts.next();
-        let (partition, number, token) = (decimal(next()?)?, next()?, next()?);
-        decimal::<u64>(number)?;
+        Receipt::of_body(body).ok_or(NoReceipt::Unsigned)
+    }
+
+    /// Decodes bytes without a signature.
+    #[cfg(feature = "fuzzing")]
+    pub fn of_signed(body: &[u8]) -> Option<Receipt> {
+        Receipt::of_body(body)
+    }
+
+    fn of_body(body: &[u8]) -> Option<Receipt> {
+        let ReceiptBody { group, partition, epoch, owner, serial, attempt, version, id } = decode_receipt(body)?;
         Some(Receipt {
+            group: GroupTag(group),
             partition: Partition(partition),
-            epoch: Epoch::of(number, token)?,
-            serial: decimal(next()?)?,
-            group: GroupTag(next().filter(|tag| tag.len() == GROUP_TAG_DIGITS).and_then(hex)?.try_into().ok()?),
-            attempt: decimal(next()?)?,
-            version: Version::from_us(next().filter(|version| !has_leading_zero(version)).and_then(hex)?),
-            id: MessageId::new(next()?).ok()?,
+            epoch: Epoch::parse(epoch)?,
+            owner: Some(MemberId::from_store(owner)).filter(MemberId::is_plausible)?,
+            serial,
+            attempt,
+            version: Version::from_us(version),
+            id: MessageId::new(id).ok()?,
         })
     }
+}
 
-    /// Its text, written into memory that is large enough from the start.
-    pub fn text(&self) -> String {
-        let mut text = String::with_capacity(RECEIPT_BYTES_USUAL + self.id.as_str().len());
-        // Writing to memory cannot fail.
-        let _ = write!(text, "{self}");
-        text
+/// Makes the receipts of one epoch.
+#[derive(Debug)]
+pub struct ReceiptMaker {
+    group: GroupTag,
+    partition: Partition,
+    epoch: Epoch,
+    owner: MemberId,
+    key: SigningKey,
+}
+
+impl ReceiptMaker {
+    pub fn new(claim: &Claim, owner: MemberId, key: SigningKey) -> ReceiptMaker {
+        let Claim { group_partition, epoch } = claim;
+        let group = GroupTag::of(&group_partition.topic, &group_partition.group);
+        ReceiptMaker { group, partition: group_partition.partition, epoch: epoch.clone(), owner, key }
     }
-}
 
-/// A number as dwell writes it: no sign, no leading zero.
-fn decimal<T: FromStr>(text: &str) -> Option<T> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !has_leading_zero(text);
-    text.parse().ok().filter(|_| is_plain)
-}
+    pub(super) fn partition(&self) -> Partition {
+        self.partition
+    }
 
-/// A hexadecimal number as dwell writes it: no sign, small letters.
-fn hex(text: &str) -> Option<u64> {
-    let is_plain = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    u64::from_str_radix(text, 16).ok().filter(|_| is_plain)
-}
+    pub(super) fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
 
-fn has_leading_zero(text: &str) -> bool {
-    text.len() > 1 && text.starts_with('0')
-}
+    pub(super) fn receipt(&self, serial: u64, attempt: u32, version: Version, id: MessageId) -> Receipt {
+        let ReceiptMaker { group, partition, epoch, owner, .. } = self;
+        let (group, partition, epoch, owner) = (*group, *partition, epoch.clone(), owner.clone());
+        Receipt { group, partition, epoch, owner, serial, attempt, version, id }
+    }
 
-impl fmt::Display for Receipt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Receipt { partition, epoch, serial, group, attempt, version, id } = self;
-        write!(f, "{partition}.{epoch}.{serial}.{:08x}.{attempt}.{:x}.{id}", group.0, version.as_us())
+    pub(super) fn text(&self, receipt: &Receipt) -> String {
+        receipt.signed(&self.key)
     }
 }
 
@@ -178,48 +224,96 @@ impl Drop for ReceiptGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::error::Result;
+    use crate::model::error;
+
+    fn receipt(id: &str) -> error::Result<Receipt> {
+        Ok(Receipt {
+            group: GroupTag::of(&TopicName::new("orders")?, &GroupName::standard()),
+            partition: Partition(3),
+            epoch: Epoch::after(16),
+            owner: MemberId::fresh("host"),
+            serial: 152,
+            attempt: 2,
+            version: Version::from_us(1_767_323_045_678_901),
+            id: MessageId::new(id)?,
+        })
+    }
 
     #[test]
-    fn receipt_round_trips_and_garbage_is_refused() -> Result<()> {
-        let group = GroupTag::of(&TopicName::new("orders")?, &GroupName::standard());
-        assert_ne!(group, GroupTag::of(&TopicName::new("orders")?, &GroupName::new("audit")?));
-        for id in ["order-4711", "a.b..c", ".a"] {
-            let (version, id) = (Version::from_us(1_767_323_045_678_901), MessageId::new(id)?);
-            let epoch = Epoch::after(16);
-            let receipt = Receipt { partition: Partition(3), epoch, serial: 152, group, attempt: 2, version, id };
-            assert_eq!(Receipt::parse(&receipt.to_string()), Some(receipt));
+    fn receipt_is_read_with_the_key_that_signed_it() -> error::Result<()> {
+        let (key, other) = (SigningKey::fresh()?, SigningKey::fresh()?);
+        for id in ["order-4711", "a.b..c", "~"] {
+            let receipt = receipt(id)?;
+            let text = receipt.signed(&key);
+            assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
+            assert_eq!(Receipt::read(&text, &[other.clone(), key.clone()]), Ok(receipt));
+            assert_eq!(Receipt::read(&text, std::slice::from_ref(&other)), Err(NoReceipt::Unsigned));
+            assert_eq!(Receipt::read(&text, &[]), Err(NoReceipt::Unsigned));
         }
-        let good = "3.17.tok.1.0000002a.1.6475f6b8e0c1d.a";
-        assert!(Receipt::parse(good).is_some_and(|receipt| receipt.to_string() == good));
-        assert!(Receipt::parse("0.0.tok.0.00000000.0.0.a").is_some());
-        for end in 0..good.len() {
-            assert_eq!(Receipt::parse(&good[..end]), None, "{}", &good[..end]);
+        Ok(())
+    }
+
+    #[test]
+    fn every_field_is_signed() -> error::Result<()> {
+        let key = SigningKey::fresh()?;
+        let first = receipt("order-4711")?;
+        let others = [
+            Receipt { group: GroupTag::of(&TopicName::new("orders")?, &GroupName::new("audit")?), ..first.clone() },
+            Receipt { partition: Partition(4), ..first.clone() },
+            Receipt { epoch: Epoch::after(16), ..first.clone() },
+            Receipt { owner: MemberId::fresh("host"), ..first.clone() },
+            Receipt { serial: 153, ..first.clone() },
+            Receipt { attempt: 0, ..first.clone() },
+            Receipt { version: first.version.plus(1), ..first.clone() },
+            Receipt { id: MessageId::new("order-4712")?, ..first.clone() },
+        ];
+        let bytes = |receipt: &Receipt| URL_SAFE_NO_PAD.decode(receipt.signed(&key)).unwrap_or_default();
+        for other in &others {
+            let forged = [&bytes(&first)[..1 + SIGNATURE_BYTES], &bytes(other)[1 + SIGNATURE_BYTES..]].concat();
+            let forged = Receipt::read(&URL_SAFE_NO_PAD.encode(forged), std::slice::from_ref(&key));
+            assert_eq!(forged, Err(NoReceipt::Unsigned), "{other:?}");
         }
-        for bad in [
-            "x.17.tok.1.0000002a.1.1.a",
-            "03.17.tok.1.0000002a.1.1.a",
-            "70000.17.tok.1.0000002a.1.1.a",
-            "3.17.tok.x.0000002a.1.1.a",
-            "3.17.tok.+1.0000002a.1.1.a",
-            "3.17.tok.1.2a.1.1.a",
-            "3.017.tok.1.0000002a.1.1.a",
-            "3.+17.tok.1.0000002a.1.1.a",
-            "3.17.tok.01.0000002a.1.1.a",
-            "3.17.tok.1.00000002a.1.1.a",
-            "3.17.tok.1.+000002a.1.1.a",
-            "3.17.tok.1.0000002a.1.01.a",
-            "3.17.tok.1.0000002a.01.1.a",
-            "3.17.tok.1.0000002a.1.A.a",
-            "3.17.tok.1.0000002a.1.+1.a",
-            "3.17.tok.1.0000002A.1.1.a",
-            "3.17.tok.1.0000002a.-1.1.a",
-            "3.17.tok.1.0000002a.1.01.a",
-            "3.17.tok.1.0000002a.1.1.a b",
-        ] {
-            assert_eq!(Receipt::parse(bad), None, "{bad:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_changed_cut_or_longer_text_is_no_receipt() -> error::Result<()> {
+        let key = SigningKey::fresh()?;
+        let read = |text: &str| Receipt::read(text, std::slice::from_ref(&key));
+        let text = receipt("order-4711")?.signed(&key);
+        let bytes = URL_SAFE_NO_PAD.decode(&text).unwrap_or_default();
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&URL_SAFE_NO_PAD.encode(changed)).is_err(), "bit {bit}");
         }
-        assert_eq!(Receipt::parse(&"1".repeat(10_000)), None);
+        for length in 0..text.len() {
+            assert!(read(&text[..length]).is_err(), "{length}");
+        }
+        for garbage in [format!("{text}A"), format!("{text}="), format!(" {text}"), "A".repeat(10_000), "é".to_owned()]
+        {
+            assert!(read(&garbage).is_err(), "{garbage}");
+        }
+        let before = "3.17.k3Zq9xT0aB1c.152.9f3a1c2e.1.6475f6b8e0c1d.order-4711";
+        assert_eq!(read(before), Err(NoReceipt::Garbage), "of before receipts were signed");
+        Ok(())
+    }
+
+    #[test]
+    fn the_longest_receipt_fits() -> error::Result<()> {
+        let longest = Receipt {
+            partition: Partition(u16::MAX),
+            epoch: Epoch::after(u64::MAX),
+            owner: MemberId::from_store(&"h".repeat(crate::model::limits::MEMBER_BYTES_MAX)),
+            serial: u64::MAX,
+            attempt: u32::MAX,
+            version: Version::from_us(u64::MAX),
+            ..receipt(&"i".repeat(crate::model::limits::ID_BYTES_MAX))?
+        };
+        let key = SigningKey::fresh()?;
+        let text = longest.signed(&key);
+        assert_eq!(text.len(), 415);
+        assert_eq!(Receipt::read(&text, &[key]), Ok(longest));
         Ok(())
     }
 }

@@ -76,7 +76,7 @@ impl Drop for Session {
         for receipt in undecided {
             let reason = Some("the stream's client went away".to_owned());
             let nack = Decision::Nack { delay: Some(Duration::ZERO), reason };
-            let (verdict, made) = self.delivery.decide(Some(receipt), nack, now);
+            let (verdict, made) = self.delivery.decide(Ok(receipt), nack, now);
             if let Some(made) = made {
                 made.owned.signal.notify_one();
                 self.delivery.count(verdict);

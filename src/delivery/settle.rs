@@ -37,20 +37,23 @@ struct Unanswered {
     tickets: Vec<(usize, u64)>,
 }
 
-/// Checks that dwell can have written the receipt for this group. Errors: why it cannot.
-pub fn check_receipt(receipt: Option<Receipt>, group: GroupTag, descriptor: &Descriptor) -> Result<Receipt, Verdict> {
-    let receipt = receipt.ok_or(Verdict::Unknown(UnknownReason::Malformed))?;
+/// A receipt that was read, or the verdict on what is none.
+pub type Read = Result<Receipt, Verdict>;
+
+/// Checks that it is a receipt of this group. Errors: the verdict on it, if it is not.
+pub fn check_receipt(receipt: Read, group: GroupTag, descriptor: &Descriptor) -> Read {
+    let receipt = receipt?;
     if is_of(&receipt, group, descriptor) { Ok(receipt) } else { Err(Verdict::Unknown(UnknownReason::NotIssued)) }
 }
 
-/// Whether dwell can have written this receipt for the group.
+/// Whether the receipt is of this group, of a partition that the topic has.
 pub fn is_of(receipt: &Receipt, group: GroupTag, descriptor: &Descriptor) -> bool {
     receipt.group == group && receipt.partition.0 < descriptor.settings.partitions.get()
 }
 
 impl GroupDelivery {
     /// A repeated decision gets its first answer. After `timeout` the unanswered ones are `Pending`.
-    pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
+    pub async fn settle(&self, decisions: Vec<(Read, Decision)>, timeout: Duration) -> Vec<Verdict> {
         let mut verdicts = Vec::with_capacity(decisions.len());
         let mut again = HashSet::new();
         let mut unanswered_by_group: BTreeMap<Partition, Unanswered> = BTreeMap::new();
@@ -90,7 +93,7 @@ impl GroupDelivery {
         verdicts
     }
 
-    pub(super) fn decide(&self, receipt: Option<Receipt>, decision: Decision, now: Now) -> (Verdict, Option<Made>) {
+    pub(super) fn decide(&self, receipt: Read, decision: Decision, now: Now) -> (Verdict, Option<Made>) {
         let (receipt, owned) = match self.find(receipt) {
             Ok(found) => found,
             Err(refusal) => return (refusal, None),
@@ -112,9 +115,9 @@ impl GroupDelivery {
         (verdict, Some(Made { partition: receipt.partition, owned, decided }))
     }
 
-    pub fn extend(&self, receipts: Vec<Option<Receipt>>, timeout: Duration) -> Vec<Verdict> {
+    pub fn extend(&self, receipts: Vec<Read>, timeout: Duration) -> Vec<Verdict> {
         let now = self.now();
-        let extend = |receipt: Option<Receipt>| {
+        let extend = |receipt: Read| {
             let (receipt, owned) = self.find(receipt)?;
             let extended = owned.table().extend(receipt.serial, now.elapsed.plus(timeout));
             owned.signal.notify_one();
@@ -161,7 +164,7 @@ impl GroupDelivery {
         Some(outcomes.into_iter().zip(settlements).map(verdict).collect())
     }
 
-    fn find(&self, receipt: Option<Receipt>) -> Result<(Receipt, Arc<Owned>), Verdict> {
+    fn find(&self, receipt: Read) -> Result<(Receipt, Arc<Owned>), Verdict> {
         let receipt = check_receipt(receipt, self.tag, &self.descriptor())?;
         let owned = self.owned(receipt.partition).filter(|owned| owned.lease.claim().epoch == receipt.epoch);
         owned.map(|owned| (receipt, owned)).ok_or(Verdict::Stale(StaleReason::LostPartition))

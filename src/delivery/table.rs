@@ -12,22 +12,19 @@ use std::time::Duration;
 
 use self::order::{Batch, Lane, Order, OrderedDelivery, lane_of};
 pub(super) use self::settle::LateOutcome;
-use super::receipt::{Delivery, GroupTag, Receipt, ReceiptGuard, SessionReceipts};
+use super::receipt::{Delivery, ReceiptGuard, ReceiptMaker, SessionReceipts};
 use super::verdict::VerdictCache;
 use crate::codec::{DeadLetterReason, DeadLetterRecord};
 use crate::model::limits::{
     CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PASSED_OVER_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX,
 };
 use crate::model::message::{Message, MessageId};
-use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
 use crate::model::time::Timestamp;
 use crate::model::topic::Expiry;
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
-use crate::store::{
-    Buried, Charge, Claim, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned,
-};
+use crate::store::{Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned};
 
 /// Messages to prefetch before the speed of the consumers is known.
 const APPETITE_FIRST: usize = 32;
@@ -125,9 +122,7 @@ struct Unsettled {
 
 #[derive(Debug)]
 pub struct Table {
-    partition: Partition,
-    group: GroupTag,
-    epoch: Epoch,
+    receipts: ReceiptMaker,
     policy: Policy,
     /// May be handed out at once, earliest first.
     ready: VecDeque<Held>,
@@ -153,11 +148,9 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(claim: &Claim, policy: Policy) -> Table {
+    pub fn new(receipts: ReceiptMaker, policy: Policy) -> Table {
         Table {
-            partition: claim.group_partition.partition,
-            group: GroupTag::of(&claim.group_partition.topic, &claim.group_partition.group),
-            epoch: claim.epoch.clone(),
+            receipts,
             order: policy.ordered.then(Box::default),
             policy,
             ready: VecDeque::new(),
@@ -179,7 +172,7 @@ impl Table {
     }
 
     pub fn epoch(&self) -> &Epoch {
-        &self.epoch
+        self.receipts.epoch()
     }
 
     pub fn set_policy(&mut self, policy: Policy) {
@@ -326,25 +319,18 @@ impl Table {
         let attempt = held.charged.max(1);
         let max_attempts = self.attempts_of(&held.message);
         let id = held.message.id.clone();
-        let receipt = Receipt {
-            partition: self.partition,
-            epoch: self.epoch.clone(),
-            serial,
-            group: self.group,
-            attempt,
-            version: held.version,
-            id: id.clone(),
-        };
+        let receipt = self.receipts.receipt(serial, attempt, held.version, id.clone());
+        let text = self.receipts.text(&receipt);
         let (slot, handed_at) = (held.slot, now.instant);
-        let _guard = session_receipts.map(|session| session.hold(receipt.clone()));
+        let _guard = session_receipts.map(|session| session.hold(receipt));
         let ordered = self.order.as_mut().map(|order| Box::new(order.hand_out(&held)));
         self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _guard, ordered });
         self.deadlines.insert((deadline, serial));
         Delivery {
-            receipt,
+            receipt: text,
             message: held.message,
             attempt,
-            partition: self.partition,
+            partition: self.receipts.partition(),
             ready_at: held.ready_at,
             deadline: now.store.plus(visibility_timeout),
             lateness: now.store.since(held.ready_at),

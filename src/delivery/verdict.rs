@@ -59,9 +59,9 @@ pub enum StaleReason {
 /// Why a receipt is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownReason {
-    /// The text is no receipt.
-    Malformed,
-    /// It is a receipt of another topic or group, or of a delivery that was never made.
+    /// The text is no receipt of this store: it was made up or changed, or is of a dwell that did not sign its receipts.
+    Invalid,
+    /// It is a receipt of another topic or group.
     NotIssued,
 }
 
@@ -80,7 +80,7 @@ impl StaleReason {
 impl UnknownReason {
     fn name(self) -> &'static str {
         match self {
-            UnknownReason::Malformed => "malformed",
+            UnknownReason::Invalid => "invalid",
             UnknownReason::NotIssued => "unknown",
         }
     }
@@ -95,7 +95,7 @@ impl Verdict {
         Verdict::Stale(StaleReason::Returned),
         Verdict::Stale(StaleReason::LostPartition),
         Verdict::Unknown(UnknownReason::NotIssued),
-        Verdict::Unknown(UnknownReason::Malformed),
+        Verdict::Unknown(UnknownReason::Invalid),
         Verdict::UnknownOutcome,
         Verdict::Unreachable,
     ];
@@ -153,10 +153,10 @@ impl Verdict {
                 "the broker that delivered the message no longer owns its partition: the message is delivered again, unless it \
                  was settled before, or its topic or group was deleted"
             }
-            Verdict::Unknown(UnknownReason::Malformed) => "this text is no receipt",
-            Verdict::Unknown(UnknownReason::NotIssued) => {
-                "the receipt is of another topic or group, or of a delivery that was never made"
+            Verdict::Unknown(UnknownReason::Invalid) => {
+                "this text is no receipt of these brokers: it was changed or made up, or is of an older version of dwell"
             }
+            Verdict::Unknown(UnknownReason::NotIssued) => "the receipt is of another topic or group",
             Verdict::UnknownOutcome => {
                 "the broker that delivered the message lost the partition before it answered: the message is settled, or it is \
                  delivered again"

@@ -217,8 +217,12 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Bytes of a member's id: what dwell writes is shorter.
 pub const MEMBER_BYTES_MAX: usize = 100;
-/// Epochs of other brokers that one broker remembers, so that their receipts cost no look at the leases.
-pub const REMOTE_EPOCHS_MAX: usize = 10_000;
+/// Characters of a receipt. With the longest names it has 415.
+pub const RECEIPT_BYTES_MAX: usize = 512;
+/// Keys that receipts are checked with: that of the store, and those of before it lost its data.
+pub const RECEIPT_KEYS_MAX: usize = 4;
+/// Brokers that one broker remembers as silent: it looks at the leases before it asks them again.
+pub const SILENT_BROKERS_MAX: usize = 1_000;
 /// Bytes of a datagram from one broker to another. A thousand decisions with reasons of the greatest length fit.
 pub const DATAGRAM_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of all datagrams that have arrived at a broker and are not answered.

@@ -7,6 +7,7 @@
 mod clock_offset;
 pub mod hand_over;
 mod journal;
+mod kept_keys;
 mod push;
 mod replay;
 mod restore;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, watch};
 
 use self::journal::Journal;
+use self::kept_keys::KeptKeys;
 use self::topic_cache::{OrderedTopics, TopicCache};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, ENVELOPE_BYTES_MAX, PAYLOAD_BYTES_MAX};
@@ -80,6 +82,7 @@ pub struct BufferedStore<S> {
     journal: Option<Arc<Journal>>,
     broker: String,
     topic_cache: TopicCache,
+    kept_keys: KeptKeys,
     behind: OrderedTopics,
     /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
     made_up: AtomicU64,
@@ -163,6 +166,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let found = wal.depth();
         let behind = OrderedTopics::new(found.end.filter(|_| found.records > 0));
         let topic_cache = TopicCache::load(options.dir.join("topics.json"));
+        let kept_keys = KeptKeys::load(options.dir.join("receipt-keys"));
         let breaker = Breaker::default();
         let broker = match &journal {
             Some(journal) => journal.log().id().await.ok(),
@@ -182,6 +186,7 @@ impl<S: LogTarget> BufferedStore<S> {
             journal,
             broker,
             topic_cache,
+            kept_keys,
             behind,
             made_up: AtomicU64::new(0),
             offered_at: AtomicU64::new(0),

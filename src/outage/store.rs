@@ -20,6 +20,7 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
+use crate::platform::signing_key::SigningKey;
 use crate::store::{
     self, Acquired, Buffered, Call, Cancelled, Claim, Copied, CopyCursor, DeadLetterCursor, DeadLetterPage,
     DeadLetterRetention, Description, DroppedDeadLetters, Fate, Fates, Forward, Forwarded, HandedOver, HealthSnapshot,
@@ -91,6 +92,18 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
 
     async fn store_id(&self, offered: &str) -> Result<String> {
         self.store.store_id(offered).await
+    }
+
+    /// The kept key is offered rather than a new one: the store may have lost it.
+    async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey> {
+        let kept = self.kept_keys.newest();
+        let key = self.limited(self.store.receipt_key(kept.as_ref().unwrap_or(offered))).await?;
+        self.kept_keys.keep(&key).await;
+        Ok(key)
+    }
+
+    fn kept_receipt_keys(&self) -> Vec<SigningKey> {
+        self.kept_keys.all()
     }
 
     async fn ready(&self) -> Result<Option<String>> {

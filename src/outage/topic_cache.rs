@@ -2,7 +2,6 @@
 //! and which topics with ordering have records in the WAL, so that pushes go behind them.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -15,7 +14,7 @@ use crate::model::limits::TOPICS_MAX;
 use crate::model::message::TopicName;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::{Clock, Instant};
-use crate::platform::disk::{create, make_directory};
+use crate::platform::disk::{make_directory, replace};
 use crate::wal::Position;
 
 const GATHER: Duration = Duration::from_secs(1);
@@ -139,16 +138,9 @@ impl TopicCache {
     }
 }
 
-/// Replaces the file as a whole, so that a crash leaves the old one or the new one.
 fn write(path: &Path, topics: &[Descriptor]) -> std::io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    make_directory(dir)?;
-    let new = path.with_extension("json.new");
-    let mut file = create(&new)?;
-    file.write_all(&serde_json::to_vec(topics)?)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    std::fs::File::open(dir)?.sync_all()
+    make_directory(path.parent().unwrap_or(Path::new(".")))?;
+    replace(path, &serde_json::to_vec(topics)?)
 }
 
 /// Where the last record of each topic with ordering stands, as far as the store has not answered for it.

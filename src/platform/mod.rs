@@ -1,7 +1,8 @@
-//! The base layer: clock, secrets, tasks, files and disk, TLS clients, throttled logging.
+//! The base layer: clock, secrets and keys, tasks, files and disk, TLS clients, throttled logging.
 
 pub mod clock;
 pub mod secret;
+pub mod signing_key;
 pub mod log_throttle;
 pub mod request_id;
 pub mod tasks;

@@ -119,7 +119,7 @@ impl Run {
     }
 
     async fn move_one(&self, broker: &Broker, delivery: Delivery) -> std::result::Result<(), String> {
-        let (queue, receipt) = (&self.source, delivery.receipt.to_string());
+        let (queue, receipt) = (&self.source, delivery.receipt.clone());
         let outcome = self.push(broker, &delivery).await;
         let decision = match outcome {
             Ok(()) => Decision::Ack,

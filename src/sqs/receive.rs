@@ -11,7 +11,7 @@ use super::protocol::is_xml;
 use super::queue::{Queue, VISIBILITY};
 use super::send::{self, DEDUP_META, SENDER_META, TRACE_META};
 use super::sigv4::unknown_token;
-use super::{Caller, Sqs, ids, receipt};
+use super::{Caller, Sqs, ids};
 use crate::api::http::{Consumers, TakeError};
 use crate::broker::{ReserveRequest, Selection};
 use crate::delivery::{Decision, Delivery};
@@ -90,7 +90,7 @@ impl Sqs {
         let _room = consumers.room(deliveries.iter().map(|it| JSON_GROWTH_MAX * it.message.envelope.size()).sum());
         if wanted.visibility_timeout == Some(Duration::ZERO) {
             let visible =
-                |it: &Delivery| (it.receipt.to_string(), Decision::Nack { delay: Some(Duration::ZERO), reason: None });
+                |it: &Delivery| (it.receipt.clone(), Decision::Nack { delay: Some(Duration::ZERO), reason: None });
             let decisions: Vec<_> = deliveries.iter().map(visible).collect();
             if !decisions.is_empty() {
                 self.broker.settle(&queue.topic, &queue.group, decisions).await?;
@@ -136,7 +136,7 @@ fn received(
     }
     Received {
         message_id: ids::of_message(delivery.message.id.as_str()),
-        receipt_handle: receipt::encode(queue, &delivery.receipt),
+        receipt_handle: delivery.receipt.clone(),
         md5_of_body: hex_md5(body.as_bytes()),
         body,
         attributes: system

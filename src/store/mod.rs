@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Instant;
+use crate::platform::signing_key::SigningKey;
 pub use clock::{ClockNote, StoreClock};
 use dead_letters::other_id;
 pub use dead_letters::{
@@ -130,6 +131,15 @@ pub trait Backend: Send + Sync + 'static {
     /// data.
     async fn store_id(&self, offered: &str) -> Result<String>;
 
+    /// The key that receipts are signed with, the same for all brokers of the store. A store without one, or that lost
+    /// it, takes the offered one.
+    async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey>;
+
+    /// Keys that are kept beside the store, the newest first: receipts are read with them before the store answers.
+    fn kept_receipt_keys(&self) -> Vec<SigningKey> {
+        Vec::new()
+    }
+
     /// How full the write-ahead log of this process is.
     fn wal_depth(&self) -> WalDepth {
         WalDepth::default()
@@ -189,6 +199,12 @@ impl Loss {
     pub fn hold_until(&self, ttl: Duration) -> Instant {
         self.since.map_or(Instant::default(), |since| since.plus(ttl))
     }
+}
+
+/// A key of receipts as a store has it. Errors: `Corrupt` when it is none.
+fn stored_receipt_key(text: &str) -> Result<SigningKey> {
+    SigningKey::from_text(text)
+        .ok_or_else(|| Error::corrupt("the key of receipts in the store is none that dwell made"))
 }
 
 /// A request that has to wait until a loss is restored. It changed nothing.

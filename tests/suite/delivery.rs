@@ -18,7 +18,7 @@ use crate::support::{Running, World, kind_of, stories};
 stories! {
     message_is_delivered_when_due_and_not_before, earlier_message_overtakes_the_head, the_first_decision_stands,
     duplicate_receipts_of_a_request_get_two_verdicts, deleted_topic_has_no_owner_despite_deliveries,
-    malformed_receipt_is_unknown, nacked_message_is_redelivered_after_its_delay, nack_without_delay_uses_the_backoff,
+    text_that_is_no_receipt_is_invalid, nacked_message_is_redelivered_after_its_delay, nack_without_delay_uses_the_backoff,
     unsettled_delivery_is_redelivered, extend_moves_the_deadline, poison_message_is_dead_lettered_with_its_last_error,
     a_buried_message_is_dead_at_once_and_can_be_redriven, explain_names_why_a_message_waits,
     explain_names_what_blocks_a_due_message, prefetched_messages_return_without_a_charge, stop_returns_all_messages,
@@ -204,16 +204,16 @@ async fn deleted_topic_has_no_owner_despite_deliveries(world: World) -> Result<(
     Ok(())
 }
 
-async fn malformed_receipt_is_unknown(world: World) -> Result<()> {
+async fn text_that_is_no_receipt_is_invalid(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     shop.push("a", 0).await?;
     let (topic, group) = orders()?;
     let acks = ["", "nonsense"].map(|receipt| (receipt.to_owned(), Decision::Ack)).to_vec();
-    let malformed = [Verdict::Unknown(UnknownReason::Malformed); 2];
+    let invalid = [Verdict::Unknown(UnknownReason::Invalid); 2];
     // Before and after this process consumes for the group.
-    assert_eq!(shop.broker.settle(&topic, &group, acks.clone()).await?, malformed);
+    assert_eq!(shop.broker.settle(&topic, &group, acks.clone()).await?, invalid);
     shop.one().await?;
-    assert_eq!(shop.broker.settle(&topic, &group, acks).await?, malformed);
+    assert_eq!(shop.broker.settle(&topic, &group, acks).await?, invalid);
     Ok(())
 }
 

@@ -25,6 +25,7 @@ mod dead_letters;
 mod dead_letter_topics;
 mod delivery;
 mod verdicts;
+mod receipts;
 mod ordered;
 mod redis_keys;
 mod redis_topic_move;

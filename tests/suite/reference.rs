@@ -12,7 +12,7 @@ use dwell::model::partition::{Partition, hash};
 use crate::support::failed;
 
 /// Constants of src/model/limits.rs that no client and no operator meets.
-const INTERNAL: [&str; 28] = [
+const INTERNAL: [&str; 29] = [
     "ACQUIRES_MAX",
     "ANSWER_UNCOUNTED_BYTES_MAX",
     "AUDIT_FINDINGS_MAX",
@@ -30,10 +30,11 @@ const INTERNAL: [&str; 28] = [
     "PREFETCH_LIMIT_BYTES_MIN",
     "PREFETCH_MESSAGES_MAX",
     "PUT_IDS_MAX",
+    "RECEIPT_KEYS_MAX",
     "RECOVER_IDS_MAX",
     "REFUSED_BODY_BYTES_MAX",
-    "REMOTE_EPOCHS_MAX",
     "RESTORE_CHANGES_MAX",
+    "SILENT_BROKERS_MAX",
     "SLOT_AHEAD_MAX",
     "SLOT_OPEN",
     "SMALL_BODY_BYTES_MAX",

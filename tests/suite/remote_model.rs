@@ -2,11 +2,11 @@
 //! delivery and a Redis, tried in every order within small bounds.
 //!
 //! The world is one delivery of one message. Broker A owns the partition in its first epoch and has handed the message
-//! out; a consumer has brought the receipt to broker B, which asks A by datagrams. Each datagram may be lost, doubled or late. Its
-//! consumer may repeat its request at B, or say something else about the delivery at A. A's call to Redis settles only in the epoch that
-//! Redis names; it may be lost on its way, and the epoch may end at any time: by a release, a lapse, or the death of A.
-//! Redis may lose its newest write. Then the message is recovered and handed out anew in the next epoch, by A or by B, whose
-//! consumer settles it in its own way.
+//! out; a consumer has brought the receipt to broker B. The receipt names A, and B asks it by datagrams. Each datagram may
+//! be lost, doubled or late. Its consumer may repeat its request at B, or say something else about the delivery at A. A's
+//! call to Redis settles only in the epoch that Redis names; it may be lost on its way, and the epoch may end at any time:
+//! by a release, a lapse, or the death of A. Redis may lose its newest write. Then the message is recovered and handed out
+//! anew in the next epoch, by A or by B, whose consumer settles it in its own way.
 //!
 //! In every state of a search, a verdict that the consumer was told is true:
 //!

@@ -56,7 +56,7 @@ impl Peer for Library {
         let request = ReserveRequest { max: self.batch(), wait: WAIT, visibility_timeout: None };
         let deliveries = self.dwell.broker().reserve(&self.topic, &self.group, request).await?;
         let one = |delivery: Delivery| Taken {
-            receipt: delivery.receipt.to_string(),
+            receipt: delivery.receipt,
             payload: String::from_utf8_lossy(&delivery.message.envelope.payload).into_owned(),
         };
         Ok(deliveries.into_iter().map(one).collect())

@@ -41,6 +41,7 @@ fn messages() -> Vec<Row> {
     vec![
         ("Name of a topic, group or cron job", bytes(l::NAME_BYTES_MAX)),
         ("Message id", bytes(l::ID_BYTES_MAX)),
+        ("Receipt", bytes(l::RECEIPT_BYTES_MAX)),
         ("Message key", bytes(l::KEY_BYTES_MAX)),
         ("Dedup key", bytes(l::DEDUP_KEY_BYTES_MAX)),
         ("Payload, with its attachment", bytes(l::PAYLOAD_BYTES_MAX)),

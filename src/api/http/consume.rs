@@ -91,7 +91,7 @@ impl Reserve {
 /// A message that was handed to a consumer.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
-    {"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "id": "order-4711", "attempt": 1, "partition": 3,
+    {"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "id": "order-4711", "attempt": 1, "partition": 3,
     "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
     "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}
 )))]
@@ -122,7 +122,7 @@ pub(crate) struct Delivery {
 impl From<delivery::Delivery> for Delivery {
     fn from(delivery: delivery::Delivery) -> Delivery {
         Delivery {
-            receipt: delivery.receipt.text(),
+            receipt: delivery.receipt,
             id: delivery.message.id,
             contents: Contents::from(delivery.message.envelope),
             attempt: delivery.attempt,
@@ -138,7 +138,7 @@ impl From<delivery::Delivery> for Delivery {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
 #[schema(examples(json!(
-    {"deliveries": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "id": "order-4711", "attempt": 1, "partition": 3,
+    {"deliveries": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "id": "order-4711", "attempt": 1, "partition": 3,
     "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
     "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
 )))]

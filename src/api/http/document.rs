@@ -170,7 +170,7 @@ impl IntoResponses for Problem {
 #[schema(examples(json!({
     "type": "urn:dwell:error:not-settled", "title": "Delivery has ended", "status": 409,
     "detail": "the visibility timeout passed before this request", "reason": "deadline_passed", "failed": 1,
-    "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "status": "stale", "reason": "deadline_passed"}],
+    "results": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "status": "stale", "reason": "deadline_passed"}],
     "request_id": "01JGZK3W8M5T0000000000000A"
 })))]
 pub(crate) struct SettlementProblem {

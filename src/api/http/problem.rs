@@ -37,11 +37,11 @@ pub(crate) enum Class {
     UnsupportedMediaType,
     NotSettled,
     UnknownReceipt,
-    MalformedReceipt,
+    InvalidReceipt,
 }
 
 impl Class {
-    pub(crate) const OF_RECEIPTS: [Class; 3] = [Class::NotSettled, Class::UnknownReceipt, Class::MalformedReceipt];
+    pub(crate) const OF_RECEIPTS: [Class; 3] = [Class::NotSettled, Class::UnknownReceipt, Class::InvalidReceipt];
 
     pub(crate) fn all() -> impl Iterator<Item = Class> {
         let http = [
@@ -68,7 +68,7 @@ impl Class {
             Class::UnsupportedMediaType => "unsupported-media-type",
             Class::NotSettled => "not-settled",
             Class::UnknownReceipt => "unknown-receipt",
-            Class::MalformedReceipt => "malformed-receipt",
+            Class::InvalidReceipt => "invalid-receipt",
         }
     }
 
@@ -95,7 +95,7 @@ impl Class {
             Class::UnsupportedMediaType => "Unsupported media type",
             Class::NotSettled => "Delivery has ended",
             Class::UnknownReceipt => "Unknown receipt",
-            Class::MalformedReceipt => "Malformed receipt",
+            Class::InvalidReceipt => "Invalid receipt",
         }
     }
 
@@ -118,7 +118,7 @@ impl Class {
             Class::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Class::NotSettled => StatusCode::CONFLICT,
             Class::UnknownReceipt => StatusCode::NOT_FOUND,
-            Class::MalformedReceipt => StatusCode::UNPROCESSABLE_ENTITY,
+            Class::InvalidReceipt => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }
 }
@@ -502,8 +502,10 @@ fn advice(class: Class) -> &'static str {
         Class::PreconditionFailed => "The message or topic is not the version in `If-Match`. Get it again.",
         Class::UnsupportedMediaType => "The request needs another content type, or the body has a `Content-Encoding`.",
         Class::NotSettled => "The delivery is over; `reason` says why. Do not repeat the request.",
-        Class::UnknownReceipt => "The receipt belongs to another topic or group, or to no delivery.",
-        Class::MalformedReceipt => "The text is not a receipt.",
+        Class::UnknownReceipt => "The receipt belongs to another topic or group.",
+        Class::InvalidReceipt => {
+            "The text is no receipt of these brokers: it was changed or made up, or comes from an older version."
+        }
     }
 }
 

@@ -137,7 +137,7 @@ schemas! {
     /// A dedup key: 1 to 128 bytes of UTF-8 without control characters.
     DedupKey = text(PRINTABLE, 1..=DEDUP_KEY_BYTES_MAX).examples(["close-4711"]);
     /// A delivery's receipt, which settles or extends it. Opaque.
-    Receipt = ObjectBuilder::new().schema_type(Type::String).examples(["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]);
+    Receipt = ObjectBuilder::new().schema_type(Type::String).examples(["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"]);
     /// A receipt, alone or as `{"receipt": "…"}`.
     ReceiptOrObject = AnyOfBuilder::new()
         .item(Ref::from_schema_name("Receipt"))
@@ -145,7 +145,7 @@ schemas! {
             .property("receipt", Ref::from_schema_name("Receipt"))
             .required("receipt")
             .additional_properties(Some(AdditionalProperties::FreeForm(false))))
-        .examples(["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]);
+        .examples(["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"]);
     /// The `next_cursor` of the previous answer. Opaque.
     Cursor = pattern("^.*$", "cursor").examples(["3.0.1767323045678.b3JkZXItNDcxMQ"]);
     /// Names a message's due time and attempts.

@@ -24,7 +24,7 @@ use crate::model::topic::check_visibility_timeout;
 /// Deliveries that are done.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(examples(json!({"receipts": ["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]})))]
+#[schema(examples(json!({"receipts": ["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"]})))]
 pub(crate) struct Ack {
     /// 1 to 1,000 receipts.
     #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
@@ -50,7 +50,7 @@ impl From<String> for Settling {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!(
-    {"receipts": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "delay": "10s", "reason": "smtp: 451"}]}
+    {"receipts": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "delay": "10s", "reason": "smtp: 451"}]}
 )))]
 pub(crate) struct Nack {
     /// 1 to 1,000 deliveries: receipts as texts, or objects that say more.
@@ -120,7 +120,7 @@ impl From<String> for Nacked {
 /// Deliveries whose deadlines move.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(examples(json!({"receipts": ["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"], "visibility_timeout": "5m"})))]
+#[schema(examples(json!({"receipts": ["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"], "visibility_timeout": "5m"})))]
 pub(crate) struct Extend {
     /// 1 to 1,000 receipts.
     #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
@@ -173,7 +173,7 @@ pub(crate) struct Settled {
 
 /// Verdicts on a request with receipts.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"failed": 0, "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "status": "acked"}]})))]
+#[schema(examples(json!({"failed": 0, "results": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "status": "acked"}]})))]
 pub(crate) struct Verdicts {
     /// Number of decisions that do not count: all but `acked`, `nacked`, `buried`, `extended` and `pending`.
     failed: usize,
@@ -205,7 +205,7 @@ impl Verdicts {
 
 fn refused(verdict: Verdict, verdicts: &Verdicts) -> Problem {
     let class = match verdict {
-        Verdict::Unknown(UnknownReason::Malformed) => Class::MalformedReceipt,
+        Verdict::Unknown(UnknownReason::Invalid) => Class::InvalidReceipt,
         Verdict::Unknown(UnknownReason::NotIssued) => Class::UnknownReceipt,
         Verdict::UnknownOutcome | Verdict::Unreachable => Class::Verb(Kind::OutcomeUnknown),
         _ => Class::NotSettled,

@@ -26,6 +26,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
+use crate::platform::signing_key::SigningKey;
 use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, CronJobChange, CronJobRecord, DeadLetterCursor,
@@ -356,6 +357,9 @@ impl store::Backend for Away {
         Ok(())
     }
     async fn store_id(&self, _: &str) -> Result<String> {
+        away()
+    }
+    async fn receipt_key(&self, _: &SigningKey) -> Result<SigningKey> {
         away()
     }
 

@@ -209,7 +209,7 @@ impl Subscription {
     }
 
     async fn deliver(&self, mut delivery: Delivery) {
-        let (receipt, id) = (delivery.receipt.to_string(), delivery.message.id.clone());
+        let (receipt, id) = (delivery.receipt.clone(), delivery.message.id.clone());
         let span = self.span(&mut delivery);
         let began = self.clock.instant();
         let answer = self.poster.post(delivery).await;

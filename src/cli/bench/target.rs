@@ -126,7 +126,7 @@ impl Target {
                 let request = ReserveRequest { max, wait, visibility_timeout: None };
                 let deliveries = broker.reserve(topic, &GroupName::standard(), request).await?;
                 let taken = deliveries.into_iter();
-                Ok(taken.map(|d| Taken { receipt: d.receipt.to_string(), due_at: d.message.due_at }).collect())
+                Ok(taken.map(|d| Taken { receipt: d.receipt, due_at: d.message.due_at }).collect())
             }
             Target::Http(client) => {
                 let request = Reserve { max, wait, visibility_timeout: None, min_age: None, per_key: None };

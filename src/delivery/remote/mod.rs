@@ -6,7 +6,7 @@
 
 mod wire;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,13 +15,12 @@ use tokio::sync::oneshot;
 
 use self::wire::{Answer, RemoteMessage, Request, RequestName};
 pub(crate) use self::wire::{Ask, What};
-use crate::delivery::{Receipt, Verdict};
+use crate::delivery::Verdict;
 use crate::model::error::Result;
-use crate::model::limits::{REMOTE_EPOCHS_MAX, REMOTE_VERDICTS_MAX};
+use crate::model::limits::{REMOTE_VERDICTS_MAX, SILENT_BROKERS_MAX};
 use crate::model::message::{GroupName, TopicName};
-use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::store::{Datagram, Epoch, MemberId, OwnerRecord, Store};
+use crate::store::{Datagram, MemberId, Store};
 use crate::telemetry::metrics::{Metrics, RemoteDrop};
 
 /// How long the sender of a request may wait, at most, whatever it says.
@@ -42,7 +41,7 @@ pub(crate) struct Remote {
     store: Store,
     member: MemberId,
     metrics: Arc<Metrics>,
-    pub(crate) epochs: Epochs,
+    pub(crate) silent: Silent,
     asking: Mutex<HashMap<RequestName, Asking>>,
     answered: Mutex<Answered>,
 }
@@ -91,22 +90,10 @@ impl Remote {
             store,
             member,
             metrics,
-            epochs: Epochs::default(),
+            silent: Silent::default(),
             asking: Mutex::default(),
             answered: Mutex::default(),
         }
-    }
-
-    /// Learns from the store who owns the epoch of a receipt. `None` if the epoch is over.
-    pub(crate) fn learn(&self, place: Place<'_>, receipt: &Receipt, record: &OwnerRecord) -> Option<Option<MemberId>> {
-        if record.epoch.as_ref() != Some(&receipt.epoch) {
-            return None;
-        }
-        let owner = record.member.clone().filter(MemberId::is_plausible);
-        if let Some(owner) = &owner {
-            self.epochs.learn(place, receipt, owner);
-        }
-        Some(owner)
     }
 
     /// Registers a request; it is not sent yet.
@@ -290,47 +277,36 @@ impl Answered {
     }
 }
 
-/// The last known epoch of each partition and its owner. An epoch never changes hands, so what was learnt stays true.
+/// Brokers that did not answer a request, and have not answered another one since. Their epochs may be over, so the store is
+/// asked about them before they are.
 #[derive(Default)]
-pub(crate) struct Epochs(Mutex<Owners>);
+pub(crate) struct Silent(Mutex<HashSet<MemberId>>);
 
-type Owners = HashMap<(TopicName, GroupName, Partition), (Epoch, MemberId)>;
-
-impl Epochs {
-    pub(crate) fn owner(&self, place: Place<'_>, receipt: &Receipt) -> Option<MemberId> {
-        let owners = self.lock();
-        owners.get(&key(place, receipt)).filter(|(epoch, _)| *epoch == receipt.epoch).map(|(_, owner)| owner.clone())
+impl Silent {
+    pub(crate) fn has(&self, broker: &MemberId) -> bool {
+        self.lock().contains(broker)
     }
 
-    fn learn(&self, place: Place<'_>, receipt: &Receipt, owner: &MemberId) {
-        let mut owners = self.lock();
-        if owners.len() >= REMOTE_EPOCHS_MAX {
-            owners.clear();
+    pub(crate) fn note(&self, broker: &MemberId) {
+        let mut silent = self.lock();
+        if silent.len() >= SILENT_BROKERS_MAX {
+            silent.clear();
         }
-        owners.insert(key(place, receipt), (receipt.epoch.clone(), owner.clone()));
+        silent.insert(broker.clone());
     }
 
-    /// Its owner did not answer: another one may have taken over.
-    pub(crate) fn forget(&self, place: Place<'_>, receipt: &Receipt) {
-        self.lock().remove(&key(place, receipt));
+    pub(crate) fn answered(&self, broker: &MemberId) {
+        self.lock().remove(broker);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Owners> {
+    fn lock(&self) -> MutexGuard<'_, HashSet<MemberId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn key((topic, group): Place<'_>, receipt: &Receipt) -> (TopicName, GroupName, Partition) {
-    (topic.clone(), group.clone(), receipt.partition)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::GroupTag;
-    use crate::model::error::Result;
-    use crate::model::message::MessageId;
-    use crate::model::version::Version;
 
     #[test]
     fn repeated_request_runs_once_and_gets_the_same_reply() {
@@ -355,31 +331,16 @@ mod tests {
     }
 
     #[test]
-    fn epoch_cache_is_exact_and_bounded() -> Result<()> {
-        let (topic, group, epochs) = (TopicName::new("orders")?, GroupName::standard(), Epochs::default());
-        let place = (&topic, &group);
-        let tag = GroupTag::of(&topic, &group);
-        let receipt = |epoch: &Epoch, partition| Receipt {
-            partition: Partition(partition),
-            epoch: epoch.clone(),
-            serial: 7,
-            group: tag,
-            attempt: 1,
-            version: Version::default(),
-            id: MessageId::fresh(),
-        };
-        let (epoch, owner) = (Epoch::after(1), MemberId::from_store("b"));
-        epochs.learn(place, &receipt(&epoch, 0), &owner);
-        assert_eq!(epochs.owner(place, &receipt(&epoch, 0)), Some(owner.clone()));
-        assert_eq!(epochs.owner(place, &receipt(&Epoch::after(1), 0)), None);
-        assert_eq!(epochs.owner(place, &receipt(&epoch, 1)), None);
-        epochs.forget(place, &receipt(&epoch, 0));
-        assert_eq!(epochs.owner(place, &receipt(&epoch, 0)), None);
-        for partition in 0..=u16::try_from(REMOTE_EPOCHS_MAX).unwrap_or(u16::MAX) {
-            epochs.learn(place, &receipt(&epoch, partition), &owner);
-            assert!(epochs.lock().len() <= REMOTE_EPOCHS_MAX);
+    fn silent_brokers_are_bounded_and_forgotten_when_they_answer() {
+        let (silent, broker) = (Silent::default(), |n: usize| MemberId::from_store(&format!("b-{n}")));
+        silent.note(&broker(0));
+        assert!(silent.has(&broker(0)) && !silent.has(&broker(1)));
+        silent.answered(&broker(0));
+        assert!(!silent.has(&broker(0)));
+        for n in 0..=SILENT_BROKERS_MAX {
+            silent.note(&broker(n));
+            assert!(silent.lock().len() <= SILENT_BROKERS_MAX);
         }
-        assert_eq!(epochs.lock().len(), 1);
-        Ok(())
+        assert_eq!(silent.lock().len(), 1);
     }
 }

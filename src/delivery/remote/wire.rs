@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::delivery::{Decision, Receipt, Verdict};
+use crate::delivery::{Decision, Verdict};
 use crate::model::limits::{BATCH_MESSAGES_MAX, DELAY_MAX, REASON_BYTES_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::Timestamp;
@@ -127,11 +127,6 @@ impl Ask {
             What::Settle(decisions) => decisions.iter().map(|(receipt, _)| receipt.as_str()).collect(),
             What::Extend(receipts, _) => receipts.iter().map(String::as_str).collect(),
         }
-    }
-
-    /// The receipts; `None` for a text that is none.
-    pub(crate) fn read(&self) -> Vec<Option<Receipt>> {
-        self.receipts().into_iter().map(Receipt::parse).collect()
     }
 
     pub(crate) fn pick(&self, at: &[usize]) -> Ask {
@@ -270,8 +265,8 @@ fn ms(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::receipt::RECEIPT_BYTES_MAX;
     use crate::model::error::Result;
+    use crate::model::limits::RECEIPT_BYTES_MAX;
 
     fn request(ask: Ask) -> Result<RemoteMessage> {
         let (topic, group) = (TopicName::new("orders")?, GroupName::standard());

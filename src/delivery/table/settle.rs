@@ -263,6 +263,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::receipt::ReceiptMaker;
     use crate::delivery::table::{Now, Policy, Want};
     use crate::model::error::Result;
     use crate::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
@@ -272,7 +273,8 @@ mod tests {
     use crate::model::topic::{Expiry, GroupPartition};
     use crate::model::version::Version;
     use crate::platform::clock::Instant;
-    use crate::store::{Claim, Epoch, Reservation, Reserved, ReservedMessage};
+    use crate::platform::signing_key::SigningKey;
+    use crate::store::{Claim, Epoch, MemberId, Reservation, Reserved, ReservedMessage};
 
     const VERSION: Version = Version::from_us(7);
     const DUE: Timestamp = Timestamp::from_ms(1_000);
@@ -292,7 +294,8 @@ mod tests {
             on_expiry: Expiry::Drop,
             in_flight: 100,
         };
-        Ok(Table::new(&Claim { group_partition, epoch: Epoch::after(0) }, policy))
+        let claim = Claim { group_partition, epoch: Epoch::after(0) };
+        Ok(Table::new(ReceiptMaker::new(&claim, MemberId::fresh("host"), SigningKey::fresh()?), policy))
     }
 
     /// Takes in messages of one key that were delivered once each.

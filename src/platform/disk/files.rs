@@ -3,10 +3,11 @@
 //! Files that other users created or linked are not used. Root is trusted, and so is the group that root gave a directory
 //! to, as Kubernetes does with volumes.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write as _};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -62,6 +63,16 @@ fn refused(why: impl Into<String>) -> io::Error {
 
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     private().write(true).create(true).truncate(true).open(path)
+}
+
+/// Replaces a file as a whole, so that a crash leaves the old one or the new one.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = PathBuf::from([path.as_os_str(), OsStr::new(".new")].into_iter().collect::<OsString>());
+    let mut file = create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn open_or_create(path: &Path) -> io::Result<File> {

@@ -24,7 +24,7 @@ use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 
-pub(crate) use self::files::{MarkerFile, check_owner, check_room, create, free_bytes, lock_holder};
+pub(crate) use self::files::{MarkerFile, check_owner, check_room, create, free_bytes, lock_holder, replace};
 
 /// An open directory. Dropping it closes sled, whose threads release the directory a moment later.
 #[derive(Debug)]

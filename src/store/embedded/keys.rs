@@ -215,6 +215,12 @@ pub(super) fn identity() -> Vec<u8> {
     key
 }
 
+pub(super) fn receipt_key() -> Vec<u8> {
+    let mut key = STORE.to_be_bytes().to_vec();
+    key.push(b'R');
+    key
+}
+
 pub(super) fn cron_partitions() -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'S');

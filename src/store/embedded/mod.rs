@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use async_trait::async_trait;
-use sled::{Batch, Tree};
+use sled::{Batch, IVec, Tree};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +45,7 @@ use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
 use crate::platform::disk::{self, Disk, Refusal, check_room, free_bytes, sync_directory};
+use crate::platform::signing_key::SigningKey;
 use crate::store;
 
 #[cfg(feature = "fuzzing")]
@@ -141,17 +142,27 @@ impl Inner {
         self.disk.apply(batch).map_err(|error| self.committer.fail(&self.dir, &error))
     }
 
-    fn store_id(&self, offered: &str) -> Result<String> {
+    /// The text of a key that is set once, by whoever offers one first.
+    async fn set_once(&self, key: Vec<u8>, offered: &str) -> Result<String> {
+        let there = self.text_or_set(key, offered)?;
+        let Some(there) = there else {
+            self.commit().await?;
+            return Ok(offered.to_owned());
+        };
+        String::from_utf8(there.to_vec()).map_err(|_| Error::corrupt("what the store keeps about itself is no text"))
+    }
+
+    /// What was there; `None` if the offer was taken.
+    fn text_or_set(&self, key: Vec<u8>, offered: &str) -> Result<Option<IVec>> {
         // One call at a time, so that all are answered the same.
         let _one = self.topics_mut();
-        let there = self.tree.get(keys::identity()).map_err(|error| self.committer.fail(&self.dir, &error))?;
-        if let Some(there) = there {
-            return String::from_utf8(there.to_vec()).map_err(|_| Error::corrupt("the store's identity is no text"));
+        let there = self.tree.get(&key).map_err(|error| self.committer.fail(&self.dir, &error))?;
+        if there.is_none() {
+            let mut batch = Batch::default();
+            batch.insert(key, offered);
+            self.apply(batch)?;
         }
-        let mut batch = Batch::default();
-        batch.insert(keys::identity(), offered);
-        self.apply(batch)?;
-        Ok(offered.to_owned())
+        Ok(there)
     }
 
     /// Waits until what was applied survives a power cut. Errors: `OutcomeUnknown` when the disk failed.
@@ -206,9 +217,11 @@ impl store::Backend for Embedded {
     }
 
     async fn store_id(&self, offered: &str) -> Result<String> {
-        let identity = self.inner.store_id(offered)?;
-        self.commit().await?;
-        Ok(identity)
+        self.set_once(keys::identity(), offered).await
+    }
+
+    async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey> {
+        store::stored_receipt_key(&self.set_once(keys::receipt_key(), &offered.text()).await?)
     }
 
     fn health_snapshot(&self) -> HealthSnapshot {

@@ -45,6 +45,11 @@ impl Keys {
         format!("{}:id", self.prefix)
     }
 
+    /// String: the key that receipts are signed with.
+    pub(super) fn receipt_key(&self) -> String {
+        format!("{}:receipt-key", self.prefix)
+    }
+
     /// Set: `<topic>:<partition>`, where there are schedules. Channel: one of them changed.
     pub(super) fn cron_partitions(&self) -> String {
         format!("{}:cron", self.prefix)

@@ -50,6 +50,7 @@ use self::topology::Topology;
 use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::secret::Secret;
+use crate::platform::signing_key::SigningKey;
 use crate::store::{self, Description, HealthSnapshot, Loss, StoreClock, Wakes, random_text};
 use crate::telemetry::metrics::Metrics;
 
@@ -183,7 +184,11 @@ impl store::Backend for Redis {
     }
 
     async fn store_id(&self, offered: &str) -> Result<String> {
-        self.shared.store_id(offered).await
+        self.set_once(&self.keys.store_id(), offered).await
+    }
+
+    async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey> {
+        store::stored_receipt_key(&self.set_once(&self.keys.receipt_key(), &offered.text()).await?)
     }
 
     /// It writes to no local disk, and buffers nothing.
@@ -227,20 +232,20 @@ impl RedisOptions {
 }
 
 impl Shared {
-    /// Read before it is written, so that a Redis that is full still says which one it is.
-    pub(super) async fn store_id(&self, offered: &str) -> Result<String> {
+    /// The text of a key that is set once, by whoever offers one first. It is read before it is written, so that a Redis
+    /// that is full still says it.
+    async fn set_once(&self, key: &str, offered: &str) -> Result<String> {
         if self.clock.surely().is_none() {
             // Nothing goes to a Redis that has not said what time it is.
             self.observe_time().await?;
         }
-        let key = self.keys.store_id();
-        let there = self.connection.call(redis::cmd("GET").arg(&key)).await?;
+        let there = self.connection.call(redis::cmd("GET").arg(key)).await?;
         if let Some(there) = maybe_text(there)? {
             return Ok(there);
         }
         // Answers what was there, or nothing when the offer was taken.
         let mut offer = redis::cmd("SET");
-        offer.arg(&key).arg(offered).arg("NX").arg("GET");
+        offer.arg(key).arg(offered).arg("NX").arg("GET");
         Ok(maybe_text(self.connection.call(&offer).await?)?.unwrap_or_else(|| offered.to_owned()))
     }
 }

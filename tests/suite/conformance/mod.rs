@@ -83,7 +83,7 @@ contract! { [embedded, redis, buffered, redis_as_user, redis_over_tls, redis_clu
     reads: message_is_found_in_every_state, counts_are_exact_in_every_state, counts_follow_the_clock,
         forecast_counts_messages_by_due_time, forecast_bounds_are_exact_to_the_millisecond,
         due_time_range_is_read_in_pages, missing_topics_and_groups_read_as_empty, store_reports_its_info,
-        store_id_is_permanent;
+        store_id_is_permanent, receipt_key_is_made_once;
     topics: create_topic_is_idempotent, an_update_needs_the_current_generation,
         concurrent_update_and_deletion_have_one_winner, concurrent_updates_have_one_winner,
         push_with_an_older_descriptor_is_refused, owner_keeps_its_partition_across_an_update,

@@ -5,6 +5,7 @@ use dwell::model::limits::FORECAST_SPANS_MAX;
 use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::GroupPartition;
+use dwell::platform::signing_key::SigningKey;
 use dwell::store::{DeadLetterPage, Forecast, PartitionStats, Retried, Spans, State, Window};
 
 use crate::support::{World, acks, buries, ids, member, retries, up_to};
@@ -113,6 +114,15 @@ pub(super) async fn store_reports_its_info(world: World) -> Result<()> {
     world.store.backend.ping().await?;
     assert_eq!(world.store.backend.clock().now(), world.now());
     world.store.backend.close().await
+}
+
+pub(super) async fn receipt_key_is_made_once(world: World) -> Result<()> {
+    let offers = (0..20).map(|_| SigningKey::fresh()).collect::<Result<Vec<_>>>()?;
+    let ask = |offer| world.store.backend.receipt_key(offer);
+    let answers = futures_util::future::try_join_all(offers.iter().map(ask)).await?;
+    assert!(answers.iter().all(|answer| *answer == answers[0]) && offers.contains(&answers[0]));
+    assert_eq!(world.store.backend.receipt_key(&SigningKey::fresh()?).await?, answers[0]);
+    Ok(())
 }
 
 pub(super) async fn store_id_is_permanent(world: World) -> Result<()> {

@@ -14,6 +14,7 @@ mod settle_chaos;
 mod settle_anywhere;
 mod verdicts;
 mod foreign_datagrams;
+mod receipt_keys;
 mod rebalance;
 mod restart;
 mod killed_owner;

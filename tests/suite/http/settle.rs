@@ -63,7 +63,7 @@ async fn single_unsettled_receipt_gets_a_problem() -> Outcome {
     let others = dwell.receipt("mails").await?;
     let verbs = ["ack", "nack", "extend"];
     is_refused(&dwell, &others, &verbs, (404, "unknown-receipt", "unknown", "unknown")).await?;
-    is_refused(&dwell, "nonsense", &verbs, (422, "malformed-receipt", "unknown", "malformed")).await
+    is_refused(&dwell, "nonsense", &verbs, (422, "invalid-receipt", "unknown", "invalid")).await
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn batch_settlement_has_a_reason_per_receipt() -> Outcome {
     let expected = json!({"failed": 2, "results": [
         {"receipt": taken[0], "status": "stale", "reason": "already_settled"},
         {"receipt": taken[1], "status": "acked"},
-        {"receipt": "x", "status": "unknown", "reason": "malformed"},
+        {"receipt": "x", "status": "unknown", "reason": "invalid"},
     ]});
     assert_eq!((answer.status, answer.body), (200, expected));
     Ok(())

@@ -45,7 +45,7 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     // Broker B, which the consumer asked.
-    /// It reads the owner record.
+    /// It reads the owner record before it sends anything, since A was silent before.
     Look,
     /// It sends the request, or a copy of it.
     Send,
@@ -88,6 +88,9 @@ struct Redis {
     epoch: u8,
     run: u8,
 }
+
+/// How often B sends its request, at most.
+const SENDS: u8 = 3;
 
 /// The epoch of the receipt.
 const FIRST: u8 = 1;
@@ -185,7 +188,7 @@ impl World {
             settled: 0,
             epochs: FIRST,
             runs: 0,
-            sends_left: 3,
+            sends_left: SENDS,
             epochs_left: 2,
             losses_left: losses,
         }
@@ -196,7 +199,7 @@ impl World {
     }
 
     fn asks(&self) -> bool {
-        self.looked && self.told.is_none()
+        self.told.is_none()
     }
 
     /// Whether Redis takes the calls of A's epoch.
@@ -213,7 +216,7 @@ impl World {
         let is_decided = matches!(delivery, Some(Delivery::Decided { .. }));
         let current = self.is_current();
         let mut enabled = vec![
-            (Action::Look, !self.looked),
+            (Action::Look, !self.looked && self.sends_left == SENDS),
             (Action::Send, self.asks() && self.sends_left > 0),
             (Action::Concludes, self.asks() && self.last_was_not_received && self.redis.epoch != FIRST),
             (Action::TakesAnother, self.asks() && !self.has(Rule::AnswerNamesItsRequest)),

@@ -1,0 +1,72 @@
+//! The keys of receipts, kept in a file: receipts are read while the store is away, and a store that lost its key gets it back.
+
+use std::path::{Path, PathBuf};
+
+use crate::platform::disk::{make_directory, replace};
+use crate::platform::signing_key::{KeyRing, SigningKey};
+
+/// A key a line, the newest first.
+#[derive(Debug)]
+pub(super) struct KeptKeys {
+    path: PathBuf,
+    keys: KeyRing,
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl KeptKeys {
+    /// Reads the file, and passes over lines that hold no key: the store has it too.
+    pub(super) fn load(path: PathBuf) -> KeptKeys {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let keys = KeyRing::new(text.lines().filter_map(SigningKey::from_text));
+        KeptKeys { path, keys, writing: tokio::sync::Mutex::default() }
+    }
+
+    pub(super) fn all(&self) -> Vec<SigningKey> {
+        self.keys.all().to_vec()
+    }
+
+    pub(super) fn newest(&self) -> Option<SigningKey> {
+        self.keys.newest()
+    }
+
+    /// Keeps the key that the store has. When this returns the file has it, unless the disk fails.
+    pub(super) async fn keep(&self, key: &SigningKey) {
+        let _writing = self.writing.lock().await;
+        if !self.keys.learn(key) {
+            return;
+        }
+        let (path, keys) = (self.path.clone(), self.keys.all());
+        let written = tokio::task::spawn_blocking(move || write(&path, &keys)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(file = %self.path.display(), %error, "key of receipts not kept on disk");
+        }
+    }
+}
+
+fn write(path: &Path, keys: &[SigningKey]) -> std::io::Result<()> {
+    make_directory(path.parent().unwrap_or(Path::new(".")))?;
+    let lines: String = keys.iter().map(|key| key.text() + "\n").collect();
+    replace(path, lines.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::{Error, Result};
+
+    #[tokio::test]
+    async fn keys_survive_a_restart_and_damage() -> Result<()> {
+        let dir = tempfile::tempdir().map_err(|error| Error::bug(error.to_string()))?;
+        let path = dir.path().join("deep").join("receipt-keys");
+        let (first, second) = (SigningKey::fresh()?, SigningKey::fresh()?);
+        let kept = KeptKeys::load(path.clone());
+        assert_eq!(kept.newest(), None);
+        kept.keep(&first).await;
+        kept.keep(&second).await;
+        assert_eq!(KeptKeys::load(path.clone()).all(), [second.clone(), first.clone()]);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(std::fs::write(&path, &text[10..]).is_ok());
+        assert_eq!(KeptKeys::load(path).all(), [first]);
+        Ok(())
+    }
+}
