@@ -255,7 +255,7 @@ func (p payload) bytes() []byte {
 type Message struct {
 	Contents
 	ID string `json:"id"`
-	// State is "scheduled", "ready", "in_flight" or "dead".
+	// State is "scheduled", "ready", "blocked", "backoff", "in_flight" or "dead".
 	State       string          `json:"state"`
 	Partition   int             `json:"partition"`
 	Attempts    int             `json:"attempts"`

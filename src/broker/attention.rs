@@ -15,7 +15,7 @@ use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
 use crate::model::topic::{Descriptor, Expiry, GroupPartition, Rest};
 use crate::platform::clock::Instant;
-use crate::store::{DeadLetterCursor, PartitionStats, Window};
+use crate::store::{DeadLetterCursor, MemberId, PartitionStats, State, Window};
 
 /// Dead letters, retries and takeovers of so long ago still matter.
 const RECENT: Duration = Duration::from_secs(30 * 60);
@@ -24,6 +24,8 @@ const STORM_DELIVERIES_MIN: u64 = 20;
 /// How long an answer is given again.
 const BELIEVED: Duration = Duration::from_secs(2);
 const CONCERNS_MAX: usize = 200;
+/// Reserved messages of a late partition that are looked at.
+const RESERVED_LOOKED_AT: usize = 50;
 
 /// The kinds of concerns, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,9 +117,9 @@ impl Broker {
             Err(error) if error.is_outage() => return Ok(Attention { concerns, ..Attention::default() }),
             topics => self.busiest_first(topics?),
         };
-        let mut topics_seen = 0;
+        let (mut topics_seen, mut unheard) = (0, BTreeSet::new());
         for topic in topics.iter().take(TOPICS_SEEN_MAX) {
-            match self.concerns_of(topic, &mut concerns).await {
+            match self.concerns_of(topic, &mut concerns, &mut unheard).await {
                 Err(error) if error.is_outage() => break,
                 Err(error) if error.kind() == Kind::Corrupt => {
                     concerns.push(Concern::of(ConcernKind::Unreadable, topic, None, error.detail().to_owned()));
@@ -167,9 +169,15 @@ impl Broker {
         concerns
     }
 
-    async fn concerns_of(&self, topic: &TopicName, concerns: &mut Vec<Concern>) -> Result<()> {
+    async fn concerns_of(
+        &self,
+        topic: &TopicName,
+        concerns: &mut Vec<Concern>,
+        unheard: &mut BTreeSet<MemberId>,
+    ) -> Result<()> {
         let Some(descriptor) = &self.existing(topic).await? else { return Ok(()) };
-        let stats = self.stats_of(descriptor, &descriptor.groups).await?;
+        let mut stats = self.stats_in_store(descriptor, &descriptor.groups).await?;
+        self.count_held(descriptor, &mut stats, unheard).await?;
         for group in &descriptor.groups {
             let of_group = stats.iter().filter(|(partition, _)| partition.group == *group);
             let of_group: Vec<&(GroupPartition, PartitionStats)> = of_group.collect();
@@ -204,14 +212,28 @@ impl Broker {
         if age < LATE {
             return Ok(None);
         }
-        let first = self.store.reads.waiting(partition, Window::ALL, None, 1).await?;
-        let Some(first) = first.messages.into_iter().next() else { return Ok(None) };
-        let Some(peeked) = self.store.reads.peek(partition, &first.id).await? else { return Ok(None) };
+        let Some(first) = self.oldest_due(descriptor, partition).await? else { return Ok(None) };
+        let Some(peeked) = self.store.reads.peek(partition, &first).await? else { return Ok(None) };
         let reason = self.reason(descriptor, group, partition.partition, &peeked).await?;
         let kind = if reason.name == "no_consumer" { ConcernKind::NoConsumer } else { ConcernKind::Late };
+        let blocked: u64 = stats.iter().map(|(_, stats)| stats.blocked).sum();
+        let blocked = if blocked > 0 { format!(" and {} blocked", thousands(blocked)) } else { String::new() };
         let (ready, age) = (counted(ready, "ready message"), short_span(age));
-        let cause = format!("{ready}, the oldest for {age}: {}", reason.detail);
+        let cause = format!("{ready}{blocked}, the oldest for {age}: {}", reason.detail);
         Ok(Some(Concern::of(kind, &descriptor.topic, Some(group), cause)))
+    }
+
+    /// One of the oldest messages of a partition that are ready or blocked.
+    async fn oldest_due(&self, descriptor: &Descriptor, partition: &GroupPartition) -> Result<Option<MessageId>> {
+        let reserved = self.store.reads.in_flight(partition, None, RESERVED_LOOKED_AT).await?.messages;
+        let ids: Vec<MessageId> = reserved.iter().map(|listed| listed.id.clone()).collect();
+        let states = self.held_states(descriptor, partition.partition, &partition.group, &ids).await?;
+        let held =
+            reserved.into_iter().zip(states).filter(|(_, (state, _))| matches!(state, State::Ready | State::Blocked));
+        let held = held.filter_map(|(listed, _)| Some((listed.message.ok()?.due_at, listed.id)));
+        let first = self.store.reads.waiting(partition, Window::ALL, None, 1).await?.messages.into_iter().next();
+        let first = first.and_then(|listed| Some((listed.next_at?, listed.id)));
+        Ok(held.chain(first).min().map(|(_, id)| id))
     }
 
     async fn recent_deaths(

@@ -7,23 +7,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, join_all};
 
 use super::Broker;
+use super::held::{Out, ROUNDS_MAX, Reserved};
 use super::list::Location;
 use super::topics::with_group;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{DELAY_MAX, PARKED_FOR, RECOVER_IDS_MAX, WINDOW_REQUEST_MAX};
+use crate::model::limits::{CALL_IDS_MAX, DELAY_MAX, PARKED_FOR, RECOVER_IDS_MAX, WINDOW_REQUEST_MAX};
 use crate::model::message::{Conflict, Due, GroupName, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, show_span};
-use crate::model::topic::Descriptor;
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::store::{
-    Call, Cancelled, Expected, Fate, PartitionStats, Purge, Purged, Pushed, Put, Reschedule, Rescheduled, Window,
-    restoring,
+    Call, Cancelled, Expected, Fate, Fates, PartitionStats, Purge, Purged, Pushed, Put, Reschedule, Rescheduled, State,
+    Window, restoring,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,8 +108,16 @@ impl Broker {
         partition: Partition,
         id: &MessageId,
     ) -> Result<Cancelled> {
-        let make = async |call: &Call| self.store.messages.cancel(descriptor, partition, call, id).await;
-        self.topics.call(&descriptor.topic, partition, 1, make, |cancelled| !cancelled.buffered).await
+        let make = || {
+            async move {
+                let make = async |call: &Call| self.store.messages.cancel(descriptor, partition, call, id).await;
+                self.topics.call(&descriptor.topic, partition, 1, make, |cancelled| !cancelled.buffered).await
+            }
+            .boxed()
+        };
+        let reserved = |cancelled: &Cancelled| reserved_of(&cancelled.fates, id);
+        let is_changed = |cancelled: &Cancelled| cancelled.fates.has(Fate::Done);
+        self.reach(descriptor, partition, Reserved::new(), make, reserved, is_changed).await
     }
 
     pub(super) async fn reschedule_at(
@@ -117,11 +126,46 @@ impl Broker {
         partition: Partition,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
-        let make = async |call: &Call| self.store.messages.reschedule(descriptor, partition, call, reschedule).await;
-        self.topics.call(&descriptor.topic, partition, 1, make, |_| true).await
+        let make = || {
+            async move {
+                let make =
+                    async |call: &Call| self.store.messages.reschedule(descriptor, partition, call, reschedule).await;
+                self.topics.call(&descriptor.topic, partition, 1, make, |_| true).await
+            }
+            .boxed()
+        };
+        let fates = |rescheduled: &Rescheduled| match rescheduled {
+            Rescheduled::Done(fates) => Some(fates.clone()),
+            Rescheduled::Changed(_) | Rescheduled::Expires => None,
+        };
+        let reserved = |rescheduled: &Rescheduled| {
+            fates(rescheduled).map(|fates| reserved_of(&fates, &reschedule.id)).unwrap_or_default()
+        };
+        let is_changed = |rescheduled: &Rescheduled| fates(rescheduled).is_some_and(|fates| fates.has(Fate::Done));
+        // A group in which it is not as expected changes nothing anywhere: so the store has to see it in all of them at once.
+        let is_exact = reschedule.expected == Expected::default() || descriptor.groups.len() == 1;
+        let first = match is_exact {
+            true => Reserved::new(),
+            false => self.reserved_in(descriptor, partition, std::slice::from_ref(&reschedule.id)).await?,
+        };
+        self.reach(descriptor, partition, first, make, reserved, is_changed).await
     }
 
     pub(super) async fn put(
+        &self,
+        descriptor: &Arc<Descriptor>,
+        partition: Partition,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        let mut puts = self.put_once(descriptor, partition, conflict, messages).await?;
+        if puts.contains(&Put::InFlight) {
+            self.put_held(descriptor, partition, conflict, messages, &mut puts).await;
+        }
+        Ok(puts)
+    }
+
+    async fn put_once(
         &self,
         descriptor: &Arc<Descriptor>,
         partition: Partition,
@@ -136,6 +180,43 @@ impl Broker {
         };
         self.topics.push(descriptor.clone(), put).await
     }
+
+    /// Puts the messages again whose stored ones are reserved and with no consumer, once their owners have given these back.
+    /// What an owner does not answer for stays in flight.
+    async fn put_held(
+        &self,
+        descriptor: &Arc<Descriptor>,
+        partition: Partition,
+        conflict: Conflict,
+        messages: &[Message],
+        puts: &mut [Put],
+    ) {
+        let until = self.clock().instant().plus(self.settle_timeout());
+        let mut out = Out::new();
+        for _ in 0..ROUNDS_MAX {
+            let is_out = |at: &usize| out.iter().any(|(_, id): &(GroupName, MessageId)| *id == messages[*at].id);
+            let mut open: Vec<usize> = (0..puts.len()).filter(|at| puts[*at] == Put::InFlight && !is_out(at)).collect();
+            let ids: Vec<MessageId> = open.iter().map(|at| messages[*at].id.clone()).collect();
+            if open.is_empty() {
+                return;
+            }
+            let Ok(reserved) = self.reserved_in(descriptor, partition, &ids).await else { return };
+            let Ok(recalls) = self.recall(descriptor, partition, &reserved, &mut out, until).await else { return };
+            open.retain(|at| !out.iter().any(|(_, id)| *id == messages[*at].id));
+            let some: Vec<Message> = open.iter().map(|at| messages[*at].clone()).collect();
+            let again = match some.is_empty() {
+                true => Ok(Vec::new()),
+                false => self.put_once(descriptor, partition, conflict, &some).await,
+            };
+            self.end_recalls(descriptor, recalls).await;
+            let Ok(again) = again else { return };
+            open.into_iter().zip(again).for_each(|(at, put)| puts[at] = put);
+        }
+    }
+}
+
+fn reserved_of(fates: &Fates, id: &MessageId) -> Reserved {
+    fates.of(Fate::InFlight).map(|group| (group.clone(), vec![id.clone()])).collect()
 }
 
 /// Calls to the store at the same time.
@@ -157,14 +238,15 @@ pub enum BulkAction {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BulkOutcome {
     pub changed: u64,
-    /// Messages that a consumer has by now, or that expire before the new due time.
+    /// Messages that a consumer has, or that expire before the new due time. One that a consumer has is counted again by each
+    /// request that meets it.
     pub passed_over: u64,
     /// `None` once every partition is done.
     pub next: Option<String>,
 }
 
 impl Broker {
-    /// Counts the messages of a group that wait and are due in a window. Errors: `NotFound`, `Invalid` window, `Full`.
+    /// Counts the messages of a group that no consumer has and that are due in a window. Errors: `NotFound`, `Invalid` window, `Full`.
     pub async fn count_window(&self, topic: &TopicName, group: &GroupName, window: Window) -> Result<u64> {
         check(window)?;
         let descriptor = self.topics.peek_group(topic, group).await?;
@@ -172,6 +254,8 @@ impl Broker {
         let mut count = 0;
         for partition in descriptor.group_partitions(std::slice::from_ref(group)) {
             count += read.call(self.store.reads.window(&partition, window, None, 0)).await?.count;
+            let reserved = self.reserved_in_window(&descriptor, &partition, window).await?;
+            count += reserved.iter().filter(|(_, _, is_held)| *is_held).count() as u64;
         }
         Ok(count)
     }
@@ -190,17 +274,30 @@ impl Broker {
         let now = self.store.backend.clock().now();
         let window = action.window(window, now)?;
         let descriptor = with_group(self.topics.load(topic).await?, group)?;
-        let (mut partition, mut after) = read_cursor(cursor)?;
+        let (mut partition, mut place) = read_cursor(cursor)?;
         let (began, mut done) = (self.clock().instant(), BulkOutcome::default());
+        let is_over = || self.clock().instant().since(began) >= WINDOW_REQUEST_MAX || self.is_stopping();
         while partition.0 < descriptor.settings.partitions.get() {
-            if self.clock().instant().since(began) >= WINDOW_REQUEST_MAX || self.is_stopping() {
-                done.next = Some(write_cursor(partition, after.as_ref()));
+            if is_over() {
+                done.next = Some(write_cursor(partition, &place));
                 return Ok(done);
             }
             let group_partition = descriptor.group_partition(partition, group);
-            let page =
-                self.store.reads.window(&group_partition, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
+            let page = match &place {
+                WindowPlace::After(after) => {
+                    let page = self.store.reads.window(&group_partition, window, after.as_ref(), RECOVER_IDS_MAX);
+                    page.await?.messages
+                }
+                // All at once, since a change of one lets others go back to the store, where they are not looked for again.
+                WindowPlace::Reserved => {
+                    let reserved = self.reserved_in_window(&descriptor, &group_partition, window).await?;
+                    reserved.into_iter().map(|(due, id, _)| (due, id)).collect()
+                }
+            };
             for some in page.chunks(AT_ONCE) {
+                if place == WindowPlace::Reserved && is_over() {
+                    break;
+                }
                 let changes = some.iter().map(|(due, id)| {
                     let to = action.target(*due).map(|to| to.max(now));
                     self.change_one(&descriptor, partition, group, id, to)
@@ -210,12 +307,42 @@ impl Broker {
                 }
             }
             let full = page.len() == RECOVER_IDS_MAX;
-            after = page.into_iter().next_back().filter(|_| full);
-            if after.is_none() {
-                partition = Partition(partition.0 + 1);
-            }
+            (partition, place) = match place {
+                WindowPlace::After(_) if full => (partition, WindowPlace::After(page.into_iter().next_back())),
+                WindowPlace::After(_) => (partition, WindowPlace::Reserved),
+                WindowPlace::Reserved if is_over() => (partition, WindowPlace::Reserved),
+                WindowPlace::Reserved => (Partition(partition.0 + 1), WindowPlace::After(None)),
+            };
         }
         Ok(done)
+    }
+
+    /// The reserved messages of a partition that are due in a window, and whether no consumer has them.
+    async fn reserved_in_window(
+        &self,
+        descriptor: &Descriptor,
+        group_partition: &GroupPartition,
+        window: Window,
+    ) -> Result<Vec<(Timestamp, MessageId, bool)>> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.store.reads.in_flight(group_partition, after.as_ref(), CALL_IDS_MAX).await?;
+            let ids: Vec<MessageId> = page.messages.iter().map(|listed| listed.id.clone()).collect();
+            let GroupPartition { partition, group, .. } = group_partition;
+            let states = self.held_states(descriptor, *partition, group, &ids).await?;
+            for (listed, (state, next_at)) in page.messages.into_iter().zip(states) {
+                let due = next_at.or_else(|| listed.message.as_ref().ok().map(|message| message.due_at));
+                if let Some(due) = due.filter(|due| window.has(*due)) {
+                    found.push((due, listed.id, state != State::InFlight));
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                found.sort();
+                found.dedup();
+                return Ok(found);
+            }
+        }
     }
 
     /// Answers whether the message waited in the group.
@@ -281,28 +408,37 @@ fn check(window: Window) -> Result<()> {
     if window.from < window.to { Ok(()) } else { Err(Error::range("to", "is not after `from`")) }
 }
 
-/// `<partition>` or `<partition>.<due ms>.<id>`. Opaque to callers.
-fn write_cursor(partition: Partition, after: Option<&(Timestamp, MessageId)>) -> String {
-    match after {
-        Some((due, id)) => format!("{partition}.{}.{id}", due.as_ms()),
-        None => partition.to_string(),
+/// A place among the messages of a partition: those that wait come first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum WindowPlace {
+    After(Option<(Timestamp, MessageId)>),
+    Reserved,
+}
+
+/// `<partition>`, `<partition>.<due ms>.<id>` or `<partition>.r`. Opaque to callers.
+fn write_cursor(partition: Partition, place: &WindowPlace) -> String {
+    match place {
+        WindowPlace::After(Some((due, id))) => format!("{partition}.{}.{id}", due.as_ms()),
+        WindowPlace::After(None) => partition.to_string(),
+        WindowPlace::Reserved => format!("{partition}.r"),
     }
 }
 
-fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Option<(Timestamp, MessageId)>)> {
-    let Some(text) = cursor else { return Ok((Partition(0), None)) };
+fn read_cursor(cursor: Option<&str>) -> Result<(Partition, WindowPlace)> {
+    let Some(text) = cursor else { return Ok((Partition(0), WindowPlace::After(None))) };
     let wrong = super::wrong_cursor;
     let mut parts = text.splitn(3, '.');
     let partition = Partition(parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?);
-    let after = match (parts.next(), parts.next()) {
-        (None, _) => None,
+    let place = match (parts.next(), parts.next()) {
+        (None, _) => WindowPlace::After(None),
+        (Some("r"), None) => WindowPlace::Reserved,
         (Some(due), Some(id)) => {
             let due = Timestamp::from_ms(due.parse().map_err(|_| wrong())?);
-            Some((due, MessageId::new(id).map_err(|_| wrong())?))
+            WindowPlace::After(Some((due, MessageId::new(id).map_err(|_| wrong())?)))
         }
         (Some(_), None) => return Err(wrong()),
     };
-    Ok((partition, after))
+    Ok((partition, place))
 }
 
 impl Broker {
@@ -356,9 +492,7 @@ impl Broker {
     /// How many messages a purge would delete. Errors: `NotFound`, `Full`.
     pub async fn count_purge(&self, topic: &TopicName, purge: &Purge) -> Result<u64> {
         let (_, partitions) = self.group(topic, &purge.group).await?;
-        let count = |stats: &PartitionStats| {
-            stats.scheduled + stats.ready + stats.in_flight + if purge.dead_letters { stats.dead } else { 0 }
-        };
+        let count = |stats: &PartitionStats| stats.live() + if purge.dead_letters { stats.dead } else { 0 };
         Ok(partitions.iter().map(|(_, stats)| count(stats)).sum())
     }
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::Broker;
-use crate::delivery::{BlockedReason, MessageLocation};
+use crate::delivery::{BlockedReason, Located, Waits};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{AUDIT_FINDINGS_MAX, DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
-use crate::model::time::{ms_up, short_span, show_span};
+use crate::model::time::{Timestamp, ms_up, short_span, show_span};
 use crate::model::topic::{Descriptor, Rest};
-use crate::store::{Finding, Forecast, Peeked, Spans, State, VerifyCursor};
+use crate::store::{Finding, Forecast, MemberId, Peeked, Spans, State, VerifyCursor};
 
 /// Counts in one call to the store: a millisecond or two, in which it does nothing else.
 const COUNTS_AT_ONCE: usize = 2_000;
@@ -34,16 +34,22 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     /// `scheduled`, `retrying`, `paused`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `behind_others`, `ready`,
-    /// `in_flight`, `decided`, `prefetched`, `behind_its_key`, `elsewhere`, `dead`, `buffered` or `unknown`.
+    /// `in_flight`, `decided`, `prefetched`, `backoff`, `behind_its_key`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
-    /// A sentence without anything that a producer or a consumer said.
+    /// A sentence without anything that a producer or a consumer said, but ids.
     pub detail: String,
     pub error: Option<String>,
+    /// The first message of its key, if it is behind that.
+    pub blocker: Option<MessageId>,
+    /// When what it waits for is over at the latest, if that is known.
+    pub until: Option<Timestamp>,
+    /// The broker that owns its partition, if it is due.
+    pub owner: Option<MemberId>,
 }
 
 impl Reason {
     fn new(name: &'static str, detail: impl Into<String>) -> Reason {
-        Reason { name, detail: detail.into(), error: None }
+        Reason { name, detail: detail.into(), error: None, blocker: None, until: None, owner: None }
     }
 }
 
@@ -89,11 +95,16 @@ impl Broker {
             State::Scheduled if peeked.attempts > 0 => {
                 let failed = peeked.history.last().map_or(String::new(), |last| format!(", the last at {}", last.at));
                 let attempts = counted(peeked.attempts, "attempt");
-                Reason::new("retrying", format!("{attempts} failed{failed}; the next is at {next_at}"))
+                let why = format!("{attempts} failed{failed}; the next is at {next_at}");
+                Reason { until: Some(next_at), ..Reason::new("retrying", why) }
             }
-            State::Scheduled => Reason::new("scheduled", format!("due at {next_at}")),
+            State::Scheduled => {
+                Reason { until: Some(next_at), ..Reason::new("scheduled", format!("due at {next_at}")) }
+            }
             State::Ready => self.ready(descriptor, group, partition, peeked).await?,
-            State::InFlight => self.in_flight(descriptor, group, partition, peeked)?,
+            State::InFlight | State::Blocked | State::Backoff => {
+                self.reserved(descriptor, group, partition, peeked).await?
+            }
         })
     }
 
@@ -109,86 +120,100 @@ impl Broker {
             (Some(Rest::Copying), _) => Reason::new("copying", "the group gets a copy of another one first"),
             (Some(Rest::Paused(pause)), _) => {
                 let until = pause.until.map_or("it is resumed".to_owned(), |until| until.to_string());
-                Reason::new("paused", format!("the group is paused until {until}"))
+                Reason { until: pause.until, ..Reason::new("paused", format!("the group is paused until {until}")) }
             }
             (None, None) => {
                 Reason::new("no_consumer", "due, and no broker owns its partition: nobody consumes this group")
             }
             (None, Some(owner)) => {
-                let here = self.groups.find(descriptor, group)?.filter(|here| here.owns(partition));
-                match here.map(|here| here.blocked_reason(partition)) {
-                    Some(Some(blocked_reason)) => hindered(blocked_reason),
-                    Some(None) => {
+                let reason = match self.locate_held(descriptor, partition, group, &[]).await? {
+                    Some((_, Some(held_up))) => held_up_by(held_up, descriptor, group),
+                    Some((_, None)) => {
                         let stats = self.store.reads.stats(&[descriptor.group_partition(partition, group)]).await?;
                         let ready = stats.first().map_or(0, |stats| stats.ready);
-                        Reason::new(
-                            "behind_others",
-                            format!("due, as are {} of its partition", counted(ready, "message")),
-                        )
+                        let why = format!("due, as are {} of its partition", counted(ready, "message"));
+                        Reason::new("behind_others", why)
                     }
-                    None => {
-                        let why = format!("due, and owned by {}: ask that broker what it waits for", owner.as_str());
-                        Reason::new("ready", why)
-                    }
-                }
+                    None => Reason::new("ready", format!("due, and owned by {owner}, which does not answer")),
+                };
+                Reason { owner: Some(owner.clone()), ..reason }
             }
         })
     }
 
-    fn in_flight(
+    async fn reserved(
         &self,
         descriptor: &Descriptor,
         group: &GroupName,
         partition: Partition,
         peeked: &Peeked,
     ) -> Result<Reason> {
-        let id = &peeked.message.id;
-        let here = self.groups.find(descriptor, group)?;
-        let blocked_reason = here.as_ref().and_then(|delivery| delivery.blocked_reason(partition));
-        Ok(match here.and_then(|delivery| delivery.location_of(partition, id)) {
-            Some(MessageLocation::Out { attempt, deadline }) => {
-                let clock = self.store.backend.clock();
-                let until = clock.now().plus(deadline.since(clock.local().elapsed()));
-                Reason::new("in_flight", format!("a consumer has it as attempt {attempt}, until {until}"))
+        let ids = std::slice::from_ref(&peeked.message.id);
+        let located = self.locate_held(descriptor, partition, group, ids).await?;
+        let owner = peeked.owner.clone();
+        let reason = match located.and_then(|(located, _)| located.into_iter().next().flatten()) {
+            Some(Located::InFlight { attempt, until }) => {
+                let why = format!("a consumer has it as attempt {attempt}, until {until}");
+                Reason { until: Some(until), ..Reason::new("in_flight", why) }
             }
-            Some(MessageLocation::Decided) => {
+            Some(Located::Decided) => {
                 Reason::new("decided", "its consumer has decided, and the store has not answered yet")
             }
-            Some(MessageLocation::Held) => blocked_reason.map_or_else(
-                || Reason::new("prefetched", "due, and ready for the next consumer who asks this broker"),
-                hindered,
-            ),
-            Some(MessageLocation::InLine) => Reason::new(
-                "behind_its_key",
-                "an earlier message of its key is not settled yet, or its own next attempt is not due",
-            ),
-            None => {
-                let owner = peeked
-                    .owner
-                    .as_ref()
-                    .map_or("a broker that is gone; the next owner schedules it again", |owner| owner.as_str());
-                Reason::new("elsewhere", format!("reserved by {owner}"))
+            Some(Located::Ready { held_up: Some(held_up) }) => held_up_by(held_up, descriptor, group),
+            Some(Located::Ready { held_up: None }) => {
+                Reason::new("prefetched", "due, and ready for the next consumer who asks its broker")
             }
-        })
+            Some(Located::Backoff { next_at, attempts }) => {
+                let attempts = counted(attempts, "attempt");
+                let why = format!("{attempts} failed; the next is at {next_at}, and its key waits for it");
+                Reason { until: Some(next_at), ..Reason::new("backoff", why) }
+            }
+            Some(Located::Blocked { blocker, waits }) => behind(blocker, waits),
+            None => {
+                let by = owner.as_ref().map_or_else(
+                    || "a broker that is gone; the next owner schedules it again".to_owned(),
+                    |owner| format!("{owner}, which does not answer or has just let it go"),
+                );
+                Reason::new("elsewhere", format!("reserved by {by}"))
+            }
+        };
+        Ok(Reason { owner, ..reason })
     }
 }
 
-fn hindered(blocked_reason: BlockedReason) -> Reason {
+fn behind(blocker: MessageId, waits: Waits) -> Reason {
+    let (until, why) = match waits {
+        Waits::Consumer { until } => (Some(until), format!("a consumer has it until {until}")),
+        Waits::Attempt { at } => (Some(at), format!("its next attempt is at {at}")),
+        Waits::Turn => (None, "it waits for a consumer, or the store has not answered that it is settled".to_owned()),
+    };
+    let why = format!("behind message {blocker} of its key: {why}");
+    Reason { until, blocker: Some(blocker), ..Reason::new("behind_its_key", why) }
+}
+
+fn held_up_by(blocked_reason: BlockedReason, descriptor: &Descriptor, group: &GroupName) -> Reason {
     match blocked_reason {
         BlockedReason::NoConsumer { unasked } => {
             let since = short_span(unasked);
-            Reason::new("no_consumer", format!("due, and no consumer has asked this broker for messages for {since}"))
+            let why = format!("due, and no consumer has asked its broker for messages for {since}");
+            Reason::new("no_consumer", why)
         }
         BlockedReason::AtMaxInFlight => Reason::new(
             "at_max_in_flight",
             "due, and consumers have as many deliveries as the group may have in flight",
         ),
-        BlockedReason::RateLimited => Reason::new("rate_limited", "due, and waits for its turn by the group's rate"),
+        BlockedReason::RateLimited => {
+            let rate = descriptor
+                .subscription(group)
+                .rate
+                .map_or(String::new(), |rate| format!(", {} a second", f64::from(rate)));
+            Reason::new("rate_limited", format!("due, and waits for its turn by the group's rate{rate}"))
+        }
     }
 }
 
 impl Broker {
-    /// Messages in flight are not counted. Errors: `NotFound`; `Invalid` out of range, or past [`FORECAST_COUNTS_MAX`]
+    /// Messages in flight are not counted, and those behind their key are ready. Errors: `NotFound`; `Invalid` out of range, or past [`FORECAST_COUNTS_MAX`]
     /// spans of all partitions together; `Full`.
     pub async fn forecast(
         &self,
@@ -223,6 +248,8 @@ impl Broker {
                 all.spans.iter_mut().zip(part.spans).for_each(|(sum, part)| *sum += part);
             }
         }
+        let stats = self.stats_of(&descriptor, std::slice::from_ref(group)).await?;
+        all.ready = all.ready.max(stats.iter().map(|(_, stats)| stats.ready + stats.blocked).sum());
         Ok((spans, all))
     }
 }

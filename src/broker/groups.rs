@@ -19,7 +19,7 @@ use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, show_span};
-use crate::model::topic::{Descriptor, GroupPartition, Pause, Rate, Subscription};
+use crate::model::topic::{Descriptor, Pause, Rate, Subscription};
 use crate::platform::tasks::Tasks;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -128,14 +128,6 @@ impl Groups {
 
     pub(super) fn all(&self) -> Vec<Arc<GroupDelivery>> {
         lock(&self.joined).values().map(|there| there.delivery.clone()).collect()
-    }
-
-    pub(super) fn held(&self, group_partition: &GroupPartition) -> u64 {
-        let joined = lock(&self.joined);
-        let held = joined
-            .get(&(group_partition.topic.clone(), group_partition.group.clone()))
-            .map(|there| there.delivery.held(group_partition.partition));
-        held.unwrap_or(0) as u64
     }
 
     /// Ends the delivery of a deleted topic, but not of one that was created under its name since.

@@ -26,18 +26,23 @@ pub enum Which {
     Waiting,
     Scheduled,
     Ready,
+    Blocked,
+    Backoff,
     InFlight,
     Dead,
 }
 
 impl Which {
-    pub const NAMED: [Which; 4] = [Which::Scheduled, Which::Ready, Which::InFlight, Which::Dead];
+    pub const NAMED: [Which; 6] =
+        [Which::Scheduled, Which::Ready, Which::Blocked, Which::Backoff, Which::InFlight, Which::Dead];
 
     pub fn name(self) -> &'static str {
         match self {
             Which::Waiting => "waiting",
             Which::Scheduled => "scheduled",
             Which::Ready => "ready",
+            Which::Blocked => "blocked",
+            Which::Backoff => "backoff",
             Which::InFlight => "in_flight",
             Which::Dead => "dead",
         }
@@ -49,7 +54,28 @@ impl Which {
         match self {
             Which::Scheduled => Window { from: window.from.max(later), ..window },
             Which::Ready => Window { to: window.to.min(later), ..window },
-            Which::Waiting | Which::InFlight | Which::Dead => window,
+            Which::Waiting | Which::Blocked | Which::Backoff | Which::InFlight | Which::Dead => window,
+        }
+    }
+
+    /// Whether some of these wait in the store, where no owner has reserved them.
+    fn waits_in_store(self) -> bool {
+        matches!(self, Which::Waiting | Which::Scheduled | Which::Ready)
+    }
+
+    /// Whether some of these are reserved.
+    fn may_be_reserved(self) -> bool {
+        !matches!(self, Which::Scheduled | Which::Dead)
+    }
+
+    fn has_reserved(self, state: &State) -> bool {
+        match self {
+            Which::Waiting => *state != State::InFlight,
+            Which::Ready => *state == State::Ready,
+            Which::Blocked => *state == State::Blocked,
+            Which::Backoff => *state == State::Backoff,
+            Which::InFlight => *state == State::InFlight,
+            Which::Scheduled | Which::Dead => false,
         }
     }
 }
@@ -79,6 +105,8 @@ enum Place {
     #[default]
     Beginning,
     Waiting(WaitingCursor),
+    /// Where those that are reserved begin.
+    Reserved,
     InFlight(InFlightCursor),
     Dead(DeadLetterCursor),
 }
@@ -87,15 +115,16 @@ impl Place {
     fn is_of(&self, which: Which) -> bool {
         match self {
             Place::Beginning => true,
-            Place::Waiting(_) => matches!(which, Which::Waiting | Which::Scheduled | Which::Ready),
-            Place::InFlight(_) => which == Which::InFlight,
+            Place::Waiting(_) => which.waits_in_store(),
+            Place::Reserved | Place::InFlight(_) => which.may_be_reserved(),
             Place::Dead(_) => which == Which::Dead,
         }
     }
 }
 
 impl Broker {
-    /// Waiting messages by the time of their next attempt, if that is in the window; others if their due time is.
+    /// Waiting messages by the time of their next attempt, if that is in the window; others if their due time is. What is
+    /// reserved comes behind what waits in the store, in the state that its owner says.
     /// Errors: `NotFound`, `Invalid` cursor or limit.
     pub async fn list(
         &self,
@@ -118,7 +147,8 @@ impl Broker {
                 return Ok(MessageList { messages, next: None });
             }
             let group_partition = descriptor.group_partition(partition, group);
-            let (page, next) = self.list_page(&group_partition, which, window, &place, limit - messages.len()).await?;
+            let (page, next) =
+                self.list_page(&descriptor, &group_partition, (which, window), &place, limit - messages.len()).await?;
             let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.size());
             bytes += page.iter().map(size).sum::<usize>();
             messages.extend(page);
@@ -136,37 +166,60 @@ impl Broker {
 
     async fn list_page(
         &self,
+        descriptor: &Descriptor,
         group_partition: &GroupPartition,
-        which: Which,
-        window: Window,
+        (which, window): (Which, Window),
         place: &Place,
         limit: usize,
     ) -> Result<(Vec<ListEntry>, Option<Place>)> {
         let now = self.store.backend.clock().now();
         let window = which.narrowed(window, now);
         let partition = group_partition.partition;
-        match which {
-            Which::Waiting | Which::Scheduled | Which::Ready => {
-                let after = if let Place::Waiting(after) = place { Some(after) } else { None };
-                let page = self.store.reads.waiting(group_partition, window, after, limit).await?;
-                let entries = page.messages.into_iter().map(|listed| ListEntry::waiting(partition, listed, now));
-                Ok((entries.collect(), page.next.map(Place::Waiting)))
-            }
-            Which::InFlight => {
-                let after = if let Place::InFlight(after) = place { Some(after) } else { None };
-                let page = self.store.reads.in_flight(group_partition, after, limit).await?;
-                let entries = page.messages.into_iter().filter(|listed| is_due_in(listed, window));
-                let entry = |listed| ListEntry { partition, state: State::InFlight, listed };
-                Ok((entries.map(entry).collect(), page.next.map(Place::InFlight)))
-            }
-            Which::Dead => {
-                let after = if let Place::Dead(after) = place { Some(after) } else { None };
-                let page = self.store.dead_letters.dead(group_partition, after, limit).await?;
-                let entries = page.dead.into_iter().map(|dead| of_dead(partition, dead));
-                let entries = entries.filter(|entry| is_due_in(&entry.listed, window));
-                Ok((entries.collect(), page.next.map(Place::Dead)))
-            }
+        if which == Which::Dead {
+            let after = if let Place::Dead(after) = place { Some(after) } else { None };
+            let page = self.store.dead_letters.dead(group_partition, after, limit).await?;
+            let entries = page.dead.into_iter().map(|dead| of_dead(partition, dead));
+            let entries = entries.filter(|entry| is_due_in(&entry.listed, window));
+            return Ok((entries.collect(), page.next.map(Place::Dead)));
         }
+        let after = match place {
+            Place::Beginning if which.waits_in_store() => None,
+            Place::Waiting(after) => Some(after),
+            _ => return self.list_reserved(descriptor, group_partition, (which, window), place, limit).await,
+        };
+        let page = self.store.reads.waiting(group_partition, window, after, limit).await?;
+        let entries = page.messages.into_iter().map(|listed| ListEntry::waiting(partition, listed, now));
+        let end = which.may_be_reserved().then_some(Place::Reserved);
+        Ok((entries.collect(), page.next.map(Place::Waiting).or(end)))
+    }
+
+    async fn list_reserved(
+        &self,
+        descriptor: &Descriptor,
+        group_partition: &GroupPartition,
+        (which, window): (Which, Window),
+        place: &Place,
+        limit: usize,
+    ) -> Result<(Vec<ListEntry>, Option<Place>)> {
+        let after = if let Place::InFlight(after) = place { Some(after) } else { None };
+        let GroupPartition { partition, group, .. } = group_partition;
+        let page = self.store.reads.in_flight(group_partition, after, limit).await?;
+        let ids: Vec<MessageId> = page.messages.iter().map(|listed| listed.id.clone()).collect();
+        let states = self.held_states(descriptor, *partition, group, &ids).await?;
+        let entry = |(listed, (state, next_at)): (Listed, (State, Option<Timestamp>))| ListEntry {
+            partition: *partition,
+            state,
+            listed: Listed { next_at, ..listed },
+        };
+        let is_wanted = |entry: &ListEntry| {
+            let is_due = match entry.listed.next_at {
+                Some(next_at) => window.has(next_at),
+                None => is_due_in(&entry.listed, window),
+            };
+            which.has_reserved(&entry.state) && is_due
+        };
+        let entries = page.messages.into_iter().zip(states).map(entry).filter(is_wanted);
+        Ok((entries.collect(), page.next.map(Place::InFlight)))
     }
 }
 
@@ -181,11 +234,12 @@ fn of_dead(partition: Partition, dead: Dead) -> ListEntry {
     ListEntry { partition, state: State::Dead { died_at: dead.died_at, record: dead.record }, listed }
 }
 
-/// `<partition>`, or behind it `.w.<next at ms>.<id>`, `.i.<step>.<id or nothing>` or `.d.<died at ms>.<id>`.
+/// `<partition>`, or behind it `.w.<next at ms>.<id>`, `.r`, `.i.<step>.<id or nothing>` or `.d.<died at ms>.<id>`.
 fn write_cursor(partition: Partition, place: &Place) -> String {
     match place {
         Place::Beginning => partition.to_string(),
         Place::Waiting(after) => format!("{partition}.w.{}.{}", after.next_at.as_ms(), after.id),
+        Place::Reserved => format!("{partition}.r"),
         Place::InFlight(after) => {
             let id = after.after.as_ref().map_or("", MessageId::as_str);
             format!("{partition}.i.{}.{id}", after.step)
@@ -200,6 +254,9 @@ fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Place)> {
     let mut parts = text.splitn(4, '.');
     let partition = Partition(parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?);
     let Some(kind) = parts.next() else { return Ok((partition, Place::Beginning)) };
+    if kind == "r" {
+        return if parts.next().is_none() { Ok((partition, Place::Reserved)) } else { Err(wrong()) };
+    }
     let (Some(at), Some(id)) = (parts.next(), parts.next()) else { return Err(wrong()) };
     let number: u64 = at.parse().map_err(|_| wrong())?;
     let named = || MessageId::new(id).map_err(|_| wrong());
@@ -323,6 +380,7 @@ mod tests {
         let (at, id) = (Timestamp::from_ms(5), MessageId::new("a.b.c")?);
         let places = [
             Place::Beginning,
+            Place::Reserved,
             Place::Waiting(WaitingCursor { next_at: at, id: id.clone() }),
             Place::Dead(DeadLetterCursor { died_at: at, id: id.clone() }),
             Place::InFlight(InFlightCursor { step: "18446744073709551615".to_owned(), after: Some(id) }),
@@ -332,7 +390,7 @@ mod tests {
             let text = write_cursor(Partition(3), &place);
             assert_eq!(read_cursor(Some(&text))?, (Partition(3), place));
         }
-        for bad in ["", "x", "1.w", "1.w.2", "1.w.x.y", "1.w.2.a b", "1.w.2.", "1.x.2.a", "1.i.x.a", "70000"] {
+        for bad in ["", "x", "1.w", "1.w.2", "1.w.x.y", "1.w.2.a b", "1.w.2.", "1.x.2.a", "1.i.x.a", "1.r.2", "70000"] {
             assert!(read_cursor(Some(bad)).is_err(), "{bad:?}");
         }
         Ok(())

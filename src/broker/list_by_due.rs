@@ -112,7 +112,7 @@ impl Plan {
 }
 
 impl Broker {
-    /// Lists messages that wait, by the time of their next attempt. Errors: `NotFound`, `Invalid` state, cursor or limit,
+    /// Lists messages that wait in the store and are not reserved, by the time of their next attempt. Errors: `NotFound`, `Invalid` state, cursor or limit,
     /// `Full`.
     pub async fn list_by_due(
         &self,
@@ -124,7 +124,7 @@ impl Broker {
         limit: usize,
     ) -> Result<MessageList> {
         super::check_count("limit", limit)?;
-        if matches!(which, Which::InFlight | Which::Dead) {
+        if matches!(which, Which::Blocked | Which::Backoff | Which::InFlight | Which::Dead) {
             let detail = format!("due is only for scheduled and ready messages, not for {}", which.name());
             return Err(Error::invalid("order", detail));
         }

@@ -4,6 +4,7 @@
 //! message itself.
 
 mod stats_collector;
+mod held;
 mod control;
 mod dead_letters;
 mod explain;
@@ -32,7 +33,7 @@ pub use self::attention::{Attention, Concern, ConcernKind};
 pub use self::control::{BulkAction, BulkOutcome, RescheduleOutcome};
 pub use self::cron::CronJobList;
 pub use self::dead_letters::{DeadLetterFilter, DeadLetterList, DeadLetterSweep, DeadLetterSweepResult};
-pub use self::explain::Audit;
+pub use self::explain::{Audit, Explanation, Reason};
 use self::groups::{Filling, Groups};
 pub use self::groups::{GroupRequest, PauseFor, STOPPING, Subscribed};
 use self::list::Location;
@@ -59,7 +60,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, Settings, check_visibility_timeout};
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
-use crate::store::{Description, MemberId, Peeked, Store};
+use crate::store::{Description, MemberId, Peeked, State, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::Tracer;
 
@@ -266,7 +267,8 @@ impl Broker {
         Ok(delivery)
     }
 
-    /// Looks at one message; `key` if it was pushed with one. Errors: `NotFound`, `Ambiguous`.
+    /// Looks at one message; `key` if it was pushed with one. What the store has reserved is where its owner says. Errors:
+    /// `NotFound`, `Ambiguous`.
     pub async fn peek(
         &self,
         topic: &TopicName,
@@ -281,7 +283,14 @@ impl Broker {
         };
         let Location::In(partition) = self.locate(&descriptor, id, key).await? else { return Err(absent()) };
         let peeked = self.store.reads.peek(&descriptor.group_partition(partition, group), id).await?;
-        Ok((partition, peeked.ok_or_else(absent)?))
+        let mut peeked = peeked.ok_or_else(absent)?;
+        if peeked.state == State::InFlight {
+            let states = self.held_states(&descriptor, partition, group, std::slice::from_ref(id)).await?;
+            if let Some((state, next_at)) = states.into_iter().next() {
+                (peeked.state, peeked.next_at) = (state, next_at);
+            }
+        }
+        Ok((partition, peeked))
     }
 
     pub async fn health(&self) -> Health {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Broker;
 use super::stats_collector::SCRAPED_LATELY;
 use super::topics::TOPICS_SEEN_MAX;
-use crate::model::error::{Kind, Result};
+use crate::model::error::Result;
 use crate::model::message::TopicName;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Instant;
@@ -35,7 +35,7 @@ pub struct Point {
     pub expired: u32,
     /// Milliseconds that half of the deliveries, and 99 of 100, were late at most.
     pub lateness_ms: Option<[f32; 2]>,
-    /// Messages ready or in flight in the group that has most; `None` if the store did not answer.
+    /// Messages that are due and not settled in the group that has most; `None` if the store did not answer.
     pub backlog: Option<u32>,
 }
 
@@ -96,16 +96,14 @@ impl Broker {
         seen.into_iter().flatten().any(|at| self.clock().instant().since(at) < SCRAPED_LATELY)
     }
 
-    /// Messages ready or in flight in the group that has most of them.
+    /// Messages that are due and not settled in the group that has most of them.
     async fn backlog(&self, topic: &str) -> Result<u64> {
-        let stats = match self.stats(&TopicName::new(topic)?).await {
-            // It was deleted, or it is the label that others share.
-            Err(error) if error.kind() == Kind::NotFound => return Ok(0),
-            stats => stats?,
-        };
+        // It was deleted, or it is the label that others share.
+        let Some(descriptor) = self.existing(&TopicName::new(topic)?).await? else { return Ok(0) };
+        let stats = self.stats_in_store(&descriptor, &descriptor.groups).await?;
         let mut groups = BTreeMap::<_, u64>::new();
         for (partition, stats) in &stats {
-            *groups.entry(&partition.group).or_default() += stats.ready + stats.in_flight;
+            *groups.entry(&partition.group).or_default() += stats.backlog();
         }
         Ok(groups.into_values().max().unwrap_or(0))
     }

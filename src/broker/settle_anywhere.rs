@@ -335,6 +335,7 @@ impl Broker {
     async fn work(&self, opened: Opened) {
         match opened {
             Opened::Repeat(to, answer) => self.remote.send(&to, answer).await,
+            Opened::Inquire(request) => self.answer_inquiry(request).await,
             Opened::Decide(request) => {
                 let (topic, group) = request.place.clone();
                 // It stops waiting for the store before the sender stops waiting for it.

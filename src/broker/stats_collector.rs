@@ -5,7 +5,7 @@
 //! scrape shows it.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -15,10 +15,10 @@ use super::Broker;
 use super::read_limiter::PARTITIONS_AT_ONCE;
 use crate::model::error::Result;
 use crate::model::message::{GroupName, TopicName};
-use crate::model::topic::{GroupPartition, Rest};
+use crate::model::topic::Rest;
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
-use crate::store::{PartitionDepth, StatsClaim};
+use crate::store::{MemberId, PartitionStats, StatsClaim};
 use crate::telemetry::metrics::{Depth, Tally, WITHIN};
 
 /// The stats are collected until this time after the last scrape.
@@ -41,6 +41,8 @@ pub(super) struct StatsCollector {
     /// How long calls have taken in this count, and since the last pause.
     busy: (Duration, Duration),
     not_counted: RepeatThrottle,
+    /// Owners that did not say what they hold, in this count: none is waited for twice.
+    unheard: BTreeSet<MemberId>,
 }
 
 enum Turn {
@@ -59,6 +61,7 @@ impl StatsCollector {
             count_at: Instant::START,
             busy: Default::default(),
             not_counted: RepeatThrottle::default(),
+            unheard: BTreeSet::new(),
         }
     }
 
@@ -144,6 +147,7 @@ impl StatsCollector {
     async fn count(&mut self) -> Result<Option<Duration>> {
         let (began, mut counted) = (self.now(), Vec::new());
         self.busy = Default::default();
+        self.unheard.clear();
         for topic in self.broker.store.topics.topics().await? {
             if self.now() >= self.renew_at
                 && let Some(expires_in) = self.claim().await?
@@ -188,27 +192,15 @@ impl StatsCollector {
         {
             let asked = self.now();
             let depths = store.reads.depth(partitions, &WITHIN.map(|(_, span)| span)).await?;
-            for (partition, part) in partitions.iter().zip(depths) {
-                groups.entry(partition.group.clone()).or_default().add(&self.depth_of(partition, part));
+            let (stats, due): (Vec<_>, Vec<_>) = depths.into_iter().map(|depth| (depth.stats, depth.due)).unzip();
+            let mut stats: Vec<_> = partitions.iter().cloned().zip(stats).collect();
+            self.broker.count_held(&descriptor, &mut stats, &mut self.unheard).await?;
+            for ((partition, stats), due) in stats.into_iter().zip(due) {
+                groups.entry(partition.group).or_default().add(&depth_of(&stats, due));
             }
             self.rest(asked).await;
         }
         Ok(groups)
-    }
-
-    /// Prefetched messages of this process count as ready, as in the description of a topic.
-    fn depth_of(&self, partition: &GroupPartition, PartitionDepth { stats, due }: PartitionDepth) -> Depth {
-        let held = self.broker.groups.held(partition).min(stats.in_flight);
-        let mut depth = Depth {
-            scheduled: stats.scheduled,
-            ready: stats.ready + held,
-            in_flight: stats.in_flight - held,
-            dead: stats.dead,
-            oldest_ready_age: stats.oldest_ready_age.unwrap_or_default(),
-            ..Depth::default()
-        };
-        depth.due.iter_mut().zip(due).for_each(|(sum, due)| *sum = due);
-        depth
     }
 
     /// Leaves the store to others for as long as the last calls took together.
@@ -234,6 +226,21 @@ impl StatsCollector {
     fn now(&self) -> Instant {
         self.broker.clock().instant()
     }
+}
+
+fn depth_of(stats: &PartitionStats, due: Vec<u64>) -> Depth {
+    let mut depth = Depth {
+        scheduled: stats.scheduled,
+        ready: stats.ready,
+        blocked: stats.blocked,
+        backoff: stats.backoff,
+        in_flight: stats.in_flight,
+        dead: stats.dead,
+        oldest_ready_age: stats.oldest_ready_age.unwrap_or_default(),
+        ..Depth::default()
+    };
+    depth.due.iter_mut().zip(due).for_each(|(sum, due)| *sum = due);
+    depth
 }
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Topics: declaring and deleting them, caching their descriptors, retrying under a newer descriptor, and moving all
 //! messages to another topic.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU16;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -269,7 +269,7 @@ impl Broker {
         }
     }
 
-    /// Prefetched messages of this process count as ready. Errors: `NotFound`, `Full`.
+    /// What owners hold and no consumer has counts as ready, blocked or in backoff. Errors: `NotFound`, `Full`.
     pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(GroupPartition, PartitionStats)>> {
         let descriptor = self.topics.peek(topic).await?;
         self.stats_of(&descriptor, &descriptor.groups).await
@@ -297,16 +297,22 @@ impl Broker {
         descriptor: &Descriptor,
         groups: &[GroupName],
     ) -> Result<Vec<(GroupPartition, PartitionStats)>> {
+        let mut stats = self.stats_in_store(descriptor, groups).await?;
+        self.count_held(descriptor, &mut stats, &mut BTreeSet::new()).await?;
+        Ok(stats)
+    }
+
+    /// Counts as the store does: what is reserved is in flight.
+    pub(super) async fn stats_in_store(
+        &self,
+        descriptor: &Descriptor,
+        groups: &[GroupName],
+    ) -> Result<Vec<(GroupPartition, PartitionStats)>> {
         let partitions: Vec<GroupPartition> = descriptor.group_partitions(groups).collect();
         let read = self.reads.begin().await?;
         let mut stats = Vec::with_capacity(partitions.len());
         for some in partitions.chunks(PARTITIONS_AT_ONCE) {
             stats.extend(read.call(self.store.reads.stats(some)).await?);
-        }
-        for (partition, stats) in partitions.iter().zip(&mut stats) {
-            let held = self.groups.held(partition).min(stats.in_flight);
-            stats.in_flight -= held;
-            stats.ready += held;
         }
         Ok(partitions.into_iter().zip(stats).collect())
     }
@@ -374,6 +380,8 @@ impl Broker {
                     // Dead letters that a broker was forwarding when it died.
                     forward_page(&self.store, &group_partition, None, &[]).await?;
                 }
+                // What an owner does not give back now is moved by a later request.
+                let recalls = self.recall_all(&from, partition, group).await.unwrap_or_default();
                 loop {
                     if self.clock().instant().since(began) >= MOVE_REQUEST_MAX || self.is_stopping() {
                         return Ok(all);
@@ -387,12 +395,13 @@ impl Broker {
                     }
                     self.store.maintenance.moved(&group_partition, &page).await?;
                 }
+                self.end_recalls(&from, recalls).await;
             }
         }
         let group_partitions: Vec<_> = from.group_partitions(&from.groups).collect();
         let stats = self.store.reads.stats(&group_partitions).await?;
         all.in_flight = stats.iter().map(|stats| stats.in_flight).sum();
-        all.done = stats.iter().all(|s| s.scheduled + s.ready + s.in_flight + s.dead == 0);
+        all.done = stats.iter().all(|stats| stats.live() + stats.dead == 0);
         Ok(all)
     }
 

@@ -142,6 +142,10 @@ pub(super) struct Counts {
     pub(super) group: String,
     pub(super) scheduled: u64,
     pub(super) ready: u64,
+    #[serde(default)]
+    pub(super) blocked: u64,
+    #[serde(default)]
+    pub(super) backoff: u64,
     pub(super) in_flight: u64,
     pub(super) dead: u64,
     #[serde(default)]
@@ -150,6 +154,18 @@ pub(super) struct Counts {
     pub(super) oldest_ready_age_ms: Option<Duration>,
     #[serde(default)]
     pub(super) owner: Option<String>,
+}
+
+impl Counts {
+    /// Messages that wait for an earlier message of their key, or hold it until their next attempt.
+    pub(super) fn held(&self) -> u64 {
+        self.blocked + self.backoff
+    }
+
+    /// Messages in any state but dead.
+    pub(super) fn live(&self) -> u64 {
+        self.scheduled + self.ready + self.held() + self.in_flight
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -245,8 +245,8 @@ mod tests {
         let expected = "\
 audit: paused until 2026-01-02T03:04:05.000Z
 
-partition  group  scheduled  ready  in flight  dead  next due  oldest ready  owner
-        0  audit         12      3          2     1  -         -             -
+partition  group  scheduled  ready  blocked  in flight  dead  next due  oldest ready  owner
+        0  audit         12      3        0          2     1  -         -             -
 
 member  version  demand  waiting  owned
 web-1   0.1.0    yes           2      8

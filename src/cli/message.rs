@@ -79,8 +79,8 @@ struct ListArgs {
     /// In which group
     #[arg(long, default_value = "default", value_parser = parse::group)]
     group: GroupName,
-    /// scheduled, ready, in_flight or dead; without it, scheduled and ready
-    #[arg(long, value_name = "STATE", value_parser = ["scheduled", "ready", "in_flight", "dead"])]
+    /// scheduled, ready, blocked, backoff, in_flight or dead; without it, scheduled and ready
+    #[arg(long, value_name = "STATE", value_parser = ["scheduled", "ready", "blocked", "backoff", "in_flight", "dead"])]
     state: Option<String>,
     /// From this time on: RFC 3339, Unix milliseconds, or relative to now, as in -1h
     #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
@@ -99,7 +99,7 @@ struct ListArgs {
 
 impl ListArgs {
     fn order(&self) -> &str {
-        let waits = !matches!(self.state.as_deref(), Some("in_flight" | "dead"));
+        let waits = !matches!(self.state.as_deref(), Some("blocked" | "backoff" | "in_flight" | "dead"));
         self.order.as_deref().unwrap_or(if waits { "due" } else { "partition" })
     }
 }

@@ -269,7 +269,7 @@ fn described(topic: &Topic, groups: &[Answer<Group>]) -> String {
 }
 
 pub(super) fn messages(counts: &Counts) -> u64 {
-    counts.scheduled + counts.ready + counts.in_flight + counts.dead
+    counts.live() + counts.dead
 }
 
 pub(super) fn state(group: &Group) -> String {
@@ -288,13 +288,25 @@ pub(super) fn state(group: &Group) -> String {
 }
 
 pub(super) fn table(counts: &[&Counts]) -> String {
-    let labels = ["partition", "group", "scheduled", "ready", "in flight", "dead", "next due", "oldest ready", "owner"];
+    let labels = [
+        "partition",
+        "group",
+        "scheduled",
+        "ready",
+        "blocked",
+        "in flight",
+        "dead",
+        "next due",
+        "oldest ready",
+        "owner",
+    ];
     let row = |counts: &&Counts| {
         [
             counts.partition.map_or("all".to_owned(), |partition| partition.to_string()),
             counts.group.clone(),
             counts.scheduled.to_string(),
             counts.ready.to_string(),
+            counts.held().to_string(),
             counts.in_flight.to_string(),
             counts.dead.to_string(),
             counts.next_due_at.map_or("-".to_owned(), |at| at.to_string()),
@@ -302,7 +314,7 @@ pub(super) fn table(counts: &[&Counts]) -> String {
             counts.owner.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
-    output::table(labels, counts.iter().map(row), &[0, 2, 3, 4, 5])
+    output::table(labels, counts.iter().map(row), &[0, 2, 3, 4, 5, 6])
 }
 
 #[cfg(test)]
@@ -314,7 +326,7 @@ mod tests {
         let topic: Topic = serde_json::from_str(
             r#"{"topic": "orders", "groups": ["default"], "settings": {"partitions": 1},
                 "totals": [{"group": "default", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}],
-                "partitions": [{"partition": 0, "group": "default", "scheduled": 12, "ready": 3, "in_flight": 2,
+                "partitions": [{"partition": 0, "group": "default", "scheduled": 12, "ready": 3, "blocked": 4, "backoff": 1, "in_flight": 2,
                                 "dead": 1, "next_due_at": "2026-01-02T03:04:05Z", "oldest_ready_age_ms": 12, "owner": "a"}]}"#,
         )?;
         let expected = "\
@@ -330,9 +342,9 @@ orders
   on expiry           drop
   dead kept           indefinitely
 
-partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner
-        0  default         12      3          2     1  2026-01-02T03:04:05.000Z  12ms          a
-      all  default         12      3          2     1  -                         -             -";
+partition  group    scheduled  ready  blocked  in flight  dead  next due                  oldest ready  owner
+        0  default         12      3        5          2     1  2026-01-02T03:04:05.000Z  12ms          a
+      all  default         12      3        0          2     1  -                         -             -";
         let group = |more: &str| {
             let group = r#"{"group": "default", "state": "STATE"}"#;
             serde_json::from_str::<Answer<Group>>(&group.replace("STATE", more))

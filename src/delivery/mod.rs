@@ -15,6 +15,7 @@ pub mod remote;
 mod owner_loop;
 mod session;
 mod settle;
+mod recall;
 mod table;
 mod ownership;
 
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use futures_util::future::{join_all, select};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio_util::sync::CancellationToken;
@@ -31,18 +33,20 @@ pub(crate) use self::dead_letter_keeper::forward_page;
 use self::demand::{Demand, Turns};
 pub use self::membership::{Heartbeats, Membership};
 use self::ownership::Owned;
+pub(crate) use self::ownership::recover_unowned;
 pub use self::prefetch::PrefetchBudget;
 use self::rate_limiter::RateLimiter;
+pub use self::recall::{Located, RecallAnswer, RecallGuard, Waits};
 pub use self::receipt::{Decision, Delivery, GroupTag, NoReceipt, Receipt, ReceiptMaker, SessionReceipts};
 pub use self::receipt_keys::ReceiptKeys;
 pub use self::session::Session;
 pub use self::settle::{LateVerdict, Read, check_receipt, is_of};
-pub use self::table::{MessageLocation, Now, Policy, Table, Want};
+pub use self::table::{HeldCounts, Now, Policy, Table, Want};
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::WAITERS_MAX;
-use crate::model::message::{GroupName, MessageId};
+use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
@@ -90,7 +94,8 @@ pub struct Terms {
     pub receipt_keys: Arc<ReceiptKeys>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum BlockedReason {
     NoConsumer {
         /// Since the last request, or since this process joined the group.
@@ -167,15 +172,6 @@ impl GroupDelivery {
 
     pub fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
-    }
-
-    /// How many messages of a partition are reserved here and not handed out: they count as ready.
-    pub fn held(&self, partition: Partition) -> usize {
-        self.owned(partition).map_or(0, |owned| owned.table().held())
-    }
-
-    pub fn location_of(&self, partition: Partition, id: &MessageId) -> Option<MessageLocation> {
-        self.owned(partition)?.table().location_of(id)
     }
 
     /// The reason that holds up all due messages of a partition; `None` where nothing does, or this process does not own it.

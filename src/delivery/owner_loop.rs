@@ -107,7 +107,10 @@ impl OwnerLoop {
             }
             self.heed(clock.instant())?;
             let until = match self.plan() {
-                Plan::Wait(until) => until,
+                Plan::Wait(until) => {
+                    self.owned.had_turn();
+                    until
+                }
                 // Boxed, since the loop mostly waits, and that future has to be small.
                 plan => match Box::pin(self.call(plan, drain_until)).await? {
                     Called::Answered => continue,
@@ -210,7 +213,10 @@ impl OwnerLoop {
                 self.owned.table().charged();
                 self.delivery.arrivals.notify_one();
             }
-            Plan::Reserve(limit) => self.reserve(limit).await?,
+            Plan::Reserve(limit) => {
+                self.reserve(limit).await?;
+                self.owned.had_turn();
+            }
             Plan::Wait(_) => {}
         }
         Ok(())
@@ -237,6 +243,7 @@ impl OwnerLoop {
             table.give_back();
         }
         table.resume(now);
+        let held_until = table.held_until(now);
         let due_at = match self.head {
             Head::Unknown => Instant::default(),
             Head::Nothing => Instant::FAR,
@@ -284,6 +291,7 @@ impl OwnerLoop {
         if let Some(at) = table.next_attempt() {
             until = until.min(store_clock.reaches(at));
         }
+        until = until.min(held_until.unwrap_or(Instant::FAR));
         Plan::Wait(until)
     }
 

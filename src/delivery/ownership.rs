@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::owner_loop::OwnerLoop;
 use super::prefetch::{LoopSignal, Part, PrefetchBudget};
@@ -20,7 +21,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition, Rest};
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{Acquired, Channel, Claim, MemberId, Owner, ReserveLimit, Wake};
+use crate::store::{Acquired, Channel, Claim, MemberId, Owner, ReserveLimit, Store, Wake};
 
 pub(super) enum Acquisition {
     Owned(Box<Ownership>),
@@ -139,6 +140,36 @@ async fn recover(
         delivery.changes.recovered(messages);
     }
     Ok(owner)
+}
+
+/// Schedules again what is reserved in a partition that nobody owns, in an epoch of its own. False if somebody owns it by now.
+/// Errors: `Unavailable` while the store may have lost the lease of an owner.
+pub(crate) async fn recover_unowned(
+    store: &Store,
+    descriptor: &Descriptor,
+    group_partition: &GroupPartition,
+    ttl: Duration,
+) -> Result<bool> {
+    let doubt = || Error::unavailable("the store may have lost data; its partitions are taken after a while");
+    let loss = *store.backend.losses().borrow();
+    if loss.is_restoring || store.backend.clock().local().instant() < loss.hold_until(ttl) {
+        return Err(doubt());
+    }
+    // Not the member of this process: it would take the partition from the loop of its own.
+    let member = MemberId::fresh("recall");
+    let mut owner = match store.leases.acquire(group_partition, &member, ttl, descriptor.generation).await? {
+        Acquired::Owned(owner) => owner,
+        Acquired::Held { .. } => return Ok(false),
+    };
+    if store.backend.losses().borrow().count != loss.count {
+        return Err(doubt());
+    }
+    if descriptor.is_ordered() {
+        owner.keep_positions();
+    }
+    while owner.recover().await?.more {}
+    owner.release().await?;
+    Ok(true)
 }
 
 /// Bodies in no place are never delivered. Only a store that lost data, or a change of its keys by others, leaves any.
@@ -293,6 +324,17 @@ impl Owned {
             }
             advanced.await;
         }
+    }
+
+    /// Resolves at the next answer of the store, or turn of the loop.
+    pub(super) fn progressed(&self) -> Notified<'_> {
+        self.advanced.notified()
+    }
+
+    /// The loop has looked what to reserve.
+    pub(super) fn had_turn(&self) {
+        self.table().had_turn();
+        self.advanced.notify_waiters();
     }
 
     pub(super) fn progress(&self) -> Progress {

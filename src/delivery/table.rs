@@ -5,12 +5,16 @@
 
 mod order;
 mod settle;
+mod recall;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::order::{Batch, Lane, Order, OrderedDelivery, lane_of};
+pub use self::recall::HeldCounts;
+use self::recall::Recalls;
+pub(super) use self::recall::{Blocker, BlockerState, MessageLocation, Recalled};
 pub(super) use self::settle::LateOutcome;
 use super::receipt::{Delivery, ReceiptGuard, ReceiptMaker, SessionReceipts};
 use super::verdict::VerdictCache;
@@ -144,6 +148,7 @@ pub struct Table {
     recent: Option<Box<VerdictCache>>,
     appetite: usize,
     order: Option<Box<Order>>,
+    recalls: Recalls,
     chooser: NextMessage,
 }
 
@@ -167,6 +172,7 @@ impl Table {
             drafted: 0,
             recent: None,
             appetite: APPETITE_FIRST,
+            recalls: Recalls::default(),
             chooser: NextMessage::default(),
         }
     }
@@ -215,7 +221,7 @@ impl Table {
     pub fn room(&self) -> Option<ReserveLimit> {
         let held = self.prefetched();
         let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
-        if held > self.appetite / 2 || bytes == 0 || self.is_full() {
+        if held > self.appetite / 2 || bytes == 0 || self.is_full() || self.recalls.is_holding() {
             return None;
         }
         let limit = ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes };
@@ -371,15 +377,8 @@ impl Table {
         if self.order.is_some() {
             return self.give_back_in_order(held);
         }
-        for Held { slot, ready_at, charged, charged_before, message, .. } in held {
-            let id = message.id;
-            let fate = if charged == charged_before {
-                Fate::Back(Returned { id: id.clone(), ready_at })
-            } else {
-                // Charged to be handed out, and then not handed out: the charge is taken back.
-                Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None })
-            };
-            self.decide_fate(id, slot, None, fate);
+        for held in held {
+            self.return_unordered(held, false);
         }
     }
 
@@ -402,37 +401,9 @@ impl Table {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MessageLocation {
-    Out {
-        attempt: u32,
-        /// In the scale of [`Now::elapsed`].
-        deadline: Instant,
-    },
-    /// A consumer has decided about it, and the store has not answered yet.
-    Decided,
-    Held,
-    /// In a topic with ordering: behind an earlier message of its key, or waiting there for its next attempt.
-    InLine,
-}
-
 impl Table {
     pub fn is_full(&self) -> bool {
         self.out.len() >= self.policy.in_flight
-    }
-
-    pub fn location_of(&self, id: &MessageId) -> Option<MessageLocation> {
-        if let Some(out) = self.out.values().find(|out| out.id == *id) {
-            return Some(MessageLocation::Out { attempt: out.attempt, deadline: out.deadline });
-        }
-        if self.decided.iter().any(|(decided, ..)| decided == id) {
-            return Some(MessageLocation::Decided);
-        }
-        let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging);
-        if held.any(|held| held.message.id == *id) {
-            return Some(MessageLocation::Held);
-        }
-        self.order.as_ref().filter(|order| order.has_in_line(id)).map(|_| MessageLocation::InLine)
     }
 }
 

@@ -229,6 +229,9 @@ pub const DATAGRAM_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const DATAGRAMS_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Verdicts that an owner remembers for requests that other brokers may repeat.
 pub const REMOTE_VERDICTS_MAX: usize = 250_000;
+/// How long an owner reserves nothing for one who changes messages that it held. Two calls to the store are far shorter; if
+/// that one is gone, the partition waits no longer.
+pub const RECALL_HOLD_MAX: Duration = Duration::from_millis(250);
 /// Successive messages of one key that a consumer may get in one batch.
 pub const PER_KEY_MAX: usize = 10;
 /// Decisions that an owner remembers after they were made, for each partition of a group: who says the same again,

@@ -158,7 +158,9 @@ impl Sqs {
     async fn counts(&self, queue: &Queue) -> Result<BTreeMap<String, String>> {
         let (_, stats) = self.broker.group(&queue.topic, &queue.group).await?;
         let sum = stats.iter().fold((0, 0, 0), |(ready, scheduled, in_flight), (_, stats)| {
-            (ready + stats.ready, scheduled + stats.scheduled, in_flight + stats.in_flight)
+            // As at AWS, a message behind its group is not in flight, and one whose retry is not due is not visible.
+            let (visible, invisible) = (stats.ready + stats.blocked, stats.in_flight + stats.backoff);
+            (ready + visible, scheduled + stats.scheduled, in_flight + invisible)
         });
         let counts = [("", sum.0), ("Delayed", sum.1), ("NotVisible", sum.2)];
         let named = |(kind, count): (&str, u64)| (format!("ApproximateNumberOfMessages{kind}"), count.to_string());

@@ -72,8 +72,16 @@ pub trait Reads: Send + Sync + 'static {
 pub enum State {
     Scheduled,
     Ready,
+    /// Behind an earlier message of its key, at the owner of its partition. The store itself answers `InFlight`.
+    Blocked,
+    /// The first of its key, at the owner of its partition, until its next attempt. The store itself answers `InFlight`.
+    Backoff,
+    /// Reserved. A broker says so only if a consumer has it, or the owner does not answer.
     InFlight,
-    Dead { died_at: Timestamp, record: DeadLetterRecord },
+    Dead {
+        died_at: Timestamp,
+        record: DeadLetterRecord,
+    },
 }
 
 impl State {
@@ -81,6 +89,8 @@ impl State {
         match self {
             State::Scheduled => "scheduled",
             State::Ready => "ready",
+            State::Blocked => "blocked",
+            State::Backoff => "backoff",
             State::InFlight => "in_flight",
             State::Dead { .. } => "dead",
         }
@@ -105,10 +115,15 @@ pub struct Peeked {
 pub struct PartitionStats {
     pub scheduled: u64,
     pub ready: u64,
+    /// Behind an earlier message of their key, at the owner. The store counts them as `in_flight`.
+    pub blocked: u64,
+    /// The first of their key, at the owner, until their next attempt. The store counts them as `in_flight`.
+    pub backoff: u64,
+    /// Reserved; those that the owner holds and no consumer has are counted where they belong, if it answers.
     pub in_flight: u64,
     pub dead: u64,
     pub head: Option<Timestamp>,
-    /// For how long the oldest ready message has been due.
+    /// For how long the oldest message that is ready or blocked has been due.
     pub oldest_ready_age: Option<Duration>,
     pub owner: Option<MemberId>,
 }
@@ -128,6 +143,18 @@ pub struct Spans {
     pub step: Duration,
     /// How many there are, 1 to [`crate::model::limits::FORECAST_SPANS_MAX`].
     pub count: usize,
+}
+
+impl PartitionStats {
+    /// Messages in any state but dead.
+    pub fn live(&self) -> u64 {
+        self.scheduled + self.ready + self.blocked + self.backoff + self.in_flight
+    }
+
+    /// Messages that are due, or were, and are not settled.
+    pub fn backlog(&self) -> u64 {
+        self.live() - self.scheduled
+    }
 }
 
 impl Spans {

@@ -8,6 +8,7 @@ use dwell::codec::DeadLetterReason;
 use dwell::delivery::{Decision, Delivery, StaleReason, UnknownReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::partition::Partition;
 use dwell::model::retry::{Backoff, Step};
 use dwell::model::topic::{Expiry, Settings};
 use dwell::store::{Pushed, State};
@@ -408,10 +409,17 @@ async fn prefetched_messages_return_without_a_charge(world: World) -> Result<()>
     }
     let taken = shop.reserve(1).await?;
     // The first message may be delivered before the owner has heard of the last.
-    world.until("the last is prefetched", async || Ok(shop.state("c").await? == Some((State::InFlight, 0)))).await?;
+    let (topic, group) = orders()?;
+    let group_partition = shop.broker.topic(&topic).await?.group_partition(Partition(0), &group);
+    let in_store = async || {
+        let peeked = world.store.reads.peek(&group_partition, &MessageId::new("c")?).await?;
+        Ok(peeked.map(|peeked| (peeked.state, peeked.attempts)))
+    };
+    world.until("the last is prefetched", async || Ok(in_store().await? == Some((State::InFlight, 0)))).await?;
+    assert_eq!(shop.state("c").await?, Some((State::Ready, 0)), "no consumer has it");
     // More than a second without a consumer.
     world.pass(1_500);
-    world.until("the prefetch is given back", async || Ok(shop.state("c").await? == Some((State::Ready, 0)))).await?;
+    world.until("the prefetch is given back", async || Ok(in_store().await? == Some((State::Ready, 0)))).await?;
     assert_eq!(shop.state(taken[0].message.id.as_str()).await?, Some((State::InFlight, 0)));
     assert!(shop.reserve(10).await?.iter().all(|delivery| delivery.attempt == 1));
     Ok(())

@@ -80,7 +80,7 @@ export interface DeadLetterSource {
 /** A message and its state in a group. */
 export interface Message {
   id: string;
-  state: "scheduled" | "ready" | "in_flight" | "dead";
+  state: "scheduled" | "ready" | "blocked" | "backoff" | "in_flight" | "dead";
   partition: number;
   attempts: number;
   payload: Buffer;

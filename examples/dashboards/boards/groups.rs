@@ -19,20 +19,20 @@ pub(super) fn board() -> Dashboard {
 
 fn lag() -> Vec<Panel> {
     let state =
-        |state: &str| store_stats("sum", "topic, group", &format!(r#"dwell_messages{{state="{state}"}}"#), "state");
+        |state: &str| store_stats("sum", "topic, group", &format!(r#"dwell_messages{{state=~"{state}"}}"#), "state");
     vec![
-        Panel::lines("Lag, messages", "Messages that are due and wait for a consumer.", Unit::Messages)
-            .query(state("ready"), "{{topic}} {{group}}")
-            .watched_by("DwellBacklogGrows"),
+        Panel::lines(
+            "Lag, messages",
+            "Messages that are due and wait for a consumer or behind their key.",
+            Unit::Messages,
+        )
+        .query(state("ready|blocked"), "{{topic}} {{group}}")
+        .watched_by("DwellBacklogGrows"),
         Panel::lines("Lag, time", "How long the oldest of them has been due.", Unit::Seconds)
             .query(store_stats("max", "topic, group", "dwell_oldest_ready_age_seconds", ""), "{{topic}} {{group}}")
             .watched_by("DwellBacklogGrows"),
-        Panel::lines(
-            "In flight",
-            "Messages that consumers have in hand, or that their broker has fetched for them.",
-            Unit::Messages,
-        )
-        .query(state("in_flight"), "{{topic}} {{group}}"),
+        Panel::lines("In flight", "Messages that consumers have in hand.", Unit::Messages)
+            .query(state("in_flight"), "{{topic}} {{group}}"),
         Panel::lines(
             "Paused groups",
             "1 while a group is paused: nobody gets its messages, and they wait.",

@@ -99,8 +99,8 @@ impl Group {
 /// A group and what is in it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
-    {"group": "default", "state": "active", "totals": {"scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0},
-    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}],
+    {"group": "default", "state": "active", "totals": {"scheduled": 150, "ready": 1, "blocked": 0, "backoff": 0, "in_flight": 0, "dead": 0},
+    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "blocked": 0, "backoff": 0, "in_flight": 0, "dead": 0}],
     "members": [{"member": "web-1-k3v9x2", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8}]}
 )))]
 pub(crate) struct GroupDescription {

@@ -33,12 +33,12 @@ pub(crate) struct ListedMessage {
     /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
-    /// `scheduled`, `ready`, `in_flight` or `dead`.
+    /// `scheduled`, `ready`, `blocked`, `backoff`, `in_flight` or `dead`.
     #[schema(value_type = schema::MessageState)]
     state: &'static str,
     /// Attempts that were charged.
     attempts: u32,
-    /// When it is tried next; only while scheduled or ready.
+    /// When it is tried next; only while scheduled, ready or in backoff.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
@@ -72,7 +72,7 @@ impl From<ListEntry> for ListedMessage {
                 history = record.history;
                 Some(died_at)
             }
-            MessageState::Scheduled | MessageState::Ready | MessageState::InFlight => None,
+            _ => None,
         };
         let mut listed = ListedMessage {
             id: entry.listed.id.into(),
@@ -123,7 +123,8 @@ enum ListOrder {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
-    /// `scheduled`, `ready`, `in_flight` or `dead`. Default: scheduled and ready.
+    /// `scheduled`, `ready`, `blocked`, `backoff`, `in_flight` or `dead`. Default: all that no consumer has and that are not
+    /// dead.
     #[param(value_type = Option<schema::MessageState>)]
     state: Option<Which>,
     /// In which group. Default `default`.
@@ -167,7 +168,11 @@ impl<S: Sync> FromRequestParts<S> for ListParams {
 fn state_of(name: &str) -> Result<Which> {
     let known = Which::NAMED.into_iter().find(|which| which.name() == name);
     known.ok_or_else(|| {
-        Error::wrong(Fault::Choice, "state", format!("{name:?} is not one of scheduled, ready, in_flight, dead"))
+        Error::wrong(
+            Fault::Choice,
+            "state",
+            format!("{name:?} is not one of scheduled, ready, blocked, backoff, in_flight, dead"),
+        )
     })
 }
 

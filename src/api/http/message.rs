@@ -107,7 +107,8 @@ impl NewDue {
 
 /// Cancel a message.
 ///
-/// Takes it out of every group in which it is scheduled or ready. Messages in flight and dead letters stay.
+/// Takes it out of every group in which no consumer has it, also if its owner holds it: it is not delivered afterwards.
+/// Messages in flight and dead letters stay.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/messages/{id}", operation_id = "cancelMessage",
     tag = "producing",
@@ -131,7 +132,7 @@ pub(crate) async fn cancel(
 
 /// Change the due time of a message.
 ///
-/// In every group in which it is scheduled or ready. A `delay` of `0s` delivers it now.
+/// In every group in which no consumer has it. A `delay` of `0s` delivers it now.
 #[utoipa::path(
     patch, path = "/v1/topics/{topic}/messages/{id}", operation_id = "rescheduleMessage",
     tag = "producing", request_body = NewDue,
@@ -229,12 +230,12 @@ pub(crate) struct Message {
     /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
-    /// `scheduled`, `ready`, `in_flight` or `dead`.
+    /// `scheduled`, `ready`, `blocked`, `backoff`, `in_flight` or `dead`.
     #[schema(value_type = schema::MessageState)]
     state: &'static str,
     /// Attempts that were charged.
     attempts: u32,
-    /// When it is tried next; only while scheduled or ready.
+    /// When it is tried next; only while scheduled, ready or in backoff.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
@@ -248,7 +249,7 @@ pub(crate) struct Message {
     /// Overrides the topic's number of attempts; 0 is without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
-    /// The broker that owns its partition, while it is in flight.
+    /// The broker that owns its partition, while it is blocked, in backoff or in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
     /// Names its due time and its attempts, for `If-Match`.
@@ -281,9 +282,10 @@ impl Message {
                 history = std::mem::take(&mut record.history);
                 (Some(died_at), Some(record))
             }
-            MessageState::Scheduled | MessageState::Ready | MessageState::InFlight => (None, None),
+            _ => (None, None),
         };
-        let owner = peeked.owner.filter(|_| state == "in_flight").map(|owner| owner.as_str().to_owned());
+        let is_held = matches!(state, "in_flight" | "blocked" | "backoff");
+        let owner = peeked.owner.filter(|_| is_held).map(|owner| owner.as_str().to_owned());
         let envelope = peeked.message.envelope;
         Message {
             id: peeked.message.id.into(),
@@ -376,6 +378,17 @@ pub(crate) struct GroupReason {
     reason: &'static str,
     /// The same in a sentence. The reason of a nack is in it only for a token that sees payloads.
     detail: String,
+    /// The message that it is behind, the first of its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::MessageId>)]
+    blocker: Option<String>,
+    /// When what it waits for is over at the latest, if that is known: its due time, the deadline of a consumer, a next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    until: Option<Timestamp>,
+    /// The broker that owns its partition, once it is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
 }
 
 /// Explain why a message is not delivered yet.
@@ -398,6 +411,9 @@ pub(crate) async fn explain(
     let groups = explanation.groups.into_iter().map(|(group, reason)| GroupReason {
         group: group.to_string(),
         reason: reason.name,
+        blocker: reason.blocker.map(String::from),
+        until: reason.until,
+        owner: reason.owner.map(|owner| owner.to_string()),
         detail: match reason.error.filter(|_| sees) {
             Some(error) => format!("{}: {error}", reason.detail),
             None => reason.detail,

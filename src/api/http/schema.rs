@@ -219,7 +219,7 @@ schemas! {
     /// Outcome of a push.
     PushStatus = words(["stored", "journaled", "buffered", "duplicate", "replaced", "debounced", "error"]);
     /// State of a message in a group.
-    MessageState = words(["scheduled", "ready", "in_flight", "dead"]);
+    MessageState = words(["scheduled", "ready", "blocked", "backoff", "in_flight", "dead"]);
     /// Order of a list of messages.
     ListOrder = words(["partition", "due"]);
     /// Why a message is dead.
@@ -247,7 +247,7 @@ schemas! {
     VerdictReason = words(Verdict::REFUSALS.into_iter().filter_map(Verdict::reason));
     /// Why a message is not delivered yet.
     ExplainReason = words("scheduled retrying paused copying no_consumer rate_limited at_max_in_flight \
-        behind_others ready prefetched behind_its_key in_flight decided elsewhere \
+        behind_others ready prefetched backoff behind_its_key in_flight decided elsewhere \
         dead buffered unknown".split(' '));
     /// Delay between attempts that grows by a factor.
     ExponentialBackoff = ObjectBuilder::new()

@@ -170,8 +170,8 @@ impl From<&Descriptor> for Topic {
 /// A topic and what is in it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
-    {"topic": "orders", "groups": ["default"], "settings": Settings::default(), "totals": [{"group": "default", "state": "active", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}],
-    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}]}
+    {"topic": "orders", "groups": ["default"], "settings": Settings::default(), "totals": [{"group": "default", "state": "active", "scheduled": 150, "ready": 1, "blocked": 0, "backoff": 0, "in_flight": 0, "dead": 0}],
+    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "blocked": 0, "backoff": 0, "in_flight": 0, "dead": 0}]}
 )))]
 pub(crate) struct TopicDescription {
     #[serde(flatten)]
@@ -187,13 +187,17 @@ pub(crate) struct TopicDescription {
 pub(crate) struct Counts {
     /// Messages that are not due.
     scheduled: u64,
-    /// Messages that are due.
+    /// Messages that are due, and that the next consumer may have.
     ready: u64,
-    /// Messages that consumers have.
+    /// Messages that are due, behind an earlier message of their key.
+    blocked: u64,
+    /// Messages that hold their key until their next attempt.
+    backoff: u64,
+    /// Messages that consumers have, or whose owner does not answer.
     in_flight: u64,
     /// Dead letters.
     dead: u64,
-    /// How long the oldest ready message has been due.
+    /// How long the oldest message that is ready or blocked has been due.
     #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 12)]
     oldest_ready_age_ms: Option<Duration>,
@@ -245,6 +249,8 @@ impl Counts {
         partitions.into_iter().fold(Counts::default(), |mut sum, stats| {
             sum.scheduled += stats.scheduled;
             sum.ready += stats.ready;
+            sum.blocked += stats.blocked;
+            sum.backoff += stats.backoff;
             sum.in_flight += stats.in_flight;
             sum.dead += stats.dead;
             sum.oldest_ready_age_ms = sum.oldest_ready_age_ms.max(stats.oldest_ready_age);

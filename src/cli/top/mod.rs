@@ -330,6 +330,8 @@ fn row(row: &Row) -> Value {
         "state": depth.map(|depth| depth.condition.word()),
         "scheduled": depth.map(|depth| depth.scheduled),
         "ready": depth.map(|depth| depth.ready),
+        "blocked": depth.map(|depth| depth.blocked),
+        "backoff": depth.map(|depth| depth.backoff),
         "in_flight": depth.map(|depth| depth.in_flight),
         "dead": depth.map(|depth| depth.dead),
         "oldest_ready_age_ms": depth.and_then(|depth| depth.oldest).map(|oldest| oldest.as_millis() as u64),
@@ -429,9 +431,9 @@ mod tests {
         let json = as_json(&state);
         assert_eq!((&json["version"], &json["ready"]), (&json!("1.2.3"), &json!(true)));
         assert_eq!(json["logs"]["wal"], json!({"records": 3.0, "bytes": 4096.0, "oldest_age_ms": 1500.0}));
-        let expected = json!({"topic": "t0000", "state": "late", "scheduled": 1200, "ready": 3, "in_flight": 2, "dead": 1,
+        let expected = json!({"topic": "t0000", "state": "late", "scheduled": 1200, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1,
             "oldest_ready_age_ms": 12000, "pushes_per_second": 10.0, "deliveries_per_second": 0.0, "lateness_p99_ms": null, "groups": [
-            {"group": "default", "state": "late", "scheduled": 1200, "ready": 3, "in_flight": 2, "dead": 1,
+            {"group": "default", "state": "late", "scheduled": 1200, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1,
              "oldest_ready_age_ms": 12000, "deliveries_per_second": null, "lateness_p99_ms": null}]});
         assert_eq!(json["topics"], json!([expected]));
         Ok(())

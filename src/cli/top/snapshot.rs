@@ -286,7 +286,7 @@ impl Condition {
             }
             _ if is_late => Condition::Late,
             _ if total.dead > 0 => Condition::DeadLetters,
-            _ if total.scheduled + total.ready + total.in_flight > 0 => Condition::Fine,
+            _ if total.live() > 0 => Condition::Fine,
             _ => Condition::Empty,
         }
     }

@@ -298,6 +298,8 @@ impl State {
 pub(super) struct Depth {
     pub(super) scheduled: u64,
     pub(super) ready: u64,
+    pub(super) blocked: u64,
+    pub(super) backoff: u64,
     pub(super) in_flight: u64,
     pub(super) dead: u64,
     pub(super) oldest: Option<Duration>,
@@ -378,6 +380,8 @@ impl Depth {
             let depth = Depth {
                 scheduled: counts.scheduled,
                 ready: counts.ready,
+                blocked: counts.blocked,
+                backoff: counts.backoff,
                 in_flight: counts.in_flight,
                 dead: counts.dead,
                 oldest: counts.oldest_ready_age_ms,
@@ -401,6 +405,8 @@ impl Depth {
     fn add(&mut self, other: &Depth) {
         self.scheduled += other.scheduled;
         self.ready += other.ready;
+        self.blocked += other.blocked;
+        self.backoff += other.backoff;
         self.in_flight += other.in_flight;
         self.dead += other.dead;
         self.oldest = self.oldest.max(other.oldest);
@@ -540,7 +546,8 @@ mod tests {
         let oldest = Some(Duration::from_secs(12));
         let owners = BTreeMap::from([("host-abc".to_owned(), 2)]);
         let condition = Condition::Late;
-        let depth = Depth { scheduled: 2_400, ready: 6, in_flight: 4, dead: 2, oldest, condition, owners };
+        let depth =
+            Depth { scheduled: 2_400, ready: 6, in_flight: 4, dead: 2, oldest, condition, owners, ..Depth::default() };
         assert_eq!(state.total().depth, Some(depth));
         Ok(())
     }

@@ -236,6 +236,7 @@ fn counted_cells(counts: &Counts, partition: String, more: [String; 4]) -> Vec<S
         partition,
         thousands(counts.scheduled),
         thousands(counts.ready),
+        thousands(counts.held()),
         thousands(counts.in_flight),
         thousands(counts.dead),
         age(counts.oldest_ready_age_ms),
@@ -244,14 +245,26 @@ fn counted_cells(counts: &Counts, partition: String, more: [String; 4]) -> Vec<S
 }
 
 /// The table of the topics; on a screen followed by a picture of the latest rates.
-pub(super) const COLUMNS: [&str; 10] =
-    ["topic", "state", "scheduled", "ready", "in flight", "dead", "oldest ready", "pushes/s", "deliv/s", "late p99"];
+pub(super) const COLUMNS: [&str; 11] = [
+    "topic",
+    "state",
+    "scheduled",
+    "ready",
+    "blocked",
+    "in flight",
+    "dead",
+    "oldest ready",
+    "pushes/s",
+    "deliv/s",
+    "late p99",
+];
 
-const TOPICS: [Column; 11] = [
+const TOPICS: [Column; 12] = [
     text("topic", 0),
     text(STATE, 2),
     number("scheduled", 3),
     number("ready", 1),
+    number("blocked", 11),
     number("in flight", 9),
     number("dead", 4),
     number("oldest ready", 8),
@@ -261,12 +274,13 @@ const TOPICS: [Column; 11] = [
     text("trend", 7),
 ];
 
-const PARTITIONS: [Column; 12] = [
+const PARTITIONS: [Column; 13] = [
     text("", 11),
     text("group", 2),
     number("partition", 0),
     number("scheduled", 5),
     number("ready", 1),
+    number("blocked", 12),
     number("in flight", 8),
     number("dead", 6),
     number("oldest ready", 9),
@@ -284,6 +298,7 @@ pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
         depth(|depth| depth.condition.word().to_owned()),
         depth(|depth| thousands(depth.scheduled)),
         depth(|depth| thousands(depth.ready)),
+        depth(|depth| thousands(depth.blocked + depth.backoff)),
         depth(|depth| thousands(depth.in_flight)),
         depth(|depth| thousands(depth.dead)),
         depth(|depth| age(depth.oldest)),
@@ -295,8 +310,8 @@ pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
 
 /// The line of a group below its topic. Pushes are counted by topic alone, and a group has no trend.
 pub(super) fn group_cells(group: &Row) -> [String; COLUMNS.len()] {
-    let [name, state, scheduled, ready, in_flight, dead, oldest, _, deliveries, late] = cells(group);
-    [format!("  {name}"), state, scheduled, ready, in_flight, dead, oldest, String::new(), deliveries, late]
+    let [name, state, scheduled, ready, blocked, in_flight, dead, oldest, _, deliveries, late] = cells(group);
+    [format!("  {name}"), state, scheduled, ready, blocked, in_flight, dead, oldest, String::new(), deliveries, late]
 }
 
 fn age(oldest: Option<Duration>) -> String {
@@ -353,11 +368,11 @@ mod tests {
                 "redis 127.0.0.1:6379: Redis 7.0.15, fsync always",
                 "wal 3 records, 4.0 KiB, oldest 1.5s  redis answers, p99 -",
                 "partitions of 1 broker: host-abc 1",
-                "topic      state  scheduled  ready  in flight  dead  oldest ready  pushes/s  deliv/s  late p99  trend",
-                "all        late       1,200      3          2     1           12s      10.0      0.0         -  ▁",
-                "t0000      late       1,200      3          2     1           12s      10.0      0.0         -  ▁",
-                "  default  late       1,200      3          2     1           12s                  -         -",
-                "t0001      -              -      -          -     -             -         -        -         -",
+                "topic      state  scheduled  ready  blocked  in flight  dead  oldest ready  pushes/s  deliv/s  late p99  trend",
+                "all        late       1,200      3        0          2     1           12s      10.0      0.0         -  ▁",
+                "t0000      late       1,200      3        0          2     1           12s      10.0      0.0         -  ▁",
+                "  default  late       1,200      3        0          2     1           12s                  -         -",
+                "t0001      -              -      -        -          -     -             -         -        -         -",
                 "",
                 "",
                 "",
@@ -371,10 +386,10 @@ mod tests {
         assert_eq!(
             text(&state)[4..9],
             [
-                "t0000  group    partition  scheduled  ready  in flight  dead  oldest ready  deliv/s  late p99  state  owner".to_owned(),
-                "       default        all      1,200      3          2     1           12s        -         -  late   1 of 2 owned".to_owned(),
-                "       default          0        700      3          2     1           12s                            host-abc".to_owned(),
-                "       default          1        500      0          0     0             -                            -".to_owned(),
+                "t0000  group    partition  scheduled  ready  blocked  in flight  dead  oldest ready  deliv/s  late p99  state  owner".to_owned(),
+                "       default        all      1,200      3        0          2     1           12s        -         -  late   1 of 2 owned".to_owned(),
+                "       default          0        700      3        0          2     1           12s                            host-abc".to_owned(),
+                "       default          1        500      0        0          0     0             -                            -".to_owned(),
                 String::new(),
             ]
         );

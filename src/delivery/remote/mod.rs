@@ -4,7 +4,10 @@
 //! unchanged until it is answered; the owner works on it once and answers every copy alike. Nothing here decides about a
 //! delivery. docs/internals/groups.md, "Settle anywhere", says why no verdict is wrong.
 
+mod name;
+mod inquiry;
 mod wire;
+mod ask;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +16,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::wire::{Answer, RemoteMessage, Request, RequestName};
+use self::ask::Inquiries;
+pub(crate) use self::ask::{InquiryRequest, NoReport};
+use self::inquiry::InquiryMessage;
+pub(crate) use self::inquiry::{Inquiry, Report};
+pub(crate) use self::name::RequestName;
+use self::wire::{Answer, RemoteMessage, Request};
 pub(crate) use self::wire::{Ask, What};
 use crate::delivery::Verdict;
 use crate::model::error::Result;
@@ -44,6 +52,7 @@ pub(crate) struct Remote {
     pub(crate) silent: Silent,
     asking: Mutex<HashMap<RequestName, Asking>>,
     answered: Mutex<Answered>,
+    inquiries: Inquiries,
 }
 
 struct Asking {
@@ -71,6 +80,7 @@ pub(crate) struct SettleRequest {
 pub(crate) enum Opened {
     Decide(SettleRequest),
     Repeat(MemberId, Bytes),
+    Inquire(InquiryRequest),
 }
 
 impl Ruling {
@@ -93,6 +103,7 @@ impl Remote {
             silent: Silent::default(),
             asking: Mutex::default(),
             answered: Mutex::default(),
+            inquiries: Inquiries::default(),
         }
     }
 
@@ -113,12 +124,29 @@ impl Remote {
                 self.take(answer);
                 None
             }
+            Some(RemoteMessage::Inquiry(inquiry)) => self.admit_inquiry(inquiry, datagram),
+            Some(RemoteMessage::Report(name, report)) => {
+                self.inquiries.take(&name, report);
+                None
+            }
             None => {
                 tracing::debug!(bytes = datagram.bytes.len(), "a datagram that dwell did not write");
                 self.metrics.remote.dropped(RemoteDrop::Invalid);
                 None
             }
         }
+    }
+
+    fn admit_inquiry(&self, message: InquiryMessage, datagram: Datagram) -> Option<Opened> {
+        let InquiryMessage { name, from, until, topic, group, inquiry } = message;
+        let now = self.store.backend.clock().now();
+        let until = until.min(now.plus(WAIT_MAX));
+        if until <= now {
+            self.metrics.remote.dropped(RemoteDrop::Expired);
+            return None;
+        }
+        let (place, patience) = ((topic, group), until.since(now));
+        Some(Opened::Inquire(InquiryRequest { name, from, place, inquiry, patience, _datagram: datagram }))
     }
 
     fn admit(&self, request: Request, datagram: Datagram) -> Option<Opened> {

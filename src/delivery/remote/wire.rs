@@ -5,32 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::inquiry::{Inquiry, InquiryMessage, Report};
+use super::name::RequestName;
 use crate::delivery::{Decision, Verdict};
 use crate::model::limits::{BATCH_MESSAGES_MAX, DELAY_MAX, REASON_BYTES_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::topic::check_visibility_timeout;
-use crate::store::{MemberId, random_text};
-
-/// The name of a request. It is random, so that only the owner that was asked can answer it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub(super) struct RequestName(String);
-
-impl RequestName {
-    pub(super) fn fresh() -> RequestName {
-        RequestName(random_text())
-    }
-}
-
-impl TryFrom<String> for RequestName {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<RequestName, &'static str> {
-        let is_name = (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if is_name { Ok(RequestName(text)) } else { Err("no name of a request") }
-    }
-}
+use crate::store::MemberId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ask {
@@ -67,6 +49,8 @@ pub(super) struct Answer {
 pub(super) enum RemoteMessage {
     Request(Request),
     Answer(Answer),
+    Inquiry(InquiryMessage),
+    Report(RequestName, Report),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -85,6 +69,18 @@ enum WireMessage {
     Answer {
         name: RequestName,
         verdicts: Vec<WireVerdict>,
+    },
+    Inquiry {
+        name: RequestName,
+        from: String,
+        until_ms: u64,
+        topic: TopicName,
+        group: GroupName,
+        inquiry: Inquiry,
+    },
+    Report {
+        name: RequestName,
+        report: Report,
     },
 }
 
@@ -171,6 +167,13 @@ impl RemoteMessage {
                 let verdicts = verdicts.iter().map(WireVerdict::read).collect::<Option<_>>()?;
                 Some(RemoteMessage::Answer(Answer { name, verdicts }))
             }
+            WireMessage::Inquiry { name, from, until_ms, topic, group, inquiry } => {
+                let (from, until) = (MemberId::from_store(&from), Timestamp::from_ms(until_ms));
+                let is_valid = from.is_plausible() && inquiry.is_valid();
+                let message = InquiryMessage { name, from, until, topic, group, inquiry };
+                is_valid.then_some(RemoteMessage::Inquiry(message))
+            }
+            WireMessage::Report { name, report } => Some(RemoteMessage::Report(name, report)),
         }
     }
 }
@@ -190,6 +193,11 @@ impl From<RemoteMessage> for WireMessage {
             RemoteMessage::Answer(Answer { name, verdicts }) => {
                 WireMessage::Answer { name, verdicts: verdicts.into_iter().map(WireVerdict::of).collect() }
             }
+            RemoteMessage::Inquiry(InquiryMessage { name, from, until, topic, group, inquiry }) => {
+                let (from, until_ms) = (from.as_str().to_owned(), until.as_ms());
+                WireMessage::Inquiry { name, from, until_ms, topic, group, inquiry }
+            }
+            RemoteMessage::Report(name, report) => WireMessage::Report { name, report },
         }
     }
 }
@@ -265,8 +273,11 @@ fn ms(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::{BlockedReason, HeldCounts, Located, Waits};
     use crate::model::error::Result;
     use crate::model::limits::RECEIPT_BYTES_MAX;
+    use crate::model::message::MessageId;
+    use crate::model::partition::Partition;
 
     fn request(ask: Ask) -> Result<RemoteMessage> {
         let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
@@ -293,6 +304,41 @@ mod tests {
         for message in [request(ask)?, request(extend)?, answer] {
             assert_eq!(RemoteMessage::decode(&message.clone().encode()), Some(message));
         }
+        Ok(())
+    }
+
+    #[test]
+    fn questions_and_reports_round_trip() -> Result<()> {
+        let (partition, id, at) = (Partition(3), MessageId::new("a")?, Timestamp::from_ms(9));
+        let (ids, name) = (vec![id.clone()], RequestName::fresh());
+        let question = |inquiry| -> Result<RemoteMessage> {
+            let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+            let (name, from, until) = (name.clone(), MemberId::fresh("host"), Timestamp::from_ms(7));
+            Ok(RemoteMessage::Inquiry(InquiryMessage { name, from, until, topic, group, inquiry }))
+        };
+        let held_up = Some(BlockedReason::NoConsumer { unasked: Duration::from_millis(1_500) });
+        let located = vec![
+            None,
+            Some(Located::InFlight { attempt: 2, until: at }),
+            Some(Located::Ready { held_up }),
+            Some(Located::Backoff { next_at: at, attempts: 1 }),
+            Some(Located::Blocked { blocker: id, waits: Waits::Attempt { at } }),
+        ];
+        let counts = HeldCounts { out: 1, ready: 2, blocked: 3, backoff: 4, oldest: Some(at) };
+        for message in [
+            question(Inquiry::Recall { partition, ids: ids.clone() })?,
+            question(Inquiry::Locate { partition, ids: ids.clone() })?,
+            question(Inquiry::Release { recall: name.clone() })?,
+            question(Inquiry::Counts)?,
+            RemoteMessage::Report(name.clone(), Report::NotOwner),
+            RemoteMessage::Report(name.clone(), Report::Recalled { out: ids.clone() }),
+            RemoteMessage::Report(name.clone(), Report::Located { located, held_up }),
+            RemoteMessage::Report(name.clone(), Report::Counts { partitions: vec![(partition, counts)] }),
+        ] {
+            assert_eq!(RemoteMessage::decode(&message.clone().encode()), Some(message));
+        }
+        let many = Inquiry::Recall { partition, ids: vec![MessageId::new("a")?; BATCH_MESSAGES_MAX + 1] };
+        assert_eq!(RemoteMessage::decode(&question(many)?.encode()), None);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use crate::delivery::verdict::StaleReason;
 use crate::model::limits::{ORDERED_BYTES_MAX, PARKED_MESSAGES_MAX, PER_KEY_MAX};
 use crate::model::message::{Message, MessageId};
 use crate::model::time::Timestamp;
-use crate::store::{Reservation, ReserveLimit, Retried, Returned};
+use crate::store::{Reservation, ReserveLimit, Retried};
 
 /// A key, or the id of a message without one.
 pub(super) type Lane = Arc<str>;
@@ -46,6 +46,12 @@ struct Waiting {
 pub(super) struct OrderedDelivery {
     lane: Lane,
     held: Held,
+}
+
+impl OrderedDelivery {
+    pub(super) fn is_of(&self, lane: &Lane) -> bool {
+        self.lane == *lane
+    }
 }
 
 /// A key of which a consumer gets several messages, and how many more.
@@ -99,10 +105,6 @@ impl Order {
         Some(ReserveLimit { messages: limit.messages.min(space), ..limit })
     }
 
-    pub(super) fn has_in_line(&self, id: &MessageId) -> bool {
-        self.in_line().any(|held| held.message.id == *id)
-    }
-
     pub(super) fn parked(&self) -> usize {
         self.parked
     }
@@ -139,9 +141,7 @@ impl Order {
 
     /// Takes a message that no consumer has and that is not ready out of its line, with whether it was current.
     pub(super) fn pull(&mut self, lane: &Lane, slot: Slot) -> Option<(Held, bool)> {
-        let waits = self.waiting.iter().find(|(_, waiting)| waiting.held.slot == slot).map(|(key, _)| *key);
-        if let Some(Waiting { held, .. }) = waits.and_then(|key| self.waiting.remove(&key)) {
-            self.bytes -= held.bytes;
+        if let Some(held) = self.pull_waiting(slot) {
             return Some((held, true));
         }
         let line = self.lines.get_mut(lane)?;
@@ -153,13 +153,62 @@ impl Order {
         Some((held, false))
     }
 
+    pub(super) fn pull_waiting(&mut self, slot: Slot) -> Option<Held> {
+        let key = self.waiting.iter().find(|(_, waiting)| waiting.held.slot == slot).map(|(key, _)| *key)?;
+        let held = self.waiting.remove(&key)?.held;
+        self.bytes -= held.bytes;
+        Some(held)
+    }
+
+    /// Takes what is behind in a key, from this message on. Without one all of it, and the key is over: its current message
+    /// has left before.
+    pub(super) fn cut(&mut self, lane: &Lane, from: Option<Slot>) -> Vec<Held> {
+        let Some(line) = self.lines.get_mut(lane) else { return Vec::new() };
+        let at = match from {
+            None => 0,
+            Some(slot) => match line.behind.iter().position(|held| held.slot == slot) {
+                Some(at) => at,
+                None => return Vec::new(),
+            },
+        };
+        let cut: Vec<Held> = line.behind.drain(at..).collect();
+        line.returned = line.returned.min(at);
+        if from.is_none() {
+            self.lines.remove(lane);
+        }
+        self.parked -= cut.len();
+        self.bytes -= cut.iter().map(|held| held.bytes).sum::<usize>();
+        cut
+    }
+
+    /// A message is on its way back into the zset.
+    pub(super) fn expect_back(&mut self) {
+        self.returning += 1;
+    }
+
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Held> {
+        self.waiting.values().map(|waiting| &waiting.held)
+    }
+
+    pub(super) fn behind_all(&self) -> impl Iterator<Item = &Held> {
+        self.lines.values().flat_map(|line| &line.behind)
+    }
+
+    pub(super) fn lane_behind(&self, id: &MessageId) -> Option<Lane> {
+        self.behind_all().find(|held| held.message.id == *id).map(|held| lane_of(&held.message))
+    }
+
+    /// The first of those behind in a key.
+    pub(super) fn first_id(&self, lane: &Lane) -> Option<MessageId> {
+        self.lines.get(lane)?.behind.front().map(|held| held.message.id.clone())
+    }
+
     pub(super) fn behind(&mut self, lane: &Lane, slot: Slot) -> Option<&mut Held> {
         self.lines.get_mut(lane)?.behind.iter_mut().find(|held| held.slot == slot)
     }
 
     pub(super) fn in_line(&self) -> impl Iterator<Item = &Held> {
-        let behind = self.lines.values().flat_map(|line| &line.behind);
-        behind.chain(self.waiting.values().map(|waiting| &waiting.held))
+        self.behind_all().chain(self.waiting())
     }
 
     pub(super) fn wait(&mut self, held: Held, ticket: u64) {
@@ -404,13 +453,8 @@ impl Table {
         ready.iter().chain(&waiting).for_each(|held| order.leave(held));
         let all: Vec<Held> = ready.into_iter().chain(waiting).chain(behind).collect();
         order.returning += all.len();
-        for Held { slot, ready_at, position, charged, charged_before, message, .. } in all {
-            let id = message.id;
-            if charged != charged_before {
-                let kept = Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None };
-                self.decide_fate(id.clone(), slot, None, Fate::Kept(kept));
-            }
-            self.decide_fate(id.clone(), slot, None, Fate::Back(Returned { id, ready_at: position }));
+        for held in all {
+            self.put_back_in_order(held, false);
         }
     }
 }

@@ -194,7 +194,7 @@ impl Table {
         if self.out.values().any(|out| out.id == late.id) {
             return LateOutcome::Over;
         }
-        let Some(held) = self.find_held(late) else { return LateOutcome::Elsewhere };
+        let Some(held) = self.find_held(&late.id) else { return LateOutcome::Elsewhere };
         // An attempt that is charged and not handed out yet does not count.
         if held.version != late.version || held.charged_before != late.attempt {
             return LateOutcome::Over;
@@ -214,14 +214,14 @@ impl Table {
         LateOutcome::Decided(decided)
     }
 
-    fn find_held(&self, late: &LateSettlement) -> Option<&Held> {
+    pub(super) fn find_held(&self, id: &MessageId) -> Option<&Held> {
         let in_line = self.order.iter().flat_map(|order| order.in_line());
         let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging).chain(in_line);
-        held.find(|held| held.message.id == late.id)
+        held.find(|held| held.message.id == *id)
     }
 
     /// Takes a message that no consumer has out of memory, with whether it is the current one of its key.
-    fn pull(&mut self, slot: Slot, lane: &Lane) -> Option<(Held, bool)> {
+    pub(super) fn pull(&mut self, slot: Slot, lane: &Lane) -> Option<(Held, bool)> {
         if let Some(held) = self.withdraw(slot) {
             return Some((held, true));
         }

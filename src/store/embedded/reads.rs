@@ -249,6 +249,8 @@ impl Inner {
             scheduled: counts.zset.saturating_sub(ready),
             ready,
             in_flight: counts.hash.saturating_sub(counts.zset),
+            blocked: 0,
+            backoff: 0,
             dead: counts.dead,
             head,
             oldest_ready_age: head.filter(|head| *head <= now).map(|head| now.since(head)),

@@ -191,6 +191,8 @@ impl Shared {
             scheduled: scored.saturating_sub(ready),
             ready,
             in_flight: bodies.saturating_sub(scored),
+            blocked: 0,
+            backoff: 0,
             dead,
             head,
             oldest_ready_age: head.filter(|_| ready > 0).map(|head| self.clock.now().since(head)),

@@ -28,14 +28,15 @@ const FAMILIES: [Family; 6] = [
         name: "dwell_messages",
         kind: "gauge",
         labels: &["topic", "group", "state"],
-        help: "messages of the whole store: `scheduled`, `ready` (and not taken), `in_flight` (with consumers, or ready in \
-               the memory of another broker), `dead`. One broker of a fleet exports it: docs/how-to/monitor.md, store stats",
+        help: "messages of the whole store: `scheduled`, `ready` (due, and with no consumer), `blocked` (behind an earlier \
+               message of their key), `backoff` (holding their key until their next attempt), `in_flight` (with consumers, \
+               or at a broker that does not answer), `dead`. One broker of a fleet exports it: docs/how-to/monitor.md, store stats",
     },
     Family {
         name: "dwell_oldest_ready_age_seconds",
         kind: "gauge",
         labels: &["topic", "group"],
-        help: "for how long the oldest ready message of the group has been due; 0 when none is ready. Exported with \
+        help: "for how long the oldest message of the group that is ready or blocked has been due; 0 when none is. Exported with \
                `dwell_messages`",
     },
     Family {
@@ -69,6 +70,8 @@ const FAMILIES: [Family; 6] = [
 pub struct Depth {
     pub scheduled: u64,
     pub ready: u64,
+    pub blocked: u64,
+    pub backoff: u64,
     pub in_flight: u64,
     pub dead: u64,
     pub oldest_ready_age: Duration,
@@ -78,12 +81,14 @@ pub struct Depth {
 
 impl Depth {
     pub fn messages(&self) -> u64 {
-        self.scheduled + self.ready + self.in_flight + self.dead
+        self.scheduled + self.ready + self.blocked + self.backoff + self.in_flight + self.dead
     }
 
     pub fn add(&mut self, part: &Depth) {
         self.scheduled += part.scheduled;
         self.ready += part.ready;
+        self.blocked += part.blocked;
+        self.backoff += part.backoff;
         self.in_flight += part.in_flight;
         self.dead += part.dead;
         self.oldest_ready_age = self.oldest_ready_age.max(part.oldest_ready_age);
@@ -234,6 +239,8 @@ impl Families {
             let states = [
                 ("scheduled", depth.scheduled),
                 ("ready", depth.ready),
+                ("blocked", depth.blocked),
+                ("backoff", depth.backoff),
                 ("in_flight", depth.in_flight),
                 ("dead", depth.dead),
             ];

@@ -65,6 +65,7 @@ pub(super) async fn counts_are_exact_in_every_state(world: World) -> Result<()> 
         head,
         oldest_ready_age: age,
         owner: Some(member("owner")),
+        ..PartitionStats::default()
     };
     assert_eq!(orders.stats().await?, stats);
     owner.settle(&acks(&["m000000"])?).await?;

@@ -24,6 +24,7 @@ mod lateness;
 mod standby;
 mod backlog;
 mod group_changes;
+mod held;
 mod demand;
 
 use std::path::PathBuf;

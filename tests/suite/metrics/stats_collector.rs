@@ -92,6 +92,8 @@ async fn stock(sidecar: &Process) -> Result<BTreeMap<String, f64>> {
     let each = [
         ("ready", 3.0),
         ("scheduled", 6.0),
+        ("blocked", 0.0),
+        ("backoff", 0.0),
         ("in_flight", 0.0),
         ("dead", 0.0),
         ("1m", 1.0),

@@ -5,3 +5,4 @@ mod batches;
 mod fleet;
 mod shop;
 mod serial;
+mod held;

@@ -65,7 +65,7 @@ async fn a_failed_message_holds_its_key_until_it_is_settled(world: World) -> Res
         let first = shop.one().await?;
         assert_eq!((first.message.id.as_str(), first.attempt, first.lateness), ("a-1", attempt, Duration::ZERO));
         assert_eq!(shop.nack(&first).await?, Verdict::Nacked);
-        assert_eq!(shop.state("a-1").await?, Some((State::InFlight, attempt)));
+        assert_eq!(shop.state("a-1").await?, Some((State::Backoff, attempt)));
         // Others come while it waits; those of its key do not.
         let other = format!("b-{attempt}");
         shop.push(&other, 0).await?;
@@ -179,7 +179,7 @@ async fn order_applies_from_the_first_delivery_on(world: World) -> Result<()> {
     // One is with a consumer; of the others two are in the owner's memory, none handed out.
     let other = shop.one().await?;
     assert_eq!(other.message.id.as_str(), "k-1");
-    assert_eq!(shop.state("a-6").await?.map(|(state, _)| state), Some(State::InFlight));
+    assert_eq!(shop.state("a-6").await?.map(|(state, _)| state), Some(State::Blocked));
     assert_eq!(late("a-1").await?, [Pushed::Stored]);
     world.settled().await;
     let earlier = shop.one().await?;

@@ -334,6 +334,7 @@ impl Group {
             head,
             oldest_ready_age: head.filter(|head| *head <= now).map(|head| now.since(head)),
             owner: None,
+            ..PartitionStats::default()
         }
     }
 }

@@ -45,7 +45,7 @@ impl Running {
     /// Messages of a topic in any state.
     pub(crate) async fn messages(&self, topic: &TopicName) -> Result<u64> {
         let stats = self.broker.stats(topic).await?;
-        Ok(stats.iter().map(|(_, s)| s.scheduled + s.ready + s.in_flight + s.dead).sum())
+        Ok(stats.iter().map(|(_, s)| s.live() + s.dead).sum())
     }
 }
 

@@ -145,7 +145,8 @@ class Control:
 
 @dataclass(frozen=True)
 class Message:
-    """A message and its state in a group: ``scheduled``, ``ready``, ``in_flight`` or ``dead``."""
+    """A message and its state in a group: ``scheduled``, ``ready``, ``blocked``, ``backoff``,
+    ``in_flight`` or ``dead``."""
 
     id: str
     state: str

@@ -22,6 +22,14 @@ export function counted(count, noun) {
 }
 
 /**
+ * Messages that wait for an earlier one of their key, or hold it until their next attempt.
+ * @param {{blocked?: number, backoff?: number}} counts
+ */
+export function heldOf(counts) {
+  return (counts.blocked ?? 0) + (counts.backoff ?? 0);
+}
+
+/**
  * As in `12.5/s`.
  * @param {number | undefined} rate A second.
  */

@@ -5,7 +5,7 @@ import { call, path } from "./api.js";
 import { command, givenGroup } from "./command.js";
 import { ask } from "./dialog.js";
 import { element } from "./dom.js";
-import { NOTHING, counted, number, relative, span } from "./format.js";
+import { NOTHING, counted, heldOf, number, relative, span } from "./format.js";
 import { deleteGroup } from "./manage.js";
 import { button, chip, link, shell, table } from "./parts.js";
 import { MAY_CHANGE, to } from "./place.js";
@@ -18,7 +18,7 @@ import { MAY_CHANGE, to } from "./place.js";
  * @param {() => void} changed Called when one was changed.
  */
 export function groupTable(topic, groups, description, chosen, changed) {
-  const columns = ["Group", "State", "Scheduled", "Ready", "In flight", "Dead", "Oldest ready", "Owners", "Rate", "Max in flight"];
+  const columns = ["Group", "State", "Scheduled", "Ready", "Blocked", "In flight", "Dead", "Oldest ready", "Owners", "Rate", "Max in flight"];
   const heads = columns.map((head, at) => ({ head, number: at > 1 }));
   if (MAY_CHANGE) heads.push({ head: "Actions", number: false });
   const rows = groups.map((group) => {
@@ -29,7 +29,7 @@ export function groupTable(topic, groups, description, chosen, changed) {
     name.setAttribute("data-key", `group-${group.group}`);
     if (group.group === chosen) name.setAttribute("aria-current", "true");
     const behind = group.paused_until ? relative(new Date(group.paused_until)).replace(/^in /, "for ") : group.copy_of ? `of ${group.copy_of}` : "";
-    const cells = [name, chip(group.state, behind), number(counts.scheduled), number(counts.ready), number(counts.in_flight),
+    const cells = [name, chip(group.state, behind), number(counts.scheduled), number(counts.ready), number(heldOf(counts)), number(counts.in_flight),
       number(counts.dead), counts.oldest_ready_age_ms !== undefined ? span(counts.oldest_ready_age_ms) : NOTHING,
       number(owners.size),
       group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit"];
@@ -133,7 +133,7 @@ async function purge(topic, group) {
     body: element("p", {}, `Messages of ${group} are deleted for good, also those in flight. Other groups keep theirs, and what is pushed afterwards stays.`),
     fields: [{ name: "which", label: "Delete", required: true, type: [
       ["", "Choose…"],
-      ["messages", `${counted(messages, "message")}: scheduled, ready and in flight`],
+      ["messages", `${counted(messages, "message")}: scheduled, ready, blocked and in flight`],
       ["all", `${counted(messages, "message")} and ${counted(all - messages, "dead letter")}`],
     ] }],
     confirm: "Purge for good",
@@ -170,10 +170,10 @@ export function memberTable(topic, description) {
  * @param {string} group
  */
 export function partitionTable(description, group) {
-  const heads = ["Partition", "Scheduled", "Ready", "In flight", "Dead", "Next due", "Oldest ready", "Owner"];
+  const heads = ["Partition", "Scheduled", "Ready", "Blocked", "In flight", "Dead", "Next due", "Oldest ready", "Owner"];
   const rows = description.partitions.filter((/** @type {any} */ part) => part.group === group).map((/** @type {any} */ part) => ({
     key: String(part.partition),
-    cells: [number(part.partition), number(part.scheduled), number(part.ready), number(part.in_flight), number(part.dead),
+    cells: [number(part.partition), number(part.scheduled), number(part.ready), number(heldOf(part)), number(part.in_flight), number(part.dead),
       part.next_due_at ? relative(new Date(part.next_due_at)) : NOTHING,
       part.oldest_ready_age_ms !== undefined ? span(part.oldest_ready_age_ms) : NOTHING,
       part.owner ? element("bdi", { class: "mono" }, part.owner) : element("span", { class: "quiet" }, "nobody")],

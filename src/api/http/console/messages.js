@@ -19,7 +19,7 @@ const PAGE = 50;
 const AT_ONCE = 8;
 
 /** Whether the messages of a list wait, so that they have one order over all partitions. @param {string | undefined} state */
-const waits = (state) => state !== "in_flight" && state !== "dead";
+const waits = (state) => !["blocked", "backoff", "in_flight", "dead"].includes(state);
 
 /**
  * @param {string} topic
@@ -95,7 +95,7 @@ function filter(topic, given) {
   };
   return element("form", { class: "bar fields", onsubmit: submitted },
     fieldOf({ name: "state", label: "State", value: given.state ?? "", type: [["", "scheduled and ready"], ["scheduled", "scheduled"],
-      ["ready", "ready"], ["in_flight", "in flight"], ["dead", "dead"]] }),
+      ["ready", "ready"], ["blocked", "blocked"], ["backoff", "backoff"], ["in_flight", "in flight"], ["dead", "dead"]] }),
     fieldOf({ name: "from", label: "Due from", type: "datetime-local", value: local(given.from) }),
     fieldOf({ name: "to", label: "Due before", type: "datetime-local", value: local(given.to) }),
     element("button", { type: "submit" }, "Show"));

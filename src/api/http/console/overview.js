@@ -7,7 +7,7 @@ import { sparkline, trafficCharts } from "./charts.js";
 import { command, givenGroup } from "./command.js";
 import { draw, element } from "./dom.js";
 import { forecastOf } from "./forecast.js";
-import { NOTHING, number, perSecond, span } from "./format.js";
+import { NOTHING, heldOf, number, perSecond, span } from "./format.js";
 import { createTopic, newMessage } from "./manage.js";
 import { button, chip, empty, facts, link, section, shell, table } from "./parts.js";
 import { MAY_CHANGE, go, to } from "./place.js";
@@ -22,9 +22,9 @@ const TOGETHER = 4;
 /** Topics in the forecast, those with most that is scheduled. */
 const FORECAST = 20;
 
-/** @typedef {{group: string, state: string, scheduled: number, ready: number, in_flight: number, dead: number, oldest_ready_age_ms?: number}} Group */
+/** @typedef {{group: string, state: string, scheduled: number, ready: number, blocked?: number, backoff?: number, in_flight: number, dead: number, oldest_ready_age_ms?: number}} Group */
 /** @typedef {{name: string, groups: Group[]}} Row */
-/** @typedef {"scheduled" | "ready" | "in_flight" | "dead" | "oldest_ready_age_ms"} Count */
+/** @typedef {"scheduled" | "ready" | "blocked" | "in_flight" | "dead" | "oldest_ready_age_ms"} Count */
 
 /** @type {{by: string, down: boolean}} */
 const order = { by: "name", down: false };
@@ -165,7 +165,7 @@ function listed(place, names, rows, found, show) {
 
 /** @param {() => void} show */
 function heads(show) {
-  const columns = [["name", "Topic"], ["", "State"], ["scheduled", "Scheduled"], ["ready", "Ready"], ["in_flight", "In flight"], ["dead", "Dead"],
+  const columns = [["name", "Topic"], ["", "State"], ["scheduled", "Scheduled"], ["ready", "Ready"], ["blocked", "Blocked"], ["in_flight", "In flight"], ["dead", "Dead"],
     ["oldest_ready_age_ms", "Oldest ready"], ["late", "Lateness p99"], ["pushed", "Pushed"], ["delivered", "Delivered"]];
   return columns.map(([by, words]) => {
     if (!by) return { head: words };
@@ -200,7 +200,7 @@ function cells({ name, groups }, found) {
       element("span", { class: "rate" }, sparkline(samples.map((each) => each[what])), perSecond(traffic.rate(what, name)));
     return {
       key: `${name}/${group.group}`,
-      cells: [place, stateOf(found, name, group), number(group.scheduled), number(group.ready), number(group.in_flight), dead,
+      cells: [place, stateOf(found, name, group), number(group.scheduled), number(group.ready), number(heldOf(group)), number(group.in_flight), dead,
         group.oldest_ready_age_ms ? span(group.oldest_ready_age_ms) : NOTHING,
         ...(at ? ["", "", ""] : [late === undefined ? NOTHING : span(late), rate("pushed"), rate("delivered")])],
     };

@@ -13,7 +13,7 @@ const GLYPHS = {
 
 /** The sign, the words and the look of each state: colour alone says nothing. @type {Record<string, [keyof typeof GLYPHS, string, string?]>} */
 const STATES = {
-  scheduled: ["ring", "scheduled"], ready: ["dot", "ready", "good"], in_flight: ["play", "in flight", "live"], dead: ["cross", "dead", "bad"],
+  scheduled: ["ring", "scheduled"], ready: ["dot", "ready", "good"], blocked: ["pause", "blocked", "warn"], backoff: ["ring", "backoff", "warn"], in_flight: ["play", "in flight", "live"], dead: ["cross", "dead", "bad"],
   active: ["dot", "active", "good"], paused: ["pause", "paused", "warn"], copying: ["play", "copying", "live"], degraded: ["alert", "degraded", "warn"],
   restoring: ["alert", "restoring", "warn"], up: ["dot", "ready", "good"], down: ["cross", "not ready", "bad"], not_ready: ["cross", "not ready", "bad"],
   stored: ["dot", "stored", "good"], journaled: ["dot", "journaled", "good"], buffered: ["alert", "buffered", "warn"],

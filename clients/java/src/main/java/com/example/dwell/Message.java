@@ -10,7 +10,7 @@ public final class Message extends Contents {
         super(fields);
     }
 
-    /** {@return "scheduled", "ready", "in_flight" or "dead"} */
+    /** {@return "scheduled", "ready", "blocked", "backoff", "in_flight" or "dead"} */
     public String state() { return string("state"); }
     /** {@return attempts that were charged} */
     public int attempts() { return (int) number("attempts"); }

@@ -1,0 +1,324 @@
+//! Giving single messages back to the store, and saying where a message is: the owner's part of a change of a message that it
+//! holds and that no consumer has.
+//!
+//! A message that is recalled leaves the memory in one step, so it is not handed out afterwards; with it go the messages
+//! behind it in its key, so that none overtakes it. Until the recall ends, or its time is over, nothing is reserved: so the
+//! store can change the message before it comes back.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::order::Lane;
+use super::{Fate, Held, Now, Slot, Table, lane_of};
+use crate::model::limits::RECALL_HOLD_MAX;
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::platform::clock::Instant;
+use crate::store::{Retried, Returned};
+
+/// The answer to a recall of one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recalled {
+    /// A consumer has it.
+    Out,
+    /// The memory does not have it any more, and the store knows once the last ticket is settled.
+    Free,
+    /// Nothing was reserved since the last recall: ask again.
+    Busy,
+}
+
+/// The messages of a partition that its owner has reserved, by what they wait for. Times are on the store's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldCounts {
+    /// With a consumer, or decided and not yet in the store.
+    pub out: u64,
+    /// The next consumer may have them.
+    pub ready: u64,
+    /// Behind an earlier message of their key.
+    pub blocked: u64,
+    /// The first of their key, until their next attempt.
+    pub backoff: u64,
+    /// Since when the oldest of those that are ready or blocked is due.
+    pub oldest: Option<Timestamp>,
+}
+
+/// Where a message is in the memory of its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessageLocation {
+    Out {
+        attempt: u32,
+        /// In the scale of [`Now::elapsed`].
+        deadline: Instant,
+    },
+    /// A consumer has decided about it, and the store has not answered yet.
+    Decided,
+    Held,
+    /// The first of its key, until its next attempt.
+    Backoff {
+        next_at: Timestamp,
+        attempts: u32,
+    },
+    /// Behind earlier messages of its key.
+    Behind(Blocker),
+}
+
+/// The first message of a key, and what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocker {
+    pub id: MessageId,
+    pub state: BlockerState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockerState {
+    /// A consumer has it until then, in the scale of [`Now::elapsed`].
+    Out {
+        deadline: Instant,
+    },
+    Backoff {
+        next_at: Timestamp,
+    },
+    /// Ready for the next consumer, or decided and not yet in the store.
+    Passing,
+}
+
+/// A time in which nothing is reserved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold {
+    until: Instant,
+    number: u64,
+    recalls: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Recalls {
+    hold: Option<Hold>,
+    number: u64,
+    /// A hold has ended, and nothing was reserved since: no other one begins.
+    owes_turn: bool,
+}
+
+impl Recalls {
+    pub(super) fn is_holding(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Joins the hold, or begins one. `None` if it is the turn of the reservations.
+    fn join(&mut self, now: Instant) -> Option<u64> {
+        self.expire(now);
+        if self.owes_turn {
+            return None;
+        }
+        let hold = self.hold.get_or_insert_with(|| {
+            self.number += 1;
+            Hold { until: now.plus(RECALL_HOLD_MAX), number: self.number, recalls: 0 }
+        });
+        hold.recalls += 1;
+        Some(hold.number)
+    }
+
+    fn leave(&mut self, number: u64) {
+        let Some(hold) = self.hold.as_mut().filter(|hold| hold.number == number) else { return };
+        hold.recalls -= 1;
+        if hold.recalls == 0 {
+            self.end();
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        if self.hold.is_some_and(|hold| hold.until <= now) {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        (self.hold, self.owes_turn) = (None, true);
+    }
+}
+
+impl Table {
+    /// Recalls messages, and answers for each. The number is that of the hold, which ends with [`Table::end_recall`] or by
+    /// itself; none if every message is with a consumer, or it is not the turn of a recall.
+    pub fn recall_held(&mut self, ids: &[MessageId], now: Now) -> (Vec<Recalled>, Option<u64>) {
+        if !ids.is_empty() && ids.iter().all(|id| self.is_with_consumer(id)) {
+            return (vec![Recalled::Out; ids.len()], None);
+        }
+        let Some(hold) = self.recalls.join(now.instant) else {
+            let answer = |id| if self.is_with_consumer(id) { Recalled::Out } else { Recalled::Busy };
+            return (ids.iter().map(answer).collect(), None);
+        };
+        let answers = ids.iter().map(|id| {
+            if self.is_with_consumer(id) {
+                return Recalled::Out;
+            }
+            if let Some(found) = self.find_held(id).map(|held| (held.slot, lane_of(&held.message))) {
+                self.give_one_back(found);
+            }
+            Recalled::Free
+        });
+        (answers.collect(), Some(hold))
+    }
+
+    /// Recalls all that no consumer has.
+    pub fn recall_all(&mut self, now: Now) -> Option<u64> {
+        let hold = self.recalls.join(now.instant)?;
+        self.give_back();
+        Some(hold)
+    }
+
+    pub fn end_recall(&mut self, hold: u64) {
+        self.recalls.leave(hold);
+    }
+
+    /// When the hold ends by itself. Looks whether it has ended.
+    pub fn held_until(&mut self, now: Now) -> Option<Instant> {
+        self.recalls.expire(now.instant);
+        self.recalls.hold.map(|hold| hold.until)
+    }
+
+    /// The loop has looked what to reserve: the next recall may hold it up.
+    pub fn had_turn(&mut self) {
+        if !self.recalls.is_holding() {
+            self.recalls.owes_turn = false;
+        }
+    }
+
+    fn is_with_consumer(&self, id: &MessageId) -> bool {
+        self.out.values().any(|out| out.id == *id)
+    }
+
+    fn give_one_back(&mut self, (slot, lane): (Slot, Lane)) {
+        // Its charge is perhaps on its way to the store.
+        let is_charging = self.charging.iter().any(|held| held.slot == slot);
+        if self.order.is_none() {
+            if let Some((held, _)) = self.pull(slot, &lane) {
+                self.return_unordered(held, is_charging);
+            }
+            return;
+        }
+        let mut returned = Vec::new();
+        match self.pull_first(slot) {
+            Some(first) => {
+                returned.push((first, is_charging));
+                returned.extend(self.take_behind(&lane, None).into_iter().map(|held| (held, false)));
+            }
+            None => returned.extend(self.take_behind(&lane, Some(slot)).into_iter().map(|held| (held, false))),
+        }
+        for (held, is_charging) in returned {
+            self.return_ordered(held, is_charging);
+        }
+    }
+
+    /// Takes the first message of a key out of memory, if this is one that no consumer has.
+    fn pull_first(&mut self, slot: Slot) -> Option<Held> {
+        if let Some(held) = self.withdraw(slot) {
+            return Some(held);
+        }
+        if let Some(at) = self.charging.iter().position(|held| held.slot == slot) {
+            let held = self.charging.remove(at);
+            self.held_bytes -= held.bytes;
+            return Some(held);
+        }
+        self.order.as_mut()?.pull_waiting(slot)
+    }
+
+    /// Takes the messages of a key from this one on, or all of them, and then the key is over.
+    fn take_behind(&mut self, lane: &Lane, from: Option<Slot>) -> Vec<Held> {
+        self.order.as_mut().map(|order| order.cut(lane, from)).unwrap_or_default()
+    }
+
+    pub(super) fn return_unordered(&mut self, held: Held, is_charging: bool) {
+        let Held { slot, ready_at, charged, charged_before, message, .. } = held;
+        let id = message.id;
+        let fate = if charged == charged_before && !is_charging {
+            Fate::Back(Returned { id: id.clone(), ready_at })
+        } else {
+            // Charged to be handed out, and then not handed out: the charge is taken back.
+            Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None })
+        };
+        self.decide_fate(id, slot, None, fate);
+    }
+
+    fn return_ordered(&mut self, held: Held, is_charging: bool) {
+        if let Some(order) = &mut self.order {
+            order.expect_back();
+        }
+        self.put_back_in_order(held, is_charging);
+    }
+
+    pub(super) fn put_back_in_order(&mut self, held: Held, is_charging: bool) {
+        let Held { slot, ready_at, position, charged, charged_before, message, .. } = held;
+        let id = message.id;
+        if charged != charged_before || is_charging {
+            let kept = Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None };
+            self.decide_fate(id.clone(), slot, None, Fate::Kept(kept));
+        }
+        self.decide_fate(id.clone(), slot, None, Fate::Back(Returned { id, ready_at: position }));
+    }
+}
+
+impl Table {
+    pub fn location_of(&self, id: &MessageId) -> Option<MessageLocation> {
+        if let Some(out) = self.out.values().find(|out| out.id == *id) {
+            return Some(MessageLocation::Out { attempt: out.attempt, deadline: out.deadline });
+        }
+        if let Some(order) = &self.order {
+            if let Some(held) = order.waiting().find(|held| held.message.id == *id) {
+                return Some(MessageLocation::Backoff { next_at: held.ready_at, attempts: held.charged });
+            }
+            if let Some(lane) = order.lane_behind(id) {
+                return Some(MessageLocation::Behind(self.blocker_of(&lane, id)?));
+            }
+        }
+        if self.decided.iter().any(|(decided, ..)| decided == id) {
+            return Some(MessageLocation::Decided);
+        }
+        let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging);
+        held.any(|held| held.message.id == *id).then_some(MessageLocation::Held)
+    }
+
+    /// The first message of a key, which those behind it wait for.
+    fn blocker_of(&self, lane: &Lane, behind: &MessageId) -> Option<Blocker> {
+        let is_of_lane = |held: &&Held| lane_of(&held.message) == *lane;
+        let out = self.out.values().filter(|out| out.ordered.as_ref().is_some_and(|ordered| ordered.is_of(lane)));
+        // Of several that a consumer has, the one that it may keep for longest.
+        if let Some(out) = out.max_by_key(|out| (out.deadline, Reverse(out.id.clone()))) {
+            let state = BlockerState::Out { deadline: out.deadline };
+            return Some(Blocker { id: out.id.clone(), state });
+        }
+        let order = self.order.as_ref()?;
+        if let Some(held) = order.waiting().find(is_of_lane) {
+            let state = BlockerState::Backoff { next_at: held.ready_at };
+            return Some(Blocker { id: held.message.id.clone(), state });
+        }
+        let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging);
+        let first = held.find(is_of_lane).map(|held| held.message.id.clone());
+        let first = first.or_else(|| order.first_id(lane).filter(|first| first != behind));
+        // Settled, and the store has not answered yet.
+        Some(Blocker { id: first.unwrap_or_else(|| behind.clone()), state: BlockerState::Passing })
+    }
+
+    pub fn counts(&self, now: Now) -> HeldCounts {
+        let ready = || self.ready.iter().chain(&self.uncharged).chain(&self.charging);
+        let (mut blocked, mut backoff, mut oldest_behind) = (0, 0, None);
+        if let Some(order) = &self.order {
+            (backoff, oldest_behind) =
+                (order.waiting().count() as u64, order.behind_all().map(|held| held.ready_at).min());
+            blocked = order.parked() as u64;
+        }
+        let held = ready().count() as u64;
+        let oldest = ready().map(|held| held.ready_at).min().into_iter().chain(oldest_behind).min();
+        let oldest = oldest.filter(|oldest| *oldest <= now.store);
+        let out = (self.unsettled as u64).saturating_sub(held + blocked + backoff);
+        HeldCounts { out, ready: held, blocked, backoff, oldest }
+    }
+}
+
+impl HeldCounts {
+    pub fn oldest_age(&self, now: Timestamp) -> Option<Duration> {
+        self.oldest.map(|oldest| now.since(oldest))
+    }
+}
