@@ -182,7 +182,7 @@ impl Broker {
     }
 
     /// Puts the messages again whose stored ones are reserved and with no consumer, once their owners have given these back.
-    /// What an owner does not answer for stays in flight.
+    /// A message whose owner does not answer stays in flight.
     async fn put_held(
         &self,
         descriptor: &Arc<Descriptor>,

@@ -39,7 +39,7 @@ pub(super) enum Recall {
     Here {
         _guard: Option<RecallGuard>,
     },
-    There {
+    Elsewhere {
         owner: MemberId,
         group: GroupName,
         name: RequestName,
@@ -54,7 +54,7 @@ pub(super) type Out = HashSet<(GroupName, MessageId)>;
 impl Broker {
     /// Makes a call of a change. If it finds messages reserved that no consumer has, their owners give them back, and it is
     /// made again. Errors: the store's; `Unavailable` if an owner does not answer and nothing was changed,
-    /// `OutcomeUnknown` if a part was. What is in `first` is given back before the first call.
+    /// `OutcomeUnknown` if a part was. The messages in `first` are given back before the first call.
     pub(super) async fn reach<'a, T: Send>(
         &'a self,
         descriptor: &'a Descriptor,
@@ -141,7 +141,7 @@ impl Broker {
 
     pub(super) async fn end_recalls(&self, descriptor: &Descriptor, recalls: Vec<Recall>) {
         for recall in recalls {
-            if let Recall::There { owner, group, name } = recall {
+            if let Recall::Elsewhere { owner, group, name } = recall {
                 self.remote.release(&owner, (&descriptor.topic, &group), name).await;
             }
         }
@@ -176,7 +176,7 @@ impl Broker {
                         let place = (&descriptor.topic, group);
                         let (name, report) = self.remote.inquire(&owner, place, inquiry.clone(), until).await;
                         if let Ok(Report::Recalled { out }) = report {
-                            return Ok((Recall::There { owner, group: group.clone(), name }, out));
+                            return Ok((Recall::Elsewhere { owner, group: group.clone(), name }, out));
                         }
                         if report == Err(NoReport::Silent) {
                             return Err(no_answer(Some(&owner)));

@@ -123,8 +123,8 @@ impl Place {
 }
 
 impl Broker {
-    /// Waiting messages by the time of their next attempt, if that is in the window; others if their due time is. What is
-    /// reserved comes behind what waits in the store, in the state that its owner says.
+    /// Waiting messages by the time of their next attempt, if that is in the window; others if their due time is. Reserved
+    /// messages come behind those that wait in the store, in the state that their owner says.
     /// Errors: `NotFound`, `Invalid` cursor or limit.
     pub async fn list(
         &self,

@@ -267,7 +267,7 @@ impl Broker {
         Ok(delivery)
     }
 
-    /// Looks at one message; `key` if it was pushed with one. What the store has reserved is where its owner says. Errors:
+    /// Looks at one message; `key` if it was pushed with one. A reserved message is where its owner says. Errors:
     /// `NotFound`, `Ambiguous`.
     pub async fn peek(
         &self,

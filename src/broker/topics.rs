@@ -269,7 +269,7 @@ impl Broker {
         }
     }
 
-    /// What owners hold and no consumer has counts as ready, blocked or in backoff. Errors: `NotFound`, `Full`.
+    /// A message that an owner holds and no consumer has is ready, blocked or in backoff. Errors: `NotFound`, `Full`.
     pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(GroupPartition, PartitionStats)>> {
         let descriptor = self.topics.peek(topic).await?;
         self.stats_of(&descriptor, &descriptor.groups).await
@@ -380,7 +380,7 @@ impl Broker {
                     // Dead letters that a broker was forwarding when it died.
                     forward_page(&self.store, &group_partition, None, &[]).await?;
                 }
-                // What an owner does not give back now is moved by a later request.
+                // A message that an owner does not give back now is moved by a later request.
                 let recalls = self.recall_all(&from, partition, group).await.unwrap_or_default();
                 loop {
                     if self.clock().instant().since(began) >= MOVE_REQUEST_MAX || self.is_stopping() {

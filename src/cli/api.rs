@@ -137,22 +137,19 @@ pub(super) struct Topic {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Counts {
     pub(super) partition: Option<u16>,
     pub(super) group: String,
     pub(super) scheduled: u64,
     pub(super) ready: u64,
-    #[serde(default)]
     pub(super) blocked: u64,
-    #[serde(default)]
     pub(super) backoff: u64,
     pub(super) in_flight: u64,
     pub(super) dead: u64,
-    #[serde(default)]
     pub(super) next_due_at: Option<Timestamp>,
-    #[serde(default, with = "millis::optional")]
+    #[serde(with = "millis::optional")]
     pub(super) oldest_ready_age_ms: Option<Duration>,
-    #[serde(default)]
     pub(super) owner: Option<String>,
 }
 

@@ -243,7 +243,7 @@ impl OwnerLoop {
             table.give_back();
         }
         table.resume(now);
-        let held_until = table.held_until(now);
+        let recall_until = table.held_until(now).unwrap_or(Instant::FAR);
         let due_at = match self.head {
             Head::Unknown => Instant::default(),
             Head::Nothing => Instant::FAR,
@@ -275,8 +275,8 @@ impl OwnerLoop {
         if let Some((settlement, ticket)) = table.draft() {
             return Plan::Settle(settlement, ticket);
         }
-        let mut until =
-            table.next_deadline().map_or(Instant::FAR, |at| now.reaches(at)).min(rests_until.unwrap_or(Instant::FAR));
+        let deadline = table.next_deadline().map_or(Instant::FAR, |at| now.reaches(at));
+        let mut until = deadline.min(rests_until.unwrap_or(Instant::FAR));
         if !self.draining {
             until = until.min(now.reaches(self.dead.next()));
         }
@@ -288,11 +288,8 @@ impl OwnerLoop {
         if table.is_holding() {
             until = until.min(attended_until);
         }
-        if let Some(at) = table.next_attempt() {
-            until = until.min(store_clock.reaches(at));
-        }
-        until = until.min(held_until.unwrap_or(Instant::FAR));
-        Plan::Wait(until)
+        let attempt = table.next_attempt().map_or(Instant::FAR, |at| store_clock.reaches(at));
+        Plan::Wait(until.min(attempt).min(recall_until))
     }
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {

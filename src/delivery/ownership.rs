@@ -142,7 +142,7 @@ async fn recover(
     Ok(owner)
 }
 
-/// Schedules again what is reserved in a partition that nobody owns, in an epoch of its own. False if somebody owns it by now.
+/// Schedules again what is reserved in a partition that nobody owns, in a new epoch. False if somebody owns it by now.
 /// Errors: `Unavailable` while the store may have lost the lease of an owner.
 pub(crate) async fn recover_unowned(
     store: &Store,
@@ -155,7 +155,7 @@ pub(crate) async fn recover_unowned(
     if loss.is_restoring || store.backend.clock().local().instant() < loss.hold_until(ttl) {
         return Err(doubt());
     }
-    // Not the member of this process: it would take the partition from the loop of its own.
+    // Not the member of this process: it would take the partition from its own loop.
     let member = MemberId::fresh("recall");
     let mut owner = match store.leases.acquire(group_partition, &member, ttl, descriptor.generation).await? {
         Acquired::Owned(owner) => owner,

@@ -54,7 +54,7 @@ pub enum Located {
     Blocked { blocker: MessageId, waits: Waits },
 }
 
-/// What the first message of a key waits for.
+/// The reason why the first message of a key waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Waits {
@@ -116,10 +116,7 @@ impl GroupDelivery {
     /// own the partition.
     pub fn locate(&self, partition: Partition, ids: &[MessageId]) -> Option<Vec<Option<Located>>> {
         let owned = self.owned(partition)?;
-        let locations: Vec<Option<MessageLocation>> = {
-            let table = owned.table();
-            ids.iter().map(|id| table.location_of(id)).collect()
-        };
+        let locations = owned.table().locate(ids);
         Some(locations.into_iter().map(|location| Some(self.located(partition, location?))).collect())
     }
 
@@ -142,7 +139,7 @@ impl GroupDelivery {
         }
     }
 
-    /// What this process holds of each partition that it owns.
+    /// Counts the messages that this process holds, for each partition that it owns.
     pub fn held_counts(&self) -> BTreeMap<Partition, HeldCounts> {
         let now = self.now();
         let counts = |(partition, owned): (Partition, Arc<Owned>)| (partition, owned.table().counts(now));

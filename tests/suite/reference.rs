@@ -12,7 +12,7 @@ use dwell::model::partition::{Partition, hash};
 use crate::support::failed;
 
 /// Constants of src/model/limits.rs that no client and no operator meets.
-const INTERNAL: [&str; 29] = [
+const INTERNAL: [&str; 30] = [
     "ACQUIRES_MAX",
     "ANSWER_UNCOUNTED_BYTES_MAX",
     "AUDIT_FINDINGS_MAX",
@@ -31,6 +31,7 @@ const INTERNAL: [&str; 29] = [
     "PREFETCH_MESSAGES_MAX",
     "PUT_IDS_MAX",
     "RECEIPT_KEYS_MAX",
+    "RECALL_HOLD_MAX",
     "RECOVER_IDS_MAX",
     "REFUSED_BODY_BYTES_MAX",
     "RESTORE_CHANGES_MAX",

@@ -248,7 +248,7 @@ async fn without_a_terminal_a_table_is_printed() -> Result<()> {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let row = text.lines().last().unwrap_or_default().split_whitespace().collect::<Vec<_>>();
-        assert_eq!(row, ["orders", "ok", "1", "0", "0", "0", "-", "0.0", "0.0", "-"], "{text}");
+        assert_eq!(row, ["orders", "ok", "1", "0", "0", "0", "0", "-", "0.0", "0.0", "-"], "{text}");
         assert!(!text.contains('\u{1b}') && text.starts_with("dwell "), "{text}");
     }
     Ok(())

@@ -194,10 +194,6 @@ impl Order {
         self.lines.values().flat_map(|line| &line.behind)
     }
 
-    pub(super) fn lane_behind(&self, id: &MessageId) -> Option<Lane> {
-        self.behind_all().find(|held| held.message.id == *id).map(|held| lane_of(&held.message))
-    }
-
     /// The first of those behind in a key.
     pub(super) fn first_id(&self, lane: &Lane) -> Option<MessageId> {
         self.lines.get(lane)?.behind.front().map(|held| held.message.id.clone())

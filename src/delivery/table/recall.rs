@@ -6,6 +6,7 @@
 //! store can change the message before it comes back.
 
 use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ pub enum MessageLocation {
     Behind(Blocker),
 }
 
-/// The first message of a key, and what it waits for.
+/// The first message of a key, and why it waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
     pub id: MessageId,
@@ -261,44 +262,58 @@ impl Table {
 }
 
 impl Table {
-    pub fn location_of(&self, id: &MessageId) -> Option<MessageLocation> {
-        if let Some(out) = self.out.values().find(|out| out.id == *id) {
-            return Some(MessageLocation::Out { attempt: out.attempt, deadline: out.deadline });
-        }
-        if let Some(order) = &self.order {
-            if let Some(held) = order.waiting().find(|held| held.message.id == *id) {
-                return Some(MessageLocation::Backoff { next_at: held.ready_at, attempts: held.charged });
-            }
-            if let Some(lane) = order.lane_behind(id) {
-                return Some(MessageLocation::Behind(self.blocker_of(&lane, id)?));
+    /// Where messages are, in the order asked; `None` for one that is not here.
+    pub fn locate(&self, ids: &[MessageId]) -> Vec<Option<MessageLocation>> {
+        let wanted: HashSet<&MessageId> = ids.iter().collect();
+        let mut found = HashMap::new();
+        // A message may be in several of these: what is said last counts.
+        for held in self.ready.iter().chain(&self.uncharged).chain(&self.charging) {
+            if wanted.contains(&held.message.id) {
+                found.insert(&held.message.id, MessageLocation::Held);
             }
         }
-        if self.decided.iter().any(|(decided, ..)| decided == id) {
-            return Some(MessageLocation::Decided);
+        for (id, ..) in self.decided.iter().filter(|(id, ..)| wanted.contains(id)) {
+            found.insert(id, MessageLocation::Decided);
         }
-        let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging);
-        held.any(|held| held.message.id == *id).then_some(MessageLocation::Held)
+        let mut blockers = HashMap::<Lane, Blocker>::new();
+        for held in self.order.iter().flat_map(|order| order.behind_all()) {
+            let id = &held.message.id;
+            if wanted.contains(id) {
+                let lane = lane_of(&held.message);
+                let blocker = blockers.entry(lane.clone()).or_insert_with(|| self.blocker_of(&lane, id)).clone();
+                found.insert(id, MessageLocation::Behind(blocker));
+            }
+        }
+        for held in self.order.iter().flat_map(|order| order.waiting()) {
+            if wanted.contains(&held.message.id) {
+                let (next_at, attempts) = (held.ready_at, held.charged);
+                found.insert(&held.message.id, MessageLocation::Backoff { next_at, attempts });
+            }
+        }
+        for out in self.out.values().filter(|out| wanted.contains(&out.id)) {
+            found.insert(&out.id, MessageLocation::Out { attempt: out.attempt, deadline: out.deadline });
+        }
+        ids.iter().map(|id| found.get(id).cloned()).collect()
     }
 
     /// The first message of a key, which those behind it wait for.
-    fn blocker_of(&self, lane: &Lane, behind: &MessageId) -> Option<Blocker> {
+    fn blocker_of(&self, lane: &Lane, behind: &MessageId) -> Blocker {
         let is_of_lane = |held: &&Held| lane_of(&held.message) == *lane;
         let out = self.out.values().filter(|out| out.ordered.as_ref().is_some_and(|ordered| ordered.is_of(lane)));
         // Of several that a consumer has, the one that it may keep for longest.
         if let Some(out) = out.max_by_key(|out| (out.deadline, Reverse(out.id.clone()))) {
             let state = BlockerState::Out { deadline: out.deadline };
-            return Some(Blocker { id: out.id.clone(), state });
+            return Blocker { id: out.id.clone(), state };
         }
-        let order = self.order.as_ref()?;
-        if let Some(held) = order.waiting().find(is_of_lane) {
-            let state = BlockerState::Backoff { next_at: held.ready_at };
-            return Some(Blocker { id: held.message.id.clone(), state });
+        let order = self.order.as_ref();
+        if let Some(held) = order.and_then(|order| order.waiting().find(is_of_lane)) {
+            return Blocker { id: held.message.id.clone(), state: BlockerState::Backoff { next_at: held.ready_at } };
         }
         let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging);
         let first = held.find(is_of_lane).map(|held| held.message.id.clone());
-        let first = first.or_else(|| order.first_id(lane).filter(|first| first != behind));
-        // Settled, and the store has not answered yet.
-        Some(Blocker { id: first.unwrap_or_else(|| behind.clone()), state: BlockerState::Passing })
+        // Or it is settled, and the store has not answered yet.
+        let first = first.or_else(|| order.and_then(|order| order.first_id(lane)));
+        Blocker { id: first.unwrap_or_else(|| behind.clone()), state: BlockerState::Passing }
     }
 
     pub fn counts(&self, now: Now) -> HeldCounts {

@@ -108,7 +108,7 @@ async fn deleted_topic_is_gone_from_the_next_collection(world: World) -> Result<
     seen.running.broker.delete_group(&orders, &audit).await?;
     let page = seen
         .until("the deleted ones are gone", |page| {
-            page.value("dwell_stats_collector") == Some(1.0) && page.all("dwell_messages").count() == 4
+            page.value("dwell_stats_collector") == Some(1.0) && page.all("dwell_messages").count() == 6
         })
         .await?;
     assert_eq!(messages(&page, "orders", "default"), Some([1.0, 0.0, 0.0, 0.0]));

@@ -198,7 +198,7 @@ async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
         Ok(Some(look(&dwell).await?).filter(|page| ready(page, others) == Some(305.0)))
     })
     .await?;
-    assert_eq!(stats.all("dwell_messages").count(), 4 * (TOPIC_LABELS_MAX + 1));
+    assert_eq!(stats.all("dwell_messages").count(), 6 * (TOPIC_LABELS_MAX + 1), "six states");
     assert_eq!(ready(&stats, "group=\"default\",state=\"ready\",topic=\"t0\""), Some(1.0));
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dwell::broker::{BulkAction, GroupRequest, ReserveRequest, Which};
 use dwell::delivery::{Decision, Verdict};
-use dwell::model::error::{Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Conflict, Due, GroupName, Key, MessageId};
 use dwell::model::topic::{Ordering, Settings};
 use dwell::store::{Expected, Fate, Pushed, Rescheduled, State, Window};
@@ -47,10 +47,18 @@ impl Shop<'_> {
         Ok(self.broker.push(&self.topic, message).await?.pushed)
     }
 
+    /// Waits until so many messages are reserved.
+    async fn reserved(&self, count: u64) -> Result<()> {
+        let partitions = [self.group_partition().await?];
+        let are_reserved = async || Ok(self.world.store.reads.stats(&partitions).await?[0].in_flight == count);
+        self.world.until("all are reserved", are_reserved).await
+    }
+
     /// Messages of key `a`, of which the first has failed and waits 5 s for its next attempt.
     async fn first_failed(&self, ids: &[&str]) -> Result<()> {
         self.push_all(ids).await?;
         let first = self.one().await?;
+        self.reserved(ids.len() as u64).await?;
         assert_eq!((first.message.id.as_str(), self.nack(&first).await?), (ids[0], Verdict::Nacked));
         Ok(())
     }
@@ -77,6 +85,7 @@ async fn cancelled_message_behind_its_key_is_never_delivered(world: World) -> Re
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_all(&["a-1", "a-2", "a-3", "a-4"]).await?;
     let first = shop.one().await?;
+    shop.reserved(4).await?;
     assert_eq!(shop.state_of("a-3").await?, Some(State::Blocked));
     assert_eq!(shop.cancel("a-3").await?, [Fate::Done]);
     assert_eq!(shop.cancel("a-2").await?, [Fate::Done]);
@@ -106,17 +115,16 @@ async fn cancel_of_a_prefetched_message_counts(world: World) -> Result<()> {
     let shop = Shop::open(&world, unordered()).await?;
     shop.push_all(&["a", "b", "c", "d"]).await?;
     let first = shop.one().await?;
-    let held = async || Ok(world.store.reads.stats(&[shop.group_partition().await?]).await?[0].in_flight == 4);
-    world.until("the others are prefetched", held).await?;
+    shop.reserved(4).await?;
     let others: Vec<&str> = ["a", "b", "c", "d"].into_iter().filter(|id| *id != first.message.id.as_str()).collect();
     assert_eq!(shop.state_of(others[0]).await?, Some(State::Ready));
     assert_eq!(shop.cancel(others[0]).await?, [Fate::Done]);
     assert_eq!(shop.reschedule(others[1], 60_000, Expected::default()).await?, Some(vec![Fate::Done]));
     assert_eq!(shop.drain(1).await?, [others[2]]);
+    shop.ack(&first).await?;
     shop.nothing().await?;
     world.pass(60_000);
     assert_eq!(shop.drain(1).await?, [others[1]]);
-    shop.ack(&first).await?;
     assert_eq!(shop.running.messages(&shop.topic).await?, 0);
     Ok(())
 }
@@ -148,6 +156,7 @@ async fn rescheduled_message_behind_is_due_then(world: World) -> Result<()> {
 async fn brought_forward_head_is_delivered_now(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.first_failed(&["a-1", "a-2"]).await?;
+    world.pass(500);
     assert_eq!(shop.reschedule("a-1", 0, Expected::default()).await?, Some(vec![Fate::Done]));
     let again = shop.one().await?;
     assert_eq!((again.message.id.as_str(), again.attempt), ("a-2", 1), "it is due later than the second now");
@@ -200,9 +209,11 @@ async fn each_group_decides_for_itself(world: World) -> Result<()> {
     let audit = GroupName::new("audit")?;
     shop.broker.create_group(&shop.topic, &audit, GroupRequest::default()).await?;
     shop.push_all(&["a-1", "a-2"]).await?;
-    let request = || ReserveRequest { max: 1, wait: Duration::from_secs(60), visibility_timeout: None };
-    let take = async || shop.broker.reserve(&shop.topic, &audit, request()).await;
-    let (mine, its) = (shop.one().await?, take().await?);
+    let take = async |wait| {
+        let request = ReserveRequest { max: 1, wait, visibility_timeout: None };
+        shop.broker.reserve(&shop.topic, &audit, request).await
+    };
+    let (mine, its) = (shop.one().await?, take(Duration::from_secs(60)).await?);
     assert_eq!(ids(&its), ["a-1"]);
     assert_eq!(shop.nack(&mine).await?, Verdict::Nacked);
     let mut fates = shop.cancel("a-1").await?;
@@ -213,7 +224,7 @@ async fn each_group_decides_for_itself(world: World) -> Result<()> {
     assert_eq!(shop.broker.settle(&shop.topic, &audit, acks).await?, [Verdict::Acked]);
     world.pass(10_000);
     shop.nothing().await?;
-    assert!(world.as_time_passes(take()).await?.is_empty());
+    assert!(world.as_time_passes(take(Duration::ZERO)).await?.is_empty());
     assert_eq!(shop.running.messages(&shop.topic).await?, 0);
     Ok(())
 }
@@ -280,15 +291,11 @@ async fn explain_names_the_blocker(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     let why = async |id: &str| -> Result<dwell::broker::Reason> {
         let explained = shop.broker.explain(&shop.topic, &MessageId::new(id)?, Some(&Key::new("a")?)).await?;
-        explained
-            .groups
-            .into_iter()
-            .next()
-            .map(|(_, reason)| reason)
-            .ok_or_else(|| dwell::model::error::Error::bug("no group"))
+        explained.groups.into_iter().next().map(|(_, reason)| reason).ok_or_else(|| Error::bug("no group"))
     };
     shop.push_all(&["a-1", "a-2", "a-3"]).await?;
     let first = shop.one().await?;
+    shop.reserved(3).await?;
     let reason = why("a-3").await?;
     assert_eq!((reason.name, &reason.blocker), ("behind_its_key", &Some(MessageId::new("a-1")?)));
     assert_eq!(reason.until, Some(first.deadline));
@@ -353,13 +360,13 @@ async fn recall_while_the_store_settles_a_nack(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.push_all(&["a-1", "a-2"]).await?;
     let first = shop.one().await?;
-    let (nacked, cancelled) = futures_util::join!(shop.nack(&first), shop.cancel("a-1"));
+    let (nacked, cancelled) = tokio::join!(shop.nack(&first), shop.cancel("a-1"));
     assert_eq!(nacked?, Verdict::Nacked);
     // Whichever came first: the message is gone, or it had a consumer when it was asked.
     match cancelled?[..] {
         [Fate::Done] => assert_eq!(shop.state("a-1").await?, None),
         [Fate::InFlight] => assert_eq!(shop.cancel("a-1").await?, [Fate::Done]),
-        ref other => panic!("{other:?}"),
+        ref other => return Err(Error::bug(format!("{other:?}"))),
     }
     assert_eq!(shop.drain(1).await?, ["a-2"]);
     assert_eq!(shop.running.messages(&shop.topic).await?, 0);

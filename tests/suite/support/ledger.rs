@@ -143,7 +143,7 @@ impl Ledger {
         let (_, topic) = client.get(TOPIC).await.ok_or_else(|| Error::unavailable("no answer"))?;
         let left = |state: &str| topic["totals"][0][state].as_u64();
         let (_, ready) = client.get("/readyz").await.ok_or_else(|| Error::unavailable("no answer"))?;
-        let empty = ["scheduled", "ready", "in_flight"].map(left) == [Some(0); 3];
+        let empty = ["scheduled", "ready", "blocked", "backoff", "in_flight"].map(left) == [Some(0); 5];
         Ok((empty && ready["status"] == "ready").then_some(()))
     }
 
