@@ -135,7 +135,7 @@ async fn group_purge_requires_a_selection() -> Result<()> {
     browser.reads("also those in flight").await?;
     browser.click("Purge for good").await?;
     assert_eq!(totals().await?["scheduled"], 3, "nothing is chosen yet");
-    browser.choose("Delete", "3 messages: scheduled, ready and in flight").await?;
+    browser.choose("Delete", "3 messages: scheduled, ready, blocked and in flight").await?;
     let line = browser.line("dwell group purge").await?;
     assert!(line.starts_with("dwell group purge orders default --server"), "{line}");
     browser.click("Purge for good").await?;
