@@ -117,12 +117,21 @@ fn documented_hash_vectors_are_correct() -> Result<()> {
         let bytes = bytes.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| Error::bug(row[0]))?;
         assert_eq!(format!("{:#010x}", hash(&bytes)), row[2], "{row:?}");
     }
-    let eight = NonZeroU16::new(8).ok_or_else(|| Error::bug("eight is zero"))?;
-    let keys = table(PAGE, "| key | hash | partition |");
-    assert_eq!(keys.len(), 4);
-    for row in keys {
+    let keys = table(PAGE, "| key | hash | of 7 | of 8 | of 12 |");
+    assert_eq!(keys.len(), 8);
+    for row in &keys {
         assert_eq!(format!("{:#010x}", hash(row[0].as_bytes())), row[1], "{row:?}");
-        assert_eq!(Partition::of(row[0], eight).to_string(), row[2], "{row:?}");
+        for (number, partition) in [7, 8, 12].into_iter().filter_map(NonZeroU16::new).zip(&row[2..]) {
+            assert_eq!(Partition::of(row[0], number).to_string(), *partition, "{row:?}");
+        }
     }
+    // Signed arithmetic gives another partition, in topics whose number of partitions is no power of two.
+    let shows_the_sign = |row: &&Vec<&str>| {
+        let signed = hash(row[0].as_bytes()).cast_signed();
+        let mistakes = |number: i32| [signed % number, signed.wrapping_abs() % number, (signed & i32::MAX) % number];
+        signed < 0
+            && [(7, row[2]), (12, row[4])].iter().all(|(n, right)| mistakes(*n).iter().all(|p| p.to_string() != *right))
+    };
+    assert!(keys.iter().filter(shows_the_sign).count() >= 3);
     Ok(())
 }
