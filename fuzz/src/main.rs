@@ -20,6 +20,10 @@ mod schedules;
 mod sqs;
 mod times;
 mod wal;
+// A second implementation of cron, of which the tests use more.
+#[allow(dead_code)]
+#[path = "../../tests/suite/cron_times/walker.rs"]
+mod walker;
 
 use std::sync::LazyLock;
 

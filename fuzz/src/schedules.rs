@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use dwell::model::schedule::{Schedule, Timing};
+use dwell::model::cron_search::time_zone;
+use dwell::model::schedule::{Occurrences, Schedule, Timing};
 use dwell::model::time::Timestamp;
 use libfuzzer_sys::Corpus;
 
 use crate::kept;
+use crate::walker::{Naive, Wall};
 
 /// 2026-03-28T12:00:00Z: the clocks of Europe go forward the next night.
 const NOW: Timestamp = Timestamp::from_ms(1_774_699_200_000);
@@ -40,7 +42,21 @@ fn occurs(timing: &Timing) -> bool {
         assert!(next > last, "{next} after {last}");
         last = next;
     }
+    if let (Timing::Cron { cron, time_zone }, Ok(occurrences)) = (timing, timing.occurrences()) {
+        are_those_of_the_clock(cron, time_zone, &occurrences);
+    }
     let checked = timing.check(NOW);
     assert!(checked.is_err() || last > NOW, "{timing:?} is accepted and never occurs");
     checked.is_ok()
+}
+
+/// Two days, with the change of the clocks of Europe between them, walked minute by minute.
+fn are_those_of_the_clock(cron: &str, zone: &str, occurrences: &Occurrences) {
+    let zone = time_zone(zone).expect("it was found before");
+    let seconds = |at: Timestamp| i64::try_from(at.as_ms() / 1_000).unwrap_or_default();
+    let to = NOW.plus(Duration::from_secs(2 * 86_400));
+    // A clock that goes back before what is compared shows some minutes again.
+    let wall = Wall::new(&zone, seconds(NOW) - 2 * 86_400, seconds(to));
+    let expected: Vec<i64> = Naive::new(cron).occurrences(&wall).into_iter().filter(|at| *at > seconds(NOW)).collect();
+    assert_eq!(occurrences.within(NOW, to).map(seconds).collect::<Vec<_>>(), expected, "{cron:?}");
 }

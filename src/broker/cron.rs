@@ -17,7 +17,7 @@ use crate::model::error::{Error, Kind, Missing, Result};
 use crate::model::limits::SCHEDULE_FIRES_MAX;
 use crate::model::message::{CronJobName, TopicName};
 use crate::model::partition::Partition;
-use crate::model::schedule::{Missed, Schedule};
+use crate::model::schedule::{Missed, Occurrences, Schedule, Timing};
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
@@ -63,12 +63,15 @@ impl Broker {
     }
 
     /// A resumed one does not make up for the pause. Errors: `NotFound`, `Full`, `Conflict` when others change it
-    /// repeatedly.
+    /// repeatedly, or this version cannot read it.
     pub async fn pause_cron_job(&self, topic: &TopicName, name: &CronJobName, paused: bool) -> Result<CronJobRecord> {
         let descriptor = self.topics.get(topic).await?;
         let now = self.store.backend.clock().now();
         self.change_cron_job(&descriptor, name, |before| {
             let before = before.ok_or_else(|| missing(topic, name))?;
+            if let Timing::Unreadable { why, .. } = &before.schedule.timing {
+                return Err(Error::new(Kind::Conflict, format!("{why}: create cron job {name} again, or delete it")));
+            }
             let resumes = before.schedule.paused && !paused;
             Ok((Schedule { paused, ..before.schedule.clone() }, resumes.then_some(now)))
         })
@@ -175,15 +178,37 @@ struct TrackedCronJob {
     topic: TopicName,
     partition: Partition,
     record: CronJobRecord,
+    /// `None` while it is paused, and when it has failed.
+    times: Option<Occurrences>,
     next: Option<Timestamp>,
+    failed: bool,
     wait: Instant,
 }
 
 impl TrackedCronJob {
+    /// Takes what was computed from `before`, if that is the same version of the cron job with the same mark.
+    fn new(topic: &TopicName, partition: Partition, record: CronJobRecord, before: Option<&TrackedCronJob>) -> Self {
+        let unchanged = |before: &&Self| before.record.revision == record.revision && before.record.last == record.last;
+        if let Some(before) = before.filter(unchanged) {
+            return TrackedCronJob { wait: Instant::default(), ..before.clone() };
+        }
+        let (schedule, name) = (&record.schedule, &record.schedule.name);
+        let (times, next, failed) = match schedule.expect(record.last) {
+            Ok(Some(next)) => (schedule.timing.occurrences().ok(), Some(next), false),
+            Ok(None) => (None, None, false),
+            Err(error) => {
+                if before.is_none_or(|before| !before.failed) {
+                    tracing::warn!(%topic, cron = %name, %error, "cron job failed: it has no next time");
+                }
+                (None, None, true)
+            }
+        };
+        TrackedCronJob { topic: topic.clone(), partition, record, times, next, failed, wait: Instant::default() }
+    }
+
     /// The next occurrences, none after `to`.
     fn until(&self, to: Timestamp) -> impl Iterator<Item = Timestamp> {
-        let after = |at: &Timestamp| self.record.schedule.next(*at);
-        std::iter::successors(self.next, after).take_while(move |at| *at <= to)
+        self.times.iter().flat_map(move |times| times.within(self.record.last, to))
     }
 }
 
@@ -248,7 +273,7 @@ impl CronScheduler {
         match outcome {
             Outcome::Done(last) => {
                 known.record.last = last;
-                known.next = known.record.schedule.next(last);
+                known.next = known.times.as_ref().and_then(|times| times.next(last));
             }
             Outcome::Wait(pause) => known.wait = self.broker.clock().instant().plus(pause),
             Outcome::Changed => {
@@ -284,25 +309,36 @@ impl CronScheduler {
         Err(Error::unavailable("the store does not take the occurrences of cron jobs"))
     }
 
+    /// A partition that cannot be read keeps what was known of it, and stops no other. Errors: the last of those.
     pub(super) async fn read(&mut self) -> Result<()> {
         let store = &self.broker.store;
-        let mut all = BTreeMap::new();
+        let (mut all, mut read_all) = (BTreeMap::new(), Ok(()));
         for places in store.cron_jobs.cron_partitions().await?.chunks(AT_ONCE) {
             let read = places.iter().map(|(topic, partition)| store.cron_jobs.list(topic, *partition));
             for ((topic, partition), records) in places.iter().zip(join_all(read).await) {
-                for record in records? {
-                    let next = record.schedule.next(record.last);
-                    let place = (topic.clone(), record.schedule.name.clone());
-                    let wait = Instant::default();
-                    all.insert(
-                        place,
-                        TrackedCronJob { topic: topic.clone(), partition: *partition, record, next, wait },
-                    );
+                match records {
+                    Ok(records) => {
+                        for record in records {
+                            let place = (topic.clone(), record.schedule.name.clone());
+                            let known = TrackedCronJob::new(topic, *partition, record, self.known.get(&place));
+                            all.insert(place, known);
+                        }
+                    }
+                    Err(error) => {
+                        let there = |known: &&TrackedCronJob| known.topic == *topic && known.partition == *partition;
+                        let kept = self.known.iter().filter(|(_, known)| there(known));
+                        all.extend(kept.map(|(place, known)| (place.clone(), known.clone())));
+                        read_all = Err(error);
+                    }
                 }
+                // Each is computed within a fraction of a millisecond, and there may be a hundred in a partition.
+                tokio::task::yield_now().await;
             }
         }
         self.known = all;
-        Ok(())
+        let failed = self.known.values().filter(|known| known.failed).count();
+        self.broker.metrics.process.cron_jobs_failed.set(i64::try_from(failed).unwrap_or(i64::MAX));
+        read_all
     }
 }
 

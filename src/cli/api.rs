@@ -529,6 +529,9 @@ pub(super) struct CronJob {
     pub(super) from: Option<Timestamp>,
     pub(super) missed: String,
     pub(super) paused: bool,
+    /// Why it has no next time.
+    #[serde(default)]
+    pub(super) failure: Option<String>,
     #[serde(default)]
     pub(super) next_at: Option<Timestamp>,
     #[serde(flatten)]

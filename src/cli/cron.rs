@@ -206,7 +206,7 @@ fn changed(before: Value, changes: &NewCronJob<'_>) -> Result<Value, Failure> {
     let garbled = || Failure::new("the broker's answer is not a cron job");
     let Value::Object(mut fields) = before else { return Err(garbled()) };
     let Ok(Value::Object(changes)) = serde_json::to_value(changes) else { return Err(garbled()) };
-    for answered in ["name", "paused", "next_at"] {
+    for answered in ["name", "paused", "state", "failure", "next_at"] {
         fields.remove(answered);
     }
     for (_, replaced) in REPLACED.iter().filter(|(name, _)| changes.contains_key(*name)) {
@@ -217,28 +217,43 @@ fn changed(before: Value, changes: &NewCronJob<'_>) -> Result<Value, Failure> {
 }
 
 fn next_is(cron: &CronJob) -> String {
-    cron.next_at.map_or("paused".to_owned(), |at| format!("next at {at}"))
+    match (&cron.failure, cron.next_at) {
+        (Some(why), _) => format!("failed: {why}"),
+        (None, Some(at)) => format!("next at {at}"),
+        (None, None) => "paused".to_owned(),
+    }
 }
 
 fn next(cron: &CronJob) -> String {
-    cron.next_at.map_or("paused".to_owned(), |at| at.to_string())
+    cron.next_at.map_or_else(|| state(cron).to_owned(), |at| at.to_string())
+}
+
+fn state(cron: &CronJob) -> &'static str {
+    match cron {
+        CronJob { failure: Some(_), .. } => "failed",
+        CronJob { paused: true, .. } => "paused",
+        CronJob { .. } => "active",
+    }
 }
 
 /// When it occurs: `0 3 * * * UTC`, `every 15m`.
 fn occurs(cron: &CronJob) -> String {
     match timing(cron) {
-        Timing::Cron { cron, time_zone } => format!("{cron} {time_zone}"),
-        Timing::Every { every, .. } => format!("every {}", show_span(every)),
+        Some(Timing::Cron { cron, time_zone }) => format!("{cron} {time_zone}"),
+        Some(Timing::Every { every, .. }) => format!("every {}", show_span(every)),
+        _ => "never".to_owned(),
     }
 }
 
-fn timing(cron: &CronJob) -> Timing {
-    match &cron.cron {
-        Some(expression) => {
+/// `None` when the broker cannot read it.
+fn timing(cron: &CronJob) -> Option<Timing> {
+    match (&cron.cron, cron.every_ms) {
+        (Some(expression), _) => {
             let time_zone = cron.time_zone.clone().unwrap_or_default();
-            Timing::Cron { cron: expression.clone(), time_zone }
+            Some(Timing::Cron { cron: expression.clone(), time_zone })
         }
-        None => Timing::Every { every: cron.every_ms.unwrap_or_default(), from: cron.from.unwrap_or_default() },
+        (None, Some(every)) => Some(Timing::Every { every, from: cron.from.unwrap_or_default() }),
+        (None, None) => None,
     }
 }
 
@@ -249,13 +264,15 @@ fn table(cron_jobs: &[Answer<CronJob>]) -> String {
 
 fn described(cron: &CronJob) -> String {
     let timing = timing(cron);
-    let times = std::iter::successors(cron.next_at, |at| timing.next(*at)).take(NEXT_TIMES);
+    let times = timing.and_then(|timing| timing.occurrences().ok());
+    let times = std::iter::successors(cron.next_at, |at| times.as_ref()?.next(*at)).take(NEXT_TIMES);
     let mut rows = vec![
         ("  occurs", occurs(cron)),
-        ("  state", if cron.paused { "paused".to_owned() } else { "active".to_owned() }),
+        ("  state", state(cron).to_owned()),
         ("  missed", cron.missed.clone()),
         ("  payload", cron.payload.shown()),
     ];
+    rows.extend(cron.failure.iter().map(|why| ("  failure", why.clone())));
     rows.extend(times.enumerate().map(|(n, at)| (if n == 0 { "  next" } else { "" }, at.to_string())));
     let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     format!("{}\n{}", cron.name, output::columns(&rows, &[]))
@@ -270,12 +287,14 @@ mod tests {
         let all: Vec<Answer<CronJob>> = serde_json::from_str(
             r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false,
                  "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
-                {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true, "payload_base64": "/wA="}]"#,
+                {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true, "payload_base64": "/wA="},
+                {"name": "later", "missed": "last", "paused": false, "failure": "unreadable", "payload": ""}]"#,
         )?;
         let expected = "\
 name     occurs         next                      payload
 nightly  0 3 * * * UTC  1970-01-01T00:00:00.000Z  close·books
-pulse    every 15m      paused                    (2 bytes)";
+pulse    every 15m      paused                    (2 bytes)
+later    never          failed";
         assert_eq!(table(&all), expected);
         Ok(())
     }
@@ -302,6 +321,9 @@ nightly
            2026-03-31T01:00:00.000Z
            2026-04-01T01:00:00.000Z";
         assert_eq!(described(&cron), expected);
+        let failure = Some("\"0 3\" has 2 fields".to_owned());
+        let failed = CronJob { failure, next_at: None, ..cron.clone() };
+        assert!(described(&failed).ends_with("  failure  \"0 3\" has 2 fields"), "{}", described(&failed));
         assert!(!described(&CronJob { paused: true, next_at: None, ..cron }).contains("next"));
         Ok(())
     }

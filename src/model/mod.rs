@@ -10,4 +10,6 @@ pub mod message;
 pub mod partition;
 pub mod retry;
 pub mod topic;
+pub mod cron_expression;
+pub mod cron_search;
 pub mod schedule;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use cronexpr::{Crontab, MakeTimestamp};
-use jiff::tz::TimeZoneDatabase;
 use serde::{Deserialize, Serialize};
 
+use crate::model::cron_expression::CronExpression;
+use crate::model::cron_search::{CronTimes, time_zone as zone_named};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{
     SCHEDULE_CRON_BYTES_MAX, SCHEDULE_EVERY_MAX, SCHEDULE_EVERY_MIN, SCHEDULE_FIRES_MAX, SCHEDULE_PAYLOAD_BYTES_MAX,
@@ -86,7 +86,17 @@ impl Schedule {
     }
 
     pub fn next(&self, last: Timestamp) -> Option<Timestamp> {
-        if self.paused { None } else { self.timing.next(last) }
+        self.expect(last).ok().flatten()
+    }
+
+    /// The next occurrence after `last`; `None` while it is paused. Errors: `Invalid`, `Corrupt` when it has failed: when it
+    /// cannot be read or computed, or never occurs again.
+    pub fn expect(&self, last: Timestamp) -> Result<Option<Timestamp>> {
+        if self.paused {
+            return Ok(None);
+        }
+        let next = self.timing.occurrences()?.next(last);
+        next.map(Some).ok_or_else(|| Error::range("cron", self.timing.never()))
     }
 
     /// The occurrences to fire at `now`, when everything up to `last` is done with; `None` when nothing has occurred.
@@ -94,7 +104,7 @@ impl Schedule {
         if self.paused {
             return None;
         }
-        let mut occurrences = self.timing.newest(last, now, SCHEDULE_FIRES_MAX + 1);
+        let mut occurrences = self.timing.occurrences().ok()?.newest(last, now, SCHEDULE_FIRES_MAX + 1);
         let done = *occurrences.last()?;
         let all = occurrences.len();
         let in_time = now.since(done) <= MISSED_AFTER;
@@ -159,6 +169,7 @@ impl Schedule {
         let (cron, every) = match &self.timing {
             Timing::Cron { cron, time_zone } => (Some((cron.clone(), time_zone.clone())), None),
             Timing::Every { every, from } => (None, Some((ms(*every), from.as_ms()))),
+            Timing::Unreadable { stored, .. } => return Ok(stored.clone()),
         };
         let (cron, time_zone) = cron.unzip();
         let (every_ms, from_ms) = every.unzip();
@@ -177,6 +188,21 @@ impl Schedule {
             payload_base64: STANDARD.encode(&self.payload),
         };
         serde_json::to_string(&stored).map_err(|error| Error::bug(format!("a cron job did not encode: {error}")))
+    }
+
+    /// One that this version cannot read, so that it is listed, replaced and deleted as any other, and stops no other.
+    pub fn unreadable(name: CronJobName, stored: &str, why: &Error) -> Schedule {
+        Schedule {
+            name,
+            timing: Timing::Unreadable { stored: stored.to_owned(), why: why.detail().to_owned() },
+            missed: Missed::default(),
+            paused: false,
+            ttl: None,
+            max_attempts: None,
+            content_type: None,
+            meta: Vec::new(),
+            payload: Bytes::new(),
+        }
     }
 
     pub fn from_json(json: &str) -> Result<Schedule> {
@@ -221,94 +247,108 @@ pub enum Timing {
         /// The occurrences are whole spans after this.
         from: Timestamp,
     },
+    /// What the store has of a cron job that this version cannot read. It never occurs, and stays as it is until it is replaced or
+    /// deleted.
+    Unreadable { stored: String, why: String },
 }
 
 impl Timing {
     /// Errors: `Invalid` when it is malformed, out of range, or never occurs after `now`.
     pub fn check(&self, now: Timestamp) -> Result<()> {
         match self {
-            Timing::Cron { cron, time_zone } => {
-                if cron.len() > SCHEDULE_CRON_BYTES_MAX || time_zone.len() > SCHEDULE_CRON_BYTES_MAX {
-                    return Err(Error::range("cron", format!("has at most {SCHEDULE_CRON_BYTES_MAX} bytes")));
-                }
-                // The machine's own list has names that mean something else on each, such as `localtime`.
-                if TimeZoneDatabase::bundled().get(time_zone).is_err() {
-                    let why = format!("{time_zone:?} is not the name of a time zone, such as \"Europe/Berlin\"");
-                    return Err(Error::wrong(Fault::Format, "time_zone", why));
-                }
-                let parsed = parse(cron, time_zone).map_err(|why| Error::wrong(Fault::Format, "cron", why))?;
-                match next(&parsed, now) {
-                    Some(_) => Ok(()),
-                    None => Err(Error::range("cron", format!("{cron:?} never occurs"))),
-                }
-            }
+            Timing::Cron { .. } => match self.occurrences()?.next(now) {
+                Some(_) => Ok(()),
+                None => Err(Error::range("cron", self.never())),
+            },
             Timing::Every { every, .. } if !(SCHEDULE_EVERY_MIN..=SCHEDULE_EVERY_MAX).contains(every) => {
                 let range = format!("{} to {}", show_span(SCHEDULE_EVERY_MIN), show_span(SCHEDULE_EVERY_MAX));
                 Err(Error::range("every", format!("{} is not in {range}", show_span(*every))))
             }
             Timing::Every { .. } => Ok(()),
+            Timing::Unreadable { why, .. } => Err(Error::corrupt(why.clone())),
         }
     }
 
+    /// Errors: `Invalid` for an expression or a time zone that this version does not know, `Corrupt` when it is unreadable.
+    pub fn occurrences(&self) -> Result<Occurrences> {
+        match self {
+            Timing::Cron { cron, time_zone } => {
+                if cron.len() > SCHEDULE_CRON_BYTES_MAX || time_zone.len() > SCHEDULE_CRON_BYTES_MAX {
+                    return Err(Error::range("cron", format!("has at most {SCHEDULE_CRON_BYTES_MAX} bytes")));
+                }
+                let zone = zone_named(time_zone).map_err(|why| Error::wrong(Fault::Format, "time_zone", why))?;
+                let expression = CronExpression::parse(cron).map_err(|why| Error::wrong(Fault::Format, "cron", why))?;
+                Ok(Occurrences::Cron(CronTimes::new(expression, zone)))
+            }
+            Timing::Every { every, from } => Ok(Occurrences::Every { every: ms_up(*every).max(1), from: from.as_ms() }),
+            Timing::Unreadable { why, .. } => Err(Error::corrupt(why.clone())),
+        }
+    }
+
+    /// The first occurrence after `last`; `None` when there is none, or it cannot be computed.
+    pub fn next(&self, last: Timestamp) -> Option<Timestamp> {
+        self.occurrences().ok()?.next(last)
+    }
+
+    fn never(&self) -> String {
+        match self {
+            Timing::Cron { cron, .. } => format!("{cron:?} never occurs"),
+            Timing::Every { .. } | Timing::Unreadable { .. } => "it never occurs again".to_owned(),
+        }
+    }
+}
+
+/// The times of a [`Timing`], ready to be computed. Computing one takes a bounded number of steps: less than a millisecond.
+#[derive(Debug, Clone)]
+pub enum Occurrences {
+    Cron(CronTimes),
+    /// In milliseconds.
+    Every {
+        every: u64,
+        from: u64,
+    },
+}
+
+impl Occurrences {
     pub fn next(&self, last: Timestamp) -> Option<Timestamp> {
         match self {
-            Timing::Cron { cron, time_zone } => next(&parse(cron, time_zone).ok()?, last),
-            Timing::Every { every, from } => {
-                let every = ms_up(*every).max(1);
-                match last.as_ms().checked_sub(from.as_ms()) {
-                    Some(ahead) => Some(Timestamp::from_ms(from.as_ms() + (ahead / every + 1) * every)),
-                    None => Some(*from),
-                }
+            Occurrences::Cron(times) => times.search(last).next,
+            Occurrences::Every { every, from } => {
+                let spans = last.as_ms().checked_sub(*from).map_or(0, |ahead| ahead / every + 1);
+                Some(Timestamp::from_ms(from.saturating_add(spans.saturating_mul(*every))))
             }
         }
         .filter(|next| *next > last)
     }
 
+    /// Those after `last`, up to `to`.
+    pub fn within(&self, last: Timestamp, to: Timestamp) -> impl Iterator<Item = Timestamp> {
+        let after = move |at: &Timestamp| self.next(*at).filter(|next| *next <= to);
+        std::iter::successors(after(&last), after)
+    }
+
     /// The last occurrences after `last` and up to `now`, so many at most, oldest first.
+    ///
+    /// They can only be followed forwards. So it looks twice as far back until there are enough, and then halves the way between
+    /// too few and too many: a year of minutes is not gone through for the last hundred.
     pub(super) fn newest(&self, last: Timestamp, now: Timestamp, most: usize) -> Vec<Timestamp> {
-        match self {
-            Timing::Cron { cron, time_zone } => {
-                parse(cron, time_zone).map_or(Vec::new(), |parsed| newest(&parsed, last, now, most))
-            }
-            Timing::Every { every, .. } => {
-                let span = every.saturating_mul(u32::try_from(most).unwrap_or(u32::MAX));
-                self.collect(last.max(now.minus(span)), now, most)
+        let too_many = most.saturating_mul(2).max(2);
+        let (mut back, mut too_near, mut too_far) = (LOOK_BACK, now, None);
+        loop {
+            let from = match too_far {
+                None => last.max(now.minus(back)),
+                Some(too_far) => too_near.halfway(too_far),
+            };
+            let mut found: Vec<Timestamp> = self.within(from, now).take(too_many).collect();
+            if found.len() == too_many {
+                too_far = Some(from);
+            } else if found.len() >= most || from == last {
+                return found.split_off(found.len().saturating_sub(most));
+            } else {
+                too_near = from;
+                back = back.saturating_mul(2);
             }
         }
-    }
-
-    fn collect(&self, last: Timestamp, now: Timestamp, most: usize) -> Vec<Timestamp> {
-        let after = |at: &Timestamp| self.next(*at).filter(|next| *next <= now);
-        std::iter::successors(after(&last), after).take(most).collect()
-    }
-}
-
-fn parse(cron: &str, time_zone: &str) -> Result<Crontab, String> {
-    let fields = cron.split_whitespace().count();
-    if fields != 5 {
-        return Err(format!("{cron:?} has {fields} fields, not 5: minute, hour, day of month, month, day of week"));
-    }
-    cronexpr::parse_crontab(&format!("{cron} {time_zone}")).map_err(|why| format!("{cron:?} is not understood: {why}"))
-}
-
-fn next(cron: &Crontab, last: Timestamp) -> Option<Timestamp> {
-    let from = MakeTimestamp::from_millisecond(i64::try_from(last.as_ms()).ok()?).ok()?;
-    let next = cron.find_next(from).ok()?.timestamp().as_millisecond();
-    Some(Timestamp::from_ms(u64::try_from(next).ok()?)).filter(|next| *next > last)
-}
-
-/// A cron expression can only be followed forwards, so it is looked back as far as needed: a year of minutes is not gone
-/// through for the last hundred.
-fn newest(cron: &Crontab, last: Timestamp, now: Timestamp, most: usize) -> Vec<Timestamp> {
-    let mut back = LOOK_BACK;
-    loop {
-        let from = last.max(now.minus(back));
-        let after = |at: &Timestamp| next(cron, *at).filter(|next| *next <= now);
-        let mut found: Vec<Timestamp> = std::iter::successors(after(&from), after).collect();
-        if found.len() >= most || from == last {
-            return found.split_off(found.len().saturating_sub(most));
-        }
-        back = back.saturating_mul(2);
     }
 }
 
@@ -420,13 +460,69 @@ mod tests {
 
     /// 02:30 is not there on 29 March 2026 in Berlin, and is there twice on 25 October.
     #[test]
-    fn dst_gap_is_skipped_and_dst_overlap_fires_twice() -> Result<()> {
+    fn fixed_time_runs_once_a_day_when_clocks_change() -> Result<()> {
         let night = cron("30 2 * * *", "Europe/Berlin");
-        let spring_expected = ["2026-03-30T00:30:00.000Z", "2026-03-31T00:30:00.000Z"].map(str::to_owned).to_vec();
-        let autumn_expected = ["2026-10-25T00:30:00.000Z", "2026-10-25T01:30:00.000Z"].map(str::to_owned).to_vec();
         let spring = times(&night, "2026-03-28T12:00:00Z", 2)?;
+        assert_eq!(spring, ["2026-03-29T01:00:00.000Z", "2026-03-30T00:30:00.000Z"]);
         let autumn = times(&night, "2026-10-24T12:00:00Z", 2)?;
-        assert_eq!((spring, autumn), (spring_expected, autumn_expected));
+        assert_eq!(autumn, ["2026-10-25T00:30:00.000Z", "2026-10-26T01:30:00.000Z"]);
+        // What comes right after the gap anyway is no second time.
+        let both = times(&cron("0 2,3 * * *", "Europe/Berlin"), "2026-03-28T12:00:00Z", 2)?;
+        assert_eq!(both, ["2026-03-29T01:00:00.000Z", "2026-03-30T00:00:00.000Z"]);
+        Ok(())
+    }
+
+    #[test]
+    fn interval_keeps_its_distance_when_clocks_change() -> Result<()> {
+        let half_hours = cron("*/30 * * * *", "Europe/Berlin");
+        for (from, to) in [("2026-03-29T00:00:00Z", 7_200_000), ("2026-10-25T00:00:00Z", 7_200_000)] {
+            let from: Timestamp = from.parse()?;
+            let occurrences = half_hours.occurrences()?;
+            let within = occurrences.within(from, from.plus(Duration::from_millis(to)));
+            let spans: Vec<u64> = within.map(|at| at.since(from).as_secs() / 60).collect();
+            assert_eq!(spans, [30, 60, 90, 120]);
+        }
+        // Its hour begins with a star, so it has no time that a gap could skip.
+        let hourly = times(&cron("30 * * * *", "Europe/Berlin"), "2026-03-29T00:00:00Z", 3)?;
+        assert_eq!(hourly, ["2026-03-29T00:30:00.000Z", "2026-03-29T01:30:00.000Z", "2026-03-29T02:30:00.000Z"]);
+        Ok(())
+    }
+
+    #[test]
+    fn unusual_changes_of_the_clock() -> Result<()> {
+        for (expression, zone, from, expected) in [
+            // Half an hour, from 02:00 to 01:30, in which a search once went round for ever.
+            ("0 3 4 4 *", "Australia/Lord_Howe", "2026-12-01T00:00:00Z", "2027-04-03T16:30:00.000Z"),
+            ("45 1 4 4 *", "Australia/Lord_Howe", "2026-12-01T00:00:00Z", "2027-04-03T14:45:00.000Z"),
+            ("15 2 3 10 *", "Australia/Lord_Howe", "2026-12-01T00:00:00Z", "2027-10-02T15:30:00.000Z"),
+            // At midnight: the day begins at one.
+            ("@daily", "America/Havana", "2026-03-07T12:00:00Z", "2026-03-08T05:00:00.000Z"),
+            // The day that Samoa did not have.
+            ("0 9 30 12 *", "Pacific/Apia", "2011-12-29T12:00:00Z", "2011-12-30T10:00:00.000Z"),
+            // Offsets with seconds until 1972.
+            ("30 0 * * *", "Africa/Monrovia", "1972-01-06T12:00:00Z", "1972-01-07T00:44:30.000Z"),
+        ] {
+            assert_eq!(times(&cron(expression, zone), from, 1)?, [expected], "{expression} {zone}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn last_days_include_those_of_december() -> Result<()> {
+        let from = "2026-11-30T12:00:00Z";
+        assert_eq!(
+            times(&cron("0 0 L * *", "UTC"), from, 2)?,
+            ["2026-12-31T00:00:00.000Z", "2027-01-31T00:00:00.000Z"]
+        );
+        assert_eq!(times(&cron("0 0 * * 5L", "UTC"), from, 1)?, ["2026-12-25T00:00:00.000Z"]);
+        Ok(())
+    }
+
+    #[test]
+    fn rare_occurrences_are_found() -> Result<()> {
+        // A leap day on a Sunday: the next is 40 years later, since 2100 is no leap year.
+        assert_eq!(times(&cron("0 0 29 2 */7", "UTC"), "2088-03-01T00:00:00Z", 1)?, ["2128-02-29T00:00:00.000Z"]);
+        assert_eq!(times(&cron("0 0 29 2 *", "UTC"), "2096-03-01T00:00:00Z", 1)?, ["2104-02-29T00:00:00.000Z"]);
         Ok(())
     }
 
@@ -447,11 +543,16 @@ mod tests {
         for timing in
             [cron("* * * * *", "UTC"), Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO }]
         {
-            let newest = timing.newest(last, now, 3);
+            let newest = timing.occurrences()?.newest(last, now, 3);
             let shown: Vec<String> = newest.iter().map(ToString::to_string).collect();
             assert_eq!(shown, ["2025-12-31T23:58:00.000Z", "2025-12-31T23:59:00.000Z", "2026-01-01T00:00:00.000Z"]);
         }
-        assert_eq!(cron("0 0 1 1 *", "UTC").newest(last, now, 3).len(), 1);
+        assert_eq!(cron("0 0 1 1 *", "UTC").occurrences()?.newest(last, now, 3).len(), 1);
+        // A month of minutes, long ago.
+        let (last, now) = ("2020-01-01T00:00:00Z".parse()?, "2025-12-31T00:00:00Z".parse()?);
+        let newest = cron("* * * 1 *", "UTC").occurrences()?.newest(last, now, 101);
+        let shown = (newest.len(), newest[0].to_string(), newest[100].to_string());
+        assert_eq!(shown, (101, "2025-01-31T22:19:00.000Z".to_owned(), "2025-01-31T23:59:00.000Z".to_owned()));
         Ok(())
     }
 

@@ -53,6 +53,10 @@ impl Timestamp {
         Timestamp(self.0.saturating_sub(ms_up(span)))
     }
 
+    pub(super) fn halfway(self, other: Timestamp) -> Timestamp {
+        Timestamp(self.0.midpoint(other.0))
+    }
+
     /// Digit by digit: each delivery is written with three times, and a formatter takes several times as long.
     fn written(self) -> Written {
         let ms = i64::try_from(self.0).unwrap_or(i64::MAX);

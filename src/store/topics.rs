@@ -47,7 +47,7 @@ pub trait CronJobs: Send + Sync + 'static {
     /// Partitions that have cron jobs, sorted. Some may have none any more, or belong to a topic that is gone.
     async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>>;
 
-    /// The schedules of a partition, sorted by name; none of a topic that is gone.
+    /// The schedules of a partition, sorted by name; none of a topic that is gone. One that cannot be read is among them.
     async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>>;
 
     /// Creates a cron job, or changes it if it is still as the author of the change saw it; false otherwise. The mark
@@ -78,14 +78,17 @@ impl CronJobRecord {
         Ok(format!("{} {} {}", self.revision, self.last.as_ms(), self.schedule.to_json()?))
     }
 
-    pub fn from_text(text: &str) -> Result<CronJobRecord> {
-        let corrupt = || Error::corrupt("a cron job is not what dwell wrote");
+    /// What cannot be read is [`crate::model::schedule::Timing::Unreadable`], so that it stops no other cron job.
+    pub fn from_text(name: &CronJobName, text: &str) -> CronJobRecord {
         let mut parts = text.splitn(3, ' ');
-        let (Some(revision), Some(last), Some(json)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(corrupt());
+        let marks = parts.next().zip(parts.next().and_then(|last| last.parse().ok())).zip(parts.next());
+        let Some(((revision, last), json)) = marks else {
+            let why = Error::corrupt("a cron job is not what dwell wrote");
+            let schedule = Schedule::unreadable(name.clone(), text, &why);
+            return CronJobRecord { schedule, revision: String::new(), last: Timestamp::ZERO };
         };
-        let last = Timestamp::from_ms(last.parse().map_err(|_| corrupt())?);
-        Ok(CronJobRecord { schedule: Schedule::from_json(json)?, revision: revision.to_owned(), last })
+        let schedule = Schedule::from_json(json).unwrap_or_else(|why| Schedule::unreadable(name.clone(), json, &why));
+        CronJobRecord { schedule, revision: revision.to_owned(), last: Timestamp::from_ms(last) }
     }
 }
 

@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use dwell::broker::{Broker, Options, ReserveRequest};
 use dwell::delivery::{Decision, Verdict};
-use dwell::model::error::{Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Conflict, CronJobName, GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::model::partition::Partition;
 use dwell::model::schedule::{Missed, Schedule, Timing};
+use dwell::model::time::Timestamp;
+use dwell::store::CronJobChange;
 
 use crate::support::{Running, World, every, kind_of, stories};
 
 stories! {
     occurrence_fires_once_with_many_brokers, cron_job_fires_without_a_consumer, cron_job_change_reaches_all_brokers,
     paused_cron_job_does_not_catch_up, missed_occurrences_follow_the_missed_policy, cron_job_is_read_listed_and_deleted,
-    a_cron_expression_fires, occurrence_ids_are_reserved_for_cron_jobs, occurrence_with_an_existing_id_is_counted,
+    a_cron_expression_fires, failed_cron_job_stops_no_other, occurrence_ids_are_reserved_for_cron_jobs, occurrence_with_an_existing_id_is_counted,
 }
 
 fn orders() -> Result<TopicName> {
@@ -212,4 +215,61 @@ async fn a_cron_expression_fires(world: World) -> Result<()> {
     assert_eq!(there(&running.broker).await?, 0);
     world.pass(1);
     are_there(&world, &running.broker, 1).await
+}
+
+/// Stores a cron job as another version of dwell might have.
+async fn store(world: &World, broker: &Broker, schedule: Schedule) -> Result<()> {
+    let descriptor = broker.topic(&orders()?).await?;
+    let partition: Partition = descriptor.partition_of(schedule.name.as_str());
+    let change =
+        CronJobChange { schedule, seen: None, revision: "0123456789abcdef".to_owned(), last: Some(Timestamp::ZERO) };
+    assert!(world.store.cron_jobs.put_cron_job(&descriptor, partition, &change).await?);
+    Ok(())
+}
+
+async fn failed_cron_job_stops_no_other(world: World) -> Result<()> {
+    let running = start(&world)?;
+    let broker = &running.broker;
+    broker.put_cron_job(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    let zone = |cron: &str, zone: &str| Timing::Cron { cron: cron.to_owned(), time_zone: zone.to_owned() };
+    let unknown = Error::corrupt("a cron job is unreadable");
+    for (name, timing) in [
+        ("mars", zone("0 3 * * *", "Mars/Olympus")),
+        ("sixth", zone("0 0 3 * * *", "UTC")),
+        ("never", zone("0 0 30 2 *", "UTC")),
+    ] {
+        store(&world, broker, Schedule { timing, ..every(name, 1, Missed::Last)? }).await?;
+    }
+    for (name, stored) in [("moon", r#"{"name":"moon","lunar":"full"}"#), ("noise", "\u{1} no JSON")] {
+        store(&world, broker, Schedule::unreadable(CronJobName::new(name)?, stored, &unknown)).await?;
+    }
+    running.stop().await;
+    drop(running);
+    let running = start(&world)?;
+    let broker = &running.broker;
+    world.settled().await;
+    world.as_time_passes(are_there(&world, broker, 1)).await?;
+    let mut failed = Vec::new();
+    for record in broker.cron_jobs(&orders()?, None).await?.schedules {
+        if let Err(error) = record.schedule.expect(record.last) {
+            failed.push((record.schedule.name.to_string(), error.detail().to_owned()));
+        }
+    }
+    failed.sort();
+    let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["mars", "moon", "never", "noise", "sixth"]);
+    assert!(failed[0].1.contains("\"Mars/Olympus\" is not the name of a time zone"), "{failed:?}");
+    assert!(failed[2].1.contains("never occurs"), "{failed:?}");
+    let counted = |text: String| text.lines().any(|line| line == "dwell_cron_jobs_failed 5");
+    world.until("they are counted", async || Ok(counted(broker.metrics().text()?))).await?;
+    // Whoever cannot read it changes nothing in it, and may replace or delete it.
+    let moon = CronJobName::new("moon")?;
+    assert_eq!(kind_of(broker.pause_cron_job(&orders()?, &moon, true).await), Some(Kind::Conflict));
+    let (made, again) = broker.put_cron_job(&orders()?, every("moon", 10, Missed::Last)?).await?;
+    assert!(!made && again.schedule.next(again.last).is_some());
+    broker.pause_cron_job(&orders()?, &CronJobName::new("mars")?, true).await?;
+    for name in ["noise", "never", "sixth"] {
+        broker.delete_cron_job(&orders()?, &CronJobName::new(name)?).await?;
+    }
+    world.until("none has failed", async || Ok(broker.metrics().text()?.contains("\ndwell_cron_jobs_failed 0\n"))).await
 }

@@ -41,6 +41,7 @@ mod idle;
 mod late_settlement;
 mod metrics;
 mod cron;
+mod cron_times;
 mod sessions;
 mod spans;
 mod subscriptions;

@@ -33,7 +33,8 @@ const TIME_ZONE: &str = "UTC";
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "payload": "close the books"})))]
 pub(crate) struct NewCronJob {
-    /// A cron expression: minute, hour, day of month, month, day of week. Either this or `every`.
+    /// A cron expression: minute, hour, day of month, month, day of week; or `@hourly`, `@daily`, `@weekly`, `@monthly`,
+    /// `@yearly`. Either this or `every`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::CronExpression>)]
     cron: Option<String>,
@@ -135,7 +136,7 @@ impl NewCronJob {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "paused": false,
-    "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}
+    "state": "active", "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}
 )))]
 pub(crate) struct CronJob {
     /// Its name, which is the key of its messages.
@@ -161,7 +162,13 @@ pub(crate) struct CronJob {
     missed: &'static str,
     /// Whether nothing is pushed.
     paused: bool,
-    /// When it occurs next; absent while it is paused.
+    /// `active`, `paused`, or `failed` when this broker cannot compute its next time.
+    #[schema(value_type = schema::CronState)]
+    state: &'static str,
+    /// Why it has failed, and what to write; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    /// When it occurs next; absent while it is paused, and when it has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
@@ -190,11 +197,16 @@ pub(crate) struct CronJob {
 
 impl From<CronJobRecord> for CronJob {
     fn from(record: CronJobRecord) -> CronJob {
-        let next_at = record.schedule.next(record.last);
+        let (state, next_at, failure) = match record.schedule.expect(record.last) {
+            Ok(Some(next)) => ("active", Some(next), None),
+            Ok(None) => ("paused", None, None),
+            Err(error) => ("failed", None, Some(error.detail().to_owned())),
+        };
         let schedule = record.schedule;
         let (cron, every) = match schedule.timing {
             Timing::Cron { cron, time_zone } => (Some((cron, time_zone)), None),
             Timing::Every { every, from } => (None, Some((every, from))),
+            Timing::Unreadable { .. } => (None, None),
         };
         let ((cron, time_zone), (every, from)) = (cron.unzip(), every.unzip());
         let (payload, payload_base64) = text_or_base64(schedule.payload);
@@ -206,6 +218,8 @@ impl From<CronJobRecord> for CronJob {
             from,
             missed: schedule.missed.name(),
             paused: schedule.paused,
+            state,
+            failure,
             next_at,
             ttl_ms: schedule.ttl,
             max_attempts: schedule.max_attempts,
@@ -222,7 +236,7 @@ impl From<CronJobRecord> for CronJob {
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
 #[schema(examples(json!(
     {"cron_jobs": [{"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last",
-    "paused": false, "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}]}
+    "paused": false, "state": "active", "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}]}
 )))]
 pub(crate) struct CronJobs {
     /// Partition by partition, sorted by name.

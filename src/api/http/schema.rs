@@ -206,8 +206,10 @@ schemas! {
     /// W3C `tracestate`.
     TraceState = text(CONTENT_TYPE, 0..=TRACESTATE_BYTES_MAX).format(Some(SchemaFormat::Custom("tracestate".into())))
         .examples(["congo=t61rcWkgMzE"]);
-    /// Cron expression of five fields: minute, hour, day of month, month, day of week.
-    CronExpression = pattern(r"^\s*\S+\s+\S+\s+\S+\s+\S+\s+\S.*$", "cron").examples(["0 3 * * *"]);
+    /// Cron expression of five fields: minute, hour, day of month, month, day of week; or a name such as `@daily`.
+    CronExpression = pattern(r"^\s*(@[A-Za-z]+|\S+\s+\S+\s+\S+\s+\S+\s+\S+)\s*$", "cron").examples(["0 3 * * *"]);
+    /// State of a cron job: `failed` when its next time cannot be computed.
+    CronState = words(["active", "paused", "failed"]);
     /// IANA name of a time zone.
     TimeZone = pattern("^[A-Za-z0-9_+/-]+$", "time-zone").examples(["Europe/Berlin"]);
     /// Code of an error: docs/reference/errors.md lists them all.

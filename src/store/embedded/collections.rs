@@ -45,12 +45,18 @@ impl<'a> Hash<'a> {
         first.map(|first| self.join(name, first)).transpose()
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = Result<Bytes>> + use<'a> {
+    /// Names with values, sorted by name.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Result<(Vec<u8>, Bytes)>> + use<'a> {
         let hash = *self;
         self.tree.scan_prefix(self.place.of(self.kind)).map(move |entry| {
             let (key, first) = entry.map_err(broken)?;
-            hash.join(name_of(&key), first)
+            let name = name_of(&key);
+            Ok((name.to_vec(), hash.join(name, first)?))
         })
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = Result<Bytes>> + use<'a> {
+        self.entries().map(|entry| entry.map(|(_, value)| value))
     }
 
     pub(super) fn charges(tree: &'a Tree, place: Place) -> Hash<'a> {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sled::{Batch, Tree};
 
@@ -349,7 +350,12 @@ impl store::CronJobs for Embedded {
     async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
         let topics = self.topics();
         let Some(topic) = topics.live(topic) else { return Ok(Vec::new()) };
-        self.cron_jobs_at(place_of(topic, partition)).values().map(|value| read(&value?)).collect()
+        let cron_job = |entry: Result<(Vec<u8>, Bytes)>| {
+            let (name, value) = entry?;
+            let name = CronJobName::new(String::from_utf8_lossy(&name))?;
+            Ok(CronJobRecord::from_text(&name, &String::from_utf8_lossy(&value)))
+        };
+        self.cron_jobs_at(place_of(topic, partition)).entries().map(cron_job).collect()
     }
 
     async fn put_cron_job(
@@ -392,7 +398,7 @@ impl store::CronJobs for Embedded {
         let mark = |batch: &mut Batch, topic: &Topic| -> Result<bool> {
             let hash = self.cron_jobs_at(place_of(topic, partition));
             let Some(value) = hash.value(firing.name.as_str().as_bytes())? else { return Ok(false) };
-            let there = read(&value)?;
+            let there = read(&firing.name, &value);
             fired = match () {
                 () if there.revision != firing.revision => Fired::Changed,
                 () if there.last != firing.last => Fired::Before(there.last),
@@ -430,7 +436,7 @@ impl Inner {
         let state = topic.partition(partition);
         let _state = locked(&state);
         let (hash, name) = (self.cron_jobs_at(place_of(topic, partition)), change.schedule.name.as_str());
-        let there = hash.value(name.as_bytes())?.map(|value| read(&value)).transpose()?;
+        let there = hash.value(name.as_bytes())?.map(|value| read(&change.schedule.name, &value));
         if there.as_ref().map(|there| &there.revision) != change.seen.as_ref() {
             return Ok(false);
         }
@@ -466,7 +472,6 @@ fn written(record: &CronJobRecord) -> Result<ChunkedValue> {
     ChunkedValue::cut(record.to_text()?.as_bytes())
 }
 
-fn read(value: &[u8]) -> Result<CronJobRecord> {
-    let text = std::str::from_utf8(value).map_err(|_| Error::corrupt("a cron job is no text"))?;
-    CronJobRecord::from_text(text)
+fn read(name: &CronJobName, value: &[u8]) -> CronJobRecord {
+    CronJobRecord::from_text(name, &String::from_utf8_lossy(value))
 }

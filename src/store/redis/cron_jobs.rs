@@ -35,8 +35,8 @@ impl store::CronJobs for Redis {
         let keys = self.keys.partition(topic, partition);
         let reply = self.reply(&Call::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
         let mut records = reply.each(|reply| {
-            reply.text()?;
-            CronJobRecord::from_text(&reply.text()?)
+            let (name, value) = (CronJobName::new(reply.text()?)?, reply.bytes()?);
+            Ok(CronJobRecord::from_text(&name, &String::from_utf8_lossy(&value)))
         })?;
         records.sort_by(|a, b| a.schedule.name.cmp(&b.schedule.name));
         Ok(records)

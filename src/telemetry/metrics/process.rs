@@ -15,6 +15,7 @@ use crate::platform::clock::{self, Clock};
 pub struct ProcessMetrics {
     /// Not a number when the file system cannot tell.
     pub data_dir_free: Gauge,
+    pub cron_jobs_failed: IntGauge,
     cpu: Counter,
     resident: IntGauge,
     virtual_memory: IntGauge,
@@ -36,6 +37,10 @@ impl ProcessMetrics {
             data_dir_free: make.measure(
                 "dwell_data_dir_free_bytes",
                 "bytes that are free on the disk of `data_dir`; below 64 MiB nothing more is pushed there",
+            )?,
+            cron_jobs_failed: make.gauge(
+                "dwell_cron_jobs_failed",
+                "cron jobs of all topics that have no next time, because this broker cannot read or compute them",
             )?,
             cpu: make.seconds("process_cpu_seconds_total", "CPU time of the process, user and system")?,
             resident: make.gauge("process_resident_memory_bytes", "memory of the process in RAM. Linux only")?,

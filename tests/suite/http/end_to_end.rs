@@ -256,13 +256,14 @@ async fn cron_job_lifecycle_create_get_delete() -> Outcome {
     let nightly = json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "payload": "close the books"});
     let made = put(nightly.clone()).await?;
     let expected = json!({"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last",
-        "paused": false, "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"});
+        "paused": false, "state": "active", "next_at": "2026-01-03T02:00:00.000Z", "meta": {},
+        "payload": "close the books"});
     assert_eq!((made.status, &made.body), (201, &expected));
     assert_eq!(put(nightly).await?.status, 200);
     assert_eq!(dwell.ask(&format!("GET {path}")).await?.body, expected);
     assert_eq!(dwell.ask("GET /v1/topics/orders/cron").await?.body, json!({"cron_jobs": [expected]}));
     let paused = dwell.ask(&format!("POST {path}/pause")).await?.body;
-    assert_eq!((&paused["paused"], paused.get("next_at")), (&json!(true), None));
+    assert_eq!((&paused["paused"], &paused["state"], paused.get("next_at")), (&json!(true), &json!("paused"), None));
     assert_eq!(dwell.ask(&format!("POST {path}/resume")).await?.body, expected);
     let every =
         put(json!({"every": "15m", "from": "2026-01-01T00:05:00Z", "missed": "skip", "payload_base64": "/wA="}))

@@ -43,7 +43,7 @@ function listed(topic, found, reload) {
   const heads = ["Name", "State", "Occurs", "Next at", "Missed", "Payload"];
   if (MAY_CHANGE) heads.push("Actions");
   const rows = found.cron_jobs.map((/** @type {any} */ entry) => {
-    const cells = [entry.name, chip(entry.paused ? "paused" : "active"), occurs(entry), time(entry.next_at), entry.missed, preview(entry)];
+    const cells = [entry.name, chip(entry.state), occurs(entry), entry.failure ?? time(entry.next_at), entry.missed, preview(entry)];
     return { key: entry.name, cells: MAY_CHANGE ? [...cells, actions(topic, entry, reload)] : cells };
   });
   const next = found.next_cursor
@@ -55,6 +55,7 @@ function listed(topic, found, reload) {
 /** @param {any} entry */
 function occurs(entry) {
   if (entry.every_ms) return `every ${span(entry.every_ms)}`;
+  if (!entry.cron) return "never";
   return element("span", {}, element("bdi", { class: "mono" }, entry.cron), " ", foreign(entry.time_zone));
 }
 
@@ -103,7 +104,7 @@ function put(topic, entry) {
   const fields = [
     { name: "name", label: "Name", required: true, shown: () => !entry, value: entry?.name },
     { name: "kind", label: "Occurs", value: entry?.every_ms ? "every" : "cron", type: [["cron", "by a cron expression"], ["every", "at equal intervals"]] },
-    { name: "cron", label: "Cron expression", hint: "Minute, hour, day of month, month, day of week: 0 3 * * *", value: entry?.cron, shown: ({ kind }) => kind !== "every" },
+    { name: "cron", label: "Cron expression", hint: "Minute, hour, day of month, month, day of week: 0 3 * * *; or @daily", value: entry?.cron, shown: ({ kind }) => kind !== "every" },
     { name: "time_zone", label: "Time zone", hint: "Europe/Berlin; empty: UTC", value: entry?.time_zone, shown: ({ kind }) => kind !== "every" },
     { name: "every", label: "Every", hint: "15m, 1h, 1d", value: entry?.every_ms && `${entry.every_ms}ms`, shown: ({ kind }) => kind === "every" },
     { name: "missed", label: "Missed occurrences", value: entry?.missed ?? "last", type: [["last", "the last one is pushed later"], ["all", "all are pushed later"], ["skip", "none is pushed later"]] },
