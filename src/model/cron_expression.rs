@@ -42,7 +42,7 @@ pub struct CronExpression {
     /// A day has to be in both fields of days; else in one of them.
     both: bool,
     /// Its minute or hour begins with `*`.
-    interval: bool,
+    wildcard: bool,
 }
 
 struct Field {
@@ -97,14 +97,14 @@ impl CronExpression {
             last_weekdays,
             nth_weekdays,
             both: day.starts_with('*') || weekday.starts_with('*'),
-            interval: minute.starts_with('*') || hour.starts_with('*'),
+            wildcard: minute.starts_with('*') || hour.starts_with('*'),
         })
     }
 
     /// Whether it runs at each of its minutes that the clock shows, also at those that it shows twice. One that is not
     /// an interval has fixed times.
     pub(super) fn is_interval(&self) -> bool {
-        self.interval
+        self.wildcard
     }
 
     /// The first minute that it names, at or after `from`; none in a year after `last_year`. Adds the months that were

@@ -65,7 +65,7 @@ impl CronTimes {
             let local = period.offset.to_datetime(from);
             let earliest = match self.expression.is_interval() {
                 true => local,
-                // What the clock skipped at the beginning of the period occurs there.
+                // A gap at the beginning of the period: its minutes occur right after it.
                 false if from == period.start => period.shown,
                 false => local.max(period.shown),
             };

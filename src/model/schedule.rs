@@ -247,7 +247,7 @@ pub enum Timing {
         /// The occurrences are whole spans after this.
         from: Timestamp,
     },
-    /// What the store has of a cron job that this version cannot read. It never occurs, and stays as it is until it is replaced or
+    /// The definition in the store, which this version cannot read. It never occurs, and stays as it is until it is replaced or
     /// deleted.
     Unreadable { stored: String, why: String },
 }
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(spring, ["2026-03-29T01:00:00.000Z", "2026-03-30T00:30:00.000Z"]);
         let autumn = times(&night, "2026-10-24T12:00:00Z", 2)?;
         assert_eq!(autumn, ["2026-10-25T00:30:00.000Z", "2026-10-26T01:30:00.000Z"]);
-        // What comes right after the gap anyway is no second time.
+        // 03:00 is named as well, and is the same occurrence.
         let both = times(&cron("0 2,3 * * *", "Europe/Berlin"), "2026-03-28T12:00:00Z", 2)?;
         assert_eq!(both, ["2026-03-29T01:00:00.000Z", "2026-03-30T00:00:00.000Z"]);
         Ok(())
@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn unusual_changes_of_the_clock() -> Result<()> {
         for (expression, zone, from, expected) in [
-            // Half an hour, from 02:00 to 01:30, in which a search once went round for ever.
+            // Half an hour, from 02:00 to 01:30, in which a search must not go back.
             ("0 3 4 4 *", "Australia/Lord_Howe", "2026-12-01T00:00:00Z", "2027-04-03T16:30:00.000Z"),
             ("45 1 4 4 *", "Australia/Lord_Howe", "2026-12-01T00:00:00Z", "2027-04-03T14:45:00.000Z"),
             ("15 2 3 10 *", "Australia/Lord_Howe", "2026-12-01T00:00:00Z", "2027-10-02T15:30:00.000Z"),

@@ -127,14 +127,25 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
             _ => Err(format!("{} is past the year 9999; expected {wanted}", quoted(text))),
         };
     }
-    let nanos = nanos_since_epoch(text)
+    let mut nanos = nanos_since_epoch(text)
         .ok_or_else(|| incomplete(text).unwrap_or_else(|| format!("{} is not {wanted}", quoted(text))))?;
+    if is_leap_second(text) {
+        // It was read as the second before, and a due time is never early.
+        nanos += 1_000_000_000;
+    }
     // Rounded up, so that a due time with microseconds is never early.
     let ms = nanos.div_euclid(1_000_000) + i128::from(nanos % 1_000_000 > 0);
     match u64::try_from(ms) {
         Ok(ms) if ms <= LAST_MS => Ok(Timestamp(ms)),
         _ => Err(format!("{} is before 1970 or past the year 9999", quoted(text))),
     }
+}
+
+/// Whether the second of a time is 60, as in `2016-12-31T23:59:60Z` or `20161231T235960Z`.
+fn is_leap_second(text: &str) -> bool {
+    let time = text.split_once(['T', 't', ' ']).map_or("", |(_, time)| time);
+    let digits: Vec<u8> = time.bytes().filter(|byte| *byte != b':').take(6).collect();
+    digits.iter().all(u8::is_ascii_digit) && digits.ends_with(b"60") && digits.len() == 6
 }
 
 fn nanos_since_epoch(text: &str) -> Option<i128> {
@@ -535,6 +546,10 @@ mod tests {
             assert!(parse_timestamp(past).is_err(), "{past}");
         }
         assert!(parse_timestamp("9999-12-31T23:59:59-01:00").is_err());
+        assert_eq!(parse_timestamp("2026-01-02T03:04:05-06:00").map(|at| at.as_ms() % 60_000), Ok(5_000));
+        for leap in ["2016-12-31T23:59:60Z", "20161231T235960Z", "2017-01-01 00:59:60+01:00"] {
+            assert_eq!(parse_timestamp(leap).map(|at| at.to_string()).as_deref(), Ok("2017-01-01T00:00:00.000Z"));
+        }
         assert_eq!(Timestamp(5).plus(Duration::from_nanos(1)), Timestamp(6));
     }
 }

@@ -78,7 +78,7 @@ impl CronJobRecord {
         Ok(format!("{} {} {}", self.revision, self.last.as_ms(), self.schedule.to_json()?))
     }
 
-    /// What cannot be read is [`crate::model::schedule::Timing::Unreadable`], so that it stops no other cron job.
+    /// An unreadable one is [`crate::model::schedule::Timing::Unreadable`], so that it stops no other cron job.
     pub fn from_text(name: &CronJobName, text: &str) -> CronJobRecord {
         let mut parts = text.splitn(3, ' ');
         let marks = parts.next().zip(parts.next().and_then(|last| last.parse().ok())).zip(parts.next());

@@ -33,7 +33,7 @@ pub(crate) struct Naive {
     fields: Vec<String>,
     minutes: Vec<bool>,
     hours: Vec<bool>,
-    interval: bool,
+    wildcard: bool,
 }
 
 impl Naive {
@@ -49,8 +49,8 @@ impl Naive {
         let fields: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         let all = |field: usize, count: i64| (0..count).map(|n| names(&fields[field], n, 0, count - 1)).collect();
         let (minutes, hours) = (all(0, 60), all(1, 24));
-        let interval = fields[0].starts_with('*') || fields[1].starts_with('*');
-        Naive { fields, minutes, hours, interval }
+        let wildcard = fields[0].starts_with('*') || fields[1].starts_with('*');
+        Naive { fields, minutes, hours, wildcard }
     }
 
     pub(crate) fn has_day(&self, day: Date) -> bool {
@@ -99,7 +99,7 @@ impl Naive {
         };
         let Some((_, mut shown)) = wall.ticks.first().copied() else { return found };
         for (at, local) in wall.ticks.iter().copied().skip(1) {
-            let occurs = match self.interval {
+            let occurs = match self.wildcard {
                 true => local % 60 == 0 && is_named(local),
                 false => (shown.div_euclid(60) + 1..=local.div_euclid(60)).any(|minute| is_named(minute * 60)),
             };
