@@ -1,4 +1,4 @@
-//! What is computed for every message: its partition and its bytes. Nothing here touches a store.
+//! What is computed for every message: its partition, its bytes and its receipt. Nothing here touches a store.
 //!
 //! `cargo bench`, or `cargo bench -- codec` for a part. The parameters are in the names.
 
@@ -9,11 +9,14 @@ use bytes::Bytes;
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use dwell::codec::{decode_body, encode_body};
+use dwell::delivery::{GroupTag, Receipt};
 use dwell::model::error::Result;
-use dwell::model::message::{Key, Message, MessageId, NewMessage};
+use dwell::model::message::{GroupName, Key, Message, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
 use dwell::model::version::Version;
+use dwell::platform::signing_key::SigningKey;
+use dwell::store::{Epoch, MemberId};
 
 fn main() -> Result<()> {
     // A bench cannot fail, so what it works on is tried before.
@@ -50,6 +53,41 @@ fn codec_decode(bencher: Bencher<'_, '_>, shape: &Shape) {
         .counter(BytesCount::new(shape.0))
         .with_inputs(|| (message.id.clone(), body.clone()))
         .bench_values(|(id, body)| decode_body(id, body));
+}
+
+fn receipt() -> Result<(SigningKey, Receipt)> {
+    let receipt = Receipt {
+        group: GroupTag::of(&TopicName::new("orders")?, &GroupName::standard()),
+        partition: Partition(3),
+        epoch: Epoch::after(16),
+        owner: MemberId::fresh("host"),
+        serial: 152,
+        attempt: 1,
+        version: Version::from_us(1_767_323_045_678_901),
+        id: MessageId::new("01JH0000000000000000000000")?,
+    };
+    Ok((SigningKey::fresh()?, receipt))
+}
+
+#[divan::bench]
+fn receipt_sign(bencher: Bencher<'_, '_>) {
+    let Ok((key, receipt)) = receipt() else { return };
+    bencher.bench(|| black_box(&receipt).signed(&key));
+}
+
+#[divan::bench]
+fn receipt_read(bencher: Bencher<'_, '_>) {
+    let Ok((key, receipt)) = receipt() else { return };
+    let (text, keys) = (receipt.signed(&key), [key]);
+    bencher.bench(|| Receipt::read(black_box(&text), &keys));
+}
+
+/// A text that somebody made up.
+#[divan::bench]
+fn receipt_refuse(bencher: Bencher<'_, '_>) {
+    let (Ok((key, receipt)), Ok(other)) = (receipt(), SigningKey::fresh()) else { return };
+    let (text, keys) = (receipt.signed(&other), [key]);
+    bencher.bench(|| Receipt::read(black_box(&text), &keys));
 }
 
 struct KeyBytes(usize);

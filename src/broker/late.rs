@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 
 use super::Broker;
 use crate::codec::Failure;
-use crate::delivery::remote::{Place, What};
-use crate::delivery::{Decision, LateVerdict, Read, Receipt, Verdict};
+use crate::delivery::remote::{Ask, Place, What};
+use crate::delivery::{Decision, Late, LateVerdict, Read, Receipt, Verdict};
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
@@ -24,7 +24,7 @@ use crate::store::{Call, LateFate, LateSettlement};
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// A settlement and the verdict if it counts, with the number of its receipt.
-type Late = (usize, (LateSettlement, Verdict));
+type Open = (usize, (LateSettlement, Verdict));
 
 impl Broker {
     /// Decides again about deliveries that had ended. A verdict stays if the settlement does not count; it is
@@ -32,7 +32,7 @@ impl Broker {
     pub(super) async fn settle_late(
         &self,
         place: Place<'_>,
-        what: &What,
+        ask: &Ask,
         receipts: &[Read],
         verdicts: &mut [Verdict],
         until: Instant,
@@ -44,9 +44,9 @@ impl Broker {
             return Ok(());
         }
         let descriptor = self.topics.group(place.0, place.1).await?;
-        let mut by_partition: BTreeMap<Partition, Vec<Late>> = BTreeMap::new();
+        let mut by_partition: BTreeMap<Partition, Vec<Open>> = BTreeMap::new();
         for at in ended {
-            if let Some((partition, late)) = self.late(&descriptor, what, receipts, at) {
+            if let Some((partition, late)) = self.late(&descriptor, ask, receipts, at) {
                 by_partition.entry(partition).or_default().push((at, late));
             }
         }
@@ -62,17 +62,17 @@ impl Broker {
     fn late(
         &self,
         descriptor: &Descriptor,
-        what: &What,
+        ask: &Ask,
         receipts: &[Read],
         at: usize,
     ) -> Option<(Partition, (LateSettlement, Verdict))> {
         let now = self.now();
-        let decision = match what {
+        let decision = match &ask.what {
             What::Settle(decisions) => Some(&decisions.get(at)?.1),
             What::Extend(..) => None,
         };
         let Receipt { partition, attempt, version, id, .. } = receipts.get(at)?.clone().ok()?;
-        let (next_at, failure, made) = match (decision, what) {
+        let (next_at, failure, made) = match (decision, &ask.what) {
             (Some(Decision::Ack), _) => (None, None, Verdict::Acked),
             (Some(Decision::Nack { delay, reason }), _) => {
                 let backoff = || descriptor.settings.backoff.delay(attempt, fastrand::f64());
@@ -85,14 +85,15 @@ impl Broker {
             }
             (Some(Decision::Bury { .. }) | None, _) => return None,
         };
-        Some((partition, (LateSettlement { id, version, attempt, next_at, failure }, made)))
+        let redelivered = ask.late == Late::Redelivered;
+        Some((partition, (LateSettlement { id, version, attempt, redelivered, next_at, failure }, made)))
     }
 
     async fn settle_late_in(
         &self,
         place: Place<'_>,
         partition: Partition,
-        mut open: Vec<Late>,
+        mut open: Vec<Open>,
         until: Instant,
     ) -> Vec<(usize, Verdict)> {
         let mut made = Vec::new();
@@ -115,7 +116,7 @@ impl Broker {
         &self,
         (topic, group): Place<'_>,
         partition: Partition,
-        open: &mut Vec<Late>,
+        open: &mut Vec<Open>,
         made: &mut Vec<(usize, Verdict)>,
         until: Instant,
     ) -> bool {
@@ -144,7 +145,7 @@ impl Broker {
         &self,
         (topic, group): Place<'_>,
         partition: Partition,
-        open: &mut Vec<Late>,
+        open: &mut Vec<Open>,
         made: &mut Vec<(usize, Verdict)>,
     ) -> bool {
         if open.is_empty() {

@@ -178,6 +178,10 @@ impl Broker {
         self.keeper.member()
     }
 
+    pub(crate) fn receipt_keys(&self) -> &ReceiptKeys {
+        &self.receipt_keys
+    }
+
     pub fn clock(&self) -> &Clock {
         self.store.backend.clock().local()
     }

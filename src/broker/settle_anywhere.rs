@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Broker;
 use crate::delivery::remote::{Ask, Opened, Place, Ruling, What};
-use crate::delivery::{Decision, Read, Receipt, StaleReason, Verdict};
+use crate::delivery::{Decision, Late, Read, Receipt, StaleReason, Verdict};
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
@@ -61,16 +61,15 @@ impl Routes {
 }
 
 impl Broker {
-    /// Whichever broker handed them out, in the order asked. With `late` an ack or a nack counts after its delivery
-    /// ended, if the message waits and nobody has had it since. Errors: as [`Broker::settle`].
+    /// Whichever broker handed them out, in the order asked. Errors: as [`Broker::settle`].
     pub async fn settle_anywhere(
         &self,
         topic: &TopicName,
         group: &GroupName,
         decisions: Vec<(String, Decision)>,
-        late: bool,
+        late: impl Into<Late>,
     ) -> Result<Vec<Ruling>> {
-        self.rule((topic, group), Ask { what: What::Settle(decisions), late }).await
+        self.rule((topic, group), Ask { what: What::Settle(decisions), late: late.into() }).await
     }
 
     /// Whichever broker handed them out, in the order asked. With `late` a message that waits since its delivery ended,
@@ -84,12 +83,12 @@ impl Broker {
         late: bool,
     ) -> Result<Vec<Ruling>> {
         check_visibility_timeout(timeout)?;
-        self.rule((topic, group), Ask { what: What::Extend(receipts, timeout), late }).await
+        self.rule((topic, group), Ask { what: What::Extend(receipts, timeout), late: late.into() }).await
     }
 
     async fn rule(&self, place: Place<'_>, ask: Ask) -> Result<Vec<Ruling>> {
         let receipts = self.receipt_keys.read(&ask.receipts()).await;
-        let elsewhere = self.elsewhere_of(place, &receipts, ask.late).await?;
+        let elsewhere = self.elsewhere_of(place, &receipts, ask.late.counts()).await?;
         if elsewhere.is_empty() {
             let verdicts = self.here(place, &ask, receipts, self.settle_timeout()).await?;
             return Ok(verdicts.into_iter().map(Ruling::of).collect());
@@ -99,7 +98,7 @@ impl Broker {
         let is_elsewhere = |at: &usize| elsewhere.binary_search_by_key(at, |(at, _)| *at).is_ok();
         let here: Vec<_> = receipts.into_iter().enumerate().filter(|(at, _)| !is_elsewhere(at)).collect();
         let there = async {
-            let routes = self.routes(place, elsewhere, ask.late, until).await;
+            let routes = self.routes(place, elsewhere, ask.late.counts(), until).await;
             self.there(place, &ask, routes, LOOK_AGAIN_AFTER, until).await
         };
         let (here, there) = join(self.picked(place, &ask, here, until), there).await;
@@ -116,7 +115,7 @@ impl Broker {
         timeout: Duration,
     ) -> Result<Vec<Verdict>> {
         let until = self.clock().instant().plus(timeout);
-        let late = if ask.late { receipts.clone() } else { Vec::new() };
+        let late = if ask.late.counts() { receipts.clone() } else { Vec::new() };
         let mut verdicts = match &ask.what {
             What::Settle(decisions) => {
                 let decisions =
@@ -125,8 +124,8 @@ impl Broker {
             }
             What::Extend(_, timeout) => self.extend_read(topic, group, receipts, *timeout).await?,
         };
-        if ask.late {
-            self.settle_late((topic, group), &ask.what, &late, &mut verdicts, until).await?;
+        if ask.late.counts() {
+            self.settle_late((topic, group), ask, &late, &mut verdicts, until).await?;
         }
         if let What::Settle(_) = ask.what {
             self.count_ended((topic, group), &verdicts);
@@ -190,14 +189,14 @@ impl Broker {
             } else {
                 self.ask_owner(place, ask, &owner, &items, until).await
             };
-            let is_open = |ruling: &Ruling| ask.late && ruling.verdict == Verdict::Unreachable;
+            let is_open = |ruling: &Ruling| ask.late.counts() && ruling.verdict == Verdict::Unreachable;
             let (open, mut rulings): (Rulings, Rulings) = asked.into_iter().partition(|(_, ruling)| is_open(ruling));
             if open.is_empty() || !self.pause(pauses.next(), until).await {
                 rulings.extend(open);
                 return Ok(rulings);
             }
             let open = items.into_iter().filter(|(at, _)| open.iter().any(|(open, _)| open == at)).collect();
-            let routes = self.routes_now(place, open, ask.late, until).await;
+            let routes = self.routes_now(place, open, ask.late.counts(), until).await;
             rulings.extend(self.there(place, ask, routes, pauses, until).await?);
             Ok(rulings)
         };
@@ -271,7 +270,7 @@ impl Broker {
             let pause = if matches!(sent, Ok(true)) { repeat.next() } else { look_again.next() };
             // Nobody receives what is sent to the owner: its process has ended, or is about to listen again.
             if matches!(sent, Ok(false))
-                && let Some(rulings) = self.are_over(place, items, (perhaps_received, ask.late), until).await
+                && let Some(rulings) = self.are_over(place, items, (perhaps_received, ask.late.counts()), until).await
             {
                 // It may have answered meanwhile.
                 let answered = question.answer().now_or_never();

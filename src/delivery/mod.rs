@@ -37,7 +37,7 @@ pub(crate) use self::ownership::recover_unowned;
 pub use self::prefetch::PrefetchBudget;
 use self::rate_limiter::RateLimiter;
 pub use self::recall::{Located, RecallAnswer, RecallGuard, Waits};
-pub use self::receipt::{Decision, Delivery, GroupTag, NoReceipt, Receipt, ReceiptMaker, SessionReceipts};
+pub use self::receipt::{Decision, Delivery, GroupTag, Late, NoReceipt, Receipt, ReceiptMaker, SessionReceipts};
 pub use self::receipt_keys::ReceiptKeys;
 pub use self::session::Session;
 pub use self::settle::{LateVerdict, Read, check_receipt, is_of};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
@@ -184,6 +185,31 @@ pub enum Decision {
         /// The reason of the failure, kept as the last error.
         reason: Option<String>,
     },
+}
+
+/// Whether a decision counts after its delivery ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Late {
+    #[default]
+    No,
+    /// If the message waits and nobody has had it since.
+    Waiting,
+    /// An ack also if the message was delivered again since, even to a consumer that still has it; everything else as
+    /// [`Late::Waiting`].
+    Redelivered,
+}
+
+impl Late {
+    pub fn counts(self) -> bool {
+        self != Late::No
+    }
+}
+
+impl From<bool> for Late {
+    fn from(late: bool) -> Late {
+        if late { Late::Waiting } else { Late::No }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use super::receipt::{NoReceipt, Receipt};
 use super::verdict::{UnknownReason, Verdict};
 use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
-use crate::platform::signing_key::{KeyRing, SigningKey};
+use crate::platform::signing_key::{KeyRing, SIGNATURE_BYTES, SigningKey};
 use crate::store::Store;
 
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -55,6 +55,12 @@ impl ReceiptKeys {
             NoReceipt::Unsigned => refusal,
         };
         read.into_iter().map(|receipt| receipt.map_err(verdict)).collect()
+    }
+
+    /// A code of a text that nobody outside can compute. Another one after the store lost its key. Errors: the store's.
+    pub async fn code(&self, text: &str) -> Result<[u8; SIGNATURE_BYTES]> {
+        let key = self.ask(|asked| asked.answer.is_ok()).await?;
+        Ok(key.sign(text.as_bytes()))
     }
 
     fn read_with_known(&self, texts: &[impl AsRef<str>]) -> Vec<std::result::Result<Receipt, NoReceipt>> {

@@ -135,10 +135,10 @@ impl GroupDelivery {
         settlements: &[(LateSettlement, Verdict)],
         timeout: Duration,
     ) -> Option<Vec<LateVerdict>> {
-        let owned = self.owned(partition)?;
+        let (owned, now) = (self.owned(partition)?, self.now());
         let outcomes: Vec<LateOutcome> = {
             let mut table = owned.table();
-            settlements.iter().map(|(late, _)| table.settle_late(late)).collect()
+            settlements.iter().map(|(late, _)| table.settle_late(late, now)).collect()
         };
         let ticket = |outcome: &LateOutcome| match outcome {
             LateOutcome::Decided(decided) => Some(decided.ticket),

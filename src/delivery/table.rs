@@ -97,6 +97,7 @@ struct Held {
 struct Out {
     slot: Slot,
     id: MessageId,
+    version: Version,
     attempt: u32,
     max_attempts: u32,
     handed_at: Instant,
@@ -327,10 +328,11 @@ impl Table {
         let id = held.message.id.clone();
         let receipt = self.receipts.receipt(serial, attempt, held.version, id.clone());
         let text = self.receipts.text(&receipt);
-        let (slot, handed_at) = (held.slot, now.instant);
+        let (slot, version, handed_at) = (held.slot, held.version, now.instant);
         let _guard = session_receipts.map(|session| session.hold(receipt));
         let ordered = self.order.as_mut().map(|order| Box::new(order.hand_out(&held)));
-        self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _guard, ordered });
+        let out = Out { slot, id, version, attempt, max_attempts, handed_at, deadline, _guard, ordered };
+        self.out.insert(serial, out);
         self.deadlines.insert((deadline, serial));
         Delivery {
             receipt: text,

@@ -1,4 +1,5 @@
-//! The keys of receipts, kept in a file: receipts are read while the store is away, and a store that lost its key gets it back.
+//! The keys of receipts, kept in a file: a broker reads receipts before its store answers, and gives a store back the key that
+//! it lost.
 
 use std::path::{Path, PathBuf};
 

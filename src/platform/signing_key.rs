@@ -15,12 +15,24 @@ use crate::model::limits::RECEIPT_KEYS_MAX;
 const KEY_BYTES: usize = 32;
 /// Bytes that SHA-256 takes in at once. A shorter key of HMAC is filled up with zeros.
 const BLOCK_BYTES: usize = 64;
-/// Bytes of a signature: 96 bits of HMAC-SHA256. Whoever guesses has to ask, so more would only lengthen what is signed.
+/// Bytes of a signature: 96 bits of HMAC-SHA256. A guess can only be tried at a broker, so they are enough.
 pub const SIGNATURE_BYTES: usize = 12;
 
+/// Bytes that nobody can guess. Errors: `Unavailable` when the operating system has none.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).map_err(|_| Error::unavailable("the operating system gave no random numbers"))?;
+    Ok(bytes)
+}
+
 /// A random key of 256 bits. [`SigningKey::text`] is the only way to see it.
+///
+/// Clones share it: every owned partition has one.
 #[derive(Clone)]
-pub struct SigningKey {
+pub struct SigningKey(Arc<Keyed>);
+
+struct Keyed {
     bytes: [u8; KEY_BYTES],
     /// HMAC that has read the key: half of the work of a short text.
     keyed: Hmac<Sha256>,
@@ -29,10 +41,7 @@ pub struct SigningKey {
 impl SigningKey {
     /// Errors: `Unavailable` when the operating system has no random numbers.
     pub fn fresh() -> Result<SigningKey> {
-        let mut bytes = [0; KEY_BYTES];
-        let random = rustls::crypto::ring::default_provider().secure_random;
-        random.fill(&mut bytes).map_err(|_| Error::unavailable("the operating system gave no random numbers"))?;
-        Ok(SigningKey::of(bytes))
+        Ok(SigningKey::of(random()?))
     }
 
     /// `None` for a text that is no key.
@@ -44,16 +53,16 @@ impl SigningKey {
     fn of(bytes: [u8; KEY_BYTES]) -> SigningKey {
         let mut block = [0; BLOCK_BYTES];
         block[..KEY_BYTES].copy_from_slice(&bytes);
-        SigningKey { bytes, keyed: Hmac::new(&block.into()) }
+        SigningKey(Arc::new(Keyed { bytes, keyed: Hmac::new(&block.into()) }))
     }
 
     /// The key itself, to store it: 43 characters.
     pub fn text(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.bytes)
+        URL_SAFE_NO_PAD.encode(self.0.bytes)
     }
 
     pub fn sign(&self, bytes: &[u8]) -> [u8; SIGNATURE_BYTES] {
-        let code = self.keyed.clone().chain_update(bytes).finalize().into_bytes();
+        let code = self.0.keyed.clone().chain_update(bytes).finalize().into_bytes();
         std::array::from_fn(|at| code[at])
     }
 
@@ -65,7 +74,7 @@ impl SigningKey {
 
 impl PartialEq for SigningKey {
     fn eq(&self, other: &SigningKey) -> bool {
-        self.bytes.ct_eq(&other.bytes).into()
+        self.0.bytes.ct_eq(&other.0.bytes).into()
     }
 }
 

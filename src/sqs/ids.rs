@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::model::error::Result;
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
+use crate::platform::signing_key;
 
 /// Bits of a sequence number below the milliseconds.
 const COUNTER_BITS: u32 = 20;
@@ -22,6 +23,11 @@ fn versioned(bits: u128, version: u128) -> u128 {
 
 pub(crate) fn random() -> String {
     uuid(versioned(fastrand::u128(..), 4))
+}
+
+/// For what may be done by whoever knows it. Errors: when the operating system has no random numbers.
+pub(crate) fn unguessable() -> Result<String> {
+    Ok(uuid(versioned(u128::from_be_bytes(signing_key::random()?), 4)))
 }
 
 /// The same for the same parts (version 5).

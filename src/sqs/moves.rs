@@ -1,7 +1,7 @@
 //! StartMessageMoveTask: the messages of a dead-letter queue go back to where they came from, or to another queue.
 //!
-//! A message is pushed there and then acked here. Its new id follows from the old one, so a move that was cut short
-//! and is begun again makes no second message.
+//! A message is pushed there and then acked here. Its new id follows from the old one, by a key that only the brokers of the
+//! store have, so a move that was cut short and is begun again makes no second message.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -134,8 +134,10 @@ impl Run {
         let source = self.destination.clone().or_else(|| Some(envelope.dead_letter_source.as_ref()?.topic.clone()));
         let to = source.ok_or_else(|| "CouldNotDetermineMessageSource".to_owned())?;
         let (id, pushed_at) = (delivery.message.id.as_str(), envelope.pushed_at.as_ms().to_be_bytes());
-        let id = ids::of_parts(&[b"move", self.source.name.as_bytes(), id.as_bytes(), &pushed_at]);
         let missing = |error: Error| error.to_string();
+        let id = ids::of_parts(&[b"move", self.source.name.as_bytes(), id.as_bytes(), &pushed_at]);
+        // A client that guesses the id could push a message with it first, and the move would take that one for the moved one.
+        let id = ids::of_parts(&[b"move", &broker.receipt_keys().code(&id).await.map_err(missing)?]);
         broker.cached_topic(&to).await.map_err(|_| "AWS.SimpleQueueService.NonExistentQueue".to_owned())?;
         let message = NewMessage {
             id: Some(MessageId::new(id).map_err(missing)?),
@@ -176,7 +178,7 @@ impl Sqs {
         let why = "Must be between 1 and 500, if provided.";
         in_range("MaxNumberOfMessagesPerSecond", request.max_number_of_messages_per_second, 1..=500, why)?;
         let (_, stats) = self.broker.group(&source.topic, &source.group).await?;
-        let id = ids::random();
+        let id = ids::unguessable()?;
         let handle = Handle { task_id: id.clone(), source_arn: source_arn.clone() };
         let handle = STANDARD.encode(serde_json::to_vec(&handle).unwrap_or_default());
         let shown = MoveResult {
@@ -209,9 +211,10 @@ impl Sqs {
         let handle = required(&request.task_handle, "TaskHandle")?;
         let read = STANDARD.decode(handle).ok().and_then(|bytes| serde_json::from_slice::<Handle>(&bytes).ok());
         let handle = read.ok_or_else(|| Failure::invalid("Value for parameter TaskHandle is invalid."))?;
-        self.queue_of_arn(&handle.source_arn, "SourceArn").await?;
+        let source = self.queue_of_arn(&handle.source_arn, "SourceArn").await?;
         let runs = self.moves.runs();
-        let run = runs.iter().find(|run| run.id == handle.task_id && run.is_running());
+        let is_meant = |run: &&Arc<Run>| run.id == handle.task_id && run.source.topic == source.topic;
+        let run = runs.iter().find(is_meant).filter(|run| run.is_running());
         let run = run.ok_or_else(|| Failure::new(NO_RESOURCE, "Task does not exist."))?;
         run.cancelled.cancel();
         let moved = Some(run.moved.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
 //! The actions that take receipt handles: DeleteMessage, ChangeMessageVisibility, and their batches.
 //!
 //! A handle is the receipt of the delivery. On a standard queue the actions count after the visibility timeout too, as at AWS,
-//! while nobody else has received the message.
+//! while nobody else has received the message; and a delete counts even then.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::errors::{Failure, Result};
 use super::model::{Action, Answer, Entry, Sent, in_range, required};
 use super::queue::Queue;
 use super::send::{batch_answer, check_batch};
-use crate::delivery::{Decision, StaleReason, UnknownReason, Verdict};
+use crate::delivery::{Decision, Late, StaleReason, UnknownReason, Verdict};
 use crate::model::error::Error;
 
 impl Sqs {
@@ -73,7 +73,8 @@ impl Sqs {
         if decisions.is_empty() {
             return Ok(Vec::new());
         }
-        let rulings = self.broker.settle_anywhere(&queue.topic, &queue.group, decisions, !queue.is_fifo()).await?;
+        let late = if queue.is_fifo() { Late::No } else { Late::Redelivered };
+        let rulings = self.broker.settle_anywhere(&queue.topic, &queue.group, decisions, late).await?;
         Ok(rulings.iter().map(|ruling| ruling.verdict).collect())
     }
 

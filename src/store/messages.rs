@@ -295,7 +295,8 @@ pub enum TakenOver {
     LacksEarlier,
 }
 
-/// A decision about a delivery that has ended: it counts while the message waits and nobody has had it since.
+/// A decision about a delivery that has ended: it counts while the message waits and nobody has had it since; or, if it is
+/// an ack with `redelivered`, whoever has had it since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateSettlement {
     pub id: MessageId,
@@ -303,10 +304,19 @@ pub struct LateSettlement {
     pub version: Version,
     /// Attempt of the delivery, from 1.
     pub attempt: u32,
+    /// Whether an ack counts for a later delivery of the message too.
+    pub redelivered: bool,
     /// When the message is due again; `None` acknowledges it.
     pub next_at: Option<Timestamp>,
     /// Added to its history.
     pub failure: Option<Failure>,
+}
+
+impl LateSettlement {
+    /// Whether it counts for a message that was delivered so many times.
+    pub fn is_for(&self, attempts: u32) -> bool {
+        attempts == self.attempt || self.redelivered && self.next_at.is_none() && attempts > self.attempt
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inquiry::{Inquiry, InquiryMessage, Report};
 use super::name::RequestName;
-use crate::delivery::{Decision, Verdict};
+use crate::delivery::{Decision, Late, Verdict};
 use crate::model::limits::{BATCH_MESSAGES_MAX, DELAY_MAX, REASON_BYTES_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::Timestamp;
@@ -17,8 +17,7 @@ use crate::store::MemberId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) what: What,
-    /// Whether it counts after a delivery ended, if nobody has had the message since.
-    pub(crate) late: bool,
+    pub(crate) late: Late,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +62,8 @@ enum WireMessage {
         topic: TopicName,
         group: GroupName,
         ask: WireAsk,
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        late: bool,
+        #[serde(default)]
+        late: Late,
     },
     Answer {
         name: RequestName,
@@ -294,10 +293,10 @@ mod tests {
             ("c".to_owned(), nack(None, None)),
             ("d".to_owned(), Decision::Bury { reason: Some("never".to_owned()) }),
         ];
-        let ask = Ask { what: What::Settle(decisions), late: false };
+        let ask = Ask { what: What::Settle(decisions), late: Late::No };
         assert_eq!(ask.pick(&[3, 0]).receipts(), ["d", "a"]);
-        let extend = Ask { what: What::Extend(vec!["a".to_owned()], Duration::from_secs(5)), late: true };
-        assert!(extend.pick(&[0]).late);
+        let extend = Ask { what: What::Extend(vec!["a".to_owned()], Duration::from_secs(5)), late: Late::Redelivered };
+        assert_eq!(extend.pick(&[0]).late, Late::Redelivered);
         let mut verdicts = vec![Verdict::Acked, Verdict::Extended(Timestamp::from_ms(9)), Verdict::Pending];
         verdicts.extend(Verdict::REFUSALS);
         let answer = RemoteMessage::Answer(Answer { name: RequestName::fresh(), verdicts });
@@ -346,7 +345,7 @@ mod tests {
     fn a_thousand_reasons_of_any_length_fit() -> Result<()> {
         let reason = Some("\u{1}".repeat(10 * REASON_BYTES_MAX));
         let decision = ("9".repeat(RECEIPT_BYTES_MAX), Decision::Bury { reason });
-        let ask = Ask { what: What::Settle(vec![decision; BATCH_MESSAGES_MAX]), late: true };
+        let ask = Ask { what: What::Settle(vec![decision; BATCH_MESSAGES_MAX]), late: Late::Waiting };
         let bytes = request(ask)?.encode();
         assert!(bytes.len() <= crate::model::limits::DATAGRAM_BYTES_MAX, "{}", bytes.len());
         assert!(RemoteMessage::decode(&bytes).is_some());

@@ -182,8 +182,9 @@ impl Table {
 }
 
 impl Table {
-    /// A late ack that is repeated gets the same answer while it is remembered.
-    pub fn settle_late(&mut self, late: &LateSettlement) -> LateOutcome {
+    /// A late ack that is repeated gets the same answer while it is remembered. One that is for later deliveries too ends
+    /// the one that is out: its consumer finds it acked.
+    pub fn settle_late(&mut self, late: &LateSettlement, now: Now) -> LateOutcome {
         let is_ack = late.next_at.is_none();
         if is_ack && let Some(again) = self.recent.as_ref().and_then(|recent| recent.again_late(late)) {
             return LateOutcome::Decided(again);
@@ -191,12 +192,17 @@ impl Table {
         if self.decided.iter().any(|(id, ..)| *id == late.id) {
             return LateOutcome::Elsewhere;
         }
-        if self.out.values().any(|out| out.id == late.id) {
-            return LateOutcome::Over;
+        if let Some((serial, out)) = self.out.iter().find(|(_, out)| out.id == late.id) {
+            if !late.redelivered || !is_ack || out.version != late.version || !late.is_for(out.attempt) {
+                return LateOutcome::Over;
+            }
+            let Ok(decided) = self.decide(*serial, Decision::Ack, now) else { return LateOutcome::Over };
+            self.recent.get_or_insert_default().remember_late(late, decided);
+            return LateOutcome::Decided(decided);
         }
         let Some(held) = self.find_held(&late.id) else { return LateOutcome::Elsewhere };
         // An attempt that is charged and not handed out yet does not count.
-        if held.version != late.version || held.charged_before != late.attempt {
+        if held.version != late.version || !late.is_for(held.charged_before) {
             return LateOutcome::Over;
         }
         let (slot, lane) = (held.slot, lane_of(&held.message));
@@ -317,7 +323,14 @@ mod tests {
     }
 
     fn late(id: &str) -> Result<LateSettlement> {
-        Ok(LateSettlement { id: MessageId::new(id)?, version: VERSION, attempt: 1, next_at: None, failure: None })
+        Ok(LateSettlement {
+            id: MessageId::new(id)?,
+            version: VERSION,
+            attempt: 1,
+            redelivered: false,
+            next_at: None,
+            failure: None,
+        })
     }
 
     /// The ids that a consumer gets, once their attempts are charged.
@@ -346,7 +359,7 @@ mod tests {
             if charges > 1 {
                 table.charged();
             }
-            assert!(is_done(table.settle_late(&late("a")?)), "{charges}");
+            assert!(is_done(table.settle_late(&late("a")?, now())), "{charges}");
             let (settlement, _) = table.draft().unwrap_or_default();
             assert_eq!(settlement.acked, [MessageId::new("a")?]);
             table.charged();
@@ -358,8 +371,8 @@ mod tests {
     #[test]
     fn a_repeated_late_ack_gets_the_first_answer() -> Result<()> {
         let mut table = with_retries(false, &["a"])?;
-        assert!(is_done(table.settle_late(&late("a")?)));
-        let again = table.settle_late(&late("a")?);
+        assert!(is_done(table.settle_late(&late("a")?, now())));
+        let again = table.settle_late(&late("a")?, now());
         assert!(matches!(again, LateOutcome::Decided(decided) if decided.again), "{again:?}");
         assert_eq!(table.draft().map(|(settlement, _)| settlement.acked.len()), Some(1));
         Ok(())
@@ -373,19 +386,47 @@ mod tests {
             LateSettlement { attempt: 2, ..late("a")? },
             LateSettlement { attempt: 0, ..late("a")? },
         ] {
-            assert_eq!(table.settle_late(&other), LateOutcome::Over, "{other:?}");
+            assert_eq!(table.settle_late(&other, now()), LateOutcome::Over, "{other:?}");
         }
         assert_eq!(take(&mut table), ["a"]);
-        assert_eq!(table.settle_late(&late("a")?), LateOutcome::Over, "a consumer has it");
+        assert_eq!(table.settle_late(&late("a")?, now()), LateOutcome::Over, "a consumer has it");
+        Ok(())
+    }
+
+    /// As DeleteMessage of SQS with an older handle.
+    #[test]
+    fn an_ack_for_later_deliveries_ends_the_one_that_is_out() -> Result<()> {
+        let mut table = with_retries(false, &["a", "b"])?;
+        assert_eq!(take(&mut table), ["a", "b"]);
+        let older = LateSettlement { redelivered: true, ..late("a")? };
+        for other in [
+            LateSettlement { version: Version::from_us(8), ..older.clone() },
+            LateSettlement { attempt: 3, ..older.clone() },
+            LateSettlement { next_at: Some(DUE), ..older.clone() },
+        ] {
+            assert_eq!(table.settle_late(&other, now()), LateOutcome::Over, "{other:?}");
+        }
+        assert!(is_done(table.settle_late(&older, now())));
+        let repeated = table.settle_late(&older, now());
+        assert!(matches!(repeated, LateOutcome::Decided(decided) if decided.again), "{repeated:?}");
+        assert!(
+            table.decide(0, Decision::Ack, now()).is_ok_and(|decided| decided.again),
+            "its consumer deletes it, too"
+        );
+        let nack = Decision::Nack { delay: None, reason: None };
+        assert_eq!(table.decide(0, nack, now()).err(), Some(Verdict::Stale(StaleReason::AlreadySettled)));
+        let (settlement, _) = table.draft().unwrap_or_default();
+        assert_eq!(settlement.acked, [MessageId::new("a")?]);
+        assert!(table.decide(1, Decision::Ack, now()).is_ok_and(|decided| !decided.again));
         Ok(())
     }
 
     #[test]
     fn absent_or_settled_message_is_looked_up_in_the_store() -> Result<()> {
         let mut table = with_retries(false, &["a"])?;
-        assert_eq!(table.settle_late(&late("b")?), LateOutcome::Elsewhere);
+        assert_eq!(table.settle_late(&late("b")?, now()), LateOutcome::Elsewhere);
         table.give_back();
-        assert_eq!(table.settle_late(&late("a")?), LateOutcome::Elsewhere);
+        assert_eq!(table.settle_late(&late("a")?, now()), LateOutcome::Elsewhere);
         Ok(())
     }
 
@@ -393,7 +434,7 @@ mod tests {
     fn a_late_extend_schedules_the_message_again_with_its_attempt() -> Result<()> {
         let mut table = with_retries(false, &["a"])?;
         let next_at = Some(DUE.plus(Duration::from_secs(60)));
-        assert!(is_done(table.settle_late(&LateSettlement { next_at, ..late("a")? })));
+        assert!(is_done(table.settle_late(&LateSettlement { next_at, ..late("a")? }, now())));
         let (settlement, _) = table.draft().unwrap_or_default();
         assert_eq!(
             settlement.retried.iter().map(|retried| (Some(retried.next_at), retried.attempts)).collect::<Vec<_>>(),
@@ -406,7 +447,7 @@ mod tests {
     #[test]
     fn with_ordering_a_late_ack_of_a_message_behind_leaves_the_first_one() -> Result<()> {
         let mut table = with_retries(true, &["a", "b", "c"])?;
-        assert!(is_done(table.settle_late(&late("b")?)));
+        assert!(is_done(table.settle_late(&late("b")?, now())));
         assert_eq!(take(&mut table), ["a"]);
         assert_eq!(table.draft().map(|(settlement, _)| settlement.acked), Some(vec![MessageId::new("b")?]));
         Ok(())
@@ -416,7 +457,7 @@ mod tests {
     fn with_ordering_a_late_extend_of_the_first_message_holds_its_key() -> Result<()> {
         let mut table = with_retries(true, &["a", "b"])?;
         let next_at = Some(DUE.plus(Duration::from_secs(60)));
-        assert!(is_done(table.settle_late(&LateSettlement { next_at, ..late("a")? })));
+        assert!(is_done(table.settle_late(&LateSettlement { next_at, ..late("a")? }, now())));
         let (settlement, _) = table.draft().unwrap_or_default();
         assert_eq!((settlement.kept.len(), settlement.remaining.len()), (1, 0), "it stays reserved");
         assert_eq!((take(&mut table).len(), table.unsettled()), (0, 2));

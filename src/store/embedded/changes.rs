@@ -215,7 +215,7 @@ impl Inner {
             return Ok((LateFate::InFlight, false));
         }
         let charged = stored.attempts(&late.id)?.unwrap_or(0).max(u32::from(score.is_none()));
-        if charged != late.attempt {
+        if !late.is_for(charged) {
             return Ok((LateFate::Over, false));
         }
         let (mut batch, mut counts, mut remembered, now) = (Batch::default(), partition.counts, *seen, self.now());

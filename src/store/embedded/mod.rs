@@ -152,7 +152,7 @@ impl Inner {
         String::from_utf8(there.to_vec()).map_err(|_| Error::corrupt("what the store keeps about itself is no text"))
     }
 
-    /// What was there; `None` if the offer was taken.
+    /// Answers what was there before, and `None` if the offer was taken.
     fn text_or_set(&self, key: Vec<u8>, offered: &str) -> Result<Option<IVec>> {
         // One call at a time, so that all are answered the same.
         let _one = self.topics_mut();

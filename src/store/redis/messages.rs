@@ -185,6 +185,7 @@ impl store::Messages for Redis {
                     .arg(late.attempt)
                     .arg(late.next_at.map_or(String::new(), |next_at| next_at.as_ms().to_string()))
                     .arg(late.failure.as_ref().map_or(String::new(), encode_failure))
+                    .arg(u8::from(late.redelivered))
             }))
         };
         let read = |mut reply: Reply| reply.text()?.chars().map(late_fate).collect();

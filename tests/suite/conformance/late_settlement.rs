@@ -23,7 +23,7 @@ async fn failed(world: &World, orders: &TestTopic, id: &str) -> Result<(Box<dyn 
 }
 
 fn ack(id: &str, version: Version, attempt: u32) -> Result<LateSettlement> {
-    Ok(LateSettlement { id: MessageId::new(id)?, version, attempt, next_at: None, failure: None })
+    Ok(LateSettlement { id: MessageId::new(id)?, version, attempt, redelivered: false, next_at: None, failure: None })
 }
 
 async fn settle(orders: &TestTopic, settlements: &[LateSettlement]) -> Result<Vec<LateFate>> {
@@ -49,6 +49,27 @@ pub(super) async fn late_ack_removes_a_waiting_message(world: World) -> Result<(
     assert_eq!(orders.push("a", 0).await?, Pushed::Stored);
     assert_eq!(settle(&orders, &[ack("a", version, 1)?]).await?, [Over]);
     assert_eq!(orders.peek("a").await?.map(|peeked| peeked.attempts), Some(0));
+    Ok(())
+}
+
+pub(super) async fn late_ack_for_later_deliveries_removes_what_was_delivered_again(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (mut owner, version) = failed(&world, &orders, "a").await?;
+    let older = |next_at| -> Result<LateSettlement> {
+        Ok(LateSettlement { redelivered: true, next_at, ..ack("a", version, 1)? })
+    };
+    world.pass(2_000);
+    let taken = owner.reserve(up_to(1)).await?;
+    assert_eq!(settle(&orders, &[older(None)?]).await?, [InFlight], "its owner decides");
+    let retried = Retried { id: MessageId::new("a")?, next_at: world.now().plus(BACKOFF), attempts: 2, failure: None };
+    owner.settle(&retries(taken.reservation, retried, &[])?).await?;
+    let later = LateSettlement { redelivered: true, ..ack("a", version, 3)? };
+    let another = LateSettlement { redelivered: true, ..ack("a", version.plus(1), 1)? };
+    let refused = [ack("a", version, 1)?, older(Some(world.now()))?, later, another];
+    assert_eq!(settle(&orders, &refused).await?, [Over; 4]);
+    assert_eq!(settle(&orders, &[older(None)?]).await?, [Done]);
+    assert_eq!(settle(&orders, &[older(None)?]).await?, [Repeated]);
+    assert_eq!(orders.peek("a").await?, None);
     Ok(())
 }
 

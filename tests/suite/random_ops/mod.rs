@@ -356,11 +356,12 @@ impl Game {
     async fn settle_late(&mut self, group: usize) -> Result<()> {
         let (id, group_partition) = (self.id()?, self.topic.partition_of(GROUPS[group])?);
         let Some(peeked) = self.topic.store.reads.peek(&group_partition, &id).await? else { return Ok(()) };
-        let attempt = (peeked.attempts + self.random.u32(0..2)).max(1);
+        let attempt = (peeked.attempts + self.random.u32(0..3)).saturating_sub(1).max(1);
         let version = peeked.version.plus(usize::from(self.random.u8(0..4) == 0));
         let later = self.world.now().plus(Duration::from_millis(self.random.u64(0..50)));
         let next_at = self.random.bool().then_some(later);
-        let late = LateSettlement { id, version, attempt, next_at, failure: None };
+        let redelivered = self.random.bool();
+        let late = LateSettlement { id, version, attempt, redelivered, next_at, failure: None };
         let call = new_call(&*self.topic.store.backend, 1);
         let (descriptor, messages) = (&self.topic.descriptor, &self.topic.store.messages);
         let settlements = std::slice::from_ref(&late);

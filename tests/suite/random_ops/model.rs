@@ -293,10 +293,12 @@ impl Group {
     /// What a settlement does that comes after a delivery of this version ended.
     pub(super) fn settle_late(&mut self, late: &LateSettlement, ordered: bool) -> LateFate {
         let Some(known) = self.messages.get_mut(&late.id) else { return LateFate::Over };
+        let attempts = known.attempts.unwrap_or(0);
+        let is_later = late.redelivered && late.next_at.is_none() && attempts > late.attempt;
         match (known.state, late.next_at) {
             (Place::Dead(..), _) => return LateFate::Over,
             (Place::Held, _) => return LateFate::InFlight,
-            (Place::Waiting(_), _) if known.attempts.unwrap_or(0) != late.attempt => return LateFate::Over,
+            (Place::Waiting(_), _) if attempts != late.attempt && !is_later => return LateFate::Over,
             (Place::Waiting(_), None) => drop(self.messages.remove(&late.id)),
             (Place::Waiting(_), Some(next_at)) if ordered => known.retry_at = Some(next_at),
             (Place::Waiting(_), Some(next_at)) => (known.state, known.place) = (Place::Waiting(next_at), next_at),

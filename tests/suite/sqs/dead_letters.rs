@@ -1,5 +1,7 @@
 //! Dead-letter queues, and moving their messages back.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{Broker, Outcome, Store, stories, text};
@@ -8,6 +10,7 @@ use crate::support::eventually;
 stories! {
     a_message_that_is_received_too_often_goes_to_the_dead_letter_queue,
     dead_letters_are_moved_back,
+    a_guessed_id_does_not_keep_a_dead_letter_from_being_moved,
     a_redrive_policy_is_checked_and_can_be_removed,
 }
 
@@ -81,6 +84,39 @@ async fn dead_letters_are_moved_back(store: &Store) -> Outcome {
     ] {
         assert_eq!(dwell.refused("StartMessageMoveTask", ask).await?.2, why);
     }
+    Ok(())
+}
+
+/// The id that a move would give, if it followed from what everybody sees.
+fn guessed(queue: &str, id: &str, sent_ms: u64) -> String {
+    let mut digest = sha1_smol::Sha1::new();
+    for part in [b"move", queue.as_bytes(), id.as_bytes(), &sent_ms.to_be_bytes()] {
+        digest.update(&(part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    let mut bytes = digest.digest().bytes();
+    (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x50, bytes[8] & 0x3f | 0x80);
+    let hex: String = bytes[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+async fn a_guessed_id_does_not_keep_a_dead_letter_from_being_moved(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let (url, dead) = queues(&dwell, 1).await?;
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+    dwell.receive(&url, json!({"VisibilityTimeout": 0})).await?;
+    let seen = dwell.receive(&dead, json!({"AttributeNames": ["All"], "VisibilityTimeout": 0})).await?;
+    let sent_ms = text(&seen["Attributes"]["SentTimestamp"]).parse()?;
+    let id = guessed("orders-dead", &text(&seen["MessageId"]), sent_ms);
+    let target = format!("{}/v1/topics/orders/messages?id={id}&delay=1h", dwell.base);
+    assert_eq!(dwell.client.post(target).body("first").send().await?.status(), 201);
+    let started = dwell.tell("StartMessageMoveTask", json!({"SourceArn": DEAD})).await?;
+    assert_eq!(dwell.receive(&url, json!({})).await?["Body"], "x");
+    // A handle is for the queue of its task.
+    let other = STANDARD.decode(text(&started["TaskHandle"]))?;
+    let other = STANDARD.encode(String::from_utf8(other)?.replace("orders-dead", "orders"));
+    let (shape, ..) = dwell.refused("CancelMessageMoveTask", json!({"TaskHandle": other})).await?;
+    assert_eq!(shape, "ResourceNotFoundException");
     Ok(())
 }
 

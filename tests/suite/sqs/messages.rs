@@ -9,6 +9,8 @@ stories! {
     a_message_is_visible_again_after_its_timeout,
     a_visibility_timeout_can_be_changed,
     late_delete_and_late_visibility_change_work,
+    an_older_handle_deletes_a_message_that_was_received_again,
+    an_older_handle_deletes_no_other_message,
     purge_queue_removes_in_flight_messages,
     a_delayed_message_is_not_early,
     a_repeated_call_is_stored_once,
@@ -116,6 +118,59 @@ async fn late_delete_and_late_visibility_change_work(store: &Store) -> Outcome {
     Ok(())
 }
 
+/// A consumer that is slower than the visibility timeout ends with its own handle, whoever has the message by then.
+async fn an_older_handle_deletes_a_message_that_was_received_again(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    for is_in_hand in [true, false] {
+        dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+        let mut handles = Vec::new();
+        for timeout in [1, 1, if is_in_hand { 600 } else { 1 }] {
+            let received = dwell.receive(&url, json!({"VisibilityTimeout": timeout})).await?;
+            handles.push(received["ReceiptHandle"].clone());
+        }
+        if !is_in_hand {
+            dwell.visible(&url, 1).await?;
+        }
+        let delete = |handle: &Value| json!({"QueueUrl": url, "ReceiptHandle": handle});
+        dwell.tell("DeleteMessage", delete(&handles[0])).await?;
+        let counts = json!({"QueueUrl": url, "AttributeNames": ["All"]});
+        let counts = dwell.tell("GetQueueAttributes", counts).await?;
+        for kind in ["", "Delayed", "NotVisible"] {
+            assert_eq!(counts["Attributes"][format!("ApproximateNumberOfMessages{kind}")], "0", "{kind} {is_in_hand}");
+        }
+        // Whoever had it since finds it gone, which is what they want.
+        for handle in handles.iter().rev() {
+            dwell.tell("DeleteMessage", delete(handle)).await?;
+        }
+        let change = json!({"QueueUrl": url, "ReceiptHandle": handles[2], "VisibilityTimeout": 5});
+        assert_eq!(dwell.refused("ChangeMessageVisibility", change).await?.1, "InvalidParameterValue");
+    }
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    Ok(())
+}
+
+async fn an_older_handle_deletes_no_other_message(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    let push = async |payload: &'static str, conflict: &str| {
+        let target = format!("{}/v1/topics/orders/messages?id=a&key=a&conflict={conflict}", dwell.base);
+        dwell.client.post(target).body(payload).send().await.map(drop)
+    };
+    push("first", "keep").await?;
+    let first = dwell.receive(&url, json!({"VisibilityTimeout": 1})).await?;
+    dwell.visible(&url, 1).await?;
+    push("second", "replace").await?;
+    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]})).await?;
+    let second = dwell.receive(&url, json!({"VisibilityTimeout": 600})).await?;
+    assert_eq!(second["Body"], "second");
+    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]})).await?;
+    let counts = json!({"QueueUrl": url, "AttributeNames": ["ApproximateNumberOfMessagesNotVisible"]});
+    let counts = dwell.tell("GetQueueAttributes", counts).await?;
+    assert_eq!(counts["Attributes"], json!({"ApproximateNumberOfMessagesNotVisible": "1"}));
+    Ok(())
+}
+
 async fn purge_queue_removes_in_flight_messages(store: &Store) -> Outcome {
     let dwell = Broker::start(store).await?;
     let url = dwell.queue("orders", json!({})).await?;
@@ -150,6 +205,56 @@ async fn any_broker_deletes_messages_received_elsewhere() -> Outcome {
     let counts = json!({"QueueUrl": "orders", "AttributeNames": ["ApproximateNumberOfMessagesNotVisible"]});
     let counts = one.tell("GetQueueAttributes", counts).await?;
     assert_eq!(counts["Attributes"], json!({"ApproximateNumberOfMessagesNotVisible": "0"}));
+    Ok(())
+}
+
+#[tokio::test]
+async fn any_broker_deletes_with_an_older_handle() -> Outcome {
+    let store = Store::Redis(crate::support::RedisServer::start().await?);
+    let (one, other) = (Broker::start(&store).await?, Broker::start(&store).await?);
+    let url = one.queue("orders", json!({})).await?;
+    for deleter in [&other, &one] {
+        one.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+        let older = one.receive(&url, json!({"VisibilityTimeout": 1})).await?["ReceiptHandle"].clone();
+        let newer = one.receive(&url, json!({"VisibilityTimeout": 600})).await?["ReceiptHandle"].clone();
+        deleter.tell("DeleteMessage", json!({"QueueUrl": "orders", "ReceiptHandle": older})).await?;
+        let counts = json!({"QueueUrl": "orders", "AttributeNames": ["ApproximateNumberOfMessagesNotVisible"]});
+        let counts = one.tell("GetQueueAttributes", counts).await?;
+        assert_eq!(counts["Attributes"], json!({"ApproximateNumberOfMessagesNotVisible": "0"}));
+        deleter.tell("DeleteMessage", json!({"QueueUrl": "orders", "ReceiptHandle": newer})).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_handle_that_no_broker_gave_out_deletes_nothing() -> Outcome {
+    let dwell = Broker::start(&Store::Embedded).await?;
+    let (url, mails) = (dwell.queue("orders", json!({})).await?, dwell.queue("mails", json!({})).await?);
+    dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "x"})).await?;
+    let handle = text(&dwell.receive(&url, json!({})).await?["ReceiptHandle"]);
+    let other = |at: usize| {
+        let mut bytes = handle.clone().into_bytes();
+        bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+        String::from_utf8(bytes).unwrap_or_default()
+    };
+    let before = "AQrm3nTgq1k4My4xNy50b2suMTUyLjAwMDAwMDJhLjEuMS5vcmRlci00NzEx".to_owned();
+    for forged in (0..handle.len()).map(other).chain([before]) {
+        for (action, more) in
+            [("DeleteMessage", json!({})), ("ChangeMessageVisibility", json!({"VisibilityTimeout": 0}))]
+        {
+            let mut body = json!({"QueueUrl": url, "ReceiptHandle": forged});
+            body.as_object_mut()
+                .into_iter()
+                .for_each(|body| body.extend(more.as_object().cloned().unwrap_or_default()));
+            assert_eq!(dwell.refused(action, body).await?.0, "ReceiptHandleIsInvalid", "{forged}");
+        }
+    }
+    let elsewhere = dwell.refused("DeleteMessage", json!({"QueueUrl": mails, "ReceiptHandle": handle})).await?;
+    assert!(
+        elsewhere.1 == "InvalidParameterValue" && elsewhere.2.contains("not valid for this queue"),
+        "{elsewhere:?}"
+    );
+    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handle})).await?;
     Ok(())
 }
 

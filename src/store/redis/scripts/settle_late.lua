@@ -1,9 +1,11 @@
--- settle_late: settles messages of a group that wait, each only if it is as its last delivery left it.
+-- settle_late: settles messages of a group that wait, each only if it is as the delivery left it, or was delivered again since and
+--   the ack is for that too.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:gone   KEYS[5] T:wake
 --   KEYS[6] T:<group>:r   KEYS[7] T:<group>:z   KEYS[8] T:<group>:h   KEYS[9] T:<group>:a
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] time override, us, or ''   ARGV[4] number of the call
 --   ARGV[5] dedup window, ms   ARGV[6] 1 with ordering, else 0   ARGV[7] group
---   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '')
+--   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '',
+--   1 if an ack counts after more attempts too, else 0)
 -- Returns {'OK', now us, a letter for each: d done, r done before, f in flight, o over} or, with nothing changed, {'LATE', now us}
 --   {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
@@ -29,7 +31,7 @@ local released = line and string.match(line, '^%d+%.%-/')
 local head = tonumber(redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')[2] or math.huge)
 local earliest = math.huge
 
-local function settle(id, version, attempts, next_at, failure)
+local function settle(id, version, attempts, next_at, failure, redelivered)
   local body = redis.call('HGET', h, id)
   if not body then
     local over = next_at == '' and redis.call('ZSCORE', gone, id .. ' ' .. group)
@@ -41,7 +43,7 @@ local function settle(id, version, attempts, next_at, failure)
   local charge = redis.call('HGET', a, id)
   local charged = tonumber(string.match(charge or '0', '^%d+'))
   if not score then charged = math.max(1, charged) end
-  if charged ~= attempts then return 'o' end
+  if charged ~= attempts and not (redelivered and next_at == '' and charged > attempts) then return 'o' end
   if next_at == '' then
     redis.call('ZREM', z, id)
     redis.call('HDEL', h, id)
@@ -61,8 +63,9 @@ local function settle(id, version, attempts, next_at, failure)
 end
 
 local letters = {}
-for i = 8, #ARGV, 5 do
-  letters[#letters + 1] = settle(ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4])
+for i = 8, #ARGV, 6 do
+  local version, attempts, redelivered = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 5] == '1'
+  letters[#letters + 1] = settle(ARGV[i], version, attempts, ARGV[i + 3], ARGV[i + 4], redelivered)
 end
 -- More than were added, so that it shrinks.
 local old = window > 0 and redis.call('ZRANGE', seen, '-inf', now, 'BYSCORE', 'LIMIT', 0, #letters + 17) or {}
