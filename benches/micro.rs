@@ -58,6 +58,7 @@ fn codec_decode(bencher: Bencher<'_, '_>, shape: &Shape) {
 fn receipt() -> Result<(SigningKey, Receipt)> {
     let receipt = Receipt {
         group: GroupTag::of(&TopicName::new("orders")?, &GroupName::standard()),
+        incarnation: 1_767_323_045_678,
         partition: Partition(3),
         epoch: Epoch::after(16),
         owner: MemberId::fresh("host"),

@@ -302,6 +302,7 @@ impl Extra {
 #[derive(Encode, BorrowDecode)]
 pub struct ReceiptBody<'a> {
     pub group: [u8; 8],
+    pub incarnation: u64,
     pub partition: u16,
     pub epoch: &'a str,
     pub owner: &'a str,

@@ -62,7 +62,8 @@ impl Ownership {
                 }
                 let claim = Claim { group_partition: group_partition.clone(), epoch: owner.epoch().clone() };
                 let key = delivery.terms.receipt_keys.for_epoch(Clock::System.instant()).await?;
-                let receipts = ReceiptMaker::new(&claim, keeper.member().clone(), key);
+                let incarnation = delivery.descriptor().incarnation;
+                let receipts = ReceiptMaker::new(&claim, incarnation, keeper.member().clone(), key);
                 let table = Table::new(receipts, delivery.policy(partition));
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(delivery, &group_partition, owner).await.inspect_err(|_| keeper.forget(&lease))?;

@@ -50,6 +50,8 @@ pub struct Delivery {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
     pub group: GroupTag,
+    /// That of the topic: one that was deleted and created again has another.
+    pub incarnation: u64,
     pub partition: Partition,
     pub epoch: Epoch,
     /// The broker that made the delivery: an epoch never changes hands.
@@ -84,10 +86,11 @@ pub enum NoReceipt {
 impl Receipt {
     /// Its text: the format, a signature, and what is signed.
     pub fn signed(&self, key: &SigningKey) -> String {
-        let Receipt { group, partition, epoch, owner, serial, attempt, version, id } = self;
+        let Receipt { group, incarnation, partition, epoch, owner, serial, attempt, version, id } = self;
         let epoch = epoch.to_string();
         let body = encode_receipt(&ReceiptBody {
             group: group.0,
+            incarnation: *incarnation,
             partition: partition.0,
             epoch: &epoch,
             owner: owner.as_str(),
@@ -118,9 +121,11 @@ impl Receipt {
     }
 
     fn of_body(body: &[u8]) -> Option<Receipt> {
-        let ReceiptBody { group, partition, epoch, owner, serial, attempt, version, id } = decode_receipt(body)?;
+        let body = decode_receipt(body)?;
+        let ReceiptBody { group, incarnation, partition, epoch, owner, serial, attempt, version, id } = body;
         Some(Receipt {
             group: GroupTag(group),
+            incarnation,
             partition: Partition(partition),
             epoch: Epoch::parse(epoch)?,
             owner: Some(MemberId::from_store(owner)).filter(MemberId::is_plausible)?,
@@ -136,6 +141,7 @@ impl Receipt {
 #[derive(Debug)]
 pub struct ReceiptMaker {
     group: GroupTag,
+    incarnation: u64,
     partition: Partition,
     epoch: Epoch,
     owner: MemberId,
@@ -143,10 +149,11 @@ pub struct ReceiptMaker {
 }
 
 impl ReceiptMaker {
-    pub fn new(claim: &Claim, owner: MemberId, key: SigningKey) -> ReceiptMaker {
+    pub fn new(claim: &Claim, incarnation: u64, owner: MemberId, key: SigningKey) -> ReceiptMaker {
         let Claim { group_partition, epoch } = claim;
         let group = GroupTag::of(&group_partition.topic, &group_partition.group);
-        ReceiptMaker { group, partition: group_partition.partition, epoch: epoch.clone(), owner, key }
+        let (partition, epoch) = (group_partition.partition, epoch.clone());
+        ReceiptMaker { group, incarnation, partition, epoch, owner, key }
     }
 
     pub(super) fn partition(&self) -> Partition {
@@ -158,9 +165,10 @@ impl ReceiptMaker {
     }
 
     pub(super) fn receipt(&self, serial: u64, attempt: u32, version: Version, id: MessageId) -> Receipt {
-        let ReceiptMaker { group, partition, epoch, owner, .. } = self;
-        let (group, partition, epoch, owner) = (*group, *partition, epoch.clone(), owner.clone());
-        Receipt { group, partition, epoch, owner, serial, attempt, version, id }
+        let ReceiptMaker { group, incarnation, partition, epoch, owner, .. } = self;
+        let (group, incarnation, partition) = (*group, *incarnation, *partition);
+        let (epoch, owner) = (epoch.clone(), owner.clone());
+        Receipt { group, incarnation, partition, epoch, owner, serial, attempt, version, id }
     }
 
     pub(super) fn text(&self, receipt: &Receipt) -> String {
@@ -255,6 +263,7 @@ mod tests {
     fn receipt(id: &str) -> error::Result<Receipt> {
         Ok(Receipt {
             group: GroupTag::of(&TopicName::new("orders")?, &GroupName::standard()),
+            incarnation: 1_767_323_045_678,
             partition: Partition(3),
             epoch: Epoch::after(16),
             owner: MemberId::fresh("host"),
@@ -285,6 +294,7 @@ mod tests {
         let first = receipt("order-4711")?;
         let others = [
             Receipt { group: GroupTag::of(&TopicName::new("orders")?, &GroupName::new("audit")?), ..first.clone() },
+            Receipt { incarnation: first.incarnation + 1, ..first.clone() },
             Receipt { partition: Partition(4), ..first.clone() },
             Receipt { epoch: Epoch::after(16), ..first.clone() },
             Receipt { owner: MemberId::fresh("host"), ..first.clone() },
@@ -328,6 +338,7 @@ mod tests {
     #[test]
     fn the_longest_receipt_fits() -> error::Result<()> {
         let longest = Receipt {
+            incarnation: u64::MAX,
             partition: Partition(u16::MAX),
             epoch: Epoch::after(u64::MAX),
             owner: MemberId::from_store(&"h".repeat(crate::model::limits::MEMBER_BYTES_MAX)),
@@ -338,7 +349,7 @@ mod tests {
         };
         let key = SigningKey::fresh()?;
         let text = longest.signed(&key);
-        assert_eq!(text.len(), 415);
+        assert_eq!(text.len(), 427);
         assert_eq!(Receipt::read(&text, &[key]), Ok(longest));
         Ok(())
     }

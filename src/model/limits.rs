@@ -217,7 +217,7 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Bytes of a member's id: what dwell writes is shorter.
 pub const MEMBER_BYTES_MAX: usize = 100;
-/// Characters of a receipt. With the longest names it has 415.
+/// Characters of a receipt. With the longest names it has 427.
 pub const RECEIPT_BYTES_MAX: usize = 512;
 /// Keys that receipts are checked with: that of the store, and those of before it lost its data.
 pub const RECEIPT_KEYS_MAX: usize = 4;

@@ -12,7 +12,7 @@ use super::errors::{Failure, Result};
 use super::model::{Action, Answer, Entry, Sent, in_range, required};
 use super::queue::Queue;
 use super::send::{batch_answer, check_batch};
-use crate::delivery::{Decision, Late, StaleReason, UnknownReason, Verdict};
+use crate::delivery::{Decision, GroupTag, Late, Receipt, StaleReason, UnknownReason, Verdict};
 use crate::model::error::Error;
 
 impl Sqs {
@@ -36,20 +36,32 @@ impl Sqs {
 
     /// All of a batch in one call.
     async fn delete(&self, queue: &Queue, entries: &[Entry]) -> Vec<Result<()>> {
-        let handles: Vec<Result<&str>> =
-            entries.iter().map(|entry| required(&entry.receipt_handle, "ReceiptHandle").map(String::as_str)).collect();
-        let acks = handles.iter().flatten().map(|handle| (handle.to_string(), Decision::Ack)).collect();
+        let handles = join_all(entries.iter().map(|entry| self.handle(queue, entry))).await;
+        let acks = handles.iter().flatten().map(|handle| (handle.clone(), Decision::Ack)).collect();
         let mut verdicts = self.decide(queue, acks).await.map(Vec::into_iter);
-        let outcome = |handle: Result<&str>| {
+        let outcome = |handle: Result<String>| {
             let handle = handle?;
             let verdict = verdicts.as_mut().map_err(|failure| failure.clone())?.next();
-            deleted(queue, handle, verdict.ok_or_else(|| Error::bug("a receipt without a verdict"))?)
+            deleted(queue, &handle, verdict.ok_or_else(|| Error::bug("a receipt without a verdict"))?)
         };
         handles.into_iter().map(outcome).collect()
     }
 
-    async fn change(&self, queue: &Queue, entry: &Entry) -> Result<()> {
+    /// The handle of an entry. Errors: `ReceiptHandleIsInvalid` for one of a queue that was deleted, and created again; what else
+    /// is wrong with it is left to the verdict.
+    async fn handle(&self, queue: &Queue, entry: &Entry) -> Result<String> {
         let handle = required(&entry.receipt_handle, "ReceiptHandle")?;
+        let group = GroupTag::of(&queue.topic, &queue.group);
+        let of_before =
+            |receipt: &Receipt| receipt.group == group && receipt.incarnation < queue.descriptor.incarnation;
+        match self.broker.receipt_keys().read(&[handle]).await.first() {
+            Some(Ok(receipt)) if of_before(receipt) => Err(Failure::receipt(handle)),
+            _ => Ok(handle.clone()),
+        }
+    }
+
+    async fn change(&self, queue: &Queue, entry: &Entry) -> Result<()> {
+        let handle = &self.handle(queue, entry).await?;
         required(&entry.visibility_timeout, "VisibilityTimeout")?;
         let why = "VisibilityTimeout must be >= 0 and <= 43200.";
         let secs = in_range("VisibilityTimeout", entry.visibility_timeout, 0..=43_200, why)?.unwrap_or_default();

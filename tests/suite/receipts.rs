@@ -134,6 +134,7 @@ async fn a_receipt_with_another_field_is_invalid(world: World) -> Result<()> {
         Receipt { id: b.id.clone(), ..a.clone() },
         Receipt { version: b.version, ..a.clone() },
         Receipt { attempt: 2, ..a.clone() },
+        Receipt { incarnation: a.incarnation + 1, ..a.clone() },
         Receipt { owner: dwell::store::MemberId::fresh("nobody"), ..a.clone() },
         Receipt { epoch: dwell::store::Epoch::after(a.epoch.number()), ..a.clone() },
         Receipt { partition: dwell::model::partition::Partition(7), ..a.clone() },

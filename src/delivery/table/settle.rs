@@ -301,7 +301,7 @@ mod tests {
             in_flight: 100,
         };
         let claim = Claim { group_partition, epoch: Epoch::after(0) };
-        Ok(Table::new(ReceiptMaker::new(&claim, MemberId::fresh("host"), SigningKey::fresh()?), policy))
+        Ok(Table::new(ReceiptMaker::new(&claim, 1, MemberId::fresh("host"), SigningKey::fresh()?), policy))
     }
 
     /// Takes in messages of one key that were delivered once each.

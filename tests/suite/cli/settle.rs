@@ -88,10 +88,10 @@ async fn unapplied_receipts_are_listed_with_reasons() -> Result<()> {
     }
     let batch = shell.dwell(&["nack", "orders", &receipts[0], &receipts[1], "nonsense", "--delay", "1h"])?;
     assert_eq!((batch.code, batch.out.as_str()), (Some(1), "1 nacked\n"), "{batch:?}");
-    assert!(batch.err.contains(&settled) && batch.err.contains("nonsense: unknown, malformed: "), "{batch:?}");
+    assert!(batch.err.contains(&settled) && batch.err.contains("nonsense: unknown, invalid: "), "{batch:?}");
     assert!(batch.err.ends_with("dwell: 2 of 3 receipts not applied\n"), "{batch:?}");
     let json = shell.dwell(&["ack", "orders", "nonsense", "--json"])?;
-    let verdict = serde_json::json!({"receipt": "nonsense", "status": "unknown", "reason": "malformed"});
+    let verdict = serde_json::json!({"receipt": "nonsense", "status": "unknown", "reason": "invalid"});
     assert_eq!((json.code, objects(&json)), (Some(1), vec![verdict]), "{json:?}");
     Ok(())
 }
