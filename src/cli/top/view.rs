@@ -386,10 +386,10 @@ mod tests {
         assert_eq!(
             text(&state)[4..9],
             [
-                "t0000  group    partition  scheduled  ready  blocked  in flight  dead  oldest ready  deliv/s  late p99  state  owner".to_owned(),
-                "       default        all      1,200      3        0          2     1           12s        -         -  late   1 of 2 owned".to_owned(),
-                "       default          0        700      3        0          2     1           12s                            host-abc".to_owned(),
-                "       default          1        500      0        0          0     0             -                            -".to_owned(),
+                "t0000  group    partition  scheduled  ready  in flight  dead  oldest ready  deliv/s  late p99  state  owner".to_owned(),
+                "       default        all      1,200      3          2     1           12s        -         -  late   1 of 2 owned".to_owned(),
+                "       default          0        700      3          2     1           12s                            host-abc".to_owned(),
+                "       default          1        500      0          0     0             -                            -".to_owned(),
                 String::new(),
             ]
         );
