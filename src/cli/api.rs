@@ -519,9 +519,7 @@ pub(super) struct CronPage {
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct CronJob {
     pub(super) name: String,
-    #[serde(default)]
     pub(super) cron: Option<String>,
-    #[serde(default)]
     pub(super) time_zone: Option<String>,
     #[serde(default, with = "millis::optional")]
     pub(super) every_ms: Option<Duration>,
@@ -530,7 +528,6 @@ pub(super) struct CronJob {
     pub(super) missed: String,
     pub(super) paused: bool,
     /// Why it has no next time.
-    #[serde(default)]
     pub(super) failure: Option<String>,
     #[serde(default)]
     pub(super) next_at: Option<Timestamp>,
