@@ -36,12 +36,14 @@ const FORMAT_PRIORITY: u8 = 2;
 /// A body with a priority and a place in a trace behind the header; only those that have one, too. Numbers of versions differ
 /// in two bits, since the checksum does not cover them: so 3 is none.
 const FORMAT_TRACE: u8 = 4;
-/// A body with a priority, and then a trace, a dedup key, where it was a dead letter and an attachment, each if it has one; only
-/// those with one of the last three.
+/// A body with a priority, and then a trace, a dedup key and an attachment, each if it has one; only those with one of the last
+/// two. Earlier also those that were dead letters, without their hops.
 const FORMAT_MORE: u8 = 7;
+/// The same of a message that was a dead letter in another topic.
+const FORMAT_FORWARDED: u8 = 11;
 /// A body of a message that has nothing but a payload, without a header.
 const FORMAT_BARE: u8 = 8;
-const FORMATS: [u8; 5] = [FORMAT, FORMAT_PRIORITY, FORMAT_TRACE, FORMAT_MORE, FORMAT_BARE];
+const FORMATS: [u8; 6] = [FORMAT, FORMAT_PRIORITY, FORMAT_TRACE, FORMAT_MORE, FORMAT_BARE, FORMAT_FORWARDED];
 const DUE_BYTES: usize = 6;
 const VERSION_BYTES: usize = 7;
 const PUSHED_BYTES: usize = 6;
@@ -103,6 +105,16 @@ struct MoreV7<'a> {
     attachment_bytes: u32,
 }
 
+/// Behind it stands the attachment.
+#[derive(Encode, BorrowDecode)]
+struct ForwardedV11<'a> {
+    trace: Option<TraceV4<'a>>,
+    dedup: Option<DedupV7<'a>>,
+    source: SourceV7<'a>,
+    hops: u32,
+    attachment_bytes: u32,
+}
+
 #[derive(Encode, BorrowDecode)]
 struct DedupV7<'a> {
     key: &'a str,
@@ -145,6 +157,7 @@ impl TryFrom<SourceV7<'_>> for DeadLetterSource {
             attempts: source.attempts,
             died_at: Timestamp::from_ms(source.died_at_ms),
             last_error: source.last_error.map(str::to_owned),
+            hops: 1,
         })
     }
 }
@@ -174,8 +187,9 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     };
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.size());
     body.extend_from_slice(&front(message.due_at, version));
-    let has_more = envelope.dedup.is_some() || envelope.dead_letter_source.is_some() || !envelope.attachment.is_empty();
+    let has_more = envelope.dedup.is_some() || !envelope.attachment.is_empty();
     let format = match (&envelope.trace, envelope.priority) {
+        _ if envelope.dead_letter_source.is_some() => FORMAT_FORWARDED,
         _ if has_more => FORMAT_MORE,
         (Some(_), _) => FORMAT_TRACE,
         (None, 1..) => FORMAT_PRIORITY,
@@ -193,17 +207,23 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
         body.push(envelope.priority);
     }
     let trace = envelope.trace.as_ref().map(TraceV4::from);
-    if format == FORMAT_MORE {
-        let dedup = envelope.dedup.as_ref();
-        let dedup = dedup.map(|dedup| DedupV7 { key: dedup.key.as_str(), window_ms: ms(dedup.window) });
-        let attachment_bytes = u32::try_from(envelope.attachment.len()).unwrap_or(u32::MAX);
-        let source = envelope.dead_letter_source.as_deref().map(SourceV7::from);
-        let more = MoreV7 { trace, dedup, source, attachment_bytes };
-        bincode::encode_into_std_write(more, &mut body, CONFIG).map_err(failed)?;
-        body.extend_from_slice(&envelope.attachment);
-    } else if let Some(trace) = trace {
-        bincode::encode_into_std_write(trace, &mut body, CONFIG).map_err(failed)?;
+    let dedup = envelope.dedup.as_ref();
+    let dedup = dedup.map(|dedup| DedupV7 { key: dedup.key.as_str(), window_ms: ms(dedup.window) });
+    let attachment_bytes = u32::try_from(envelope.attachment.len()).unwrap_or(u32::MAX);
+    match (&envelope.dead_letter_source, trace) {
+        (Some(source), trace) => {
+            let (source, hops) = (SourceV7::from(source.as_ref()), source.hops);
+            let forwarded = ForwardedV11 { trace, dedup, source, hops, attachment_bytes };
+            bincode::encode_into_std_write(forwarded, &mut body, CONFIG).map_err(failed)?;
+        }
+        (None, trace) if has_more => {
+            let more = MoreV7 { trace, dedup, source: None, attachment_bytes };
+            bincode::encode_into_std_write(more, &mut body, CONFIG).map_err(failed)?;
+        }
+        (None, Some(trace)) => drop(bincode::encode_into_std_write(trace, &mut body, CONFIG).map_err(failed)?),
+        (None, None) => {}
     }
+    body.extend_from_slice(&envelope.attachment);
     body.extend_from_slice(&envelope.payload);
     let sum = crc32fast::hash(&body[PREFIX..]).to_be_bytes();
     body[FORMAT_AT + 1..PREFIX].copy_from_slice(&sum);
@@ -282,19 +302,40 @@ impl Extra {
             }
             FORMAT_MORE => {
                 let (more, read): (MoreV7<'_>, usize) = decode_front(&bytes, "dedup key or attachment")?;
-                let end = read.saturating_add(more.attachment_bytes as usize);
-                if end > bytes.len() || (more.dedup.is_none() && more.source.is_none() && end == read) {
+                let MoreV7 { trace, dedup, source, attachment_bytes } = more;
+                if dedup.is_none() && source.is_none() && attachment_bytes == 0 {
                     return Err(Error::corrupt("has no valid attachment"));
                 }
-                let dedup = more.dedup.map(|dedup| (DedupKey::new(dedup.key), Duration::from_millis(dedup.window_ms)));
-                let dedup = dedup.map(|(key, window)| Dedup::of(Some(key?), Some(window))).transpose()?.flatten();
-                let trace = more.trace.map(TraceContext::try_from).transpose()?;
-                let dead_letter_source = more.source.map(DeadLetterSource::try_from).transpose()?.map(Box::new);
-                let (attachment, payload) = (bytes.slice(read..end), bytes.slice(end..));
-                Ok(Extra { trace, dedup, dead_letter_source, attachment, payload })
+                let source = source.map(DeadLetterSource::try_from).transpose()?;
+                Extra::of(trace, dedup, source, &bytes, (read, attachment_bytes))
+            }
+            FORMAT_FORWARDED => {
+                let (forwarded, read): (ForwardedV11<'_>, usize) = decode_front(&bytes, "dead letter")?;
+                let ForwardedV11 { trace, dedup, source, hops, attachment_bytes } = forwarded;
+                let source = DeadLetterSource { hops, ..source.try_into()? };
+                Extra::of(trace, dedup, Some(source), &bytes, (read, attachment_bytes))
             }
             _ => Ok(Extra { payload: bytes, ..Extra::default() }),
         }
+    }
+
+    /// The attachment begins at `read`, and the payload behind it.
+    fn of(
+        trace: Option<TraceV4<'_>>,
+        dedup: Option<DedupV7<'_>>,
+        source: Option<DeadLetterSource>,
+        bytes: &Bytes,
+        (read, attachment_bytes): (usize, u32),
+    ) -> Result<Extra> {
+        let end = read.saturating_add(attachment_bytes as usize);
+        if end > bytes.len() {
+            return Err(Error::corrupt("has no valid attachment"));
+        }
+        let dedup = dedup.map(|dedup| (DedupKey::new(dedup.key), Duration::from_millis(dedup.window_ms)));
+        let dedup = dedup.map(|(key, window)| Dedup::of(Some(key?), Some(window))).transpose()?.flatten();
+        let trace = trace.map(TraceContext::try_from).transpose()?;
+        let (attachment, payload) = (bytes.slice(read..end), bytes.slice(end..));
+        Ok(Extra { trace, dedup, dead_letter_source: source.map(Box::new), attachment, payload })
     }
 }
 
@@ -413,6 +454,7 @@ mod tests {
             attempts: 16,
             died_at: Timestamp::from_ms(1_767_323_045_000),
             last_error: last_error.map(str::to_owned),
+            hops: 1,
         })))
     }
 
@@ -464,9 +506,17 @@ mod tests {
         Ok(())
     }
 
+    fn hex(body: &[u8]) -> String {
+        body.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect()
+    }
+
     #[test]
     fn optional_fields_are_frozen_and_round_trip() -> Result<()> {
-        let mut lines = Vec::new();
+        let (mut lines, frozen) = (Vec::new(), include_str!("codec/body.v7.hex").trim());
         let cases = [
             (false, true, &b""[..], None),
             (false, false, b"\0gateway", None),
@@ -474,20 +524,32 @@ mod tests {
             (false, false, b"", source(None)?),
             (true, true, b"x", source(Some("smtp: 550"))?),
         ];
-        for (trace, dedup, attachment, source) in cases {
+        for ((trace, dedup, attachment, source), frozen) in cases.into_iter().zip(frozen.lines()) {
             let mut message = sample()?;
-            message.envelope.dead_letter_source = source;
             let dedup =
                 dedup.then(|| Ok(Dedup { key: DedupKey::new("close 4711")?, window: Duration::from_secs(300) }));
             message.envelope.dedup = dedup.transpose()?;
             message.envelope.attachment = Bytes::from_static(attachment);
             message.envelope.trace = trace.then(|| TraceContext::new([1; 16], [2; 8], 1, Some("a=b"))).transpose()?;
+            message.envelope.dead_letter_source = source;
+            let is_forwarded = message.envelope.dead_letter_source.is_some();
             let body = encode_body(&message, VERSION)?;
-            lines.push(body.iter().map(|b| format!("{b:02x}")).collect::<String>());
             every_damage_is_noticed(&body);
-            assert_eq!(decode_body(message.id.clone(), body.into())?, message);
+            assert_eq!(decode_body(message.id.clone(), body.clone().into())?, message);
+            match is_forwarded {
+                false => assert_eq!(hex(&body), frozen),
+                // Without its hops it was format 7.
+                true => {
+                    let earlier = bytes_of(frozen).ok_or_else(|| Error::bug("no hex"))?;
+                    assert_eq!(decode_body(message.id.clone(), earlier.into())?, message);
+                    message.envelope.dead_letter_source.iter_mut().for_each(|source| source.hops = 300);
+                    let body = encode_body(&message, VERSION)?;
+                    assert_eq!(decode_body(message.id.clone(), body.clone().into())?, message);
+                    lines.push(hex(&body));
+                }
+            }
         }
-        assert_eq!(lines.join("\n"), include_str!("codec/body.v7.hex").trim());
+        assert_eq!(lines.join("\n"), include_str!("codec/body.v11.hex").trim());
         Ok(())
     }
 

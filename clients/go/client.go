@@ -233,6 +233,8 @@ type DeadLetterSource struct {
 	Attempts  int       `json:"attempts"`
 	DiedAt    time.Time `json:"died_at"`
 	LastError string    `json:"last_error,omitempty"`
+	// Hops is how many topics have forwarded the message, from 1.
+	Hops int `json:"hops"`
 }
 
 // JSON reads the payload as JSON.

@@ -402,6 +402,8 @@ pub(super) struct Dead {
     #[serde(default)]
     pub(super) history: Vec<Failure>,
     #[serde(default)]
+    pub(super) unforwarded: Option<String>,
+    #[serde(default)]
     pub(super) unreadable: Option<String>,
     #[serde(flatten)]
     pub(super) payload: Payload,

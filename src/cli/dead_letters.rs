@@ -201,7 +201,11 @@ fn table(dead_letters: &[Answer<Dead>], history: bool) -> String {
 fn row(dead: &Dead) -> [String; 6] {
     let error = dead.last_error.as_ref().map_or("-".to_owned(), |error| format!("{error:?}"));
     let what = dead.unreadable.as_ref().map_or(dead.payload.shown(), |why| format!("(unreadable: {why})"));
-    [dead.died_at.to_string(), dead.id.clone(), dead.reason.clone(), dead.attempts.to_string(), error, what]
+    let reason = match &dead.unforwarded {
+        Some(why) => format!("{}, {why}", dead.reason),
+        None => dead.reason.clone(),
+    };
+    [dead.died_at.to_string(), dead.id.clone(), reason, dead.attempts.to_string(), error, what]
 }
 
 #[cfg(test)]

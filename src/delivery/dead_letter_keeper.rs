@@ -1,14 +1,15 @@
 //! Dead letters of an owned partition: forwards them to the dead-letter topic, and drops those past the bounds of their topic.
 //!
-//! Only those that died of their attempts, or were buried by a consumer, are forwarded. The owner knows which ones died; a
-//! new owner, and one whose topic has changed, looks through all.
+//! Only those that died of their attempts, or were buried by a consumer, are forwarded, and none to a topic that forwards
+//! too once [`FORWARD_HOPS_MAX`] topics have forwarded it: such topics may form a circle. The owner knows which ones died;
+//! a new owner, and one whose topic has changed, looks through all.
 
 use std::time::Duration;
 
 use super::GroupDelivery;
 use crate::codec::DeadLetterReason;
 use crate::model::error::{Error, Result};
-use crate::model::limits::RECOVER_IDS_MAX;
+use crate::model::limits::{FORWARD_HOPS_MAX, RECOVER_IDS_MAX};
 use crate::model::message::MessageId;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Instant;
@@ -153,8 +154,8 @@ impl Forwarding {
             self.scan_page(delivery, partition, &descriptor).await?;
         } else {
             let count = self.ids.len().min(RECOVER_IDS_MAX);
-            let forwarded = forward_to(store, partition, &descriptor, &self.ids[..count]).await?;
-            delivery.counts.dead_forwarded.inc_by(forwarded);
+            let some = self.ids[..count].iter().map(|id| Candidate { id: id.clone(), is_at_limit: None });
+            forward_some(delivery, partition, &descriptor, some.collect()).await?;
             self.ids.drain(..count);
         }
         Ok(())
@@ -172,9 +173,9 @@ impl Forwarding {
         };
         let page = delivery.store.dead_letters.dead(partition, after.as_ref(), RECOVER_IDS_MAX).await?;
         let is_meant = |dead: &&Dead| is_forwarded(dead.record.reason) && dead.message.is_ok();
-        let ids: Vec<MessageId> = page.dead.iter().filter(is_meant).map(|dead| dead.id.clone()).collect();
-        let forwarded = forward_to(&delivery.store, partition, descriptor, &ids).await?;
-        delivery.counts.dead_forwarded.inc_by(forwarded);
+        let candidate = |dead: &Dead| Candidate { id: dead.id.clone(), is_at_limit: Some(dead.is_at_hop_limit()) };
+        let some = page.dead.iter().filter(is_meant).map(candidate).collect();
+        forward_some(delivery, partition, descriptor, some).await?;
         self.scan = page.next.map(Scan::After);
         Ok(())
     }
@@ -184,20 +185,61 @@ fn is_forwarded(reason: DeadLetterReason) -> bool {
     matches!(reason, DeadLetterReason::MaxAttempts | DeadLetterReason::Buried)
 }
 
-/// Forwards dead letters to the topic that the descriptor names, and answers how many. Errors: `NotFound` without that
-/// topic; what it refuses.
-async fn forward_to(store: &Store, partition: &GroupPartition, from: &Descriptor, ids: &[MessageId]) -> Result<u64> {
-    let Some(name) = from.dead_letter_topic().filter(|_| !ids.is_empty()) else { return Ok(0) };
+/// A dead letter that may be forwarded.
+struct Candidate {
+    id: MessageId,
+    /// Whether it stays if it would go to a topic that forwards too; `None` is not known yet.
+    is_at_limit: Option<bool>,
+}
+
+/// Forwards dead letters to the topic that the descriptor names. Errors: `NotFound` without that topic; what it refuses.
+async fn forward_some(
+    delivery: &GroupDelivery,
+    partition: &GroupPartition,
+    from: &Descriptor,
+    some: Vec<Candidate>,
+) -> Result<()> {
+    let store = &delivery.store;
+    let Some(name) = from.dead_letter_topic().filter(|_| !some.is_empty()) else { return Ok(()) };
     let Some(to) = store.topics.topic(name).await? else {
         return Err(Error::not_found(format!("there is no topic {name} for the dead letters of topic {}", from.topic)));
     };
-    let mut count = 0;
-    loop {
-        match forward_page(store, partition, Some(&to), ids).await? {
-            0 => return Ok(count),
-            forwarded => count += forwarded,
+    // Each topic of a circle forwards, so nothing needs to be looked at on the way to one that does not.
+    let ids = match to.dead_letter_topic() {
+        None => some.into_iter().map(|candidate| candidate.id).collect(),
+        Some(_) => within_limit(delivery, partition, some).await?,
+    };
+    while !ids.is_empty() {
+        match forward_page(store, partition, Some(&to), &ids).await? {
+            0 => break,
+            forwarded => delivery.counts.dead_forwarded.inc_by(forwarded),
         }
     }
+    Ok(())
+}
+
+async fn within_limit(
+    delivery: &GroupDelivery,
+    partition: &GroupPartition,
+    some: Vec<Candidate>,
+) -> Result<Vec<MessageId>> {
+    let mut within = Vec::with_capacity(some.len());
+    for Candidate { id, is_at_limit } in some {
+        let is_at_limit = match is_at_limit {
+            Some(known) => known,
+            None => {
+                let dead = delivery.store.reads.peek(partition, &id).await?;
+                dead.is_some_and(|dead| dead.message.envelope.hops() >= FORWARD_HOPS_MAX)
+            }
+        };
+        if !is_at_limit {
+            within.push(id);
+        } else if delivery.circling.is_due(delivery.store.backend.clock().local().instant()) {
+            let GroupPartition { topic, group, .. } = partition;
+            tracing::warn!(%topic, %group, %id, hops = FORWARD_HOPS_MAX, "dead letter not forwarded: it has reached the limit of hops");
+        }
+    }
+    Ok(within)
 }
 
 /// Forwards a page, or completes one that an earlier owner left. Answers how many dead letters were on it.

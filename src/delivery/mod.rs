@@ -80,6 +80,8 @@ pub struct GroupDelivery {
     /// The topic is gone, and with it everything in flight.
     gone: CancellationToken,
     unacquired: RepeatThrottle,
+    /// Dead letters at the limit of hops.
+    circling: RepeatThrottle,
     counts: Arc<GroupMetrics>,
     metrics: Arc<Metrics>,
     tracer: Tracer,
@@ -141,6 +143,7 @@ impl GroupDelivery {
             closed: CancellationToken::new(),
             gone: CancellationToken::new(),
             unacquired: RepeatThrottle::default(),
+            circling: RepeatThrottle::default(),
         }
     }
 

@@ -191,6 +191,9 @@ pub const PARKED_FOR: Duration = Duration::from_secs(1_825 * 86_400);
 pub const MOVE_REQUEST_MAX: Duration = Duration::from_secs(5);
 /// Dead messages that one request looks through for those that are meant, before it answers where to go on.
 pub const DEAD_LOOKED_AT_MAX: usize = 100_000;
+/// Topics that forward a dead letter, one after the other. A chain has two or three; in a circle of topics a message that
+/// always fails would go round without end, as fast as it fails.
+pub const FORWARD_HOPS_MAX: u32 = 8;
 pub const DEAD_MAX_AGE_MAX: Duration = DELAY_MAX;
 pub const DEAD_MAX_COUNT_MAX: u64 = 10_000_000;
 

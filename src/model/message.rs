@@ -418,6 +418,8 @@ pub struct DeadLetterSource {
     pub died_at: Timestamp,
     /// The reason of the last nack, or why there was none; at most 1,024 bytes.
     pub last_error: Option<String>,
+    /// Topics that have forwarded the message, this one included: from 1.
+    pub hops: u32,
 }
 
 /// The parts of a message that never change.
@@ -461,6 +463,11 @@ impl Envelope {
             attachment: Bytes::new(),
             payload,
         }
+    }
+
+    /// Topics that have forwarded it as a dead letter; 0 if none has.
+    pub fn hops(&self) -> u32 {
+        self.dead_letter_source.as_ref().map_or(0, |source| source.hops)
     }
 
     /// The dedup key with its window, from the push up to its end.

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 
 use crate::codec::DeadLetterRecord;
 use crate::model::error::{Error, Result};
+use crate::model::limits::FORWARD_HOPS_MAX;
 use crate::model::message::{DeadLetterSource, Envelope, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -110,6 +111,12 @@ pub struct ForwardedMessage {
 }
 
 impl Dead {
+    /// Whether so many topics have forwarded it that it stays where it is, unless it would go to a topic that forwards
+    /// nothing.
+    pub fn is_at_hop_limit(&self) -> bool {
+        self.message.as_ref().is_ok_and(|message| message.envelope.hops() >= FORWARD_HOPS_MAX)
+    }
+
     /// The message that it is in the topic `to`: due now, with the attempts and the time to live of that topic. Errors:
     /// `Corrupt` when its body is unreadable.
     pub fn forwarded(self, partition: &GroupPartition, to: &Descriptor, now: Timestamp) -> Result<Message> {
@@ -123,6 +130,7 @@ impl Dead {
             attempts: record.attempts,
             died_at,
             last_error: record.last_error,
+            hops: envelope.hops().saturating_add(1),
         };
         let ttl = to.settings.ttl;
         let expires_at = (!ttl.is_zero()).then(|| now.plus(ttl));

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use dwell::broker::{DeadLetterFilter, Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery};
-use dwell::model::error::{Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::limits::FORWARD_HOPS_MAX;
 use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::topic::{DeadLetterTopic, Expiry, Ordering, Settings};
 
@@ -15,7 +16,8 @@ use crate::support::{Running, World, kind_of, stories};
 stories! {
     dead_letters_are_delivered_from_the_dead_letter_topic, dead_letters_wait_for_a_topic_that_is_missing,
     earlier_dead_letters_are_forwarded_once_configured, expired_message_is_not_forwarded,
-    a_topic_does_not_forward_to_itself, dead_letter_topics_may_form_a_cycle, stop_forwards_pending_dead_letters,
+    a_topic_does_not_forward_to_itself, dead_letter_topics_may_form_a_cycle,
+    a_circle_of_dead_letter_topics_ends_at_the_hop_limit, a_chain_that_ends_is_not_cut_by_the_hop_limit, stop_forwards_pending_dead_letters,
     ordered_dead_letter_topic_keeps_dead_letter_order, two_brokers_forward_each_dead_letter_once,
 }
 
@@ -178,6 +180,67 @@ async fn dead_letter_topics_may_form_a_cycle(world: World) -> Result<()> {
         assert_eq!(delivery.message.id.as_str(), "m");
         assert_eq!(source(&delivery).map(|source| source.0).as_deref(), before);
     }
+    Ok(())
+}
+
+/// Waits until a topic has a dead letter; its id, whether it is at the limit, and the topics that forwarded it.
+async fn stuck(topics: &Topics<'_>, topic: &str) -> Result<(String, bool, u32)> {
+    let stays = topics.world.until("a dead letter stays", async || Ok(topics.dead(topic).await? == 1));
+    topics.world.as_time_passes(stays).await?;
+    let (name, group) = (TopicName::new(topic)?, GroupName::standard());
+    let listed = topics.running.broker.dead_matching(&name, &group, &DeadLetterFilter::default(), None, 9).await?;
+    let (_, dead) = listed.dead.into_iter().next().ok_or_else(|| Error::not_found(topic.to_owned()))?;
+    Ok((dead.id.to_string(), dead.is_at_hop_limit(), dead.message?.envelope.hops()))
+}
+
+async fn a_circle_of_dead_letter_topics_ends_at_the_hop_limit(world: World) -> Result<()> {
+    for circle in [&["a", "b"][..], &["x", "y", "z"]] {
+        let topics = Topics::start(&world)?;
+        for (n, topic) in circle.iter().enumerate() {
+            topics.declare(topic, forwarding(circle[(n + 1) % circle.len()])?).await?;
+        }
+        topics.push(circle[0], "m").await?;
+        let hops = FORWARD_HOPS_MAX as usize;
+        for n in 0..=hops {
+            let delivery = topics.settle(circle[n % circle.len()], nack()).await?;
+            assert_eq!(delivery.message.envelope.hops() as usize, n);
+        }
+        let last = circle[hops % circle.len()];
+        assert_eq!(stuck(&topics, last).await?, ("m".to_owned(), true, FORWARD_HOPS_MAX));
+        // A redrive is one more life in this topic, not another round.
+        let (name, group) = (TopicName::new(last)?, GroupName::standard());
+        assert_eq!(topics.running.broker.redrive(&name, &group, None).await?, 1);
+        topics.settle(last, bury()).await?;
+        assert_eq!(stuck(&topics, last).await?, ("m".to_owned(), true, FORWARD_HOPS_MAX));
+        // The next owner, which looks through all dead letters, leaves it there too; others of the topic go on.
+        world.as_time_passes(topics.running.stop()).await;
+        let next = Topics::start(&world)?;
+        next.push(last, "other").await?;
+        next.settle(last, bury()).await?;
+        let following = circle[(hops + 1) % circle.len()];
+        assert_eq!(next.settle(following, Decision::Ack).await?.message.id.as_str(), "other");
+        assert_eq!(stuck(&next, last).await?, ("m".to_owned(), true, FORWARD_HOPS_MAX));
+        // If the circle is opened, it goes on to the end.
+        next.declare(following, plain()).await?;
+        next.declare(last, Settings { max_attempts: 2, ..forwarding(following)? }).await?;
+        assert_eq!(next.settle(following, Decision::Ack).await?.message.id.as_str(), "m");
+        world.as_time_passes(next.running.stop()).await;
+    }
+    Ok(())
+}
+
+async fn a_chain_that_ends_is_not_cut_by_the_hop_limit(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    let last = FORWARD_HOPS_MAX + 1;
+    topics.declare(&format!("t{last}"), plain()).await?;
+    for n in 0..last {
+        topics.declare(&format!("t{n}"), forwarding(&format!("t{}", n + 1))?).await?;
+    }
+    topics.push("t0", "m").await?;
+    for n in 0..last {
+        topics.settle(&format!("t{n}"), nack()).await?;
+    }
+    assert_eq!(topics.settle(&format!("t{last}"), Decision::Ack).await?.message.envelope.hops(), last);
     Ok(())
 }
 

@@ -75,6 +75,8 @@ export interface DeadLetterSource {
   attempts: number;
   died_at: string;
   last_error?: string;
+  /** Topics that have forwarded the message, from 1. */
+  hops: number;
 }
 
 /** A message and its state in a group. */

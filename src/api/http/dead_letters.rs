@@ -64,6 +64,10 @@ pub(crate) struct DeadLetterMessage {
     due_at: Option<Timestamp>,
     #[serde(flatten)]
     contents: Option<Contents>,
+    /// `hop_limit`: eight topics have forwarded it, so it stays here even if this topic forwards its dead letters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    unforwarded: Option<&'static str>,
     /// Why the stored message cannot be read; then `due_at` and what travelled with it are absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreadable: Option<String>,
@@ -71,6 +75,7 @@ pub(crate) struct DeadLetterMessage {
 
 impl DeadLetterMessage {
     fn new(partition: Partition, dead: Dead) -> DeadLetterMessage {
+        let unforwarded = dead.is_at_hop_limit().then_some("hop_limit");
         let (due_at, contents, unreadable) = match dead.message {
             Ok(message) => (Some(message.due_at), Some(Contents::from(message.envelope)), None),
             Err(error) => (None, None, Some(error.detail().to_owned())),
@@ -85,6 +90,7 @@ impl DeadLetterMessage {
             history: dead.record.history.into_iter().map(FailedAttempt::from).collect(),
             due_at,
             contents,
+            unforwarded,
             unreadable,
         }
     }

@@ -104,13 +104,15 @@ pub(crate) struct DeadLetterSource {
     /// Reason of the last nack, or why there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
+    /// Topics that have forwarded the message, from 1.
+    hops: u32,
 }
 
 impl From<message::DeadLetterSource> for DeadLetterSource {
     fn from(source: message::DeadLetterSource) -> DeadLetterSource {
-        let message::DeadLetterSource { topic, group, id, reason, attempts, died_at, last_error } = source;
+        let message::DeadLetterSource { topic, group, id, reason, attempts, died_at, last_error, hops } = source;
         let (topic, group, id) = (topic.to_string(), group.to_string(), id.to_string());
-        DeadLetterSource { topic, group, id, reason, attempts, died_at, last_error }
+        DeadLetterSource { topic, group, id, reason, attempts, died_at, last_error, hops }
     }
 }
 

@@ -114,7 +114,7 @@ function listed(topic, given, found) {
   const heads = ["Id", "Died at", "Reason", "Attempts", "Last error", "Key", "Payload"].map((head, at) => ({ head, number: at === 3 }));
   const rows = found.dead_letters.map((/** @type {any} */ dead) => {
     const cells = [link(placeOfMessage(topic, dead, given.group), element("span", { class: "mono" }, dead.id)), time(dead.died_at),
-      dead.reason.replaceAll("_", " "), number(dead.attempts), foreign(dead.last_error, 60), foreign(dead.key, 30), preview(dead)];
+      [dead.reason, dead.unforwarded].filter(Boolean).join(", ").replaceAll("_", " "), number(dead.attempts), foreign(dead.last_error, 60), foreign(dead.key, 30), preview(dead)];
     return { key: `${dead.partition}/${dead.id}`, cells: MAY_CHANGE ? [box(dead, cells[0]), ...cells.slice(1)] : cells };
   });
   return [table("Dead letters, partition by partition, the oldest death first", heads, rows), next];

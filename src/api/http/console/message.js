@@ -125,6 +125,7 @@ function sourceOf(source) {
     ["Topic", link(to(["topics", source.topic]), source.topic)], ["Group", source.group],
     ["Id", link(placeOfMessage(source.topic, there, source.group), element("span", { class: "mono" }, source.id))],
     ["Died at", time(source.died_at)], ["Reason", source.reason.replaceAll("_", " ")], ["Attempts", number(source.attempts)],
+    ["Topics that forwarded it", number(source.hops)],
     ["Last error", foreign(source.last_error, 200)],
   ]);
 }

@@ -81,5 +81,7 @@ public abstract class Contents extends Answer {
         public Instant diedAt() { return time("died_at"); }
         /** {@return the reason of the last failed attempt} */
         public String lastError() { return string("last_error"); }
+        /** {@return how many topics have forwarded the message, from 1} */
+        public int hops() { return (int) number("hops"); }
     }
 }
