@@ -484,6 +484,17 @@ pub mod fuzzing {
         true
     }
 
+    /// The text of a name or value of a form.
+    pub fn percent_decoded(text: &str) -> Option<String> {
+        let pairs = protocol::pairs(&format!("a={text}")).ok()?;
+        pairs.into_iter().next().map(|(_, value)| value)
+    }
+
+    /// An error of the Query protocol with a text of a stranger in it.
+    pub fn xml(text: &str) -> Vec<u8> {
+        protocol::xml_failure(&Failure::invalid(text.to_owned()), "id")
+    }
+
     /// Reads a signature, as a header or as a query; answers whether it was read, and whether it was taken for valid.
     pub fn signature(authorization: Option<&str>, date: &str, query: Option<&str>) -> (bool, bool) {
         let header = |name: &str| match name {

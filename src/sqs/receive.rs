@@ -82,7 +82,7 @@ impl Sqs {
         // Of a FIFO queue successive messages of a group come together.
         let selection = Selection { per_key: if queue.is_fifo() { wanted.max } else { 1 }, ..Selection::default() };
         let reserved = self.broker.reserve_selected(&queue.topic, &queue.group, reserve, selection);
-        let deliveries = consumers.take(caller.shown, reserved).await.map_err(not_taken)?;
+        let deliveries = consumers.take(caller.shown, !wanted.wait.is_zero(), reserved).await.map_err(not_taken)?;
         let deliveries = deliveries.map_err(|error| match error.kind() {
             Kind::Full => Failure::new(THROTTLED, error.detail().to_owned()),
             _ => Failure::from(error),

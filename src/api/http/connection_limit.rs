@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -57,8 +57,18 @@ pub(super) struct Slot {
     state: AtomicU64,
     /// Whether a body is still read, also the rest of a refused one after its answer.
     has_body: AtomicBool,
+    /// Reads of its client that wait for messages: one, unless one ends just as the next begins.
+    waiting_reads: AtomicUsize,
     evicted: CancellationToken,
 }
+
+/// The connection that a request came over.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection(Arc<Slot>);
+
+/// A read that waits: if its client closes its sending side now, it has gone.
+#[derive(Debug)]
+pub(crate) struct WaitingRead(Arc<Slot>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
@@ -116,8 +126,8 @@ impl ConnectionLimiter {
         let number = slots.next;
         slots.next += 1;
         let (state, evicted) = (AtomicU64::new(Stage::Silent as u64), CancellationToken::new());
-        let has_body = AtomicBool::new(false);
-        let slot = Arc::new(Slot { limiter: self.clone(), number, state, has_body, evicted });
+        let (has_body, waiting_reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let slot = Arc::new(Slot { limiter: self.clone(), number, state, has_body, waiting_reads, evicted });
         slots.occupied.insert(number, slot.clone());
         Some(SlotGuard(slot))
     }
@@ -205,6 +215,10 @@ impl Slot {
         BodyRead(self.clone())
     }
 
+    pub(super) fn has_waiting_read(&self) -> bool {
+        self.waiting_reads.load(Ordering::SeqCst) > 0
+    }
+
     fn awaits_body(&self) {
         self.go(&[Stage::Answered], Stage::Awaited);
     }
@@ -248,6 +262,23 @@ fn stage_of(state: u64) -> Stage {
     let stages = [Stage::Silent, Stage::Idle, Stage::Awaited, Stage::Answered];
     let low = state & ((1 << STAGE_BITS) - 1);
     stages.into_iter().find(|stage| *stage as u64 == low).unwrap_or(Stage::Gone)
+}
+
+impl Connection {
+    pub(super) fn new(slot: &Arc<Slot>) -> Connection {
+        Connection(slot.clone())
+    }
+
+    pub(crate) fn wait(&self) -> WaitingRead {
+        self.0.waiting_reads.fetch_add(1, Ordering::SeqCst);
+        WaitingRead(self.0.clone())
+    }
+}
+
+impl Drop for WaitingRead {
+    fn drop(&mut self) {
+        self.0.waiting_reads.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl SlotGuard {

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::{IntoParams, ToSchema};
 
+use super::connection_limit::{Connection, WaitingRead};
 use super::document::{BodyProblem, TopicProblem, WaitProblem};
 use super::message_json::Contents;
 use super::origin_guard::bearer;
@@ -161,11 +162,13 @@ pub(crate) async fn reserve(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     token: ShownToken,
+    Client(connection): Client,
     asked: JsonOrDefault<Reserve>,
 ) -> Result<Response, Problem> {
     let (request, selection) = asked.read(Reserve::request)?;
+    let waits = connection.filter(|_| !request.wait.is_zero());
     // From here to the reply nothing awaits: a client that leaves in between loses no delivery.
-    let consumer = Consumer::enter(app.clone(), token)?;
+    let consumer = Consumer::enter(app.clone(), token, waits.as_ref())?;
     let reserved = consumer.take(Box::pin(app.broker.reserve_selected(&topic, &group, request, selection))).await?;
     let deliveries = reserved.map_err(Problem::of_waiting)?;
     let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.size());
@@ -220,6 +223,7 @@ pub(crate) async fn stream(
     GroupPath(topic, group): GroupPath,
     params: StreamParams,
     token: ShownToken,
+    Client(connection): Client,
     body: JsonOrDefault<NoFields>,
 ) -> Result<impl IntoResponse, Problem> {
     let max_in_flight = params.max_in_flight.unwrap_or(IN_FLIGHT);
@@ -227,10 +231,16 @@ pub(crate) async fn stream(
     let visibility_timeout = one_span("visibility_timeout", params.visibility_timeout, params.visibility_timeout_ms);
     let visibility_timeout = visibility_timeout.map_err(Problem::of_query)?;
     let request = StreamRequest { max_in_flight, visibility_timeout };
-    let consumer = Consumer::enter(app.clone(), token)?;
+    let consumer = Consumer::enter(app.clone(), token, connection.as_ref())?;
     let session = app.broker.stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;
     let lines = Body::from_stream(unfold((consumer, session), next_line));
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], lines))
+    let headers = [
+        (header::CONTENT_TYPE, "application/x-ndjson"),
+        // A proxy that gathered lines would deliver nothing, and each line that it held would cost an attempt.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+        (header::CACHE_CONTROL, "no-store, no-transform"),
+    ];
+    Ok((headers, lines))
 }
 
 /// Between taking a delivery and returning its line nothing awaits, so every taken delivery is written. A slow client is
@@ -269,17 +279,30 @@ impl FromRequestParts<App> for ShownToken {
     }
 }
 
+/// The connection of a request; `None` in tests that have none.
+pub(crate) struct Client(Option<Connection>);
+
+impl<S: Sync> FromRequestParts<S> for Client {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Client, Infallible> {
+        Ok(Client(parts.extensions.get().cloned()))
+    }
+}
+
 pub(crate) struct Consumer {
     app: App,
     token: ShownToken,
     _place: OwnedSemaphorePermit,
+    _waits: Option<WaitingRead>,
 }
 
 impl Consumer {
-    /// # Errors: 429 `full` when all places are taken.
-    pub(crate) fn enter(app: App, token: ShownToken) -> Result<Consumer, Problem> {
+    /// `waits` is the connection of one that waits: if the client closes its sending side, it has gone, and so has this
+    /// consumer. # Errors: 429 `full` when all places are taken.
+    pub(crate) fn enter(app: App, token: ShownToken, waits: Option<&Connection>) -> Result<Consumer, Problem> {
         match app.waiting.clone().try_acquire_owned() {
-            Ok(place) => Ok(Consumer { app, token, _place: place }),
+            Ok(place) => Ok(Consumer { app, token, _place: place, _waits: waits.map(Connection::wait) }),
             Err(_) => {
                 let detail = "as many consumers wait as may: the other connections are for those that do not";
                 Err(Problem::of_waiting(Error::new(Kind::Full, detail)))
@@ -330,7 +353,7 @@ mod tests {
         std::fs::write(&file, TOKEN)?;
         let token = Token { name: "a".into(), file: file.clone(), scopes: Scopes::of(&[Scope::Consume]) };
         let app = app()?.with_access(Access::new(vec![token], Clock::Manual(time.clone())));
-        let enter = || Consumer::enter(app.clone(), ShownToken(Some(Shown::new(TOKEN))));
+        let enter = || Consumer::enter(app.clone(), ShownToken(Some(Shown::new(TOKEN))), None);
         let Ok(consumer) = enter() else { return Err("there is a place".into()) };
         let (push, pushed) = oneshot::channel();
         let mut taken = pin!(consumer.take(pushed));
@@ -349,7 +372,7 @@ mod tests {
     async fn waiting_consumers_may_use_nine_tenths_of_the_connections() -> Outcome {
         for (connections, places) in [(1, 1), (10, 9), (25, 22)] {
             let app = app()?.with_connections(connections);
-            let enter = || Consumer::enter(app.clone(), ShownToken(None));
+            let enter = || Consumer::enter(app.clone(), ShownToken(None), None);
             let entered: Vec<_> = std::iter::repeat_with(enter).take(places).collect();
             assert!(entered.iter().all(Result::is_ok), "{connections}");
             let refused = enter().err().map(|problem| problem.status());

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::answer_budget::Held;
 use super::authorization::Line;
+use super::connection_limit::Connection;
 use super::consume::{Consumer, ShownToken};
 use super::problem::Summary;
 use super::{App, body};
@@ -75,8 +76,8 @@ pub struct GatewayReply {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route(pub(crate) &'static str);
 
-/// The places of consumers that wait.
-pub struct Consumers(App);
+/// The places of consumers that wait, and the connection of the request.
+pub struct Consumers(App, Option<Connection>);
 
 /// Why a consumer gets nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,9 +95,16 @@ pub enum TakeError {
 pub struct AnswerRoom(#[expect(dead_code, reason = "gives the bytes back when dropped")] Held);
 
 impl Consumers {
-    /// Polls `work`, which takes deliveries, only while the token is valid and there is room for an answer.
-    pub async fn take<T>(&self, token: Option<Shown>, work: impl Future<Output = T>) -> Result<T, TakeError> {
-        let consumer = Consumer::enter(self.0.clone(), ShownToken(token)).map_err(|_| TakeError::Full)?;
+    /// Polls `work`, which takes deliveries, only while the token is valid and there is room for an answer. One that waits
+    /// ends when its client closes its sending side: nobody reads any more.
+    pub async fn take<T>(
+        &self,
+        token: Option<Shown>,
+        waits: bool,
+        work: impl Future<Output = T>,
+    ) -> Result<T, TakeError> {
+        let connection = self.1.as_ref().filter(|_| waits);
+        let consumer = Consumer::enter(self.0.clone(), ShownToken(token), connection).map_err(|_| TakeError::Full)?;
         consumer.take(Box::pin(work)).await.map_err(|problem| match problem.status() {
             StatusCode::UNAUTHORIZED => TakeError::Revoked,
             _ => TakeError::NoRoom,
@@ -120,7 +128,8 @@ pub(crate) async fn check(app: &App, request: Request) -> ControlFlow<Response, 
     let read = body::read(app, &head.0.headers, body, gateway.body_bytes_max(), "body").await;
     let read = read.map_err(|problem| (problem.status().as_u16(), problem.detail().to_owned()));
     let is_cut = read.is_err();
-    let reply = gateway.answer(head, read, Consumers(app.clone())).await;
+    let connection = head.0.extensions.get().cloned();
+    let reply = gateway.answer(head, read, Consumers(app.clone(), connection)).await;
     ControlFlow::Break(response(reply, is_cut))
 }
 

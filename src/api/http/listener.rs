@@ -23,7 +23,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::answer_budget::AnswerBudget;
-use super::connection_limit::{AnswerBody, ConnectionLimiter, RequestBody, Slot};
+use super::connection_limit::{AnswerBody, Connection, ConnectionLimiter, RequestBody, Slot};
+use super::half_close::Half;
 use super::listen::{self, Listen, SocketMode, Tls};
 use super::timeouts::{KeepAlive, KeepAliveHeader, WriteTimeout};
 use crate::model::error::{Error, Kind, Result};
@@ -63,9 +64,9 @@ impl Default for ConnectionOptions {
     }
 }
 
-struct ConnectionContext {
-    options: ConnectionOptions,
-    answers: Arc<AnswerBudget>,
+pub(super) struct ConnectionContext {
+    pub(super) options: ConnectionOptions,
+    pub(super) answers: Arc<AnswerBudget>,
 }
 
 #[derive(Debug, Clone)]
@@ -218,10 +219,11 @@ async fn answer(
     router: TowerToHyperService<Router>,
     slot: Arc<Slot>,
     keep_alive: KeepAliveHeader,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Response<AnswerBody<Body>>> {
     let active = slot.begin().ok_or_else(|| Error::unavailable("the connection gave way to another one"))?;
     let keep_alive = keep_alive.to(request.version(), request.headers());
+    request.extensions_mut().insert(Connection::new(&slot));
     let request = request.map(|body| Body::new(RequestBody::new(body, slot)));
     let Ok(mut answered) = router.call(request).await;
     keep_alive.write(answered.headers_mut());
@@ -229,7 +231,7 @@ async fn answer(
 }
 
 /// After `stop` it answers the current request, and no other.
-async fn connection(
+pub(super) async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
     ConnectionContext { options, answers }: ConnectionContext,
@@ -242,15 +244,19 @@ async fn connection(
     let writes = WriteTimeout::new(ANSWER_TIMEOUT, Clock::System, answers);
     let stream =
         KeepAlive::new(stream, slot.clone(), options.header_timeout, options.idle_timeout, Clock::System, writes);
+    let stream = Half::new(stream);
     let connection = http1::Builder::new()
+        .half_close(true)
         .header_read_timeout(None)
         .max_buf_size(BUFFER_BYTES_MAX)
         .max_header_size(HEADER_BYTES_MAX)
         .max_headers(HEADER_LINES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream.clone()), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => ended,
+        () = stream.gone(slot) => return tracing::debug!("the client of a waiting read has gone"),
         () = slot.evicted() => {
             // Every answer has been written; some of it may not be sent yet.
             connection.as_mut().graceful_shutdown();

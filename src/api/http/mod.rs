@@ -13,8 +13,12 @@ mod cron;
 mod dead_letters;
 mod document;
 mod field_errors;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod groups;
+mod half_close;
 mod list;
 mod listen;
 mod listener;

@@ -104,7 +104,7 @@ fn unknown(name: &str, accepted: &[&str]) -> String {
     format!("is not a parameter; there are {}", accepted.join(", "))
 }
 
-fn decode(text: &str) -> Result<String, &'static str> {
+pub(super) fn decode(text: &str) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -2,6 +2,7 @@
 
 mod clients;
 mod groups;
+mod half_close;
 mod keep_alive;
 mod control;
 mod auto_create;
@@ -9,6 +10,7 @@ mod dedup;
 mod connection_limit;
 mod envelope;
 mod examples;
+mod proxies;
 mod purge;
 mod invalid_requests;
 mod request_id;

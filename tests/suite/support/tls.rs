@@ -90,6 +90,17 @@ impl Certificates {
 
     /// What is answered to `GET /livez` at an address, over TLS, by who is shown this certificate; nothing, if it is refused.
     pub(crate) async fn shown_to(&self, address: &str) -> Result<String> {
+        let Ok(mut stream) = self.connect(address).await else { return Ok(String::new()) };
+        let request = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut answer = String::new();
+        // With TLS 1.3 a server refuses after the client has shaken hands.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let _ = stream.read_to_string(&mut answer).await;
+        Ok(answer)
+    }
+
+    /// A connection to an address, over TLS, of who shows this certificate.
+    pub(crate) async fn connect(&self, address: &str) -> Result<tokio_rustls::client::TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(self.authority.as_bytes()).map_err(|_| cannot_make("a root"))?;
         roots.add(root).map_err(|_| cannot_make("roots"))?;
@@ -100,13 +111,7 @@ impl Certificates {
         let connector = TlsConnector::from(Arc::new(config.map_err(|_| cannot_make("a client"))?));
         let name = ServerName::try_from("localhost").map_err(|_| cannot_make("a name"))?;
         let stream = TcpStream::connect(address).await.map_err(failed("a connection"))?;
-        let Ok(mut stream) = connector.connect(name, stream).await else { return Ok(String::new()) };
-        let request = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        let mut answer = String::new();
-        // With TLS 1.3 a server refuses after the client has shaken hands.
-        let _ = stream.write_all(request.as_bytes()).await;
-        let _ = stream.read_to_string(&mut answer).await;
-        Ok(answer)
+        connector.connect(name, stream).await.map_err(failed("a TLS connection"))
     }
 
     /// Options with these certificates.
