@@ -209,7 +209,7 @@ impl Subscription {
     }
 
     async fn deliver(&self, mut delivery: Delivery) {
-        let (receipt, id) = (delivery.receipt.clone(), delivery.message.id.clone());
+        let (receipt, id, attempt) = (delivery.receipt.clone(), delivery.message.id.clone(), delivery.attempt);
         let span = self.span(&mut delivery);
         let began = self.clock.instant();
         let answer = self.poster.post(delivery).await;
@@ -219,7 +219,7 @@ impl Subscription {
         }
         self.metrics.post(answer.outcome(), took);
         self.note(&id, &answer);
-        let decisions = vec![(receipt, answer.decision())];
+        let decisions = vec![(receipt, self.not_before_backoff(answer.decision(), attempt).await)];
         let (topic, group) = (&self.topic, &self.group);
         match self.broker.settle(topic, group, decisions).await.as_deref() {
             Ok([Verdict::Acked | Verdict::Nacked | Verdict::Buried]) => {}
@@ -229,6 +229,16 @@ impl Subscription {
             }
             Err(error) => tracing::debug!(%topic, %group, %id, %error, "an answer was not settled"),
         }
+    }
+
+    /// A target may ask for more time than the topic's backoff gives it, never for less: one that says `Retry-After: 0`, or a
+    /// time that has passed, would use up all attempts at once.
+    async fn not_before_backoff(&self, decision: Decision, attempt: u32) -> Decision {
+        let Decision::Nack { delay: Some(asked), reason } = decision else { return decision };
+        // Without the topic the owner knows the backoff.
+        let known = self.broker.cached_topic(&self.topic).await.ok();
+        let delay = known.map(|known| asked.max(known.settings.backoff.delay(attempt, fastrand::f64())));
+        Decision::Nack { delay, reason }
     }
 
     fn span(&self, delivery: &mut Delivery) -> Option<Span> {
@@ -261,6 +271,26 @@ async fn meanwhile<T>(posts: &mut Posts<'_>, wait: impl Future<Output = T>) -> T
             done = &mut wait => return done,
             Some(()) = posts.next() => {}
         }
+    }
+}
+
+/// For fuzz/.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    use std::time::Duration;
+
+    use super::post;
+    use crate::model::time::Timestamp;
+
+    /// A text as it is in a header.
+    pub fn encoded(text: &str) -> String {
+        post::encoded(text)
+    }
+
+    /// How long a target asks to wait.
+    pub fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
+        post::retry_after(value, now)
     }
 }
 

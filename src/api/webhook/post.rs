@@ -1,8 +1,10 @@
 //! One POST: its headers and signature, and the decision that follows from the answer.
 
 use std::fmt::Display;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
+use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response};
@@ -13,16 +15,24 @@ use crate::delivery::{Decision, Delivery};
 use crate::model::error::{Error, Result, innermost_cause};
 use crate::model::limits::{RETRY_AFTER_MAX, WEBHOOK_ANSWER_BYTES_MAX};
 use crate::model::time::{Timestamp, show_span};
-use crate::platform::clock::Clock;
+use crate::platform::clock::{Clock, Instant};
 use crate::platform::https::{self, Roots};
 use crate::telemetry::spans::Span;
 
 /// Time that an idle connection is kept. Many servers close one after 5 s; a POST should not meet that.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// How soon a POST notices that its connection was closed while it was idle: a round trip to the other side of the world. One
+/// that fails later has failed at its target.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(super) struct Poster {
     client: Client,
+    /// Makes a connection for each POST.
+    anew: Client,
+    /// When the last connection that may be kept was answered over.
+    answered: Mutex<Option<Instant>>,
     webhook: Webhook,
     signer: Option<Signer>,
     clock: Clock,
@@ -32,20 +42,20 @@ impl Poster {
     pub(super) fn new(webhook: Webhook, clock: Clock) -> Result<Poster> {
         let signer = webhook.secret.as_ref().map(|secret| Signer::new(secret.expose().as_bytes())).transpose()?;
         let roots = Roots::choose("ca_file", webhook.ca_file.as_deref(), webhook.target.is_tls())?;
-        let builder = https::broker_client(&roots)?
-            .dns_resolver(webhook.target.resolver())
-            .pool_max_idle_per_host(webhook.concurrency)
-            .pool_idle_timeout(IDLE_TIMEOUT);
-        let client = https::build(builder)?;
-        Ok(Poster { client, webhook, signer, clock })
+        let client = |idle| {
+            let builder = https::broker_client(&roots)?.dns_resolver(webhook.target.resolver());
+            https::build(builder.pool_max_idle_per_host(idle).pool_idle_timeout(IDLE_TIMEOUT))
+        };
+        let (client, anew) = (client(webhook.concurrency)?, client(0)?);
+        Ok(Poster { client, anew, answered: Mutex::default(), webhook, signer, clock })
     }
 
     pub(super) async fn post(&self, delivery: Delivery) -> Answer {
         let timeout = self.webhook.timeout;
         let until = self.clock.instant().plus(timeout);
-        let request = self.client.post(self.webhook.target.url().clone()).headers(self.headers(&delivery));
+        let headers = self.headers(&delivery);
         let response = tokio::select! {
-            response = request.body(delivery.message.envelope.payload).send() => response,
+            response = self.send(headers, delivery.message.envelope.payload) => response,
             () = self.clock.sleep_until(until) => return Answer::TimedOut(timeout),
         };
         match response {
@@ -57,11 +67,40 @@ impl Poster {
                     () = read(response, &mut text) => {}
                     () = self.clock.sleep_until(until) => {}
                 }
+                self.note_answer();
                 let text = String::from_utf8_lossy(&text).trim().to_owned();
                 Answer::Status { status, retry_after, text }
             }
             Err(error) => Answer::Failed(innermost_cause(&error.without_url())),
         }
+    }
+
+    /// Sends a POST. If its connection was closed while it was idle, which only a POST finds out, it is sent again at once
+    /// over a new one: the message has not failed.
+    async fn send(&self, headers: HeaderMap, payload: Bytes) -> reqwest::Result<Response> {
+        let request = |client: &Client, headers, payload| {
+            client.post(self.webhook.target.url().clone()).headers(headers).body::<Bytes>(payload).send()
+        };
+        let began = self.clock.instant();
+        let response = request(&self.client, headers.clone(), payload.clone()).await;
+        match response {
+            Err(error) if self.may_have_been_idle(began) && https::was_closed(&error) => {
+                tracing::debug!(topic = %self.webhook.topic, %error, "an idle connection was closed: posted again");
+                request(&self.anew, headers, payload).await
+            }
+            response => response,
+        }
+    }
+
+    fn note_answer(&self) {
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.instant());
+    }
+
+    /// Whether a POST that has just failed may have had a connection that was kept.
+    fn may_have_been_idle(&self, began: Instant) -> bool {
+        let answered = *self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_soon = self.clock.instant().since(began) < CLOSED_WITHIN;
+        is_soon && answered.is_some_and(|at| began.since(at) <= IDLE_TIMEOUT)
     }
 
     fn headers(&self, delivery: &Delivery) -> HeaderMap {
@@ -90,7 +129,9 @@ impl Poster {
             }
         }
         if let Some(signer) = &self.signer {
-            put(&mut headers, "dwell-signature", signer.sign(self.clock.now().as_ms() / 1_000, &envelope.payload));
+            let time = self.clock.now().as_ms() / 1_000;
+            let signature = signer.sign(time, &headers, &envelope.payload);
+            put(&mut headers, "dwell-signature", signature);
         }
         headers
     }
@@ -108,7 +149,7 @@ fn put(headers: &mut HeaderMap, name: &str, value: impl Display) {
     }
 }
 
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
         match byte {
             b'!'..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
@@ -192,7 +233,7 @@ impl Answer {
 }
 
 /// `Retry-After` in seconds or as an HTTP date, at most a day; `None` for anything else.
-fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
+pub(super) fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         // A number too long to parse is a long time too.
@@ -204,6 +245,9 @@ fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     Some(at.since(now).min(RETRY_AFTER_MAX))
 }
 
+/// No value has a line feed in it, and `dwell-key` is percent-encoded, so the lines say which is which.
+const SIGNED: [&str; 5] = ["dwell-id", "dwell-topic", "dwell-group", "dwell-attempt", "dwell-key"];
+
 #[derive(Debug, Clone)]
 struct Signer(Hmac<Sha256>);
 
@@ -213,10 +257,17 @@ impl Signer {
         mac.map(Signer).map_err(|error| Error::bug(format!("a secret of any length makes a signer: {error}")))
     }
 
-    /// The time is signed with the body, so that an old POST cannot be replayed as new.
-    fn sign(&self, unix_seconds: u64, body: &[u8]) -> String {
+    /// Signs what a receiver relies on: the headers of [`SIGNED`], a line each, with the time behind the id, and the body.
+    /// So an old POST is not replayed as new, and a body is not passed off as that of another message, topic or group. A
+    /// header that is missing has an empty line.
+    fn sign(&self, unix_seconds: u64, headers: &HeaderMap, body: &[u8]) -> String {
         let time = unix_seconds.to_string();
-        format!("t={time},v1={}", self.hex(&[time.as_bytes(), b".", body]))
+        let value = |name: &str| headers.get(name).map_or(&b""[..], HeaderValue::as_bytes);
+        let [id, topic, group, attempt, key] = SIGNED.map(value);
+        let lines = [id, time.as_bytes(), topic, group, attempt, key];
+        let mut parts: Vec<&[u8]> = lines.iter().flat_map(|line| [line, &b"\n"[..]]).collect();
+        parts.push(body);
+        format!("t={time},v1={}", self.hex(&parts))
     }
 
     fn hex(&self, parts: &[&[u8]]) -> String {
@@ -308,11 +359,41 @@ mod tests {
         Ok(())
     }
 
+    fn signed(change: impl FnOnce(&mut HeaderMap)) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in SIGNED.into_iter().zip(["order-4711", "orders", "default", "1", ""]) {
+            put(&mut headers, name, value);
+        }
+        change(&mut headers);
+        headers
+    }
+
     #[test]
     fn signature_example_of_the_page_is_correct() -> Result<()> {
-        let signature = Signer::new(b"a secret")?.sign(1_767_323_045, b"close order 4711");
+        let signature = Signer::new(b"a secret")?.sign(1_767_323_045, &signed(|_| {}), b"close order 4711");
         let page = include_str!("../../../docs/how-to/webhooks.md");
         assert!(page.contains(&signature), "{signature}");
+        Ok(())
+    }
+
+    #[test]
+    fn signature_covers_id_topic_group_attempt_key_time_and_body() -> Result<()> {
+        let signer = Signer::new(b"a secret")?;
+        let sign = |time, headers: &HeaderMap, body: &[u8]| {
+            let signature = signer.sign(time, headers, body);
+            signature.split_once("v1=").map(|(_, mac)| mac.to_owned()).unwrap_or_default()
+        };
+        let mut all =
+            vec![sign(1, &signed(|_| {}), b"x"), sign(2, &signed(|_| {}), b"x"), sign(1, &signed(|_| {}), b"y")];
+        for name in SIGNED {
+            all.push(sign(1, &signed(|headers| put(headers, name, "other")), b"x"));
+        }
+        // The end of one part cannot become the beginning of the next one.
+        all.push(sign(1, &signed(|headers| put(headers, "dwell-key", "x")), b""));
+        let distinct: std::collections::BTreeSet<&String> = all.iter().collect();
+        assert_eq!((distinct.len(), all[0].len()), (all.len(), 64));
+        // An absent header is signed as an empty one.
+        assert_eq!(sign(1, &signed(|headers| drop(headers.remove("dwell-key"))), b"x"), all[0]);
         Ok(())
     }
 }
