@@ -137,6 +137,7 @@ impl Topics {
 
     fn no_topic(&self, topic: &TopicName) -> Error {
         self.evict(topic);
+        self.metrics.deleted(topic);
         Error::missing(Missing::topic(topic))
     }
 
@@ -165,10 +166,7 @@ impl Topics {
 
     /// Believes a descriptor. Its series are there from now on, so that a rate sees the first event of each.
     pub(super) fn cache(&self, descriptor: Descriptor) -> Arc<Descriptor> {
-        self.metrics.topic(&descriptor.topic);
-        for group in &descriptor.groups {
-            self.metrics.group(&descriptor.topic, group);
-        }
+        self.metrics.exists(&descriptor);
         let loaded = self.store.backend.clock().local().instant();
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= TOPICS_MAX {
@@ -331,6 +329,7 @@ impl Broker {
             Precondition::None | Precondition::Exists => self.store.topics.delete(&descriptor).await?,
         }
         self.topics.evict(topic);
+        self.metrics.deleted(topic);
         self.groups.close(&descriptor);
         tracing::info!(%topic, "topic deleted");
         for source in self.topics.forwarding_to(topic) {

@@ -85,11 +85,20 @@ impl TopicCache {
             return false;
         }
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
-        if topics.len() < TOPICS_MAX || topics.contains_key(&descriptor.topic) {
+        if topics.len() < TOPICS_MAX || topics.contains_key(&descriptor.topic) || self.make_room(&mut topics) {
             topics.insert(descriptor.topic.clone(), descriptor.clone());
             self.changed.notify_one();
         }
         true
+    }
+
+    /// Forgets a topic that the store has no more, the one that was there longest ago.
+    fn make_room(&self, topics: &mut HashMap<TopicName, Descriptor>) -> bool {
+        let mut there_at = self.there_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = topics.values().filter(|topic| topic.deleted).map(|topic| &topic.topic);
+        let Some(gone) = gone.min_by_key(|topic| there_at.get(*topic).copied()).cloned() else { return false };
+        there_at.remove(&gone);
+        topics.remove(&gone).is_some()
     }
 
     /// Learns a topic as a verb left it; when this returns, the file has it.
@@ -238,6 +247,28 @@ mod tests {
         assert_eq!((cache.get(&orders.topic), cache.last(&orders.topic)), (None, Some(orders.clone())));
         cache.forget(&orders.topic);
         assert_eq!(cache.last(&orders.topic), None);
+        Ok(())
+    }
+
+    #[test]
+    fn topics_that_are_gone_leave_room_for_new_ones() -> Result<()> {
+        let cache = TopicCache::load(PathBuf::from("/nowhere/topics.json"));
+        let topic = |name: String| Ok(Descriptor::new(TopicName::new(name)?, Default::default()));
+        for n in 0..TOPICS_MAX {
+            let old = topic(format!("ci-{n}"))?;
+            cache.learn(&old);
+            if n > 0 {
+                cache.miss(&old.topic);
+            }
+        }
+        for n in 0..10 {
+            let new = topic(format!("orders-{n}"))?;
+            cache.learn(&new);
+            assert_eq!(cache.get(&new.topic), Some(new), "{n}");
+        }
+        let is_known = |name: &str| Ok(cache.last(&TopicName::new(name)?).is_some());
+        assert_eq!((is_known("ci-0")?, is_known("ci-1")?, is_known("ci-11")?), (true, false, true));
+        assert_eq!(cache.topics.read().map(|topics| topics.len()).ok(), Some(TOPICS_MAX));
         Ok(())
     }
 }

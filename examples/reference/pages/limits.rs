@@ -167,6 +167,10 @@ fn reads() -> Vec<Row> {
         ("Spans of a forecast, times partitions", number(l::FORECAST_COUNTS_MAX)),
         ("Search text for dead letters", bytes(l::DEAD_TEXT_BYTES_MAX)),
         ("Dead letters that one request reads", number(l::DEAD_LOOKED_AT_MAX)),
+        (
+            "Topics that forward a dead letter, one after the other, if the next one forwards too",
+            number(l::FORWARD_HOPS_MAX),
+        ),
         ("Time that one request works on dead letters", span(l::DEAD_REQUEST_MAX)),
         ("Dead letters redriven or purged a second, when a rate is given", number(l::REDRIVE_RATE_MAX)),
         ("Time that one request moves messages to another topic", span(l::MOVE_REQUEST_MAX)),

@@ -8,8 +8,9 @@ use super::table;
 const HEAD: &str = "\
 # Metrics
 
-`GET /metrics` serves them in the text format of Prometheus. A scrape makes no calls to the store. The first 200 topics that a
-broker sees, and 400 groups of them, have their own series; the rest share the label `other`, so sums stay right.
+`GET /metrics` serves them in the text format of Prometheus. A scrape makes no calls to the store. Of the topics that a
+broker uses, 200 with 400 groups have their own series; the rest share the label `other`, so sums stay right. A topic that is deleted, or
+not used for 10 minutes, gives its place back.
 ";
 
 /// The chapters: a title and what the names in it begin with. The last one takes the rest.

@@ -2,7 +2,7 @@
 //! topic, which is the sum of them over all its groups.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::core::Metric;
@@ -48,6 +48,12 @@ pub struct OwnershipMetrics {
     /// Ids without a body or bodies without an id. Must stay 0.
     pub repairs: IntCounter,
 }
+
+const OUTCOMES: [&str; 7] = ["acked", "nacked", "timed_out", "expired", "buried", "stale", "unknown_outcome"];
+
+const PUSHES: [&str; 7] = ["stored", "journaled", "buffered", "duplicate", "replaced", "debounced", "failed"];
+
+const OCCURRENCES: [&str; 3] = ["fired", "missed", "duplicate"];
 
 #[derive(Debug)]
 pub(super) struct GroupFamilies {
@@ -119,6 +125,28 @@ impl GroupFamilies {
                 "consumers of the group that wait at this broker: long polls, streams and webhooks",
             )?,
         })
+    }
+
+    /// All series of a group; what [`GroupFamilies::of`] makes.
+    pub(super) fn remove(&self, topic: &str, group: &str) {
+        let kinds = [
+            (&self.deliveries, &["first", "retry"][..]),
+            (&self.settled, &OUTCOMES),
+            (&self.dead_dropped, &["age", "count"]),
+            (&self.purged, &["message", "dead_letter"]),
+        ];
+        for (family, kinds) in kinds {
+            // One that is not there is gone already.
+            kinds.iter().for_each(|kind| drop(family.remove_label_values(&[topic, group, kind])));
+        }
+        let labels = &[topic, group];
+        let _ = self.dead_forwarded.remove_label_values(labels);
+        for family in [&self.lateness, &self.handling] {
+            let _ = family.remove_label_values(labels);
+        }
+        for family in [&self.leases_owned, &self.members_waiting, &self.demand] {
+            let _ = family.remove_label_values(labels);
+        }
     }
 
     pub(super) fn of(&self, topic: &str, group: &str) -> Arc<GroupMetrics> {
@@ -210,6 +238,14 @@ impl TopicFamilies {
                  pushed, or `missed` and passed over (of more than 100 at a time not all are counted)",
             )?,
         })
+    }
+
+    /// All series of a topic; what [`TopicFamilies::of`] makes.
+    pub(super) fn remove(&self, topic: &str) {
+        for (family, outcomes) in [(&self.pushes, &PUSHES[..]), (&self.occurrences, &OCCURRENCES)] {
+            // One that is not there is gone already.
+            outcomes.iter().for_each(|outcome| drop(family.remove_label_values(&[topic, outcome])));
+        }
     }
 
     pub(super) fn of(&self, topic: &str) -> Arc<TopicMetrics> {
@@ -368,11 +404,11 @@ fn counts(histogram: &Histogram) -> impl Iterator<Item = u64> {
 impl Metrics {
     /// The traffic of each topic since the process started, by its label.
     pub fn traffic(&self) -> BTreeMap<String, Traffic> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let traffic = known.topics.iter().map(|(label, topic)| {
+        let known = self.known();
+        let traffic = known.topics().map(|(label, topic)| {
             let mut traffic = Traffic::default();
             traffic.count_topic(&topic.own);
-            topic.groups.values().for_each(|group| traffic.count_group(group));
+            topic.groups.values().for_each(|group| traffic.count_group(&group.own));
             (label.clone(), traffic)
         });
         traffic.collect()
@@ -439,6 +475,48 @@ mod tests {
         assert_eq!(now.lateness(0.5), Some(Duration::from_millis(2)));
         assert_eq!(now.lateness(0.99), Some(Duration::from_secs(3_600)));
         assert_eq!(before["orders"].lateness(0.5), None);
+        Ok(())
+    }
+
+    #[test]
+    fn deleted_topic_leaves_no_series_once_it_was_scraped() -> Result<()> {
+        let (metrics, topic, group) = (Metrics::new()?, TopicName::new("orders")?, GroupName::new("default")?);
+        let none = metrics.text()?;
+        metrics.topic(&topic).stored.inc();
+        let held = metrics.group(&topic, &group);
+        metrics.deleted(&topic);
+        assert!(metrics.text()?.contains("topic=\"orders\""));
+        assert!(metrics.text()?.contains("topic=\"orders\""), "its last deliveries are still counted");
+        drop(held);
+        metrics.text()?;
+        let families = |text: &str| text.lines().filter(|line| line.contains("topic=")).count();
+        assert_eq!((families(&metrics.text()?), families(&none)), (0, 0));
+        // It comes back.
+        metrics.topic(&topic).stored.inc();
+        assert!(metrics.text()?.contains("dwell_pushes_total{outcome=\"stored\",topic=\"orders\"} 1"));
+        Ok(())
+    }
+
+    #[test]
+    fn deleted_topics_leave_room_for_new_ones_without_a_scrape() -> Result<()> {
+        let metrics = Metrics::new()?;
+        let name = |n: usize| TopicName::new(format!("ci-{n}"));
+        for n in 0..5 * super::super::TOPIC_LABELS_MAX {
+            metrics.topic(&name(n)?).stored.inc();
+            metrics.group(&name(n)?, &GroupName::standard()).acked.inc();
+            metrics.deleted(&name(n)?);
+        }
+        let orders = TopicName::new("orders")?;
+        metrics.topic(&orders).stored.inc();
+        metrics.group(&orders, &GroupName::standard()).acked.inc();
+        let text = metrics.text()?;
+        for series in [
+            "dwell_pushes_total{outcome=\"stored\",topic=\"orders\"} 1",
+            "dwell_settled_total{group=\"default\",outcome=\"acked\",topic=\"orders\"} 1",
+        ] {
+            assert!(text.contains(series), "{text}");
+        }
+        assert!(!text.contains("topic=\"other\""), "none had to share a label");
         Ok(())
     }
 }

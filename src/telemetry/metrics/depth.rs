@@ -103,7 +103,7 @@ pub struct Tally(Labelled<(), Depth>);
 
 impl Tally {
     pub fn add(&mut self, topic: &str, group: &str, depth: &Depth) {
-        self.0.group(topic, group, |_| (), |_, _| Depth::default()).add(depth);
+        self.0.group(topic, group, Instant::START, |_| (), |_, _| Depth::default()).add(depth);
     }
 }
 

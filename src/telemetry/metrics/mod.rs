@@ -1,15 +1,15 @@
 //! All metrics. The only user of prometheus.
 //!
-//! Labels are bounded: see [`TOPIC_LABELS_MAX`] and [`GROUP_LABELS_MAX`]. Where the values of a label are known, the series
+//! Labels are bounded: see `labels`. Where the values of a label are known, the series
 //! exist at zero before the first event, so that a rate includes that event.
 
 mod depth;
 mod deliveries;
+mod labels;
 mod process;
 mod store;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -22,11 +22,17 @@ pub use self::deliveries::{
     GroupMetrics, OwnershipMetrics, Quantile, RemoteDrop, RemoteMetrics, TopicMetrics, Traffic,
 };
 pub use self::depth::{Depth, StatsMetrics, Tally, WITHIN};
+use self::labels::Labelled;
+pub use self::labels::{GROUP_LABELS_MAX, OTHER, TOPIC_LABELS_MAX};
 pub use self::process::{HttpMetrics, ProcessMetrics, SpanMetrics, WebhookMetrics};
 use self::store::LogFamilies;
 pub use self::store::{StoreMetrics, WalMetrics};
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, TopicName};
+use crate::model::topic::Descriptor;
+use crate::platform::clock::{Clock, Instant};
+
+type Known = Labelled<Arc<TopicMetrics>, Arc<GroupMetrics>>;
 
 #[derive(Debug)]
 pub struct Metrics {
@@ -40,7 +46,7 @@ pub struct Metrics {
     topics: TopicFamilies,
     groups: GroupFamilies,
     logs: LogFamilies,
-    known: Mutex<Labelled<Arc<TopicMetrics>, Arc<GroupMetrics>>>,
+    known: Mutex<Known>,
     registry: Registry,
     families: Vec<Family>,
 }
@@ -73,17 +79,59 @@ impl Metrics {
     }
 
     pub fn topic(&self, topic: &TopicName) -> Arc<TopicMetrics> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = known.topics.get(topic.as_str()) {
-            return there.own.clone();
-        }
-        known.topic(topic.as_str(), |label| self.topics.of(label)).clone()
+        let (name, now) = (topic.as_str(), Clock::System.instant());
+        let mut known = self.known();
+        self.make_room(&mut known, name, None, now);
+        known.topic(name, now, |label| self.topics.of(label)).clone()
     }
 
     pub fn group(&self, topic: &TopicName, group: &GroupName) -> Arc<GroupMetrics> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (topic, group, now) = (topic.as_str(), group.as_str(), Clock::System.instant());
+        let mut known = self.known();
+        self.make_room(&mut known, topic, Some(group), now);
         let of_topic = |label: &str| self.topics.of(label);
-        known.group(topic.as_str(), group.as_str(), of_topic, |topic, group| self.groups.of(topic, group)).clone()
+        known.group(topic, group, now, of_topic, |topic, group| self.groups.of(topic, group)).clone()
+    }
+
+    /// A topic is there, with its groups: their series are too, so that a rate sees the first event of each.
+    pub fn exists(&self, topic: &Descriptor) {
+        self.topic(&topic.topic);
+        for group in &topic.groups {
+            self.group(&topic.topic, group);
+        }
+        let has_group = |name: &str| topic.groups.iter().any(|group| group.as_str() == name);
+        self.known().exists(topic.topic.as_str(), has_group);
+    }
+
+    /// A topic is there no more: its series end once they are scraped, or once others need the room.
+    pub fn deleted(&self, topic: &TopicName) {
+        self.known().deleted(topic.as_str());
+    }
+
+    fn make_room(&self, known: &mut Known, topic: &str, group: Option<&str>, now: Instant) {
+        if known.wants_place(topic, group, now) {
+            self.remove(known, now, true);
+        }
+    }
+
+    /// Ends series, but for those that somebody holds: their counts would be lost.
+    fn remove(&self, known: &mut Known, now: Instant, idle: bool) {
+        let is_free = (
+            |own: &Arc<TopicMetrics>| Arc::strong_count(own) == 1,
+            |own: &Arc<GroupMetrics>| Arc::strong_count(own) == 1,
+        );
+        for freed in known.free(now, idle, is_free) {
+            for group in &freed.groups {
+                self.groups.remove(&freed.topic, group);
+            }
+            if freed.is_whole {
+                self.topics.remove(&freed.topic);
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn wal(&self, log: &'static str) -> WalMetrics {
@@ -97,6 +145,7 @@ impl Metrics {
     pub fn text(&self) -> Result<String> {
         let mut text = String::new();
         TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text).map_err(|error| bug(&error))?;
+        self.remove(&mut self.known(), Clock::System.instant(), false);
         Ok(text)
     }
 }
@@ -190,99 +239,4 @@ impl Maker {
 /// Prometheus refuses only mistakes of this module.
 fn bug(error: &prometheus::Error) -> Error {
     Error::bug(error.to_string())
-}
-
-pub const TOPIC_LABELS_MAX: usize = 200;
-
-pub const GROUP_LABELS_MAX: usize = 400;
-
-pub const OTHER: &str = "other";
-
-/// One value for each topic and each group, in the order of arrival; past the limits the rest share one.
-#[derive(Debug)]
-struct Labelled<T, G> {
-    topics: HashMap<String, Topic<T, G>>,
-    own_groups: usize,
-}
-
-#[derive(Debug)]
-struct Topic<T, G> {
-    own: T,
-    groups: HashMap<String, G>,
-}
-
-impl<T, G> Topic<T, G> {
-    fn new(own: T) -> Topic<T, G> {
-        Topic { own, groups: HashMap::new() }
-    }
-}
-
-impl<T, G> Default for Labelled<T, G> {
-    fn default() -> Self {
-        Labelled { topics: HashMap::new(), own_groups: 0 }
-    }
-}
-
-impl<T, G> Labelled<T, G> {
-    fn topic(&mut self, name: &str, make: impl FnOnce(&str) -> T) -> &mut T {
-        let label = self.label(name);
-        &mut self.topics.entry(label.to_owned()).or_insert_with(|| Topic::new(make(label))).own
-    }
-
-    /// Groups of topics that share a label share one too.
-    fn group(
-        &mut self,
-        topic: &str,
-        group: &str,
-        make_topic: impl FnOnce(&str) -> T,
-        make: impl FnOnce(&str, &str) -> G,
-    ) -> &mut G {
-        let (topic, full) = (self.label(topic), self.own_groups >= GROUP_LABELS_MAX);
-        let groups = &mut self.topics.entry(topic.to_owned()).or_insert_with(|| Topic::new(make_topic(topic))).groups;
-        let is_there = groups.contains_key(group);
-        let group = if topic != OTHER && (is_there || !full) { group } else { OTHER };
-        self.own_groups += usize::from(!is_there && group != OTHER);
-        groups.entry(group.to_owned()).or_insert_with(|| make(topic, group))
-    }
-
-    fn groups(&self) -> impl Iterator<Item = ([&str; 2], &G)> {
-        self.topics.iter().flat_map(|(topic, kept)| {
-            kept.groups.iter().map(move |(group, of_group)| ([topic.as_str(), group.as_str()], of_group))
-        })
-    }
-
-    fn label<'a>(&self, name: &'a str) -> &'a str {
-        let own = self.topics.len() - usize::from(self.topics.contains_key(OTHER));
-        if self.topics.contains_key(name) || own < TOPIC_LABELS_MAX { name } else { OTHER }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_past_the_limits_share_one_series() {
-        let mut labelled: Labelled<usize, usize> = Labelled::default();
-        for n in 0..1_000_000 {
-            *labelled.topic(&format!("t{n}"), |_| 0) += 1;
-        }
-        assert_eq!(labelled.topics.len(), TOPIC_LABELS_MAX + 1);
-        assert_eq!(*labelled.topic("t1000000", |_| 0), 1_000_000 - TOPIC_LABELS_MAX);
-    }
-
-    #[test]
-    fn total_group_series_are_limited() {
-        let mut labelled: Labelled<(), usize> = Labelled::default();
-        for topic in 0..TOPIC_LABELS_MAX + 50 {
-            for group in 0..200 {
-                *labelled.group(&format!("t{topic}"), &format!("g{group}"), |_| (), |_, _| 0) += 1;
-            }
-        }
-        let all: Vec<_> = labelled.groups().collect();
-        assert_eq!(all.len(), GROUP_LABELS_MAX + TOPIC_LABELS_MAX - 1);
-        assert_eq!(all.iter().map(|(_, count)| **count).sum::<usize>(), (TOPIC_LABELS_MAX + 50) * 200);
-        let of_others = all.iter().find(|([topic, _], _)| *topic == OTHER);
-        assert_eq!(of_others.map(|(labels, count)| (*labels, **count)), Some(([OTHER, OTHER], 50 * 200)));
-    }
 }
