@@ -44,11 +44,24 @@ pub(crate) fn run(data: &[u8]) -> Corpus {
         wanted.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     }
     let read = answer(wanted);
+    if *method != LINES && !body.is_empty() {
+        agrees_with_serde(body, read.status);
+    }
     if *letter == b't' && read.status.is_success() {
         settings_are_said_again(&read.body["settings"]);
     }
     // What is read as something else than an error of the request gets as far as the topic that is not there.
     kept(read.status == StatusCode::NOT_FOUND || read.status.is_success() || read.status == 422)
+}
+
+/// What is JSON to serde_json is JSON here, whatever is wrong with it otherwise, and nothing else is.
+fn agrees_with_serde(body: &[u8], status: StatusCode) {
+    match serde_json::from_slice::<serde_json::Value>(body) {
+        Ok(_) => assert_ne!(status, StatusCode::BAD_REQUEST, "it is JSON"),
+        // A number that is too large is one that is not in range, where a number is expected.
+        Err(error) if error.to_string().contains("number out of range") => {}
+        Err(error) => assert_eq!(status, StatusCode::BAD_REQUEST, "{error}"),
+    }
 }
 
 /// Settings that were answered are accepted, and are the same settings.

@@ -10,7 +10,9 @@ mod bodies;
 mod broker;
 mod codec;
 mod configuration;
+mod connections;
 mod cursors;
+mod encodings;
 mod hosts;
 mod memory;
 mod pages;
@@ -33,12 +35,14 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 type Target = fn(&[u8]) -> Corpus;
 
 /// Each has a directory of its name in fuzz/corpus.
-const TARGETS: [(&str, Target); 13] = [
+const TARGETS: [(&str, Target); 15] = [
     ("addresses", addresses::run),
     ("bodies", bodies::run),
     ("codec", codec::run),
     ("configuration", configuration::run),
+    ("connections", connections::run),
     ("cursors", cursors::run),
+    ("encodings", encodings::run),
     ("hosts", hosts::run),
     ("pages", pages::run),
     ("receipts", receipts::run),
@@ -55,7 +59,7 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
     found.map(|(_, run)| *run).unwrap_or_else(|| panic!("DWELL_FUZZ names no target: {wanted:?}"))
 });
 
-fuzz_target!(|data: &[u8]| -> Corpus { TARGET(data) });
+fuzz_target!(|data: &[u8]| -> Corpus { memory::in_time(|| TARGET(data)) });
 
 /// Whether an input was read as something: if not, it is not worth keeping.
 fn kept(is_read: bool) -> Corpus {

@@ -2,7 +2,9 @@
 //!
 //! Every client is built here: a default one would look for a process-wide cryptography provider, and panic.
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -87,6 +89,23 @@ pub fn broker_client(roots: &Roots) -> Result<ClientBuilder> {
 
 pub fn build(builder: ClientBuilder) -> Result<Client> {
     builder.build().map_err(|error| Error::bug(format!("cannot make an HTTP client: {}", innermost_cause(&error))))
+}
+
+/// Whether a request failed because its connection was closed before anything was answered.
+pub(crate) fn was_closed(error: &reqwest::Error) -> bool {
+    const CLOSED: [ErrorKind; 3] = [ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted, ErrorKind::BrokenPipe];
+    let mut cause = if error.is_connect() { None } else { StdError::source(error) };
+    while let Some(this) = cause {
+        let by_hyper = this.downcast_ref::<hyper::Error>();
+        let by_system = this.downcast_ref::<io::Error>().map(io::Error::kind);
+        if by_hyper.is_some_and(|error| error.is_incomplete_message() || error.is_canceled() || error.is_closed())
+            || by_system.is_some_and(|kind| CLOSED.contains(&kind))
+        {
+            return true;
+        }
+        cause = this.source();
+    }
+    false
 }
 
 #[cfg(test)]

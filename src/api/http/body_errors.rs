@@ -389,6 +389,9 @@ impl<'a> Walk<'a> {
     }
 
     fn unknown(&mut self, name: &str, schema: &Value, at: &str) {
+        if self.faults.is_full() {
+            return self.faults.count();
+        }
         let known = || schema["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str);
         let shown: String = name.chars().take(SHOWN_MAX).collect();
         let meant = (name.len() <= SIMILAR_BYTES_MAX).then(|| nearest(name, known())).flatten();

@@ -125,6 +125,9 @@ fn shown(name: &str) -> &str {
     &name[..end.unwrap_or(0)]
 }
 
+/// Places of errors that are known; one further on is counted as another error. A body of 8 MiB has a million places for one.
+const PLACES_MAX: usize = 10_000;
+
 #[derive(Debug, Default)]
 pub(crate) struct FieldErrors {
     listed: Vec<FieldError>,
@@ -135,6 +138,10 @@ pub(crate) struct FieldErrors {
 impl FieldErrors {
     /// Adds an error unless its place is known already; returns whether it was new.
     pub(crate) fn add(&mut self, error: FieldError) -> bool {
+        if self.places.len() >= PLACES_MAX {
+            self.more += 1;
+            return true;
+        }
         if let Some(pointer) = &error.pointer
             && !self.places.insert(format!("{}{pointer}", error.line.unwrap_or_default()))
         {
@@ -150,6 +157,15 @@ impl FieldErrors {
             true => self.listed.push(error),
             false => self.more += 1,
         }
+    }
+
+    /// Whether further errors are only counted: then nobody reads what they say.
+    pub(crate) fn is_full(&self) -> bool {
+        self.listed.len() >= LISTED_ERRORS_MAX
+    }
+
+    pub(crate) fn count(&mut self) {
+        self.more += 1;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -199,5 +215,15 @@ mod tests {
         assert!(!faults.add(FieldError::at("/3", Fault::Range, "is wrong again")));
         let (listed, more) = faults.into_parts();
         assert_eq!((listed.len(), more), (LISTED_ERRORS_MAX, 5));
+    }
+
+    #[test]
+    fn memory_of_a_million_errors_is_bounded() {
+        let mut faults = FieldErrors::default();
+        for i in 0..1_000_000 {
+            faults.add(FieldError::at(format!("/{i}"), Fault::Type, "is wrong"));
+        }
+        assert_eq!((faults.places.len(), faults.listed.len()), (PLACES_MAX, LISTED_ERRORS_MAX));
+        assert_eq!(faults.into_parts().1, 1_000_000 - LISTED_ERRORS_MAX);
     }
 }

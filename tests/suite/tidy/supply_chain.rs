@@ -13,7 +13,7 @@ const LOCK: &str = include_str!("../../../Cargo.lock");
 const MANIFEST: &str = include_str!("../../../Cargo.toml");
 
 /// Crates that only the fuzzer is built of.
-const FUZZER: [&str; 5] = ["arbitrary", "cap", "dwell-fuzz", "jobserver", "libfuzzer-sys"];
+const FUZZER: [&str; 6] = ["arbitrary", "cap", "dwell-fuzz", "jobserver", "libfuzzer-sys", "roxmltree"];
 
 /// Cargo's commands that choose versions unless they are told not to.
 const CHOOSING: [&str; 9] = ["build", "run", "test", "bench", "install", "check", "clippy", "doc", "rustc"];

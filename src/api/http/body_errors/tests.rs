@@ -9,6 +9,7 @@ use tower::ServiceExt;
 
 use super::OF_SERDE;
 use crate::api::http::{router, tests};
+use crate::platform::clock::thread_cpu_time;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -337,5 +338,44 @@ async fn no_mutated_body_gets_an_error_in_serde_terms() -> Outcome {
         }
     }
     assert!(refused > 2_000, "{refused}");
+    Ok(())
+}
+
+/// Bodies of a megabyte that are wrong in as many places as they can be: each is read in a small multiple of the time of a right one.
+#[tokio::test]
+async fn time_for_a_large_wrong_body_is_bounded() -> Outcome {
+    const BYTES: usize = 1_000_000;
+    let many = |each: &dyn Fn(usize) -> String| {
+        let mut all = String::new();
+        for n in 0.. {
+            let more = each(n);
+            if all.len() + more.len() > BYTES {
+                break;
+            }
+            all.push_str(&more);
+        }
+        all
+    };
+    let fields = many(&|n| format!("\"{n:x}\":0,"));
+    let meta = many(&|n| format!("\"{n:x}\":0,"));
+    let receipts = many(&|n| format!("{n},"));
+    let deep = "[".repeat(BYTES / 2);
+    let cases = [
+        (PUSH, format!("{{{fields}\"payload\":\"\"}}")),
+        (PUSH, format!("{{\"meta\":{{{meta}\"z\":0}}}}")),
+        (BATCH, format!("{{\"messages\":[{{{fields}\"payload\":\"\"}}]}}")),
+        (ACK, format!("{{\"receipts\":[{receipts}0]}}")),
+        (NACK, format!("{{\"receipts\":[{receipts}0]}}")),
+        (PUSH, format!("{{\"payload_json\":{deep}")),
+        (PUSH, format!("{{\"payload\":{deep}{}}}", "]".repeat(BYTES / 2))),
+        (TOPIC, format!("{{{fields}\"partitions\":0}}")),
+    ];
+    for (line, body) in cases {
+        let before = thread_cpu_time();
+        let (status, _) = send(line, "application/json", &body).await?;
+        let took = thread_cpu_time() - before;
+        assert!((400..500).contains(&status), "{line}: {status}");
+        assert!(took < std::time::Duration::from_secs(3), "{line}: {took:?} for {:.40}", body);
+    }
     Ok(())
 }
