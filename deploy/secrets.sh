@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 secrets=${1:-$here/secrets}
 mkdir -p "$secrets"
 chmod 0750 "$secrets"
-for name in redis-password dwell-admin dwell-app dwell-metrics grafana-admin; do
+for name in redis-password dwell-admin dwell-app dwell-hand-over dwell-metrics grafana-admin; do
   [ -s "$secrets/$name" ] && continue
   # 256 bits, as visible characters.
   head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' > "$secrets/$name.new"

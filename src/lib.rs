@@ -14,6 +14,7 @@ pub mod wal;
 pub mod outage;
 pub mod coordination;
 pub mod delivery;
+pub mod gate;
 pub mod broker;
 pub mod api;
 pub mod sqs;

@@ -1,5 +1,4 @@
-//! The HTTP interface: access, requests and answers, the console, and webhooks.
+//! The HTTP interface: requests and answers, the console, and webhooks.
 
-pub mod access;
 pub mod http;
 pub mod webhook;

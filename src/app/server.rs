@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::api::access::{Access, Token};
 use crate::api::http::{
     self, App, ConnectionOptions, Console, Listen, Listener, ListenerOptions, SocketMode, Tls, TlsFiles,
 };
 use crate::api::webhook::{Subscription, Webhook};
 use crate::app::engine::{Engine, StoreOptions};
 use crate::broker::{self, host_name};
+use crate::gate::access::{Access, Token};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODY_TIMEOUT};
 use crate::platform::clock::Clock;
@@ -150,10 +150,7 @@ impl Server {
         if address.is_beyond() && !is_tls {
             tracing::warn!(%address, "listening beyond loopback without TLS: tokens and messages can be read on their way");
         }
-        let sqs = options.sqs.map(|sqs| {
-            let known = (access.clone(), machine);
-            Sqs::new(broker.clone(), known, sqs, is_tls, engine.groups().clone())
-        });
+        let sqs = options.sqs.map(|sqs| Sqs::new(broker.clone(), machine, sqs, is_tls, engine.groups().clone()));
         let app = App::new(broker, clock, address.guard(is_tls), connections.clone());
         let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
         let app = app.with_connections(options.connections.max);

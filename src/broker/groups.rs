@@ -14,6 +14,7 @@ use super::{Broker, Options, no_group};
 use crate::coordination::lease::LeaseKeeper;
 use crate::coordination::membership::Timing;
 use crate::delivery::{GroupDelivery, Heartbeats, Membership, PrefetchBudget, ReceiptKeys, Terms};
+use crate::gate::Identity;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::model::message::{GroupName, TopicName};
@@ -47,6 +48,8 @@ pub(super) struct Groups {
 struct Joined {
     delivery: Arc<GroupDelivery>,
     partitions: usize,
+    /// Whose request made this broker a member.
+    who: Identity,
 }
 
 /// The detail of a 503 while the process stops.
@@ -72,7 +75,7 @@ impl Groups {
     }
 
     /// Starts the loops the first time. Errors: `NotFound` when the topic has no such group, `Unavailable` while the
-    /// process stops, `Full` past [`Options::member_partitions`].
+    /// process stops, `Full` past [`Options::member_partitions`], or past the share of the token that asks.
     pub(super) fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<GroupDelivery>> {
         if self.is_stopping() {
             return Err(Error::unavailable(STOPPING));
@@ -95,9 +98,9 @@ impl Groups {
             return Ok(there.delivery.clone());
         }
         let partitions = usize::from(descriptor.settings.partitions.get());
-        let others = joined.iter().filter(|(other, _)| **other != place(descriptor, group));
-        check_room(others.map(|(_, there)| there.partitions).sum(), partitions, self.most)?;
-        let new = Joined { delivery: delivery.clone(), partitions };
+        let who = Identity::current();
+        make_room(&mut joined, &place(descriptor, group), (&who, partitions), self.most)?;
+        let new = Joined { delivery: delivery.clone(), partitions, who };
         if let Some(replaced) = joined.insert(place(descriptor, group), new) {
             // Two of them would take the partitions from each other, since they are the same member.
             replaced.delivery.close();
@@ -160,15 +163,59 @@ fn lock(joined: &Mutex<HashMap<Place, Joined>>) -> MutexGuard<'_, HashMap<Place,
     joined.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn check_room(taken: usize, partitions: usize, most: usize) -> Result<()> {
-    if taken + partitions <= most {
+/// Ends memberships that nobody uses until there is room for so many partitions: past the share of a token its own, otherwise
+/// first those of the token that has most, and of those the one that was asked for longest ago. Errors: `Full`.
+fn make_room(
+    joined: &mut HashMap<Place, Joined>,
+    place: &Place,
+    (who, partitions): (&Identity, usize),
+    most: usize,
+) -> Result<()> {
+    let others = || joined.iter().filter(|(other, _)| *other != place);
+    let held_by =
+        |who: &Identity| others().filter(|(_, there)| there.who == *who).map(|(_, there)| there.partitions).sum();
+    let (mut taken, mut own): (usize, usize) = (others().map(|(_, there)| there.partitions).sum(), held_by(who));
+    let share = who.places(most);
+    if taken + partitions <= most && own + partitions <= share {
         return Ok(());
     }
+    let mut held: HashMap<Option<&Arc<str>>, usize> = HashMap::new();
+    others().for_each(|(_, there)| *held.entry(there.who.name()).or_default() += there.partitions);
+    let vacant = |(place, there): (&Place, &Joined)| {
+        let held = held.get(&there.who.name()).copied().unwrap_or(0);
+        Some((held, there.delivery.vacant_for()?, there.who == *who, there.partitions, place.clone()))
+    };
+    let mut vacant: Vec<_> = others().filter_map(vacant).collect();
+    vacant.sort_unstable();
+    let mut gone = Vec::new();
+    while taken + partitions > most || own + partitions > share {
+        let is_past_share = own + partitions > share;
+        let next = vacant.iter().rposition(|(.., is_own, _, _)| *is_own || !is_past_share);
+        let Some(next) = next else { return Err(no_room((taken, own), (most, share))) };
+        let (.., is_own, partitions, place) = vacant.remove(next);
+        taken -= partitions;
+        own -= if is_own { partitions } else { 0 };
+        gone.push(place);
+    }
+    for place in gone {
+        if let Some(left) = joined.remove(&place) {
+            tracing::info!(topic = %place.0, group = %place.1, "group left: nobody consumes it, and another one needs its room");
+            left.delivery.close();
+        }
+    }
+    Ok(())
+}
+
+fn no_room((taken, own): (usize, usize), (most, share): (usize, usize)) -> Error {
+    let whose = match taken < most && share < most {
+        true => format!("groups with {own} partitions together by requests of this token, and {share} are its share"),
+        false => format!("groups with {taken} partitions together, and {most} are the limit"),
+    };
     let detail = format!(
-        "this broker is a member of groups with {taken} partitions together, and {most} are the limit: consume from another \
-         broker, or try again once it has left groups that nobody consumes (group.idle_timeout)"
+        "this broker is a member of {whose}: consume from another broker, or try again once it has left groups that nobody \
+         consumes (group.idle_timeout)"
     );
-    Err(Error::new(Kind::Full, detail))
+    Error::new(Kind::Full, detail)
 }
 
 impl Joined {

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 
 use super::Broker;
-use super::read_limiter::PARTITIONS_AT_ONCE;
 use crate::codec::DeadLetterRecord;
+use crate::gate::PARTITIONS_AT_ONCE;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::CALL_BYTES_MAX;
 use crate::model::message::{GroupName, Key, MessageId, TopicName};

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 
 use super::list::wrong_cursor;
-use super::read_limiter::{PARTITIONS_AT_ONCE, PartitionRead};
 use super::{Broker, ListEntry, MessageList, Which};
+use crate::gate::{PARTITIONS_AT_ONCE, PartitionRead};
 use crate::model::error::{Error, Result};
 use crate::model::limits::CALL_BYTES_MAX;
 use crate::model::message::{GroupName, MessageId, TopicName};

@@ -5,13 +5,11 @@ use std::time::Duration;
 use super::{Broker, check_count};
 use crate::delivery::remote::Place;
 use crate::delivery::{Decision, GroupTag, Read, Receipt, StaleReason, Verdict, check_receipt, is_of};
-use crate::model::error::{Error, Kind, Result};
+use crate::model::error::{Error, Result};
 use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::show_span;
 use crate::model::topic::{Descriptor, check_visibility_timeout};
-use crate::store::{HandedOver, TakenOver};
-use crate::wal::Record;
 
 /// The verdict on a receipt of a group whose partitions this process does not own.
 fn nobodys(receipt: Read, descriptor: &Descriptor, group: &GroupName) -> Verdict {
@@ -181,25 +179,5 @@ impl ReserveRequest {
             return Err(Error::range("wait", format!("is at most {}", show_span(WAIT_MAX))));
         }
         self.visibility_timeout.map_or(Ok(()), check_visibility_timeout)
-    }
-}
-
-impl Broker {
-    /// Keeps records of a broker that stops, durably. Without `is_admin` only topics that a push would create are
-    /// taken, and deletions are left out. Errors: `Forbidden`, and those of [`crate::store::Messages::take_over`].
-    pub async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
-        let is_pushed = |wanted: &Descriptor| {
-            let pushed = Descriptor::new(wanted.topic.clone(), self.options.topic_defaults.clone());
-            self.options.auto_create && *wanted == pushed
-        };
-        let created = handed.records.iter().filter_map(|record| match &record.record {
-            Record::Create(wanted) => Some(wanted),
-            _ => None,
-        });
-        if let Some(wanted) = created.filter(|_| !is_admin).find(|wanted| !is_pushed(wanted)) {
-            let why = format!("topic {} was created with settings: that needs a token with `admin`", wanted.topic);
-            return Err(Error::new(Kind::Forbidden, why));
-        }
-        self.store.messages.take_over(handed, is_admin).await
     }
 }

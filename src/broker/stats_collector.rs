@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
-use super::read_limiter::PARTITIONS_AT_ONCE;
+use crate::gate::PARTITIONS_AT_ONCE;
 use crate::model::error::Result;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::topic::Rest;

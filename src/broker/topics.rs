@@ -6,10 +6,10 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::read_limiter::PARTITIONS_AT_ONCE;
 use super::{Broker, Options, Precondition, no_group};
 use crate::coordination::membership::Timing;
 use crate::delivery::forward_page;
+use crate::gate::PARTITIONS_AT_ONCE;
 use crate::model::error::{Error, Kind, Missing, Result};
 use crate::model::limits::{MOVE_REQUEST_MAX, TOPICS_MAX};
 use crate::model::message::{GroupName, TopicName};
@@ -190,6 +190,11 @@ impl Topics {
 }
 
 impl Broker {
+    /// Whether a push to a topic that does not exist creates it.
+    pub fn creates_topics(&self) -> bool {
+        self.options.auto_create
+    }
+
     pub fn topic_defaults(&self) -> &Settings {
         &self.options.topic_defaults
     }
@@ -257,6 +262,25 @@ impl Broker {
 
     pub async fn topics(&self) -> Result<Vec<TopicName>> {
         self.store.topics.topics().await
+    }
+
+    /// The topics whose dead letters go to this one. It looks at all topics. Errors: `Full`.
+    pub async fn dead_letter_sources(&self, topic: &TopicName) -> Result<Vec<TopicName>> {
+        let read = self.reads.begin().await?;
+        let mut sources = Vec::new();
+        for source in self.topics().await? {
+            let descriptor = match self.topics.cached(&source) {
+                Some(descriptor) => descriptor,
+                None => match read.call(self.topics.get(&source)).await {
+                    Err(error) if error.kind() == Kind::NotFound => continue,
+                    found => found?,
+                },
+            };
+            if descriptor.dead_letter_topic() == Some(topic) {
+                sources.push(source);
+            }
+        }
+        Ok(sources)
     }
 
     /// For a read; `None` if it was deleted meanwhile.

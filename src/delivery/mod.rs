@@ -193,6 +193,14 @@ impl GroupDelivery {
         }
     }
 
+    /// How long nobody has asked, while nothing is held or out: this membership may end for another one. `None` while it is used.
+    pub fn vacant_for(&self) -> Option<Duration> {
+        let unasked = self.demand.unasked(self.store.backend.clock().local().instant());
+        let is_used = self.demand.waiting() > 0 || unasked < BETWEEN_REQUESTS;
+        let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
+        (!is_used && owned.values().all(|owned| owned.table().is_idle())).then_some(unasked)
+    }
+
     /// Empty after `wait`, or once this is closed. Errors: `Full` with too many consumers waiting.
     pub async fn reserve(&self, want: Want, wait: Duration) -> Result<Vec<Delivery>> {
         self.admit()?;

@@ -119,8 +119,8 @@ pub const PARTITIONS_MAX: u16 = 1_024;
 /// Groups of one topic. A push writes to all of them in one call.
 pub const GROUPS_MAX: usize = 16;
 /// Partitions of all groups that one broker is a member of: each costs about 8 KiB, and a renewal each third of the lease ttl
-/// when it is owned. As many as the largest topic with all its groups has.
-pub const MEMBER_PARTITIONS_MAX: usize = PARTITIONS_MAX as usize * GROUPS_MAX;
+/// when it is owned. The share of one token is as many as the largest topic with all its groups has.
+pub const MEMBER_PARTITIONS_MAX: usize = PARTITIONS_MAX as usize * GROUPS_MAX / 8 * 10;
 
 /// Fewest messages a second that a group may be limited to: one in about a quarter of an hour.
 pub const RATE_MIN: f64 = 0.001;
@@ -178,6 +178,8 @@ pub const FORECAST_SPANS_MAX: usize = 500;
 pub const FORECAST_COUNTS_MAX: usize = 65_536;
 /// Reads over whole topics at the same time (forecast, topic, window, verification, explain). A further one waits.
 pub const HEAVY_READS_MAX: usize = 2;
+/// Of those, how many one token makes at the same time: a turn is left to others.
+pub const WHOLE_READS_OF_TOKEN_MAX: usize = 1;
 /// How long a read over a whole topic waits for others before it is refused.
 pub const HEAVY_READ_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Dead messages a second that a request may ask to redrive.
@@ -201,6 +203,10 @@ pub const DEAD_MAX_COUNT_MAX: u64 = 10_000_000;
 pub const CONNECTIONS_MAX: usize = 10_000;
 /// Tenths of the connections that waiting consumers may take (long poll, stream); the rest is for other clients.
 pub const WAITING_TENTHS: usize = 9;
+/// Tenths of the places of waiting consumers, and of the memberships of a broker, that one token may take.
+pub const WAITING_SHARE_TENTHS: usize = 8;
+/// Bytes of `Host`: the longest name of DNS, a colon and a port. It is repeated in answers.
+pub const HOST_BYTES_MAX: usize = 253 + 1 + 5;
 pub const STREAM_IN_FLIGHT_MAX: usize = 1_000;
 /// Longest silence of a stream: then an empty line is written, since only a write finds out that nobody reads any more.
 pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(15);
@@ -257,6 +263,7 @@ pub const WAL_BYTES_MIN: u64 = 16 * 1024 * 1024;
 pub const WAL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 /// Bytes of a note that a write-ahead log keeps beside its records, such as whose they are.
 pub const NOTE_BYTES_MAX: usize = 1_024;
-/// Microseconds by which the version of a record that is handed over may be ahead of the store's clock: a day.
-pub const HANDED_OVER_AHEAD_MAX: usize = 86_400_000_000;
+/// Microseconds by which the version of a record that is handed over may be ahead of the store's clock: five minutes, since what is
+/// ahead cannot be cancelled or replaced until the clock has come that far.
+pub const HANDED_OVER_AHEAD_MAX: usize = 300_000_000;
 pub const STREAM_BYTES_MAX: usize = 64;

@@ -78,7 +78,7 @@ macro_rules! text_type {
 
 mod options;
 
-pub use self::options::{Dedup, DedupKey, Due, Past};
+pub use self::options::{Dedup, DedupKey, Due, GATEWAY_DEDUP_PREFIX, Past};
 
 text_type! {
     /// The name of a topic: 1 to 100 of `A-Z a-z 0-9 . _ -`.
@@ -505,10 +505,14 @@ impl MessageId {
 
     /// Whether it has the form of the id of an occurrence of a cron job, `<name>@<time>`: only the cron job pushes those.
     pub fn is_occurrence(&self) -> bool {
-        let names_cron_job = |(name, at): (&str, &str)| {
-            check_name(name).is_ok() && at.parse::<Timestamp>().is_ok_and(|time| time.to_string() == at)
-        };
-        self.0.split_once('@').is_some_and(names_cron_job)
+        self.occurrence().is_some()
+    }
+
+    /// The time of the occurrence of a cron job whose id this is.
+    pub fn occurrence(&self) -> Option<Timestamp> {
+        let (name, at) = self.0.split_once('@')?;
+        check_name(name).ok()?;
+        at.parse::<Timestamp>().ok().filter(|time| time.to_string() == at)
     }
 
     /// A new id that fits, if one is found in 64 tries; otherwise one that does not.

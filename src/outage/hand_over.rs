@@ -106,7 +106,10 @@ impl<S: LogTarget> BufferedStore<S> {
         let most = Version::from_us(self.store.clock().now().as_ms() * 1_000).plus(HANDED_OVER_AHEAD_MAX);
         handed.records.iter().try_for_each(|record| check(handed.kind, most, &record.record))?;
         let mut accepted_logs = self.accepted_logs.lock().await;
-        self.check_store(&handed).await?;
+        self.check_store(&handed, is_admin).await?;
+        if handed.records.is_empty() {
+            return Ok(TakenOver::Kept { taken: 0, refused: 0 });
+        }
         if self.wal.id().await? == handed.log {
             return Err(Error::unavailable("the records come from this broker itself"));
         }
@@ -128,10 +131,14 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(TakenOver::Kept { taken: taken as u64, refused: (given - taken) as u64 })
     }
 
-    /// Whether records are for this broker's store. One that was never reached takes the name that they have, until it
-    /// says its own.
-    async fn check_store(&self, handed: &HandedOver) -> Result<()> {
+    /// Whether records are for this broker's store. One that was never reached takes the name that an admin says, until it says
+    /// its own. Errors: `Conflict`; `Unavailable` while it was never reached.
+    async fn check_store(&self, handed: &HandedOver, is_admin: bool) -> Result<()> {
         match self.wal.store_identity() {
+            None if !is_admin => Err(Error::unavailable(
+                "this broker was never connected to its store, so only a token with `admin` says which one it has",
+            )),
+            None if handed.records.is_empty() => Ok(()),
             None => {
                 self.wal.remember_store(&handed.store).await?;
                 self.last_contact.lock().unwrap_or_else(PoisonError::into_inner).before = handed.heard;
@@ -312,7 +319,7 @@ const ANSWER_BYTES: usize = 2_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOverOptions {
     pub url: String,
-    /// The token that is shown: one with `produce`.
+    /// The token that is shown: one with `hand_over`.
     pub token_file: Option<PathBuf>,
     /// CA certificates used to verify the broker; without, the system's.
     pub ca_file: Option<PathBuf>,

@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use futures_util::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
 use super::errors::{
-    DELETED_RECENTLY, Failure, INVALID_NAME, INVALID_PARAMETER, NO_QUEUE, PURGE_IN_PROGRESS, Result, UNAVAILABLE,
+    DELETED_RECENTLY, DENIED, Failure, INVALID_NAME, INVALID_PARAMETER, NO_QUEUE, PURGE_IN_PROGRESS, Result,
+    UNAVAILABLE,
 };
-use super::model::{Answer, Request, in_range, required};
+use super::model::{Action, Answer, Request, in_range, required};
 use super::queue::{self, Attributes, FIFO, FIFO_QUEUE, POLICY, PREFIX, PURGED, Queue, is_queue_name};
 use super::{Caller, Sqs, ids};
-use crate::api::access::Scope;
 use crate::broker::Precondition;
 use crate::model::error::Kind;
 use crate::model::message::TopicName;
@@ -27,8 +26,6 @@ use crate::store::Purge;
 const PAGE_MAX: i64 = 1_000;
 /// How often a change is made again when another one came between.
 const TRIES: usize = 8;
-/// Topics whose settings are read at the same time.
-const READS: usize = 16;
 const TAGS_MAX: usize = 50;
 
 impl Sqs {
@@ -50,7 +47,11 @@ impl Sqs {
             Err(failure) if failure.class == NO_QUEUE => {
                 let is_plain = |name: &String| name == FIFO_QUEUE;
                 if !request.attributes.keys().all(is_plain) || !request.tags.is_empty() {
-                    caller.needs(Scope::Admin)?;
+                    caller.passes_also(Action::SetQueueAttributes)?;
+                }
+                if !self.broker.creates_topics() && !caller.pass.is_admin() {
+                    let why = "topic.auto_create is false: creating a queue needs a token with the scope admin";
+                    return Err(Failure::new(DENIED, why));
                 }
                 self.check_redrive(&settings).await?;
                 let declared = self.broker.declare(TopicName::new(name)?, settings).await?;
@@ -79,7 +80,7 @@ impl Sqs {
 
     /// As CreateQueue without attributes.
     pub(crate) async fn auto_create(&self, caller: &Caller, name: &str) -> Result<()> {
-        caller.needs(Scope::Produce)?;
+        caller.passes_also(Action::CreateQueue)?;
         let mut request = Request { queue_name: Some(name.to_owned()), ..Request::default() };
         if name.ends_with(FIFO) {
             request.attributes.insert(FIFO_QUEUE.to_owned(), "true".to_owned());
@@ -106,10 +107,7 @@ impl Sqs {
 
     /// Sorted.
     async fn queue_names(&self) -> Result<Vec<String>> {
-        let topics = self.broker.topics().await?;
-        let mut names: Vec<String> = topics.into_iter().map(String::from).filter(|name| is_queue_name(name)).collect();
-        names.sort_unstable();
-        Ok(names)
+        Ok(sorted(self.broker.topics().await?))
     }
 
     pub(crate) async fn list_sources(&self, caller: &Caller, queue: &Queue, request: &Request) -> Result<Answer> {
@@ -121,24 +119,22 @@ impl Sqs {
 
     /// The queues whose dead letters come to this one.
     pub(crate) async fn sources(&self, queue: &Queue) -> Result<Vec<String>> {
-        let is_source = |name: String| async move {
-            let topic = TopicName::new(&name).ok()?;
-            let descriptor = self.broker.cached_topic(&topic).await.ok()?;
-            (queue::redrive_target(&descriptor.settings).as_ref() == Some(&queue.topic)).then_some(name)
-        };
-        let sources = stream::iter(self.queue_names().await?).map(is_source).buffered(READS);
-        Ok(sources.filter_map(std::future::ready).collect().await)
+        let sources = self.broker.dead_letter_sources(&queue.topic).await?;
+        Ok(sorted(sources))
     }
 
     pub(crate) async fn delete_queue(&self, queue: &Queue) -> Result<Answer> {
-        self.broker.delete_topic(&queue.topic).await?;
+        match queue.is_group() {
+            true => self.broker.delete_group(&queue.topic, &queue.group).await?,
+            false => self.broker.delete_topic(&queue.topic).await?,
+        }
         self.recent.note("deleted", &queue.name, self.clock.instant());
         Ok(Answer::default())
     }
 
     pub(crate) async fn get_attributes(&self, caller: &Caller, name: &str, request: &Request) -> Result<Answer> {
         let wanted = &request.attribute_names;
-        let queue = self.queue_uncached(name).await?;
+        let queue = self.queue_uncached_for(caller, name).await?;
         let has_all = wanted.iter().any(|name| name == "All");
         let mut attributes = queue.attributes(|name| caller.arn(&self.options.account, name));
         let counts = |name: &&String| name.starts_with("ApproximateNumberOfMessages");
@@ -167,17 +163,22 @@ impl Sqs {
         Ok(counts.into_iter().map(named).collect())
     }
 
-    pub(crate) async fn set_attributes(&self, name: &str, request: &Request) -> Result<Answer> {
+    pub(crate) async fn set_attributes(&self, caller: &Caller, name: &str, request: &Request) -> Result<Answer> {
         let attributes = &request.attributes;
-        self.change_queue(name, |queue| {
+        self.change_queue(caller, name, |queue| {
             queue::check_type_unchanged(queue, attributes)?;
             queue::changed(queue.settings().clone(), name, attributes)
         })
         .await
     }
 
-    pub(crate) async fn tag_queue(&self, name: &str, tags: &BTreeMap<String, String>) -> Result<Answer> {
-        self.change_queue(name, |queue| {
+    pub(crate) async fn tag_queue(
+        &self,
+        caller: &Caller,
+        name: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<Answer> {
+        self.change_queue(caller, name, |queue| {
             let mut settings = queue.settings().clone();
             tag(&mut settings, tags)?;
             Ok(settings)
@@ -185,8 +186,8 @@ impl Sqs {
         .await
     }
 
-    pub(crate) async fn untag_queue(&self, name: &str, keys: &[String]) -> Result<Answer> {
-        self.change_queue(name, |queue| {
+    pub(crate) async fn untag_queue(&self, caller: &Caller, name: &str, keys: &[String]) -> Result<Answer> {
+        self.change_queue(caller, name, |queue| {
             let mut settings = queue.settings().clone();
             keys.iter().filter(|key| !key.starts_with(PREFIX)).for_each(|key| settings.annotations.remove(key));
             Ok(settings)
@@ -235,7 +236,7 @@ impl Sqs {
         change: impl Fn(&mut Vec<Value>, &str) -> Result<()>,
     ) -> Result<Answer> {
         let arn = caller.arn(&self.options.account, name);
-        self.change_queue(name, |queue| {
+        self.change_queue(caller, name, |queue| {
             let empty = || json!({"Version": "2008-10-17", "Id": format!("{arn}/SQSDefaultPolicy"), "Statement": []});
             let policy = queue.annotation(POLICY).and_then(|text| serde_json::from_str(text).ok());
             let mut policy: Value =
@@ -249,9 +250,14 @@ impl Sqs {
     }
 
     /// Of two changes at the same time none is lost.
-    async fn change_queue(&self, name: &str, change: impl Fn(&Queue) -> Result<Settings>) -> Result<Answer> {
+    async fn change_queue(
+        &self,
+        caller: &Caller,
+        name: &str,
+        change: impl Fn(&Queue) -> Result<Settings>,
+    ) -> Result<Answer> {
         for _ in 0..TRIES {
-            let queue = self.queue_uncached(name).await?;
+            let queue = self.queue_uncached_for(caller, name).await?;
             let settings = change(&queue)?;
             self.check_redrive(&settings).await?;
             let unchanged = Precondition::Generation(queue.descriptor.generation);
@@ -264,14 +270,15 @@ impl Sqs {
         Err(Failure::new(UNAVAILABLE, "The queue is being changed by others."))
     }
 
-    pub(crate) async fn purge_queue(&self, queue: &Queue) -> Result<Answer> {
+    pub(crate) async fn purge_queue(&self, caller: &Caller, queue: &Queue) -> Result<Answer> {
         let now = self.clock.instant();
         if self.options.strict && self.recent.is_recent("purged", &queue.name, now) {
             let why = format!("Only one PurgeQueue operation on {} is allowed every 60 seconds.", queue.name);
             return Err(Failure::new(PURGE_IN_PROGRESS, why));
         }
-        if queue.is_fifo() {
-            self.change_queue(&queue.name, |queue| {
+        // Deduplication ids belong to the topic, not to one of its groups.
+        if queue.is_fifo() && !queue.is_group() {
+            self.change_queue(caller, &queue.name, |queue| {
                 let mut settings = queue.settings().clone();
                 settings.annotations.set(format!("{PREFIX}{PURGED}"), ids::random());
                 Ok(settings)
@@ -283,6 +290,13 @@ impl Sqs {
         self.recent.note("purged", &queue.name, now);
         Ok(Answer::default())
     }
+}
+
+/// The names that a queue can have, sorted.
+fn sorted(topics: Vec<TopicName>) -> Vec<String> {
+    let mut names: Vec<String> = topics.into_iter().map(String::from).filter(|name| is_queue_name(name)).collect();
+    names.sort_unstable();
+    names
 }
 
 fn tag(settings: &mut Settings, tags: &BTreeMap<String, String>) -> Result<()> {

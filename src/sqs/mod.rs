@@ -5,6 +5,7 @@
 
 mod errors;
 mod model;
+mod rules;
 mod protocol;
 mod sigv4;
 mod ids;
@@ -21,17 +22,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use self::errors::{DENIED, Failure, NO_QUEUE, NO_TOKEN, Result, UNAVAILABLE, UNKNOWN_ACTION};
+use self::errors::{DENIED, Failure, NO_QUEUE, NO_TOKEN, Result, UNAVAILABLE, UNKNOWN_ACTION, UNSUPPORTED};
 use self::ids::Sequence;
 use self::manage::Recent;
 use self::model::{Action, Answer, Request, required};
 use self::moves::Moves;
 use self::protocol::{Protocol, recognise};
 use self::queue::{Queue, queue_name};
+pub use self::rules::actions;
+use self::rules::{BODY_BYTES_MAX, rule};
 use self::sigv4::{Signature, Signed, unknown_token};
-use crate::api::access::{Access, Actor, Scope, Scopes, Shown};
-use crate::api::http::{Consumers, Gateway, GatewayReply, Head};
+use crate::api::http::{Desk, Gateway, GatewayCall, GatewayReply, Head};
 use crate::broker::Broker;
+use crate::gate::access::Actor;
+use crate::gate::{Claim, Entrant, Gate, Identity, Pass, Refusal, Resource, Sent};
 use crate::model::error::Kind;
 use crate::model::limits::DELAY_MAX;
 use crate::model::message::{GroupName, TopicName};
@@ -40,14 +44,11 @@ use crate::platform::clock::Clock;
 use crate::platform::request_id::RequestId;
 use crate::platform::tasks::Tasks;
 
-/// A message of 1 MiB grows up to 6-fold in JSON and 3-fold in a form.
-const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 const SENDER_MAX: usize = 100;
 
 /// The requests of SQS clients, answered by a broker.
 pub struct Sqs {
     broker: Broker,
-    access: Access,
     clock: Clock,
     options: SqsOptions,
     scheme: &'static str,
@@ -95,10 +96,11 @@ impl Default for SqsOptions {
     }
 }
 
-/// The actor of a request, and its metadata.
+/// Who makes a request, and its metadata.
 pub(crate) struct Caller {
-    actor: Actor,
-    shown: Option<Shown>,
+    /// For the action of the request.
+    pass: Pass,
+    sent: Sent,
     /// The name of the token, or the access key where none is needed.
     sender: String,
     region: String,
@@ -110,12 +112,9 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    fn needs(&self, scope: Scope) -> Result<()> {
-        if self.actor.scopes.grant(Scopes::of(&[scope])) {
-            return Ok(());
-        }
-        let (name, scope) = (&self.actor.name, scope.name());
-        Err(Failure::new(DENIED, format!("The token {name} lacks the scope {scope}.")))
+    /// Permission for another action, which the request turns out to need. Errors: `AccessDenied`.
+    fn passes_also(&self, action: Action) -> Result<Pass> {
+        self.pass.also(rule(action), self.sent).map_err(refused)
     }
 
     fn queue_url(&self, account: &str, name: &str) -> String {
@@ -127,23 +126,23 @@ impl Caller {
     }
 }
 
-/// The scope that an action needs; `View` is any token.
-fn scope(action: Action) -> Scope {
-    match action {
-        Action::SendMessage | Action::SendMessageBatch | Action::CreateQueue => Scope::Produce,
-        Action::ReceiveMessage
-        | Action::DeleteMessage
-        | Action::DeleteMessageBatch
-        | Action::ChangeMessageVisibility
-        | Action::ChangeMessageVisibilityBatch => Scope::Consume,
-        Action::GetQueueUrl
-        | Action::ListQueues
-        | Action::GetQueueAttributes
-        | Action::ListQueueTags
-        | Action::ListDeadLetterSourceQueues
-        | Action::ListMessageMoveTasks => Scope::View,
-        _ => Scope::Admin,
+/// The queue of an action that acts on a topic. Errors: `UnsupportedOperation` for a group.
+fn check_resource(pass: &Pass, queue: Queue) -> Result<Queue> {
+    if pass.action().acts_on != Resource::Topic || !queue.is_group() {
+        return Ok(queue);
     }
+    let (name, topic) = (&queue.name, &queue.topic);
+    Err(Failure::new(UNSUPPORTED, format!("{name} is a group of the queue {topic}: this action is for {topic} only.")))
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    let class = match refusal {
+        Refusal::NoToken => return Failure::new(NO_TOKEN, "Request is missing Authentication Token"),
+        Refusal::UnknownToken => return unknown_token(),
+        Refusal::Scope(_) | Refusal::ByLink(_) => DENIED,
+        Refusal::Full(_) => UNAVAILABLE,
+    };
+    Failure::new(class, refusal.detail().to_owned())
 }
 
 /// The JSON protocol names the action in a header, Query among the parameters.
@@ -162,49 +161,41 @@ impl Decoded {
 
 impl Sqs {
     /// `is_tls`: whether clients reach the listener by HTTPS. Moves of messages run in `tasks`.
-    pub fn new(
-        broker: Broker,
-        (access, clock): (Access, Clock),
-        options: SqsOptions,
-        is_tls: bool,
-        tasks: Tasks,
-    ) -> Arc<Sqs> {
+    pub fn new(broker: Broker, clock: Clock, options: SqsOptions, is_tls: bool, tasks: Tasks) -> Arc<Sqs> {
         let scheme = if is_tls { "https" } else { "http" };
         let (sequence, recent, moves) = (Sequence::default(), Recent::default(), Moves::default());
-        Arc::new(Sqs { broker, access, clock, options, scheme, sequence, recent, moves, tasks })
+        Arc::new(Sqs { broker, clock, options, scheme, sequence, recent, moves, tasks })
     }
 
+    /// Whose the request is: as it was claimed, and the signature is that of the token. Answers the signature of a signed one.
     /// Errors: those of a missing, unknown or wrong signature.
-    fn authenticate(&self, head: &Head, body: &[u8]) -> Result<Caller> {
-        let header = |name: &str| head.header(name);
-        let signed = Signed { method: head.method(), path: head.path(), query: head.query(), header: &header };
-        let signature = Signature::read(&signed);
-        if !self.access.asks() {
-            let signature = signature.ok().flatten();
-            let sender = signature.as_ref().map(|it| it.key_id.clone());
-            return Ok(self.caller(head, (Actor::local(), None), sender, signature));
-        }
-        let bearer = head.header("authorization").and_then(|it| Some(it.strip_prefix("Bearer ")?.trim().to_owned()));
-        if let Some(token) = bearer {
-            let actor = self.access.authenticate(Some(&token)).ok_or_else(unknown_token)?.clone();
-            return Ok(self.caller(head, (actor, Some(Shown::new(&token))), None, None));
-        }
-        let missing = || Failure::new(NO_TOKEN, "Request is missing Authentication Token");
-        let signature = signature?.ok_or_else(missing)?;
-        let (actor, secret) = self.access.named(&signature.key_id).ok_or_else(unknown_token)?;
-        signature.verify(&signed, body, secret.expose(), self.clock.now())?;
-        Ok(self.caller(head, (actor.clone(), Some(Shown::new(secret.expose()))), None, Some(signature)))
-    }
-
-    fn caller(
+    fn verify(
         &self,
         head: &Head,
-        (actor, shown): (Actor, Option<Shown>),
-        sender: Option<String>,
-        signature: Option<Signature>,
-    ) -> Caller {
+        body: &[u8],
+        (entrant, gate): (Entrant, &Gate),
+    ) -> Result<(Entrant, Option<Signature>)> {
+        if entrant.actor().is_some() && head.header("authorization").is_some_and(|it| bearer(&it).is_some()) {
+            return Ok((entrant, None));
+        }
+        let header = |name: &str| head.header(name);
+        let signed = signed(head, &header);
+        let signature = Signature::read(&signed);
+        if entrant.actor().is_some() {
+            // Without tokens signatures are not checked.
+            return Ok((entrant, signature.ok().flatten()));
+        }
+        let signature = signature?.ok_or_else(|| refused(Refusal::NoToken))?;
+        let check = |secret: &str| signature.verify(&signed, body, secret, self.clock.now());
+        let entrant = gate.verify(&signature.key_id, unknown_token, check)?;
+        Ok((entrant, Some(signature)))
+    }
+
+    fn caller(&self, head: &Head, pass: Pass, sent: Sent, signature: Option<Signature>) -> Caller {
+        let sender = signature.as_ref().filter(|_| pass.shown().is_none()).map(|it| it.key_id.clone());
         let plain = |text: &String| (1..=SENDER_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
-        let sender = sender.filter(plain).unwrap_or_else(|| actor.name.to_string());
+        let name = || pass.actor().map_or_else(String::new, |actor| actor.name.to_string());
+        let sender = sender.filter(plain).unwrap_or_else(name);
         let region = signature.map_or_else(|| self.options.region.clone(), |signature| signature.region);
         let url = match self.options.public_url.trim_end_matches('/') {
             "" => format!("{}://{}", self.scheme, head.header("host").unwrap_or_else(|| "localhost".to_owned())),
@@ -212,114 +203,114 @@ impl Sqs {
         };
         let invocation = head.header("amz-sdk-invocation-id").or_else(|| head.header("aws-sdk-invocation-id"));
         let invocation = invocation.filter(|id| ids::parse(id).is_some()).unwrap_or_else(ids::random);
-        Caller { actor, shown, sender, region, url, invocation, trace_header: head.header("x-amzn-trace-id") }
+        Caller { pass, sent, sender, region, url, invocation, trace_header: head.header("x-amzn-trace-id") }
     }
 
-    /// The queue of a name. Errors: `QueueDoesNotExist`.
+    /// The queue of a name, on which the action may act. Errors: `QueueDoesNotExist`, `UnsupportedOperation`.
+    async fn queue_for(&self, caller: &Caller, name: &str) -> Result<Queue> {
+        check_resource(&caller.pass, self.queue(name).await?)
+    }
+
+    /// The same, as the store has it now.
+    async fn queue_uncached_for(&self, caller: &Caller, name: &str) -> Result<Queue> {
+        check_resource(&caller.pass, self.queue_uncached(name).await?)
+    }
+
+    /// Errors: `QueueDoesNotExist`.
     async fn queue(&self, name: &str) -> Result<Queue> {
         let topic = TopicName::new(name)?;
-        let found = self.broker.cached_topic(&topic).await;
-        self.queue_found(name, topic, found).await
+        let found = match self.broker.cached_topic(&topic).await {
+            Err(error) if error.kind() != Kind::NotFound => return Err(error.into()),
+            found => found.ok().map(|descriptor| default_queue(name, topic, descriptor)),
+        };
+        queue::older(found, self.queue_of_group(name).await?)
     }
 
-    /// Of the topic of that name, or else of a group.
-    async fn queue_found(
-        &self,
-        name: &str,
-        topic: TopicName,
-        found: crate::model::error::Result<Arc<Descriptor>>,
-    ) -> Result<Queue> {
-        match found {
-            Ok(descriptor) => Ok(default_queue(name, topic, descriptor)),
-            Err(error) if error.kind() == Kind::NotFound => self.queue_of_group(name).await,
+    async fn queue_uncached(&self, name: &str) -> Result<Queue> {
+        let topic = TopicName::new(name)?;
+        let found = match self.broker.topic(&topic).await {
+            Err(error) if error.kind() != Kind::NotFound => return Err(error.into()),
+            found => found.ok().map(|descriptor| default_queue(name, topic, descriptor)),
+        };
+        queue::older(found, self.queue_of_group(name).await?)
+    }
+
+    /// `orders--audit` is the group `audit` of the topic `orders`.
+    async fn queue_of_group(&self, name: &str) -> Result<Option<Queue>> {
+        let Some((topic, group)) = name.split_once("--") else { return Ok(None) };
+        let (Ok(topic), Ok(group)) = (TopicName::new(topic), GroupName::new(group)) else { return Ok(None) };
+        match self.broker.cached_topic(&topic).await {
+            Ok(descriptor) if descriptor.groups.contains(&group) => {
+                Ok(Some(Queue { name: name.to_owned(), topic, group, descriptor }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// `orders--audit` is the group `audit` of the topic `orders`.
-    async fn queue_of_group(&self, name: &str) -> Result<Queue> {
-        let (topic, group) = name.split_once("--").ok_or_else(Failure::no_queue)?;
-        let topic = TopicName::new(topic).map_err(|_| Failure::no_queue())?;
-        let group = GroupName::new(group).map_err(|_| Failure::no_queue())?;
-        let descriptor = self.broker.cached_topic(&topic).await?;
-        match descriptor.groups.contains(&group) {
-            true => Ok(Queue { name: name.to_owned(), topic, group, descriptor }),
-            false => Err(Failure::no_queue()),
-        }
-    }
-
-    /// As the store has it now.
-    async fn queue_uncached(&self, name: &str) -> Result<Queue> {
-        let topic = TopicName::new(name)?;
-        let found = self.broker.topic(&topic).await;
-        self.queue_found(name, topic, found).await
-    }
-
     async fn queue_or_create(&self, caller: &Caller, name: &str) -> Result<Queue> {
-        match self.queue(name).await {
-            Err(failure) if failure.class == NO_QUEUE && self.options.auto_create => {
+        let found = match self.queue(name).await {
+            Err(failure) if failure.class == NO_QUEUE && self.options.auto_create && self.broker.creates_topics() => {
                 self.auto_create(caller, name).await?;
                 self.queue(name).await
             }
             found => found,
-        }
+        };
+        check_resource(&caller.pass, found?)
     }
 
-    async fn run(&self, call: Call, consumers: &Consumers) -> Result<Answer> {
+    async fn run(&self, call: Call, desk: &Desk) -> Result<Answer> {
         let Call { action, caller, request, path } = call;
         let caller = &caller;
+        let named = || queue_name(request.queue_url.as_deref(), &path);
         match action {
-            Action::CreateQueue => return self.create_queue(caller, &request).await,
-            Action::ListQueues => return self.list_queues(caller, &request).await,
+            Action::CreateQueue => self.create_queue(caller, &request).await,
+            Action::ListQueues => self.list_queues(caller, &request).await,
             Action::GetQueueUrl => {
                 let name = required(&request.queue_name, "QueueName")?;
                 let queue = self.queue_or_create(caller, name).await?;
                 let queue_url = Some(caller.queue_url(&self.options.account, &queue.name));
-                return Ok(Answer { queue_url, ..Answer::default() });
+                Ok(Answer { queue_url, ..Answer::default() })
             }
-            Action::StartMessageMoveTask => return self.start_move(&request).await,
-            Action::ListMessageMoveTasks => return self.list_moves(&request).await,
-            Action::CancelMessageMoveTask => return self.cancel_move(&request).await,
-            _ => {}
-        }
-        let name = queue_name(request.queue_url.as_deref(), &path)?;
-        match action {
+            Action::StartMessageMoveTask => self.start_move(&request).await,
+            Action::ListMessageMoveTasks => self.list_moves(&request).await,
+            Action::CancelMessageMoveTask => self.cancel_move(&request).await,
             Action::SendMessage => {
-                let queue = self.queue_or_create(caller, name).await?;
+                let queue = self.queue_or_create(caller, named()?).await?;
                 self.send_message(caller, &queue, request.entries).await
             }
             Action::SendMessageBatch => {
-                let queue = self.queue_or_create(caller, name).await?;
+                let queue = self.queue_or_create(caller, named()?).await?;
                 self.send_batch(caller, &queue, request.entries).await
             }
             Action::ReceiveMessage => {
-                let queue = self.queue(name).await?;
-                self.receive_message(caller, &queue, request, consumers).await
+                let queue = self.queue_for(caller, named()?).await?;
+                self.receive_message(caller, &queue, request, desk).await
             }
             Action::DeleteMessage
             | Action::DeleteMessageBatch
             | Action::ChangeMessageVisibility
             | Action::ChangeMessageVisibilityBatch => {
-                let queue = self.queue(name).await?;
+                let queue = self.queue_for(caller, named()?).await?;
                 self.settle(action, &queue, request.entries).await
             }
-            Action::GetQueueAttributes => self.get_attributes(caller, name, &request).await,
-            Action::SetQueueAttributes => self.set_attributes(name, &request).await,
-            Action::AddPermission => self.add_permission(caller, name, &request).await,
-            Action::RemovePermission => self.remove_permission(caller, name, &request).await,
-            Action::TagQueue => self.tag_queue(name, &request.tags).await,
-            Action::UntagQueue => self.untag_queue(name, &request.tag_keys).await,
+            Action::GetQueueAttributes => self.get_attributes(caller, named()?, &request).await,
+            Action::SetQueueAttributes => self.set_attributes(caller, named()?, &request).await,
+            Action::AddPermission => self.add_permission(caller, named()?, &request).await,
+            Action::RemovePermission => self.remove_permission(caller, named()?, &request).await,
+            Action::TagQueue => self.tag_queue(caller, named()?, &request.tags).await,
+            Action::UntagQueue => self.untag_queue(caller, named()?, &request.tag_keys).await,
             Action::ListQueueTags => {
-                let tags = self.queue_uncached(name).await?.tags();
+                let tags = self.queue_uncached_for(caller, named()?).await?.tags();
                 Ok(Answer { tags, ..Answer::default() })
             }
             Action::ListDeadLetterSourceQueues => {
-                let queue = self.queue(name).await?;
+                let queue = self.queue_for(caller, named()?).await?;
                 self.list_sources(caller, &queue, &request).await
             }
-            Action::DeleteQueue => self.delete_queue(&self.queue_uncached(name).await?).await,
-            Action::PurgeQueue => self.purge_queue(&self.queue(name).await?).await,
-            _ => Err(Failure::new(UNKNOWN_ACTION, "The action is not implemented.")),
+            Action::DeleteQueue => self.delete_queue(&self.queue_uncached_for(caller, named()?).await?).await,
+            Action::PurgeQueue => self.purge_queue(caller, &self.queue_for(caller, named()?).await?).await,
         }
     }
 }
@@ -344,12 +335,27 @@ fn decode(protocol: &Protocol, head: &Head, body: &[u8]) -> Result<Decoded> {
     }
 }
 
-/// A body that could not be read.
+/// A body that could not be read, or a request that may not come here.
 fn unread((status, why): (u16, String)) -> Failure {
     match status {
         500.. => Failure::new(UNAVAILABLE, why),
+        403 => Failure::new(DENIED, why),
         _ => Failure::new(errors::INVALID_PARAMETER, why),
     }
+}
+
+fn protocol_of(head: &Head) -> Protocol {
+    let protocol = recognise(head.method(), head.path(), head.query(), |name| head.header(name));
+    protocol.unwrap_or(Protocol::Query)
+}
+
+fn signed<'a>(head: &'a Head, header: &'a dyn Fn(&str) -> Option<String>) -> Signed<'a> {
+    let amz = head.header_names().filter(|name| name.starts_with("x-amz-")).map(str::to_owned).collect();
+    Signed { method: head.method(), path: head.path(), query: head.query(), header, amz }
+}
+
+fn bearer(authorization: &str) -> Option<&str> {
+    authorization.strip_prefix("Bearer ").map(str::trim)
 }
 
 #[async_trait]
@@ -362,17 +368,24 @@ impl Gateway for Sqs {
         BODY_BYTES_MAX
     }
 
-    async fn answer(
-        &self,
-        head: Head,
-        body: std::result::Result<Bytes, (u16, String)>,
-        consumers: Consumers,
-    ) -> GatewayReply {
-        let protocol = recognise(head.method(), head.path(), head.query(), |name| head.header(name));
-        let protocol = protocol.unwrap_or(Protocol::Query);
-        let mut log = Log { action: None, audit: None };
-        let answered = match self.read(head, &protocol, body, &mut log) {
-            Ok(call) => self.run(call, &consumers).await,
+    fn enter(&self, head: &Head, gate: &Gate) -> std::result::Result<Entrant, GatewayReply> {
+        self.claimed(head, gate).map_err(|failure| reply(&protocol_of(head), Log::default(), Err(failure)))
+    }
+
+    fn refuse(&self, head: &Head, status: u16, why: String) -> GatewayReply {
+        reply(&protocol_of(head), Log::default(), Err(unread((status, why))))
+    }
+
+    async fn answer(&self, call: GatewayCall) -> GatewayReply {
+        let GatewayCall { head, body, entrant, desk } = call;
+        let (protocol, identity) = (protocol_of(&head), entrant.identity().clone());
+        let mut log = Log { identity: Some(identity), ..Log::default() };
+        let answered = match self.read(head, &protocol, body, (entrant, &desk), &mut log).await {
+            Ok(call) => {
+                let identity = call.caller.pass.identity().clone();
+                log.identity = Some(identity.clone());
+                identity.scope(self.run(call, &desk)).await
+            }
             Err(failure) => Err(failure),
         };
         reply(&protocol, log, answered)
@@ -380,9 +393,11 @@ impl Gateway for Sqs {
 }
 
 /// The known facts about a request when it fails.
+#[derive(Default)]
 struct Log {
     action: Option<Action>,
     audit: Option<(Actor, Option<TopicName>)>,
+    identity: Option<Identity>,
 }
 
 /// A request that was read and that its caller may make.
@@ -394,16 +409,33 @@ struct Call {
 }
 
 impl Sqs {
+    /// Whose the request claims to be. Errors: those of a missing or incomplete signature, of an unknown key, and of a time that is
+    /// too far from now: for none of them a body is read.
+    fn claimed(&self, head: &Head, gate: &Gate) -> Result<Entrant> {
+        if !gate.access().asks() {
+            return gate.enter(Claim::Token(None)).map_err(refused);
+        }
+        let authorization = head.header("authorization");
+        if let Some(token) = authorization.as_deref().and_then(bearer) {
+            return gate.enter(Claim::Token(Some(token))).map_err(refused);
+        }
+        let header = |name: &str| head.header(name);
+        let signature = Signature::read(&signed(head, &header))?.ok_or_else(|| refused(Refusal::NoToken))?;
+        signature.check_time(self.clock.now())?;
+        gate.enter(Claim::Key { id: &signature.key_id, peer: &head.peer() }).map_err(refused)
+    }
+
     /// The head and the body end here: a request that waits must not keep what its connection read.
-    fn read(
+    async fn read(
         &self,
         head: Head,
         protocol: &Protocol,
         body: std::result::Result<Bytes, (u16, String)>,
+        (entrant, desk): (Entrant, &Desk),
         log: &mut Log,
     ) -> Result<Call> {
         let body = body.map_err(unread)?;
-        let caller = self.authenticate(&head, &body)?;
+        let (entrant, signature) = self.verify(&head, &body, (entrant, desk.gate()))?;
         let decoded = decode(protocol, &head, &body)?;
         let action = decoded.action();
         log.action = Some(action);
@@ -411,14 +443,19 @@ impl Sqs {
             Decoded::Json(action) => protocol::decode_json(*action, &body)?,
             Decoded::Query(action, pairs) => protocol::decode_form(*action, pairs)?,
         };
-        if scope(action) == Scope::Admin {
+        drop(body);
+        if rule(action).is_of_operators()
+            && let Some(actor) = entrant.actor()
+        {
             let name = queue_name(request.queue_url.as_deref(), head.path()).ok();
-            log.audit = Some((caller.actor.clone(), name.and_then(|name| TopicName::new(name).ok())));
+            log.audit = Some((actor.clone(), name.and_then(|name| TopicName::new(name).ok())));
         }
-        if scope(action) != Scope::View {
-            caller.needs(scope(action))?;
-        }
-        Ok(Call { action, caller, request, path: head.path().to_owned() })
+        // Without tokens signatures are not checked, so they prove no intent.
+        let is_checked = signature.is_some() && desk.gate().access().asks();
+        let sent = if head.method() == "GET" && !is_checked { Sent::ByLink } else { Sent::OnPurpose };
+        let pass = desk.gate().pass(entrant, rule(action), sent).await.map_err(refused)?;
+        let path = head.path().to_owned();
+        Ok(Call { action, caller: self.caller(&head, pass, sent, signature), request, path })
     }
 }
 
@@ -431,14 +468,14 @@ fn reply(protocol: &Protocol, log: Log, answered: Result<Answer>) -> GatewayRepl
     };
     let mut headers = vec![("content-type", content_type.to_owned()), ("x-amzn-requestid", request_id.clone())];
     let route = log.action.map_or("AmazonSQS", Action::route);
-    let audit = log.audit;
+    let (audit, identity) = (log.audit, log.identity);
     match answered {
         Ok(answer) => {
             let body = match (protocol, log.action) {
                 (Protocol::Query, Some(action)) => protocol::encode_xml(action, &answer, &request_id),
                 _ => protocol::encode_json(&answer),
             };
-            GatewayReply { status: 200, headers, body, route, failure: None, audit }
+            GatewayReply { status: 200, headers, body, route, failure: None, audit, identity }
         }
         Err(failure) => {
             if failure.class == UNAVAILABLE {
@@ -452,7 +489,7 @@ fn reply(protocol: &Protocol, log: Log, answered: Result<Answer>) -> GatewayRepl
                 Protocol::Query => protocol::xml_failure(&failure, &request_id),
             };
             let described = Some((failure.class.shape, failure.message.into_owned()));
-            GatewayReply { status: failure.class.status, headers, body, route, failure: described, audit }
+            GatewayReply { status: failure.class.status, headers, body, route, failure: described, audit, identity }
         }
     }
 }

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::errors::{Failure, NO_QUEUE, NO_RESOURCE, Result};
+use super::errors::{Failure, NO_QUEUE, NO_RESOURCE, Result, UNSUPPORTED};
 use super::model::{Answer, MoveResult, Request, in_range, required};
 use super::queue::{Queue, name_of_arn};
 use super::{Sqs, ids};
@@ -59,7 +59,8 @@ impl Moves {
     /// Errors: another run is moving messages of this queue.
     fn begin(&self, run: Arc<Run>) -> Result<()> {
         let mut runs = self.runs();
-        if runs.iter().any(|other| other.source.topic == run.source.topic && other.is_running()) {
+        let is_same = |other: &Run| other.source.topic == run.source.topic && other.source.group == run.source.group;
+        if runs.iter().any(|other| is_same(other) && other.is_running()) {
             return Err(Failure::invalid(
                 "There is already a task running. Only one active task is allowed for a source queue arn at a given time.",
             ));
@@ -172,7 +173,13 @@ impl Sqs {
             return Err(Failure::invalid("Source queue must be configured as a Dead Letter Queue."));
         }
         let destination = match &request.destination_arn {
-            Some(arn) => Some(self.queue_of_arn(arn, "DestinationArn").await?.topic),
+            Some(arn) => match self.queue_of_arn(arn, "DestinationArn").await? {
+                queue if queue.is_group() => {
+                    let why = "Messages are moved to a queue, not to one of its groups.";
+                    return Err(Failure::new(UNSUPPORTED, why));
+                }
+                queue => Some(queue.topic),
+            },
             None => None,
         };
         let why = "Must be between 1 and 500, if provided.";
@@ -202,7 +209,8 @@ impl Sqs {
         let why = "Must be between 1 and 10, if provided.";
         let max = in_range("MaxResults", request.max_results, 1..=10, why)?.unwrap_or(1);
         let runs = self.moves.runs();
-        let of_source = runs.iter().rev().filter(|run| run.source.topic == source.topic);
+        let is_of_source = |run: &&Arc<Run>| run.source.topic == source.topic && run.source.group == source.group;
+        let of_source = runs.iter().rev().filter(is_of_source);
         let results = of_source.take(usize::try_from(max).unwrap_or(1)).map(|run| run.result()).collect();
         Ok(Answer { results: Some(results), ..Answer::default() })
     }

@@ -251,9 +251,37 @@ fn unquoted_count(policy: &str) -> String {
     policy.to_string()
 }
 
+/// Which of two queues a name means: the topic of that name, or the group of another topic. The one that was there first, so that
+/// nobody takes a queue from its clients with a new topic or group. Errors: `QueueDoesNotExist`.
+pub(crate) fn older(topic: Option<Queue>, group: Option<Queue>) -> Result<Queue> {
+    match (topic, group) {
+        (Some(topic), Some(group)) if topic.born() < group.born() => Ok(topic),
+        (_, Some(group)) => Ok(group),
+        (Some(topic), None) => Ok(topic),
+        (None, None) => Err(Failure::no_queue()),
+    }
+}
+
 impl Queue {
     pub(crate) fn is_fifo(&self) -> bool {
-        self.name.ends_with(FIFO)
+        self.topic.as_str().ends_with(FIFO)
+    }
+
+    /// Whether it is one group of a topic, and not the topic itself.
+    pub(crate) fn is_group(&self) -> bool {
+        self.name != self.topic.as_str()
+    }
+
+    /// The generation that created it; one that the store does not have yet is the youngest.
+    fn born(&self) -> u64 {
+        let topic = match self.descriptor.incarnation {
+            0 => u64::MAX,
+            incarnation => incarnation,
+        };
+        match self.is_group() {
+            true => topic.max(self.descriptor.subscription(&self.group).born),
+            false => topic,
+        }
     }
 
     pub(crate) fn settings(&self) -> &Settings {

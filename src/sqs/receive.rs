@@ -12,7 +12,7 @@ use super::queue::{Queue, VISIBILITY};
 use super::send::{self, DEDUP_META, SENDER_META, TRACE_META};
 use super::sigv4::unknown_token;
 use super::{Caller, Sqs, ids};
-use crate::api::http::{Consumers, TakeError};
+use crate::api::http::{Desk, TakeError};
 use crate::broker::{ReserveRequest, Selection};
 use crate::delivery::{Decision, Delivery};
 use crate::model::error::Kind;
@@ -74,7 +74,7 @@ impl Sqs {
         caller: &Caller,
         queue: &Queue,
         request: Request,
-        consumers: &Consumers,
+        desk: &Desk,
     ) -> Result<Answer> {
         let wanted = Wanted::read(queue, request)?;
         let visibility_timeout = wanted.visibility_timeout.map(|timeout| timeout.max(VISIBILITY_TIMEOUT_MIN));
@@ -82,12 +82,13 @@ impl Sqs {
         // Of a FIFO queue successive messages of a group come together.
         let selection = Selection { per_key: if queue.is_fifo() { wanted.max } else { 1 }, ..Selection::default() };
         let reserved = self.broker.reserve_selected(&queue.topic, &queue.group, reserve, selection);
-        let deliveries = consumers.take(caller.shown, !wanted.wait.is_zero(), reserved).await.map_err(not_taken)?;
+        let deliveries = desk.take(&caller.pass, !wanted.wait.is_zero(), reserved).await.map_err(not_taken)?;
         let deliveries = deliveries.map_err(|error| match error.kind() {
             Kind::Full => Failure::new(THROTTLED, error.detail().to_owned()),
             _ => Failure::from(error),
         })?;
-        let _room = consumers.room(deliveries.iter().map(|it| JSON_GROWTH_MAX * it.message.envelope.size()).sum());
+        let _room =
+            desk.room(&caller.pass, deliveries.iter().map(|it| JSON_GROWTH_MAX * it.message.envelope.size()).sum());
         if wanted.visibility_timeout == Some(Duration::ZERO) {
             let visible =
                 |it: &Delivery| (it.receipt.clone(), Decision::Nack { delay: Some(Duration::ZERO), reason: None });

@@ -25,7 +25,9 @@ use super::{Caller, Sqs, ids};
 use crate::broker::PushOutcome;
 use crate::model::error::Error;
 use crate::model::limits::PAYLOAD_BYTES_MAX;
-use crate::model::message::{Dedup, DedupKey, Due, Envelope, GroupName, Key, MessageId, NewMessage};
+use crate::model::message::{
+    Dedup, DedupKey, Due, Envelope, GATEWAY_DEDUP_PREFIX, GroupName, Key, MessageId, NewMessage,
+};
 use crate::model::time::{Timestamp, parse_timestamp, show_span};
 use crate::model::trace::TraceContext;
 
@@ -237,14 +239,9 @@ impl Sqs {
 fn deduplicate(message: &mut NewMessage, queue: &Queue, dedup: &str) -> Result<()> {
     let purged = queue.annotation(PURGED);
     let group = message.key.as_ref().filter(|_| queue.annotation(SCOPE) == Some("messageGroup"));
-    let key = match (purged, group) {
-        (None, None) => DedupKey::new(dedup)?,
-        (purged, group) => {
-            let group = group.map_or("", Key::as_str);
-            let parts = format!("{}\0{group}\0{dedup}", purged.unwrap_or_default());
-            DedupKey::new(hex(&Sha256::digest(parts)))?
-        }
-    };
+    let group = group.map_or("", Key::as_str);
+    let parts = format!("{}\0{group}\0{dedup}", purged.unwrap_or_default());
+    let key = DedupKey::new(format!("{GATEWAY_DEDUP_PREFIX}{}", hex(&Sha256::digest(parts))))?;
     message.dedup = Some(Dedup { key, window: DEDUPLICATED_FOR });
     Ok(())
 }

@@ -27,6 +27,8 @@ pub(crate) struct Signed<'a> {
     pub(crate) query: Option<&'a str>,
     /// All values of a header, by its name in lower case.
     pub(crate) header: &'a dyn Fn(&str) -> Option<String>,
+    /// The names of all headers that begin with `x-amz-`: those that say something to AWS.
+    pub(crate) amz: Vec<String>,
 }
 
 /// A signature with everything that the client says about it.
@@ -64,13 +66,13 @@ impl Signature {
         }
         let expires = get("X-Amz-Expires").and_then(|text| text.parse().ok()).filter(|secs| *secs <= EXPIRES_MAX);
         let expires = Some(expires.ok_or_else(|| incomplete("X-Amz-Expires"))?);
-        Signature::new(get, get("X-Amz-Date"), expires, "X-Amz-").map(Some)
+        Signature::new(get, get("X-Amz-Date"), expires, "X-Amz-")?.covers(&signed.amz).map(Some)
     }
 
     fn of_header(parts: &str, signed: &Signed) -> Result<Signature> {
         let parts: Vec<_> = parts.split(',').filter_map(|part| part.trim().split_once('=')).collect();
         let get = |name: &str| parts.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned());
-        Signature::new(get, (signed.header)("x-amz-date"), None, "")
+        Signature::new(get, (signed.header)("x-amz-date"), None, "")?.covers(&signed.amz)
     }
 
     fn new(
@@ -99,9 +101,20 @@ impl Signature {
         Ok(Signature { key_id, region, date, time, headers, signature, expires })
     }
 
-    /// Whether the signature is the one of this request, with this secret, and was made about now. Errors:
-    /// `RequestExpired`, `SignatureDoesNotMatch`.
-    pub(crate) fn verify(&self, signed: &Signed, body: &[u8], secret: &str, now: Timestamp) -> Result<()> {
+    /// Nobody adds a header that means something. Errors: `IncompleteSignature`.
+    fn covers(self, amz: &[String]) -> Result<Signature> {
+        match amz.iter().find(|name| !self.headers.contains(name)) {
+            None => Ok(self),
+            Some(name) => {
+                let why =
+                    format!("There is a header that is not signed: {}.", name.chars().take(80).collect::<String>());
+                Err(Failure::new(INCOMPLETE_SIGNATURE, why))
+            }
+        }
+    }
+
+    /// Whether the signature was made about now. Errors: `RequestExpired`.
+    pub(crate) fn check_time(&self, now: Timestamp) -> Result<()> {
         let made = DateTime::strptime("%Y%m%dT%H%M%SZ", &self.time).ok();
         let made = made.and_then(|made| made.to_zoned(jiff::tz::TimeZone::UTC).ok()).map(|made| made.timestamp());
         let made =
@@ -111,6 +124,13 @@ impl Signature {
             let message = format!("Signature expired: {} is too far from now. Check your clock.", self.time);
             return Err(Failure::new(EXPIRED, message));
         }
+        Ok(())
+    }
+
+    /// Whether the signature is the one of this request, with this secret, and was made about now. Errors:
+    /// `RequestExpired`, `SignatureDoesNotMatch`.
+    pub(crate) fn verify(&self, signed: &Signed, body: &[u8], secret: &str, now: Timestamp) -> Result<()> {
+        self.check_time(now)?;
         let expected = self.expected(&self.canonical(signed, body), secret);
         match bool::from(expected.as_bytes().ct_eq(self.signature.as_bytes())) {
             true => Ok(()),
@@ -202,7 +222,7 @@ mod tests {
     }
 
     fn post(header: &dyn Fn(&str) -> Option<String>) -> Signed<'_> {
-        Signed { method: "POST", path: "/", query: None, header }
+        Signed { method: "POST", path: "/", query: None, header, amz: vec!["x-amz-date".to_owned()] }
     }
 
     fn signed() -> Result<Signature> {
@@ -260,7 +280,7 @@ mod tests {
             &X-Amz-Expires=60&X-Amz-SignedHeaders=host\
             &X-Amz-Signature=2464a0d5ac6dbf944d3ba70bf06e180bc2168f3edc25abbfc606b0fd80ff1200";
         let header = |name: &str| header(name).filter(|_| name == "host");
-        let get = Signed { method: "GET", query: Some(query), ..post(&header) };
+        let get = Signed { method: "GET", query: Some(query), amz: vec![], ..post(&header) };
         let signature = Signature::read(&get)?.ok_or_else(unknown_token)?;
         let at = |ms: u64| signature.verify(&get, b"", SECRET, Timestamp::from_ms(NOW.as_ms() + ms)).is_ok();
         assert_eq!([at(0), at(60_000), at(60_001)], [true, true, false]);

@@ -21,8 +21,7 @@ async fn waiting_receive_keeps_nothing_that_was_read() -> std::result::Result<()
     let store = Store::of(Arc::new(Embedded::open(&dir.path().join("store"), Clock::System)?));
     let broker = Broker::new(store, Arc::new(Metrics::new()?), Tasks::new(), Options::default());
     broker.declare(TopicName::new("orders")?, Settings::default()).await?;
-    let known = (Access::free(), Clock::System);
-    let sqs = Sqs::new(broker.clone(), known, SqsOptions::default(), false, Tasks::new());
+    let sqs = Sqs::new(broker.clone(), Clock::System, SqsOptions::default(), false, Tasks::new());
     let app = App::new(broker, Clock::System, Guard::Loopback { tls: false }, Tasks::new()).with_gateway(sqs);
     let read = |bytes: &[u8]| Bytes::from(bytes.to_vec());
     let target = read(b"/000000000000/orders");

@@ -23,8 +23,8 @@ write durations, times, names and payloads; [Errors](errors.md) lists every erro
 /// Statuses of errors that only some requests answer.
 const UNUSUAL: [&str; 2] = ["412", "429"];
 
-/// The names of the four scopes in the document, weakest first.
-const SCOPES: usize = 4;
+/// Scopes in the document.
+const SCOPES: usize = 5;
 
 pub(super) fn page() -> String {
     let document = dwell::api::http::openapi();

@@ -106,6 +106,11 @@ fn requests() -> Vec<Row> {
             number(l::CONNECTIONS_MAX),
         ),
         ("Share of the connections that waiting consumers may use", format!("{} of 10", l::WAITING_TENTHS)),
+        (
+            "Share of the waiting consumers, and of the memberships of a broker, that one token may take",
+            format!("{} of 10", l::WAITING_SHARE_TENTHS),
+        ),
+        ("`Host` of a request", bytes(l::HOST_BYTES_MAX)),
         ("Time for the header of a request", span(l::HEADER_TIMEOUT)),
         ("Time for the body of a request", span(l::BODY_TIMEOUT)),
         (
@@ -162,6 +167,7 @@ fn cron() -> Vec<Row> {
 fn reads() -> Vec<Row> {
     vec![
         ("Concurrent reads over whole topics", number(l::HEAVY_READS_MAX)),
+        ("Of those of one token", number(l::WHOLE_READS_OF_TOKEN_MAX)),
         ("Time that such a read waits for its turn", span(l::HEAVY_READ_WAIT_MAX)),
         ("Spans of a forecast", number(l::FORECAST_SPANS_MAX)),
         ("Spans of a forecast, times partitions", number(l::FORECAST_COUNTS_MAX)),

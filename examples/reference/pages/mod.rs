@@ -6,6 +6,7 @@ mod errors;
 mod http;
 mod limits;
 mod metrics;
+mod requests;
 
 use dwell::model::error::Result;
 
@@ -24,6 +25,7 @@ pub(crate) fn files() -> Result<Vec<(&'static str, String)>> {
         ("http.md", http::page()),
         ("limits.md", limits::page()),
         ("metrics.md", metrics::page()?),
+        ("requests.md", requests::page()),
     ];
     Ok(pages.map(|(file, text)| (file, finished(&text))).into())
 }

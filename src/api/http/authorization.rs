@@ -1,7 +1,4 @@
-//! The scope that each request needs, and the audit log. A request that is not listed here needs `admin`.
-//!
-//! Requests that show payloads need a scope; for names and numbers any token is enough. A message can also be read with
-//! `produce`: a client that knows its id may cancel it.
+//! Every request on its way to its handler: through the gate, and into the audit log.
 
 use axum::RequestExt as _;
 use axum::extract::{MatchedPath, RawPathParams, Request};
@@ -11,120 +8,23 @@ use axum::response::{IntoResponse, Response};
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::SecurityRequirement;
 
+use super::actions::{self, ACTIONS, is_read};
 use super::origin_guard::bearer;
 use super::problem::{Class, Problem};
-use super::{App, body, path_params};
-use crate::api::access::{Actor, Scope, Scopes};
+use super::{App, body, counted_answer, path_params};
+use crate::gate::access::{Actor, Scope, Scopes};
+use crate::gate::{Action, Claim, Entrant, Needs, Refusal, Sent};
+use crate::model::error::Kind;
 use crate::model::message::{CronJobName, GroupName, MessageId, TopicName};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Need {
-    Open,
-    Token,
-    One(Scopes),
-}
-
-const PRODUCE: Need = Need::One(Scopes::of(&[Scope::Produce]));
-const CONSUME: Need = Need::One(Scopes::of(&[Scope::Consume]));
-const EITHER: Need = Need::One(Scopes::of(&[Scope::Produce, Scope::Consume]));
-const ADMIN: Need = Need::One(Scopes::of(&[Scope::Admin]));
-
-macro_rules! topic {
-    ($rest:literal) => {
-        concat!("/v1/topics/{topic}", $rest)
-    };
-}
-macro_rules! group {
-    ($rest:literal) => {
-        concat!("/v1/topics/{topic}/groups/{group}", $rest)
-    };
-}
-
-/// Every request of the protocol. One path has two meanings: a batch, and the message with the id `batch`.
-const NEEDS: [(&str, &str, Need); 51] = [
-    ("GET", "/livez", Need::Open),
-    ("GET", "/readyz", Need::Open),
-    ("GET", "/metrics", Need::Token),
-    ("GET", "/openapi.json", Need::Token),
-    ("POST", "/v1/hand-over", PRODUCE),
-    ("GET", "/v1/test/clock", Need::Token),
-    ("POST", "/v1/test/clock", ADMIN),
-    ("GET", "/v1/attention", Need::Token),
-    ("GET", "/v1/brokers", Need::Token),
-    ("GET", "/v1/traffic", Need::Token),
-    ("GET", "/v1/topics", Need::Token),
-    ("GET", topic!(""), Need::Token),
-    ("PUT", topic!(""), ADMIN),
-    ("DELETE", topic!(""), ADMIN),
-    ("POST", topic!("/move"), ADMIN),
-    ("GET", topic!("/groups"), Need::Token),
-    ("GET", group!(""), Need::Token),
-    ("PUT", group!(""), ADMIN),
-    ("DELETE", group!(""), ADMIN),
-    ("POST", group!("/pause"), ADMIN),
-    ("POST", group!("/resume"), ADMIN),
-    ("GET", group!("/forecast"), Need::Token),
-    ("GET", group!("/bulk"), Need::Token),
-    ("POST", group!("/bulk"), ADMIN),
-    ("GET", group!("/verify"), ADMIN),
-    ("POST", group!("/verify"), ADMIN),
-    ("GET", topic!("/cron"), CONSUME),
-    ("GET", topic!("/cron/{name}"), CONSUME),
-    ("PUT", topic!("/cron/{name}"), ADMIN),
-    ("DELETE", topic!("/cron/{name}"), ADMIN),
-    ("POST", topic!("/cron/{name}/pause"), ADMIN),
-    ("POST", topic!("/cron/{name}/resume"), ADMIN),
-    ("POST", topic!("/messages"), PRODUCE),
-    ("POST", topic!("/messages/batch"), PRODUCE),
-    ("GET", topic!("/messages"), CONSUME),
-    ("GET", topic!("/messages/{id}"), EITHER),
-    ("DELETE", topic!("/messages/{id}"), PRODUCE),
-    ("PATCH", topic!("/messages/{id}"), PRODUCE),
-    ("GET", topic!("/messages/batch"), EITHER),
-    ("DELETE", topic!("/messages/batch"), PRODUCE),
-    ("PATCH", topic!("/messages/batch"), PRODUCE),
-    ("GET", topic!("/messages/{id}/explain"), Need::Token),
-    ("POST", group!("/reserve"), CONSUME),
-    ("POST", group!("/stream"), CONSUME),
-    ("POST", group!("/ack"), CONSUME),
-    ("POST", group!("/nack"), CONSUME),
-    ("POST", group!("/extend"), CONSUME),
-    ("GET", group!("/dead-letters"), CONSUME),
-    ("POST", group!("/dead-letters/redrive"), ADMIN),
-    ("POST", group!("/dead-letters/purge"), ADMIN),
-    ("POST", group!("/purge"), ADMIN),
-];
-
-impl Need {
-    fn of(method: &Method, route: Option<&str>, path: &str) -> Need {
-        let reads = is_read(method);
-        // The files of the console contain nothing about this broker.
-        let place = route.unwrap_or(path);
-        if reads && (place == "/" || place == "/ui" || place.starts_with("/ui/")) {
-            return Need::Open;
-        }
-        let Some(route) = route else { return Need::Token };
-        let method = if reads { "GET" } else { method.as_str() };
-        NEEDS.iter().find(|(needs, path, _)| *needs == method && *path == route).map_or(ADMIN, |(_, _, need)| *need)
-    }
-}
-
 pub(crate) fn may_see_payloads(scopes: Scopes) -> bool {
-    matches!(EITHER, Need::One(needed) if scopes.grant(needed))
-}
-
-fn is_change(method: &Method, route: &str) -> bool {
-    !is_read(method) && NEEDS.contains(&(method.as_str(), route, ADMIN))
-}
-
-pub(crate) fn is_read(method: &Method) -> bool {
-    [Method::GET, Method::HEAD].contains(method)
+    Needs::EITHER.are_met_by(scopes)
 }
 
 pub(crate) fn document(document: &mut OpenApi) {
-    for (method, path, need) in NEEDS {
-        let Some(item) = document.paths.paths.get_mut(path) else { continue };
-        let operation = match method {
+    for action in &ACTIONS {
+        let Some(item) = document.paths.paths.get_mut(action.name) else { continue };
+        let operation = match action.method {
             "GET" => &mut item.get,
             "PUT" => &mut item.put,
             "POST" => &mut item.post,
@@ -132,10 +32,10 @@ pub(crate) fn document(document: &mut OpenApi) {
             _ => &mut item.patch,
         };
         let Some(operation) = operation else { continue };
-        let sufficient = match need {
-            Need::Open => vec![],
-            Need::Token => Scope::ALL.to_vec(),
-            Need::One(scopes) => Scope::ALL.into_iter().filter(|scope| Scopes::of(&[*scope]).grant(scopes)).collect(),
+        let is_sufficient = |scope: &Scope| action.needs.are_met_by(Scopes::of(&[*scope]));
+        let sufficient: Vec<_> = match action.needs {
+            Needs::Nothing => vec![],
+            Needs::Token | Needs::OneOf(_) => Scope::ALL.into_iter().filter(is_sufficient).collect(),
         };
         let requirement = |scope: Scope| SecurityRequirement::new(scope.name(), [""; 0]);
         operation.security = Some(sufficient.into_iter().map(requirement).collect());
@@ -148,56 +48,44 @@ pub(crate) async fn check(app: &App, mut request: Request, next: Next) -> Respon
     }
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
-    let need = Need::of(request.method(), route, request.uri().path());
-    let actor = match authenticate(app, need, request.headers()) {
-        Ok(actor) => actor,
+    let action = actions::of(request.method(), route, request.uri().path());
+    let entrant = match enter(app, action, request.headers()) {
+        Ok(entrant) => entrant,
         Err(problem) => return refused(app, request, problem),
     };
-    if is_read(request.method())
-        && need != Need::Open
-        && let Err(error) = app.answers.while_room(async {}).await
-    {
-        return refused(app, request, error.into());
-    }
-    if let Some(actor) = actor {
-        request.extensions_mut().insert(actor.scopes);
-    }
-    let line = Line::begin(actor, route, &mut request).await;
-    let response = match lacks(need, actor) {
-        Some(problem) => refused(app, request, problem),
-        None => next.run(request).await,
+    let identity = entrant.identity().clone();
+    let line = Line::begin(action, entrant.actor(), &mut request).await;
+    let sent = if is_read(request.method()) { Sent::ByLink } else { Sent::OnPurpose };
+    let response = match app.gate.pass(entrant, action, sent).await {
+        Err(refusal) => refused(app, request, refusal.into()),
+        Ok(pass) => {
+            request.extensions_mut().insert(pass);
+            identity.clone().scope(next.run(request)).await
+        }
     };
     if let Some(line) = line {
         line.end(&response);
     }
-    response
+    counted_answer::count(&app.gate.answers, &identity, response)
 }
 
-fn authenticate<'a>(app: &'a App, need: Need, headers: &HeaderMap) -> Result<Option<&'a Actor>, Problem> {
-    if need == Need::Open {
-        return Ok(None);
+fn enter(app: &App, action: &Action, headers: &HeaderMap) -> Result<Entrant, Problem> {
+    if action.needs == Needs::Nothing {
+        return Ok(app.gate.enter_anonymously());
     }
-    let token = bearer(headers)?;
-    match app.access.authenticate(token) {
-        Some(actor) => Ok(Some(actor)),
-        None => {
-            let detail = match token {
-                None => "a token is needed: `Authorization: Bearer TOKEN`",
-                Some(_) => "the token is none of those that are known here",
-            };
-            Err(Problem::new(Class::Unauthorized, detail))
-        }
-    }
+    Ok(app.gate.enter(Claim::Token(bearer(headers)?))?)
 }
 
-fn lacks(need: Need, actor: Option<&Actor>) -> Option<Problem> {
-    let (Need::One(needed), Some(actor)) = (need, actor) else { return None };
-    if actor.scopes.grant(needed) {
-        return None;
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let class = match refusal {
+            Refusal::NoToken | Refusal::UnknownToken => Class::Unauthorized,
+            Refusal::Scope(_) => Class::ScopeMissing,
+            Refusal::ByLink(_) => Class::Verb(Kind::Forbidden),
+            Refusal::Full(error) => return error.into(),
+        };
+        Problem::new(class, refusal.detail().to_owned())
     }
-    let has: Vec<_> = actor.scopes.each().map(|scope| scope.name()).collect();
-    let detail = format!("this needs a token with the scope {needed}; `{}` has {}", actor.name, has.join(", "));
-    Some(Problem::new(Class::ScopeMissing, detail))
 }
 
 fn refused(app: &App, request: Request, problem: Problem) -> Response {
@@ -230,14 +118,13 @@ struct Subject {
 }
 
 impl Line {
-    pub(crate) async fn begin(actor: Option<&Actor>, route: Option<&str>, request: &mut Request) -> Option<Line> {
-        let (actor, route) = actor.zip(route)?;
-        let method = request.method().clone();
-        let is_noted = is_change(&method, route) || is_control(&method, route) && is_by_hand(request);
+    pub(crate) async fn begin(action: &Action, actor: Option<&Actor>, request: &mut Request) -> Option<Line> {
+        let (actor, method) = (actor?, request.method().clone());
+        let is_noted = is_of_operators(action) || is_control(&method, action.name) && is_by_hand(request);
         if !is_noted {
             return None;
         }
-        let (actor, route) = (actor.clone(), route.to_owned());
+        let (actor, route) = (actor.clone(), action.name.to_owned());
         // A path that is badly encoded names nothing; the request is refused for it.
         let params = request.extract_parts::<RawPathParams>().await.ok();
         let subject = params.as_ref().map(Subject::of).unwrap_or_default();
@@ -285,6 +172,10 @@ impl Subject {
     }
 }
 
+fn is_of_operators(action: &Action) -> bool {
+    action.is_of_operators() && !action.name.is_empty()
+}
+
 fn is_control(method: &Method, route: &str) -> bool {
     let routes = ["/v1/topics/{topic}/messages/{id}", "/v1/topics/{topic}/messages/batch"];
     [Method::DELETE, Method::PATCH].contains(method) && routes.contains(&route)
@@ -324,26 +215,8 @@ mod tests {
         let of_batch = |method: &str| (method.to_owned(), "/v1/topics/{topic}/messages/batch".to_owned());
         served.extend(["GET", "DELETE", "PATCH"].map(of_batch));
         let said: BTreeSet<_> =
-            NEEDS.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
+            ACTIONS.iter().map(|action| (action.method.to_owned(), action.name.to_owned())).collect();
         assert_eq!(said, served);
-        assert_eq!(said.len(), NEEDS.len(), "one is there twice");
-    }
-
-    #[test]
-    fn unknown_routes_need_admin_and_only_console_files_are_public() {
-        let of = |method: &str, route| Need::of(&method.parse().unwrap_or_default(), Some(route), "/");
-        assert_eq!(of("HEAD", "/livez"), Need::Open);
-        assert_eq!(of("HEAD", "/v1/topics/{topic}/messages"), CONSUME);
-        assert_eq!(of("POST", "/livez"), ADMIN);
-        assert_eq!(of("GET", "/new"), ADMIN);
-        for (path, open) in
-            [("/", true), ("/ui", true), ("/ui/", true), ("/ui/{*path}", true), ("/uix", false), ("/v1/ui/", false)]
-        {
-            assert_eq!(of("GET", path) == Need::Open, open, "{path}");
-            assert_eq!(of("POST", path), ADMIN, "{path}");
-        }
-        assert_eq!(Need::of(&Method::POST, None, "/ui/"), Need::Token);
-        assert_eq!(Need::of(&Method::GET, None, "/ui/absent.js"), Need::Open);
-        assert_eq!(Need::of(&Method::GET, Some("/v1/topics"), "/ui/"), Need::Token);
+        assert_eq!(said.len(), ACTIONS.len(), "one is there twice");
     }
 }

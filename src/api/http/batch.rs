@@ -1,7 +1,6 @@
 //! Pushing a batch: all messages are checked before any is stored, then each is answered for itself.
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,7 @@ use super::problem::{Class, Problem, collect};
 use super::push::{BatchMessage, PushResult};
 use super::reply::Reply;
 use super::strict_json::{Items, TooMany, media_type, parse};
-use super::{App, body};
+use super::{Admitted, body};
 use crate::model::error::Fault;
 use crate::model::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
 use crate::model::message::{MessageId, NewMessage};
@@ -68,7 +67,7 @@ pub(crate) struct BatchResults {
     )
 )]
 pub(crate) async fn push_batch(
-    State(app): State<App>,
+    app: Admitted,
     TopicPath(topic): TopicPath,
     _: NoParams,
     headers: HeaderMap,
@@ -82,7 +81,7 @@ pub(crate) async fn push_batch(
             return Err(Problem::new(Class::UnsupportedMediaType, detail));
         }
     };
-    let bytes = body::read(&app, &headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
+    let bytes = body::read_for(&app, (app.pass(), &headers), body, BATCH_BODY_BYTES_MAX, "body").await?;
     let now = app.clock.now();
     let mut messages = if lines { of_lines(&bytes, now)? } else { of_object(&bytes, now)? };
     drop(bytes);
@@ -91,9 +90,9 @@ pub(crate) async fn push_batch(
             message.trace.get_or_insert_with(|| trace.clone());
         });
     }
-    let offers = app.broker.offers(&topic, messages);
+    let offers = app.broker().offers(&topic, messages);
     let ids: Vec<_> = offers.iter().map(|offer| offer.id().clone()).collect();
-    let outcomes = app.broker.push_offers(&topic, offers).await?;
+    let outcomes = app.broker().push_offers(&topic, offers).await?;
     let topic_created = outcomes.iter().flatten().any(|outcome| outcome.topic_created);
     let results = ids.into_iter().zip(outcomes).map(|(id, outcome)| match outcome {
         Ok(outcome) => Ok(PushResult::from(outcome)),

@@ -1,31 +1,27 @@
 //! Reading a request body within its limits: of size, of time, and of the memory of all bodies together.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::App;
-use super::origin_guard::bearer;
 use super::problem::{Class, Problem};
+use crate::gate::{Identity, NoRoom, Pass};
 use crate::model::error::Kind;
-use crate::model::limits::{REFUSED_BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX};
+use crate::model::limits::REFUSED_BODY_BYTES_MAX;
 use crate::model::time::show_span;
 
 /// Bytes set aside before a body arrives; the rest grows with the bytes that arrive, not with the announced size.
 const FIRST_BYTES: u64 = 64 * 1024;
 
-/// # Errors: 415 for a `Content-Encoding` other than identity, 413 past the limit (before reading, if the size was
+/// `who` is whose the request is, as far as is known. # Errors: 415 for a `Content-Encoding` other than identity, 413 past the limit (before reading, if the size was
 /// announced), 408 when it does not arrive in time, 400 when it ends early, 503 when all bodies together are too large
 /// or this one was evicted.
 pub(crate) async fn read(
     app: &App,
-    headers: &HeaderMap,
+    (who, headers): (&Identity, &HeaderMap),
     mut body: Body,
     limit: usize,
     what: &str,
@@ -39,7 +35,7 @@ pub(crate) async fn read(
         refused(app, headers, body);
         return Err(too_large(what, announced, limit));
     }
-    match timeout(app.body_timeout, collect(app, headers, &mut body, limit)).await {
+    match timeout(app.body_timeout, collect(app, who, &mut body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(Broken::TooLarge)) => {
             discard(app, body);
@@ -55,6 +51,17 @@ pub(crate) async fn read(
             Err(Problem::new(Class::Timeout, detail))
         }
     }
+}
+
+/// Reads the body of a request that passed the gate, of which its action may have another limit. # Errors: as [`read`].
+pub(crate) async fn read_for(
+    app: &App,
+    (pass, headers): (&Pass, &HeaderMap),
+    body: Body,
+    limit: usize,
+    what: &str,
+) -> Result<Bytes, Problem> {
+    read(app, (pass.identity(), headers), body, limit.min(pass.action().body_bytes), what).await
 }
 
 fn expect_identity(headers: &HeaderMap) -> Result<(), Problem> {
@@ -85,14 +92,14 @@ enum Broken {
     Cut,
 }
 
-async fn collect(app: &App, headers: &HeaderMap, body: &mut Body, limit: usize) -> Result<Bytes, Broken> {
+async fn collect(app: &App, who: &Identity, body: &mut Body, limit: usize) -> Result<Bytes, Broken> {
     let first = usize::try_from(body.size_hint().lower().min(FIRST_BYTES)).unwrap_or(0);
     let mut bytes = BytesMut::with_capacity(first);
     next(body, limit, &mut bytes).await?;
     if body.is_end_stream() {
         return Ok(bytes.freeze());
     }
-    let mut reading = app.bodies.begin(owner(app, headers));
+    let mut reading = app.gate.bodies.begin(who.clone());
     loop {
         reading.hold(bytes.len()).map_err(|NoRoom| Broken::Evicted)?;
         tokio::select! {
@@ -110,11 +117,6 @@ async fn next(body: &mut Body, limit: usize, bytes: &mut BytesMut) -> Result<boo
     }
     bytes.extend_from_slice(&data);
     Ok(true)
-}
-
-fn owner(app: &App, headers: &HeaderMap) -> Owner {
-    let token = bearer(headers).ok()?.filter(|_| app.access.asks())?;
-    app.access.authenticate(Some(token)).map(|actor| actor.name.clone())
 }
 
 fn too_large(what: &str, size: impl std::fmt::Display, limit: usize) -> Problem {
@@ -139,161 +141,6 @@ fn discard(app: &App, mut body: Body) {
     });
 }
 
-pub(crate) type Owner = Option<Arc<str>>;
-
-/// A memory budget, for the whole process, of request bodies that are still arriving.
-///
-/// A client may announce a body and send it slowly, or never to its end. When there is no room for another body, the one
-/// that has waited longest for its client is evicted; large bodies leave an eighth of the budget to small ones, and no token
-/// has more than half of it. A body that arrives in one piece is not counted.
-#[derive(Debug)]
-pub(crate) struct BodyBudget {
-    max: usize,
-    bodies: Mutex<Bodies>,
-}
-
-/// In the order of their last bytes: the first has waited longest.
-#[derive(Debug, Default)]
-struct Bodies {
-    next: u64,
-    arriving: BTreeMap<u64, Arriving>,
-    held: usize,
-    large: usize,
-    by_owner: BTreeMap<Arc<str>, usize>,
-}
-
-#[derive(Debug)]
-struct Arriving {
-    bytes: usize,
-    owner: Owner,
-    evicted: CancellationToken,
-}
-
-#[derive(Debug)]
-pub(crate) struct Reading<'a> {
-    budget: &'a BodyBudget,
-    owner: Owner,
-    place: Option<u64>,
-    evicted: CancellationToken,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoRoom;
-
-impl BodyBudget {
-    pub(crate) fn new(max: usize) -> BodyBudget {
-        BodyBudget { max, bodies: Mutex::default() }
-    }
-
-    pub(crate) fn begin(&self, owner: Owner) -> Reading<'_> {
-        Reading { budget: self, owner, place: None, evicted: CancellationToken::new() }
-    }
-
-    fn bodies(&self) -> MutexGuard<'_, Bodies> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Reading<'_> {
-    /// Takes the bytes that have arrived since the beginning; evicts others if that makes room. # Errors: `NoRoom` when
-    /// this body was evicted, or is larger than the limit.
-    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        let mut bodies = self.budget.bodies();
-        if let Some(place) = self.place.take()
-            && bodies.remove(place).is_none()
-        {
-            return Err(NoRoom);
-        }
-        let body = Arriving { bytes, owner: self.owner.clone(), evicted: self.evicted.clone() };
-        while let Some(scarce) = bodies.lacks(self.budget, &body) {
-            let longest = bodies.longest_waiting(scarce, &body).ok_or(NoRoom)?;
-            if let Some(other) = bodies.remove(longest) {
-                other.evicted.cancel();
-            }
-        }
-        self.place = Some(bodies.insert(body));
-        Ok(())
-    }
-
-    pub(crate) async fn evicted(&self) {
-        self.evicted.cancelled().await;
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.budget.bodies().remove(place);
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Scarce {
-    Budget,
-    RoomOfLarge,
-    Share,
-}
-
-impl Arriving {
-    fn is_large(&self) -> bool {
-        self.bytes > SMALL_BODY_BYTES_MAX
-    }
-
-    fn helps(&self, scarce: Scarce, other: &Arriving) -> bool {
-        match scarce {
-            Scarce::Budget => true,
-            Scarce::RoomOfLarge => self.is_large(),
-            Scarce::Share => self.owner == other.owner,
-        }
-    }
-}
-
-impl Bodies {
-    fn lacks(&self, budget: &BodyBudget, body: &Arriving) -> Option<Scarce> {
-        let of_owner = body.owner.as_ref().map(|owner| self.by_owner.get(owner).copied().unwrap_or(0));
-        if of_owner.is_some_and(|held| held + body.bytes > budget.max / 2) {
-            return Some(Scarce::Share);
-        }
-        if body.is_large() && self.large + body.bytes > budget.max - budget.max / 8 {
-            return Some(Scarce::RoomOfLarge);
-        }
-        (self.held + body.bytes > budget.max).then_some(Scarce::Budget)
-    }
-
-    fn longest_waiting(&self, scarce: Scarce, body: &Arriving) -> Option<u64> {
-        self.arriving.iter().find(|(_, other)| other.helps(scarce, body)).map(|(place, _)| *place)
-    }
-
-    fn insert(&mut self, body: Arriving) -> u64 {
-        self.held += body.bytes;
-        if body.is_large() {
-            self.large += body.bytes;
-        }
-        if let Some(owner) = &body.owner {
-            *self.by_owner.entry(owner.clone()).or_default() += body.bytes;
-        }
-        let place = self.next;
-        self.next += 1;
-        self.arriving.insert(place, body);
-        place
-    }
-
-    fn remove(&mut self, place: u64) -> Option<Arriving> {
-        let body = self.arriving.remove(&place)?;
-        self.held -= body.bytes;
-        if body.is_large() {
-            self.large -= body.bytes;
-        }
-        if let Some(owner) = &body.owner
-            && let Some(held) = self.by_owner.get_mut(owner)
-        {
-            *held -= body.bytes;
-        }
-        Some(body)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -315,7 +162,9 @@ mod tests {
     }
 
     async fn read_five(app: &App, body: Body) -> Result<Bytes, u16> {
-        read(app, &HeaderMap::new(), body, 5, "body").await.map_err(|problem| problem.status().as_u16())
+        read(app, (&Identity::LOCAL, &HeaderMap::new()), body, 5, "body")
+            .await
+            .map_err(|problem| problem.status().as_u16())
     }
 
     #[tokio::test]
@@ -381,61 +230,6 @@ mod tests {
         discard(&app, Body::new(Silent));
         let ended = timeout(Duration::from_secs(60), app.tasks.stop()).await;
         assert!(ended.is_ok());
-        Ok(())
-    }
-
-    const LARGE: usize = SMALL_BODY_BYTES_MAX + 1;
-
-    fn budget() -> BodyBudget {
-        BodyBudget::new(8 * LARGE)
-    }
-
-    fn reading<'a>(budget: &'a BodyBudget, owner: Option<&str>, bytes: usize) -> Result<Reading<'a>, NoRoom> {
-        let mut reading = budget.begin(owner.map(Arc::from));
-        reading.hold(bytes)?;
-        Ok(reading)
-    }
-
-    fn evictions(readings: &[Reading<'_>]) -> Vec<bool> {
-        readings.iter().map(|reading| reading.evicted.is_cancelled()).collect()
-    }
-
-    #[test]
-    fn longest_stalled_body_is_evicted_and_memory_released() -> Result<(), NoRoom> {
-        let budget = budget();
-        let mut readings = (0..7).map(|_| reading(&budget, None, LARGE)).collect::<Result<Vec<_>, _>>()?;
-        // The first one receives more, so the second has waited longest.
-        readings[0].hold(LARGE)?;
-        assert_eq!(evictions(&readings), [false; 7]);
-        let more = reading(&budget, None, LARGE)?;
-        assert_eq!(evictions(&readings), [false, true, false, false, false, false, false]);
-        assert_eq!(readings[1].hold(LARGE), Err(NoRoom));
-        assert!(reading(&budget, None, 8 * LARGE).is_err(), "more than there may be");
-        drop((readings, more));
-        let bodies = budget.bodies();
-        assert_eq!((bodies.held, bodies.large, bodies.arriving.len()), (0, 0, 0));
-        Ok(())
-    }
-
-    #[test]
-    fn large_bodies_leave_budget_for_small_ones() -> Result<(), NoRoom> {
-        let budget = budget();
-        let large = (0..7).map(|_| reading(&budget, None, LARGE)).collect::<Result<Vec<_>, _>>()?;
-        let small = reading(&budget, None, SMALL_BODY_BYTES_MAX)?;
-        assert_eq!(evictions(&large), [false; 7]);
-        let mut small = small;
-        small.hold(LARGE)?;
-        assert_eq!(evictions(&large), [true, false, false, false, false, false, false]);
-        Ok(())
-    }
-
-    #[test]
-    fn one_token_cannot_exceed_its_share_of_the_budget() -> Result<(), NoRoom> {
-        let budget = budget();
-        let others = [reading(&budget, Some("b"), LARGE)?, reading(&budget, None, LARGE)?];
-        let own = (0..5).map(|_| reading(&budget, Some("a"), LARGE)).collect::<Result<Vec<_>, _>>()?;
-        assert_eq!((evictions(&others), evictions(&own)), (vec![false; 2], vec![true, false, false, false, false]));
-        assert!(reading(&budget, Some("a"), 5 * LARGE).is_err(), "more than its share");
         Ok(())
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::App;
+use super::Admitted;
 use super::document::{BodyProblem, TopicProblem};
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
@@ -122,12 +122,12 @@ pub(crate) struct BulkChanged {
     responses((status = 200, description = "How many", body = BulkCount), Problem, TopicProblem)
 )]
 pub(crate) async fn count(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     params: BulkParams,
 ) -> Result<Reply<BulkCount>, Problem> {
     let window = Window { from: params.from, to: params.to };
-    let waiting = app.broker.count_window(&topic, &group, window).await.map_err(Problem::of_query)?;
+    let waiting = app.broker().count_window(&topic, &group, window).await.map_err(Problem::of_query)?;
     Ok(Reply(BulkCount { waiting }))
 }
 
@@ -141,13 +141,13 @@ pub(crate) async fn count(
     responses((status = 200, description = "How many", body = BulkChanged), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn change(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     change: Json<BulkChange>,
 ) -> Result<Reply<BulkChanged>, Problem> {
     let (change, bulk_action) = change.read(|change| change.bulk_action().map(|bulk_action| (change, bulk_action)))?;
     let window = Window { from: change.from, to: change.to };
-    let done = app.broker.change_window(&topic, &group, window, bulk_action, change.cursor.as_deref()).await?;
+    let done = app.broker().change_window(&topic, &group, window, bulk_action, change.cursor.as_deref()).await?;
     Ok(Reply(BulkChanged { changed: done.changed, passed_over: done.passed_over, next_cursor: done.next }))
 }

@@ -10,27 +10,25 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedSemaphorePermit;
 use utoipa::{IntoParams, ToSchema};
 
 use super::connection_limit::{Connection, WaitingRead};
 use super::document::{BodyProblem, TopicProblem, WaitProblem};
 use super::message_json::Contents;
-use super::origin_guard::bearer;
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Class, Problem};
 use super::strict_json::{JsonOrDefault, NoFields, present};
-use super::{App, reply, schema};
-use crate::api::access::{Scope, Scopes, Shown};
+use super::{Admitted, App, reply, schema};
 use crate::broker::{ReserveRequest, Selection, StreamRequest};
 use crate::delivery::{self, Session};
-use crate::model::error::{Error, Kind};
+use crate::gate::access::{Scope, Scopes, Shown};
+use crate::gate::{Identity, Pass, Place};
 use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
 use crate::model::message::MessageId;
 use crate::model::partition::Partition;
@@ -158,21 +156,20 @@ pub(crate) struct Deliveries {
     responses((status = 200, description = "What was due", body = Deliveries), Problem, TopicProblem, BodyProblem, WaitProblem)
 )]
 pub(crate) async fn reserve(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    token: ShownToken,
     Client(connection): Client,
     asked: JsonOrDefault<Reserve>,
 ) -> Result<Response, Problem> {
     let (request, selection) = asked.read(Reserve::request)?;
     let waits = connection.filter(|_| !request.wait.is_zero());
     // From here to the reply nothing awaits: a client that leaves in between loses no delivery.
-    let consumer = Consumer::enter(app.clone(), token, waits.as_ref())?;
-    let reserved = consumer.take(Box::pin(app.broker.reserve_selected(&topic, &group, request, selection))).await?;
+    let consumer = Consumer::enter(&app, app.pass(), waits.as_ref())?;
+    let reserved = consumer.take(Box::pin(app.broker().reserve_selected(&topic, &group, request, selection))).await?;
     let deliveries = reserved.map_err(Problem::of_waiting)?;
     let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.size());
-    let held = app.answers.take(reply::weigh(payloads));
+    let held = app.gate.answers.take(app.pass().identity(), reply::weigh(payloads));
     Ok(reply::list("deliveries", deliveries.into_iter().map(Delivery::from), None, held))
 }
 
@@ -219,10 +216,9 @@ impl<S: Sync> FromRequestParts<S> for StreamParams {
     )
 )]
 pub(crate) async fn stream(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     params: StreamParams,
-    token: ShownToken,
     Client(connection): Client,
     body: JsonOrDefault<NoFields>,
 ) -> Result<impl IntoResponse, Problem> {
@@ -231,8 +227,8 @@ pub(crate) async fn stream(
     let visibility_timeout = one_span("visibility_timeout", params.visibility_timeout, params.visibility_timeout_ms);
     let visibility_timeout = visibility_timeout.map_err(Problem::of_query)?;
     let request = StreamRequest { max_in_flight, visibility_timeout };
-    let consumer = Consumer::enter(app.clone(), token, connection.as_ref())?;
-    let session = app.broker.stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;
+    let consumer = Consumer::enter(&app, app.pass(), connection.as_ref())?;
+    let session = app.broker().stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;
     let lines = Body::from_stream(unfold((consumer, session), next_line));
     let headers = [
         (header::CONTENT_TYPE, "application/x-ndjson"),
@@ -266,19 +262,6 @@ async fn next_line(
     Some((Ok(line), (consumer, session)))
 }
 
-pub(crate) struct ShownToken(pub(crate) Option<Shown>);
-
-impl FromRequestParts<App> for ShownToken {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<ShownToken, Problem> {
-        if !app.access.asks() {
-            return Ok(ShownToken(None));
-        }
-        Ok(ShownToken(bearer(&parts.headers)?.map(Shown::new)))
-    }
-}
-
 /// The connection of a request; `None` in tests that have none.
 pub(crate) struct Client(Option<Connection>);
 
@@ -290,24 +273,22 @@ impl<S: Sync> FromRequestParts<S> for Client {
     }
 }
 
+/// A consumer that waits, with its place.
 pub(crate) struct Consumer {
     app: App,
-    token: ShownToken,
-    _place: OwnedSemaphorePermit,
+    who: Identity,
+    shown: Option<Shown>,
+    _place: Place,
     _waits: Option<WaitingRead>,
 }
 
 impl Consumer {
     /// `waits` is the connection of one that waits: if the client closes its sending side, it has gone, and so has this
-    /// consumer. # Errors: 429 `full` when all places are taken.
-    pub(crate) fn enter(app: App, token: ShownToken, waits: Option<&Connection>) -> Result<Consumer, Problem> {
-        match app.waiting.clone().try_acquire_owned() {
-            Ok(place) => Ok(Consumer { app, token, _place: place, _waits: waits.map(Connection::wait) }),
-            Err(_) => {
-                let detail = "as many consumers wait as may: the other connections are for those that do not";
-                Err(Problem::of_waiting(Error::new(Kind::Full, detail)))
-            }
-        }
+    /// consumer. # Errors: 429 `full` when all places, or those of one token, are taken.
+    pub(crate) fn enter(app: &App, pass: &Pass, waits: Option<&Connection>) -> Result<Consumer, Problem> {
+        let (who, shown) = (pass.identity().clone(), pass.shown());
+        let place = app.gate.places.enter(&who).map_err(Problem::of_waiting)?;
+        Ok(Consumer { app: app.clone(), who, shown, _place: place, _waits: waits.map(Connection::wait) })
     }
 
     /// Polls `work`, which takes deliveries, only while the token is valid and there is room for an answer. # Errors:
@@ -318,14 +299,14 @@ impl Consumer {
             true => work.as_mut().poll(context).map(Ok),
             false => Poll::Ready(Err(Problem::new(Class::Unauthorized, "the token was revoked meanwhile"))),
         });
-        self.app.answers.while_room(allowed).await?
+        self.app.gate.answers.while_room(&self.who, allowed).await?
     }
 
     fn is_allowed(&self) -> bool {
-        let access = &self.app.access;
+        let access = self.app.gate.access();
         let consume = Scopes::of(&[Scope::Consume]);
         !access.asks()
-            || self.token.0.and_then(|shown| access.owner(shown)).is_some_and(|actor| actor.scopes.grant(consume))
+            || self.shown.and_then(|shown| access.owner(shown)).is_some_and(|actor| actor.scopes.grant(consume))
     }
 }
 
@@ -337,14 +318,22 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::api::access::{Access, Token};
+    use crate::api::http::ACTIONS;
     use crate::api::http::tests::app;
+    use crate::gate::access::{Access, Token};
+    use crate::gate::{Claim, Sent};
     use crate::model::time::Timestamp;
     use crate::platform::clock::{Clock, Manual};
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
     const TOKEN: &str = "0123456789abcdef";
+
+    async fn pass(app: &App, token: Option<&str>) -> Result<Pass, Box<dyn std::error::Error>> {
+        let entrant = app.gate.enter(Claim::Token(token)).map_err(|refusal| refusal.detail().to_owned())?;
+        let action = ACTIONS.iter().find(|action| action.name.ends_with("/reserve")).ok_or("no action")?;
+        Ok(app.gate.pass(entrant, action, Sent::OnPurpose).await.map_err(|refusal| refusal.detail().to_owned())?)
+    }
 
     #[tokio::test]
     async fn nothing_is_reserved_once_the_token_is_revoked() -> Outcome {
@@ -353,8 +342,8 @@ mod tests {
         std::fs::write(&file, TOKEN)?;
         let token = Token { name: "a".into(), file: file.clone(), scopes: Scopes::of(&[Scope::Consume]) };
         let app = app()?.with_access(Access::new(vec![token], Clock::Manual(time.clone())));
-        let enter = || Consumer::enter(app.clone(), ShownToken(Some(Shown::new(TOKEN))), None);
-        let Ok(consumer) = enter() else { return Err("there is a place".into()) };
+        let pass = pass(&app, Some(TOKEN)).await?;
+        let Ok(consumer) = Consumer::enter(&app, &pass, None) else { return Err("there is a place".into()) };
         let (push, pushed) = oneshot::channel();
         let mut taken = pin!(consumer.take(pushed));
         assert!(poll!(taken.as_mut()).is_pending());
@@ -372,7 +361,8 @@ mod tests {
     async fn waiting_consumers_may_use_nine_tenths_of_the_connections() -> Outcome {
         for (connections, places) in [(1, 1), (10, 9), (25, 22)] {
             let app = app()?.with_connections(connections);
-            let enter = || Consumer::enter(app.clone(), ShownToken(None), None);
+            let pass = pass(&app, None).await?;
+            let enter = || Consumer::enter(&app, &pass, None);
             let entered: Vec<_> = std::iter::repeat_with(enter).take(places).collect();
             assert!(entered.iter().all(Result::is_ok), "{connections}");
             let refused = enter().err().map(|problem| problem.status());

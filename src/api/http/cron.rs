@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::App;
+use super::Admitted;
 use super::document::{BodyProblem, TopicProblem};
 use super::message_json::{Meta, payload_of, text_or_base64};
 use super::path_params::{CronPath, NoParams, Params, TopicPath};
@@ -272,13 +272,9 @@ impl<S: Sync> FromRequestParts<S> for CronParams {
     params(TopicPath, CronParams),
     responses((status = 200, description = "A page", body = CronJobs), Problem, TopicProblem)
 )]
-pub(crate) async fn list(
-    State(app): State<App>,
-    TopicPath(topic): TopicPath,
-    params: CronParams,
-) -> Result<Response, Problem> {
-    let mut held = app.answers.admit(reply::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
-    let page = app.broker.cron_jobs(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
+pub(crate) async fn list(app: Admitted, TopicPath(topic): TopicPath, params: CronParams) -> Result<Response, Problem> {
+    let mut held = app.admit(reply::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
+    let page = app.broker().cron_jobs(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
     held.resize(reply::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
     Ok(reply::list("cron_jobs", page.schedules.into_iter().map(CronJob::from), page.next, held))
 }
@@ -298,18 +294,18 @@ pub(crate) async fn list(
     )
 )]
 pub(crate) async fn create_or_update(
-    State(app): State<App>,
+    app: Admitted,
     CronPath(topic, name): CronPath,
     _: NoParams,
     new: Json<NewCronJob>,
 ) -> Result<Response, Problem> {
-    let now = app.broker.now();
+    let now = app.broker().now();
     let schedule = new.read(|new| {
         let schedule = new.named(name.clone())?;
         schedule.check(now)?;
         Ok(schedule)
     })?;
-    let (made, record) = app.broker.put_cron_job(&topic, schedule).await?;
+    let (made, record) = app.broker().put_cron_job(&topic, schedule).await?;
     let place = ResourcePath(&[("topics", topic.as_str()), ("cron", name.as_str())]);
     Ok(reply::created(reply::created_status(made), &place, CronJob::from(record)))
 }
@@ -324,11 +320,11 @@ pub(crate) async fn create_or_update(
     responses((status = 200, description = "The cron job", body = CronJob), Problem, TopicProblem)
 )]
 pub(crate) async fn get(
-    State(app): State<App>,
+    app: Admitted,
     CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<Reply<CronJob>, Problem> {
-    Ok(Reply(CronJob::from(app.broker.cron_job(&topic, &name).await?)))
+    Ok(Reply(CronJob::from(app.broker().cron_job(&topic, &name).await?)))
 }
 
 /// Delete a cron job.
@@ -340,12 +336,8 @@ pub(crate) async fn get(
     params(CronPath),
     responses((status = 204, description = "The cron job is deleted"), Problem, TopicProblem)
 )]
-pub(crate) async fn delete(
-    State(app): State<App>,
-    CronPath(topic, name): CronPath,
-    _: NoParams,
-) -> Result<StatusCode, Problem> {
-    app.broker.delete_cron_job(&topic, &name).await?;
+pub(crate) async fn delete(app: Admitted, CronPath(topic, name): CronPath, _: NoParams) -> Result<StatusCode, Problem> {
+    app.broker().delete_cron_job(&topic, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -359,11 +351,11 @@ pub(crate) async fn delete(
     responses((status = 200, description = "It is paused", body = CronJob), Problem, TopicProblem)
 )]
 pub(crate) async fn pause(
-    State(app): State<App>,
+    app: Admitted,
     CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<Reply<CronJob>, Problem> {
-    Ok(Reply(CronJob::from(app.broker.pause_cron_job(&topic, &name, true).await?)))
+    Ok(Reply(CronJob::from(app.broker().pause_cron_job(&topic, &name, true).await?)))
 }
 
 /// Resume a cron job.
@@ -376,9 +368,9 @@ pub(crate) async fn pause(
     responses((status = 200, description = "It continues", body = CronJob), Problem, TopicProblem)
 )]
 pub(crate) async fn resume(
-    State(app): State<App>,
+    app: Admitted,
     CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<Reply<CronJob>, Problem> {
-    Ok(Reply(CronJob::from(app.broker.pause_cron_job(&topic, &name, false).await?)))
+    Ok(Reply(CronJob::from(app.broker().pause_cron_job(&topic, &name, false).await?)))
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use super::problem::{Problem, collect};
 use super::reply::Reply;
 use super::schema;
 use super::strict_json::{Items, JsonOrDefault, present};
-use super::{App, reply};
+use super::{Admitted, reply};
 use crate::broker::{DeadLetterFilter, DeadLetterSweep, DeadLetterSweepResult};
 use crate::codec::DeadLetterReason;
 use crate::model::error::{Error, Fault, Result};
@@ -312,14 +312,14 @@ pub(crate) struct Purged {
     responses((status = 200, description = "A page", body = DeadLetterMessages), Problem, TopicProblem)
 )]
 pub(crate) async fn list(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     params: DeadLetterParams,
 ) -> Result<Response, Problem> {
     let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     let filter = params.filter().map_err(Problem::of_query)?;
-    let mut held = app.answers.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
-    let page = app.broker.dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await;
+    let mut held = app.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
+    let page = app.broker().dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await;
     let page = page.map_err(Problem::of_query)?;
     let size = |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.size());
     held.resize(reply::weigh(page.dead.iter().map(size)));
@@ -337,7 +337,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "How many", body = Redriven), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn redrive(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     which: JsonOrDefault<Which>,
@@ -356,7 +356,7 @@ pub(crate) async fn redrive(
     responses((status = 200, description = "How many", body = Purged), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn purge(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     which: JsonOrDefault<Which>,
@@ -376,13 +376,13 @@ struct Changed {
 }
 
 async fn change(
-    app: &App,
+    app: &Admitted,
     topic: &TopicName,
     group: &GroupName,
     selection: Selection,
     purges: bool,
 ) -> Result<Changed, Problem> {
-    let broker = &app.broker;
+    let broker = app.broker();
     let DeadLetterSweepResult { count, next } = match selection {
         Selection::Counting(sweep) => {
             let DeadLetterSweepResult { count, next } = broker.count_dead(topic, group, &sweep).await?;

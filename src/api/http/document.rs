@@ -15,7 +15,7 @@ use utoipa::{IntoResponses, Modify, OpenApi, PartialSchema, ToSchema};
 
 use super::problem::{Class, PROBLEM_JSON, Problem, ProblemBody, TypeSchema};
 use super::{authorization, schema};
-use crate::api::access::Scope;
+use crate::gate::access::Scope;
 use crate::model::error::Kind;
 
 pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
@@ -369,7 +369,7 @@ mod tests {
             used.extend(operation["tags"][0].as_str());
         });
         assert_eq!(used, described);
-        for scope in crate::api::access::Scope::ALL.map(crate::api::access::Scope::name) {
+        for scope in crate::gate::access::Scope::ALL.map(crate::gate::access::Scope::name) {
             let about = document["components"]["securitySchemes"][scope]["description"].as_str().unwrap_or_default();
             assert!(about.contains(&format!("`{scope}`")), "{scope}: {about}");
         }

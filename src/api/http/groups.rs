@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -17,7 +17,7 @@ use super::problem::Problem;
 use super::reply::{self, Reply, ResourcePath};
 use super::strict_json::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState, state_name};
-use super::{App, schema};
+use super::{Admitted, schema};
 use crate::broker::{Audit, GroupRequest, PauseFor};
 use crate::model::error::Fault;
 use crate::model::message::GroupName;
@@ -217,16 +217,16 @@ impl PurgeOf {
     )
 )]
 pub(crate) async fn create_or_update(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     new: JsonOrDefault<NewGroup>,
 ) -> Result<Response, Problem> {
     let new = new.read(Ok)?;
     let request = GroupRequest { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
-    let made = app.broker.create_group(&topic, &group, request).await?;
+    let made = app.broker().create_group(&topic, &group, request).await?;
     let place = ResourcePath(&[("topics", topic.as_str()), ("groups", group.as_str())]);
-    let body = Group::new(&made.descriptor, &group, app.broker.now());
+    let body = Group::new(&made.descriptor, &group, app.broker().now());
     Ok(reply::created(reply::created_status(made.created), &place, body))
 }
 
@@ -240,14 +240,14 @@ pub(crate) async fn create_or_update(
     responses((status = 200, description = "The group", body = GroupDescription), Problem, TopicProblem)
 )]
 pub(crate) async fn get(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
 ) -> Result<Reply<GroupDescription>, Problem> {
-    let (descriptor, stats) = app.broker.group(&topic, &group).await?;
-    let members = app.broker.members(&topic, &group).await?.into_iter().map(Member::from).collect();
+    let (descriptor, stats) = app.broker().group(&topic, &group).await?;
+    let members = app.broker().members(&topic, &group).await?.into_iter().map(Member::from).collect();
     let totals = Counts::of(stats.iter().map(|(_, stats)| stats));
-    let group = Group::new(&descriptor, &group, app.broker.now());
+    let group = Group::new(&descriptor, &group, app.broker().now());
     let partitions = stats.into_iter().map(PartitionState::from).collect();
     Ok(Reply(GroupDescription { group, totals, partitions, members }))
 }
@@ -262,11 +262,11 @@ pub(crate) async fn get(
     responses((status = 204, description = "The group is gone"), Problem, TopicProblem)
 )]
 pub(crate) async fn delete(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
 ) -> Result<StatusCode, Problem> {
-    app.broker.delete_group(&topic, &group).await?;
+    app.broker().delete_group(&topic, &group).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -281,7 +281,7 @@ pub(crate) async fn delete(
     responses((status = 200, description = "How many", body = Purged), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn purge(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     of: JsonOrDefault<PurgeOf>,
@@ -289,10 +289,10 @@ pub(crate) async fn purge(
     let PurgeOf { dead_letters, dry_run, .. } = of.read(PurgeOf::confirmed)?;
     let purge = Purge { group, dead_letters };
     if dry_run {
-        let matching = Some(app.broker.count_purge(&topic, &purge).await?);
+        let matching = Some(app.broker().count_purge(&topic, &purge).await?);
         return Ok(Reply(Purged { matching, ..Purged::default() }));
     }
-    let purged = app.broker.purge_group(&topic, &purge).await?;
+    let purged = app.broker().purge_group(&topic, &purge).await?;
     Ok(Reply(Purged { purged: purged.messages + purged.dead_letters, ..Purged::default() }))
 }
 
@@ -305,12 +305,8 @@ pub(crate) async fn purge(
     params(TopicPath),
     responses((status = 200, description = "Its groups", body = GroupList), Problem, TopicProblem)
 )]
-pub(crate) async fn list(
-    State(app): State<App>,
-    TopicPath(topic): TopicPath,
-    _: NoParams,
-) -> Result<Reply<GroupList>, Problem> {
-    let (descriptor, now) = (app.broker.topic(&topic).await?, app.broker.now());
+pub(crate) async fn list(app: Admitted, TopicPath(topic): TopicPath, _: NoParams) -> Result<Reply<GroupList>, Problem> {
+    let (descriptor, now) = (app.broker().topic(&topic).await?, app.broker().now());
     Ok(Reply(GroupList { groups: descriptor.groups.iter().map(|group| Group::new(&descriptor, group, now)).collect() }))
 }
 
@@ -324,14 +320,14 @@ pub(crate) async fn list(
     responses((status = 200, description = "It is paused", body = Group), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn pause(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     pause: JsonOrDefault<PauseOf>,
 ) -> Result<Reply<Group>, Problem> {
     let pause = pause.read(PauseOf::length)?;
-    let descriptor = app.broker.pause_group(&topic, &group, pause).await?;
-    Ok(Reply(Group::new(&descriptor, &group, app.broker.now())))
+    let descriptor = app.broker().pause_group(&topic, &group, pause).await?;
+    Ok(Reply(Group::new(&descriptor, &group, app.broker().now())))
 }
 
 /// Resume a group.
@@ -344,12 +340,12 @@ pub(crate) async fn pause(
     responses((status = 200, description = "It continues", body = Group), Problem, TopicProblem)
 )]
 pub(crate) async fn resume(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
 ) -> Result<Reply<Group>, Problem> {
-    let descriptor = app.broker.resume_group(&topic, &group).await?;
-    Ok(Reply(Group::new(&descriptor, &group, app.broker.now())))
+    let descriptor = app.broker().resume_group(&topic, &group).await?;
+    Ok(Reply(Group::new(&descriptor, &group, app.broker().now())))
 }
 
 #[derive(Debug, IntoParams)]
@@ -422,11 +418,11 @@ impl From<Audit> for Findings {
     responses((status = 200, description = "Findings", body = Findings), Problem, TopicProblem)
 )]
 pub(crate) async fn verify(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     params: VerifyParams,
 ) -> Result<Reply<Findings>, Problem> {
-    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), false).await.map_err(Problem::of_query)?;
+    let audit = app.broker().audit(&topic, &group, params.cursor.as_deref(), false).await.map_err(Problem::of_query)?;
     Ok(Reply(audit.into()))
 }
 
@@ -440,10 +436,10 @@ pub(crate) async fn verify(
     responses((status = 200, description = "Findings, which are repaired", body = Findings), Problem, TopicProblem)
 )]
 pub(crate) async fn repair(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     params: VerifyParams,
 ) -> Result<Reply<Findings>, Problem> {
-    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), true).await.map_err(Problem::of_query)?;
+    let audit = app.broker().audit(&topic, &group, params.cursor.as_deref(), true).await.map_err(Problem::of_query)?;
     Ok(Reply(audit.into()))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use super::message_json::{Contents, FailedAttempt};
 use super::path_params::{GroupPath, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::Reply;
-use super::{App, reply, schema};
+use super::{Admitted, reply, schema};
 use crate::broker::{ListEntry, Which};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX, FORECAST_SPANS_MAX};
@@ -194,20 +194,16 @@ fn order_of(name: &str) -> Result<ListOrder> {
     params(TopicPath, ListParams),
     responses((status = 200, description = "A page", body = ListedMessages), Problem, TopicProblem)
 )]
-pub(crate) async fn list(
-    State(app): State<App>,
-    TopicPath(topic): TopicPath,
-    params: ListParams,
-) -> Result<Response, Problem> {
+pub(crate) async fn list(app: Admitted, TopicPath(topic): TopicPath, params: ListParams) -> Result<Response, Problem> {
     let window = Window { from: params.from.unwrap_or(Window::ALL.from), to: params.to.unwrap_or(Window::ALL.to) };
     let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     let group = params.group.unwrap_or_else(GroupName::standard);
     let which = params.state.unwrap_or(Which::Waiting);
-    let mut held = app.answers.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
+    let mut held = app.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
     let cursor = params.cursor.as_deref();
     let page = match params.order.unwrap_or(ListOrder::Partition) {
-        ListOrder::Partition => app.broker.list(&topic, &group, which, window, cursor, limit).await,
-        ListOrder::Due => app.broker.list_by_due(&topic, &group, which, window, cursor, limit).await,
+        ListOrder::Partition => app.broker().list(&topic, &group, which, window, cursor, limit).await,
+        ListOrder::Due => app.broker().list_by_due(&topic, &group, which, window, cursor, limit).await,
     };
     let page = page.map_err(Problem::of_query)?;
     let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.size());
@@ -286,12 +282,13 @@ pub(crate) struct Due {
     responses((status = 200, description = "The counts", body = GroupForecast), Problem, TopicProblem)
 )]
 pub(crate) async fn forecast(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     params: ForecastParams,
 ) -> Result<Reply<GroupForecast>, Problem> {
     let step = one_span("step", params.step, params.step_ms).map_err(Problem::of_query)?.unwrap_or(STANDARD.0);
-    let (spans, forecast) = app.broker.forecast(&topic, &group, step, params.spans).await.map_err(Problem::of_query)?;
+    let (spans, forecast) =
+        app.broker().forecast(&topic, &group, step, params.spans).await.map_err(Problem::of_query)?;
     let due = |(index, due)| Due { until: spans.end(index + 1), due };
     Ok(Reply(GroupForecast {
         from: spans.from,

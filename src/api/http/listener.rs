@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -22,11 +23,12 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::answer_budget::AnswerBudget;
 use super::connection_limit::{AnswerBody, Connection, ConnectionLimiter, RequestBody, Slot};
+use super::gateway::Peer;
 use super::half_close::Half;
 use super::listen::{self, Listen, SocketMode, Tls};
 use super::timeouts::{KeepAlive, KeepAliveHeader, WriteTimeout};
+use crate::gate::AnswerBudget;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{
     ANSWER_TIMEOUT, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT, IDLE_TIMEOUT,
@@ -67,6 +69,7 @@ impl Default for ConnectionOptions {
 pub(super) struct ConnectionContext {
     pub(super) options: ConnectionOptions,
     pub(super) answers: Arc<AnswerBudget>,
+    pub(super) peer: Option<Peer>,
 }
 
 #[derive(Debug, Clone)]
@@ -92,6 +95,17 @@ enum Socket {
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// One host of IPv6 has many addresses: they count as one, by their first half.
+    fn peer(&self) -> Option<Peer> {
+        let Stream::Tcp(stream) = self else { return None };
+        Some(Peer(match stream.peer_addr().ok()?.ip().to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+            address @ IpAddr::V4(_) => address,
+        }))
+    }
 }
 
 impl Listener {
@@ -145,7 +159,8 @@ impl Listener {
                 };
                 let taken = limiter.enter().await;
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
-                let context = ConnectionContext { options, answers: answers.clone() };
+                let peer = stream.peer();
+                let context = ConnectionContext { options, answers: answers.clone(), peer };
                 let tls = self.tls.clone();
                 tasks.start(polled_again(async move {
                     metrics.http.connections.inc();
@@ -218,12 +233,15 @@ async fn recover(error: &std::io::Error, limiter: &ConnectionLimiter) {
 async fn answer(
     router: TowerToHyperService<Router>,
     slot: Arc<Slot>,
-    keep_alive: KeepAliveHeader,
+    (keep_alive, peer): (KeepAliveHeader, Option<Peer>),
     mut request: Request<Incoming>,
 ) -> Result<Response<AnswerBody<Body>>> {
     let active = slot.begin().ok_or_else(|| Error::unavailable("the connection gave way to another one"))?;
     let keep_alive = keep_alive.to(request.version(), request.headers());
     request.extensions_mut().insert(Connection::new(&slot));
+    if let Some(peer) = peer {
+        request.extensions_mut().insert(peer);
+    }
     let request = request.map(|body| Body::new(RequestBody::new(body, slot)));
     let Ok(mut answered) = router.call(request).await;
     keep_alive.write(answered.headers_mut());
@@ -234,13 +252,13 @@ async fn answer(
 pub(super) async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    ConnectionContext { options, answers }: ConnectionContext,
+    ConnectionContext { options, answers, peer }: ConnectionContext,
     slot: &Arc<Slot>,
     stop: CancellationToken,
 ) {
     let router = TowerToHyperService::new(router);
     let keep_alive = KeepAliveHeader::new(options.idle_timeout);
-    let service = service_fn(|request| answer(router.clone(), slot.clone(), keep_alive.clone(), request));
+    let service = service_fn(|request| answer(router.clone(), slot.clone(), (keep_alive.clone(), peer), request));
     let writes = WriteTimeout::new(ANSWER_TIMEOUT, Clock::System, answers);
     let stream =
         KeepAlive::new(stream, slot.clone(), options.header_timeout, options.idle_timeout, Clock::System, writes);

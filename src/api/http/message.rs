@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -16,8 +15,7 @@ use super::path_params::{MessagePath, Params};
 use super::problem::{Class, Problem};
 use super::reply::Reply;
 use super::strict_json::{Json, present};
-use super::{App, reply, schema};
-use crate::api::access::Scopes;
+use super::{Admitted, reply, schema};
 use crate::model::error::{Fault, Kind};
 use crate::model::limits::ENVELOPE_BYTES_MAX;
 use crate::model::message::{Due, GroupName, Key, MessageId};
@@ -120,11 +118,11 @@ impl NewDue {
     )
 )]
 pub(crate) async fn cancel(
-    State(app): State<App>,
+    app: Admitted,
     MessagePath(topic, id): MessagePath,
     params: KeyParams,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    let (partition, cancelled) = app.broker.cancel(&topic, &id, params.key.as_ref()).await?;
+    let (partition, cancelled) = app.broker().cancel(&topic, &id, params.key.as_ref()).await?;
     let control =
         Control { id, partition, status: "cancelled", due_at: None, buffered: cancelled.buffered, groups: vec![] };
     answer(control, &cancelled.fates)
@@ -147,15 +145,15 @@ pub(crate) async fn cancel(
     )
 )]
 pub(crate) async fn reschedule(
-    State(app): State<App>,
+    app: Admitted,
     MessagePath(topic, id): MessagePath,
     params: KeyParams,
     headers: HeaderMap,
     due: Json<NewDue>,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    let now = app.broker.now();
+    let now = app.broker().now();
     let (due, expected) = (due.read(|due| due.due(now))?, expected(&headers)?);
-    let outcome = app.broker.reschedule(&topic, &id, params.key.as_ref(), due, expected).await?;
+    let outcome = app.broker().reschedule(&topic, &id, params.key.as_ref(), due, expected).await?;
     match outcome.rescheduled {
         Rescheduled::Done(fates) => {
             let (partition, due_at) = (outcome.partition, Some(outcome.due_at));
@@ -337,14 +335,14 @@ impl<S: Sync> FromRequestParts<S> for LookParams {
     responses((status = 200, description = "The message", body = Message), Problem, TopicProblem)
 )]
 pub(crate) async fn get(
-    State(app): State<App>,
+    app: Admitted,
     MessagePath(topic, id): MessagePath,
     params: LookParams,
 ) -> Result<Reply<Message>, Problem> {
     let group = params.group.unwrap_or_else(GroupName::standard);
     // After this the answer is counted while it is sent.
-    let _held = app.answers.admit(reply::weight_max(ENVELOPE_BYTES_MAX)).await?;
-    let (partition, peeked) = app.broker.peek(&topic, &group, &id, params.key.as_ref()).await?;
+    let _held = app.admit(reply::weight_max(ENVELOPE_BYTES_MAX)).await?;
+    let (partition, peeked) = app.broker().peek(&topic, &group, &id, params.key.as_ref()).await?;
     Ok(Reply(Message::new(partition, peeked)))
 }
 
@@ -401,13 +399,12 @@ pub(crate) struct GroupReason {
     responses((status = 200, description = "The reasons", body = Explained), Problem, TopicProblem)
 )]
 pub(crate) async fn explain(
-    State(app): State<App>,
+    app: Admitted,
     MessagePath(topic, id): MessagePath,
     params: KeyParams,
-    Extension(scopes): Extension<Scopes>,
 ) -> Result<Reply<Explained>, Problem> {
-    let explanation = app.broker.explain(&topic, &id, params.key.as_ref()).await?;
-    let sees = may_see_payloads(scopes);
+    let explanation = app.broker().explain(&topic, &id, params.key.as_ref()).await?;
+    let sees = app.pass().actor().is_some_and(|actor| may_see_payloads(actor.scopes));
     let groups = explanation.groups.into_iter().map(|(group, reason)| GroupReason {
         group: group.to_string(),
         reason: reason.name,

@@ -1,6 +1,7 @@
 //! HTTP: requests become calls of the broker, and outcomes become replies. docs/reference is the contract.
 
-mod answer_budget;
+mod actions;
+mod admitted;
 mod authorization;
 mod batch;
 mod body;
@@ -9,6 +10,7 @@ mod bulk;
 mod connection_limit;
 mod console;
 mod consume;
+mod counted_answer;
 mod cron;
 mod dead_letters;
 mod document;
@@ -51,7 +53,6 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::{FutureExt, TryFutureExt};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
@@ -59,38 +60,38 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub use actions::{ACTIONS, CONSOLE};
 pub use authorization::CLI_USER_AGENT_PREFIX;
 pub use console::{Console, FILES as CONSOLE_FILES};
-pub use gateway::{AnswerRoom, Consumers, Gateway, GatewayReply, Head, TakeError};
+pub use gateway::{AnswerRoom, Desk, Gateway, GatewayCall, GatewayReply, Head, TakeError};
 pub use listen::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, Tls, TlsFiles, check_certificates, check_key};
 pub use listener::{ConnectionOptions, Listener, ListenerOptions};
 pub use origin_guard::Guard;
 pub use problem::{ProblemType, problem_types};
 
-use crate::api::access::Access;
 use crate::broker::Broker;
-use crate::model::limits::{
-    ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, BODY_TIMEOUT, CONNECTIONS_MAX, WAITING_TENTHS,
-};
+use crate::gate::access::Access;
+use crate::gate::{AnswerBudget, Gate};
+use crate::model::limits::BODY_TIMEOUT;
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::platform::test_clock::TestClock;
 use crate::telemetry::metrics::Metrics;
-use answer_budget::AnswerBudget;
-use body::BodyBudget;
+pub(crate) use admitted::Admitted;
+use admitted::Gated;
 use request_log::{FailureLog, Observed};
 
-/// The state that every request shares. It is cloned for each, so a clone must be cheap.
+/// The state that every request shares. It is cloned for each request, so a clone must be cheap.
 #[derive(Clone)]
 pub struct App(Arc<Inner>);
 
 #[derive(Clone)]
 pub struct Inner {
-    broker: Broker,
+    broker: Gated,
     metrics: Arc<Metrics>,
     clock: Clock,
     guard: Guard,
-    access: Access,
+    gate: Gate,
     gateway: Option<Arc<dyn Gateway>>,
     test_clock: Option<Arc<TestClock>>,
     tasks: Tasks,
@@ -99,19 +100,16 @@ pub struct Inner {
     stopping: CancellationToken,
     body_timeout: Duration,
     console: Console,
-    bodies: Arc<BodyBudget>,
-    answers: Arc<AnswerBudget>,
-    waiting: Arc<Semaphore>,
 }
 
 impl App {
     pub fn new(broker: Broker, clock: Clock, guard: Guard, tasks: Tasks) -> App {
         App(Arc::new(Inner {
             metrics: broker.metrics(),
-            broker,
+            broker: Gated::new(broker),
             clock,
             guard,
-            access: Access::free(),
+            gate: Gate::new(Access::free()),
             gateway: None,
             test_clock: None,
             tasks,
@@ -119,9 +117,6 @@ impl App {
             stopping: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
             console: Console::Full,
-            bodies: Arc::new(BodyBudget::new(BODIES_BYTES_MAX)),
-            answers: AnswerBudget::new(ANSWERS_BYTES_MAX, ANSWER_PATIENCE),
-            waiting: places_of(CONNECTIONS_MAX),
         }))
     }
 
@@ -130,30 +125,32 @@ impl App {
         self
     }
 
-    #[cfg(test)]
-    pub(crate) fn with_bodies(mut self, bytes: usize) -> App {
-        Arc::make_mut(&mut self.0).bodies = Arc::new(BodyBudget::new(bytes));
+    fn with_gate(mut self, change: impl FnOnce(Gate) -> Gate) -> App {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.gate = change(inner.gate.clone());
         self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_bodies(self, bytes: usize) -> App {
+        self.with_gate(|gate| gate.with_bodies(bytes))
     }
 
     /// `bytes` of all answers together; a request waits for room for `patience`.
-    pub fn with_answers(mut self, bytes: usize, patience: Duration) -> App {
-        Arc::make_mut(&mut self.0).answers = AnswerBudget::new(bytes, patience);
-        self
+    pub fn with_answers(self, bytes: usize, patience: Duration) -> App {
+        self.with_gate(|gate| gate.with_answers(bytes, patience))
     }
 
-    pub fn with_connections(mut self, max: usize) -> App {
-        Arc::make_mut(&mut self.0).waiting = places_of(max);
-        self
+    pub fn with_connections(self, max: usize) -> App {
+        self.with_gate(|gate| gate.with_connections(max))
+    }
+
+    pub fn with_access(self, access: Access) -> App {
+        self.with_gate(|gate| gate.with_access(access))
     }
 
     pub fn with_console(mut self, console: Console) -> App {
         Arc::make_mut(&mut self.0).console = console;
-        self
-    }
-
-    pub fn with_access(mut self, access: Access) -> App {
-        Arc::make_mut(&mut self.0).access = access;
         self
     }
 
@@ -170,17 +167,12 @@ impl App {
     }
 
     pub(crate) fn answers(&self) -> Arc<AnswerBudget> {
-        self.answers.clone()
+        self.gate.answers.clone()
     }
 
     pub fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
     }
-}
-
-fn places_of(connections: usize) -> Arc<Semaphore> {
-    let places = connections.saturating_mul(WAITING_TENTHS) / 10;
-    Arc::new(Semaphore::new(places.clamp(1, Semaphore::MAX_PERMITS)))
 }
 
 impl Deref for App {
@@ -266,11 +258,10 @@ async fn observe(State(app): State<App>, request: Request, next: Next) -> Respon
 
 /// Checks a request on its way to its route.
 async fn admit(app: &App, request: Request, next: Next) -> Response {
-    if let Err(problem) = app.guard.allows(&request) {
-        return problem.into_response();
-    }
-    match gateway::check(app, request).await {
-        ControlFlow::Continue(request) => authorization::check(app, request, next).await,
+    let guarded = app.guard.allows(&request);
+    match gateway::check(app, request, guarded).await {
+        ControlFlow::Continue((request, Ok(()))) => authorization::check(app, request, next).await,
+        ControlFlow::Continue((_, Err(problem))) => problem.into_response(),
         ControlFlow::Break(response) => response,
     }
 }

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -17,8 +15,7 @@ use super::path_params::NoParams;
 use super::problem::{Class, Problem};
 use super::reply::Reply;
 use super::strict_json::{Json, media_type, present};
-use super::{App, body, schema};
-use crate::api::access::{Scope, Scopes};
+use super::{Admitted, App, body, schema};
 use crate::broker::{ClockTarget, Due, FiredCron, Moved, STOPPING};
 use crate::codec::decode_page;
 use crate::model::error::{Error, Fault, Kind};
@@ -87,19 +84,19 @@ pub(crate) async fn livez() -> Reply<Alive> {
     tag = "operations",
     responses((status = 200, description = "They are", body = Ready), ProbeProblem, UnreadyProblem)
 )]
-pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Problem> {
+pub(crate) async fn readyz(app: Admitted) -> Result<Reply<Ready>, Problem> {
     let not_ready = |why: String| Problem::new(Class::Verb(Kind::Unavailable), why);
     if app.stopping.is_cancelled() {
         return Err(not_ready(STOPPING.to_owned()));
     }
-    let health = app.broker.health().await;
+    let health = app.broker().health().await;
     if !health.ready {
         return Err(not_ready(health.detail.unwrap_or_else(|| "pushes are not accepted".to_owned())));
     }
     let Description { kind, location, durability } = health.store;
     let store = StoreDescription { kind, location, durability };
     let status = if health.detail.is_some() { "degraded" } else { "ready" };
-    let test_clock = app.test_clock.as_ref().map(|_| app.broker.now());
+    let test_clock = app.test_clock.as_ref().map(|_| app.broker().now());
     Ok(Reply(Ready { status, detail: health.detail, store, test_clock }))
 }
 
@@ -111,9 +108,9 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Probl
     tag = "operations",
     responses((status = 200, description = "All metrics", body = schema::MetricsText, content_type = "text/plain"), Problem)
 )]
-pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, Problem> {
+pub(crate) async fn metrics(app: Admitted) -> Result<Response, Problem> {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    Ok((kind, app.broker.scrape()?).into_response())
+    Ok((kind, app.broker().scrape()?).into_response())
 }
 
 /// Get this document.
@@ -161,9 +158,8 @@ pub(crate) struct Taken {
     )
 )]
 pub(crate) async fn hand_over(
-    State(app): State<App>,
+    app: Admitted,
     _: NoParams,
-    Extension(scopes): Extension<Scopes>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Reply<Taken>, Problem> {
@@ -191,12 +187,11 @@ pub(crate) async fn hand_over(
         },
     };
     let (heard, after) = (number(HEARD)?.map(Timestamp::from_ms), number(AFTER)?.unwrap_or(0));
-    let bytes = body::read(&app, &headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
+    let bytes = body::read_for(&app, (app.pass(), &headers), body, BATCH_BODY_BYTES_MAX, "body").await?;
     let unreadable = |error: Error| Problem::malformed(error.detail().to_owned());
     let records = decode_page(bytes).map_err(unreadable)?;
-    let is_admin = scopes.grant(Scopes::of(&[Scope::Admin]));
     let handed = HandedOver { store, heard, kind, log, after, records };
-    let taken = app.broker.take_over(handed, is_admin).await.map_err(|error| match error.kind() {
+    let taken = app.broker().take_over(handed, app.pass().is_admin()).await.map_err(|error| match error.kind() {
         Kind::Forbidden => Problem::new(Class::ScopeMissing, error.detail().to_owned()),
         _ => error.into(),
     })?;
@@ -324,9 +319,9 @@ fn clock_of(app: &App) -> Result<Arc<TestClock>, Problem> {
     tag = "operations",
     responses((status = 200, description = "The time of messages", body = ClockTime), Problem, TestClockProblem)
 )]
-pub(crate) async fn test_clock(State(app): State<App>, _: NoParams) -> Result<Reply<ClockTime>, Problem> {
+pub(crate) async fn test_clock(app: Admitted, _: NoParams) -> Result<Reply<ClockTime>, Problem> {
     clock_of(&app)?;
-    Ok(Reply(ClockTime { now: app.broker.now() }))
+    Ok(Reply(ClockTime { now: app.broker().now() }))
 }
 
 /// Move the test clock forward.
@@ -342,11 +337,11 @@ pub(crate) async fn test_clock(State(app): State<App>, _: NoParams) -> Result<Re
     )
 )]
 pub(crate) async fn move_test_clock(
-    State(app): State<App>,
+    app: Admitted,
     _: NoParams,
     request: Json<ClockMove>,
 ) -> Result<Reply<ClockMoved>, Problem> {
     let clock = clock_of(&app)?;
     let target = request.read(|request| request.target())?;
-    Ok(Reply(app.broker.move_clock(&clock, target).await?.into()))
+    Ok(Reply(app.broker().move_clock(&clock, target).await?.into()))
 }

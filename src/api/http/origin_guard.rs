@@ -19,6 +19,7 @@ use axum::http::{HeaderMap, HeaderName, Method, Version, header};
 
 use super::problem::{Class, Problem};
 use crate::model::error::Kind;
+use crate::model::limits::HOST_BYTES_MAX;
 
 /// `same-origin`, `same-site` (another port, for example), `cross-site`, or `none` when the user typed the address.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -39,9 +40,15 @@ impl Guard {
         if self != Guard::Unix && host.is_none() && request.version() >= Version::HTTP_11 {
             return Err(Problem::malformed("the request has no `Host`"));
         }
+        let of_target = request.uri().authority().map(Authority::as_str);
+        let hosts = host.iter().copied().chain(of_target);
+        if let Some(long) = hosts.clone().map(str::len).find(|bytes| *bytes > HOST_BYTES_MAX) {
+            return Err(Problem::malformed(format!(
+                "`Host` has {long} bytes, and a name with a port has at most {HOST_BYTES_MAX}"
+            )));
+        }
         if let Guard::Loopback { .. } = self {
-            let of_target = request.uri().authority().map(Authority::as_str);
-            for host in host.iter().copied().chain(of_target) {
+            for host in hosts {
                 if !is_loopback(host) {
                     let detail = format!("`Host`: {host:?} is not a loopback name or address");
                     return Err(Problem::new(Class::Verb(Kind::Forbidden), detail));

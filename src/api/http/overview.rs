@@ -1,6 +1,6 @@
 //! The first things that an operator looks at: recent traffic, reasons to act, and the brokers of the fleet.
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -9,7 +9,7 @@ use super::document::StoreProblem;
 use super::path_params::{NoParams, Params};
 use super::problem::Problem;
 use super::reply::Reply;
-use super::{App, schema};
+use super::{Admitted, schema};
 use crate::broker::{Concern, FleetBroker, Point, Sample};
 use crate::model::time::{Timestamp, ms_up};
 use crate::store::MemberId;
@@ -120,8 +120,8 @@ impl<S: Sync> FromRequestParts<S> for TrafficParams {
     params(TrafficParams),
     responses((status = 200, description = "The samples", body = Traffic), Problem, StoreProblem)
 )]
-pub(crate) async fn traffic(State(app): State<App>, params: TrafficParams) -> Reply<Traffic> {
-    let broker = &app.broker;
+pub(crate) async fn traffic(app: Admitted, params: TrafficParams) -> Reply<Traffic> {
+    let broker = &app.broker();
     let samples = broker.traffic(params.after).iter().map(|sample| sample.as_ref().into()).collect();
     Reply(Traffic { member: broker.member().to_string(), step_ms: ms_up(broker.traffic_step()), samples })
 }
@@ -178,8 +178,8 @@ impl From<&Concern> for AttentionItem {
     tag = "operations",
     responses((status = 200, description = "What needs attention", body = AttentionList), Problem, StoreProblem)
 )]
-pub(crate) async fn attention(State(app): State<App>, _: NoParams) -> Result<Reply<AttentionList>, Problem> {
-    let found = app.broker.attention().await?;
+pub(crate) async fn attention(app: Admitted, _: NoParams) -> Result<Reply<AttentionList>, Problem> {
+    let found = app.broker().attention().await?;
     let attention = found.concerns.iter().map(AttentionItem::from).collect();
     Ok(Reply(AttentionList { attention, topics_seen: found.topics_seen, topics: found.topics }))
 }
@@ -247,6 +247,6 @@ impl From<(MemberId, FleetBroker)> for ListedBroker {
     tag = "operations",
     responses((status = 200, description = "The brokers", body = BrokerList), Problem, StoreProblem)
 )]
-pub(crate) async fn brokers(State(app): State<App>, _: NoParams) -> Result<Reply<BrokerList>, Problem> {
-    Ok(Reply(BrokerList { brokers: app.broker.brokers().await?.into_iter().map(ListedBroker::from).collect() }))
+pub(crate) async fn brokers(app: Admitted, _: NoParams) -> Result<Reply<BrokerList>, Problem> {
+    Ok(Reply(BrokerList { brokers: app.broker().brokers().await?.into_iter().map(ListedBroker::from).collect() }))
 }

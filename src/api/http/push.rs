@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -18,7 +18,7 @@ use super::problem::{Problem, ProblemBody};
 use super::reply::{self, ResourcePath};
 use super::schema;
 use super::strict_json::{media_type, parse, present};
-use super::{App, body};
+use super::{Admitted, body};
 use crate::broker::PushOutcome;
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
@@ -169,7 +169,7 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
             ttl_ms: params.millis("ttl_ms")?,
             max_attempts: params.number("max_attempts", 0..=ATTEMPTS_MAX)?,
             priority: params.number("priority", 0..=PRIORITY_MAX)?,
-            dedup_key: params.read_as("dedup_key", DedupKey::new)?,
+            dedup_key: params.read_as("dedup_key", DedupKey::of_producer)?,
             dedup_for: params.span("dedup_for")?,
             dedup_for_ms: params.millis("dedup_for_ms")?,
             raw: params.switch("raw")?,
@@ -281,7 +281,7 @@ impl BatchMessage {
             conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
             key: self.key.map(Key::new).transpose()?,
             dedup: Dedup::of(
-                self.dedup_key.map(DedupKey::new).transpose()?,
+                self.dedup_key.map(DedupKey::of_producer).transpose()?,
                 one_span("dedup_for", self.dedup_for, self.dedup_for_ms)?,
             )?,
             due: due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, past)?,
@@ -335,7 +335,7 @@ impl PushParams {
     )
 )]
 pub(crate) async fn push(
-    State(app): State<App>,
+    app: Admitted,
     TopicPath(topic): TopicPath,
     params: PushParams,
     headers: HeaderMap,
@@ -345,9 +345,9 @@ pub(crate) async fn push(
         true => enveloped(&app, &params, &headers, body).await?,
         false => raw(&app, params, &headers, body).await?,
     };
-    let offer = app.broker.offer(&topic, message);
+    let offer = app.broker().offer(&topic, message);
     let id = offer.id().clone();
-    let outcome = app.broker.push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
+    let outcome = app.broker().push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
     let status = match outcome.pushed {
         Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,
         Pushed::Buffered => StatusCode::ACCEPTED,
@@ -369,15 +369,20 @@ fn is_envelope(params: &PushParams, headers: &HeaderMap) -> Result<bool, Problem
     Ok(!raw && media_type(headers).as_deref() == Some("application/json"))
 }
 
-async fn raw(app: &App, params: PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
+async fn raw(app: &Admitted, params: PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
     // All headers and the announced size of the payload are checked before the body is read.
     let mut message = message_of(params, headers)?;
     message.check(app.clock.now()).map_err(of_raw)?;
-    message.payload = body::read(app, headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
+    message.payload = body::read_for(app, (app.pass(), headers), body, PAYLOAD_BYTES_MAX, "payload").await?;
     Ok(message)
 }
 
-async fn enveloped(app: &App, params: &PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
+async fn enveloped(
+    app: &Admitted,
+    params: &PushParams,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<NewMessage, Problem> {
     if let Some(name) = params.of_message {
         let why = format!("is a field of an envelope, not a parameter beside one; {HINT}");
         return Err(Problem::of_parameter(name, Fault::Exclusive, why));
@@ -386,7 +391,7 @@ async fn enveloped(app: &App, params: &PushParams, headers: &HeaderMap, body: Bo
         let why = format!("belongs into `meta` of the envelope; {HINT}");
         return Err(Problem::of_header(name.as_str(), Fault::Exclusive, why));
     }
-    let bytes = body::read(app, headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
+    let bytes = body::read_for(app, (app.pass(), headers), body, BATCH_BODY_BYTES_MAX, "body").await?;
     let now = app.clock.now();
     let message = parse(&bytes, |item: BatchMessage| item.message(now));
     let mut message = message.map_err(|problem| problem.hinting(HINT))?;

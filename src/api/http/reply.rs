@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
 
-use super::answer_budget::Held;
+use crate::gate::Held;
 use crate::model::limits::{JSON_GROWTH_MAX, PAYLOAD_BYTES_MAX};
 use crate::model::topic::Descriptor;
 
@@ -174,7 +174,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::http::answer_budget::AnswerBudget;
+    use crate::gate::{AnswerBudget, Identity};
 
     #[test]
     fn location_is_percent_encoded_and_only_on_201() {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     async fn read(items: Vec<String>, next: Option<&str>) -> Result<(Option<u64>, Value), Box<dyn std::error::Error>> {
-        let held = AnswerBudget::new(100, Duration::ZERO).take(1);
+        let held = AnswerBudget::new(100, Duration::ZERO).take(&Identity::LOCAL, 1);
         let body = list("items", items.into_iter(), next.map(str::to_owned), held).into_body();
         let size = body.size_hint().exact();
         Ok((size, serde_json::from_slice(&body.collect().await?.to_bytes())?))
@@ -216,7 +216,7 @@ mod tests {
             "x".repeat(PIECE_BYTES)
         });
         let budget = AnswerBudget::new(100, Duration::ZERO);
-        let mut body = list("items", items, None, budget.take(1)).into_body();
+        let mut body = list("items", items, None, budget.take(&Identity::LOCAL, 1)).into_body();
         assert_eq!(seen.try_iter().count(), 1);
         for _ in 0..3 {
             body.frame().await.transpose()?;

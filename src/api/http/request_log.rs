@@ -63,7 +63,7 @@ impl Observed {
         }
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-        app.answers.count(response)
+        response
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::App;
+use super::Admitted;
 use super::document::{BodyProblem, SettlementProblems};
 use super::path_params::{GroupPath, NoParams};
 use super::problem::{Class, Problem, collect};
@@ -227,7 +226,7 @@ fn refused(verdict: Verdict, verdicts: &Verdicts) -> Problem {
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
 )]
 pub(crate) async fn ack(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     ack: Json<Ack>,
@@ -248,7 +247,7 @@ pub(crate) async fn ack(
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
 )]
 pub(crate) async fn nack(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     nack: Json<Nack>,
@@ -270,26 +269,26 @@ pub(crate) async fn nack(
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
 )]
 pub(crate) async fn extend(
-    State(app): State<App>,
+    app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     extend: Json<Extend>,
 ) -> Result<Reply<Verdicts>, Problem> {
     let (receipts, timeout, late) = extend.read(Extend::deadlines)?;
     let asked = receipts.clone();
-    let rulings = app.broker.extend_anywhere(&topic, &group, asked, timeout, late).await?;
+    let rulings = app.broker().extend_anywhere(&topic, &group, asked, timeout, late).await?;
     Verdicts::answer(receipts, &rulings)
 }
 
 async fn settle(
-    app: &App,
+    app: &Admitted,
     topic: &TopicName,
     group: &GroupName,
     decisions: Vec<(String, Decision)>,
     late: bool,
 ) -> Result<Reply<Verdicts>, Problem> {
     let receipts = decisions.iter().map(|(receipt, _)| receipt.clone()).collect();
-    let rulings = app.broker.settle_anywhere(topic, group, decisions, late).await?;
+    let rulings = app.broker().settle_anywhere(topic, group, decisions, late).await?;
     Verdicts::answer(receipts, &rulings)
 }
 

@@ -13,6 +13,8 @@ use utoipa::{PartialSchema, ToSchema};
 use super::message_json::Object;
 use super::problem::{Class, Problem};
 use super::{App, body, body_errors};
+use crate::gate::Pass;
+use crate::model::error::Kind;
 use crate::model::limits::{BATCH_MESSAGES_MAX, REQUEST_BODY_BYTES_MAX};
 
 pub(crate) struct Json<T> {
@@ -64,7 +66,9 @@ pub(crate) struct NoFields {}
 
 async fn read(request: Request, app: &App) -> Result<(HeaderMap, Bytes), Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = body::read(app, &parts.headers, body, REQUEST_BODY_BYTES_MAX, "body").await?;
+    let ungated = || Problem::new(Class::Verb(Kind::Bug), "the request did not pass the gate");
+    let pass = parts.extensions.get::<Pass>().ok_or_else(ungated)?;
+    let bytes = body::read_for(app, (pass, &parts.headers), body, REQUEST_BODY_BYTES_MAX, "body").await?;
     Ok((parts.headers, bytes))
 }
 

@@ -12,8 +12,8 @@ use axum::http::header::CONNECTION;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::answer_budget::AnswerBudget;
 use super::connection_limit::{Reading, Slot};
+use crate::gate::AnswerBudget;
 use crate::model::limits::ANSWER_TIMEOUT_SCARCE;
 use crate::platform::clock::{Clock, Instant};
 
@@ -226,7 +226,7 @@ impl WriteTimeout {
         let stalled = self.stalled.get_or_insert_with(|| Stalled::begin(&self.clock));
         loop {
             ready!(stalled.look.as_mut().poll(context));
-            if !self.answers.has_room() || self.clock.instant().since(stalled.since) >= self.timeout {
+            if !self.answers.is_open() || self.clock.instant().since(stalled.since) >= self.timeout {
                 return Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")));
             }
             stalled.look = Stalled::next_look(&self.clock);
@@ -398,7 +398,7 @@ mod tests {
         assert!(poll!(writing.as_mut()).is_pending());
         time.advance(ANSWER_TIMEOUT_SCARCE);
         assert!(poll!(writing.as_mut()).is_pending());
-        let _held = answers.take(1);
+        let _held = answers.take(&crate::gate::Identity::LOCAL, 1);
         assert!(poll!(writing.as_mut()).is_pending());
         time.advance(ANSWER_TIMEOUT_SCARCE);
         assert_eq!(writing.await.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));

@@ -3,7 +3,6 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
@@ -16,7 +15,7 @@ use super::path_params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
 use super::reply::{self, Reply, ResourcePath, tagged};
 use super::strict_json::{Json, JsonOrDefault, present};
-use super::{App, schema};
+use super::{Admitted, schema};
 use crate::broker::Precondition;
 use crate::model::error::{Error, Fault, Kind, Result};
 use crate::model::message::{GroupName, TopicName};
@@ -313,7 +312,7 @@ pub(crate) struct TopicList {
     )
 )]
 pub(crate) async fn create_or_update(
-    State(app): State<App>,
+    app: Admitted,
     TopicPath(topic): TopicPath,
     _: NoParams,
     headers: HeaderMap,
@@ -324,16 +323,16 @@ pub(crate) async fn create_or_update(
         settings.clone().over(Settings::default())?;
         Ok(settings)
     })?;
-    let base = match app.broker.topic(&topic).await {
+    let base = match app.broker().topic(&topic).await {
         // Settings that the body does not name are kept from this version, so it must be the expected one.
         Ok(descriptor) => {
             precondition.check(&topic, Some(&descriptor)).map_err(|error| unmatched(precondition, error))?;
             descriptor.settings.clone()
         }
-        Err(error) if error.kind() == Kind::NotFound => app.broker.topic_defaults().clone(),
+        Err(error) if error.kind() == Kind::NotFound => app.broker().topic_defaults().clone(),
         Err(error) => return Err(error.into()),
     };
-    let declared = app.broker.declare_if(topic.clone(), settings.over(base)?, precondition).await;
+    let declared = app.broker().declare_if(topic.clone(), settings.over(base)?, precondition).await;
     let declared = declared.map_err(|error| unmatched(precondition, error))?;
     let (status, place) = (reply::created_status(declared.created), ResourcePath(&[("topics", topic.as_str())]));
     let answer = reply::created(status, &place, Topic::from(&declared.descriptor));
@@ -353,10 +352,10 @@ pub(crate) async fn create_or_update(
         Problem, TopicProblem,
     )
 )]
-pub(crate) async fn get(State(app): State<App>, TopicPath(topic): TopicPath, _: NoParams) -> Result<Response, Problem> {
-    let descriptor = app.broker.topic(&topic).await?;
-    let stats = app.broker.stats(&topic).await?;
-    let answer = Reply(TopicDescription::new(&descriptor, stats, app.broker.now())).into_response();
+pub(crate) async fn get(app: Admitted, TopicPath(topic): TopicPath, _: NoParams) -> Result<Response, Problem> {
+    let descriptor = app.broker().topic(&topic).await?;
+    let stats = app.broker().stats(&topic).await?;
+    let answer = Reply(TopicDescription::new(&descriptor, stats, app.broker().now())).into_response();
     Ok(tagged(answer, &descriptor))
 }
 
@@ -376,13 +375,13 @@ pub(crate) async fn get(State(app): State<App>, TopicPath(topic): TopicPath, _: 
     )
 )]
 pub(crate) async fn delete(
-    State(app): State<App>,
+    app: Admitted,
     TopicPath(topic): TopicPath,
     _: NoParams,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let precondition = precondition(&headers)?;
-    let deleted = app.broker.delete_topic_if(&topic, precondition).await;
+    let deleted = app.broker().delete_topic_if(&topic, precondition).await;
     deleted.map_err(|error| unmatched(precondition, error))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -398,8 +397,8 @@ pub(crate) async fn delete(
         Problem, StoreProblem,
     )
 )]
-pub(crate) async fn list(State(app): State<App>, _: NoParams) -> Result<Reply<TopicList>, Problem> {
-    let topics = app.broker.topics().await?;
+pub(crate) async fn list(app: Admitted, _: NoParams) -> Result<Reply<TopicList>, Problem> {
+    let topics = app.broker().topics().await?;
     Ok(Reply(TopicList { topics: topics.iter().map(ToString::to_string).collect() }))
 }
 
@@ -443,13 +442,13 @@ pub(crate) struct Moved {
     responses((status = 200, description = "How far it came", body = Moved), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn move_topic(
-    State(app): State<App>,
+    app: Admitted,
     TopicPath(topic): TopicPath,
     _: NoParams,
     wanted: Json<MoveTo>,
 ) -> Result<Reply<Moved>, Problem> {
     let MoveTo { to, partitions } = wanted.read(Ok)?;
-    let moved = app.broker.move_topic(&topic, &to, partitions).await?;
+    let moved = app.broker().move_topic(&topic, &to, partitions).await?;
     Ok(Reply(Moved {
         moved: moved.waiting,
         dead: moved.dead,

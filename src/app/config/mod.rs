@@ -17,12 +17,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::api::access::Token;
 use crate::api::http::{
     Console, LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles, check_certificates, check_key,
 };
 use crate::api::webhook::Webhook;
 use crate::broker;
+use crate::gate::access::Token;
 use crate::model::limits::{
     DELAY_MAX, IDLE_TIMEOUT, IDLE_TIMEOUT_MAX, IDLE_TIMEOUT_MIN, PARTITIONS_MAX, PREFETCH_LIMIT_BYTES,
     PREFETCH_LIMIT_BYTES_MAX, PREFETCH_LIMIT_BYTES_MIN, WAL_BYTES_MAX, WAL_BYTES_MIN,

@@ -4,9 +4,9 @@ use std::io::Result as IoResult;
 use std::time::Duration;
 
 use super::*;
-use crate::api::access::{Scope, Scopes};
 use crate::app::config::{secs, show};
 use crate::app::engine::Confirmation;
+use crate::gate::access::{Scope, Scopes};
 use crate::model::limits::TOKENS_MAX;
 use crate::model::limits::WEBHOOKS_MAX;
 use crate::model::retry::{Backoff, Step};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::Origin;
 use super::reader::Reader;
 use super::sources::{Layers, Raw, TOKENS, WEBHOOKS, item_key, quoted, read_text};
-use crate::api::access::{Scope, Scopes, Token};
 use crate::api::webhook::{TARGET_ACCEPTED, Target, Webhook};
+use crate::gate::access::{Scope, Scopes, Token};
 use crate::model::error::Error;
 use crate::model::limits::{
     NAME_BYTES_MAX, TOKEN_BYTES_MIN, TOKENS_MAX, WEBHOOK_CONCURRENCY_MAX, WEBHOOK_TIMEOUT_MAX, WEBHOOK_TIMEOUT_MIN,
@@ -74,7 +74,7 @@ impl Reader<'_> {
     }
 
     fn scopes(&mut self, key: String, origin: &Origin) -> Option<Scopes> {
-        let accepted = r#"a list of "view", "produce", "consume" and "admin", which includes the others"#;
+        let accepted = r#"a list of "view", "produce", "consume", "hand_over" and "admin", which includes the others"#;
         let names = match self.layers.get(&key) {
             None => {
                 self.miss(key, origin.clone(), accepted);

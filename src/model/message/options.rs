@@ -77,6 +77,24 @@ text_type! {
     DedupKey, "dedup_key", check_dedup_key
 }
 
+/// What the dedup keys of gateways begin with: those of a producer are others, so that no push takes the place of a message that a
+/// client of another protocol sends.
+pub const GATEWAY_DEDUP_PREFIX: &str = "sqs/";
+
+impl DedupKey {
+    /// The key of a producer. Errors: `Invalid`, also for one that only a gateway makes.
+    pub fn of_producer(text: impl Into<String>) -> Result<DedupKey> {
+        let key = DedupKey::new(text.into())?;
+        match key.as_str().starts_with(GATEWAY_DEDUP_PREFIX) {
+            true => {
+                let why = format!("{:?} begins with {GATEWAY_DEDUP_PREFIX:?}, which is reserved", key.as_str());
+                Err(Error::wrong(Fault::Format, "dedup_key", why))
+            }
+            false => Ok(key),
+        }
+    }
+}
+
 /// A dedup key, and how long from its push on it makes other pushes duplicates: 1 s to 7 days.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dedup {

@@ -10,17 +10,19 @@ mod audit_log;
 
 use std::path::Path;
 
-use dwell::api::access::{Scope, Scopes, Token};
+use dwell::gate::access::{Scope, Scopes, Token};
 use tempfile::TempDir;
 
 use crate::http::served::{Outcome, Served};
 
 /// What the holder of each token of the stories says.
-const TOKENS: [(&str, &str, &[Scope]); 5] = [
+const TOKENS: [(&str, &str, &[Scope]); 7] = [
     ("viewer", "s3cret-of-the-dashboards", &[Scope::View]),
     ("producer", "s3cret-of-the-producer", &[Scope::Produce]),
     ("consumer", "s3cret-of-the-consumer", &[Scope::Consume]),
     ("both", "s3cret-of-both-of-them", &[Scope::Produce, Scope::Consume]),
+    ("sidecar", "s3cret-of-the-sidecars", &[Scope::HandOver]),
+    ("taker", "s3cret-of-the-taker-over", &[Scope::Consume, Scope::HandOver]),
     ("admin", "s3cret-of-the-operator", &[Scope::Admin]),
 ];
 

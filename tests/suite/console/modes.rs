@@ -1,8 +1,8 @@
 //! Full, read-only and off; tokens; an outage.
 
-use dwell::api::access::{Scope, Scopes, Token};
 use dwell::api::http;
 use dwell::app::engine::{OutageOptions, StoreOptions};
+use dwell::gate::access::{Scope, Scopes, Token};
 use dwell::model::error::Result;
 use dwell::store::redis::RedisOptions;
 use serde_json::{Value, json};

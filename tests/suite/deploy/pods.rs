@@ -70,7 +70,7 @@ impl Secrets {
         let (secrets, tls) = (dir.path().join("dwell"), dir.path().join("dwell-tls"));
         said(std::process::Command::new(of_deploy("secrets.sh")).arg(&secrets))?;
         std::fs::write(secrets.join("redis-url"), "redis://dwell:secret@redis:6379").map_err(failed("a file"))?;
-        for name in ["admin", "app", "metrics"] {
+        for name in ["admin", "app", "hand-over", "metrics"] {
             std::fs::rename(secrets.join(format!("dwell-{name}")), secrets.join(name)).map_err(failed(name))?;
         }
         std::fs::create_dir(&tls).map_err(failed("a directory"))?;

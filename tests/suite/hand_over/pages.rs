@@ -147,10 +147,10 @@ async fn hand_over_from_a_foreign_store_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn hand_over_needs_a_token_with_produce_scope() -> Result<()> {
+async fn hand_over_needs_a_token_of_its_own_scope() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
     let mut config = String::new();
-    for scope in ["produce", "consume"] {
+    for scope in ["produce", "hand_over"] {
         let file = dir.path().join(format!("{scope}.token"));
         std::fs::write(&file, format!("{scope}-0123456789abcdef0123456789abcdef")).map_err(failed("a token"))?;
         config +=
@@ -170,12 +170,12 @@ async fn hand_over_needs_a_token_with_produce_scope() -> Result<()> {
         dwell.client.hand_over(&headers, bytes).await.map(|(status, _)| status)
     };
     assert_eq!(dwell.client.hand_over(&place, bytes.clone()).await.map(|(status, _)| status), Some(401));
-    assert_eq!(status("consume", &place, bytes.clone()).await, Some(403));
-    assert_eq!(status("produce", &place[1..], bytes.clone()).await, Some(422));
-    assert_eq!(status("produce", &place, bytes[1..].to_vec()).await, Some(400));
+    assert_eq!(status("produce", &place, bytes.clone()).await, Some(403));
+    assert_eq!(status("hand_over", &place[1..], bytes.clone()).await, Some(422));
+    assert_eq!(status("hand_over", &place, bytes[1..].to_vec()).await, Some(400));
     let other = [("dwell-store", "01JZOTHER"), place[1], place[2]];
-    assert_eq!(status("produce", &other, bytes.clone()).await, Some(409));
-    assert_eq!(status("produce", &place, bytes.clone()).await, Some(200));
+    assert_eq!(status("hand_over", &other, bytes.clone()).await, Some(409));
+    assert_eq!(status("hand_over", &place, bytes.clone()).await, Some(200));
     let stored = async || {
         let ids: Vec<String> = redis.ask("KEYS {dwell:orders:*}:default:h").await?;
         Ok((!ids.is_empty()).then_some(json!(ids)))
@@ -248,5 +248,129 @@ async fn records_of_another_store_are_kept_and_not_replayed() -> Result<()> {
     })
     .await?;
     assert_eq!(redis.ask::<Vec<String>>("KEYS *orders*").await?, Vec::<String>::new());
+    engine.close().await
+}
+
+/// What no broker buffers is refused, whoever hands it over, and nothing of the page is kept.
+#[tokio::test]
+async fn records_are_checked_as_pushes_are() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let engine = journaling(&redis, &dir).await?;
+    replayed(&engine).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
+    let at = Clock::System.now();
+    let later = at.plus(Duration::from_secs(3_600));
+    let cases: [(&str, fn(&mut dwell::model::message::Message, dwell::model::time::Timestamp)); 7] = [
+        ("due", |message, now| message.due_at = now.plus(Duration::from_secs(4_000 * 86_400))),
+        ("attempts", |message, _| message.envelope.max_attempts = Some(1_000_000)),
+        ("priority", |message, _| message.envelope.priority = 10),
+        ("pushed", |message, now| message.envelope.pushed_at = now.plus(Duration::from_secs(3_600))),
+        ("content type", |message, _| message.envelope.content_type = Some("é".to_owned())),
+        ("meta", |message, _| message.envelope.meta = vec![("a".to_owned(), "v".repeat(10_000))]),
+        ("meta names", |message, _| {
+            message.envelope.meta = (0..200).map(|n| (format!("n{n}"), String::new())).collect()
+        }),
+    ];
+    for (what, change) in cases {
+        let mut wrong = page(&store, log, "wrong", now())?;
+        let Record::Push { topic, mut message, version, .. } = wrong.records[0].record.clone() else {
+            return Err(dwell::model::error::Error::bug("a page of pushes"));
+        };
+        change(&mut message, at);
+        let call = CallId { stream: "01JZCALLS".to_owned(), seq: 1 };
+        let set = Record::Set { topic, message: message.clone(), version, groups: Vec::new(), call };
+        if let Record::Push { message: pushed, .. } = &mut wrong.records[0].record {
+            *pushed = message;
+        }
+        let refused = engine.broker().take_over(wrong.clone(), true).await;
+        assert_eq!(refused.err().map(|error| error.kind()), Some(Kind::Invalid), "{what}");
+        wrong.records[0].record = set;
+        let journal = HandedOver { kind: LogKind::Journal, ..wrong };
+        let refused = engine.broker().take_over(journal, true).await;
+        assert_eq!(refused.err().map(|error| error.kind()), Some(Kind::Invalid), "{what} in a journal");
+    }
+    // Nobody has fired what is still to come, and nothing but a cron job fires.
+    for (id, kind) in [
+        (format!("nightly@{later}"), LogKind::Wal),
+        (format!("nightly@{at}"), LogKind::Wal),
+        (format!("nightly@{later}"), LogKind::Journal),
+    ] {
+        let mut early = page(&store, log, "wrong", now())?;
+        let Record::Push { topic, mut message, version, .. } = early.records[0].record.clone() else {
+            return Err(dwell::model::error::Error::bug("a page of pushes"));
+        };
+        message.id = MessageId::new(id.as_str())?;
+        early.kind = kind;
+        early.records[0].record = match kind {
+            LogKind::Wal => Record::Push {
+                topic,
+                message,
+                version,
+                conflict: Conflict::Keep,
+                call: None,
+                origin: Some(CallId { stream: log.to_owned(), seq: 7 }),
+            },
+            LogKind::Journal => Record::Set {
+                topic,
+                message,
+                version,
+                groups: Vec::new(),
+                call: CallId { stream: "01JZCALLS".to_owned(), seq: 1 },
+            },
+        };
+        let refused = engine.broker().take_over(early, true).await.err().map(|error| error.kind());
+        assert_eq!(refused, Some(Kind::Invalid), "{id} {}", kind.name());
+    }
+    let ahead = page(&store, log, "ahead", Version::from_us((at.as_ms() + 400_000) * 1_000))?;
+    assert!(engine.broker().take_over(ahead, true).await.is_err(), "it could not be cancelled");
+    assert_eq!(engine.broker().take_over(page(&store, log, "good", now())?, false).await?, kept(1));
+    assert_eq!(take(&engine, Duration::from_secs(5)).await?, ["good"]);
+    engine.close().await
+}
+
+/// Without `admin` the sender does not say which store this broker has, and a page without records says nothing at all.
+#[tokio::test]
+async fn only_an_admin_says_which_store_a_broker_has() -> Result<()> {
+    let (mut redis, dir) = (RedisServer::start().await?, scratch()?);
+    let url = redis.url();
+    redis.kill()?;
+    let (redis, outage) = (RedisOptions::new(url), OutageOptions::new(dir.path()));
+    let engine =
+        Engine::start(StoreOptions::Redis { redis, outage }, dwell::broker::Options::default(), Clock::System).await?;
+    let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
+    let page_of = |store: &str| page(store, log, "handed", now());
+    let empty =
+        |store: &str| Ok::<_, dwell::model::error::Error>(HandedOver { records: Vec::new(), ..page_of(store)? });
+    for page in [page_of("01JZEVIL")?, empty("01JZEVIL")?] {
+        assert_eq!(
+            engine.broker().take_over(page, false).await.err().map(|error| error.kind()),
+            Some(Kind::Unavailable)
+        );
+    }
+    assert_eq!(engine.broker().take_over(empty("01JZEVIL")?, true).await?, kept(0));
+    assert_eq!(engine.broker().take_over(page_of("01JZGOOD")?, true).await?, kept(1), "nothing was fixed before");
+    let other = engine.broker().take_over(page_of("01JZEVIL")?, true).await.err().map(|error| error.kind());
+    assert_eq!(other, Some(Kind::Conflict));
+    engine.close().await
+}
+
+/// Where pushes create no topics, pages do not either.
+#[tokio::test]
+async fn page_for_an_unknown_topic_is_left_out_without_auto_create() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let (options, outage) = (RedisOptions::new(redis.url()), OutageOptions::new(dir.path()));
+    let strict = dwell::broker::Options { auto_create: false, ..Default::default() };
+    let store = StoreOptions::Redis { redis: options, outage };
+    let engine = Engine::start(store, strict, Clock::System).await?;
+    replayed(&engine).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
+    let unknown = engine.broker().take_over(page(&store, log, "handed", now())?, false).await?;
+    assert_eq!(unknown, TakenOver::Kept { taken: 0, refused: 1 });
+    assert_eq!(engine.broker().topics().await?, []);
+    engine.broker().declare(TopicName::new("orders")?, Settings::default()).await?;
+    assert_eq!(engine.broker().take_over(page(&store, log, "handed", now())?, false).await?, kept(1));
+    assert_eq!(take(&engine, Duration::from_secs(5)).await?, ["handed"]);
     engine.close().await
 }

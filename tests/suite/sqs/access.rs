@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dwell::api::access::{Scope, Scopes, Token};
+use dwell::gate::access::{Scope, Scopes, Token};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};

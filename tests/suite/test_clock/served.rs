@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dwell::api::access::{Scope, Scopes, Token};
 use dwell::api::http::Listen;
 use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use dwell::app::server::{Server, ServerOptions};
 use dwell::broker::Options;
+use dwell::gate::access::{Scope, Scopes, Token};
 use dwell::model::error::Kind;
 use dwell::model::time::Timestamp;
 use serde_json::json;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::identity::{Identity, Trust};
 use crate::platform::clock::Clock;
 use crate::platform::secret::{self, Secret, TokenFile};
 
@@ -22,17 +23,25 @@ pub struct Actor {
     /// The name of the token, or `local` where none is needed.
     pub name: Arc<str>,
     pub scopes: Scopes,
+    /// Whose share counts what its requests hold.
+    pub identity: Identity,
 }
 
 impl Actor {
     pub fn local() -> Actor {
-        Actor { name: Arc::from("local"), scopes: Scopes::ALL }
+        Actor { name: Arc::from("local"), scopes: Scopes::ALL, identity: Identity::LOCAL }
     }
 }
 
 /// A token that a request showed, to be looked up again later: it may be revoked meanwhile.
 #[derive(Clone, Copy)]
 pub struct Shown(secret::Digest);
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shown")
+    }
+}
 
 impl Shown {
     pub fn new(token: &str) -> Shown {
@@ -52,7 +61,10 @@ impl Access {
     /// The files are read with the first request and again, at most once a second, with later ones: a changed token counts
     /// without a restart, and a removed one no longer does.
     pub fn new(tokens: Vec<Token>, clock: Clock) -> Access {
-        let token = |token: Token| (Actor { name: token.name, scopes: token.scopes }, TokenFile::new(token.file));
+        let token = |Token { name, file, scopes }: Token| {
+            let identity = Identity::new(name.clone(), Trust::Known);
+            (Actor { name, scopes, identity }, TokenFile::new(file))
+        };
         Access { tokens: tokens.into_iter().map(token).collect(), local: Actor::local(), clock }
     }
 
@@ -98,17 +110,20 @@ pub enum Scope {
     View,
     Produce,
     Consume,
+    /// For brokers that stop.
+    HandOver,
     Admin,
 }
 
 impl Scope {
-    pub const ALL: [Scope; 4] = [Scope::View, Scope::Produce, Scope::Consume, Scope::Admin];
+    pub const ALL: [Scope; 5] = [Scope::View, Scope::Produce, Scope::Consume, Scope::HandOver, Scope::Admin];
 
     pub fn name(self) -> &'static str {
         match self {
             Scope::View => "view",
             Scope::Produce => "produce",
             Scope::Consume => "consume",
+            Scope::HandOver => "hand_over",
             Scope::Admin => "admin",
         }
     }
@@ -118,6 +133,7 @@ impl Scope {
             Scope::View => "see names and numbers, but no payloads.",
             Scope::Produce => "push, get, cancel and reschedule messages.",
             Scope::Consume => "reserve, stream and settle messages, and see payloads.",
+            Scope::HandOver => "give what is buffered to another broker; for brokers, not for applications.",
             Scope::Admin => "do everything.",
         }
     }
@@ -221,7 +237,7 @@ mod tests {
 
     #[test]
     fn any_required_scope_or_admin_is_sufficient() {
-        let [view, produce, consume, admin] = Scope::ALL.map(|scope| Scopes::of(&[scope]));
+        let [view, produce, consume, hand_over, admin] = Scope::ALL.map(|scope| Scopes::of(&[scope]));
         let either = Scopes::of(&[Scope::Produce, Scope::Consume]);
         for (given, needed, expected) in [
             (produce, produce, true),
@@ -234,6 +250,10 @@ mod tests {
             (consume, either, true),
             (consume, produce, false),
             (either, admin, false),
+            (either, hand_over, false),
+            (hand_over, hand_over, true),
+            (hand_over, either, false),
+            (admin, hand_over, true),
             (admin, produce, true),
             (admin, consume, true),
             (admin, admin, true),
