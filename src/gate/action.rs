@@ -1,18 +1,18 @@
-//! What a request may ask for, with everything that the gate has to know about it.
+//! The kinds of requests, with everything that the gate has to know about each.
 //!
 //! Each surface has a table of its actions. An [`Action`] has no defaults, so a surface that does not say what an action needs,
 //! changes, reads and holds does not compile.
 
 use super::access::{Scope, Scopes};
 
-/// Who may make a request.
+/// The tokens that may make a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Anybody, without a token.
+    /// None: anybody may.
     Nothing,
-    /// Whoever has a token.
+    /// Any token.
     Token,
-    /// Whoever has a token with one of these scopes, or `admin`.
+    /// A token with one of these scopes, or `admin`.
     OneOf(Scopes),
 }
 
@@ -59,7 +59,7 @@ impl Effect {
     }
 }
 
-/// What a request acts on. A request about one group never acts on its topic.
+/// The thing that a request acts on. A request about one group never acts on its topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     /// This process, or the list of topics.
@@ -102,7 +102,7 @@ impl AnswerSize {
     }
 }
 
-/// What a request holds beside memory, of which no token has more than its share.
+/// The things beside memory that a request holds; of each a token has at most its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     Nothing,

@@ -115,7 +115,7 @@ impl Arriving {
     }
 
     fn helps(&self, scarce: Scarce, other: &Arriving) -> bool {
-        // Who has proven less makes no room for itself with the bodies of others.
+        // A body makes no room for itself with those of senders that have proven more.
         self.who.trust() <= other.who.trust()
             && match scarce {
                 Scarce::Budget => true,

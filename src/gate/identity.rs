@@ -23,7 +23,7 @@ pub enum Trust {
     Known,
 }
 
-/// What the requests of one identity hold.
+/// The counts of what the requests of one identity hold.
 #[derive(Debug)]
 struct Account {
     name: Arc<str>,

@@ -193,7 +193,7 @@ impl Gate {
         Entrant { identity, actor: None, shown: None }
     }
 
-    /// What was claimed with a key is true: `check` looks at the signature with the token's text. Errors: `missing`, if the token
+    /// Believes the claim of a key once `check` has found its signature right, with the token's text. Errors: `missing`, if the token
     /// is gone by now; those of `check`.
     pub fn verify<E>(
         &self,

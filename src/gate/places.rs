@@ -68,6 +68,5 @@ mod tests {
         assert!(places.enter(&Identity::LOCAL).is_err());
         held.truncate(1);
         assert!(places.enter(&a).is_ok() && places.enter(&Identity::LOCAL).is_ok());
-        assert_eq!(std::iter::from_fn(|| Places::new(1).enter(&a).ok()).take(2).count(), 2, "each broker counts");
     }
 }

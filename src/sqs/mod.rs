@@ -96,7 +96,7 @@ impl Default for SqsOptions {
     }
 }
 
-/// Who makes a request, and its metadata.
+/// The sender of a request, and its metadata.
 pub(crate) struct Caller {
     /// For the action of the request.
     pass: Pass,

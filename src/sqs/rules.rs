@@ -22,7 +22,7 @@ macro_rules! rule {
     }};
 }
 
-/// What an action needs, changes and holds. One that acts on a topic is refused for a queue that is a group.
+/// The rule of an action. One that acts on a topic is refused for a queue that is a group.
 pub(crate) fn rule(action: Action) -> &'static gate::Action {
     match action {
         Action::AddPermission => rule!(AddPermission, Needs::ADMIN, Changes, Topic, Small, Nothing),

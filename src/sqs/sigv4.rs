@@ -292,13 +292,34 @@ mod tests {
         Signature=f07ecc51f47389ac9a455e092fa3ec3e9716f535771f150b3dd80d166f624aaf";
 
     #[test]
+    fn a_header_that_says_something_has_to_be_signed() {
+        let read = |amz: &[&str]| {
+            let amz = amz.iter().map(|name| (*name).to_owned()).collect();
+            Signature::read(&Signed { amz, ..post(&header) })
+                .map(|read| read.is_some())
+                .map_err(|failure| failure.class)
+        };
+        assert_eq!(read(&["x-amz-date", "x-amz-target"]), Ok(true));
+        assert_eq!(read(&["x-amz-date", "x-amz-target", "x-amz-security-token"]), Err(INCOMPLETE_SIGNATURE));
+        let presigned = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=orders%2F20260102%2Feu-west-1%2Fsqs%2Faws4_request\
+            &X-Amz-Date=20260102T030405Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=x";
+        let host = |name: &str| header(name).filter(|_| name == "host");
+        let read = |amz: Vec<String>| {
+            Signature::read(&Signed { query: Some(presigned), amz, ..post(&host) }).map_err(|failure| failure.class)
+        };
+        assert!(read(vec![]).is_ok());
+        assert_eq!(read(vec!["x-amz-target".to_owned()]).err(), Some(INCOMPLETE_SIGNATURE));
+    }
+
+    #[test]
     fn incomplete_or_unsigned_requests_are_refused() {
         let class = |authorization: &str, query: Option<&str>| {
             let header = |name: &str| match name {
                 "authorization" => Some(authorization.to_owned()),
                 other => header(other),
             };
-            let read = Signature::read(&Signed { query, ..post(&header) });
+            let amz = if query.is_some() { vec![] } else { vec!["x-amz-date".to_owned()] };
+            let read = Signature::read(&Signed { query, amz, ..post(&header) });
             read.map(|read| read.is_some()).map_err(|failure| failure.class)
         };
         assert_eq!(class("Bearer x", None), Ok(false));

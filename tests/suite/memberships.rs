@@ -74,8 +74,8 @@ async fn one_token_leaves_memberships_to_others(world: World) -> Result<()> {
         };
         world.until("there is room", joined).await
     };
-    is_room(&few, "b1", 4).await?;
-    is_room(&many, "a8", 4).await?;
+    is_room(&few, "b2", 4).await?;
+    is_room(&many, "a9", 4).await?;
     running.stop().await;
     Ok(())
 }

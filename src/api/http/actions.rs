@@ -60,6 +60,9 @@ const fn change(
 /// The files of the console contain nothing about this broker.
 pub static CONSOLE: Action = get("/ui", Needs::Nothing, BROKER, COUNTED, NOTHING);
 
+/// A GET that the table does not have.
+static UNKNOWN_GET: Action = get("", ADMIN, BROKER, COUNTED, NOTHING);
+
 /// A path that leads nowhere.
 static NOWHERE: Action = get("", Needs::Token, BROKER, SMALL, NOTHING);
 
@@ -122,7 +125,7 @@ pub(crate) fn is_read(method: &Method) -> bool {
     [Method::GET, Method::HEAD].contains(method)
 }
 
-/// What a request asks for: `route` is the one that matches its path.
+/// The action of a request; `route` is the one that matches its path.
 pub(crate) fn of(method: &Method, route: Option<&str>, path: &str) -> &'static Action {
     let reads = is_read(method);
     let place = route.unwrap_or(path);
@@ -131,7 +134,8 @@ pub(crate) fn of(method: &Method, route: Option<&str>, path: &str) -> &'static A
     }
     let Some(route) = route else { return &NOWHERE };
     let method = if reads { "GET" } else { method.as_str() };
-    ACTIONS.iter().find(|action| action.method == method && action.name == route).unwrap_or(&UNKNOWN)
+    let unknown = if reads { &UNKNOWN_GET } else { &UNKNOWN };
+    ACTIONS.iter().find(|action| action.method == method && action.name == route).unwrap_or(unknown)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What only a request has that passed the gate: the broker.
+//! The broker, for requests that passed the gate and for no others.
 
 use std::ops::Deref;
 

@@ -77,7 +77,7 @@ text_type! {
     DedupKey, "dedup_key", check_dedup_key
 }
 
-/// What the dedup keys of gateways begin with: those of a producer are others, so that no push takes the place of a message that a
+/// The beginning of the dedup keys of gateways: those of a producer are others, so that no push takes the place of a message that a
 /// client of another protocol sends.
 pub const GATEWAY_DEDUP_PREFIX: &str = "sqs/";
 

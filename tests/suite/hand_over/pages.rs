@@ -240,7 +240,7 @@ async fn records_of_another_store_are_kept_and_not_replayed() -> Result<()> {
     let options = StoreOptions::Redis { redis: options, outage };
     let engine = Engine::start(options, dwell::broker::Options::default(), Clock::System).await?;
     let handed = page("01JZBBBBBBBBBBBBBBBBBBBBBB", "01JZCCCCCCCCCCCCCCCCCCCCCC", "foreign", now())?;
-    assert_eq!(engine.broker().take_over(handed, false).await?, kept(1));
+    assert_eq!(engine.broker().take_over(handed, true).await?, kept(1));
     redis.restart().await?;
     eventually("the broker says that it holds records of another store", async || {
         let health = engine.broker().health().await;

@@ -132,3 +132,75 @@ async fn sqs_requests_are_refused_unless_enabled() -> Outcome {
     assert_eq!(response.status().as_u16(), 405);
     Ok(())
 }
+
+/// Creating a queue without `admin` is what a push does: not where `topic.auto_create` is false.
+#[tokio::test]
+async fn only_an_admin_creates_queues_without_auto_create() -> Outcome {
+    let dir = tempdir()?;
+    let tokens = tokens_in(dir.path())?;
+    let dwell = Broker::start_with(&Store::Embedded, |options| {
+        options.tokens = tokens;
+        options.broker.auto_create = false;
+        options.sqs = Some(dwell::sqs::SqsOptions { auto_create: true, ..Default::default() });
+    })
+    .await?;
+    let create = json!({"QueueName": "orders"});
+    let denied = asked(&dwell, "CreateQueue", create.clone(), "producer").await?;
+    assert_eq!((denied.status, denied.code.as_deref()), (403, Some("AccessDenied;Sender")), "{denied:?}");
+    assert!(denied.body["message"].as_str().is_some_and(|why| why.contains("topic.auto_create")), "{denied:?}");
+    for (action, body) in
+        [("GetQueueUrl", create.clone()), ("SendMessage", json!({"QueueUrl": "http://h/0/orders", "MessageBody": "x"}))]
+    {
+        for name in ["producer", "admin"] {
+            let answer = asked(&dwell, action, body.clone(), name).await?;
+            let code = Some("AWS.SimpleQueueService.NonExistentQueue;Sender");
+            assert_eq!((answer.status, answer.code.as_deref()), (400, code), "{action} of {name}");
+        }
+    }
+    assert_eq!(asked(&dwell, "CreateQueue", create.clone(), "admin").await?.status, 200);
+    assert_eq!(asked(&dwell, "CreateQueue", create, "producer").await?.status, 200, "it is there");
+    Ok(())
+}
+
+/// Nobody adds a header to a signed request: it could name another action.
+#[tokio::test]
+async fn every_amz_header_of_a_signed_request_is_signed() -> Outcome {
+    let dir = tempdir()?;
+    let tokens = tokens_in(dir.path())?;
+    let dwell = Broker::start_with(&Store::Embedded, |options| options.tokens = tokens).await?;
+    assert_eq!(asked(&dwell, "CreateQueue", json!({"QueueName": "orders"}), "admin").await?.status, 200);
+    let url = json!({"QueueUrl": "http://h/0/orders"});
+    let secret = TOKENS.iter().find(|(name, ..)| *name == "admin").map_or("", |(_, secret, _)| *secret);
+    let request = signed(&dwell, "GetQueueAttributes", &url, ("admin", secret), now())?;
+    assert_eq!(Broker::send(request).await?.status, 200);
+    let request = signed(&dwell, "GetQueueAttributes", &url, ("admin", secret), now())?;
+    let more = Broker::send(request.header("x-amz-security-token", "x")).await?;
+    assert_eq!((more.status, more.code.as_deref()), (400, Some("IncompleteSignature;Sender")), "{more:?}");
+    assert!(more.body["message"].as_str().is_some_and(|why| why.contains("x-amz-security-token")), "{more:?}");
+    // A second target makes another request of it.
+    let request = signed(&dwell, "GetQueueAttributes", &url, ("admin", secret), now())?;
+    let twice = Broker::send(request.header("x-amz-target", "AmazonSQS.PurgeQueue")).await?;
+    assert!(twice.status >= 400, "{twice:?}");
+    Ok(())
+}
+
+/// The table of the gate holds for signed requests, too.
+#[tokio::test]
+async fn every_action_enforces_its_scopes_for_signed_requests() -> Outcome {
+    let dir = tempdir()?;
+    let tokens = tokens_in(dir.path())?;
+    let dwell = Broker::start_with(&Store::Embedded, |options| options.tokens = tokens).await?;
+    assert_eq!(asked(&dwell, "CreateQueue", json!({"QueueName": "orders"}), "admin").await?.status, 200);
+    let mut actions = dwell::sqs::actions();
+    actions.sort_by_key(|action| action.name.ends_with(".DeleteQueue"));
+    for action in actions {
+        let name = action.name.trim_start_matches("AmazonSQS.");
+        let body = json!({"QueueUrl": "http://h/0/orders", "QueueName": "orders", "ReceiptHandle": "AAAA"});
+        for (token, _, scopes) in TOKENS {
+            let answer = asked(&dwell, name, body.clone(), token).await?;
+            let is_denied = answer.code.as_deref() == Some("AccessDenied;Sender");
+            assert_eq!(!is_denied, action.needs.are_met_by(Scopes::of(scopes)), "{name} of {token}: {answer:?}");
+        }
+    }
+    Ok(())
+}

@@ -3,6 +3,7 @@
 mod access;
 mod dead_letters;
 mod fifo;
+mod group_queues;
 mod hostile;
 mod management;
 mod messages;
