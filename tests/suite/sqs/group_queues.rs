@@ -32,7 +32,9 @@ async fn an_action_on_a_group_leaves_its_topic_alone(store: &Store) -> Outcome {
     dwell.tell("SendMessage", json!({"QueueUrl": shop, "MessageBody": "x"})).await?;
     let audit = format!("{shop}--audit");
     dwell.visible(&audit, 1).await?;
-    let before = native(&dwell, "GET /v1/topics/shop", Value::Null).await?.1;
+    let shop_of =
+        async || Ok::<_, Box<dyn std::error::Error>>(native(&dwell, "GET /v1/topics/shop", Value::Null).await?.1);
+    let before = shop_of().await?;
     for (action, more) in [
         ("SetQueueAttributes", json!({"Attributes": {"DelaySeconds": "1"}})),
         ("TagQueue", json!({"Tags": {"a": "b"}})),
@@ -53,7 +55,8 @@ async fn an_action_on_a_group_leaves_its_topic_alone(store: &Store) -> Outcome {
         );
         assert_eq!(why, "shop--audit is a group of the queue shop: this action is for shop only.", "{action}");
     }
-    assert_eq!(native(&dwell, "GET /v1/topics/shop", Value::Null).await?.1, before);
+    let after = shop_of().await?;
+    assert_eq!((&after["settings"], &after["groups"]), (&before["settings"], &before["groups"]));
     dwell.tell("PurgeQueue", json!({"QueueUrl": audit})).await?;
     assert_eq!((counts(&dwell, &shop).await?, counts(&dwell, &audit).await?), ("1".to_owned(), "0".to_owned()));
     dwell.tell("DeleteQueue", json!({"QueueUrl": audit})).await?;
