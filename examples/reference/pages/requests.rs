@@ -15,7 +15,7 @@ claims, and after it, before anything happens. This page is the table that the g
   is not in a table needs `admin`.
 * **changes**: the request stores, changes, delivers, settles or deletes something. A GET never does, so that no link can: of the query
   protocol of SQS a GET that changes something needs a signature, and is refused where no token is configured.
-* **acts on**: a request about a group never acts on its topic. An action of SQS on a `topic` is refused for a queue that is a group.
+* **acts on**: a request about a group never acts on its topic. An action of SQS on a `topic` is refused under the name of a group.
 * **body**: bytes of the largest body. Bodies that are arriving share 256 MiB: one token has at most half of them, senders whose
   signature is not checked yet have half of them together, and their bodies yield first.
 * **answer**: a `counted` answer begins only while there is memory for it. Answers that are not read yet share 128 MiB, of which one
@@ -31,11 +31,11 @@ pub(super) fn page() -> String {
     text.push_str(&section("Console", vec![("`GET /`, `GET /ui`, `GET /ui/{file}`".to_owned(), &CONSOLE)]));
     let of_sqs = dwell::sqs::actions().into_iter();
     let of_sqs = of_sqs.map(|action| (format!("`{}`", action.name.trim_start_matches("AmazonSQS.")), action));
+    text.push_str(&section("Amazon SQS", of_sqs.collect()));
     text.push_str(
         "\n`CreateQueue` with attributes or tags needs `admin`, and so does any `CreateQueue` while `topic.auto_create` is false.\n\
          `GetQueueUrl` that creates a queue, with `sqs.auto_create`, needs what `CreateQueue` needs.\n",
     );
-    text.push_str(&section("Amazon SQS", of_sqs.collect()));
     text
 }
 

@@ -26,7 +26,8 @@ const ALLOWED: [&str; 10] = [
 ];
 
 /// The chapters about other products.
-const OF_OTHERS: [&str; 3] = ["## If you know another one", "## Against others", "## Compared with others"];
+const OF_OTHERS: [&str; 4] =
+    ["## If you know another one", "## Against others", "## Compared with others", "## Amazon SQS"];
 
 /// The room that speaks the language of Amazon SQS.
 const OF_SQS: &str = "src/sqs/";
