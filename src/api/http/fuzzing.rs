@@ -9,10 +9,10 @@ use axum::routing::any;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio_util::sync::CancellationToken;
 
-use super::answer_budget::AnswerBudget;
 use super::connection_limit::{Connection, ConnectionLimiter};
 use super::listener::{ConnectionContext, ConnectionOptions, connection};
 use super::{message_json, path_params};
+use crate::gate::AnswerBudget;
 use crate::model::trace::TraceContext;
 
 /// The bytes of standard base64, as a push gives its payload.
@@ -41,8 +41,11 @@ pub async fn conversation(pieces: &[&[u8]]) -> Vec<u8> {
     let router = Router::new().route("/wait", waits).fallback(async |body: Bytes| format!("{} bytes", body.len()));
     let (mut client, broker) = duplex(64);
     let occupied = ConnectionLimiter::new(1).enter().await;
-    let context =
-        ConnectionContext { options: ConnectionOptions::default(), answers: AnswerBudget::new(1, Duration::ZERO) };
+    let context = ConnectionContext {
+        options: ConnectionOptions::default(),
+        answers: AnswerBudget::new(1, Duration::ZERO),
+        peer: None,
+    };
     let served = connection(broker, router, context, occupied.slot(), CancellationToken::new());
     let mut answers = Vec::new();
     let talk = async {
