@@ -240,6 +240,8 @@ pub(super) struct Reserve {
     pub(super) min_age: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) per_key: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) on_failure: Option<&'static str>,
 }
 
 #[derive(Debug, Deserialize)]

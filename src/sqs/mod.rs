@@ -11,6 +11,7 @@ mod ids;
 mod queue;
 mod receipt;
 mod send;
+mod attempts;
 mod receive;
 mod manage;
 mod moves;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use self::attempts::Attempts;
 use self::errors::{DENIED, Failure, NO_QUEUE, NO_TOKEN, Result, UNAVAILABLE, UNKNOWN_ACTION};
 use self::ids::Sequence;
 use self::manage::Recent;
@@ -54,6 +56,7 @@ pub struct Sqs {
     sequence: Sequence,
     recent: Recent,
     moves: Moves,
+    attempts: Attempts,
     tasks: Tasks,
 }
 
@@ -171,7 +174,8 @@ impl Sqs {
     ) -> Arc<Sqs> {
         let scheme = if is_tls { "https" } else { "http" };
         let (sequence, recent, moves) = (Sequence::default(), Recent::default(), Moves::default());
-        Arc::new(Sqs { broker, access, clock, options, scheme, sequence, recent, moves, tasks })
+        let attempts = Attempts::default();
+        Arc::new(Sqs { broker, access, clock, options, scheme, sequence, recent, moves, attempts, tasks })
     }
 
     /// Errors: those of a missing, unknown or wrong signature.
@@ -436,7 +440,8 @@ fn reply(protocol: &Protocol, log: Log, answered: Result<Answer>) -> GatewayRepl
         Ok(answer) => {
             let body = match (protocol, log.action) {
                 (Protocol::Query, Some(action)) => protocol::encode_xml(action, &answer, &request_id),
-                _ => protocol::encode_json(&answer),
+                (Protocol::Json(_), Some(action)) => protocol::encode_json(action, &answer),
+                (_, None) => Vec::new(),
             };
             GatewayReply { status: 200, headers, body, route, failure: None, audit }
         }

@@ -7,6 +7,7 @@ mod hostile;
 mod management;
 mod messages;
 mod outage;
+mod random;
 
 use std::time::Duration;
 
