@@ -177,7 +177,7 @@ pub struct Selection {
     pub min_age: Duration,
     /// With ordering: successive messages of one key in one batch, 1 to 10.
     pub per_key: usize,
-    /// What happens to the later messages of a key in this batch when one fails.
+    /// Policy for the later messages of a key in this batch when one fails.
     pub on_failure: OnFailure,
 }
 

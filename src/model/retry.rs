@@ -9,7 +9,7 @@ use crate::model::limits::{DELAY_MAX, LADDER_STEPS_MAX};
 use crate::model::spelling::names;
 use crate::model::time::{millis, ms_up, one_span, span};
 
-/// Of several messages of one key in one batch: what happens to the later ones when one fails, by a nack or its deadline.
+/// Policy for the later messages of a key in a batch when one fails, by a nack or its deadline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// They return with it.

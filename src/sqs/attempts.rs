@@ -25,7 +25,7 @@ struct Attempt {
 }
 
 impl Attempts {
-    /// What the attempt got within the last five minutes.
+    /// The receipts that the attempt got within the last five minutes.
     pub(crate) fn receipts(&self, queue: &Queue, id: &str, now: Instant) -> Option<Vec<String>> {
         let attempts = self.lock();
         let is_it = |attempt: &&Attempt| attempt.queue == queue.name && attempt.id == id;

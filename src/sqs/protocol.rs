@@ -89,6 +89,21 @@ fn form(name: &str) -> Option<Form> {
     })
 }
 
+/// Whether a parameter is a list or a map: one with an empty value is empty. Some clients then write its name in JSON.
+fn is_list(name: &str) -> bool {
+    const MEMBERS: [&str; 8] = [
+        "Attributes",
+        "MessageAttributes",
+        "MessageSystemAttributes",
+        "Tags",
+        "AttributeNames",
+        "MessageAttributeNames",
+        "MessageSystemAttributeNames",
+        "Entries",
+    ];
+    form(name).is_some() || MEMBERS.contains(&name)
+}
+
 /// The pairs of a form or a query. Errors: bad percent-encoding, bytes that are not UTF-8, too many pairs.
 pub(crate) fn pairs(text: &str) -> Result<Vec<(String, String)>> {
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
@@ -138,8 +153,7 @@ fn object(pairs: Vec<(&str, &str)>, depth: usize) -> Result<Map<String, Value>> 
     let mut nested: Vec<(&str, Vec<(&str, &str)>)> = Vec::new();
     for (name, value) in pairs {
         match name.split_once('.') {
-            // An empty list or map.
-            None if value.is_empty() && form(name).is_some() => {}
+            None if value.is_empty() && is_list(name) => {}
             None => drop(object.insert(name.to_owned(), Value::from(value))),
             Some((name, rest)) => match nested.iter().position(|(there, _)| *there == name) {
                 Some(at) => nested[at].1.push((rest, value)),

@@ -74,8 +74,8 @@ pub(crate) struct Reserve {
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 10)]
     per_key: Option<usize>,
-    /// What becomes of the later messages of a key in this batch when one fails: they return with it, `return_rest`, or stay
-    /// with this consumer, `keep_rest`, which needs `per_key` above 1. Default `return_rest`.
+    /// Policy for the later messages of a key in this batch when one fails: they return with it, `return_rest`, or stay with
+    /// this consumer, `keep_rest`, which needs `per_key` above 1. Default `return_rest`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::OnFailure>)]
     on_failure: Option<String>,

@@ -219,7 +219,7 @@ schemas! {
     Past = words(["now", "reject"]);
     /// Policy of a push when a message with its id exists.
     ConflictPolicy = words(message::Conflict::ALL.map(message::Conflict::name));
-    /// What becomes of the later messages of a key in a batch when one fails.
+    /// Policy for the later messages of a key in a batch when one fails.
     OnFailure = words(retry::OnFailure::ALL.map(retry::OnFailure::name));
     /// Outcome of a push.
     PushStatus = words(["stored", "journaled", "buffered", "duplicate", "replaced", "debounced", "error"]);

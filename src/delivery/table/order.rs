@@ -51,8 +51,8 @@ impl Line {
         Line { current: vec![rank(first)], started: false, returned: 0, behind: VecDeque::new() }
     }
 
-    /// Whether a message behind has to wait for a current one: for an earlier one if it came back, and else for any. What
-    /// is in `batch` goes to the same consumer before it.
+    /// Whether a message behind has to wait for a current one: for an earlier one if it came back, and else for any. A
+    /// message in `batch` goes to the same consumer before it.
     fn is_blocked(&self, at: usize, batch: &[Rank]) -> bool {
         let Some(held) = self.behind.get(at) else { return true };
         let waits_for = |current: &&Rank| at >= self.returned || **current < rank(held);

@@ -433,14 +433,15 @@ async fn query_protocol_behaves_like_json(store: &Store) -> Outcome {
         version,
         ("QueueUrl", &url),
         ("MessageAttributeName", ""),
-        ("AttributeName", ""),
+        ("AttributeNames", ""),
     ];
     let (status, xml) = dwell.form(&none).await?;
     assert!(status == 200 && xml.contains("<ReceiveMessageResult/>"), "{xml}");
     for batch in ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"] {
-        let entry = format!("{batch}RequestEntry");
-        let (status, xml) = dwell.form(&[("Action", batch), version, ("QueueUrl", &url), (&entry, "")]).await?;
-        assert!(status == 400 && xml.contains("EmptyBatchRequest"), "{xml}");
+        for entry in [&format!("{batch}RequestEntry"), "Entries"] {
+            let (status, xml) = dwell.form(&[("Action", batch), version, ("QueueUrl", &url), (entry, "")]).await?;
+            assert!(status == 400 && xml.contains("EmptyBatchRequest"), "{xml}");
+        }
     }
     let handle = inside(&received, "ReceiptHandle");
     let delete = [("Action", "DeleteMessage"), version, ("QueueUrl", &url), ("ReceiptHandle", &handle)];
