@@ -223,7 +223,6 @@ impl Pushed {
     }
 }
 
-/// Each item of a request is answered for itself.
 #[derive(Debug, Deserialize)]
 pub(super) struct Results<T> {
     pub(super) results: Vec<T>,
