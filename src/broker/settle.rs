@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::{Broker, check_count};
 use crate::delivery::remote::Place;
-use crate::delivery::{Decision, GroupTag, Read, Receipt, StaleReason, Verdict, check_receipt, is_of};
-use crate::model::error::{Error, Result};
+use crate::delivery::{Decision, Delivery, GroupTag, Read, Receipt, StaleReason, Verdict, check_receipt, is_of};
+use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
 use crate::model::message::{GroupName, TopicName};
+use crate::model::retry::OnFailure;
 use crate::model::time::show_span;
 use crate::model::topic::{Descriptor, check_visibility_timeout};
 
@@ -74,6 +75,32 @@ impl Broker {
 
     pub fn settle_timeout(&self) -> Duration {
         self.options.settle_timeout
+    }
+
+    /// Deliveries of a topic with ordering once more, with a new deadline; `None` unless this process made all of them,
+    /// all are in flight, and nothing was said about any. Errors: `NotFound`, `Invalid` out of range.
+    pub async fn repeat_deliveries(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        receipts: &[String],
+        visibility_timeout: Option<Duration>,
+    ) -> Result<Option<Vec<Delivery>>> {
+        let descriptor = self.topics.group(topic, group).await?;
+        let timeout = visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
+        check_visibility_timeout(timeout)?;
+        let Some(delivery) = self.groups.find(&descriptor, group)? else { return Ok(None) };
+        Ok(delivery.repeat(self.receipt_keys.read(receipts).await, receipts, timeout))
+    }
+
+    /// Whether a group still has the message of a receipt, alive or dead. Errors: `NotFound`, the store's; `Invalid` for a
+    /// text that is no receipt.
+    pub async fn is_there(&self, topic: &TopicName, group: &GroupName, receipt: &str) -> Result<bool> {
+        let descriptor = self.topics.group(topic, group).await?;
+        let read = self.receipt_keys.read(&[receipt.to_owned()]).await.pop();
+        let receipt = read.and_then(Result::ok).ok_or_else(|| Error::invalid("receipt", "is not a receipt"))?;
+        let partition = descriptor.group_partition(receipt.partition, group);
+        Ok(self.store.reads.peek(&partition, &receipt.id).await?.is_some())
     }
 
     /// To `timeout` from now, each answered for itself. Errors: `NotFound`, `Invalid` out of range.
@@ -148,11 +175,13 @@ pub struct Selection {
     pub min_age: Duration,
     /// With ordering: successive messages of one key in one batch, 1 to 10.
     pub per_key: usize,
+    /// Policy for the later messages of a key in this batch when one fails.
+    pub on_failure: OnFailure,
 }
 
 impl Default for Selection {
     fn default() -> Selection {
-        Selection { min_age: Duration::ZERO, per_key: 1 }
+        Selection { min_age: Duration::ZERO, per_key: 1, on_failure: OnFailure::default() }
     }
 }
 
@@ -167,10 +196,16 @@ impl Selection {
 
 impl ReserveRequest {
     /// Checks every limit, also those of the selection. Errors: `Invalid`, naming the field.
-    pub fn check(&self, Selection { min_age, per_key }: Selection) -> Result<()> {
+    pub fn check(&self, Selection { min_age, per_key, on_failure }: Selection) -> Result<()> {
         check_count("max", self.max)?;
         if !(1..=PER_KEY_MAX).contains(&per_key) {
             return Err(Error::range("per_key", format!("is 1 to {PER_KEY_MAX}")));
+        }
+        if on_failure == OnFailure::KeepRest && per_key == 1 {
+            return Err(Error::invalid(
+                "on_failure",
+                "is `keep_rest`, but `per_key` is not above 1: a batch has no rest",
+            ));
         }
         if min_age > MIN_AGE_MAX {
             return Err(Error::range("min_age", format!("is at most {}", show_span(MIN_AGE_MAX))));

@@ -223,7 +223,6 @@ impl Pushed {
     }
 }
 
-/// Each item of a request is answered for itself.
 #[derive(Debug, Deserialize)]
 pub(super) struct Results<T> {
     pub(super) results: Vec<T>,
@@ -240,6 +239,8 @@ pub(super) struct Reserve {
     pub(super) min_age: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) per_key: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) on_failure: Option<&'static str>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,7 +9,7 @@ use super::api::DeadLetterTo;
 use super::client::GroupOf;
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{Conflict, CronJobName, DedupKey, GroupName, Key, MessageId, Past, TopicName};
-use crate::model::retry::{Backoff, Step};
+use crate::model::retry::{Backoff, OnFailure, Step};
 use crate::model::time::{Timestamp, parse_span, parse_timestamp, show_span};
 use crate::model::topic::{Expiry, Ordering, Rate};
 use crate::model::trace::TraceContext;
@@ -55,6 +55,7 @@ parsers! {
     key: Key = Key::new,
     dedup_key: DedupKey = DedupKey::new,
     conflict: Conflict = str::parse,
+    on_failure: OnFailure = str::parse,
     past: Past = str::parse,
 }
 

@@ -13,6 +13,7 @@ use super::{ServerArgs, output, parse};
 use crate::delivery::Verdict;
 use crate::model::limits::{BATCH_MESSAGES_MAX, PER_KEY_MAX};
 use crate::model::message::{GroupName, TopicName};
+use crate::model::retry::OnFailure;
 use crate::model::spelling::thousands;
 use crate::model::time::parse_span;
 
@@ -218,6 +219,10 @@ pub(super) struct ReserveArgs {
     /// Successive messages of one key in the batch, 1 to 10; for topics with ordering [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PER_KEY_MAX as i64))]
     per_key: Option<u16>,
+    /// When a message of a key fails: return_rest, the later ones of the batch return with it; keep_rest, they stay
+    /// [default: return_rest]
+    #[arg(long, value_name = "POLICY", value_parser = parse::on_failure)]
+    on_failure: Option<OnFailure>,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -230,6 +235,7 @@ pub(super) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
         visibility_timeout: args.visibility_timeout,
         min_age: args.min_age,
         per_key: args.per_key.map(usize::from),
+        on_failure: args.on_failure.map(OnFailure::name),
     };
     for delivery in &args.server.client()?.reserve(&of, &request).await? {
         args.server.print.value(delivery, |delivery| format!("{} {}", delivery.receipt, delivery.shown()))?;

@@ -257,7 +257,7 @@ impl OwnerLoop {
             return Plan::Settle(settlement, ticket);
         }
         if attended {
-            let charges = table.charges(self.delivery.demand.wanted());
+            let charges = table.charges(self.delivery.demand.wanted(), now);
             if !charges.is_empty() {
                 return Plan::Charge(charges);
             }

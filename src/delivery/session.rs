@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::receipt::{Decision, Delivery, SessionReceipts};
 use super::{GroupDelivery, Want};
 use crate::model::error::Result;
+use crate::model::retry::OnFailure;
 use crate::platform::clock::Instant;
 
 /// Dropped without [`Session::end`] its client disconnected: undecided deliveries are nacked at once.
@@ -34,7 +35,8 @@ impl Session {
         let settings = &self.delivery.descriptor().settings;
         let visibility_timeout = self.visibility_timeout.unwrap_or(settings.visibility_timeout);
         let _waiting = self.delivery.demand.wait(room);
-        let want = Want { max: 1, visibility_timeout, min_age: Duration::ZERO, per_key: 1 };
+        let (min_age, on_failure) = (Duration::ZERO, OnFailure::default());
+        let want = Want { max: 1, visibility_timeout, min_age, per_key: 1, on_failure };
         self.delivery.wait_for(Some(&self.session_receipts), want, until).await.pop()
     }
 

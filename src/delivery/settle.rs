@@ -8,7 +8,7 @@ use futures_util::future::{join_all, select};
 
 use super::GroupDelivery;
 use super::ownership::Owned;
-use super::receipt::{Decision, GroupTag, Receipt};
+use super::receipt::{Decision, Delivery, GroupTag, Receipt};
 use super::table::{LateOutcome, Now};
 use super::verdict::{Decided, StaleReason, UnknownReason, Verdict};
 use crate::model::partition::Partition;
@@ -121,9 +121,33 @@ impl GroupDelivery {
             let (receipt, owned) = self.find(receipt)?;
             let extended = owned.table().extend(receipt.serial, now.elapsed.plus(timeout));
             owned.signal.notify_one();
-            extended.map(|()| Verdict::Extended(now.store.plus(timeout)))
+            // Without a valid lease another broker may deliver the message: the deadline holds if this one keeps the partition.
+            let verdict = match owned.lease.is_valid(now.instant) {
+                true => Verdict::Extended(now.store.plus(timeout)),
+                false => Verdict::Pending,
+            };
+            extended.map(|()| verdict)
         };
         receipts.into_iter().map(|receipt| extend(receipt).unwrap_or_else(|refusal| refusal)).collect()
+    }
+
+    /// Makes deliveries again, all of them or none: [`Table::repeat`](super::Table::repeat).
+    pub fn repeat(&self, receipts: Vec<Read>, texts: &[String], timeout: Duration) -> Option<Vec<Delivery>> {
+        let now = self.now();
+        let found = receipts.into_iter().map(|receipt| self.find(receipt).ok());
+        let found: Vec<(Receipt, Arc<Owned>)> = found.collect::<Option<_>>()?;
+        let may = |(receipt, owned): &(Receipt, Arc<Owned>)| {
+            owned.is_open(now.instant) && owned.table().may_repeat(receipt.serial, now)
+        };
+        if !found.iter().all(may) {
+            return None;
+        }
+        let repeat = |((receipt, owned), text): ((Receipt, Arc<Owned>), &String)| {
+            let delivery = owned.table().repeat(receipt.serial, text, timeout, now);
+            owned.signal.notify_one();
+            delivery
+        };
+        Some(found.into_iter().zip(texts).filter_map(repeat).collect())
     }
 
     /// Settles what the memory of this owner holds, after its deliveries ended; with each settlement comes the verdict

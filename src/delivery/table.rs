@@ -23,7 +23,7 @@ use crate::model::limits::{
     CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PASSED_OVER_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX,
 };
 use crate::model::message::{Message, MessageId};
-use crate::model::retry::Backoff;
+use crate::model::retry::{Backoff, OnFailure};
 use crate::model::time::Timestamp;
 use crate::model::topic::Expiry;
 use crate::model::version::Version;
@@ -61,6 +61,7 @@ pub struct Want {
     pub min_age: Duration,
     /// With ordering: successive messages of one key in one batch, at most.
     pub per_key: usize,
+    pub on_failure: OnFailure,
 }
 
 #[derive(Debug, Clone)]
@@ -75,7 +76,7 @@ pub struct Policy {
     pub in_flight: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Slot {
     reservation: Reservation,
     index: usize,
@@ -89,8 +90,17 @@ struct Held {
     position: Timestamp,
     charged: u32,
     charged_before: u32,
+    /// With ordering: the last decision about it has this ticket. A charge has to follow that.
+    ticket: u64,
     bytes: usize,
     message: Message,
+}
+
+impl Held {
+    /// Whether nothing has to be charged before.
+    fn can_be_handed_out(&self) -> bool {
+        self.charged == 0 || self.charged > self.charged_before
+    }
 }
 
 #[derive(Debug)]
@@ -198,8 +208,10 @@ impl Table {
         self.held_bytes
     }
 
+    /// Whether something can be given back.
     pub fn is_holding(&self) -> bool {
-        self.held() > 0 || self.order.as_ref().is_some_and(|order| order.is_waiting())
+        let prefetched = self.prefetched();
+        self.order.as_ref().map_or(prefetched, |order| order.holds(prefetched)) > 0
     }
 
     pub fn ready(&self) -> usize {
@@ -259,7 +271,8 @@ impl Table {
         }
         self.note_priority(message.envelope.priority);
         let (charged, charged_before) = (attempts, attempts);
-        self.line_up(Held { slot, version, ready_at, position, charged, charged_before, bytes, message }, now);
+        let ticket = 0;
+        self.line_up(Held { slot, version, ready_at, position, charged, charged_before, ticket, bytes, message }, now);
     }
 
     fn attempts_of(&self, message: &Message) -> u32 {
@@ -278,7 +291,10 @@ impl Table {
         now: Now,
         deliveries: &mut Vec<Delivery>,
     ) -> usize {
-        let Want { max, visibility_timeout, min_age, per_key } = want;
+        let Want { max, min_age, per_key, .. } = want;
+        if let Some(order) = &mut self.order {
+            order.per_key = per_key;
+        }
         let (mut expired, mut batch) = (0, None);
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.size()).sum();
@@ -292,6 +308,7 @@ impl Table {
             bytes += held.bytes;
             if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
                 expired += 1;
+                batch.iter_mut().for_each(|batch| batch.pass_over(&held));
                 let lane = self.order.as_ref().map(|_| lane_of(&held.message));
                 match self.policy.on_expiry {
                     Expiry::Drop => self.decide_fate(held.message.id, held.slot, lane, Fate::Gone),
@@ -301,7 +318,7 @@ impl Table {
                 }
             } else {
                 batch = Batch::follow(batch, &held, per_key);
-                deliveries.push(self.hand_out(session_receipts, held, visibility_timeout, now));
+                deliveries.push(self.hand_out(session_receipts, held, want, now));
             }
         }
         expired
@@ -317,7 +334,7 @@ impl Table {
         &mut self,
         session_receipts: Option<&Arc<SessionReceipts>>,
         held: Held,
-        visibility_timeout: Duration,
+        Want { visibility_timeout, on_failure, .. }: Want,
         now: Now,
     ) -> Delivery {
         let serial = self.serial;
@@ -330,7 +347,7 @@ impl Table {
         let text = self.receipts.text(&receipt);
         let (slot, version, handed_at) = (held.slot, held.version, now.instant);
         let _guard = session_receipts.map(|session| session.hold(receipt));
-        let ordered = self.order.as_mut().map(|order| Box::new(order.hand_out(&held)));
+        let ordered = self.order.as_mut().map(|order| Box::new(order.hand_out(&held, on_failure)));
         let out = Out { slot, id, version, attempt, max_attempts, handed_at, deadline, _guard, ordered };
         self.out.insert(serial, out);
         self.deadlines.insert((deadline, serial));
@@ -345,10 +362,37 @@ impl Table {
         }
     }
 
+    /// A delivery that is in flight and about which nothing was said since: it is made again, until a new deadline. Only with
+    /// ordering, since the memory has the message then.
+    pub fn repeat(&mut self, serial: u64, receipt: &str, visibility_timeout: Duration, now: Now) -> Option<Delivery> {
+        let out = self.out.get_mut(&serial).filter(|out| out.deadline > now.elapsed)?;
+        let held = out.ordered.as_ref().filter(|ordered| !ordered.is_extended())?.held();
+        let deadline = now.elapsed.plus(visibility_timeout);
+        self.deadlines.remove(&(out.deadline, serial));
+        self.deadlines.insert((deadline, serial));
+        out.deadline = deadline;
+        let (attempt, deadline) = (out.attempt, now.store.plus(visibility_timeout));
+        Some(Delivery {
+            receipt: receipt.to_owned(),
+            message: held.message.clone(),
+            attempt,
+            partition: self.receipts.partition(),
+            ready_at: held.ready_at,
+            deadline,
+            lateness: now.store.since(held.ready_at),
+        })
+    }
+
+    /// Whether [`Table::repeat`] would make a delivery again.
+    pub fn may_repeat(&self, serial: u64, now: Now) -> bool {
+        let out = self.out.get(&serial).filter(|out| out.deadline > now.elapsed);
+        out.and_then(|out| out.ordered.as_ref()).is_some_and(|ordered| !ordered.is_extended())
+    }
+
     /// The charges to make before more can be handed out: for what was due before the messages that are ready, so that a
     /// backlog does not hold up a retry, or when none are, for as many as are `wanted` now. An owner that dies between
-    /// charge and hand-out costs an attempt, so no more than that.
-    pub fn charges(&mut self, wanted: usize) -> Vec<Charge> {
+    /// charge and hand-out costs an attempt, so no more than that. With ordering also for those that follow in a batch.
+    pub fn charges(&mut self, wanted: usize, now: Now) -> Vec<Charge> {
         if !self.charging.is_empty() {
             return Vec::new();
         }
@@ -361,10 +405,20 @@ impl Table {
         };
         self.charging = self.uncharged.drain(..count).collect();
         let charge = |held: &Held| Charge { id: held.message.id.clone(), attempts: held.charged + 1 };
-        self.charging.iter().map(charge).collect()
+        let mut charges: Vec<Charge> = self.charging.iter().map(charge).collect();
+        if let Some(order) = &mut self.order {
+            for first in &self.charging {
+                let room = wanted.min(CALL_IDS_MAX).saturating_sub(charges.len());
+                charges.extend(order.charge_followers(first, room, self.drafted, now.store));
+            }
+        }
+        charges
     }
 
     pub fn charged(&mut self) {
+        if let Some(order) = &mut self.order {
+            order.charged();
+        }
         for mut held in self.charging.drain(..).rev() {
             held.charged += 1;
             self.ready.push_front(held);
@@ -374,11 +428,11 @@ impl Table {
     /// Gives back everything that no consumer has, without a charge.
     pub fn give_back(&mut self) {
         self.appetite = APPETITE_FIRST;
+        if self.order.is_some() {
+            return self.give_back_in_order();
+        }
         self.held_bytes = 0;
         let held: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
-        if self.order.is_some() {
-            return self.give_back_in_order(held);
-        }
         for held in held {
             self.return_unordered(held, false);
         }

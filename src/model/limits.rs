@@ -16,6 +16,10 @@ pub const TRACESTATE_ENTRIES_MAX: usize = 32;
 /// Bytes of a message id. A 26-character ULID is what dwell makes itself.
 pub const ID_BYTES_MAX: usize = 128;
 pub const KEY_BYTES_MAX: usize = 256;
+/// Receives with a `ReceiveRequestAttemptId` that a broker remembers, each with up to ten receipts; then the oldest is
+/// forgotten. Clients that use them ask again within seconds.
+pub const RECEIVE_ATTEMPTS_MAX: usize = 2_000;
+
 /// Bytes of one payload and its attachment. Larger things belong into an object store, their address into the message.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 pub const META_COUNT_MAX: usize = 32;

@@ -6,6 +6,7 @@ pub mod limits;
 pub mod time;
 pub mod version;
 pub mod trace;
+pub mod attributes;
 pub mod message;
 pub mod partition;
 pub mod retry;

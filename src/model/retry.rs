@@ -4,9 +4,36 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{DELAY_MAX, LADDER_STEPS_MAX};
+use crate::model::spelling::names;
 use crate::model::time::{millis, ms_up, one_span, span};
+
+/// Policy for the later messages of a key in a batch when one fails, by a nack or its deadline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// They return with it.
+    #[default]
+    ReturnRest,
+    /// They stay with their consumer, which settles each of them.
+    KeepRest,
+}
+
+names! { OnFailure::name:
+    ReturnRest => "return_rest",
+    KeepRest => "keep_rest",
+}
+
+impl std::str::FromStr for OnFailure {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<OnFailure> {
+        let known = OnFailure::ALL.into_iter().find(|on_failure| on_failure.name() == text);
+        let why =
+            || Error::wrong(Fault::Choice, "on_failure", format!("{text:?} is not one of return_rest, keep_rest"));
+        known.ok_or_else(why)
+    }
+}
 
 /// How long to wait before the next attempt.
 ///

@@ -115,7 +115,7 @@ impl Failure {
     /// The broker refused a settlement, or did not hear of its outcome.
     pub(crate) fn of_verdict(verdict: Verdict) -> Failure {
         match verdict {
-            Verdict::Unreachable => Failure::new(UNAVAILABLE, verdict.detail()),
+            Verdict::Unreachable | Verdict::Pending => Failure::new(UNAVAILABLE, verdict.detail()),
             _ => Failure::new(INTERNAL, verdict.detail()),
         }
     }

@@ -12,6 +12,7 @@ mod ids;
 mod queue;
 mod receipt;
 mod send;
+mod attempts;
 mod receive;
 mod manage;
 mod moves;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use self::attempts::Attempts;
 use self::errors::{DENIED, Failure, NO_QUEUE, NO_TOKEN, Result, UNAVAILABLE, UNKNOWN_ACTION, UNSUPPORTED};
 use self::ids::Sequence;
 use self::manage::Recent;
@@ -55,6 +57,7 @@ pub struct Sqs {
     sequence: Sequence,
     recent: Recent,
     moves: Moves,
+    attempts: Attempts,
     tasks: Tasks,
 }
 
@@ -164,7 +167,8 @@ impl Sqs {
     pub fn new(broker: Broker, clock: Clock, options: SqsOptions, is_tls: bool, tasks: Tasks) -> Arc<Sqs> {
         let scheme = if is_tls { "https" } else { "http" };
         let (sequence, recent, moves) = (Sequence::default(), Recent::default(), Moves::default());
-        Arc::new(Sqs { broker, clock, options, scheme, sequence, recent, moves, tasks })
+        let attempts = Attempts::default();
+        Arc::new(Sqs { broker, clock, options, scheme, sequence, recent, moves, attempts, tasks })
     }
 
     /// Whose the request is: as it was claimed, and the signature is that of the token. Answers the signature of a signed one.
@@ -473,7 +477,8 @@ fn reply(protocol: &Protocol, log: Log, answered: Result<Answer>) -> GatewayRepl
         Ok(answer) => {
             let body = match (protocol, log.action) {
                 (Protocol::Query, Some(action)) => protocol::encode_xml(action, &answer, &request_id),
-                _ => protocol::encode_json(&answer),
+                (Protocol::Json(_), Some(action)) => protocol::encode_json(action, &answer),
+                (_, None) => Vec::new(),
             };
             GatewayReply { status: 200, headers, body, route, failure: None, audit, identity }
         }

@@ -11,14 +11,12 @@ use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use bytes::{Buf, Bytes};
 use md5::{Digest, Md5};
 use serde::de::{self, DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::errors::{Failure, Result};
+pub(crate) use crate::model::attributes::{AttributeValue, Attributes, encode_attributes};
 
 /// Entries of a list or a map. AWS takes at most 50 of anything; more are read to say how many were sent.
 pub(crate) const ITEMS_MAX: usize = 256;
@@ -111,6 +109,7 @@ pub(crate) struct Request {
     #[serde(deserialize_with = "number")]
     pub(crate) max_number_of_messages_per_second: Option<i64>,
     pub(crate) task_handle: Option<String>,
+    pub(crate) receive_request_attempt_id: Option<String>,
 }
 
 /// The part of a request about one message.
@@ -148,41 +147,6 @@ pub(crate) fn in_range(
         None => Ok(None),
         Some(value) if range.contains(&value) => Ok(u64::try_from(value).ok()),
         Some(value) => Err(Failure::parameter(name, value, reason)),
-    }
-}
-
-pub(crate) type Attributes = BTreeMap<String, AttributeValue>;
-
-/// A message attribute: text, or bytes as base64.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-pub(crate) struct AttributeValue {
-    pub(crate) data_type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) string_value: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "base64_bytes")]
-    pub(crate) binary_value: Option<Bytes>,
-}
-
-impl AttributeValue {
-    pub(crate) fn size(&self) -> usize {
-        let text = self.string_value.as_ref().map_or(0, String::len);
-        self.data_type.len() + text + self.binary_value.as_ref().map_or(0, Bytes::len)
-    }
-}
-
-mod base64_bytes {
-    use super::*;
-
-    #[allow(clippy::ref_option, reason = "serde passes a reference")]
-    pub(super) fn serialize<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
-        bytes.as_ref().map(|bytes| STANDARD.encode(bytes)).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
-        let text: Option<String> = Option::deserialize(deserializer)?;
-        let bytes = text.map(|text| STANDARD.decode(text.trim())).transpose();
-        Ok(bytes.map_err(|_| de::Error::custom("BinaryValue is not base64"))?.map(Bytes::from))
     }
 }
 
@@ -381,9 +345,6 @@ pub(crate) struct MoveResult {
     pub(crate) started_timestamp: u64,
 }
 
-const TEXT: u8 = 1;
-const BINARY: u8 = 2;
-
 /// Lower-case hexadecimal digits.
 pub(crate) fn hex_md5(bytes: &[u8]) -> String {
     hex(&Md5::digest(bytes))
@@ -397,63 +358,15 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes whose MD5 clients compare, sorted by name; also the form in which attributes are stored.
-pub(crate) fn encode_attributes(attributes: &Attributes) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (name, value) in attributes {
-        put(&mut bytes, name.as_bytes());
-        put(&mut bytes, value.data_type.as_bytes());
-        match (&value.string_value, &value.binary_value) {
-            (_, Some(binary)) => {
-                bytes.push(BINARY);
-                put(&mut bytes, binary);
-            }
-            (text, None) => {
-                bytes.push(TEXT);
-                put(&mut bytes, text.as_deref().unwrap_or_default().as_bytes());
-            }
-        }
-    }
-    bytes
-}
-
-/// Reads what [`encode_attributes`] wrote; `None` for anything else.
-pub(crate) fn decode_attributes(mut bytes: Bytes) -> Option<Attributes> {
-    let mut attributes = Attributes::new();
-    while bytes.has_remaining() {
-        let (name, data_type) = (take_text(&mut bytes)?, take_text(&mut bytes)?);
-        let (mut string_value, mut binary_value) = (None, None);
-        match bytes.try_get_u8().ok()? {
-            TEXT => string_value = Some(take_text(&mut bytes)?),
-            BINARY => binary_value = Some(take(&mut bytes)?),
-            _ => return None,
-        }
-        attributes.insert(name, AttributeValue { data_type, string_value, binary_value });
-    }
-    Some(attributes)
-}
-
 /// `None` without attributes: clients take the MD5 of nothing for a mistake.
 pub(crate) fn attributes_md5(attributes: &Attributes) -> Option<String> {
     (!attributes.is_empty()).then(|| hex_md5(&encode_attributes(attributes)))
 }
 
-fn put(bytes: &mut Vec<u8>, value: &[u8]) {
-    bytes.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_be_bytes());
-    bytes.extend_from_slice(value);
-}
-
-fn take(bytes: &mut Bytes) -> Option<Bytes> {
-    let length = usize::try_from(bytes.try_get_u32().ok()?).ok()?;
-    (length <= bytes.len()).then(|| bytes.split_to(length))
-}
-
-fn take_text(bytes: &mut Bytes) -> Option<String> {
-    String::from_utf8(take(bytes)?.to_vec()).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn attributes() -> Attributes {
@@ -481,17 +394,5 @@ mod tests {
             \0\0\0\x04name\0\0\0\x06String\x01\0\0\0\x04\xc3\xb6re";
         assert_eq!(encode_attributes(&attributes()), bytes);
         assert_eq!(attributes_md5(&attributes()), Some(hex_md5(bytes)));
-    }
-
-    #[test]
-    fn attributes_round_trip_and_damaged_ones_are_refused() {
-        let bytes = encode_attributes(&attributes());
-        assert_eq!(decode_attributes(bytes.clone().into()), Some(attributes()));
-        for end in 1..bytes.len() {
-            let whole = [14, 31, 51].contains(&end);
-            let cut = decode_attributes(Bytes::copy_from_slice(&bytes[..end]));
-            assert!(cut.is_none() || whole || cut.is_some_and(|cut| cut.len() < 3), "{end}");
-        }
-        assert_eq!(decode_attributes(Bytes::from_static(b"\xff\xff\xff\xffabc")), None);
     }
 }

@@ -17,7 +17,7 @@ use super::model::{Answer, MoveResult, Request, in_range, required};
 use super::queue::{Queue, name_of_arn};
 use super::{Sqs, ids};
 use crate::broker::{Broker, ReserveRequest};
-use crate::delivery::{Decision, Delivery};
+use crate::delivery::{Decision, Delivery, Verdict};
 use crate::model::error::Error;
 use crate::model::message::{MessageId, NewMessage, TopicName};
 use crate::platform::clock::Clock;
@@ -110,8 +110,9 @@ impl Run {
             let request = ReserveRequest { max: 1, wait: WAIT, visibility_timeout: Some(VISIBILITY) };
             let reserved = broker.reserve(&self.source.topic, &self.source.group, request).await;
             let Some(delivery) = reserved.map_err(|error| error.to_string())?.pop() else { return Ok(()) };
-            self.move_one(broker, delivery).await?;
-            self.moved.fetch_add(1, Ordering::Relaxed);
+            if self.move_one(broker, delivery).await? {
+                self.moved.fetch_add(1, Ordering::Relaxed);
+            }
             if let Some(rate) = self.shown.max_number_of_messages_per_second.and_then(|rate| u32::try_from(rate).ok()) {
                 clock.sleep(Duration::from_secs(1) / rate.max(1)).await;
             }
@@ -119,7 +120,8 @@ impl Run {
         Ok(())
     }
 
-    async fn move_one(&self, broker: &Broker, delivery: Delivery) -> std::result::Result<(), String> {
+    /// Whether it is gone from the source.
+    async fn move_one(&self, broker: &Broker, delivery: Delivery) -> std::result::Result<bool, String> {
         let (queue, receipt) = (&self.source, delivery.receipt.clone());
         let outcome = self.push(broker, &delivery).await;
         let decision = match outcome {
@@ -127,7 +129,9 @@ impl Run {
             Err(_) => Decision::Nack { delay: Some(Duration::ZERO), reason: None },
         };
         let settled = broker.settle(&queue.topic, &queue.group, vec![(receipt, decision)]).await;
-        outcome.and(settled.map(drop).map_err(|error| error.to_string()))
+        let verdict = settled.map_err(|error| error.to_string()).map(|verdicts| verdicts.first().copied());
+        // Another one has it, and a message that is moved twice is stored once: it is counted when it is gone.
+        outcome.and(verdict.map(|verdict| verdict == Some(Verdict::Acked)))
     }
 
     async fn push(&self, broker: &Broker, delivery: &Delivery) -> std::result::Result<(), String> {

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::errors::{Failure, MALFORMED, Result};
 use super::model::{Action, Answer, ITEMS_MAX, Request};
+pub(crate) use crate::model::attributes::is_xml;
 
 pub(crate) const JSON_TYPE: &str = "application/x-amz-json-1.0";
 
@@ -21,15 +22,29 @@ pub(crate) fn decode_json(action: Action, body: &[u8]) -> Result<Request> {
     if action.is_single() {
         request.entries = vec![serde_json::from_slice(body).map_err(malformed)?];
     }
+    check_required(action, &request)?;
     Ok(request)
 }
 
-/// Of a successful action; nothing at all where there is nothing to say.
-pub(crate) fn encode_json(answer: &Answer) -> Vec<u8> {
-    if *answer == Answer::default() {
-        return Vec::new();
+/// Lists and maps that have to have something. Errors: `MissingParameter`.
+fn check_required(action: Action, request: &Request) -> Result<()> {
+    let missing = match action {
+        Action::TagQueue if request.tags.is_empty() => "Tags",
+        Action::UntagQueue if request.tag_keys.is_empty() => "TagKeys",
+        Action::SetQueueAttributes if request.attributes.is_empty() => "Attributes",
+        Action::AddPermission if request.aws_account_ids.is_empty() => "AWSAccountIds",
+        Action::AddPermission if request.actions.is_empty() => "Actions",
+        _ => return Ok(()),
+    };
+    Err(Failure::missing(missing))
+}
+
+/// Of a successful action: an object, also if nothing is in it, but nothing at all for an action that never answers anything.
+pub(crate) fn encode_json(action: Action, answer: &Answer) -> Vec<u8> {
+    match action.has_result() {
+        true => serde_json::to_vec(answer).unwrap_or_default(),
+        false => Vec::new(),
     }
-    serde_json::to_vec(answer).unwrap_or_default()
 }
 
 pub(crate) fn json_failure(failure: &Failure) -> Vec<u8> {
@@ -74,6 +89,21 @@ fn form(name: &str) -> Option<Form> {
     })
 }
 
+/// Whether a parameter is a list or a map: one with an empty value is empty. Some clients then write its name in JSON.
+fn is_list(name: &str) -> bool {
+    const MEMBERS: [&str; 8] = [
+        "Attributes",
+        "MessageAttributes",
+        "MessageSystemAttributes",
+        "Tags",
+        "AttributeNames",
+        "MessageAttributeNames",
+        "MessageSystemAttributeNames",
+        "Entries",
+    ];
+    form(name).is_some() || MEMBERS.contains(&name)
+}
+
 /// The pairs of a form or a query. Errors: bad percent-encoding, bytes that are not UTF-8, too many pairs.
 pub(crate) fn pairs(text: &str) -> Result<Vec<(String, String)>> {
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
@@ -112,6 +142,7 @@ pub(crate) fn decode_form(action: Action, pairs: &[(String, String)]) -> Result<
     let entry = action.is_single().then(|| serde_json::from_value(value.clone())).transpose().map_err(malformed)?;
     let mut request: Request = serde_json::from_value(value).map_err(malformed)?;
     request.entries.extend(entry);
+    check_required(action, &request)?;
     Ok(request)
 }
 
@@ -122,6 +153,7 @@ fn object(pairs: Vec<(&str, &str)>, depth: usize) -> Result<Map<String, Value>> 
     let mut nested: Vec<(&str, Vec<(&str, &str)>)> = Vec::new();
     for (name, value) in pairs {
         match name.split_once('.') {
+            None if value.is_empty() && is_list(name) => {}
             None => drop(object.insert(name.to_owned(), Value::from(value))),
             Some((name, rest)) => match nested.iter().position(|(there, _)| *there == name) {
                 Some(at) => nested[at].1.push((rest, value)),
@@ -175,12 +207,13 @@ fn entries(items: Vec<Value>, key: &str, value: &str) -> Map<String, Value> {
 pub(crate) fn encode_xml(action: Action, answer: &Answer, request_id: &str) -> Vec<u8> {
     let (action, has_result) = (action.name(), action.has_result());
     let mut xml = format!("<?xml version=\"1.0\"?><{action}Response xmlns=\"{NAMESPACE}\">");
-    match serde_json::to_value(answer) {
-        Ok(Value::Object(members)) if !members.is_empty() => {
-            element(&mut xml, &format!("{action}Result"), |xml| write_members(xml, action, &members));
+    if has_result {
+        match serde_json::to_value(answer) {
+            Ok(Value::Object(members)) if !members.is_empty() => {
+                element(&mut xml, &format!("{action}Result"), |xml| write_members(xml, action, &members));
+            }
+            _ => xml.push_str(&format!("<{action}Result/>")),
         }
-        _ if has_result => xml.push_str(&format!("<{action}Result/>")),
-        _ => {}
     }
     element(&mut xml, "ResponseMetadata", |xml| text(xml, "RequestId", request_id));
     xml.push_str("</");
@@ -269,11 +302,6 @@ fn text(xml: &mut String, name: &str, value: &str) {
     });
 }
 
-/// Whether XML, and so SQS, allows a character.
-pub(crate) fn is_xml(c: char) -> bool {
-    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
-}
-
 /// Serves all other requests of the listener.
 const OTHERS: [&str; 6] = ["/v1", "/ui", "/livez", "/readyz", "/metrics", "/openapi.json"];
 
@@ -356,15 +384,22 @@ mod tests {
 
     #[test]
     fn empty_lists_are_left_out_of_an_answer() {
-        let written_json = |answer: &Answer| String::from_utf8(encode_json(answer)).unwrap_or_default();
-        assert_eq!(written_json(&Answer::default()), "");
+        let written_json =
+            |action: Action, answer: &Answer| String::from_utf8(encode_json(action, answer)).unwrap_or_default();
+        for (action, written) in [(Action::ReceiveMessage, "{}"), (Action::ListQueues, "{}"), (Action::PurgeQueue, "")]
+        {
+            assert_eq!(written_json(action, &Answer::default()), written);
+        }
         let sent = Sent { message_id: Some("m".to_owned()), ..Sent::default() };
-        assert_eq!(written_json(&Answer { sent: Some(sent), ..Answer::default() }), r#"{"MessageId":"m"}"#);
+        assert_eq!(
+            written_json(Action::SendMessage, &Answer { sent: Some(sent), ..Answer::default() }),
+            r#"{"MessageId":"m"}"#
+        );
         let failed = Failed::new("a".to_owned(), &Failure::no_queue());
         let batch = Answer { successful: Some(vec![]), failed: vec![failed], ..Answer::default() };
         let code = "AWS.SimpleQueueService.NonExistentQueue";
         assert_eq!(
-            serde_json::from_slice::<Value>(&encode_json(&batch)).ok(),
+            serde_json::from_slice::<Value>(&encode_json(Action::SendMessageBatch, &batch)).ok(),
             Some(json!({
                 "Successful": [],
                 "Failed": [{
@@ -374,7 +409,7 @@ mod tests {
         );
         let received = Answer { messages: vec![Received::default()], ..Answer::default() };
         let members = r#"{"Messages":[{"MessageId":"","ReceiptHandle":"","MD5OfBody":"","Body":""}]}"#;
-        assert_eq!(written_json(&received), members);
+        assert_eq!(written_json(Action::ReceiveMessage, &received), members);
     }
 
     #[test]

@@ -42,9 +42,32 @@ impl Sqs {
         let outcome = |handle: Result<String>| {
             let handle = handle?;
             let verdict = verdicts.as_mut().map_err(|failure| failure.clone())?.next();
-            deleted(queue, &handle, verdict.ok_or_else(|| Error::bug("a receipt without a verdict"))?)
+            Ok((handle, verdict.ok_or_else(|| Error::bug("a receipt without a verdict"))?))
         };
-        handles.into_iter().map(outcome).collect()
+        let verdicts: Vec<Result<(String, Verdict)>> = handles.into_iter().map(outcome).collect();
+        let deleted = verdicts.into_iter().map(async |made| {
+            let (handle, verdict) = made?;
+            self.deleted(queue, &handle, verdict).await
+        });
+        join_all(deleted).await
+    }
+
+    /// A delete that is answered with success counts: the message is gone. Errors: also `ServiceUnavailable` while the store
+    /// does not answer.
+    async fn deleted(&self, queue: &Queue, handle: &str, verdict: Verdict) -> Result<()> {
+        let expired = || Failure::parameter("ReceiptHandle", handle, "The receipt handle has expired.");
+        match verdict {
+            // Perhaps it was deleted before, which the memory of the owner does not know any more.
+            Verdict::Stale(StaleReason::DeliveryEnded | StaleReason::LostPartition) if queue.is_fifo() => {
+                match self.broker.is_there(&queue.topic, &queue.group, handle).await? {
+                    true => Err(expired()),
+                    false => Ok(()),
+                }
+            }
+            Verdict::Stale(_) if queue.is_fifo() => Err(expired()),
+            Verdict::Stale(_) => Ok(()),
+            verdict => settled(handle, verdict),
+        }
     }
 
     /// The handle of an entry. Errors: `ReceiptHandleIsInvalid` for one of a queue that was deleted, and created again; what else
@@ -74,8 +97,6 @@ impl Sqs {
         };
         match verdicts.first() {
             None => Err(Error::bug("a receipt without a verdict").into()),
-            // It is back already: a message before it in its group was given back.
-            Some(Verdict::Stale(StaleReason::Returned)) if secs == 0 => Ok(()),
             Some(verdict) => changed(handle, *verdict),
         }
     }
@@ -97,17 +118,6 @@ impl Sqs {
     }
 }
 
-/// To delete what is gone, or what another consumer has, succeeds, but for an expired handle of a FIFO queue.
-fn deleted(queue: &Queue, handle: &str, verdict: Verdict) -> Result<()> {
-    match verdict {
-        Verdict::Stale(StaleReason::DeadlinePassed) if queue.is_fifo() => {
-            Err(Failure::parameter("ReceiptHandle", handle, "The receipt handle has expired."))
-        }
-        Verdict::Stale(_) => Ok(()),
-        verdict => settled(handle, verdict),
-    }
-}
-
 fn changed(handle: &str, verdict: Verdict) -> Result<()> {
     match verdict {
         Verdict::Stale(_) => {
@@ -120,7 +130,7 @@ fn changed(handle: &str, verdict: Verdict) -> Result<()> {
 
 fn settled(handle: &str, verdict: Verdict) -> Result<()> {
     match verdict {
-        verdict if verdict.is_applied() => Ok(()),
+        Verdict::Acked | Verdict::Nacked | Verdict::Buried | Verdict::Extended(_) => Ok(()),
         Verdict::Unknown(UnknownReason::Invalid) => Err(Failure::receipt(handle)),
         Verdict::Unknown(UnknownReason::NotIssued) => {
             Err(Failure::parameter("ReceiptHandle", handle, "The receipt handle is not valid for this queue."))

@@ -9,7 +9,7 @@ use super::errors::{Failure, Result, THROTTLED, UNAVAILABLE};
 use super::model::{Answer, AttributeValue, Received, Request, attributes_md5, hex_md5, in_range};
 use super::protocol::is_xml;
 use super::queue::{Queue, VISIBILITY};
-use super::send::{self, DEDUP_META, SENDER_META, TRACE_META};
+use super::send::{self, DEDUP_META, SENDER_META, TRACE_META, check_token};
 use super::sigv4::unknown_token;
 use super::{Caller, Sqs, ids};
 use crate::api::http::{Desk, TakeError};
@@ -17,12 +17,14 @@ use crate::broker::{ReserveRequest, Selection};
 use crate::delivery::{Decision, Delivery};
 use crate::model::error::Kind;
 use crate::model::limits::{JSON_GROWTH_MAX, VISIBILITY_TIMEOUT_MIN};
+use crate::model::retry::OnFailure;
 use crate::model::time::Timestamp;
 
 /// Some clients give up after the very time that they ask for: what comes in the last instant would be hidden from them.
 const EARLIER: Duration = Duration::from_millis(100);
 /// Says that a body is base64: it has bytes that no text has.
 const ENCODING: &str = "dwell-encoding";
+const ATTEMPT_ID: &str = "ReceiveRequestAttemptId";
 
 /// A request to receive messages.
 struct Wanted {
@@ -32,6 +34,8 @@ struct Wanted {
     visibility_timeout: Option<Duration>,
     system: Vec<String>,
     user: Vec<String>,
+    /// Of a FIFO queue: repeated, the receive gets the same messages.
+    attempt: Option<String>,
 }
 
 impl Wanted {
@@ -42,6 +46,7 @@ impl Wanted {
         let wait = in_range("WaitTimeSeconds", request.wait_time_seconds, 0..=20, wait)?;
         let visible = "Must be >= 0 and <= 43200, if provided.";
         let visible = in_range("VisibilityTimeout", request.visibility_timeout, 0..=43_200, visible)?;
+        check_token(ATTEMPT_ID, request.receive_request_attempt_id.as_deref())?;
         let wait = wait.unwrap_or_else(|| queue.number("ReceiveMessageWaitTimeSeconds"));
         let mut system = request.attribute_names;
         system.extend(request.message_system_attribute_names);
@@ -53,6 +58,7 @@ impl Wanted {
                 .map(Duration::from_secs),
             system,
             user: request.message_attribute_names,
+            attempt: request.receive_request_attempt_id.filter(|_| queue.is_fifo()),
         })
     }
 
@@ -62,7 +68,7 @@ impl Wanted {
 
     fn has_user(&self, name: &str) -> bool {
         self.user.iter().any(|wanted| match wanted.strip_suffix(".*") {
-            Some(prefix) => prefix.is_empty() || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.')),
+            Some(prefix) => name.starts_with(prefix),
             None => wanted == "All" || wanted == "*" || wanted == name,
         })
     }
@@ -77,16 +83,16 @@ impl Sqs {
         desk: &Desk,
     ) -> Result<Answer> {
         let wanted = Wanted::read(queue, request)?;
-        let visibility_timeout = wanted.visibility_timeout.map(|timeout| timeout.max(VISIBILITY_TIMEOUT_MIN));
-        let reserve = ReserveRequest { max: wanted.max, wait: wanted.wait, visibility_timeout };
-        // Of a FIFO queue successive messages of a group come together.
-        let selection = Selection { per_key: if queue.is_fifo() { wanted.max } else { 1 }, ..Selection::default() };
-        let reserved = self.broker.reserve_selected(&queue.topic, &queue.group, reserve, selection);
+        let reserved = self.reserve(queue, &wanted);
         let deliveries = desk.take(&caller.pass, !wanted.wait.is_zero(), reserved).await.map_err(not_taken)?;
         let deliveries = deliveries.map_err(|error| match error.kind() {
             Kind::Full => Failure::new(THROTTLED, error.detail().to_owned()),
             _ => Failure::from(error),
         })?;
+        if let Some(attempt) = wanted.attempt.as_deref().filter(|_| !deliveries.is_empty()) {
+            let receipts = deliveries.iter().map(|delivery| delivery.receipt.clone()).collect();
+            self.attempts.remember(queue, attempt, receipts, self.clock.instant());
+        }
         let _room =
             desk.room(&caller.pass, deliveries.iter().map(|it| JSON_GROWTH_MAX * it.message.envelope.size()).sum());
         if wanted.visibility_timeout == Some(Duration::ZERO) {
@@ -101,6 +107,25 @@ impl Sqs {
         let messages =
             deliveries.into_iter().map(|delivery| received(self, caller, (queue, &wanted), delivery, now)).collect();
         Ok(Answer { messages, ..Answer::default() })
+    }
+
+    /// Messages of the queue; of an attempt that is repeated those that it got, unless something happened to one.
+    async fn reserve(&self, queue: &Queue, wanted: &Wanted) -> crate::model::error::Result<Vec<Delivery>> {
+        let visibility_timeout = wanted.visibility_timeout.map(|timeout| timeout.max(VISIBILITY_TIMEOUT_MIN));
+        let (topic, group) = (&queue.topic, &queue.group);
+        let before = wanted.attempt.as_deref().and_then(|id| self.attempts.receipts(queue, id, self.clock.instant()));
+        if let Some(receipts) = before
+            && let Some(again) = self.broker.repeat_deliveries(topic, group, &receipts, visibility_timeout).await?
+        {
+            return Ok(again);
+        }
+        let reserve = ReserveRequest { max: wanted.max, wait: wanted.wait, visibility_timeout };
+        // Of a FIFO queue successive messages of a group come together, each with its own visibility.
+        let selection = match queue.is_fifo() && wanted.max > 1 {
+            true => Selection { per_key: wanted.max, on_failure: OnFailure::KeepRest, ..Selection::default() },
+            false => Selection::default(),
+        };
+        self.broker.reserve_selected(topic, group, reserve, selection).await
     }
 }
 
@@ -122,7 +147,7 @@ fn received(
     now: Timestamp,
 ) -> Received {
     let envelope = &delivery.message.envelope;
-    let mut message_attributes = send::attached(envelope);
+    let mut message_attributes = send::attributes_of(envelope);
     message_attributes.retain(|name, _| wanted.has_user(name));
     let text = str::from_utf8(&envelope.payload).ok().filter(|text| text.chars().all(is_xml));
     let body = text.map_or_else(|| STANDARD.encode(&envelope.payload), str::to_owned);
@@ -185,12 +210,16 @@ mod tests {
             visibility_timeout: None,
             system: names(system),
             user: names(user),
+            attempt: None,
         };
         for all in ["All", "*", ".*"] {
             assert!(wanted(&[], &[all]).has_user("a.b"), "{all}");
         }
         let some = wanted(&["SenderId"], &["a.*", "c"]);
-        assert_eq!(["a.b", "c", "a", "ab", "c.d"].map(|name| some.has_user(name)), [true, true, false, false, false]);
+        assert_eq!(
+            ["a.b", "c", "a", "ab", "c.d", "b"].map(|name| some.has_user(name)),
+            [true, true, true, true, false, false]
+        );
         assert!(some.has_system("SenderId") && !some.has_system("SentTimestamp"));
         assert!(wanted(&["All"], &[]).has_system("SentTimestamp"));
     }

@@ -16,13 +16,13 @@ use super::errors::{
     TOO_MANY_ENTRIES, UNSUPPORTED,
 };
 use super::model::{
-    Action, Answer, AttributeValue, Attributes, Entry, Failed, Sent, attributes_md5, decode_attributes,
-    encode_attributes, hex, hex_md5,
+    Action, Answer, AttributeValue, Attributes, Entry, Failed, Sent, attributes_md5, encode_attributes, hex, hex_md5,
 };
 use super::protocol::is_xml;
 use super::queue::{CONTENT_BASED, PURGED, Queue, SCOPE};
 use super::{Caller, Sqs, ids};
 use crate::broker::PushOutcome;
+use crate::model::attributes::{of_attachment, to_attachment};
 use crate::model::error::Error;
 use crate::model::limits::PAYLOAD_BYTES_MAX;
 use crate::model::message::{
@@ -42,8 +42,6 @@ const STRICT_DELAY_MAX: i64 = 900;
 
 /// As at AWS.
 const DEDUPLICATED_FOR: Duration = Duration::from_secs(300);
-/// The first byte of an attachment that has attributes.
-const ATTACHMENT_VERSION: u8 = 1;
 
 /// How a message's own fields are called in its meta.
 pub(crate) const SENDER_META: &str = "sqs-sender-id";
@@ -175,7 +173,7 @@ impl Sqs {
         message.meta.push((SENDER_META.to_owned(), caller.sender.clone()));
         let trace = trace_header(caller, entry)?;
         message.meta.extend(trace.map(|trace| (TRACE_META.to_owned(), trace)));
-        attach(&mut message, &entry.message_attributes);
+        message.attachment = to_attachment(&entry.message_attributes);
         self.identify(caller, queue, (index, entry), &mut message, now)?;
         Ok(Outgoing { sent: sent(body, entry), message })
     }
@@ -246,21 +244,18 @@ fn deduplicate(message: &mut NewMessage, queue: &Queue, dedup: &str) -> Result<(
     Ok(())
 }
 
-fn attach(message: &mut NewMessage, attributes: &Attributes) {
-    if !attributes.is_empty() {
-        let mut bytes = vec![ATTACHMENT_VERSION];
-        bytes.extend(encode_attributes(attributes));
-        message.attachment = bytes.into();
+/// The attributes that a message was sent with, and the meta of one that was pushed without SQS, as far as it fits.
+pub(crate) fn attributes_of(envelope: &Envelope) -> Attributes {
+    let mut attributes = of_attachment(&envelope.attachment);
+    let own = [SENDER_META, DEDUP_META, TRACE_META];
+    for (name, value) in envelope.meta.iter().filter(|(name, _)| !own.contains(&name.as_str())) {
+        let (data_type, string_value) = ("String".to_owned(), Some(value.clone()));
+        let attribute = AttributeValue { data_type, string_value, binary_value: None };
+        if !attributes.contains_key(name) && check_attribute(name, &attribute).is_ok() {
+            attributes.insert(name.clone(), attribute);
+        }
     }
-}
-
-/// The attributes that a message was sent with.
-pub(crate) fn attached(envelope: &Envelope) -> Attributes {
-    let attachment = &envelope.attachment;
-    match attachment.first() {
-        Some(&ATTACHMENT_VERSION) => decode_attributes(attachment.slice(1..)).unwrap_or_default(),
-        _ => Attributes::new(),
-    }
+    attributes
 }
 
 fn sent(body: &str, entry: &Entry) -> Sent {
@@ -296,7 +291,7 @@ fn check_contents(text: &str) -> Result<()> {
     }
 }
 
-fn check_token(name: &str, token: Option<&str>) -> Result<()> {
+pub(crate) fn check_token(name: &str, token: Option<&str>) -> Result<()> {
     let Some(token) = token else { return Ok(()) };
     if (1..=TOKEN_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(());
@@ -315,7 +310,7 @@ fn check_attributes(attributes: &Attributes) -> Result<()> {
 }
 
 fn check_attribute(name: &str, value: &AttributeValue) -> Result<()> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c) || ('\u{c0}'..='\u{17f}').contains(&c);
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let lower = name.to_ascii_lowercase();
     let is_reserved = lower.starts_with("aws.") || lower.starts_with("amazon.");
     let has_dots = name.starts_with('.') || name.ends_with('.') || name.contains("..");
@@ -340,6 +335,10 @@ fn check_attribute(name: &str, value: &AttributeValue) -> Result<()> {
             return Err(Failure::invalid(why));
         }
     };
+    if value.data_type.len() > ATTRIBUTE_NAME_MAX {
+        let why = format!("The message attribute '{name}' has a type of more than {ATTRIBUTE_NAME_MAX} bytes.");
+        return Err(Failure::invalid(why));
+    }
     if is_empty {
         let why = format!("Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'.");
         return Err(Failure::invalid(why));
@@ -347,11 +346,23 @@ fn check_attribute(name: &str, value: &AttributeValue) -> Result<()> {
     let text = value.string_value.as_deref().unwrap_or_default();
     let in_attribute = |failure: Failure| Failure::invalid(failure.message);
     check_contents(text).and(check_contents(&value.data_type)).map_err(in_attribute)?;
-    if kind == "Number" && text.trim().parse::<f64>().is_err() {
+    if kind == "Number" && !is_number(text.trim()) {
         let why = format!("Can't cast the value of message (user) attribute '{name}' to a number.");
         return Err(Failure::invalid(why));
     }
     Ok(())
+}
+
+/// A number as AWS takes it: from 10^-128 to 10^126, of either sign, or 0.
+fn is_number(text: &str) -> bool {
+    // Not the words that Rust takes for numbers, as `inf`.
+    let allowed = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
+    if !text.bytes().all(allowed) {
+        return false;
+    }
+    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+    let is_zero = !mantissa.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
+    text.parse().is_ok_and(|number: f64| is_zero || (1e-128..=1e126).contains(&number.abs()))
 }
 
 fn trace_context(attributes: &Attributes) -> Option<TraceContext> {

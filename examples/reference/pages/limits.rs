@@ -130,6 +130,7 @@ fn delivery() -> Vec<Row> {
         ("Deliveries in flight in a partition of a group", number(l::IN_FLIGHT_MAX)),
         ("Deliveries in flight of a stream", number(l::STREAM_IN_FLIGHT_MAX)),
         ("Successive messages of a key in one batch (`per_key`)", number(l::PER_KEY_MAX)),
+        ("`ReceiveRequestAttemptId`s of SQS clients that a broker remembers", number(l::RECEIVE_ATTEMPTS_MAX)),
         ("Requests of other brokers that wait for an answer", bytes(l::DATAGRAMS_BYTES_MAX)),
         ("Verdicts remembered for other brokers", number(l::REMOTE_VERDICTS_MAX)),
         ("Silence of a stream before it sends an empty line", span(l::STREAM_SILENCE_MAX)),

@@ -32,6 +32,7 @@ use crate::gate::{Identity, Pass, Place};
 use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
 use crate::model::message::MessageId;
 use crate::model::partition::Partition;
+use crate::model::retry::OnFailure;
 use crate::model::time::{Timestamp, millis, one_span, span};
 
 /// A request for deliveries.
@@ -71,6 +72,11 @@ pub(crate) struct Reserve {
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 10)]
     per_key: Option<usize>,
+    /// Policy for the later messages of a key in this batch when one fails: they return with it, `return_rest`, or stay with
+    /// this consumer, `keep_rest`, which needs `per_key` above 1. Default `return_rest`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::OnFailure>)]
+    on_failure: Option<String>,
 }
 
 impl Reserve {
@@ -81,7 +87,8 @@ impl Reserve {
             visibility_timeout: one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?,
         };
         let min_age = one_span("min_age", self.min_age, self.min_age_ms)?.unwrap_or_default();
-        let selection = Selection { min_age, per_key: self.per_key.unwrap_or(1) };
+        let on_failure = self.on_failure.map_or(Ok(OnFailure::default()), |text| text.parse())?;
+        let selection = Selection { min_age, per_key: self.per_key.unwrap_or(1), on_failure };
         request.check(selection)?;
         Ok((request, selection))
     }

@@ -50,7 +50,7 @@ pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
         ProblemBody, SettlementProblem, schema::Duration, schema::ExponentialBackoff, schema::LadderBackoff, schema::TopicName,
         schema::GroupName, schema::CronName, schema::MessageId, schema::Key, schema::DedupKey, schema::Cursor, schema::Etag, schema::TopicEtag,
         schema::Time,
-        schema::ConflictPolicy, schema::MessageState, schema::ListOrder, schema::DeathReason
+        schema::ConflictPolicy, schema::OnFailure, schema::MessageState, schema::ListOrder, schema::DeathReason
     )),
     modifiers(&Shared)
 )]

@@ -1,6 +1,6 @@
 //! JSON parts that several requests and replies share.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use axum::http::HeaderMap;
@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use super::schema;
 use crate::codec::Failure;
+use crate::model::attributes::{AttributeValue, of_attachment};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::META_COUNT_MAX;
 use crate::model::message::{self, Due, Envelope, Past};
@@ -68,6 +69,10 @@ pub(crate) struct Contents {
     /// Where it was a dead letter, if it was forwarded from there.
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_source: Option<DeadLetterSource>,
+    /// Attributes with which an SQS client sent it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(required = false)]
+    attributes: BTreeMap<String, Attribute>,
     /// Data of a gateway beside the payload, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Base64>)]
@@ -79,6 +84,28 @@ pub(crate) struct Contents {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Base64>)]
     payload_base64: Option<String>,
+}
+
+/// An attribute with which an SQS client sent a message.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Attribute {
+    /// `String`, `Number` or `Binary`, perhaps with a dot and a label of the client.
+    #[serde(rename = "type")]
+    data_type: String,
+    /// Its text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    /// Its bytes in base64, if its type is `Binary`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Base64>)]
+    value_base64: Option<String>,
+}
+
+impl From<AttributeValue> for Attribute {
+    fn from(attribute: AttributeValue) -> Attribute {
+        let AttributeValue { data_type, string_value, binary_value } = attribute;
+        Attribute { data_type, value: string_value, value_base64: binary_value.map(|bytes| STANDARD.encode(bytes)) }
+    }
 }
 
 /// The dead letter that a message was in another topic.
@@ -123,6 +150,7 @@ fn is_zero(priority: &u8) -> bool {
 impl From<Envelope> for Contents {
     fn from(envelope: Envelope) -> Contents {
         let (payload, payload_base64) = text_or_base64(envelope.payload);
+        let attributes = of_attachment(&envelope.attachment).into_iter();
         let attachment = Some(envelope.attachment).filter(|attachment| !attachment.is_empty());
         Contents {
             key: envelope.key.map(String::from),
@@ -134,6 +162,7 @@ impl From<Envelope> for Contents {
             traceparent: envelope.trace.as_ref().map(TraceContext::traceparent),
             tracestate: envelope.trace.as_ref().and_then(TraceContext::tracestate).map(str::to_owned),
             dead_letter_source: envelope.dead_letter_source.map(|source| DeadLetterSource::from(*source)),
+            attributes: attributes.map(|(name, attribute)| (name, Attribute::from(attribute))).collect(),
             attachment: attachment.map(|attachment| STANDARD.encode(attachment)),
             payload,
             payload_base64,

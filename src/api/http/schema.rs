@@ -18,6 +18,7 @@ use crate::model::limits::{
     TRACESTATE_BYTES_MAX,
 };
 use crate::model::message;
+use crate::model::retry;
 
 /// Not only dots: URLs would lose them.
 const NAME: &str = r"^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$";
@@ -218,6 +219,8 @@ schemas! {
     Past = words(["now", "reject"]);
     /// Policy of a push when a message with its id exists.
     ConflictPolicy = words(message::Conflict::ALL.map(message::Conflict::name));
+    /// Policy for the later messages of a key in a batch when one fails.
+    OnFailure = words(retry::OnFailure::ALL.map(retry::OnFailure::name));
     /// Outcome of a push.
     PushStatus = words(["stored", "journaled", "buffered", "duplicate", "replaced", "debounced", "error"]);
     /// State of a message in a group.

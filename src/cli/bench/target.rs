@@ -129,7 +129,8 @@ impl Target {
                 Ok(taken.map(|d| Taken { receipt: d.receipt, due_at: d.message.due_at }).collect())
             }
             Target::Http(client) => {
-                let request = Reserve { max, wait, visibility_timeout: None, min_age: None, per_key: None };
+                let request =
+                    Reserve { max, wait, visibility_timeout: None, min_age: None, per_key: None, on_failure: None };
                 Ok(client.reserve_as(&of(topic), &request).await?)
             }
         }

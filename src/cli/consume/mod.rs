@@ -257,7 +257,7 @@ impl Source<'_> {
     async fn ask(&mut self, max: usize) -> CallResult<Vec<Answer<Delivery>>> {
         let (visibility_timeout, min_age) = (self.args.visibility_timeout, self.args.min_age);
         if !self.args.stream {
-            let request = Reserve { max, wait: WAIT, visibility_timeout, min_age, per_key: None };
+            let request = Reserve { max, wait: WAIT, visibility_timeout, min_age, per_key: None, on_failure: None };
             return self.client.reserve(&self.of, &request).await;
         }
         let mut stream = match self.stream.take() {

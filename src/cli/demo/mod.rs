@@ -330,8 +330,14 @@ impl Consumer<'_> {
     /// Consumes until `until`. Everything that fails here ends the demo.
     async fn run(self, until: Instant) -> Result<(), Failure> {
         let paid = paid(self.orders);
-        let request =
-            Reserve { max: RESERVE_MAX, wait: RESERVE_WAIT, visibility_timeout: None, min_age: None, per_key: None };
+        let request = Reserve {
+            max: RESERVE_MAX,
+            wait: RESERVE_WAIT,
+            visibility_timeout: None,
+            min_age: None,
+            per_key: None,
+            on_failure: None,
+        };
         let mut settling = FuturesUnordered::new();
         while self.clock.instant() < until {
             let reserving = self.client.reserve(self.of, &request);

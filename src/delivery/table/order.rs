@@ -5,11 +5,12 @@
 //! store has answered that the current one is gone or dead: so the next owner finds nothing that was overtaken.
 //! A current message that fails stays reserved, with its payload in memory, so that nothing has to make room for it.
 //!
-//! A consumer may ask for several of a key: then all that it has are current. If one fails, it comes back together with
-//! those that follow it, in front of what no consumer had, and the key continues once none is current.
+//! A consumer may ask for several of a key: then all that it has are current. If one fails, it comes back, alone or with
+//! those that follow it, in front of what no consumer had. It is current again once no earlier one is; what no consumer
+//! had is current once nothing is.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,35 +18,73 @@ use super::{APPETITE_FIRST, Fate, Held, Now, Out, Slot, Table};
 use crate::delivery::verdict::StaleReason;
 use crate::model::limits::{ORDERED_BYTES_MAX, PARKED_MESSAGES_MAX, PER_KEY_MAX};
 use crate::model::message::{Message, MessageId};
+use crate::model::retry::OnFailure;
 use crate::model::time::Timestamp;
-use crate::store::{Reservation, ReserveLimit, Retried};
+use crate::store::{Charge, ReserveLimit, Retried};
 
 /// A key, or the id of a message without one.
 pub(super) type Lane = Arc<str>;
 
+/// The order of messages of a key that are reserved: those of one millisecond are reserved in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    position: Timestamp,
+    slot: Slot,
+}
+
+fn rank(held: &Held) -> Rank {
+    Rank { position: held.position, slot: held.slot }
+}
+
 #[derive(Debug)]
 struct Line {
-    slot: Slot,
-    position: Timestamp,
+    current: Vec<Rank>,
+    /// Whether a consumer had one of the current ones.
     started: bool,
-    /// How many messages are current.
-    current: usize,
     /// How many of those behind came back: they are in front, by their rank.
     returned: usize,
     behind: VecDeque<Held>,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    held: Held,
-    /// The draft with this ticket has the charge of its last attempt.
-    ticket: u64,
+impl Line {
+    fn of(first: &Held) -> Line {
+        Line { current: vec![rank(first)], started: false, returned: 0, behind: VecDeque::new() }
+    }
+
+    /// Whether a message behind has to wait for a current one: for an earlier one if it came back, and else for any. A
+    /// message in `batch` goes to the same consumer before it.
+    fn is_blocked(&self, at: usize, batch: &[Rank]) -> bool {
+        let Some(held) = self.behind.get(at) else { return true };
+        let waits_for = |current: &&Rank| at >= self.returned || **current < rank(held);
+        !self.current.iter().filter(waits_for).all(|current| batch.contains(current))
+    }
+
+    fn end(&mut self, slot: Slot) {
+        self.current.retain(|current| current.slot != slot);
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct OrderedDelivery {
     lane: Lane,
     held: Held,
+    on_failure: OnFailure,
+    /// Whether its consumer asked for another deadline.
+    extended: bool,
+}
+
+impl OrderedDelivery {
+    pub(super) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    pub(super) fn extend(&mut self) {
+        self.extended = true;
+    }
+
+    pub(super) fn is_extended(&self) -> bool {
+        self.extended
+    }
 }
 
 impl OrderedDelivery {
@@ -59,6 +98,7 @@ impl OrderedDelivery {
 pub(super) struct Batch {
     lane: Lane,
     more: usize,
+    taken: Vec<Rank>,
 }
 
 impl Batch {
@@ -68,16 +108,19 @@ impl Batch {
             return None;
         }
         let lane = lane_of(&held.message);
-        match batch {
-            Some(Batch { lane: same, more }) if same == lane => Some(Batch { lane, more: more.saturating_sub(1) }),
-            _ => Some(Batch { lane, more: per_key - 1 }),
+        let batch = batch.filter(|batch| batch.lane == lane);
+        let mut batch = batch.unwrap_or_else(|| Batch { lane, more: per_key, taken: Vec::new() });
+        batch.more = batch.more.saturating_sub(1);
+        batch.taken.push(rank(held));
+        Some(batch)
+    }
+
+    /// A message of the key that goes to nobody: those behind it need not wait until the store knows.
+    pub(super) fn pass_over(&mut self, held: &Held) {
+        if self.lane == lane_of(&held.message) {
+            self.taken.push(rank(held));
         }
     }
-}
-
-/// The order of messages of a key that are reserved: those of one millisecond are reserved in their order.
-fn rank(held: &Held) -> (Timestamp, Reservation, usize) {
-    (held.position, held.slot.reservation, held.slot.index)
 }
 
 #[derive(Debug, Default)]
@@ -85,13 +128,19 @@ pub(super) struct Order {
     lines: HashMap<Lane, Line>,
     parked: usize,
     /// Current ones that wait for their next attempt, by its time and a number that tells them apart.
-    waiting: BTreeMap<(Timestamp, u64), Waiting>,
+    waiting: BTreeMap<(Timestamp, u64), Held>,
     number: u64,
     bytes: usize,
-    /// Keys whose current message is gone once the store has answered the draft that is out.
-    leaving: Vec<Lane>,
+    /// Current messages that are gone once the store has answered the draft that is out.
+    leaving: Vec<(Lane, Slot)>,
     /// Messages on their way back into the zset: nothing is reserved meanwhile, since it may stand before that.
     returning: usize,
+    /// Messages behind that are being charged, to be handed out with the one before them.
+    charging: Vec<(Lane, Slot)>,
+    /// How many successive messages of a key the last consumer wanted.
+    pub(super) per_key: usize,
+    /// How many stayed at the last giving back, since a consumer has others of their keys; zero once that may have changed.
+    kept: usize,
 }
 
 impl Order {
@@ -109,34 +158,30 @@ impl Order {
         self.parked
     }
 
-    pub(super) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// How many can be given back, of `prefetched` ready ones and the others of these lines.
+    pub(super) fn holds(&self, prefetched: usize) -> usize {
+        (prefetched + self.parked + self.waiting.len()).saturating_sub(self.kept)
     }
 
-    pub(super) fn hand_out(&mut self, held: &Held) -> OrderedDelivery {
+    pub(super) fn hand_out(&mut self, held: &Held, on_failure: OnFailure) -> OrderedDelivery {
         let lane = lane_of(&held.message);
         if let Some(line) = self.lines.get_mut(&lane) {
             line.started = true;
         }
         self.bytes += held.bytes;
-        OrderedDelivery { lane, held: held.clone() }
+        self.kept = 0;
+        OrderedDelivery { lane, held: held.clone(), on_failure, extended: false }
     }
 
     /// A current message of a key goes back, in front of those that no consumer had. Its bytes stay counted.
     fn come_back(&mut self, lane: &Lane, held: Held) {
+        self.kept = 0;
         let Some(line) = self.lines.get_mut(lane) else { return };
         let at = line.behind.range(..line.returned).filter(|before| rank(before) < rank(&held)).count();
+        line.end(held.slot);
         line.behind.insert(at, held);
         line.returned += 1;
-        line.current -= 1;
         self.parked += 1;
-    }
-
-    /// A current message is gone. True if none is current any more.
-    fn end_current(&mut self, lane: &Lane) -> bool {
-        let Some(line) = self.lines.get_mut(lane) else { return false };
-        line.current = line.current.saturating_sub(1);
-        line.current == 0
     }
 
     /// Takes a message that no consumer has and that is not ready out of its line, with whether it was current.
@@ -144,6 +189,7 @@ impl Order {
         if let Some(held) = self.pull_waiting(slot) {
             return Some((held, true));
         }
+        self.stop_charging(slot);
         let line = self.lines.get_mut(lane)?;
         let at = line.behind.iter().position(|held| held.slot == slot)?;
         let held = line.behind.remove(at)?;
@@ -154,31 +200,42 @@ impl Order {
     }
 
     pub(super) fn pull_waiting(&mut self, slot: Slot) -> Option<Held> {
-        let key = self.waiting.iter().find(|(_, waiting)| waiting.held.slot == slot).map(|(key, _)| *key)?;
-        let held = self.waiting.remove(&key)?.held;
+        self.kept = 0;
+        let key = self.waiting.iter().find(|(_, waiting)| waiting.slot == slot).map(|(key, _)| *key)?;
+        let held = self.waiting.remove(&key)?;
         self.bytes -= held.bytes;
         Some(held)
     }
 
-    /// Takes what is behind in a key, from this message on. Without one all of it, and the key is over: its current message
-    /// has left before.
-    pub(super) fn cut(&mut self, lane: &Lane, from: Option<Slot>) -> Vec<Held> {
+    /// Takes what is behind in a key, from this message on, or all of it if this is a current one, which has left before. With
+    /// each whether its charge is perhaps on its way to the store. The key is over if no consumer has another one of it.
+    pub(super) fn cut(&mut self, lane: &Lane, slot: Slot) -> Vec<(Held, bool)> {
+        self.kept = 0;
         let Some(line) = self.lines.get_mut(lane) else { return Vec::new() };
-        let at = match from {
-            None => 0,
-            Some(slot) => match line.behind.iter().position(|held| held.slot == slot) {
-                Some(at) => at,
-                None => return Vec::new(),
-            },
+        let at = match line.behind.iter().position(|held| held.slot == slot) {
+            Some(at) => at,
+            None if line.current.iter().any(|current| current.slot == slot) => 0,
+            None => return Vec::new(),
         };
+        line.end(slot);
         let cut: Vec<Held> = line.behind.drain(at..).collect();
         line.returned = line.returned.min(at);
-        if from.is_none() {
+        if line.current.is_empty() && line.behind.is_empty() {
             self.lines.remove(lane);
         }
         self.parked -= cut.len();
         self.bytes -= cut.iter().map(|held| held.bytes).sum::<usize>();
-        cut
+        cut.into_iter()
+            .map(|held| (self.stop_charging(held.slot), held))
+            .map(|(is_charging, held)| (held, is_charging))
+            .collect()
+    }
+
+    /// Whether a message behind was being charged.
+    fn stop_charging(&mut self, slot: Slot) -> bool {
+        let before = self.charging.len();
+        self.charging.retain(|(_, charging)| *charging != slot);
+        self.charging.len() < before
     }
 
     /// A message is on its way back into the zset.
@@ -187,7 +244,7 @@ impl Order {
     }
 
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Held> {
-        self.waiting.values().map(|waiting| &waiting.held)
+        self.waiting.values()
     }
 
     pub(super) fn behind_all(&self) -> impl Iterator<Item = &Held> {
@@ -199,7 +256,9 @@ impl Order {
         self.lines.get(lane)?.behind.front().map(|held| held.message.id.clone())
     }
 
+    /// A message that is changed where it stands: a charge that is on its way to the store does not count for it any more.
     pub(super) fn behind(&mut self, lane: &Lane, slot: Slot) -> Option<&mut Held> {
+        self.stop_charging(slot);
         self.lines.get_mut(lane)?.behind.iter_mut().find(|held| held.slot == slot)
     }
 
@@ -207,10 +266,40 @@ impl Order {
         self.behind_all().chain(self.waiting())
     }
 
-    pub(super) fn wait(&mut self, held: Held, ticket: u64) {
+    pub(super) fn wait(&mut self, held: Held) {
         self.number += 1;
         self.bytes += held.bytes;
-        self.waiting.insert((held.ready_at, self.number), Waiting { held, ticket });
+        self.waiting.insert((held.ready_at, self.number), held);
+    }
+
+    /// The messages behind `first` that a consumer may get in the same batch, and that have to be charged before: at most
+    /// `max`.
+    pub(super) fn charge_followers(&mut self, first: &Held, max: usize, drafted: u64, now: Timestamp) -> Vec<Charge> {
+        let lane = lane_of(&first.message);
+        let Some(line) = self.lines.get(&lane) else { return Vec::new() };
+        let mut charges = Vec::new();
+        for (at, held) in line.behind.iter().enumerate().take(self.per_key.saturating_sub(1)) {
+            // The charge has to follow what was decided about it.
+            let may = held.ready_at <= now && held.ticket <= drafted && !line.is_blocked(at, &[rank(first)]);
+            if !may || charges.len() >= max {
+                break;
+            }
+            if !held.can_be_handed_out() {
+                charges.push(Charge { id: held.message.id.clone(), attempts: held.charged + 1 });
+                self.charging.push((lane.clone(), held.slot));
+            }
+        }
+        charges
+    }
+
+    /// The store has the charges.
+    pub(super) fn charged(&mut self) {
+        for (lane, slot) in std::mem::take(&mut self.charging) {
+            let line = self.lines.get_mut(&lane);
+            if let Some(held) = line.and_then(|line| line.behind.iter_mut().find(|held| held.slot == slot)) {
+                held.charged += 1;
+            }
+        }
     }
 
     fn park(line: &mut Line, held: Held) {
@@ -219,40 +308,55 @@ impl Order {
         line.behind.insert(line.behind.len() - later, held);
     }
 
-    /// The next one of a key becomes current. With whether a consumer had it.
-    fn next(&mut self, lane: &Lane) -> Option<(Held, bool)> {
+    /// The next one of a key becomes current, unless it has to wait for another one.
+    fn next(&mut self, lane: &Lane) -> Option<Held> {
         let line = self.lines.get_mut(lane)?;
-        let Some(next) = line.behind.pop_front() else {
+        if line.current.is_empty() && line.behind.is_empty() {
             self.lines.remove(lane);
             return None;
-        };
+        }
+        if line.is_blocked(0, &[]) {
+            return None;
+        }
+        let next = line.behind.pop_front()?;
         let was_out = line.returned > 0;
-        (line.slot, line.position, line.started, line.current) = (next.slot, next.position, was_out, 1);
+        line.started = was_out || !line.current.is_empty();
+        line.current.push(rank(&next));
         line.returned -= usize::from(was_out);
         self.parked -= 1;
         self.bytes -= next.bytes;
-        Some((next, was_out))
+        Some(next)
     }
 
-    /// Everything that nobody has and that is not ready: those that wait, and those behind. Keys whose current messages
-    /// are out, or not settled, keep these.
-    fn drain(&mut self) -> (Vec<Held>, Vec<Held>) {
-        let waiting = std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.held).collect::<Vec<_>>();
-        let mut behind = Vec::new();
-        for line in self.lines.values_mut() {
-            line.returned = 0;
-            behind.extend(line.behind.drain(..));
-        }
-        self.parked = 0;
-        waiting.iter().chain(&behind).for_each(|held| self.bytes -= held.bytes);
-        (waiting, behind)
-    }
-
-    fn leave(&mut self, held: &Held) {
-        let lane = lane_of(&held.message);
-        if self.lines.get(&lane).is_some_and(|line| line.slot == held.slot) {
-            self.lines.remove(&lane);
-        }
+    /// Takes what nobody has out of these lines, with `ready`. Of a key that has others with a consumer, or not settled,
+    /// what came back stays: it has to be delivered before them. The second list is what stays of `ready`.
+    fn drain(&mut self, ready: Vec<Held>) -> (Vec<Held>, Vec<Held>) {
+        let idle: HashSet<Slot> = ready.iter().chain(self.waiting.values()).map(|held| held.slot).collect();
+        let is_busy = |line: &Line| line.current.iter().any(|current| !idle.contains(&current.slot));
+        let busy: HashSet<Lane> =
+            self.lines.iter().filter(|(_, line)| is_busy(line)).map(|(lane, _)| lane.clone()).collect();
+        let stays = |held: &Held| busy.contains(&*lane_of(&held.message));
+        let (keep, mut gone): (Vec<Held>, Vec<Held>) = ready.into_iter().partition(stays);
+        let (waiting, over): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(_, held)| stays(held));
+        self.waiting = waiting;
+        let over = over.into_values().collect::<Vec<_>>();
+        over.iter().for_each(|held| self.bytes -= held.bytes);
+        gone.extend(over);
+        let mut parked = 0;
+        self.lines.retain(|lane, line| {
+            let staying = if busy.contains(lane) { line.returned } else { 0 };
+            line.returned = staying;
+            parked += staying;
+            for held in line.behind.drain(staying..) {
+                self.bytes -= held.bytes;
+                gone.push(held);
+            }
+            busy.contains(lane)
+        });
+        self.parked = parked;
+        self.kept = keep.len() + self.waiting.len() + parked;
+        (gone, keep)
     }
 }
 
@@ -268,19 +372,16 @@ impl Table {
         let lane = lane_of(&held.message);
         let current = match order.lines.entry(lane.clone()) {
             Entry::Vacant(free) => {
-                let (slot, position) = (held.slot, held.position);
-                let (started, current, returned, behind) = (false, 1, 0, VecDeque::new());
-                free.insert(Line { slot, position, started, current, returned, behind });
+                free.insert(Line::of(&held));
                 return self.take_turn(held, now);
             }
             Entry::Occupied(line) => line.into_mut(),
         };
         order.parked += 1;
         order.bytes += held.bytes;
-        let overtakes = !current.started && held.position < current.position;
-        let slot = current.slot;
+        let later = current.current.first().filter(|later| !current.started && held.position < later.position).copied();
         Order::park(current, held);
-        if overtakes && let Some(later) = self.withdraw(slot) {
+        if let Some(later) = later.and_then(|later| self.withdraw(later.slot)) {
             self.replace_current(&lane, later, now);
         }
     }
@@ -288,17 +389,15 @@ impl Table {
     /// The first of those behind becomes the current one, and the current one goes behind.
     fn replace_current(&mut self, lane: &Lane, later: Held, now: Now) {
         let Some(order) = &mut self.order else { return };
-        let first = order.next(lane);
         if let Some(line) = order.lines.get_mut(lane) {
+            line.end(later.slot);
             order.parked += 1;
             order.bytes += later.bytes;
             // Before those of its millisecond, which came behind it.
             let at = line.behind.partition_point(|before| before.position < later.position);
             line.behind.insert(at, later);
         }
-        if let Some((first, _)) = first {
-            self.take_turn(first, now);
-        }
+        self.go_on(lane, now);
     }
 
     pub(super) fn withdraw(&mut self, slot: Slot) -> Option<Held> {
@@ -311,10 +410,10 @@ impl Table {
         found
     }
 
-    /// It is the turn of a message, at once or when its next attempt is due.
+    /// It is the turn of a message, at once or when its next attempt is due. That has to follow what was decided about it.
     fn take_turn(&mut self, held: Held, now: Now) {
         match &mut self.order {
-            Some(order) if held.ready_at > now.store => order.wait(held, self.tickets),
+            Some(order) if held.ready_at > now.store || held.ticket > self.drafted => order.wait(held),
             _ => self.present(held),
         }
     }
@@ -322,7 +421,7 @@ impl Table {
     /// Offers a message to consumers, among others by the time since when it could have been handed out.
     fn present(&mut self, held: Held) {
         self.held_bytes += held.bytes;
-        let line = if held.charged == 0 { &mut self.ready } else { &mut self.uncharged };
+        let line = if held.can_be_handed_out() { &mut self.ready } else { &mut self.uncharged };
         if self.order.is_none() {
             return line.push_back(held);
         }
@@ -336,24 +435,27 @@ impl Table {
         Some(ordered.lane)
     }
 
-    pub(super) fn note_draft(&mut self, lane: Option<Lane>, fate: &Fate) {
+    pub(super) fn note_draft(&mut self, lane: Option<Lane>, slot: Slot, fate: &Fate) {
         let Some(order) = &mut self.order else { return };
-        order.leaving.extend(lane);
+        order.leaving.extend(lane.map(|lane| (lane, slot)));
         order.returning -= usize::from(matches!(fate, Fate::Back(_)));
     }
 
-    /// The next message of the key of a batch, for the same consumer. One that was charged before has its turn alone.
+    /// The next message of the key of a batch, for the same consumer. One whose attempt is not charged yet comes later.
     pub(super) fn successor(&mut self, batch: &mut Batch, min_age: Duration, now: Now) -> Option<Held> {
         let order = self.order.as_mut().filter(|_| batch.more > 0)?;
         let line = order.lines.get_mut(&batch.lane)?;
         let may = |held: &&Held| {
             let ripe_at = held.message.envelope.pushed_at.plus(min_age);
-            held.charged == 0 && held.ready_at.max(ripe_at) <= now.store
+            held.can_be_handed_out() && held.ready_at.max(ripe_at) <= now.store
         };
         line.behind.front().filter(may)?;
+        if line.is_blocked(0, &batch.taken) {
+            return None;
+        }
         let next = line.behind.pop_front()?;
         line.returned = line.returned.saturating_sub(1);
-        line.current += 1;
+        line.current.push(rank(&next));
         order.parked -= 1;
         order.bytes -= next.bytes;
         Some(next)
@@ -361,24 +463,27 @@ impl Table {
 
     /// A delivery failed and is tried again: it stays reserved, and only its charge goes to the store.
     pub(super) fn fail_in_order(&mut self, serial: u64, ordered: OrderedDelivery, retried: Retried, now: Now) {
-        let OrderedDelivery { lane, held } = ordered;
+        let OrderedDelivery { lane, held, on_failure, .. } = ordered;
         let (next_at, attempts) = (retried.next_at, retried.attempts);
         self.decide_fate(retried.id.clone(), held.slot, None, Fate::Kept(retried));
-        let failed = Held { ready_at: next_at, charged: attempts, charged_before: attempts, ..held };
+        let (charged, charged_before, ticket) = (attempts, attempts, self.tickets);
+        let failed = Held { ready_at: next_at, charged, charged_before, ticket, ..held };
         if let Some(order) = &mut self.order {
             order.come_back(&lane, failed);
         }
-        for later in serial + 1..serial + PER_KEY_MAX as u64 {
-            self.recall(later, &lane, now);
+        if on_failure == OnFailure::ReturnRest {
+            for later in serial + 1..serial + PER_KEY_MAX as u64 {
+                self.recall(later, &lane, now);
+            }
         }
-        if self.order.as_ref().is_some_and(|order| order.lines.get(&lane).is_some_and(|line| line.current == 0)) {
-            self.go_on(&lane, now);
-        }
+        self.go_on(&lane, now);
     }
 
     /// Ends a delivery of this key as if it had not been made. One whose own deadline has passed fails itself.
     fn recall(&mut self, serial: u64, lane: &Lane, now: Now) {
-        let is_of_key = |out: &Out| out.ordered.as_ref().is_some_and(|ordered| ordered.lane == *lane);
+        let is_of_batch =
+            |ordered: &OrderedDelivery| ordered.lane == *lane && ordered.on_failure == OnFailure::ReturnRest;
+        let is_of_key = |out: &Out| out.ordered.as_deref().is_some_and(is_of_batch);
         if !self.out.get(&serial).is_some_and(|out| out.deadline > now.elapsed && is_of_key(out)) {
             return;
         }
@@ -391,18 +496,15 @@ impl Table {
             let kept = Retried { id: id.clone(), next_at, attempts, failure: None };
             self.decide_fate(id, held.slot, None, Fate::Kept(kept));
         }
+        let ticket = self.tickets;
         if let Some(order) = &mut self.order {
-            order.come_back(lane, Held { charged: attempts, ..held });
+            order.come_back(lane, Held { charged: attempts, ticket, ..held });
         }
     }
 
     fn go_on(&mut self, lane: &Lane, now: Now) {
-        let Some(order) = &mut self.order else { return };
-        match order.next(lane) {
-            // Its next attempt has to follow what was decided about it.
-            Some((next, true)) => order.wait(next, self.tickets),
-            Some((next, false)) => self.take_turn(next, now),
-            None => {}
+        if let Some(next) = self.order.as_mut().and_then(|order| order.next(lane)) {
+            self.take_turn(next, now);
         }
     }
 
@@ -418,8 +520,8 @@ impl Table {
     pub fn resume(&mut self, now: Now) {
         let Some(order) = &mut self.order else { return };
         let due = order.waiting.range(..=(now.store, u64::MAX));
-        let due: Vec<_> = due.filter(|(_, waiting)| waiting.ticket <= self.drafted).map(|(key, _)| *key).collect();
-        for Waiting { held, .. } in due.iter().filter_map(|key| order.waiting.remove(key)).collect::<Vec<_>>() {
+        let due: Vec<_> = due.filter(|(_, held)| held.ticket <= self.drafted).map(|(key, _)| *key).collect();
+        for held in due.iter().filter_map(|key| order.waiting.remove(key)).collect::<Vec<_>>() {
             self.end_of_wait(held);
         }
     }
@@ -435,22 +537,26 @@ impl Table {
     pub fn settled(&mut self, now: Now) -> bool {
         let before = self.ready.len();
         let leaving = self.order.as_mut().map(|order| std::mem::take(&mut order.leaving)).unwrap_or_default();
-        for lane in leaving {
-            if self.order.as_mut().is_some_and(|order| order.end_current(&lane)) {
-                self.go_on(&lane, now);
+        for (lane, slot) in leaving {
+            if let Some(order) = &mut self.order {
+                order.kept = 0;
+                order.lines.get_mut(&lane).into_iter().for_each(|line| line.end(slot));
             }
+            self.go_on(&lane, now);
         }
         self.ready.len() > before
     }
 
-    pub(super) fn give_back_in_order(&mut self, ready: Vec<Held>) {
+    pub(super) fn give_back_in_order(&mut self) {
         let Some(order) = &mut self.order else { return };
-        let (waiting, behind) = order.drain();
-        ready.iter().chain(&waiting).for_each(|held| order.leave(held));
-        let all: Vec<Held> = ready.into_iter().chain(waiting).chain(behind).collect();
+        let ready: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
+        self.held_bytes = 0;
+        let (all, keep) = order.drain(ready);
         order.returning += all.len();
+        keep.into_iter().for_each(|held| self.present(held));
         for held in all {
-            self.put_back_in_order(held, false);
+            let is_charging = self.order.as_mut().is_some_and(|order| order.stop_charging(held.slot));
+            self.put_back_in_order(held, is_charging);
         }
     }
 }

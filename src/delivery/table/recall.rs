@@ -200,14 +200,9 @@ impl Table {
             }
             return;
         }
-        let mut returned = Vec::new();
-        match self.pull_first(slot) {
-            Some(first) => {
-                returned.push((first, is_charging));
-                returned.extend(self.take_behind(&lane, None).into_iter().map(|held| (held, false)));
-            }
-            None => returned.extend(self.take_behind(&lane, Some(slot)).into_iter().map(|held| (held, false))),
-        }
+        let mut returned: Vec<(Held, bool)> =
+            self.pull_first(slot).map(|first| (first, is_charging)).into_iter().collect();
+        returned.extend(self.order.as_mut().map(|order| order.cut(&lane, slot)).unwrap_or_default());
         for (held, is_charging) in returned {
             self.return_ordered(held, is_charging);
         }
@@ -224,11 +219,6 @@ impl Table {
             return Some(held);
         }
         self.order.as_mut()?.pull_waiting(slot)
-    }
-
-    /// Takes the messages of a key from this one on, or all of them, and then the key is over.
-    fn take_behind(&mut self, lane: &Lane, from: Option<Slot>) -> Vec<Held> {
-        self.order.as_mut().map(|order| order.cut(lane, from)).unwrap_or_default()
     }
 
     pub(super) fn return_unordered(&mut self, held: Held, is_charging: bool) {

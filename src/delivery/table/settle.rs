@@ -91,6 +91,9 @@ impl Table {
         let Some(out) = self.out.get_mut(&serial) else { return Err(self.refusal(serial)) };
         self.deadlines.remove(&(out.deadline, serial));
         out.deadline = deadline;
+        if let Some(ordered) = &mut out.ordered {
+            ordered.extend();
+        }
         self.deadlines.insert((deadline, serial));
         Ok(())
     }
@@ -140,7 +143,7 @@ impl Table {
         while settlement.len() < CALL_IDS_MAX && rewritten.len() < REWRITTEN_MAX {
             let Some((id, slot, lane, fate)) = self.decided.pop_front() else { break };
             self.drafted += 1;
-            self.note_draft(lane, &fate);
+            self.note_draft(lane, slot, &fate);
             // An acked id may stay in its reservation: without a body it is nothing. Any other may not.
             let mut rewrite = true;
             match fate {
@@ -255,13 +258,14 @@ impl Table {
             return self.decide_fate(id, slot, None, Fate::Again(retried));
         }
         self.decide_fate(id, slot, None, Fate::Kept(retried));
+        let (charged, charged_before, ticket) = (attempts, attempts, self.tickets);
         if let Some(held) = self.order.as_mut().and_then(|order| order.behind(lane, slot)) {
-            (held.ready_at, held.charged, held.charged_before) = (next_at, attempts, attempts);
+            (held.ready_at, held.charged, held.charged_before, held.ticket) =
+                (next_at, charged, charged_before, ticket);
         } else if let Some((held, _)) = self.pull(slot, lane)
             && let Some(order) = &mut self.order
         {
-            let held = Held { ready_at: next_at, charged: attempts, charged_before: attempts, ..held };
-            order.wait(held, self.tickets);
+            order.wait(Held { ready_at: next_at, charged, charged_before, ticket, ..held });
         }
     }
 }
@@ -274,7 +278,7 @@ mod tests {
     use crate::model::error::Result;
     use crate::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
     use crate::model::partition::Partition;
-    use crate::model::retry::Backoff;
+    use crate::model::retry::{Backoff, OnFailure};
     use crate::model::time::Timestamp;
     use crate::model::topic::{Expiry, GroupPartition};
     use crate::model::version::Version;
@@ -335,11 +339,12 @@ mod tests {
 
     /// The ids that a consumer gets, once their attempts are charged.
     fn take(table: &mut Table) -> Vec<String> {
-        if !table.charges(9).is_empty() {
+        if !table.charges(9, now()).is_empty() {
             table.charged();
         }
         let visibility_timeout = Duration::from_secs(30);
-        let want = Want { max: 9, visibility_timeout, min_age: Duration::ZERO, per_key: 1 };
+        let want =
+            Want { max: 9, visibility_timeout, min_age: Duration::ZERO, per_key: 1, on_failure: OnFailure::default() };
         let mut deliveries = Vec::new();
         table.take(None, want, now(), &mut deliveries);
         deliveries.into_iter().map(|delivery| delivery.message.id.to_string()).collect()
@@ -354,7 +359,7 @@ mod tests {
         for charges in 0..3 {
             let mut table = with_retries(false, &["a"])?;
             if charges > 0 {
-                assert_eq!(table.charges(1).len(), 1);
+                assert_eq!(table.charges(1, now()).len(), 1);
             }
             if charges > 1 {
                 table.charged();

@@ -110,6 +110,10 @@ async fn a_reserve_takes_successive_messages_of_a_key() -> Outcome {
     for per_key in [0, 11] {
         assert_eq!(reserve(json!({"per_key": per_key})).await?.status, 422, "{per_key}");
     }
+    for wrong in [json!("stay"), json!(""), json!(1), json!(null), json!("keep_rest")] {
+        assert_eq!(reserve(json!({"on_failure": wrong})).await?.status, 422, "{wrong}");
+    }
+    assert_eq!(reserve(json!({"per_key": 2, "on_failure": "return_rest"})).await?.status, 200);
     dwell.tell("PUT /v1/topics/mails", json!({"partitions": 1})).await?;
     let mails = "POST /v1/topics/mails/groups/default/reserve";
     assert_eq!(dwell.send(dwell.request(mails)?.json(&json!({"per_key": 2}))).await?.status, 422);

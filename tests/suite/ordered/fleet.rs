@@ -183,7 +183,10 @@ fn does(id: &str, receipt: &Value, rng: &mut Rng) -> Does {
 async fn consume(client: HttpClient, book: Arc<Sequences>, mut rng: Rng, over: CancellationToken) {
     while !over.is_cancelled() {
         let per_key = if rng.bool() { 1 } else { rng.usize(2..=5) };
-        let request = json!({"max": 100 / per_key, "wait": "200ms", "per_key": per_key});
+        let mut request = json!({"max": 100 / per_key, "wait": "200ms", "per_key": per_key});
+        if per_key > 1 && rng.bool() {
+            request["on_failure"] = json!("keep_rest");
+        }
         let Some((200, body)) = client.post(&format!("{GROUP}/reserve"), &request).await else {
             tokio::task::yield_now().await;
             continue;

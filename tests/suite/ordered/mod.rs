@@ -3,6 +3,7 @@
 
 mod batches;
 mod fleet;
+mod kept;
 mod shop;
 mod serial;
 mod held;

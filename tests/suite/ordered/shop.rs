@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::{Broker, Options, ReserveRequest};
+use dwell::broker::{Broker, Options, ReserveRequest, Selection};
 use dwell::delivery::{Decision, Delivery, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
@@ -77,6 +77,17 @@ impl<'a> Shop<'a> {
             self.push(id, 0).await?;
         }
         Ok(())
+    }
+
+    /// Pushes messages in one batch, so that the owner reserves them together.
+    pub(super) async fn push_together(&self, ids: &[&str]) -> Result<()> {
+        let messages = ids.iter().map(|id| Self::message(id, 0)).collect::<Result<_>>()?;
+        self.broker.push_batch(&self.topic, messages).await.map(drop)
+    }
+
+    pub(super) async fn selected(&self, max: usize, selection: Selection, wait: Duration) -> Result<Vec<Delivery>> {
+        let request = ReserveRequest { max, wait, visibility_timeout: None };
+        self.broker.reserve_selected(&self.topic, &self.group, request, selection).await
     }
 
     pub(super) async fn reserve_for(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {

@@ -121,7 +121,7 @@ async fn a_web_page_cannot_send_a_form() -> Outcome {
         let response = request.header(name, value).body(form).send().await?;
         assert_eq!(response.status().as_u16(), 403, "{name}");
     }
-    assert_eq!(dwell.tell("ListQueues", json!({})).await?, Value::Null);
+    assert_eq!(dwell.tell("ListQueues", json!({})).await?, json!({}));
     Ok(())
 }
 

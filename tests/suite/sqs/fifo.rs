@@ -8,6 +8,8 @@ stories! {
     message_group_is_received_in_order_one_at_a_time,
     a_deduplication_id_is_stored_once,
     fifo_queue_requirements_are_checked,
+    each_message_of_a_batch_has_its_own_visibility,
+    a_repeated_receive_attempt_gets_the_same_messages,
 }
 
 fn send(url: &str, group: &str, body: &str, dedup: &str) -> Value {
@@ -117,5 +119,106 @@ async fn fifo_queue_requirements_are_checked(store: &Store) -> Outcome {
     let (.., why) =
         dwell.refused("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": late["ReceiptHandle"]})).await?;
     assert!(why.ends_with("The receipt handle has expired."), "{why}");
+    Ok(())
+}
+
+async fn delete(dwell: &Broker, url: &str, handle: &Value) -> Outcome<Value> {
+    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handle})).await
+}
+
+/// Sends so many messages of the group `g`, and receives them in one batch.
+async fn received(dwell: &Broker, url: &str, names: &[&str]) -> Outcome<Vec<Value>> {
+    let entries: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"Id": name, "MessageBody": name, "MessageGroupId": "g", "MessageDeduplicationId": name}))
+        .collect();
+    let sent = dwell.tell("SendMessageBatch", json!({"QueueUrl": url, "Entries": entries})).await?;
+    assert_eq!(sent["Successful"].as_array().map(Vec::len), Some(names.len()), "{sent}");
+    let (came, handles) = bodies(dwell, url, 20).await?;
+    assert_eq!(came, names);
+    Ok(handles)
+}
+
+async fn each_message_of_a_batch_has_its_own_visibility(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders.fifo", json!({"FifoQueue": "true", "VisibilityTimeout": "600"})).await?;
+    let handles = received(&dwell, &url, &["m0", "m1", "m2", "m3"]).await?;
+    let change =
+        |handle: &Value, secs: u64| json!({"QueueUrl": url, "ReceiptHandle": handle, "VisibilityTimeout": secs});
+    dwell.tell("ChangeMessageVisibility", change(&handles[0], 0)).await?;
+    dwell.tell("ChangeMessageVisibility", change(&handles[1], 500)).await?;
+    let (.., why) = dwell.refused("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handles[0]})).await?;
+    assert!(why.ends_with("The receipt handle has expired."), "{why}");
+    for _ in 0..2 {
+        delete(&dwell, &url, &handles[2]).await?;
+    }
+    dwell.tell("ChangeMessageVisibility", change(&handles[3], 0)).await?;
+    let (first, again) = bodies(&dwell, &url, 20).await?;
+    assert_eq!(first, ["m0"], "m1 is still out");
+    for handle in [&handles[1], &again[0]] {
+        delete(&dwell, &url, handle).await?;
+    }
+    let (last, again) = bodies(&dwell, &url, 20).await?;
+    assert_eq!(last, ["m3"]);
+    delete(&dwell, &url, &again[0]).await?;
+    let counts = json!({"QueueUrl": url, "AttributeNames": ["All"]});
+    let counts = dwell.tell("GetQueueAttributes", counts).await?;
+    assert_eq!(counts["Attributes"]["ApproximateNumberOfMessagesNotVisible"], "0", "{counts}");
+    assert_eq!(bodies(&dwell, &url, 0).await?.0.len(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delete_that_is_answered_after_a_takeover_counts_or_is_an_error() -> Outcome {
+    let store = Store::Redis(crate::support::RedisServer::start().await?);
+    let dwell = Broker::start(&store).await?;
+    let url = dwell.queue("orders.fifo", json!({"FifoQueue": "true", "VisibilityTimeout": "600"})).await?;
+    let handles = received(&dwell, &url, &["m0", "m1"]).await?;
+    delete(&dwell, &url, &handles[0]).await?;
+    drop(dwell);
+    let dwell = Broker::start(&store).await?;
+    let (came, again) = bodies(&dwell, &url, 20).await?;
+    assert_eq!(came, ["m1"]);
+    delete(&dwell, &url, &handles[0]).await?;
+    let (.., why) = dwell.refused("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handles[1]})).await?;
+    assert!(why.ends_with("The receipt handle has expired."), "{why}");
+    delete(&dwell, &url, &again[0]).await?;
+    delete(&dwell, &url, &handles[1]).await?;
+    Ok(())
+}
+
+async fn a_repeated_receive_attempt_gets_the_same_messages(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders.fifo", json!({"FifoQueue": "true", "VisibilityTimeout": "600"})).await?;
+    for name in ["m0", "m1", "m2"] {
+        dwell.tell("SendMessage", send(&url, &format!("group-{name}"), name, name)).await?;
+    }
+    dwell.visible(&url, 3).await?;
+    let attempt = |id: &str, max: u64| {
+        let wait =
+            json!({"QueueUrl": url, "MaxNumberOfMessages": max, "ReceiveRequestAttemptId": id, "WaitTimeSeconds": 1});
+        dwell.tell("ReceiveMessage", wait)
+    };
+    let first = attempt("a", 2).await?;
+    let messages = first["Messages"].as_array().cloned().unwrap_or_default();
+    assert!(!messages.is_empty(), "{first}");
+    assert_eq!(attempt("a", 2).await?, first, "with the same handles");
+    let mut rest = Vec::new();
+    while rest.len() + messages.len() < 3 {
+        rest.extend(
+            attempt(&format!("b{}", rest.len()), 10).await?["Messages"].as_array().cloned().unwrap_or_default(),
+        );
+    }
+    assert!(rest.iter().all(|message| !messages.contains(message)));
+    let handle = &messages[0]["ReceiptHandle"];
+    let change = json!({"QueueUrl": url, "ReceiptHandle": handle, "VisibilityTimeout": 300});
+    dwell.tell("ChangeMessageVisibility", change).await?;
+    assert_eq!(attempt("a", 2).await?, json!({}), "something was said about one of them");
+    delete(&dwell, &url, handle).await?;
+    for (id, is_right) in [("x".repeat(128), true), ("x".repeat(129), false), ("a b".to_owned(), false)] {
+        let ask = json!({"QueueUrl": url, "ReceiveRequestAttemptId": id});
+        let answer = Broker::send(dwell.request("ReceiveMessage", &ask)).await?;
+        assert_eq!(answer.status == 200, is_right, "{id}: {answer:?}");
+    }
     Ok(())
 }

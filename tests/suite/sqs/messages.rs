@@ -53,7 +53,7 @@ async fn a_message_is_received_as_it_was_sent_and_is_gone_when_deleted(store: &S
         let deleted = dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handle})).await?;
         assert_eq!(deleted, Value::Null);
     }
-    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, json!({}));
     Ok(())
 }
 
@@ -83,7 +83,7 @@ async fn a_visibility_timeout_can_be_changed(store: &Store) -> Outcome {
     let change =
         |handle: &Value, secs: u64| json!({"QueueUrl": url, "ReceiptHandle": handle, "VisibilityTimeout": secs});
     dwell.tell("ChangeMessageVisibility", change(&first["ReceiptHandle"], 300)).await?;
-    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, json!({}));
     dwell.tell("ChangeMessageVisibility", change(&first["ReceiptHandle"], 0)).await?;
     let second = dwell.receive(&url, json!({})).await?;
     assert_eq!(second["MessageId"], first["MessageId"]);
@@ -109,12 +109,12 @@ async fn late_delete_and_late_visibility_change_work(store: &Store) -> Outcome {
     dwell.visible(&url, 1).await?;
     let hide = json!({"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"], "VisibilityTimeout": 600});
     dwell.tell("ChangeMessageVisibility", hide).await?;
-    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, json!({}));
     dwell.tell("SendMessage", json!({"QueueUrl": url, "MessageBody": "y"})).await?;
     let second = dwell.receive(&url, json!({"VisibilityTimeout": 1})).await?;
     dwell.visible(&url, 1).await?;
     dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": second["ReceiptHandle"]})).await?;
-    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, json!({}));
     Ok(())
 }
 
@@ -289,7 +289,7 @@ async fn a_repeated_call_is_stored_once(store: &Store) -> Outcome {
     let handle = dwell.receive(&url, json!({})).await?["ReceiptHandle"].clone();
     dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handle})).await?;
     assert_eq!(send("x", id).await?, first, "also after the message was deleted");
-    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, Value::Null);
+    assert_eq!(dwell.tell("ReceiveMessage", json!({"QueueUrl": url})).await?, json!({}));
     let others =
         [send("y", id).await?, send("x", "4f0c9c3e-9d0a-4c52-9f0f-0a1b2c3d4e60").await?, send("x", "no").await?];
     assert!(!others.contains(&first), "{others:?}");
@@ -352,16 +352,31 @@ async fn native_clients_and_sqs_clients_share_a_topic(store: &Store) -> Outcome 
     let received = dwell.receive("orders", json!({})).await?;
     assert_eq!((&received["Body"], text(&received["MessageId"]).len()), (&json!("native"), 36));
     dwell.tell("DeleteMessage", json!({"QueueUrl": "orders", "ReceiptHandle": received["ReceiptHandle"]})).await?;
+    let request = dwell.client.post(format!("{}/v1/topics/orders/messages", dwell.base)).json(&json!({
+        "payload": "x", "meta": {"tenant": "a", "empty": "", "aws.x": "reserved", "sqs-sender-id": "me"},
+    }));
+    assert_eq!(request.send().await?.status().as_u16(), 201);
+    let all = json!({"MessageAttributeNames": ["All"], "AttributeNames": ["SenderId"]});
+    let received = dwell.receive("orders", all).await?;
+    let meta = json!({"tenant": {"DataType": "String", "StringValue": "a"}});
+    assert_eq!((&received["MessageAttributes"], &received["Attributes"]["SenderId"]), (&meta, &json!("me")));
+    dwell.tell("DeleteMessage", json!({"QueueUrl": "orders", "ReceiptHandle": received["ReceiptHandle"]})).await?;
     push(b"\xff\0").await?;
     let received = dwell.receive("orders", json!({})).await?;
     let encoding = json!({"dwell-encoding": {"DataType": "String", "StringValue": "base64"}});
     assert_eq!((&received["Body"], &received["MessageAttributes"]), (&json!("/wA="), &encoding));
     dwell.tell("DeleteMessage", json!({"QueueUrl": "orders", "ReceiptHandle": received["ReceiptHandle"]})).await?;
-    let sent = dwell.tell("SendMessage", json!({"QueueUrl": "orders", "MessageBody": "from SQS"})).await?;
+    let message = json!({"QueueUrl": "orders", "MessageBody": "from SQS", "MessageAttributes": {
+        "Tenant": {"DataType": "String", "StringValue": "a"}, "b": {"DataType": "Binary.png", "BinaryValue": "AP8="},
+    }});
+    let sent = dwell.tell("SendMessage", message).await?;
     let reserve = format!("{}/v1/topics/orders/groups/default/reserve", dwell.base);
     let reserved = dwell.client.post(reserve).json(&json!({"wait": "20s"})).send().await?.json::<Value>().await?;
     let delivery = &reserved["deliveries"][0];
     assert_eq!((&delivery["payload"], &delivery["id"]), (&json!("from SQS"), &sent["MessageId"]));
+    let attributes =
+        json!({"Tenant": {"type": "String", "value": "a"}, "b": {"type": "Binary.png", "value_base64": "AP8="}});
+    assert_eq!(delivery["attributes"], attributes);
     Ok(())
 }
 
@@ -413,6 +428,21 @@ async fn query_protocol_behaves_like_json(store: &Store) -> Outcome {
         after.split(&format!("</{name}>")).next().unwrap_or_default().to_owned()
     };
     assert_eq!(inside(&received, "MD5OfMessageAttributes"), inside(&sent, "MD5OfMessageAttributes"));
+    let none = [
+        ("Action", "ReceiveMessage"),
+        version,
+        ("QueueUrl", &url),
+        ("MessageAttributeName", ""),
+        ("AttributeNames", ""),
+    ];
+    let (status, xml) = dwell.form(&none).await?;
+    assert!(status == 200 && xml.contains("<ReceiveMessageResult/>"), "{xml}");
+    for batch in ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"] {
+        for entry in [&format!("{batch}RequestEntry"), "Entries"] {
+            let (status, xml) = dwell.form(&[("Action", batch), version, ("QueueUrl", &url), (entry, "")]).await?;
+            assert!(status == 400 && xml.contains("EmptyBatchRequest"), "{xml}");
+        }
+    }
     let handle = inside(&received, "ReceiptHandle");
     let delete = [("Action", "DeleteMessage"), version, ("QueueUrl", &url), ("ReceiptHandle", &handle)];
     let (status, xml) = dwell.form(&delete).await?;

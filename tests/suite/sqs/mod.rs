@@ -8,6 +8,7 @@ mod hostile;
 mod management;
 mod messages;
 mod outage;
+mod random;
 
 use std::time::Duration;
 

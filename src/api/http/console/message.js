@@ -107,11 +107,13 @@ function reasons(explained) {
 /** @param {any} found */
 function rest(found) {
   const meta = Object.entries(found.meta ?? {});
+  const attributes = Object.entries(found.attributes ?? {});
   return [
     section("Payload", found.content_type ? element("p", { class: "hint" }, "Content type: ", element("bdi", {}, visible(found.content_type))) : null, payloadOf(found)),
-    found.attachment ? section("Attachment", element("p", {}, `${bytes(sizeOf(found.attachment))} of a gateway, beside the payload.`)) : null,
+    found.attachment && !attributes.length ? section("Attachment", element("p", {}, `${bytes(sizeOf(found.attachment))} of a gateway, beside the payload.`)) : null,
     found.dead_letter_source ? section("Dead letter of", sourceOf(found.dead_letter_source)) : null,
     meta.length ? section("Meta", facts(meta.map(([name, value]) => [visible(name), element("bdi", {}, visible(String(value)))]))) : null,
+    attributes.length ? section("SQS attributes", facts(attributes.map(([name, value]) => [visible(name), element("bdi", {}, visible(`${value.type}: ${value.value ?? value.value_base64}`))]))) : null,
   ];
 }
 
