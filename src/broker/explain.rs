@@ -34,7 +34,7 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     /// `scheduled`, `retrying`, `paused`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `behind_others`, `ready`,
-    /// `in_flight`, `decided`, `prefetched`, `backoff`, `behind_its_key`, `elsewhere`, `dead`, `buffered` or `unknown`.
+    /// `in_flight`, `decided`, `prefetched`, `backoff`, `behind_its_key`, `moving`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
     /// A sentence without anything that a producer or a consumer said, but ids.
     pub detail: String,
@@ -102,6 +102,10 @@ impl Broker {
                 Reason { until: Some(next_at), ..Reason::new("scheduled", format!("due at {next_at}")) }
             }
             State::Ready => self.ready(descriptor, group, partition, peeked).await?,
+            State::InFlight if peeked.moving_to.is_some() => {
+                let to = peeked.moving_to.as_ref().map_or("", TopicName::as_str);
+                Reason::new("moving", format!("on its way to topic {to}: it arrives there, or comes back"))
+            }
             State::InFlight | State::Blocked | State::Backoff => {
                 self.reserved(descriptor, group, partition, peeked).await?
             }

@@ -21,6 +21,8 @@ use crate::store::{Call, Pushed, Store};
 
 /// Messages that one call looks at: a payload may have 1 MiB.
 const BODIES_AT_ONCE: usize = 16;
+/// How often a duplicate is pushed again whose message could not be read: by then the store is known to be unavailable.
+const LOOKS_MAX: usize = 2;
 
 type Lane = (TopicName, u64, Partition);
 
@@ -111,21 +113,9 @@ impl PushBatcher {
             answers.push((waiting.messages.len(), waiting.answer));
             messages.extend(waiting.messages);
         }
-        let (store, topics, batch) = (&self.store, &self.topics, messages.as_slice());
-        let push = |descriptor: Arc<Descriptor>| async move {
-            let make = async |call: &Call| {
-                store.messages.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, batch).await
-            };
-            let is_applied = |pushed: &Vec<Pushed>| !pushed.contains(&Pushed::Buffered);
-            topics.call(&descriptor.topic, partition, batch.len(), make, is_applied).await
-        };
-        let pushed = self.topics.push(descriptor.clone(), push).await;
-        let is_of_another = |pushed: &Pushed| matches!(pushed, Pushed::DuplicateOf(_));
-        let found = match &pushed {
-            Ok(pushed) if !is_fresh || pushed.iter().any(is_of_another) => {
-                look(&self.store, &descriptor, partition, &messages, pushed).await
-            }
-            _ => Vec::new(),
+        let (pushed, found) = match self.push_all(partition, &descriptor, is_fresh, &messages).await {
+            Ok((pushed, found)) => (Ok(pushed), found),
+            Err(error) => (Err(error), Vec::new()),
         };
         let mut arrived = messages.into_iter().enumerate().map(|(n, Message { id, due_at, .. })| {
             let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).cloned().unwrap_or(Pushed::Stored);
@@ -136,6 +126,54 @@ impl PushBatcher {
             // The receiver may be gone.
             let _ = answer.send(pushed.as_ref().map_err(Clone::clone).map(|_| arrived));
         }
+    }
+
+    /// Pushes messages, and reads the stored message of each duplicate. A duplicate whose message cannot be read, since the
+    /// store has just become unavailable, is pushed again: it is found later, or buffered. Errors: The store's, also if
+    /// only that failed.
+    async fn push_all(
+        &self,
+        partition: Partition,
+        descriptor: &Arc<Descriptor>,
+        is_fresh: bool,
+        messages: &[Message],
+    ) -> Result<(Vec<Pushed>, Vec<Option<StoredDuplicate>>)> {
+        let mut pushed = self.push_once(partition, descriptor, is_fresh, messages).await?;
+        let is_of_another = |pushed: &Pushed| matches!(pushed, Pushed::DuplicateOf(_));
+        if is_fresh && !pushed.iter().any(is_of_another) {
+            return Ok((pushed, Vec::new()));
+        }
+        for _ in 0..LOOKS_MAX {
+            if let Ok(found) = look(&self.store, descriptor, partition, messages, &pushed).await {
+                return Ok((pushed, found));
+            }
+            let is_duplicate = |pushed: &Pushed| matches!(pushed, Pushed::Duplicate | Pushed::DuplicateOf(_));
+            let left: Vec<usize> = (0..pushed.len()).filter(|n| is_duplicate(&pushed[*n])).collect();
+            let again: Vec<Message> = left.iter().map(|n| messages[*n].clone()).collect();
+            for (n, again) in left.into_iter().zip(self.push_once(partition, descriptor, false, &again).await?) {
+                pushed[n] = again;
+            }
+        }
+        let found = look(&self.store, descriptor, partition, messages, &pushed).await?;
+        Ok((pushed, found))
+    }
+
+    async fn push_once(
+        &self,
+        partition: Partition,
+        descriptor: &Arc<Descriptor>,
+        is_fresh: bool,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        let (store, topics) = (&self.store, &self.topics);
+        let push = |descriptor: Arc<Descriptor>| async move {
+            let make = async |call: &Call| {
+                store.messages.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, messages).await
+            };
+            let is_applied = |pushed: &Vec<Pushed>| !pushed.contains(&Pushed::Buffered);
+            topics.call(&descriptor.topic, partition, messages.len(), make, is_applied).await
+        };
+        self.topics.push(descriptor.clone(), push).await
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Lane, VecDeque<Waiting>>> {
@@ -179,14 +217,14 @@ pub(super) struct StoredDuplicate {
     pub(super) is_same_payload: bool,
 }
 
-/// `None` for a message that was settled, is dead or cannot be read now.
+/// `None` for a message that was settled, or has an unreadable body. Errors: The store's.
 async fn look(
     store: &Store,
     descriptor: &Descriptor,
     partition: Partition,
     messages: &[Message],
     pushed: &[Pushed],
-) -> Vec<Option<StoredDuplicate>> {
+) -> Result<Vec<Option<StoredDuplicate>>> {
     let mut there = vec![None; messages.len()];
     let first_of = |(n, message): (usize, &Message)| match pushed.get(n) {
         Some(Pushed::Duplicate) => Some((n, message.id.clone())),
@@ -195,9 +233,9 @@ async fn look(
     };
     let mut left: Vec<(usize, MessageId)> = messages.iter().enumerate().filter_map(first_of).collect();
     for group in &descriptor.groups {
-        left = look_in(store, descriptor, partition, group, (messages, left), &mut there).await;
+        left = look_in(store, descriptor, partition, group, (messages, left), &mut there).await?;
     }
-    there
+    Ok(there)
 }
 
 /// Answers which ones the group does not have.
@@ -208,11 +246,11 @@ async fn look_in(
     group: &GroupName,
     (messages, wanted): (&[Message], Vec<(usize, MessageId)>),
     there: &mut [Option<StoredDuplicate>],
-) -> Vec<(usize, MessageId)> {
+) -> Result<Vec<(usize, MessageId)>> {
     let (group_partition, mut absent) = (descriptor.group_partition(partition, group), Vec::new());
     for some in wanted.chunks(BODIES_AT_ONCE) {
         let ids: Vec<_> = some.iter().map(|(_, id)| id.clone()).collect();
-        let found = store.reads.bodies(&group_partition, &ids).await.unwrap_or_default();
+        let found = store.reads.bodies(&group_partition, &ids).await?;
         for (at, (n, id)) in some.iter().enumerate() {
             match found.get(at).and_then(Option::as_ref) {
                 Some(stored) => there[*n] = Some(StoredDuplicate::new(stored, &messages[*n])),
@@ -220,7 +258,7 @@ async fn look_in(
             }
         }
     }
-    absent
+    Ok(absent)
 }
 
 impl StoredDuplicate {

@@ -417,6 +417,9 @@ impl Broker {
                         break;
                     }
                     self.store.maintenance.moved(&group_partition, &page).await?;
+                    if let Some(refusal) = page.arrived.refusal {
+                        return Err(refusal);
+                    }
                 }
                 self.end_recalls(&from, recalls).await;
             }

@@ -334,8 +334,11 @@ impl OwnerLoop {
         if head_state.generation > self.delivery.descriptor().generation {
             self.delivery.look_again().await;
         }
-        let partition = self.owned.lease.claim().group_partition.partition;
-        self.owned.table().set_policy(self.delivery.policy(partition));
+        let group_partition = self.owned.lease.claim().group_partition.clone();
+        self.owned.table().set_policy(self.delivery.policy(group_partition.partition));
+        if head_state.is_moving {
+            self.delivery.call_back_move(&group_partition).await;
+        }
     }
 
     /// Whether the store has lost something that is not restored yet.

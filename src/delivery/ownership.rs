@@ -122,14 +122,17 @@ async fn recover(
     mut owner: Box<dyn Owner>,
 ) -> Result<Box<dyn Owner>> {
     let (mut recovered, mut left_behind) = (0, false);
-    let orphans = loop {
+    let (orphans, is_moving) = loop {
         let page = owner.recover().await?;
         recovered += page.messages;
         left_behind |= page.left_behind;
         if !page.more {
-            break page.orphans;
+            break (page.orphans, page.is_moving);
         }
     };
+    if is_moving {
+        delivery.call_back_move(group_partition).await;
+    }
     if orphans > 0 {
         repair(delivery, group_partition, &mut owner, orphans).await?;
     }
@@ -195,6 +198,15 @@ async fn repair(
 }
 
 impl GroupDelivery {
+    /// Gives back what is on its way to another topic: perhaps the broker that moved it died. One that moves it now finds
+    /// the rest again. A failed attempt is repeated after the next renewal.
+    pub(super) async fn call_back_move(&self, group_partition: &GroupPartition) {
+        if let Err(error) = self.store.maintenance.call_back_move(group_partition).await {
+            let GroupPartition { topic, group, partition, .. } = group_partition;
+            tracing::debug!(%topic, %group, partition = partition.0, %error, "messages of an interrupted move not given back yet");
+        }
+    }
+
     fn enter(&self, partition: Partition, owned: Arc<Owned>) {
         self.owned_mut().insert(partition, owned);
         self.counts.leases_owned.inc();

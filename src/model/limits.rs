@@ -258,7 +258,7 @@ pub const ACQUIRES_MAX: usize = 32;
 /// Messages that a group may hold in one partition, dead ones not counted.
 pub const GROUP_PARTITION_MESSAGES_MAX: u64 = 10_000_000;
 /// Bytes of the embedded store's disk that pushes leave free: a write that fails on a full disk stops the store until it
-/// is restarted, and acknowledging what is there needs room too. More than a few calls write between two looks.
+/// is opened again, and acknowledging what is there needs room too. More than a few calls write between two looks.
 pub const DISK_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes of payloads handed out in one answer, but for the last message of it.
 pub const DELIVERIES_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -267,6 +267,9 @@ pub const WAL_BYTES_MIN: u64 = 16 * 1024 * 1024;
 pub const WAL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 /// Bytes of a note that a write-ahead log keeps beside its records, such as whose they are.
 pub const NOTE_BYTES_MAX: usize = 1_024;
+/// Ids and dedup keys of the write-ahead log that a broker lists in memory, about 40 bytes each. If the log holds more, any id that a
+/// producer gives may be among them, and its push is buffered too until the others are replayed.
+pub const HELD_IDS_MAX: usize = 500_000;
 /// Microseconds by which the version of a record that is handed over may be ahead of the store's clock: five minutes, since what is
 /// ahead cannot be cancelled or replaced until the clock has come that far.
 pub const HANDED_OVER_AHEAD_MAX: usize = 300_000_000;

@@ -5,6 +5,7 @@
 //! due: that was fixed before it came.
 
 mod clock_offset;
+mod held_ids;
 pub mod hand_over;
 mod journal;
 mod kept_keys;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, watch};
 
+use self::held_ids::HeldIds;
 use self::journal::Journal;
 use self::kept_keys::KeptKeys;
 use self::topic_cache::{OrderedTopics, TopicCache};
@@ -84,6 +86,7 @@ pub struct BufferedStore<S> {
     topic_cache: TopicCache,
     kept_keys: KeptKeys,
     behind: OrderedTopics,
+    held: HeldIds,
     /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
     made_up: AtomicU64,
     /// When the last whole offer of the journal began, ms by the store's clock.
@@ -164,7 +167,8 @@ impl<S: LogTarget> BufferedStore<S> {
             None => None,
         };
         let found = wal.depth();
-        let behind = OrderedTopics::new(found.end.filter(|_| found.records > 0));
+        let inherited = found.end.filter(|_| found.records > 0);
+        let (behind, held) = (OrderedTopics::new(inherited), HeldIds::new(inherited));
         let topic_cache = TopicCache::load(options.dir.join("topics.json"));
         let kept_keys = KeptKeys::load(options.dir.join("receipt-keys"));
         let breaker = Breaker::default();
@@ -188,6 +192,7 @@ impl<S: LogTarget> BufferedStore<S> {
             topic_cache,
             kept_keys,
             behind,
+            held,
             made_up: AtomicU64::new(0),
             offered_at: AtomicU64::new(0),
             identified,

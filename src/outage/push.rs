@@ -36,34 +36,96 @@ impl<S: LogTarget> BufferedStore<S> {
             None if self.is_restoring() && messages.iter().any(Message::has_dedup_key) => {
                 Error::unavailable("the first message of a dedup key may be among what the brokers restore")
             }
-            None => match self.pass(descriptor, partition, call, conflict, messages).await {
-                Err(error) if error.is_outage() => {
-                    self.breaker.open(&error);
-                    error
+            None => {
+                if let Some(held) = self.held.among(&descriptor.topic, messages) {
+                    return self.accept_in_order(descriptor, partition, call, conflict, (messages, &held)).await;
                 }
-                answered => return answered,
-            },
+                match self.pass(descriptor, partition, call, conflict, messages).await {
+                    Err(error) if error.is_outage() => {
+                        self.breaker.open(&error);
+                        error
+                    }
+                    answered => return answered,
+                }
+            }
         };
+        let sent = |n| (why.kind() == Kind::OutcomeUnknown).then_some(n);
+        self.buffer(descriptor, call, conflict, messages.iter().enumerate().map(|(n, of)| (n, sent(n), of)), &why)
+            .await?;
+        Ok(vec![Put::Pushed(Pushed::Buffered); messages.len()])
+    }
+
+    /// Messages whose ids the log holds go to its end, so that they meet the records before them in their order; the others go
+    /// to the store. If that does not take them, they are buffered too, since the first ones are accepted.
+    async fn accept_in_order(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        conflict: Conflict,
+        (messages, held): (&[Message], &[bool]),
+    ) -> Result<Vec<Put>> {
+        let is_held = |n: usize| held.get(n).copied().unwrap_or_default();
+        let why = Error::unavailable("an earlier push of the id is on its way to the store");
+        let behind = messages.iter().enumerate().filter(|(n, _)| is_held(*n)).map(|(n, of)| (n, None, of));
+        self.buffer(descriptor, call, conflict, behind, &why).await?;
+        let rest: Vec<Message> =
+            messages.iter().enumerate().filter(|(n, _)| !is_held(*n)).map(|(_, of)| of.clone()).collect();
+        let mut puts = if rest.is_empty() {
+            Vec::new()
+        } else {
+            match self.pass(descriptor, partition, call, conflict, &rest).await {
+                Ok(puts) => puts,
+                Err(error) => {
+                    if error.is_outage() {
+                        self.breaker.open(&error);
+                    }
+                    let sent = |n| (error.kind() == Kind::OutcomeUnknown).then_some(n);
+                    let left = rest.iter().enumerate().map(|(n, of)| (n, sent(n), of));
+                    self.buffer(descriptor, call, conflict, left, &error).await?;
+                    vec![Put::Pushed(Pushed::Buffered); rest.len()]
+                }
+            }
+        }
+        .into_iter();
+        let buffered = || Put::Pushed(Pushed::Buffered);
+        Ok((0..messages.len())
+            .map(|n| if is_held(n) { buffered() } else { puts.next().unwrap_or_else(buffered) })
+            .collect())
+    }
+
+    /// Appends messages to the log: each with its place among the versions of its call, and, if it was sent, in the call.
+    async fn buffer<'a>(
+        &self,
+        descriptor: &Descriptor,
+        call: &Call,
+        conflict: Conflict,
+        messages: impl Iterator<Item = (usize, Option<usize>, &'a Message)>,
+        why: &Error,
+    ) -> Result<()> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }
-        let is_sent = why.kind() == Kind::OutcomeUnknown;
-        let records = messages.iter().enumerate().map(|(n, message)| Record::Push {
-            topic: descriptor.topic.clone(),
-            message: message.clone(),
-            // As it was sent, if it was: then it is told apart from what is there in any case.
-            version: call.version.plus(n),
-            conflict,
-            call: is_sent.then(|| CallPart { call: call.id.clone(), at: u32::try_from(n + 1).unwrap_or(u32::MAX) }),
-            origin: None,
-        });
-        let appended = self.wal.append(records.collect()).await;
+        let records: Vec<Record> = messages
+            .map(|(n, sent, message)| Record::Push {
+                topic: descriptor.topic.clone(),
+                message: message.clone(),
+                // As it was sent, if it was: then it is told apart from what is there in any case.
+                version: call.version.plus(n),
+                conflict,
+                call: sent.map(|n| CallPart { call: call.id.clone(), at: u32::try_from(n + 1).unwrap_or(u32::MAX) }),
+                origin: None,
+            })
+            .collect();
+        let appended = self.wal.append(records.clone()).await;
+        let end = self.wal.depth().end;
+        self.held.appended(&records, end);
         if descriptor.is_ordered() {
-            self.behind.appended(&descriptor.topic, self.wal.depth().end);
+            self.behind.appended(&descriptor.topic, end);
         }
-        appended.map_err(|error| both_failed(&why, &error))?;
+        appended.map_err(|error| both_failed(why, &error))?;
         self.buffered.notify_one();
-        Ok(vec![Put::Pushed(Pushed::Buffered); messages.len()])
+        Ok(())
     }
 
     /// Whether a push to a topic with ordering has to go behind what is buffered. First it waits for that, or the log
@@ -87,8 +149,10 @@ impl<S: LogTarget> BufferedStore<S> {
         self.journal.is_some() && self.made_up.load(Ordering::Relaxed) != losses + 1
     }
 
+    /// Notes records that were appended to the log, so that later pushes do not overtake them.
     pub(super) fn note_behind(&self, records: &[Record]) {
         let end = self.wal.depth().end;
+        self.held.appended(records, end);
         for record in records.iter().filter(|record| self.has_order(record)) {
             self.behind.appended(record.topic(), end);
         }

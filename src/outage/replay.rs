@@ -31,6 +31,10 @@ impl<S: LogTarget> BufferedStore<S> {
     /// keep half of the store.
     pub(super) async fn replay(&self, stop: CancellationToken) {
         let mut pause = PAUSE.0;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = self.list_found() => {}
+        }
         loop {
             let waiting = self.wal.depth().records;
             let step = tokio::select! {
@@ -58,6 +62,19 @@ impl<S: LogTarget> BufferedStore<S> {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = wait => {}
+            }
+        }
+    }
+
+    /// Lists what an earlier process left in the log; until then any id may be in it, and for good if the log cannot be read.
+    async fn list_found(&self) {
+        let (found, mut after) = (self.wal.depth().end, None);
+        while let (Some(found), true) = (found, self.wal.depth().records > 0) {
+            let Ok(page) = self.wal.peek(after, PAGE_RECORDS, PAGE_BYTES).await else { return };
+            self.held.appended(page.iter().map(|entry| &entry.record), Some(found));
+            after = page.last().map(|entry| entry.position);
+            if after.is_none_or(|after| after >= found) {
+                return self.held.all_found_are_listed(found);
             }
         }
     }
@@ -91,7 +108,10 @@ impl<S: LogTarget> BufferedStore<S> {
         };
         // A page is its own probe: an unavailable node of a cluster does not block the others.
         let Some(last) = page.last().map(|entry| entry.position) else {
-            end.into_iter().for_each(|end| self.behind.done(end));
+            if let Some(end) = end {
+                self.behind.done(end);
+                self.held.empty(end);
+            }
             return self.probe().await;
         };
         if self.is_lossy_after(losses) {
@@ -137,6 +157,7 @@ impl<S: LogTarget> BufferedStore<S> {
     /// since there were so many losses takes nothing.
     async fn move_page(&self, log: &str, page: Vec<Entry>, last: Position, (began, losses): (Instant, u64)) -> Step {
         let is_all = self.wal.depth().records <= page.len() as u64;
+        let held: Vec<u64> = page.iter().flat_map(|entry| self.held.keys_of(&entry.record)).collect();
         let mut offered = self.offer(log, page, losses).await;
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
@@ -155,9 +176,11 @@ impl<S: LogTarget> BufferedStore<S> {
         if !is_kept || is_torn || offered.is_unknown || has_order || (done == 0 && is_all) {
             return self.keep_page(&offered).await;
         }
-        if let Err(error) = self.wal.append(std::mem::take(&mut offered.left)).await {
+        let left = std::mem::take(&mut offered.left);
+        if let Err(error) = self.wal.append(left.clone()).await {
             return self.stuck(&error);
         }
+        self.held.appended(&left, self.wal.depth().end);
         self.page_sent.store(false, Ordering::Relaxed);
         self.wal_metrics.replayed.inc_by(offered.stored + offered.duplicate);
         self.wal_metrics.dropped.inc_by(offered.dropped);
@@ -165,6 +188,7 @@ impl<S: LogTarget> BufferedStore<S> {
             return self.stuck(&error);
         }
         self.behind.done(last);
+        self.held.done(last, &held);
         if done == 0 { Step::Stuck } else { Step::Moved(Clock::System.instant().since(began)) }
     }
 
@@ -343,7 +367,11 @@ impl<S: LogTarget> BufferedStore<S> {
                 }
                 Ok((Applied::UpToInFlight(number), _)) => {
                     left.retain(|entry| entry.position.number() >= number);
-                    Error::unavailable("a consumer has a message that is to be replaced or moved: it waits for that")
+                    // The store is there: pushes go on.
+                    Error::new(
+                        Kind::Conflict,
+                        "a consumer has a message that is to be replaced or moved: it waits for that",
+                    )
                 }
                 Err(error) if error.kind() == Kind::Stale && reloads < RELOADS_MAX => {
                     reloads += 1;

@@ -425,6 +425,14 @@ impl<S: LogTarget> store::Maintenance for BufferedStore<S> {
         self.store.moved(partition, page).await
     }
 
+    /// While a loss is restored nothing is given back, as nothing is moved.
+    async fn call_back_move(&self, partition: &GroupPartition) -> Result<()> {
+        if self.is_giving_back() {
+            return Err(restoring());
+        }
+        self.store.call_back_move(partition).await
+    }
+
     async fn audit(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
         self.store.audit(partition, from, repair).await
     }

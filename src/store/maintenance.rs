@@ -35,13 +35,22 @@ pub trait Maintenance: Send + Sync + 'static {
     }
 
     /// Moves a page of what a partition of the topic `from` holds, but for what is in flight, into the partitions of the same
-    /// group of another topic, each message where its key belongs there. A message is in one of the two all the while;
-    /// repeating it after a failure continues it, and doubles nothing, also when what arrived was consumed since.
-    /// [`Maintenance::moved`] has to follow. Errors: `Stale` when the other topic has changed or either is gone; `Full`.
+    /// group of another topic, each message where its key belongs there. A message is in one of the two all the while, and
+    /// found there; while its page is on its way it is in flight. Repeating it after a failure continues it, and doubles nothing,
+    /// also when what arrived was consumed since. A page on its way to a third topic is called back first.
+    /// [`Maintenance::moved`] has to follow. Errors: `Stale` when the other topic has changed or either is gone; `Full`: then
+    /// nothing of the page was moved. A page that was moved in part names the messages that the other topic
+    /// refused in [`MovedPage::arrived`].
     async fn move_page(&self, from: &Descriptor, partition: &GroupPartition, to: &Descriptor) -> Result<MovedPage>;
 
-    /// Forgets a page that arrived. A store that moves at once has none.
+    /// Ends a page that arrived, and gives back what was refused of it. A store that moves at once has none.
     async fn moved(&self, _partition: &GroupPartition, _page: &MovedPage) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives back the messages of a page that is on its way, perhaps of a broker that died, except for those that arrived.
+    /// Without a page, or at a store that moves at once, it does nothing.
+    async fn call_back_move(&self, _partition: &GroupPartition) -> Result<()> {
         Ok(())
     }
 

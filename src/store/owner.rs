@@ -55,6 +55,8 @@ pub trait Owner: Send {
 pub struct HeadState {
     pub head: Option<Timestamp>,
     pub generation: u64,
+    /// A page of its messages is on its way to another topic: of a move that is going on, or of one whose broker died.
+    pub is_moving: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +68,8 @@ pub struct Recovered {
     pub more: bool,
     /// Once nothing is held: bodies in no zset, or ids without body. Not 0 after a defect or data loss: repair.
     pub orphans: u64,
+    /// As in [`HeadState`].
+    pub is_moving: bool,
 }
 
 /// Where a repair continues. Meaningful to the store only.

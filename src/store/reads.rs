@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::MemberId;
 use crate::codec::{DeadLetterRecord, Failure};
 use crate::model::error::Result;
-use crate::model::message::{Message, MessageId};
+use crate::model::message::{Message, MessageId, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::model::version::Version;
@@ -16,13 +16,12 @@ use crate::model::version::Version;
 pub trait Reads: Send + Sync + 'static {
     async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>>;
 
-    /// The messages of these ids that a partition has, scheduled, ready or in flight, in the order asked; what is not there
-    /// or unreadable is `None`. Meant for a few ids: each may have a payload of 1 MiB.
+    /// The messages of these ids that a partition has in any state, also dead, in the order asked; what is not there or
+    /// unreadable is `None`. Meant for a few ids: each may have a payload of 1 MiB.
     async fn bodies(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
         let mut bodies = Vec::with_capacity(ids.len());
         for id in ids {
-            let peeked = self.peek(partition, id).await?.filter(|peeked| !matches!(peeked.state, State::Dead { .. }));
-            bodies.push(peeked.map(|peeked| peeked.message));
+            bodies.push(self.peek(partition, id).await?.map(|peeked| peeked.message));
         }
         Ok(bodies)
     }
@@ -109,6 +108,8 @@ pub struct Peeked {
     pub owner: Option<MemberId>,
     /// How the last attempts failed, oldest first; a dead message has them in its record.
     pub history: Vec<Failure>,
+    /// The topic that it is being moved to; in flight until it is there or given back.
+    pub moving_to: Option<TopicName>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

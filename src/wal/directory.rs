@@ -6,16 +6,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FlockOperation, flock};
 
 use super::record_batch::Position;
 use super::segment::Segment;
 use crate::codec::LOG_FORMAT;
 use crate::model::error::{Error, Kind, Result};
-use crate::platform::disk::{MarkerFile, check_room, create, lock_holder, make_private_directory, sync_file};
+use crate::platform::disk::{MarkerFile, ReserveFile, create, lock_holder, make_private_directory, sync_file};
 
 const DONE: &str = "done";
-const RESERVE: &str = "reserve";
 
 /// Bytes that are given up when the disk is so full that a segment cannot even be opened to be drained.
 const RESERVE_BYTES: u64 = 4 * 1024 * 1024;
@@ -162,21 +161,16 @@ impl Directory {
         Ok(free)
     }
 
-    /// Sets space aside, if there is more of it than the disk's own reserve.
     pub(super) fn keep_reserve(&self, disk_reserve_bytes: u64) {
-        let path = self.dir.join(RESERVE);
-        if path.exists() || check_room(&self.dir, disk_reserve_bytes.saturating_add(2 * RESERVE_BYTES)).is_err() {
-            return;
-        }
-        let made = create(&path)
-            .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).map_err(io::Error::from));
-        if made.is_err() {
-            self.give_reserve();
-        }
+        self.reserve().keep(disk_reserve_bytes);
     }
 
     pub(super) fn give_reserve(&self) -> bool {
-        std::fs::remove_file(self.dir.join(RESERVE)).is_ok()
+        self.reserve().give()
+    }
+
+    fn reserve(&self) -> ReserveFile {
+        ReserveFile::new(&self.dir, RESERVE_BYTES)
     }
 
     pub(super) fn set_note(&self, note: Note, text: &str) -> Result<()> {

@@ -160,6 +160,6 @@ async fn full_disk_never_yields_a_false_success() -> Result<()> {
     };
     // The first push may be there or not; the second one is certainly not.
     assert!(first.starts_with("outcome-unknown") || first.starts_with("unavailable"), "{first}");
-    assert!(second.starts_with("unavailable") && second.contains("dwell is restarted"), "{second}");
+    assert!(second.starts_with("unavailable") && second.contains("opened again once the disk"), "{second}");
     ledger.check(dir.path()).await
 }

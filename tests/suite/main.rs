@@ -28,7 +28,6 @@ mod verdicts;
 mod receipts;
 mod ordered;
 mod redis_keys;
-mod redis_topic_move;
 mod redis_groups;
 mod redis_faults;
 mod redis_sentinel;

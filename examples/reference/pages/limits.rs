@@ -89,6 +89,7 @@ fn topics() -> Vec<Row> {
         ("Dead letters of a group in a partition, when a topic bounds them", number(l::DEAD_MAX_COUNT_MAX)),
         ("Failed attempts kept in the history of a message", number(l::HISTORY_MAX)),
         ("Free disk space below which the embedded store refuses pushes", bytes(l::DISK_RESERVE_BYTES)),
+        ("Ids and dedup keys of the write-ahead log that a broker lists in memory", number(l::HELD_IDS_MAX)),
         ("Size of the write-ahead log", format!("{} to {}", bytes(l::WAL_BYTES_MIN), bytes(l::WAL_BYTES_MAX))),
     ]
 }

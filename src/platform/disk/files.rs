@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write as _};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::process::geteuid;
 
 use crate::model::error::{Error, Kind, Result};
@@ -155,8 +155,48 @@ pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// # Errors: `Full` when fewer bytes are free than reserved: a failed write on a full disk stops sled for good, and
-/// draining needs space too. An unknown amount is not refused.
+/// Bytes of a disk that are set aside in a file, and given up when it is so full that not even a drain could write.
+#[derive(Debug)]
+pub(crate) struct ReserveFile {
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl ReserveFile {
+    pub(crate) fn new(dir: &Path, bytes: u64) -> ReserveFile {
+        ReserveFile { path: dir.join("reserve"), bytes }
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// Whether there is more space than that and the disk's own reserve.
+    pub(crate) fn has_room(&self, disk_reserve_bytes: u64) -> bool {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        check_room(dir, disk_reserve_bytes.saturating_add(2 * self.bytes)).is_ok()
+    }
+
+    /// Sets the space aside, if there is room.
+    pub(crate) fn keep(&self, disk_reserve_bytes: u64) {
+        if self.is_kept() || !self.has_room(disk_reserve_bytes) {
+            return;
+        }
+        let made = create(&self.path)
+            .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, self.bytes).map_err(io::Error::from));
+        if made.is_err() {
+            self.give();
+        }
+    }
+
+    /// Whether there was any.
+    pub(crate) fn give(&self) -> bool {
+        std::fs::remove_file(&self.path).is_ok()
+    }
+}
+
+/// # Errors: `Full` when fewer bytes are free than reserved: a failed write on a full disk stops sled until it is opened
+/// again, and draining needs space too. An unknown amount is not refused.
 pub(crate) fn check_room(dir: &Path, reserve_bytes: u64) -> Result<()> {
     free_bytes(dir).map_or(Ok(()), |free| check_free(dir, free, reserve_bytes))
 }

@@ -24,7 +24,9 @@ use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 
-pub(crate) use self::files::{MarkerFile, check_owner, check_room, create, free_bytes, lock_holder, replace};
+pub(crate) use self::files::{
+    MarkerFile, ReserveFile, check_owner, check_room, create, free_bytes, lock_holder, replace,
+};
 
 /// An open directory. Dropping it closes sled, whose threads release the directory a moment later.
 #[derive(Debug)]
@@ -175,7 +177,8 @@ const UNFINISHED: &str = "generating";
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-fn note_failure(dir: &Path) {
+/// Notes that what is in memory may not be on the disk: the next opening rewrites it.
+pub(crate) fn note_failure(dir: &Path) {
     if let Err(error) = File::create(dir.join(UNSYNCED)) {
         tracing::error!(dir = %dir.display(), %error, "a sync failed, and that could not be noted");
     }

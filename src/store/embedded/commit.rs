@@ -10,10 +10,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use sled::{Batch, Tree};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::keys;
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, Kind, Result};
 use crate::platform::disk::{Disk, MarkerFile};
 
 type Waiter = oneshot::Sender<Result<()>>;
@@ -24,18 +24,21 @@ pub(super) struct Committer {
     waiters: Option<Sender<Waiter>>,
     thread: Option<JoinHandle<()>>,
     failed: Arc<OnceLock<Error>>,
+    /// Told once it failed.
+    news: Arc<Notify>,
 }
 
 impl Committer {
-    pub(super) fn start(disk: Arc<Disk>, tail: Tail, dir: &Path) -> Result<Committer> {
+    pub(super) fn start(disk: Arc<Disk>, tail: Tail, dir: &Path, news: Arc<Notify>) -> Result<Committer> {
         let (waiters, arrivals) = channel();
         let failed = Arc::new(OnceLock::new());
-        let mut commits = Commits { disk, tail, place: dir.display().to_string(), failed: failed.clone() };
+        let mut commits =
+            Commits { disk, tail, place: dir.display().to_string(), failed: failed.clone(), news: news.clone() };
         let thread = std::thread::Builder::new()
             .name("dwell-committer".into())
             .spawn(move || commits.run(&arrivals))
             .map_err(|error| Error::unavailable(format!("the committer did not start: {error}")))?;
-        Ok(Committer { waiters: Some(waiters), thread: Some(thread), failed })
+        Ok(Committer { waiters: Some(waiters), thread: Some(thread), failed, news })
     }
 
     /// Returns once everything applied before survives a power cut. Errors: `Unavailable` once the disk failed.
@@ -51,7 +54,9 @@ impl Committer {
     }
 
     pub(super) fn fail(&self, dir: &Path, why: &sled::Error) -> Error {
-        self.failed.get_or_init(|| failure(&dir.display().to_string(), &why.to_string())).clone()
+        let error = self.failed.get_or_init(|| failure(&dir.display().to_string(), &why.to_string())).clone();
+        self.news.notify_one();
+        error
     }
 }
 
@@ -70,6 +75,7 @@ struct Commits {
     tail: Tail,
     place: String,
     failed: Arc<OnceLock<Error>>,
+    news: Arc<Notify>,
 }
 
 impl Commits {
@@ -88,7 +94,11 @@ impl Commits {
             return Err(error.clone());
         }
         // After a failed fsync the kernel may have dropped the pages: trying again would be a false success.
-        self.write().map_err(|why| self.failed.get_or_init(|| failure(&self.place, &why.to_string())).clone())
+        self.write().map_err(|why| {
+            let error = self.failed.get_or_init(|| failure(&self.place, &why.to_string())).clone();
+            self.news.notify_one();
+            error
+        })
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -103,11 +113,24 @@ fn failure(place: &str, why: &str) -> Error {
 }
 
 /// sled keeps its first error until it is opened again, even if the disk has space by then.
-const REMEDY: &str = "it works again once the disk is repaired or has space again AND dwell is restarted";
+const REMEDY: &str = "it is opened again once the disk is repaired or has space";
+
+/// An error of the disk at the opening: `Full` when it has no space.
+pub(super) fn io_error(what: &str, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Error::new(Kind::Full, format!("{what}: {error}; {REMEDY}"))
+        }
+        _ => Error::unavailable(format!("{what}: {error}")),
+    }
+}
 
 pub(super) fn broken(error: sled::Error) -> Error {
     match error {
-        sled::Error::Io(error) => Error::unavailable(format!("the embedded store failed ({error}); {REMEDY}")),
+        sled::Error::Io(error) => match io_error("the embedded store", &error) {
+            full if full.kind() == Kind::Full => full,
+            _ => Error::unavailable(format!("the embedded store failed ({error}); {REMEDY}")),
+        },
         sled::Error::Corruption { .. } => Error::corrupt(format!("the embedded store is damaged: {error}")),
         error => Error::bug(format!("the embedded store: {error}")),
     }

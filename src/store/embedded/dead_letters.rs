@@ -35,11 +35,12 @@ impl store::DeadLetters for Embedded {
         after: Option<&DeadLetterCursor>,
         limit: usize,
     ) -> Result<DeadLetterPage> {
-        let topics = self.topics();
+        let this = self.opened()?;
+        let topics = this.topics();
         let Some((topic, place)) = topics.group_partition(partition) else { return Ok(DeadLetterPage::default()) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
-        let stored = Stored::new(&self.tree, place);
+        let stored = Stored::new(&this.tree, place);
         let (mut page, mut bytes) = (DeadLetterPage::default(), 0);
         let zset = stored.dead_zset();
         let entries: Box<dyn Iterator<Item = _>> = match after {
@@ -64,9 +65,10 @@ impl store::DeadLetters for Embedded {
     }
 
     async fn redrive(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
-        let now = self.now();
+        let this = self.opened()?;
+        let now = this.now();
         let mut wake = false;
-        let answers = self.change_dead(partition, ids, |stored, batch, counts, id| {
+        let answers = this.change_dead(partition, ids, |stored, batch, counts, id| {
             let (_, body) = read_dead(&stored.dead_hash().get(id)?.ok_or_else(|| lost(id))?)?;
             wake |= stored.zset().head()?.is_none_or(|head| now < head);
             stored.hash().add(batch, id.as_str().as_bytes(), &ChunkedValue::cut(&body)?);
@@ -76,20 +78,21 @@ impl store::DeadLetters for Embedded {
             Ok(())
         })?;
         if wake {
-            self.wakes.wake(&Channel::head(partition));
+            this.wakes.wake(&Channel::head(partition));
         }
-        self.commit().await?;
+        this.commit().await?;
         Ok(answers)
     }
 
     async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
+        let this = self.opened()?;
         let mut versions = Vec::new();
-        let were_dead = self.change_dead(partition, ids, |stored, _, _, id| {
+        let were_dead = this.change_dead(partition, ids, |stored, _, _, id| {
             let body = stored.dead_hash().get(id)?.and_then(|value| read_dead(&value).ok());
             versions.push(body.map_or(Version::default(), |(_, body)| body_version(&body)));
             Ok(())
         })?;
-        self.commit().await?;
+        this.commit().await?;
         let mut versions = versions.into_iter();
         Ok(were_dead.into_iter().map(|was_dead| was_dead.then(|| versions.next()).flatten()).collect())
     }
@@ -101,21 +104,22 @@ impl store::DeadLetters for Embedded {
         to: Option<&Descriptor>,
         ids: &[MessageId],
     ) -> Result<Forward> {
+        let this = self.opened()?;
         check_count(ids)?;
         let Some(to) = to.filter(|to| to.topic != group_partition.topic) else { return Ok(Forward::Nothing) };
-        self.check_storable()?;
+        this.check_storable()?;
         let mut forwarded = Forwarded::default();
-        for (partition, dead) in self.read_forwards(group_partition, to, ids)? {
-            let (mut messages, wake) = self.forward_all(group_partition, to, partition, dead)?;
+        for (partition, dead) in this.read_forwards(group_partition, to, ids)? {
+            let (mut messages, wake) = this.forward_all(group_partition, to, partition, dead)?;
             forwarded.messages.append(&mut messages);
             if wake {
-                self.wakes.wake(&Channel::Head(to.topic.clone(), partition));
+                this.wakes.wake(&Channel::Head(to.topic.clone(), partition));
             }
         }
         if forwarded.messages.is_empty() {
             return Ok(Forward::Nothing);
         }
-        self.commit().await?;
+        this.commit().await?;
         Ok(Forward::Done(forwarded))
     }
 
@@ -124,7 +128,8 @@ impl store::DeadLetters for Embedded {
     }
 
     async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadLetterRetention) -> Result<DroppedDeadLetters> {
-        let (dropped, ids) = self.past_bounds(partition, bounds)?;
+        let this = self.opened()?;
+        let (dropped, ids) = this.past_bounds(partition, bounds)?;
         if !ids.is_empty() {
             self.purge(partition, &ids).await?;
         }

@@ -32,17 +32,19 @@ impl store::Maintenance for Embedded {
         group: &GroupName,
         from: Option<CopyCursor>,
     ) -> Result<Copied> {
-        self.check_storable()?;
+        let this = self.opened()?;
+        this.check_storable()?;
         let from = from.map(|CopyCursor(id)| MessageId::new(id)).transpose()?;
-        let copied = self.copy_page(descriptor, partition, group, from.as_ref())?;
-        self.commit().await?;
+        let copied = this.copy_page(descriptor, partition, group, from.as_ref())?;
+        this.commit().await?;
         Ok(copied)
     }
 
     async fn audit(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
-        let page = self.verify_page(partition, from, repair)?;
+        let this = self.opened()?;
+        let page = this.verify_page(partition, from, repair)?;
         if repair && !page.findings.is_empty() {
-            self.commit().await?;
+            this.commit().await?;
         }
         Ok(page)
     }
@@ -53,10 +55,11 @@ impl store::Maintenance for Embedded {
         group_partition: &GroupPartition,
         to: &Descriptor,
     ) -> Result<MovedPage> {
-        self.check_storable()?;
+        let this = self.opened()?;
+        this.check_storable()?;
         let mut moved = MovedPage::default();
-        for (partition, movers) in self.movers(group_partition, to)? {
-            let wake = self.move_all(
+        for (partition, movers) in this.movers(group_partition, to)? {
+            let wake = this.move_all(
                 group_partition,
                 &to.group_partition(partition, &group_partition.group),
                 &movers,
@@ -64,10 +67,10 @@ impl store::Maintenance for Embedded {
             )?;
             moved.more = true;
             if wake {
-                self.wakes.wake(&Channel::Head(to.topic.clone(), partition));
+                this.wakes.wake(&Channel::Head(to.topic.clone(), partition));
             }
         }
-        self.commit().await?;
+        this.commit().await?;
         Ok(moved)
     }
 }

@@ -33,6 +33,7 @@ impl store::Messages for Embedded {
         call: &Call,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
+        let this = self.opened()?;
         if messages.len() > CALL_IDS_MAX {
             let detail = format!("{} messages in one call, at most {CALL_IDS_MAX}", messages.len());
             return Err(Error::new(Kind::TooLarge, detail));
@@ -40,14 +41,14 @@ impl store::Messages for Embedded {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        self.check_storable()?;
-        let values = self.values(messages, call.version)?;
-        let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
+        this.check_storable()?;
+        let values = this.values(messages, call.version)?;
+        let (answers, wake) = this.insert(descriptor, partition, messages, &values)?;
         if wake {
-            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+            this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
         // Duplicates wait too: what they repeat may itself still be on its way to the disk.
-        self.commit().await?;
+        this.commit().await?;
         Ok(answers)
     }
 
@@ -59,21 +60,22 @@ impl store::Messages for Embedded {
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
+        let this = self.opened()?;
         if messages.len() > PUT_IDS_MAX {
             let detail = format!("{} messages in one call, at most {PUT_IDS_MAX}", messages.len());
             return Err(Error::new(Kind::TooLarge, detail));
         }
-        self.check_storable()?;
-        let (answers, wake) = self.put_all(
+        this.check_storable()?;
+        let (answers, wake) = this.put_all(
             descriptor,
             partition,
             Terms { version: call.version, conflict, ordered: descriptor.is_ordered() },
             messages,
         )?;
         if wake {
-            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+            this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
-        self.commit().await?;
+        this.commit().await?;
         Ok(answers)
     }
 
@@ -84,9 +86,10 @@ impl store::Messages for Embedded {
         _call: &Call,
         id: &MessageId,
     ) -> Result<Cancelled> {
-        self.committer.check()?;
-        let cancelled = self.cancel_now(descriptor, partition, id)?;
-        self.commit().await?;
+        let this = self.opened()?;
+        this.committer.check()?;
+        let cancelled = this.cancel_now(descriptor, partition, id)?;
+        this.commit().await?;
         Ok(cancelled)
     }
 
@@ -97,9 +100,10 @@ impl store::Messages for Embedded {
         call: &Call,
         purge: &Purge,
     ) -> Result<Purged> {
-        self.committer.check()?;
-        let purged = self.purge_now(descriptor, partition, call.version, purge).await?;
-        self.commit().await?;
+        let this = self.opened()?;
+        this.committer.check()?;
+        let purged = this.purge_now(descriptor, partition, call.version, purge).await?;
+        this.commit().await?;
         Ok(purged)
     }
 
@@ -110,12 +114,13 @@ impl store::Messages for Embedded {
         call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
-        self.committer.check()?;
-        let (rescheduled, wake) = self.reschedule_now(descriptor, partition, call.version, reschedule)?;
+        let this = self.opened()?;
+        this.committer.check()?;
+        let (rescheduled, wake) = this.reschedule_now(descriptor, partition, call.version, reschedule)?;
         if wake {
-            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+            this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
-        self.commit().await?;
+        this.commit().await?;
         Ok(rescheduled)
     }
 
@@ -127,12 +132,13 @@ impl store::Messages for Embedded {
         _call: &Call,
         settlements: &[LateSettlement],
     ) -> Result<Vec<LateFate>> {
-        self.committer.check()?;
-        let (fates, wake) = self.settle_late_now(descriptor, partition, group, settlements)?;
+        let this = self.opened()?;
+        this.committer.check()?;
+        let (fates, wake) = this.settle_late_now(descriptor, partition, group, settlements)?;
         if wake {
-            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+            this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
-        self.commit().await?;
+        this.commit().await?;
         Ok(fates)
     }
 }

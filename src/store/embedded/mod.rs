@@ -27,14 +27,15 @@ mod topics;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sled::{Batch, IVec, Tree};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::commit::{Checked, Committer, Tail, broken};
+use self::commit::{Checked, Committer, Tail, broken, io_error};
 use self::groups::{Members, SlotBook};
 use self::keys::{Kind as KeyKind, Place, place_of, score_of};
 use self::topics::{Topic, Topics, locked};
@@ -44,7 +45,8 @@ use crate::model::limits::DISK_RESERVE_BYTES;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
-use crate::platform::disk::{self, Disk, Refusal, check_room, free_bytes, sync_directory};
+use crate::platform::disk::{self, Disk, Refusal, ReserveFile, check_room, free_bytes, sync_directory};
+use crate::platform::log_throttle::RepeatThrottle;
 use crate::platform::signing_key::SigningKey;
 use crate::store;
 
@@ -62,27 +64,43 @@ const PAGE: usize = 1_000;
 
 /// The store of one process, in one directory. Its owners keep the directory open until they are dropped.
 pub struct Embedded {
-    inner: Arc<Inner>,
+    common: Arc<Common>,
+    opened: RwLock<Opened>,
 }
 
-impl Deref for Embedded {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.inner
-    }
-}
-
+/// The part of the store that outlives a failure of the disk: sled keeps its first error until it is opened again.
 #[doc(hidden)]
-pub struct Inner {
-    tree: Tree,
+pub struct Common {
     dir: PathBuf,
-    reserve_bytes: u64,
     clock: StoreClock,
     wakes: Wakes,
     losses: watch::Sender<Loss>,
     members: Members,
     slots: SlotBook,
+    reserve: ReserveFile,
+    /// Told when the disk failed, or has no room for the reserve.
+    failed: Arc<Notify>,
+}
+
+enum Opened {
+    Open(Arc<Inner>),
+    /// The disk failed, or is too full to be opened; it is tried again.
+    Failed(Error),
+}
+
+impl Deref for Embedded {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+#[doc(hidden)]
+pub struct Inner {
+    common: Arc<Common>,
+    tree: Tree,
+    reserve_bytes: u64,
     disk: Arc<Disk>,
     committer: Committer,
     /// Read for every verb and held to its end, so that after an update or a deletion has answered nothing happens
@@ -90,33 +108,144 @@ pub struct Inner {
     topics: RwLock<Topics>,
 }
 
+impl Deref for Inner {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
 impl Embedded {
-    /// Opens the store in `dir`, making it if it is not there. Time comes from `clock` alone. Errors: `Conflict` when
-    /// another process uses the directory, `Unavailable` when the disk does not let it be opened, and `Corrupt` when it
-    /// cannot be read; the detail says what to do.
+    /// Opens the store in `dir`, making it if it is not there. Time comes from `clock` alone. A store on a disk that is so
+    /// full that it cannot be opened is opened later, once [`Backend::run`](store::Backend::run) finds space. Errors:
+    /// `Conflict` when another process uses the directory, `Unavailable` when the disk does not let it be opened, `Full`
+    /// when it has no space for a new one, and `Corrupt` when it cannot be read; the detail says what to do.
     pub fn open(dir: &Path, clock: Clock) -> Result<Embedded> {
-        guarded(dir, || {
-            let (disk, tail) = open(dir)?;
-            let tree = disk.tree().clone();
-            let topics = Topics::load(&tree)?;
-            count(&tree, &topics)?;
-            let disk = Arc::new(disk);
-            let committer = Committer::start(disk.clone(), tail, dir)?;
-            let inner = Inner {
-                tree,
-                dir: dir.to_owned(),
-                reserve_bytes: DISK_RESERVE_BYTES,
-                clock: StoreClock::new(clock),
-                wakes: Wakes::default(),
-                losses: watch::Sender::default(),
-                members: Members::default(),
-                slots: SlotBook::default(),
-                disk,
-                committer,
-                topics: RwLock::new(topics),
-            };
-            Ok(Embedded { inner: Arc::new(inner) })
-        })
+        let common = Arc::new(Common {
+            dir: dir.to_owned(),
+            clock: StoreClock::new(clock),
+            wakes: Wakes::default(),
+            losses: watch::Sender::default(),
+            members: Members::default(),
+            slots: SlotBook::default(),
+            reserve: ReserveFile::new(dir, RESERVE_BYTES),
+            failed: Arc::new(Notify::new()),
+        });
+        let opened = match Inner::open(&common) {
+            Ok(inner) => Opened::Open(Arc::new(inner)),
+            Err(error) if error.kind() == Kind::Full && exists(dir) => {
+                tracing::error!(%error, "the store is opened once its disk has space");
+                common.failed.notify_one();
+                Opened::Failed(error)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Embedded { common, opened: RwLock::new(opened) })
+    }
+
+    /// Errors: why the disk does not let it be used.
+    fn opened(&self) -> Result<Arc<Inner>> {
+        match &*self.opened.read().unwrap_or_else(PoisonError::into_inner) {
+            Opened::Open(inner) => Ok(inner.clone()),
+            Opened::Failed(error) => Err(error.clone()),
+        }
+    }
+
+    fn set_opened(&self, opened: Opened) {
+        let before = std::mem::replace(&mut *self.opened.write().unwrap_or_else(PoisonError::into_inner), opened);
+        drop(before);
+    }
+
+    /// Waits until the disk fails, or takes the reserve; then makes up for it.
+    async fn mend(&self) {
+        self.failed.notified().await;
+        self.heal().await;
+        while !self.reserve.is_kept() && self.opened().is_ok_and(|inner| inner.committer.check().is_ok()) {
+            Clock::System.sleep(HEAL_PAUSE).await;
+            if self.reserve.has_room(DISK_RESERVE_BYTES) {
+                self.reserve.keep(DISK_RESERVE_BYTES);
+                return;
+            }
+        }
+    }
+
+    /// After the disk failed: closes sled once nobody uses it any more (owners do until their leases lapse), and opens it
+    /// again as soon as the disk lets it. Calls without an answer may be lost then.
+    async fn heal(&self) {
+        let mut left = Weak::new();
+        if let Ok(inner) = self.opened()
+            && let Err(error) = inner.committer.check()
+        {
+            left = Arc::downgrade(&inner);
+            self.set_opened(Opened::Failed(error));
+        }
+        let throttle = RepeatThrottle::default();
+        while self.opened().is_err() {
+            Clock::System.sleep(HEAL_PAUSE).await;
+            if left.strong_count() > 0 || check_room(&self.dir, HEAL_BYTES).is_err() {
+                continue;
+            }
+            disk::note_failure(&self.dir);
+            let common = self.common.clone();
+            match tokio::task::spawn_blocking(move || Inner::open(&common)).await {
+                Ok(Ok(inner)) => {
+                    tracing::info!(dir = %self.dir.display(), "the store is open again");
+                    self.set_opened(Opened::Open(Arc::new(inner)));
+                }
+                Ok(Err(error)) => {
+                    if throttle.is_due(Clock::System.instant()) {
+                        tracing::error!(%error, "the store cannot be opened again yet");
+                    }
+                    self.set_opened(Opened::Failed(error));
+                }
+                Err(error) => tracing::error!(%error, "opening the store again failed"),
+            }
+        }
+    }
+}
+
+/// The pause between two attempts to open a store whose disk failed.
+const HEAL_PAUSE: Duration = Duration::from_millis(500);
+
+/// Bytes that have to be free before it is tried: sled writes some when it is opened.
+const HEAL_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Bytes that are set aside, and given up when the disk is so full that the store could not be opened or acked in.
+const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Free bytes below which they are.
+const LOW_BYTES: u64 = 2 * 1024 * 1024;
+
+fn exists(dir: &Path) -> bool {
+    dir.join("db").exists()
+}
+
+impl Inner {
+    fn open(common: &Arc<Common>) -> Result<Inner> {
+        let open = || guarded(&common.dir, || Inner::open_once(common));
+        let opened = match open() {
+            Err(error) if error.kind() == Kind::Full && common.reserve.give() => open(),
+            opened => opened,
+        };
+        if opened.is_ok() {
+            common.reserve.keep(DISK_RESERVE_BYTES);
+            if !common.reserve.is_kept() {
+                common.failed.notify_one();
+            }
+        }
+        opened
+    }
+
+    fn open_once(common: &Arc<Common>) -> Result<Inner> {
+        let (disk, tail) = open(&common.dir)?;
+        let tree = disk.tree().clone();
+        let topics = Topics::load(&tree)?;
+        count(&tree, &topics)?;
+        let disk = Arc::new(disk);
+        let committer = Committer::start(disk.clone(), tail, &common.dir, common.failed.clone())?;
+        let topics = RwLock::new(topics);
+        Ok(Inner { common: common.clone(), tree, reserve_bytes: DISK_RESERVE_BYTES, disk, committer, topics })
     }
 }
 
@@ -139,7 +268,15 @@ impl Inner {
     /// unfinished batch is not there after a restart.
     fn apply(&self, batch: Batch) -> Result<()> {
         self.committer.check()?;
+        self.keep_room();
         self.disk.apply(batch).map_err(|error| self.committer.fail(&self.dir, &error))
+    }
+
+    /// Gives the reserve up on a disk that another program fills: acks need room.
+    fn keep_room(&self) {
+        if check_room(&self.dir, LOW_BYTES).is_err() && self.reserve.give() {
+            self.failed.notify_one();
+        }
     }
 
     /// The text of a key that is set once, by whoever offers one first.
@@ -201,27 +338,32 @@ impl store::Backend for Embedded {
     }
 
     async fn run(&self, stop: CancellationToken) {
-        stop.cancelled().await;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.mend() => {}
+            }
+        }
     }
 
     async fn ping(&self) -> Result<()> {
-        self.committer.check()
+        self.opened()?.committer.check()
     }
 
     async fn ready(&self) -> Result<Option<String>> {
-        self.check_storable().map(|()| None)
+        self.opened()?.check_storable().map(|()| None)
     }
 
     async fn close(&self) -> Result<()> {
-        self.committer.commit().await
+        self.opened()?.committer.commit().await
     }
 
     async fn store_id(&self, offered: &str) -> Result<String> {
-        self.set_once(keys::identity(), offered).await
+        self.opened()?.set_once(keys::identity(), offered).await
     }
 
     async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey> {
-        store::stored_receipt_key(&self.set_once(keys::receipt_key(), &offered.text()).await?)
+        store::stored_receipt_key(&self.opened()?.set_once(keys::receipt_key(), &offered.text()).await?)
     }
 
     fn health_snapshot(&self) -> HealthSnapshot {
@@ -247,7 +389,7 @@ fn guarded<T>(dir: &Path, open: impl FnOnce() -> Result<T>) -> Result<T> {
 /// another process has it, `Unavailable` when the disk does not let it, `Corrupt` when it is unreadable.
 fn open(dir: &Path) -> Result<(Disk, Tail)> {
     let place = dir.display();
-    let unavailable = |error: std::io::Error| Error::unavailable(format!("the store in {place}: {error}"));
+    let unavailable = |error: std::io::Error| io_error(&format!("the store in {place}"), &error);
     let disk = Disk::open(dir, CACHE_BYTES).map_err(|refusal| match refusal {
         Refusal::Locked => {
             let detail = format!("another dwell uses the store in {place}: stop it, or use another --data-dir");
@@ -349,9 +491,9 @@ fn page_to_remove(tree: &Tree, prefix: &[u8]) -> Result<Option<Batch>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, PoisonError};
 
-    use super::Embedded;
+    use super::{Embedded, Opened};
     use crate::model::error::Kind;
     use crate::platform::clock::Clock;
     use crate::store::Backend as _;
@@ -361,7 +503,9 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let mut store = Embedded::open(&dir.path().join("store"), Clock::System)?;
         assert_eq!(store.ready().await, Ok(None));
-        Arc::get_mut(&mut store.inner).ok_or("it is shared")?.reserve_bytes = u64::MAX;
+        if let Opened::Open(inner) = store.opened.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            Arc::get_mut(inner).ok_or("it is shared")?.reserve_bytes = u64::MAX;
+        }
         assert_eq!(store.ready().await.map_err(|error| error.kind()), Err(Kind::Full));
         assert_eq!(store.ping().await, Ok(()), "what is there can be consumed");
         Ok(())

@@ -47,7 +47,8 @@ impl store::Leases for Embedded {
         ttl: Duration,
         generation: u64,
     ) -> Result<Acquired> {
-        let topics = self.topics();
+        let this = self.opened()?;
+        let topics = this.topics();
         let topic = topics.live(&group_partition.topic).filter(|topic| topic.descriptor().generation <= generation);
         let stale =
             || Error::stale(format!("topic {} has changed or is deleted: read it again", group_partition.topic));
@@ -57,21 +58,21 @@ impl store::Leases for Embedded {
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
         let state = state.groups.entry(place.group).or_default();
-        let now = self.clock.local().instant();
+        let now = this.clock.local().instant();
         if let Some(lease) = &state.lease
             && let Some(holder) = lease.member(now)
             && holder != member
         {
             return Ok(Acquired::Held { by: holder.clone(), expires_in: lease.left(now) });
         }
-        let stored = Stored::new(&self.tree, place);
+        let stored = Stored::new(&this.tree, place);
         let epoch = Epoch::after(stored.last_epoch()?);
         let mut batch = Batch::default();
         stored.set_last_epoch(&mut batch, epoch.number());
-        self.apply(batch)?;
+        this.apply(batch)?;
         state.lease = Some(Lease::new(member.clone(), epoch.clone(), now, ttl));
         Ok(Acquired::Owned(Box::new(Handle {
-            inner: self.inner.clone(),
+            inner: this.clone(),
             group_partition: group_partition.clone(),
             epoch,
             reservations: 0,
@@ -86,7 +87,9 @@ impl store::Leases for Embedded {
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
-        claims.iter().map(|claim| self.renew_claim(member, claim, ttl)).collect()
+        let this = self.opened();
+        let renew = |claim| this.as_ref().map_err(Clone::clone).and_then(|this| this.renew_claim(member, claim, ttl));
+        claims.iter().map(renew).collect()
     }
 }
 
@@ -106,7 +109,7 @@ impl Inner {
             return Ok(Renewal::Lost { by: lease.member(now).cloned() });
         }
         let head = Stored::new(&self.tree, place).zset().head()?;
-        Ok(Renewal::Kept(HeadState { head, generation: topic.descriptor().generation }))
+        Ok(Renewal::Kept(HeadState { head, generation: topic.descriptor().generation, is_moving: false }))
     }
 
     /// Writes a settlement. A message that is not there is passed over: it was settled before.
@@ -373,7 +376,7 @@ fn recover(
     inner.apply(batch)?;
     partition.counts = counts;
     let orphans = if more { 0 } else { counts.hash.abs_diff(counts.zset) };
-    Ok(Recovered { messages: scheduled.len(), left_behind, more, orphans })
+    Ok(Recovered { messages: scheduled.len(), left_behind, more, orphans, is_moving: false })
 }
 
 /// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no zset, and drops ids

@@ -66,17 +66,18 @@ fn visit_waiting<T>(
 #[async_trait]
 impl store::Reads for Embedded {
     async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
-        let topics = self.topics();
+        let this = self.opened()?;
+        let topics = this.topics();
         let Some((topic, place)) = topics.group_partition(partition) else { return Ok(None) };
         let state = topic.partition(place.partition);
         let state = locked(&state);
         let lease = state.groups.get(&place.group).and_then(|partition| partition.lease.as_ref());
-        let owner = lease.and_then(|lease| lease.member(self.clock.local().instant())).cloned();
-        let stored = Stored::new(&self.tree, place);
+        let owner = lease.and_then(|lease| lease.member(this.clock.local().instant())).cloned();
+        let stored = Stored::new(&this.tree, place);
         if let Some(body) = stored.hash().get(id)? {
             let next_at = stored.zset().score(id)?.map(|score| score.at);
             let state = match next_at {
-                Some(at) if at > self.now() => State::Scheduled,
+                Some(at) if at > this.now() => State::Scheduled,
                 Some(_) => State::Ready,
                 None => State::InFlight,
             };
@@ -90,6 +91,7 @@ impl store::Reads for Embedded {
                 attempts,
                 owner,
                 history,
+                moving_to: None,
             }));
         }
         let (Some(died_at), Some(value)) = (stored.dead_zset().score(id)?, stored.dead_hash().get(id)?) else {
@@ -106,6 +108,7 @@ impl store::Reads for Embedded {
             attempts,
             owner,
             history: Vec::new(),
+            moving_to: None,
         }))
     }
 
@@ -116,26 +119,28 @@ impl store::Reads for Embedded {
         after: Option<&WaitingCursor>,
         limit: usize,
     ) -> Result<Page<WaitingCursor>> {
-        let topics = self.topics();
+        let this = self.opened()?;
+        let topics = this.topics();
         let Some((topic, place)) = topics.group_partition(partition) else { return Ok(Page::default()) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
-        let stored = Stored::new(&self.tree, place);
+        let stored = Stored::new(&this.tree, place);
         let (messages, next) =
             visit_waiting(&stored, window, after, limit, |id, next_at, body| listed(&stored, id, Some(next_at), body))?;
         Ok(Page { messages, next })
     }
 
     async fn outlines(&self, ranges: &[WaitingRange]) -> Result<Vec<OutlinePage>> {
+        let this = self.opened()?;
         let page = |range: &WaitingRange| {
-            let topics = self.topics();
+            let topics = this.topics();
             let Some((topic, place)) = topics.group_partition(&range.partition) else {
                 return Ok(OutlinePage::default());
             };
             let state = topic.partition(place.partition);
             let _state = locked(&state);
             let outline = |id, next_at, body: Bytes| Ok(Outline { next_at, id, bytes: body.len() });
-            let stored = Stored::new(&self.tree, place);
+            let stored = Stored::new(&this.tree, place);
             let (messages, next) = visit_waiting(&stored, range.window, range.after.as_ref(), range.limit, outline)?;
             Ok(OutlinePage { messages, next })
         };
@@ -148,11 +153,12 @@ impl store::Reads for Embedded {
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>> {
-        let topics = self.topics();
+        let this = self.opened()?;
+        let topics = this.topics();
         let Some((topic, place)) = topics.group_partition(partition) else { return Ok(Page::default()) };
         let state = topic.partition(place.partition);
         let _state = locked(&state);
-        let stored = Stored::new(&self.tree, place);
+        let stored = Stored::new(&this.tree, place);
         let after = after.and_then(|after| after.after.as_ref());
         let mut ids = BTreeSet::new();
         for entry in stored.reservations().below(&[u8::MAX; 9]) {
@@ -180,21 +186,24 @@ impl store::Reads for Embedded {
     }
 
     async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
-        partitions.iter().map(|partition| self.stats_of(partition)).collect()
+        let this = self.opened()?;
+        partitions.iter().map(|partition| this.stats_of(partition)).collect()
     }
 
     async fn depth(&self, partitions: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
+        let this = self.opened()?;
         let mut depths = Vec::with_capacity(partitions.len());
         for partition in partitions {
-            depths.push(self.depth_of(partition, within).await?);
+            depths.push(this.depth_of(partition, within).await?);
         }
         Ok(depths)
     }
 
     async fn forecast(&self, partitions: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
+        let this = self.opened()?;
         let mut forecasts = Vec::with_capacity(partitions.len());
         for partition in partitions {
-            forecasts.push(self.forecast_of(partition, spans).await?);
+            forecasts.push(this.forecast_of(partition, spans).await?);
         }
         Ok(forecasts)
     }
@@ -206,9 +215,10 @@ impl store::Reads for Embedded {
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
     ) -> Result<WindowPage> {
+        let this = self.opened()?;
         let mut page = WindowPage::default();
-        let Some(place) = self.topics().group_partition(partition).map(|(_, place)| place) else { return Ok(page) };
-        let zset = Stored::new(&self.tree, place).zset();
+        let Some(place) = this.topics().group_partition(partition).map(|(_, place)| place) else { return Ok(page) };
+        let zset = Stored::new(&this.tree, place).zset();
         let last = after.map(|(_, last)| zset.score(last)).transpose()?.flatten();
         let is_behind = |score: Score, id: &MessageId| match (after, last) {
             (None, _) => true,

@@ -279,43 +279,50 @@ impl Topics {
 #[async_trait]
 impl store::Topics for Embedded {
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        Ok(self.inner.topics().live(topic).map(|topic| topic.descriptor().clone()))
+        let this = self.opened()?;
+        Ok(this.topics().live(topic).map(|topic| topic.descriptor().clone()))
     }
 
     async fn topics(&self) -> Result<Vec<TopicName>> {
-        Ok(self.inner.topics().all().map(|topic| topic.descriptor().topic.clone()).collect())
+        let this = self.opened()?;
+        Ok(this.topics().all().map(|topic| topic.descriptor().topic.clone()).collect())
     }
 
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let this = self.opened()?;
         wanted.check()?;
-        let now = self.now();
-        let made = self.topics_mut().create(&self.inner, wanted, now)?;
-        self.commit().await?;
+        let now = this.now();
+        let made = this.topics_mut().create(&this, wanted, now)?;
+        this.commit().await?;
         Ok(made)
     }
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let this = self.opened()?;
         wanted.check()?;
-        let now = self.now();
-        let (updated, gone) = self.topics_mut().update(&self.inner, wanted, now)?;
-        self.commit().await?;
-        self.wakes.wake(&Channel::Changed(wanted.topic.clone()));
+        let now = this.now();
+        let (updated, gone) = this.topics_mut().update(&this, wanted, now)?;
+        this.commit().await?;
+        this.wakes.wake(&Channel::Changed(wanted.topic.clone()));
         for place in gone {
-            self.remove_all(&place.prefix()).await?;
+            this.remove_all(&place.prefix()).await?;
         }
         Ok(updated)
     }
 
     async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
-        self.inner.topics().publish_settings(descriptor)
+        let this = self.opened()?;
+        this.topics().publish_settings(descriptor)
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        self.delete_topic(descriptor, false).await
+        let this = self.opened()?;
+        this.delete_topic(descriptor, false).await
     }
 
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
-        self.delete_topic(descriptor, true).await
+        let this = self.opened()?;
+        this.delete_topic(descriptor, true).await
     }
 }
 
@@ -335,10 +342,11 @@ impl Inner {
 #[async_trait]
 impl store::CronJobs for Embedded {
     async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>> {
-        let topics = self.topics();
+        let this = self.opened()?;
+        let topics = this.topics();
         let live: HashMap<u32, &Topic> = topics.all().map(|topic| (topic.number(), topic)).collect();
         let mut places = Vec::new();
-        for key in self.tree.scan_prefix(keys::cron_partitions()).keys() {
+        for key in this.tree.scan_prefix(keys::cron_partitions()).keys() {
             let key = key.map_err(broken)?;
             let Some((topic, partition)) = keys::cron_partition_of(&key) else { continue };
             places.extend(live.get(&topic).map(|topic| (topic.descriptor().topic.clone(), partition)));
@@ -348,14 +356,15 @@ impl store::CronJobs for Embedded {
     }
 
     async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
-        let topics = self.topics();
+        let this = self.opened()?;
+        let topics = this.topics();
         let Some(topic) = topics.live(topic) else { return Ok(Vec::new()) };
         let cron_job = |entry: Result<(Vec<u8>, Bytes)>| {
             let (name, value) = entry?;
             let name = CronJobName::new(String::from_utf8_lossy(&name))?;
             Ok(CronJobRecord::from_text(&name, &String::from_utf8_lossy(&value)))
         };
-        self.cron_jobs_at(place_of(topic, partition)).entries().map(cron_job).collect()
+        this.cron_jobs_at(place_of(topic, partition)).entries().map(cron_job).collect()
     }
 
     async fn put_cron_job(
@@ -364,45 +373,48 @@ impl store::CronJobs for Embedded {
         partition: Partition,
         change: &CronJobChange,
     ) -> Result<bool> {
-        self.check_storable()?;
-        if !self.change_cron_job(descriptor, partition, change)? {
+        let this = self.opened()?;
+        this.check_storable()?;
+        if !this.change_cron_job(descriptor, partition, change)? {
             return Ok(false);
         }
-        self.commit().await?;
-        self.wakes.wake(&Channel::CronJobs);
+        this.commit().await?;
+        this.wakes.wake(&Channel::CronJobs);
         Ok(true)
     }
 
     async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool> {
+        let this = self.opened()?;
         let removed = {
-            let topics = self.topics();
+            let topics = this.topics();
             let Some(topic) = topics.live(topic) else { return Ok(false) };
             let state = topic.partition(partition);
             let _state = locked(&state);
             let mut batch = Batch::default();
-            let hash = self.cron_jobs_at(place_of(topic, partition));
+            let hash = this.cron_jobs_at(place_of(topic, partition));
             let removed = hash.remove(&mut batch, name.as_str().as_bytes())?;
-            self.apply(batch)?;
+            this.apply(batch)?;
             removed
         };
-        self.commit().await?;
-        self.wakes.wake(&Channel::CronJobs);
+        this.commit().await?;
+        this.wakes.wake(&Channel::CronJobs);
         Ok(removed)
     }
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
-        self.check_storable()?;
+        let this = self.opened()?;
+        this.check_storable()?;
         let messages = &firing.messages;
-        let values = self.values(messages, self.clock.versions(messages.len()))?;
+        let values = this.values(messages, this.clock.versions(messages.len()))?;
         let mut fired = Fired::Changed;
         let mark = |batch: &mut Batch, topic: &Topic| -> Result<bool> {
-            let hash = self.cron_jobs_at(place_of(topic, partition));
+            let hash = this.cron_jobs_at(place_of(topic, partition));
             let Some(value) = hash.value(firing.name.as_str().as_bytes())? else { return Ok(false) };
             let there = read(&firing.name, &value);
             fired = match () {
                 () if there.revision != firing.revision => Fired::Changed,
                 () if there.last != firing.last => Fired::Before(there.last),
-                () if firing.done > self.now() => Fired::Early,
+                () if firing.done > this.now() => Fired::Early,
                 () => Fired::Done(0),
             };
             if !matches!(fired, Fired::Done(_)) {
@@ -413,13 +425,13 @@ impl store::CronJobs for Embedded {
             hash.add(batch, name, &written(&CronJobRecord { last: firing.done, ..there })?);
             Ok(true)
         };
-        let Some((answers, wake)) = self.insert_with((descriptor, partition), messages, &values, mark)? else {
+        let Some((answers, wake)) = this.insert_with((descriptor, partition), messages, &values, mark)? else {
             return Ok(fired);
         };
         if wake {
-            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+            this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
-        self.commit().await?;
+        this.commit().await?;
         Ok(Fired::Done(answers.iter().filter(|answer| **answer == Pushed::Stored).count()))
     }
 }

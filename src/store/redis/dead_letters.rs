@@ -56,17 +56,34 @@ impl store::DeadLetters for Redis {
         let keys = self.keys.group_partition(group_partition);
         let wake = self.keys.partition(&group_partition.topic, group_partition.partition).wake;
         let places = [&keys.dead_zset, &keys.dead_hash, &keys.zset, &keys.hash, &keys.attempts, &wake];
-        let call = Call::new(&SCRIPTS.redrive, &places.map(String::as_str)).arg(self.time_override());
-        let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
-        self.ask(&call).await?.1.each(|reply| Ok(reply.number()? == 1))
+        let places = [&places[..], &[&keys.moving, &keys.forwarding]].concat();
+        let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
+        for _ in 0..CALL_BACKS_MAX {
+            let call = Call::new(&SCRIPTS.redrive, &places).arg(self.time_override());
+            let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
+            let (status, reply) = self.ask(&call).await?;
+            if status == "OK" {
+                return reply.each(|reply| Ok(reply.number()? == 1));
+            }
+            self.call_all_back(group_partition).await?;
+        }
+        Err(on_their_way())
     }
 
     async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.group_partition(partition);
-        let call = Call::new(&SCRIPTS.purge_dead_letters, &[&keys.dead_zset, &keys.dead_hash]);
-        let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
-        self.reply(&call).await?.each(|reply| Ok(reply.text()?.parse().ok().map(Version::from_us)))
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.moving, &keys.forwarding].map(String::as_str);
+        for _ in 0..CALL_BACKS_MAX {
+            let call = Call::new(&SCRIPTS.purge_dead_letters, &places);
+            let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
+            let mut reply = Reply::of(self.connection.eval(&call).await?)?;
+            if reply.text()? == "OK" {
+                return reply.each(|reply| Ok(reply.text()?.parse().ok().map(Version::from_us)));
+            }
+            self.call_all_back(partition).await?;
+        }
+        Err(on_their_way())
     }
 
     async fn forward(&self, partition: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {
@@ -93,7 +110,8 @@ impl store::DeadLetters for Redis {
 
     async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadLetterRetention) -> Result<DroppedDeadLetters> {
         let keys = self.keys.group_partition(partition);
-        let call = Call::new(&SCRIPTS.trim_dead_letters, &[&keys.dead_zset, &keys.dead_hash])
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.moving, &keys.forwarding].map(String::as_str);
+        let call = Call::new(&SCRIPTS.trim_dead_letters, &places)
             .arg(bounds.died_before.map_or(String::new(), |at| at.as_ms().to_string()))
             .arg(bounds.count.map_or(String::new(), |count| count.to_string()))
             .arg(RECOVER_IDS_MAX);
@@ -101,6 +119,13 @@ impl store::DeadLetters for Redis {
         let (aged, surplus, more) = (reply.number()?, reply.number()?, reply.number()? == 1);
         Ok(DroppedDeadLetters { aged, surplus, more, oldest: reply.time()? })
     }
+}
+
+/// How often a verb calls back what is on its way to another topic, before others who begin pages win.
+const CALL_BACKS_MAX: usize = 10;
+
+fn on_their_way() -> Error {
+    Error::unavailable("dead letters are being moved or forwarded to another topic; try again")
 }
 
 /// A page of dead letters on its way to another topic.
@@ -118,20 +143,24 @@ impl Staged {
         self.dead.iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// The topic that it goes to, and its incarnation.
     fn destination(&self) -> Result<(TopicName, u64)> {
-        let read = |text: &str| {
-            let (topic, incarnation) = text.split_once(' ')?;
-            Some((TopicName::new(topic).ok()?, incarnation.parse().ok()?))
-        };
-        read(&self.to).ok_or_else(|| Error::corrupt(format!("dead letters are on their way to {:?}", self.to)))
+        destination(&self.to)
     }
+}
+
+/// The topic that a page goes to, and its incarnation.
+pub(super) fn destination(to: &str) -> Result<(TopicName, u64)> {
+    let read = |text: &str| {
+        let (topic, incarnation) = text.split_once(' ')?;
+        Some((TopicName::new(topic).ok()?, incarnation.parse().ok()?))
+    };
+    read(to).ok_or_else(|| Error::corrupt(format!("messages are on their way to {to:?}")))
 }
 
 impl Shared {
     async fn stage(&self, partition: &GroupPartition, to: &str, ids: &[MessageId]) -> Result<Staged> {
         let (keys, losses) = (self.keys.group_partition(partition), self.losses.borrow().count);
-        let call = Call::new(&SCRIPTS.stage, &[&keys.dead_zset, &keys.dead_hash, &keys.forwarding])
+        let call = Call::new(&SCRIPTS.stage, &[&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &keys.moving])
             .arg(CALL_BYTES_MAX)
             .arg(random_text())
             .arg(to)
@@ -147,17 +176,23 @@ impl Shared {
         Ok(Staged { page, stream, to, dead, losses })
     }
 
-    /// Forgets a page; or gives back what is not stored of one whose stream is closed.
+    /// Ends a page; what is not stored of one whose stream is closed stays.
     async fn unstage(&self, partition: &GroupPartition, page: u64, given_back: Option<&[MessageId]>) -> Result<()> {
         let keys = self.keys.group_partition(partition);
-        let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &keys.hash];
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding];
         let call = Call::new(&SCRIPTS.unstage, &places.map(String::as_str)).arg(page);
         let call = call.arg(u8::from(given_back.is_some()));
         let call = given_back.unwrap_or_default().iter().fold(call, |call, id| call.arg(id.as_str()));
         self.connection.eval(&call).await.map(drop)
     }
 
-    /// Makes dead letters of what is on its way to another topic, of this page or of any, except for what is stored there
+    /// Ends what is on its way to another topic: messages that are moved, and dead letters that are forwarded.
+    pub(super) async fn call_all_back(&self, group_partition: &GroupPartition) -> Result<()> {
+        self.call_move_back(group_partition, None).await?;
+        self.call_back(group_partition, None).await
+    }
+
+    /// Keeps the dead letters that are on their way to another topic, of this page or of any, except for what is stored there
     /// already: first the other topic is closed to the page, so that no copy of it is stored later.
     pub(super) async fn call_back(&self, group_partition: &GroupPartition, page: Option<u64>) -> Result<()> {
         let staged = self.stage(group_partition, "", &[]).await?;

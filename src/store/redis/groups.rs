@@ -223,8 +223,8 @@ impl Shared {
         let (status, mut reply) = self.read(sent, value)?;
         if status == "OK" {
             let head = reply.time()?;
-            let generation = reply.text()?.parse().unwrap_or(0);
-            return Ok(Renewal::Kept(HeadState { head, generation }));
+            let (generation, is_moving) = (reply.text()?.parse().unwrap_or(0), reply.number()? == 1);
+            return Ok(Renewal::Kept(HeadState { head, generation, is_moving }));
         }
         let holder = reply.text()?;
         Ok(Renewal::Lost { by: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) })

@@ -116,9 +116,7 @@ impl LogTarget for Redis {
             &group_partition.dead_zset,
             &group_partition.dead_hash,
         ];
-        if purge.dead_letters {
-            self.call_back(&descriptor.group_partition(partition, &purge.group), None).await?;
-        }
+        self.call_all_back(&descriptor.group_partition(partition, &purge.group)).await?;
         let (mut cursor, mut deleted) = ("0".to_owned(), 0);
         loop {
             let call = Call::new(&SCRIPTS.reapply_purge, &keys.map(String::as_str))
@@ -157,7 +155,7 @@ impl LogTarget for Redis {
         keys.extend([shared.purged.as_str(), &shared.dedup, &shared.dedup_end]);
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.attempts]);
-            keys.extend([group.dead_zset.as_str(), &group.dead_hash, &group.forwarding]);
+            keys.extend([group.dead_zset.as_str(), &group.dead_hash]);
         }
         keys.extend(memories.iter().map(String::as_str));
         let script = if descriptor.is_ordered() { &SCRIPTS.restore_ordered } else { &SCRIPTS.restore };

@@ -6,15 +6,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::dead_letters::{read, with_body};
+use super::dead_letters::{destination, read, with_body};
 use super::failure::full;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::sixteen_digits;
 use super::{Redis, Shared, ms};
 use crate::codec::{body_version, decode_body, encode_body};
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, GROUP_PARTITION_MESSAGES_MAX, RECOVER_IDS_MAX};
-use crate::model::message::{GroupName, Message, MessageId};
+use crate::model::message::{GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
@@ -109,47 +109,54 @@ impl store::Maintenance for Redis {
 
     async fn move_page(
         &self,
-        from: &Descriptor,
+        _from: &Descriptor,
         group_partition: &GroupPartition,
         to: &Descriptor,
     ) -> Result<MovedPage> {
-        let (keys, losses) = (self.keys.group_partition(group_partition), self.losses.borrow().count);
-        let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
-        let take = Call::new(&SCRIPTS.move_out, &places.map(String::as_str))
-            .arg(RECOVER_IDS_MAX)
-            .arg(CALL_BYTES_MAX)
-            .arg(self.time_override())
-            .arg(random_text());
-        let mut reply = self.reply(&take).await?;
-        let (page, stream) = (reply.number()?, format!("{}@{}", reply.text()?, self.name));
-        let taken = read_page(reply)?;
-        if taken.is_empty() {
+        let wanted = format!("{} {}", to.topic, to.incarnation);
+        let mut leaving = self.leaving(group_partition, &wanted).await?;
+        if leaving.messages.is_empty() {
             return Ok(MovedPage::default());
         }
-        let arrived = Forwarded { page, stream, ..Forwarded::default() };
-        let mut moved = MovedPage { more: true, arrived, ..MovedPage::default() };
-        moved.dead = taken.iter().filter(|taken| taken.is_dead).count() as u64;
-        moved.waiting = taken.len() as u64 - moved.dead;
-        let source = format!(
-            "{}:{}:{}:{}",
-            group_partition.topic, from.incarnation, group_partition.partition, group_partition.group
-        );
-        let mut by_partition: BTreeMap<Partition, Vec<MovedMessage>> = BTreeMap::new();
-        for taken in taken {
-            by_partition.entry(to.partition_of(&taken.routing_key())).or_default().push(taken);
+        if leaving.to != wanted {
+            // Of a move to another topic, whose broker died or is overtaken.
+            self.call_move_back(group_partition, Some(leaving.page)).await?;
+            leaving = self.leaving(group_partition, &wanted).await?;
+            if leaving.to != wanted {
+                return Err(Error::unavailable("messages are being moved to another topic; try again"));
+            }
         }
-        for (partition, taken) in by_partition {
-            let place = to.group_partition(partition, &group_partition.group);
-            self.move_in(to, &place, (&source, losses), taken, &mut moved).await?;
+        let moved = self.place_leaving(group_partition, to, leaving).await?;
+        match moved.arrived.refusal {
+            // Nothing arrived, so nothing has to be remembered.
+            Some(refusal) if moved.arrived.messages.is_empty() => {
+                self.call_move_back(group_partition, Some(moved.arrived.page)).await?;
+                Err(refusal)
+            }
+            _ => Ok(moved),
         }
-        Ok(moved)
     }
 
     async fn moved(&self, partition: &GroupPartition, page: &MovedPage) -> Result<()> {
-        let keys = self.keys.group_partition(partition);
-        let done = Call::new(&SCRIPTS.move_done, &[&keys.moving]).arg(page.arrived.page);
-        self.connection.eval(&done).await.map(drop)
+        match page.arrived.refused.is_empty() {
+            true => self.end_move(partition, page.arrived.page, &[]).await,
+            false => self.call_move_back(partition, Some(page.arrived.page)).await,
+        }
     }
+
+    async fn call_back_move(&self, partition: &GroupPartition) -> Result<()> {
+        self.call_move_back(partition, None).await
+    }
+}
+
+/// A page of messages on its way to another topic.
+struct Leaving {
+    page: u64,
+    stream: String,
+    to: String,
+    messages: Vec<MovedMessage>,
+    /// How many losses were suspected before it was read.
+    losses: u64,
 }
 
 impl Shared {
@@ -159,15 +166,119 @@ impl Shared {
         Ok((reply.text()?, reply))
     }
 
-    /// Places messages of a page in a partition, with new versions: the old ones end where the messages were taken.
+    /// The page that is on its way, or else the next one to this topic; none is begun with ''.
+    async fn leaving(&self, group_partition: &GroupPartition, to: &str) -> Result<Leaving> {
+        let (keys, losses) = (self.keys.group_partition(group_partition), self.losses.borrow().count);
+        let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
+        let places = [&places[..], &[&keys.reservations, &keys.forwarding]].concat();
+        let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
+        let take = Call::new(&SCRIPTS.move_out, &places)
+            .arg(RECOVER_IDS_MAX)
+            .arg(CALL_BYTES_MAX)
+            .arg(self.time_override())
+            .arg(random_text())
+            .arg(to);
+        let mut reply = self.reply(&take).await?;
+        let (page, stream, to) = (reply.number()?, reply.text()?, reply.text()?);
+        Ok(Leaving { page, stream, to, messages: read_page(reply)?, losses })
+    }
+
+    /// Places the messages of a page in each partition that they belong to.
+    async fn place_leaving(
+        &self,
+        group_partition: &GroupPartition,
+        to: &Descriptor,
+        leaving: Leaving,
+    ) -> Result<MovedPage> {
+        let Leaving { page, stream, messages, losses, .. } = leaving;
+        let arrived = Forwarded { page, stream: format!("{stream}@{}", self.name), ..Forwarded::default() };
+        let mut moved = MovedPage { more: true, arrived, ..MovedPage::default() };
+        let mut by_partition: BTreeMap<Partition, Vec<MovedMessage>> = BTreeMap::new();
+        for message in messages {
+            by_partition.entry(to.partition_of(&message.routing_key())).or_default().push(message);
+        }
+        for (partition, messages) in by_partition {
+            let place = to.group_partition(partition, &group_partition.group);
+            let ids: Vec<MessageId> = messages.iter().map(|message| message.id.clone()).collect();
+            let dead = messages.iter().filter(|message| message.is_dead).count() as u64;
+            match self.move_in(to, &place, (&stream, losses), messages, &mut moved).await {
+                Ok(true) => {
+                    moved.dead += dead;
+                    moved.waiting += ids.len() as u64 - dead;
+                }
+                Ok(false) => moved.arrived.refused.extend(ids),
+                Err(error) if error.is_outage() || error.kind() == Kind::OutcomeUnknown => {
+                    if error.kind() == Kind::Unavailable && moved.arrived.messages.is_empty() {
+                        // A full Redis takes no bodies, and gives these back. Otherwise the owner does.
+                        let _ = self.call_move_back(group_partition, Some(page)).await;
+                    }
+                    return Err(error);
+                }
+                Err(error) => {
+                    moved.arrived.refused.extend(ids);
+                    moved.arrived.refusal = Some(error);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Ends a page: these go back, the others are in the other topic.
+    async fn end_move(&self, group_partition: &GroupPartition, page: u64, given_back: &[MessageId]) -> Result<()> {
+        let keys = self.keys.group_partition(group_partition);
+        let wake = self.keys.partition(&group_partition.topic, group_partition.partition).wake;
+        let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
+        let places = [&places[..], &[&keys.reservations, &wake]].concat();
+        let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
+        let call = Call::new(&SCRIPTS.move_done, &places).arg(page);
+        let call = given_back.iter().fold(call, |call, id| call.arg(id.as_str()));
+        self.connection.eval(&call).await.map(drop)
+    }
+
+    /// Gives back what is on its way to another topic, of this page or of any, except for what is there already: first the
+    /// other topic is closed to the page, so that no copy of it is placed later. If that topic was deleted, all of it.
+    pub(super) async fn call_move_back(&self, group_partition: &GroupPartition, page: Option<u64>) -> Result<()> {
+        let leaving = self.leaving(group_partition, "").await?;
+        if leaving.messages.is_empty() || page.is_some_and(|page| page != leaving.page) {
+            return Ok(());
+        }
+        let (topic, incarnation) = destination(&leaving.to)?;
+        let there = self.descriptor(&self.keys.topic(&topic)).await?;
+        let there = there.filter(|there| !there.deleted && there.incarnation == incarnation);
+        let mut by_partition: BTreeMap<Option<Partition>, Vec<MessageId>> = BTreeMap::new();
+        for message in &leaving.messages {
+            let partition = there.as_ref().map(|there| there.partition_of(&message.routing_key()));
+            by_partition.entry(partition).or_default().push(message.id.clone());
+        }
+        let mut given_back = Vec::new();
+        for (partition, ids) in by_partition {
+            let is_placed = match partition {
+                Some(partition) => self.close_to(&topic, partition, &leaving).await?,
+                None => false,
+            };
+            given_back.extend(ids.into_iter().filter(|_| !is_placed));
+        }
+        self.end_move(group_partition, leaving.page, &given_back).await
+    }
+
+    /// Whether a partition has its part of a page; if not, it never will.
+    async fn close_to(&self, topic: &TopicName, partition: Partition, leaving: &Leaving) -> Result<bool> {
+        let close = Call::new(&SCRIPTS.move_close, &[&self.keys.partition(topic, partition).moved])
+            .arg(&leaving.stream)
+            .arg(leaving.page);
+        Ok(self.reply(&close).await?.number()? == 1)
+    }
+
+    /// Places messages of a page in a partition, with new versions: the old ones end where the messages were taken. Answers
+    /// false if the page was called back, or ended long ago.
     async fn move_in(
         &self,
         to: &Descriptor,
         group_partition: &GroupPartition,
-        (source, losses): (&str, u64),
+        (stream, losses): (&str, u64),
         taken: Vec<MovedMessage>,
         moved: &mut MovedPage,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let (shared, keys) = (
             self.keys.partition(&group_partition.topic, group_partition.partition),
             self.keys.group_partition(group_partition),
@@ -178,7 +289,7 @@ impl Shared {
         let mut call = Call::new(&SCRIPTS.move_in, &places)
             .after_losses(losses)
             .arg(sixteen_digits(to.generation))
-            .arg(source)
+            .arg(stream)
             .arg(moved.arrived.page)
             .arg(GROUP_PARTITION_MESSAGES_MAX);
         let mut messages = Vec::with_capacity(taken.len());
@@ -204,6 +315,7 @@ impl Shared {
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         match reply.text()?.as_str() {
             "OK" => {}
+            "CLOSED" => return Ok(false),
             "FULL" => return Err(full()),
             _ => return Err(self.overtaken(&group_partition.topic, group_partition.partition).await),
         }
@@ -214,7 +326,7 @@ impl Shared {
             message.was_stored = was_placed || there.contains(message.id.as_str());
         }
         moved.arrived.messages.append(&mut messages);
-        Ok(())
+        Ok(true)
     }
 }
 

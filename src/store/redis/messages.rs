@@ -254,7 +254,7 @@ impl Shared {
                 self.clock.witness(purged.version);
                 return Ok(purged);
             }
-            self.call_back(&descriptor.group_partition(partition, &purge.group), None).await?;
+            self.call_all_back(&descriptor.group_partition(partition, &purge.group)).await?;
         }
     }
 

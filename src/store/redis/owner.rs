@@ -167,8 +167,8 @@ impl Owner for RedisOwner {
         }
         reply.number()?;
         let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-        let (more, orphans) = (reply.number()? == 1, reply.number()?);
-        Ok(Recovered { messages, left_behind: self.left_behind, more, orphans })
+        let (more, orphans, is_moving) = (reply.number()? == 1, reply.number()?, reply.number()? == 1);
+        Ok(Recovered { messages, left_behind: self.left_behind, more, orphans, is_moving })
     }
 
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {

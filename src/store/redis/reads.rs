@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use redis::Value;
 
 use super::owner::{read_charge, read_history};
@@ -11,7 +12,7 @@ use super::{Redis, Shared, dead_letters, ms};
 use crate::codec::{body_version, decode_body};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{Message, MessageId};
+use crate::model::message::{Message, MessageId, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
@@ -27,7 +28,7 @@ const LOOKS_MAX: usize = 2_000;
 impl store::Reads for Redis {
     async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
         let keys = self.keys.group_partition(partition);
-        let all = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.lease];
+        let all = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.lease, &keys.moving];
         let call = Call::new(&SCRIPTS.peek, &all.map(String::as_str)).arg(id.as_str()).arg(self.time_override());
         let (status, mut reply) = self.ask(&call).await?;
         if status == "NONE" {
@@ -42,30 +43,31 @@ impl store::Reads for Redis {
             let charge = reply.maybe_text()?.unwrap_or_default();
             let attempts = if charge.is_empty() { 0 } else { read_charge(&charge).0 };
             let history = read_history(&charge)?;
+            let moving_to = reply.maybe_text()?.map(TopicName::new).transpose()?;
             let state = state_at(next_at, self.clock.now());
-            return Ok(Some(Peeked { message, version, state, next_at, attempts, owner, history }));
+            return Ok(Some(Peeked { message, version, state, next_at, attempts, owner, history, moving_to }));
         }
         let dead = dead_letters::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
         let (attempts, message) = (dead.record.attempts, dead.message?);
         let state = State::Dead { died_at: dead.died_at, record: dead.record };
         let version = dead.version;
-        Ok(Some(Peeked { message, version, state, next_at: None, attempts, owner, history: Vec::new() }))
+        let (next_at, history, moving_to) = (None, Vec::new(), None);
+        Ok(Some(Peeked { message, version, state, next_at, attempts, owner, history, moving_to }))
     }
 
     async fn bodies(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.group_partition(partition).hash);
-        for id in ids {
-            command.arg(id.as_str());
-        }
-        let Value::Array(values) = self.connection.call(&command).await? else {
-            return Err(Error::corrupt("HMGET answered no list"));
+        let keys = self.keys.group_partition(partition);
+        let all: Vec<&MessageId> = ids.iter().collect();
+        let live = self.fields(&keys.hash, &all).await?;
+        let absent: Vec<&MessageId> =
+            ids.iter().zip(&live).filter(|(_, body)| body.is_none()).map(|(id, _)| id).collect();
+        let mut dead =
+            if absent.is_empty() { Vec::new() } else { self.fields(&keys.dead_hash, &absent).await? }.into_iter();
+        let message = |(id, body): (&MessageId, Option<Bytes>)| match body {
+            Some(body) => decode_body(id.clone(), body).ok(),
+            None => dead_letters::read(id.clone(), dead.next()??, Timestamp::ZERO).ok()?.message.ok(),
         };
-        let body = |(id, value): (&MessageId, Value)| match value {
-            Value::BulkString(body) => decode_body(id.clone(), body.into()).ok(),
-            _ => None,
-        };
-        Ok(ids.iter().zip(values).map(body).collect())
+        Ok(ids.iter().zip(live).map(message).collect())
     }
 
     async fn waiting(
@@ -164,6 +166,20 @@ impl store::Reads for Redis {
 }
 
 impl Shared {
+    /// Fields of a hash, in the order asked.
+    async fn fields(&self, key: &str, ids: &[&MessageId]) -> Result<Vec<Option<Bytes>>> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(key);
+        for id in ids {
+            command.arg(id.as_str());
+        }
+        let Value::Array(values) = self.connection.call(&command).await? else {
+            return Err(Error::corrupt("HMGET answered no list"));
+        };
+        let bytes = |value| if let Value::BulkString(bytes) = value { Some(bytes.into()) } else { None };
+        Ok(values.into_iter().map(bytes).collect())
+    }
+
     fn waiting_call(
         &self,
         partition: &GroupPartition,

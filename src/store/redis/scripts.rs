@@ -78,12 +78,12 @@ scripts! {
     wait_marker: "#!lua flags=allow-oom";
     rate_slots: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
-    recover: "#!lua flags=allow-oom", "_time";
-    repair: "#!lua flags=allow-oom", "_time";
-    reserve: "#!lua flags=allow-oom", "_time", "_call_sequence";
+    recover: "#!lua flags=allow-oom", "_time", "_moving";
+    repair: "#!lua flags=allow-oom", "_time", "_moving";
+    reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence";
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence";
     settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge";
-    settle_late: "#!lua flags=allow-oom", "_time", "_call", "_tombstones", "_body", "_charge";
+    settle_late: "#!lua flags=allow-oom", "_time", "_call", "_tombstones", "_body", "_charge", "_moving";
     start: "#!lua flags=allow-oom", "_time", "_call_sequence";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     waiting: "#!lua flags=allow-oom,no-writes";
@@ -94,19 +94,20 @@ scripts! {
     bulk_range: "#!lua flags=allow-oom,no-writes";
     forecast: "#!lua flags=allow-oom,no-writes";
     dead_letters: "#!lua flags=allow-oom,no-writes";
-    redrive: "#!lua flags=allow-oom", "_time";
-    purge_dead_letters: "#!lua flags=allow-oom", "_body";
+    redrive: "#!lua flags=allow-oom", "_time", "_on_its_way";
+    purge_dead_letters: "#!lua flags=allow-oom", "_body", "_on_its_way";
     trim_dead_letters: "#!lua flags=allow-oom";
-    stage: "#!lua flags=allow-oom", "_time";
+    stage: "#!lua flags=allow-oom", "_time", "_body", "_page";
     forward: "#!lua", "_time", "_call", "_unordered";
     forward_ordered: "#!lua", "_time", "_call", "_order", "forward";
-    unstage: "#!lua flags=allow-oom";
+    unstage: "#!lua flags=allow-oom", "_body", "_page";
     cron_jobs: "#!lua flags=allow-oom,no-writes";
     put_cron_job: "#!lua flags=allow-oom";
     fire_cron_job: "#!lua", "_time";
-    move_out: "#!lua flags=allow-oom", "_time";
+    move_out: "#!lua flags=allow-oom", "_time", "_body", "_page";
     move_in: "#!lua", "_call";
-    move_done: "#!lua flags=allow-oom";
+    move_done: "#!lua flags=allow-oom", "_body", "_page";
+    move_close: "#!lua flags=allow-oom";
     publish_settings: "#!lua flags=allow-oom";
     set_descriptor: "#!lua flags=allow-oom";
     delete_partition: "#!lua flags=allow-oom";
@@ -117,7 +118,7 @@ scripts! {
 
 /// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
 /// back and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
-const CONFIRMED: [&str; 25] = [
+const CONFIRMED: [&str; 26] = [
     "push",
     "push_ordered",
     "put",
@@ -137,6 +138,7 @@ const CONFIRMED: [&str; 25] = [
     "put_cron_job",
     "fire_cron_job",
     "move_in",
+    "move_close",
     "forward",
     "forward_ordered",
     "copy",

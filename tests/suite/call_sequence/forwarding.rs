@@ -6,7 +6,7 @@ use dwell::model::error::{Error, Result};
 use dwell::model::message::{GroupName, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{Forward, Forwarded, Purge};
+use dwell::store::{Forward, Forwarded, Purge, Pushed, State};
 
 use super::OrderedTopics;
 use crate::support::{Strike, TestTopic, acks, buries, eventually, ids, ids_of, new_call, up_to};
@@ -15,8 +15,8 @@ use crate::support::{Strike, TestTopic, acks, buries, eventually, ids, ids_of, n
 const STAGE: &str = "orders-dead 1";
 /// In a call that stores, and in no other: the payload.
 const STORE: &str = "refund 4711";
-/// In a call that ends a page, and in no other: two keys beside each other.
-const GIVE_BACK: &str = ":default:f\r\n$26\r\n{dwell:orders:0}:default:h\r\n";
+/// In a call that ends a page, and in no other: two keys and the number of the page.
+const GIVE_BACK: &str = ":default:dh\r\n$26\r\n{dwell:orders:0}:default:f\r\n$16\r\n";
 
 struct Forwarding {
     behind: OrderedTopics,
@@ -124,22 +124,53 @@ async fn page_of_a_former_owner_is_completed_after_forwarding_ends() -> Result<(
     forwarding.gets_a().await
 }
 
+/// A dead letter is in its list until it is in the other topic, and its id is taken all the while.
 #[tokio::test]
-async fn returned_page_keeps_dead_letters_with_the_same_ids() -> Result<()> {
+async fn dead_letter_on_its_way_is_listed_and_counted() -> Result<()> {
     let forwarding = Forwarding::start().await?;
     forwarding.behind.proxy.next_with(Strike::Request, STORE);
     assert!(forwarding.forward().await.is_err());
-    forwarding.bury().await?;
     let orders = &forwarding.behind.orders;
+    let is_there = async || {
+        let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 9).await?.dead;
+        assert_eq!(dead.iter().map(|dead| dead.id.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(orders.stats().await?.dead, 1);
+        assert!(orders.peek("a").await?.is_some_and(|peeked| matches!(peeked.state, State::Dead { .. })));
+        assert_eq!(orders.push("a", 0).await?, Pushed::Duplicate);
+        Ok::<_, Error>(())
+    };
+    is_there().await?;
     let left = orders.store.dead_letters.forward(&orders.group_partition(), None, &[]).await?;
     let Forward::Elsewhere { page, .. } = left else { return Err(Error::not_found("a page")) };
     for _ in 0..2 {
         forwarding.forwarded(&page).await?;
+        is_there().await?;
     }
-    let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 9).await?.dead;
-    assert_eq!(dead.len(), 2);
-    assert!(dead.iter().any(|dead| dead.id.as_str() == "a"));
-    assert!(dead.iter().any(|dead| dead.id.as_str().starts_with("a~")));
+    forwarding.finish().await?;
+    forwarding.gets_a().await?;
+    assert_eq!(orders.stats().await?.dead, 0);
+    Ok(())
+}
+
+/// It is redriven or purged once, and the other topic does not get it.
+#[tokio::test]
+async fn dead_letter_on_its_way_is_called_back_before_it_is_redriven_or_purged() -> Result<()> {
+    for redrives in [true, false] {
+        let forwarding = Forwarding::start().await?;
+        forwarding.behind.proxy.next_with(Strike::Request, STORE);
+        assert!(forwarding.forward().await.is_err());
+        let copy = forwarding.behind.proxy.struck()?;
+        let orders = &forwarding.behind.orders;
+        let (partition, dead) = (orders.group_partition(), ids(&["a"])?);
+        match redrives {
+            true => assert_eq!(orders.store.dead_letters.redrive(&partition, &dead).await?, [true]),
+            false => assert!(orders.store.dead_letters.purge(&partition, &dead).await?[0].is_some()),
+        }
+        forwarding.behind.proxy.deliver(&copy).await?;
+        forwarding.finish().await?;
+        assert_eq!(forwarding.consume().await?, Vec::<String>::new());
+        assert_eq!((orders.stats().await?.dead, orders.stats().await?.ready), (0, u64::from(redrives)));
+    }
     Ok(())
 }
 

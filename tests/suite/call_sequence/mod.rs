@@ -8,6 +8,7 @@ mod forwarding;
 mod full_redis;
 mod late_calls;
 mod lost_replies;
+mod moving;
 mod rewind;
 
 use dwell::broker::{Broker, Options, ReserveRequest};

@@ -162,11 +162,11 @@ pub(super) async fn renew_returns_head_and_generation(world: World) -> Result<()
     let owner = orders.owner().await?;
     let renewed = async || orders.renew(&member("owner"), &*owner, LEASE).await;
     let generation = orders.descriptor.generation;
-    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head: None, generation }));
+    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head: None, generation, is_moving: false }));
     orders.push("a", 70).await?;
     let head = Some(world.now().plus(Duration::from_millis(70)));
-    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head, generation }));
+    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head, generation, is_moving: false }));
     let generation = orders.store.topics.update(&orders.descriptor).await?.generation;
-    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head, generation }));
+    assert_eq!(renewed().await?, Renewal::Kept(HeadState { head, generation, is_moving: false }));
     Ok(())
 }

@@ -79,7 +79,7 @@ async fn serve(recorded: &Recorded, settings: &[(String, String)]) -> Result<Pro
     recorded.serve(&settings).await
 }
 
-/// A log whose disk fails once, then for a while, is written again without a restart.
+/// A log or a store whose disk fails once, then for a while, is written again without a restart.
 async fn log_story(place: Place, fault: Fault, settings: &[(&str, &str)]) -> Result<()> {
     let mut story = Story::begin(place, settings).await?;
     assert!(story.push("before").await? > 0, "{:?}", story.answers.tally());
@@ -89,7 +89,7 @@ async fn log_story(place: Place, fault: Fault, settings: &[(&str, &str)]) -> Res
     assert_eq!(story.push("always").await?, 0, "{:?}", story.answers.tally());
     story.set(Fault::None, 0)?;
     let mut tried = 0;
-    eventually("the log is written again", async || {
+    eventually("it is written again", async || {
         tried += 1;
         Ok((story.push(&format!("mended-{tried}")).await? > 0).then_some(()))
     })
@@ -100,18 +100,23 @@ async fn log_story(place: Place, fault: Fault, settings: &[(&str, &str)]) -> Res
     story.holds().await
 }
 
-/// A store whose disk fails refuses everything until the process is started anew.
-async fn store_story(fault: Fault) -> Result<()> {
+/// A store cannot be opened while its disk is full. The process starts all the same, says so, and opens it once it can.
+async fn start_story(fault: Fault) -> Result<()> {
     let mut story = Story::begin(Place::Store, &[]).await?;
     assert!(story.push("before").await? > 0, "{:?}", story.answers.tally());
-    story.set(fault, 1)?;
-    // Calls that are on their way may still be durable.
-    story.push("once").await?;
-    assert_eq!(story.push("after one error").await?, 0, "{:?}", story.answers.tally());
-    story.holds().await?;
-    story.restart().await?;
+    story.set(Fault::Die, 0)?;
+    story.process.client.get("/livez").await;
+    story.process.kill()?;
+    // The first attempts fail; then there is space, and the process is ready.
+    story.set(fault, 6)?;
+    story.process = serve(&story.recorded, &story.settings).await?;
     assert!(story.push("after").await? > 0, "{:?}", story.answers.tally());
     story.holds().await
+}
+
+#[tokio::test]
+async fn store_on_a_full_disk_is_opened_once_there_is_space() -> Result<()> {
+    start_story(Fault::Full).await
 }
 
 const AWAY: (&str, &str) = ("REDIS_URL", "redis+unix:///nowhere/redis.sock");
@@ -136,7 +141,7 @@ macro_rules! faults {
 
             #[tokio::test]
             async fn embedded_store_yields_no_false_success() -> Result<()> {
-                store_story($fault).await
+                log_story(Place::Store, $fault, &[]).await
             }
         }
     )*};
@@ -146,4 +151,5 @@ faults! {
     a_failed_sync: Fault::Sync;
     a_failed_barrier: Fault::Barrier;
     a_failed_write: Fault::Write;
+    a_full_disk: Fault::Full;
 }

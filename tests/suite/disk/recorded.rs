@@ -23,6 +23,8 @@ pub(super) enum Fault {
     /// fsync and fdatasync fail alone.
     Barrier,
     Write,
+    /// Writes fail as on a full disk.
+    Full,
     /// The process is killed at its next call.
     Die,
 }
@@ -74,6 +76,7 @@ impl Recorded {
             Fault::Sync => "sync",
             Fault::Barrier => "barrier",
             Fault::Write => "write",
+            Fault::Full => "full",
             Fault::Die => "die",
         };
         let generation = self.generation.fetch_add(1, Ordering::SeqCst);

@@ -78,6 +78,9 @@ static void append(char kind, ino_t inode, uint64_t number, const void *rest, si
     if (syscall(SYS_writev, trace, parts, 3) != (long)(1 + sizeof head + length)) abort();
 }
 
+// What a refused write says: an error of the disk, or that it is full.
+static int refusal = EIO;
+
 static int asks(const char *kind, const char *path, int *times, char *wanted, char *part) {
     static long generation = -1;
     static int used = 0;
@@ -92,6 +95,8 @@ static int asks(const char *kind, const char *path, int *times, char *wanted, ch
     if (strcmp(wanted, "die") == 0) kill(getpid(), SIGKILL), pause();
     if (!strstr(path, part) || used >= *times) return 0;
     int hit = strcmp(kind, wanted) == 0 || (strcmp(kind, "barrier") == 0 && strcmp(wanted, "sync") == 0);
+    if (strcmp(wanted, "full") == 0) hit = strcmp(kind, "write") == 0;
+    refusal = strcmp(wanted, "full") == 0 ? ENOSPC : EIO;
     used += hit;
     return hit;
 }
@@ -153,8 +158,10 @@ OPEN(open) OPEN(open64) OPENAT(openat) OPENAT(openat64)
 static ssize_t written(int fd, const void *bytes, size_t length, off_t offset, const char *path) {
     pthread_mutex_lock(&one);
     ssize_t wrote = -1;
-    int error = EIO;
-    if (!fails("write", path)) {
+    int error;
+    if (fails("write", path)) {
+        error = refusal;
+    } else {
         wrote = syscall(SYS_pwrite64, fd, bytes, length, offset), error = errno;
         if (wrote > 0) append('W', inode_of(fd), offset, bytes, wrote);
     }
@@ -192,7 +199,7 @@ int ftruncate64(int fd, off64_t length) {
     char path[PATH_MAX];
     if (!path_of(fd, path)) return syscall(SYS_ftruncate, fd, length);
     pthread_mutex_lock(&one);
-    int failed = fails("write", path), error = EIO, done = -1;
+    int failed = fails("write", path), error = refusal, done = -1;
     if (!failed) done = syscall(SYS_ftruncate, fd, length), error = errno;
     if (done == 0) append('L', inode_of(fd), length, 0, 0);
     pthread_mutex_unlock(&one);
@@ -237,7 +244,7 @@ static int renamed(int from_dir, const char *from, int to_dir, const char *to) {
     char paths[2 * PATH_MAX], target[PATH_MAX];
     if (!path_at(from_dir, from, paths) || !path_at(to_dir, to, target)) return syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
     pthread_mutex_lock(&one);
-    int failed = fails("write", paths), error = EIO, done = -1;
+    int failed = fails("write", paths), error = refusal, done = -1;
     if (!failed) done = syscall(SYS_renameat2, from_dir, from, to_dir, to, 0), error = errno;
     if (done == 0) {
         size_t length = strlen(paths) + 1;
@@ -269,7 +276,7 @@ int mkdir(const char *name, mode_t mode) {
     char path[PATH_MAX];
     if (!path_at(AT_FDCWD, name, path)) return syscall(SYS_mkdirat, AT_FDCWD, name, mode);
     pthread_mutex_lock(&one);
-    int failed = fails("write", path), error = EIO, done = -1;
+    int failed = fails("write", path), error = refusal, done = -1;
     if (!failed) done = syscall(SYS_mkdirat, AT_FDCWD, name, mode), error = errno;
     struct stat info;
     if (done == 0 && stat(path, &info) == 0) append('D', info.st_ino, 0, path, strlen(path));

@@ -1,6 +1,7 @@
 //! Redis is away, slow, silent, empty or another one: what was answered 201 or 202 is delivered, once, when it is due.
 
 mod redis_down;
+mod conflicts;
 mod dead_letters;
 mod disk;
 mod barrier;

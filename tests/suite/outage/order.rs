@@ -180,8 +180,11 @@ async fn one_at_the_end_of_the_log(restart: bool) -> Result<()> {
     let over = CancellationToken::new();
     let consumer = tokio::spawn(drain(dwell.broker().clone(), topic.clone(), book.clone(), over.clone()));
     outage.proxy.set(Mode::Pass);
+    // Each under an id of its own: one that the log holds goes behind it.
+    let tries = AtomicUsize::new(0);
     eventually("pushes of others go to Redis", async || {
-        Ok((dwell.push_one("other", "last").await?.pushed == Pushed::Stored).then_some(()))
+        let id = format!("last-{}", tries.fetch_add(1, Atomic::Relaxed));
+        Ok((dwell.push_one("other", &id).await?.pushed == Pushed::Stored).then_some(()))
     })
     .await?;
     assert_eq!(push(dwell.broker(), &topic, "a", 1, &book).await?, Pushed::Buffered);
@@ -214,8 +217,10 @@ async fn rejected_partition_keeps_its_order() -> Result<()> {
     // Redis comes back, and someone has put something else in the place of the zset.
     outage.redis.ask::<String>("SET {dwell:ledger:0}:default:z nonsense").await?;
     outage.proxy.set(Mode::Pass);
+    let tries = AtomicUsize::new(0);
     eventually("others are taken", async || {
-        Ok((dwell.push_one("other", "x").await?.pushed == Pushed::Stored).then_some(()))
+        let id = format!("x-{}", tries.fetch_add(1, Atomic::Relaxed));
+        Ok((dwell.push_one("other", &id).await?.pushed == Pushed::Stored).then_some(()))
     })
     .await?;
     let began = Instant::now();

@@ -114,7 +114,7 @@ impl Proxy {
         self.next_with(strike, ANY);
     }
 
-    /// Does this to the next call of a script that Redis knows and that contains a text.
+    /// Does this to the next call of a script that Redis knows and that contains a text, or to the next command of that name.
     pub(crate) fn next_with(&self, strike: Strike, text: &'static str) {
         *lock(&self.shared.strike) = Some((strike, text));
     }
@@ -279,7 +279,9 @@ impl Wire {
             let request: Vec<u8> = self.requests.drain(..length).collect();
             let is_script = request.windows(ANY.len()).take(24).any(|word| word == ANY.as_bytes());
             let contains = |text: &str| request.windows(text.len()).any(|word| word == text.as_bytes());
-            let aimed = lock(&self.shared.strike).take_if(|(_, text)| is_script && contains(text));
+            let is_command = |text: &str| request.windows(text.len()).take(12).any(|word| word == text.as_bytes());
+            let aimed =
+                lock(&self.shared.strike).take_if(|(_, text)| is_command(text) || (is_script && contains(text)));
             if aimed.is_some() {
                 lock(&self.shared.kept).push(Kept(request.clone()));
             }

@@ -18,4 +18,4 @@ if epoch ~= ARGV[4] then
   line = ARGV[4] .. '/0/' .. answer
   redis.call('HSET', KEYS[2], '@', line)
 end
-return {'OK', answer, line, redis.call('HLEN', KEYS[2]) - 1}
+return {'OK', answer, line, redis.call('HLEN', KEYS[2]) - 1 - redis.call('HEXISTS', KEYS[2], 'm')}

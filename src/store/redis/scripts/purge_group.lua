@@ -5,8 +5,8 @@
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] group   ARGV[4] '1' to delete dead messages too
 --   ARGV[5] version, us   ARGV[6] number of the call   ARGV[7] time override, us, or ''
 -- Returns {'OK', now us, version of the purge us, messages, dead messages} or, with nothing changed, {'LATE', now us}
---   {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}, {'OK', now us, '0', '0', '0'}: dead letters are on their way to
---   another topic: call them back first.
+--   {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}, {'OK', now us, '0', '0', '0'}: messages or dead letters are
+--   on their way to another topic: call them back first.
 -- Repeats and late copies as in push: none deletes what was pushed since. The owner record names no owner, so that every call of
 -- the last epoch is refused, and the next epoch has a higher number. The version is not below the time, so it is above every message
 -- that was answered before.
@@ -21,7 +21,7 @@ local known, answered = begin_call(KEYS[2], ARGV[6])
 if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end
 if known == 'repeat' then return {'OK', answer, string.match(answered, '^(%d+) (%d+) (%d+)$')} end
-if ARGV[4] == '1' and redis.call('HLEN', KEYS[12]) > 1 then
+if redis.call('HEXISTS', KEYS[7], 'm') == 1 or ARGV[4] == '1' and redis.call('HLEN', KEYS[12]) > 1 then
   refuse_call(KEYS[2])
   return {'OK', answer, '0', '0', '0'}
 end

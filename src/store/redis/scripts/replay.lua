@@ -91,6 +91,11 @@ local function replay(is_done, due, id, body, dedup)
   local keeps = policy == 'keep' or policy == 'reject'
   if keeps and (next(found) or dead) then return 'duplicate' end
   if first then return 'duplicate=' .. first end
+  if policy == 'debounce' then
+    for g = 1, groups do
+      if found[g] and due_of(found[g]) >= tonumber(due) then return 'duplicate' end
+    end
+  end
   if in_flight then return 'in_flight' end
   local score = place and place(z, now, tonumber(due)) or due
   local anywhere = next(found)

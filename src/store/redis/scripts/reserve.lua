@@ -2,7 +2,7 @@
 --   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a
 --   ARGV[1..3] the call sequence   ARGV[4] field of the reservation   ARGV[5] messages at most   ARGV[6] bytes at most
 --   ARGV[7] bodies to read at a time
--- Returns {'OK', owner line, earliest due time left ms or '', bodies not in the zset, ids dropped, ids with a blank
+-- Returns {'OK', owner line, earliest due time left ms or '', bodies not in the zset and in no page of a move, ids dropped, ids with a blank
 --   between them, bodies, attempts} or what the call sequence answers. `attempts` is empty when none are charged.
 -- A crash before or after changes nothing or leaves the ids in the reservation, where the next epoch's recovery finds
 -- them. A repeat reads the bodies of that reservation again.
@@ -53,5 +53,6 @@ if count > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
   end
 end
 local head = redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')
-local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z))
+local on_its_way = redis.call('HEXISTS', KEYS[1], 'm') == 1 and moving(KEYS[1], z, h) or 0
+local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z) - on_its_way)
 return {'OK', line, head[2] or '', unsettled, dropped, joined, bodies, attempts}

@@ -1,6 +1,6 @@
 -- restore: brings messages of one partition to the state that a journal says Redis had answered for.
 --   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   KEYS[5] T:purged   KEYS[6] T:dedup   KEYS[7] T:dedup-end
---   then for each group T:<group>:z, :h, :a, :dz, :dh, :f   then T:c:<stream> for each call   in a topic with ordering then T:o
+--   then for each group T:<group>:z, :h, :a, :dz, :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
 --   ARGV[1] generation, 16 digits   ARGV[2] number of groups   ARGV[3] time override, us, or ''
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
 --   its keys, number of the call, dedup key or ''; at an end these five are '')
@@ -20,12 +20,12 @@ if generation ~= ARGV[1] then
   return {'BEHIND', answer}
 end
 local groups = tonumber(ARGV[2])
-local z, h, a, dz, dh, f, names = {}, {}, {}, {}, {}, {}, {}
+local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dz[g], dh[g], f[g] = unpack(KEYS, 6 * g + 2, 6 * g + 7)
+  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 3, 5 * g + 7)
   names[g] = string.match(z[g], '([^:]+):z$')
 end
-local calls = 7 + 6 * groups
+local calls = 7 + 5 * groups
 local earliest, changed = nil, 0
 
 local function is_kept(call, seq)
@@ -39,10 +39,6 @@ local function ended(g, id)
   if cancelled > 0 and redis.call('ZSCORE', KEYS[2], id .. ' ' .. names[g]) then cancelled = 0 end
   return math.max(cancelled, purged_at(KEYS[5], names[g]), tonumber(redis.call('ZSCORE', KEYS[3], id .. ' ' .. names[g]) or 0))
 end
-local function dead_version(value)
-  return value and version_of(string.sub(value, 5 + struct.unpack('>I4', value))) or 0
-end
-
 local function set(g, id, version, due, body)
   local old = redis.call('HGET', h[g], id)
   local dead = not old and redis.call('HGET', dh[g], id)
@@ -63,8 +59,6 @@ end
 local function finish(g, id, version, is_named)
   remember_version(KEYS[3], now_us, id .. ' ' .. names[g], tonumber(version))
   local old = redis.call('HGET', h[g], id)
-  local staged = is_named and redis.call('HGET', f[g], id)
-  if staged and dead_version(string.match(staged, '^%S+ (.*)$')) <= tonumber(version) then redis.call('HDEL', f[g], id) end
   local dead = is_named and not old and redis.call('HGET', dh[g], id)
   if dead and dead_version(dead) <= tonumber(version) then
     redis.call('ZREM', dz[g], id)

@@ -9,7 +9,7 @@
 -- Returns {'OK', now us, a letter for each: d done, r done before, f in flight, o over} or, with nothing changed, {'LATE', now us}
 --   {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
--- After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
+-- A message on its way to another topic is in flight. After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
 -- T:gone has the version up to which a message is over in a group, so a repeated ack finds that it was done.
 local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
@@ -28,6 +28,7 @@ local seen, gone, z, h, a = KEYS[3], KEYS[4], KEYS[7], KEYS[8], KEYS[9]
 local window, ordered, group = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
 local line = redis.call('HGET', KEYS[6], '@')
 local released = line and string.match(line, '^%d+%.%-/')
+local on_its_way = moving_ids(KEYS[6])
 local head = tonumber(redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')[2] or math.huge)
 local earliest = math.huge
 
@@ -39,7 +40,7 @@ local function settle(id, version, attempts, next_at, failure, redelivered)
   end
   if version_of(body) ~= version then return 'o' end
   local score = redis.call('ZSCORE', z, id)
-  if not score and (not released or ordered and next_at ~= '') then return 'f' end
+  if not score and (on_its_way[id] or not released or ordered and next_at ~= '') then return 'f' end
   local charge = redis.call('HGET', a, id)
   local charged = tonumber(string.match(charge or '0', '^%d+'))
   if not score then charged = math.max(1, charged) end
