@@ -113,7 +113,7 @@ fn printed_steps_create_the_secrets_of_the_example() -> Result<()> {
 fn repository_contains_no_secrets() -> Result<()> {
     for one in kustomizations()?.iter().filter(|one| one.namespace.is_some()) {
         let secrets: Vec<_> = one.secret_generator.iter().flat_map(|generator| &generator.files).collect();
-        assert!(secrets.len() == 4 && secrets.iter().all(|file| file.contains("=secrets/")), "{secrets:?}");
+        assert!(secrets.len() == 5 && secrets.iter().all(|file| file.contains("=secrets/")), "{secrets:?}");
     }
     let ignored = include_str!("../../../.gitignore");
     assert!(ignored.lines().any(|line| line == "secrets"), "{ignored}");
