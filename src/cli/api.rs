@@ -402,9 +402,7 @@ pub(super) struct Dead {
     pub(super) last_error: Option<String>,
     #[serde(default)]
     pub(super) history: Vec<Failure>,
-    #[serde(default)]
     pub(super) unforwarded: Option<String>,
-    #[serde(default)]
     pub(super) unreadable: Option<String>,
     #[serde(flatten)]
     pub(super) payload: Payload,
