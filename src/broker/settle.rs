@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Broker, check_count};
 use crate::delivery::remote::Place;
 use crate::delivery::{Decision, Delivery, GroupTag, Read, Receipt, StaleReason, Verdict, check_receipt, is_of};
-use crate::model::error::{Error, Kind, Result};
+use crate::model::error::{Error, Result};
 use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::OnFailure;

@@ -175,13 +175,9 @@ pub(super) struct Groups {
 pub(super) struct Group {
     pub(super) group: String,
     pub(super) state: String,
-    #[serde(default)]
     pub(super) paused_until: Option<Timestamp>,
-    #[serde(default)]
     pub(super) copy_of: Option<String>,
-    #[serde(default)]
     pub(super) rate: Option<f64>,
-    #[serde(default)]
     pub(super) max_in_flight: Option<u32>,
     #[serde(default)]
     pub(super) partitions: Vec<Counts>,
@@ -223,6 +219,7 @@ impl Pushed {
     }
 }
 
+/// Each item of a request is answered for itself.
 #[derive(Debug, Deserialize)]
 pub(super) struct Results<T> {
     pub(super) results: Vec<T>,
