@@ -276,7 +276,7 @@ fn random_expressions_in_random_zones_occur_when_the_clock_shows_them() -> Resul
 /// Each line: expression, zone, the time after which, and the occurrences that croniter found, in seconds since 1970.
 #[test]
 fn occurrences_are_those_of_croniter() -> Result<()> {
-    const SOME: &str = include_str!("../fixtures/croniter.txt");
+    const SOME: &str = include_str!("../cron/croniter.txt");
     let generated = std::env::var_os("DWELL_CRONITER").map(std::fs::read_to_string).transpose();
     let generated = generated.map_err(|error| Error::bug(error.to_string()))?;
     let mut comparison = Comparison::new();

@@ -87,7 +87,7 @@ pub enum BlockerState {
 }
 
 /// A time in which nothing is reserved.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Hold {
     until: Instant,
     number: u64,
@@ -96,7 +96,8 @@ pub(super) struct Hold {
 
 #[derive(Debug, Default)]
 pub(super) struct Recalls {
-    hold: Option<Hold>,
+    /// Rare, so an idle partition has no room for it.
+    hold: Option<Box<Hold>>,
     number: u64,
     /// A hold has ended, and nothing was reserved since: no other one begins.
     owes_turn: bool,
@@ -115,7 +116,7 @@ impl Recalls {
         }
         let hold = self.hold.get_or_insert_with(|| {
             self.number += 1;
-            Hold { until: now.plus(RECALL_HOLD_MAX), number: self.number, recalls: 0 }
+            Box::new(Hold { until: now.plus(RECALL_HOLD_MAX), number: self.number, recalls: 0 })
         });
         hold.recalls += 1;
         Some(hold.number)
@@ -130,7 +131,7 @@ impl Recalls {
     }
 
     fn expire(&mut self, now: Instant) {
-        if self.hold.is_some_and(|hold| hold.until <= now) {
+        if self.hold.as_ref().is_some_and(|hold| hold.until <= now) {
             self.end();
         }
     }
@@ -177,7 +178,7 @@ impl Table {
     /// When the hold ends by itself. Looks whether it has ended.
     pub fn held_until(&mut self, now: Now) -> Option<Instant> {
         self.recalls.expire(now.instant);
-        self.recalls.hold.map(|hold| hold.until)
+        self.recalls.hold.as_ref().map(|hold| hold.until)
     }
 
     /// The loop has looked what to reserve: the next recall may hold it up.

@@ -61,7 +61,9 @@ async fn responses_have_no_store_and_nosniff() -> Outcome {
         let answer = dwell.driven(dwell.request(line)?.send()).await??;
         let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         assert_eq!(header("x-content-type-options").as_deref(), Some("nosniff"), "{line}");
-        assert_eq!(header("cache-control").as_deref(), Some("no-store"), "{line}");
+        // A proxy that compresses a stream would hold it back.
+        let cache = if line.ends_with("/stream") { "no-store, no-transform" } else { "no-store" };
+        assert_eq!(header("cache-control").as_deref(), Some(cache), "{line}");
     }
     // A file of the console may be kept, and is looked for anew.
     let page = dwell.request("GET /ui/")?.send().await?;
