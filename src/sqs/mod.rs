@@ -444,20 +444,23 @@ impl Sqs {
         let action = decoded.action();
         log.action = Some(action);
         let request = match &decoded {
-            Decoded::Json(action) => protocol::decode_json(*action, &body)?,
-            Decoded::Query(action, pairs) => protocol::decode_form(*action, pairs)?,
+            Decoded::Json(action) => protocol::decode_json(*action, &body),
+            Decoded::Query(action, pairs) => protocol::decode_form(*action, pairs),
         };
         drop(body);
         if rule(action).is_of_operators()
             && let Some(actor) = entrant.actor()
         {
-            let name = queue_name(request.queue_url.as_deref(), head.path()).ok();
+            let url = request.as_ref().ok().and_then(|request| request.queue_url.as_deref());
+            let name = queue_name(url, head.path()).ok();
             log.audit = Some((actor.clone(), name.and_then(|name| TopicName::new(name).ok())));
         }
         // Without tokens signatures are not checked, so they prove no intent.
         let is_checked = signature.is_some() && desk.gate().access().asks();
         let sent = if head.method() == "GET" && !is_checked { Sent::ByLink } else { Sent::OnPurpose };
         let pass = desk.gate().pass(entrant, rule(action), sent).await.map_err(refused)?;
+        // Whoever may not do it is not told what else is wrong.
+        let request = request?;
         let path = head.path().to_owned();
         Ok(Call { action, caller: self.caller(&head, pass, sent, signature), request, path })
     }

@@ -44,7 +44,7 @@ pub use self::diagnostics::{
 use self::failure::ms;
 use self::info::Losses;
 use self::keys::Keys;
-use self::scripts::{Call, Reply, SCRIPTS, maybe_text};
+use self::scripts::{Call, Reply, SCRIPTS};
 pub use self::sentinel::location_of;
 use self::topology::Topology;
 use crate::model::error::Result;
@@ -232,20 +232,13 @@ impl RedisOptions {
 }
 
 impl Shared {
-    /// The text of a key that is set once, by whoever offers one first. It is read before it is written, so that a Redis
-    /// that is full still says it.
+    /// The text of a key that is set once, by whoever offers one first.
     async fn set_once(&self, key: &str, offered: &str) -> Result<String> {
         if self.clock.surely().is_none() {
             // Nothing goes to a Redis that has not said what time it is.
             self.observe_time().await?;
         }
-        let there = self.connection.call(redis::cmd("GET").arg(key)).await?;
-        if let Some(there) = maybe_text(there)? {
-            return Ok(there);
-        }
-        // Answers what was there, or nothing when the offer was taken.
-        let mut offer = redis::cmd("SET");
-        offer.arg(key).arg(offered).arg("NX").arg("GET");
-        Ok(maybe_text(self.connection.call(&offer).await?)?.unwrap_or_else(|| offered.to_owned()))
+        let call = Call::new(&SCRIPTS.set_once, &[key]).arg(offered);
+        Reply::of(self.connection.eval(&call).await?)?.text()
     }
 }

@@ -76,6 +76,7 @@ scripts! {
     members: "#!lua flags=allow-oom,no-writes", "_time";
     detect_loss: "#!lua flags=allow-oom", "_time";
     wait_marker: "#!lua flags=allow-oom";
+    set_once: "#!lua flags=allow-oom";
     rate_slots: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time", "_moving";
