@@ -162,7 +162,7 @@ impl Embedded {
         self.failed.notified().await;
         self.heal().await;
         while !self.reserve.is_kept() && self.opened().is_ok_and(|inner| inner.committer.check().is_ok()) {
-            Clock::System.sleep(HEAL_PAUSE).await;
+            Clock::System.sleep(HEAL_PAUSE.0).await;
             if self.reserve.has_room(DISK_RESERVE_BYTES) {
                 self.reserve.keep(DISK_RESERVE_BYTES);
                 return;
@@ -180,12 +180,14 @@ impl Embedded {
             left = Arc::downgrade(&inner);
             self.set_opened(Opened::Failed(error));
         }
-        let throttle = RepeatThrottle::default();
+        let (throttle, mut pause) = (RepeatThrottle::default(), HEAL_PAUSE.0);
         while self.opened().is_err() {
-            Clock::System.sleep(HEAL_PAUSE).await;
+            Clock::System.sleep(pause).await;
             if left.strong_count() > 0 || check_room(&self.dir, HEAL_BYTES).is_err() {
                 continue;
             }
+            // Each attempt rewrites the file.
+            pause = (pause * 2).min(HEAL_PAUSE.1);
             disk::note_failure(&self.dir);
             let common = self.common.clone();
             match tokio::task::spawn_blocking(move || Inner::open(&common)).await {
@@ -205,8 +207,8 @@ impl Embedded {
     }
 }
 
-/// The pause between two attempts to open a store whose disk failed.
-const HEAL_PAUSE: Duration = Duration::from_millis(500);
+/// The shortest and the longest pause between two attempts to open a store whose disk failed.
+const HEAL_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Bytes that have to be free before it is tried: sled writes some when it is opened.
 const HEAL_BYTES: u64 = 4 * 1024 * 1024;

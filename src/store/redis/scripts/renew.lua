@@ -5,7 +5,7 @@
 -- Another member that took the partition meanwhile wrote another epoch, so an old one can never come back. A repeat prolongs again.
 local _, answer = time_us(ARGV[4])
 local holder = redis.call('GET', KEYS[1])
-local line = redis.call('HGET', KEYS[2], '@')
+local line, page = unpack(redis.call('HMGET', KEYS[2], '@', 'm'))
 if (holder and holder ~= ARGV[1]) or not line or string.match(line, '^[^/]*') ~= ARGV[3] then
   return {'LOST', answer, holder or ''}
 end
@@ -15,4 +15,4 @@ else
   redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 end
 local head = redis.call('ZRANGE', KEYS[3], '0', '0', 'WITHSCORES')
-return {'OK', answer, head[2] or '', redis.call('GETRANGE', KEYS[4], '0', '15'), redis.call('HEXISTS', KEYS[2], 'm')}
+return {'OK', answer, head[2] or '', redis.call('GETRANGE', KEYS[4], '0', '15'), page and 1 or 0}
