@@ -459,7 +459,7 @@ impl Sqs {
         let is_checked = signature.is_some() && desk.gate().access().asks();
         let sent = if head.method() == "GET" && !is_checked { Sent::ByLink } else { Sent::OnPurpose };
         let pass = desk.gate().pass(entrant, rule(action), sent).await.map_err(refused)?;
-        // Whoever may not do it is not told what else is wrong.
+        // A request without the rights for it learns nothing else.
         let request = request?;
         let path = head.path().to_owned();
         Ok(Call { action, caller: self.caller(&head, pass, sent, signature), request, path })

@@ -274,5 +274,7 @@ fn waiting() -> Vec<Panel> {
             Unit::MessagesPerSecond,
         )
         .query(rate("outcome", "dwell_cron_occurrences_total", Of::Topic), "{{outcome}}"),
+        Panel::lines("Failed cron jobs", "Cron jobs that a broker cannot read or compute. They fire no more.", Unit::Count)
+            .query(over("max", "", &chosen("dwell_cron_jobs_failed", Of::Fleet)), "failed"),
     ]
 }
