@@ -2,9 +2,8 @@
 //!
 //! A store has one key, which its first broker made. A broker that finds another key there, since the store lost its data,
 //! signs with that one from then on, and still knows the receipts of before. A text that no known key has signed may be
-//! signed with a new one: the store is asked before it is refused, at most once a second, whoever sends such texts.
-
-use std::time::Duration;
+//! signed with a new one: the store is asked before it is refused. One question is out at a time, and all that came before it
+//! was sent share its answer.
 
 use super::receipt::{NoReceipt, Receipt};
 use super::verdict::{UnknownReason, Verdict};
@@ -12,8 +11,6 @@ use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::signing_key::{KeyRing, SIGNATURE_BYTES, SigningKey};
 use crate::store::Store;
-
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 pub struct ReceiptKeys {
     store: Store,
@@ -45,7 +42,7 @@ impl ReceiptKeys {
         let mut refusal = Verdict::Unknown(UnknownReason::Invalid);
         if read.contains(&Err(NoReceipt::Unsigned)) {
             let now = Clock::System.instant();
-            match self.ask(|asked| now.since(asked.began) < ASK_AGAIN).await {
+            match self.ask(|asked| asked.began >= now).await {
                 Ok(_) => read = self.read_with_known(texts),
                 Err(_) => refusal = Verdict::Unreachable,
             }

@@ -372,8 +372,8 @@ impl Gateway for Sqs {
         BODY_BYTES_MAX
     }
 
-    fn enter(&self, head: &Head, gate: &Gate) -> std::result::Result<Entrant, GatewayReply> {
-        self.claimed(head, gate).map_err(|failure| reply(&protocol_of(head), Log::default(), Err(failure)))
+    fn enter(&self, head: &Head, gate: &Gate) -> std::result::Result<Entrant, Box<GatewayReply>> {
+        self.claimed(head, gate).map_err(|failure| Box::new(reply(&protocol_of(head), Log::default(), Err(failure))))
     }
 
     fn refuse(&self, head: &Head, status: u16, why: String) -> GatewayReply {

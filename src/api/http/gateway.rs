@@ -31,7 +31,7 @@ pub trait Gateway: Send + Sync + 'static {
     fn body_bytes_max(&self) -> usize;
 
     /// Whose a request claims to be. Errors: the answer.
-    fn enter(&self, head: &Head, gate: &Gate) -> Result<Entrant, GatewayReply>;
+    fn enter(&self, head: &Head, gate: &Gate) -> Result<Entrant, Box<GatewayReply>>;
 
     /// The answer to a request that is refused, with this status, before it comes to the gate.
     fn refuse(&self, head: &Head, status: u16, why: String) -> GatewayReply;
@@ -162,14 +162,14 @@ pub(crate) async fn check(
         return ControlFlow::Continue((Request::from_parts(head.0, body), guarded));
     }
     let entered = match guarded {
-        Err(problem) => Err(gateway.refuse(&head, problem.status().as_u16(), problem.detail().to_owned())),
+        Err(problem) => Err(Box::new(gateway.refuse(&head, problem.status().as_u16(), problem.detail().to_owned()))),
         Ok(()) => gateway.enter(&head, &app.gate),
     };
     let entrant = match entered {
         Ok(entrant) => entrant,
         Err(reply) => {
             body::refused(app, &head.0.headers, body);
-            return ControlFlow::Break(response(app, reply, false));
+            return ControlFlow::Break(response(app, *reply, false));
         }
     };
     let read = body::read(app, (entrant.identity(), &head.0.headers), body, gateway.body_bytes_max(), "body").await;

@@ -186,7 +186,7 @@ pub(super) async fn pending(bench: &Bench) -> Result<(), Failure> {
 
 async fn filled(bench: &Bench, topic: &TopicName) -> Result<usize, Failure> {
     let dwell = bench.stores.library("pending", "pending").await?;
-    let target = Target::Library(dwell.broker().clone());
+    let target = Target::Library(Box::new(dwell.broker().clone()));
     target.declare(topic, PARTITIONS).await?;
     let due_at = Clock::System.now().plus(FAR);
     let before = usage(bench).await?;

@@ -42,7 +42,7 @@ const MEAN_BYTES: usize = 5_000;
 /// Measures every size once. Several members need a store that they share.
 pub(super) async fn scale(bench: &Bench) -> Result<(), Failure> {
     let axis = |of, sizes| Axis { bench, of, sizes };
-    let one = Target::Library(bench.library.broker().clone());
+    let one = Target::Library(Box::new(bench.library.broker().clone()));
     axis("partitions", &[1, 8, 64, 256, 1_024]).partitions(&one).await?;
     axis("groups", &[1, 2, 4, 8, 16]).groups(&one).await?;
     axis("consumers", &[1, 10, 100, 1_000, 5_000]).consumers(&one).await?;
@@ -150,7 +150,8 @@ impl Axis<'_> {
             for n in 0..size {
                 fleet.push(self.bench.stores.library("scale", &format!("member-{n}")).await?);
             }
-            let targets: Vec<Target> = fleet.iter().map(|member| Target::Library(member.broker().clone())).collect();
+            let targets: Vec<Target> =
+                fleet.iter().map(|member| Target::Library(Box::new(member.broker().clone()))).collect();
             self.shared(&targets).await?;
             for member in fleet {
                 member.close().await?;

@@ -21,7 +21,7 @@ use crate::platform::clock::Clock;
 const CONNECTIONS: [usize; 3] = [1, 32, 256];
 
 pub(super) async fn throughput(bench: &Bench) -> Result<(), Failure> {
-    let library = Target::Library(bench.library.broker().clone());
+    let library = Target::Library(Box::new(bench.library.broker().clone()));
     let http = Target::Http(bench.sidecar.client.clone());
     batches(bench, &library).await?;
     batches(bench, &http).await?;
@@ -253,7 +253,7 @@ pub(super) async fn cost(bench: &Bench, bare: &BaselineRedis) -> Result<(), Fail
         }
         note(bench, bare, way, &BARE, &before).await?;
     }
-    let target = Target::Library(bench.library.broker().clone());
+    let target = Target::Library(Box::new(bench.library.broker().clone()));
     let topic = bench.topic_of(&target, "cost", NonZeroU16::MIN).await?;
     // The lease is taken before.
     target.reserve(&topic, 1, Duration::ZERO).await?;

@@ -23,7 +23,7 @@ use crate::platform::clock::{Clock, Instant};
 
 #[derive(Clone)]
 pub(super) enum Target {
-    Library(Broker),
+    Library(Box<Broker>),
     Http(Client),
 }
 

@@ -84,7 +84,6 @@ async fn another_key_at_the_store_is_taken_and_receipts_of_before_stay_known() -
 async fn without_redis_no_receipt_is_called_invalid_but_garbage() -> Result<()> {
     let (fleet, [(a, of_a), (b, _)]) = both().await?;
     signal(fleet.redis.pid(), Signal::STOP)?;
-    // The store said its key a moment ago; a second later it has to say it again.
     let is_unsure = async || {
         let verdicts = acked(&b, &of_a[..1]).await?;
         Ok((statuses(&verdicts) == ["unreachable", "unreachable"]).then_some(()))

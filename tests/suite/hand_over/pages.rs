@@ -252,6 +252,9 @@ async fn records_of_another_store_are_kept_and_not_replayed() -> Result<()> {
 }
 
 /// What no broker buffers is refused, whoever hands it over, and nothing of the page is kept.
+/// Makes a message wrong, at a time.
+type Change = fn(&mut dwell::model::message::Message, dwell::model::time::Timestamp);
+
 #[tokio::test]
 async fn records_are_checked_as_pushes_are() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
@@ -261,7 +264,7 @@ async fn records_are_checked_as_pushes_are() -> Result<()> {
     let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
     let at = Clock::System.now();
     let later = at.plus(Duration::from_secs(3_600));
-    let cases: [(&str, fn(&mut dwell::model::message::Message, dwell::model::time::Timestamp)); 7] = [
+    let cases: [(&str, Change); 7] = [
         ("due", |message, now| message.due_at = now.plus(Duration::from_secs(4_000 * 86_400))),
         ("attempts", |message, _| message.envelope.max_attempts = Some(1_000_000)),
         ("priority", |message, _| message.envelope.priority = 10),
