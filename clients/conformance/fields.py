@@ -15,8 +15,8 @@ from lab import Story
 
 CLIENTS = Path(os.environ["CLIENTS"])
 SCHEMAS = ["BatchMessage", "PushResult", "Control", "Message", "Delivery", "NewDue", "Reserve", "Settled", "Nacked", "Extend"]
-# For gateways: `attachment`, `late`, `min_age` and `per_key`. For people: `owner`.
-LEFT_OUT = {"attachment", "late", "min_age", "min_age_ms", "owner", "per_key"}
+# For gateways: `attachment`, `late`, `min_age`, and `per_key` with its `on_failure`. For people: `owner`.
+LEFT_OUT = {"attachment", "late", "min_age", "min_age_ms", "on_failure", "owner", "per_key"}
 SOURCES = {"python": "python/src/dwell/*.py", "typescript": "typescript/src/*.ts", "go": "go/*.go", "java": "java/src/main/java/com/example/dwell/*.java"}
 
 

@@ -221,6 +221,17 @@ type Contents struct {
 	TraceState  string            `json:"tracestate,omitempty"`
 	// DeadLetterSource is where the message was a dead letter, if it was forwarded from there.
 	DeadLetterSource *DeadLetterSource `json:"dead_letter_source,omitempty"`
+	// Attributes are those with which an SQS client sent the message.
+	Attributes map[string]Attribute `json:"attributes,omitempty"`
+}
+
+// Attribute is an attribute with which an SQS client sent a message.
+type Attribute struct {
+	// Type is "String", "Number" or "Binary", perhaps with a dot and a label of the client.
+	Type  string `json:"type"`
+	Value string `json:"value,omitempty"`
+	// Bytes is the value if the type is "Binary".
+	Bytes []byte `json:"value_base64,omitempty"`
 }
 
 // DeadLetterSource is where a message was a dead letter before it was forwarded.

@@ -66,6 +66,15 @@ export interface Control {
   buffered?: boolean;
 }
 
+/** An attribute with which an SQS client sent a message, as the broker writes it. */
+export interface Attribute {
+  /** `String`, `Number` or `Binary`, perhaps with a dot and a label of the client. */
+  type: string;
+  value?: string;
+  /** The value if the type is `Binary`. */
+  value_base64?: string;
+}
+
 /** Where a message was a dead letter before it was forwarded. */
 export interface DeadLetterSource {
   topic: string;
@@ -104,6 +113,8 @@ export interface Message {
   lastError?: string;
   history?: { attempt: number; at: string; reason: string }[];
   unreadable?: string;
+  /** Those with which an SQS client sent it. */
+  attributes?: Record<string, Attribute>;
   traceparent?: string;
   tracestate?: string;
 }

@@ -2,7 +2,7 @@
 
 import { part, type Client } from "./client.js";
 import { backoff, DwellError, Interrupt, Interrupted, REPEATED, type Transport } from "./http.js";
-import { durationField, fromAnswer, milliseconds, type DeadLetterSource, type Duration } from "./messages.js";
+import { durationField, fromAnswer, milliseconds, type Attribute, type DeadLetterSource, type Duration } from "./messages.js";
 
 /** Decisions are gathered for this long, in milliseconds, or until there are this many. */
 const GATHER_MS = 5;
@@ -39,6 +39,8 @@ export class Delivery {
   readonly key?: string;
   readonly dedupKey?: string;
   readonly deadLetterSource?: DeadLetterSource;
+  /** Those with which an SQS client sent it. */
+  readonly attributes?: Record<string, Attribute>;
   readonly pushedAt?: Date;
   readonly contentType?: string;
   readonly priority?: number;

@@ -164,6 +164,7 @@ class Message:
     meta: Mapping[str, str] = field(default_factory=dict)
     dedup_key: str | None = None
     dead_letter_source: Mapping[str, Any] | None = None
+    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority: int = 0
     max_attempts: int | None = None
     owner: str | None = None

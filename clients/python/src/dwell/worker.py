@@ -61,6 +61,7 @@ class Delivery:
     meta: Mapping[str, str] = field(default_factory=dict)
     dedup_key: str | None = None
     dead_letter_source: Mapping[str, Any] | None = None
+    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority: int = 0
     traceparent: str | None = None
     tracestate: str | None = None

@@ -56,6 +56,10 @@ public abstract class Contents extends Answer {
     public String traceparent() { return string("traceparent"); }
     /** {@return the trace state of the push, in the form of W3C} */
     public String tracestate() { return string("tracestate"); }
+    /** {@return the attributes with which an SQS client sent the message, each an object with a type and a value} */
+    public Map<String, Object> attributes() {
+        return fields().get("attributes") instanceof Map<?, ?> attributes ? object(attributes) : Map.of();
+    }
     /** {@return where the message was a dead letter before it was forwarded, or null} */
     public DeadLetterSource deadLetterSource() {
         return fields().get("dead_letter_source") instanceof Map<?, ?> source ? new DeadLetterSource(object(source)) : null;
