@@ -44,7 +44,7 @@ pub use self::diagnostics::{
 use self::failure::ms;
 use self::info::Losses;
 use self::keys::Keys;
-use self::scripts::{Call, Reply, SCRIPTS};
+use self::scripts::{Call, Reply, SCRIPTS, maybe_text};
 pub use self::sentinel::location_of;
 use self::topology::Topology;
 use crate::model::error::Result;
@@ -184,11 +184,13 @@ impl store::Backend for Redis {
     }
 
     async fn store_id(&self, offered: &str) -> Result<String> {
-        self.set_once(&self.keys.store_id(), offered).await
+        self.identity(offered).await
     }
 
     async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey> {
-        store::stored_receipt_key(&self.set_once(&self.keys.receipt_key(), &offered.text()).await?)
+        self.after_time().await?;
+        let call = Call::new(&SCRIPTS.set_once, &[&self.keys.receipt_key()]).arg(offered.text());
+        store::stored_receipt_key(&Reply::of(self.connection.eval(&call).await?)?.text()?)
     }
 
     /// It writes to no local disk, and buffers nothing.
@@ -232,13 +234,26 @@ impl RedisOptions {
 }
 
 impl Shared {
-    /// The text of a key that is set once, by whoever offers one first.
-    async fn set_once(&self, key: &str, offered: &str) -> Result<String> {
-        if self.clock.surely().is_none() {
-            // Nothing goes to a Redis that has not said what time it is.
-            self.observe_time().await?;
+    /// The identity of the store, which the first who offers one sets. It is read before it is written, so that a Redis that is
+    /// full still says it.
+    async fn identity(&self, offered: &str) -> Result<String> {
+        self.after_time().await?;
+        let key = self.keys.store_id();
+        let there = self.connection.call(redis::cmd("GET").arg(&key)).await?;
+        if let Some(there) = maybe_text(there)? {
+            return Ok(there);
         }
-        let call = Call::new(&SCRIPTS.set_once, &[key]).arg(offered);
-        Reply::of(self.connection.eval(&call).await?)?.text()
+        // Answers what was there, or nothing when the offer was taken.
+        let mut offer = redis::cmd("SET");
+        offer.arg(&key).arg(offered).arg("NX").arg("GET");
+        Ok(maybe_text(self.connection.call(&offer).await?)?.unwrap_or_else(|| offered.to_owned()))
+    }
+
+    /// Nothing goes to a Redis that has not said what time it is.
+    async fn after_time(&self) -> Result<()> {
+        match self.clock.surely() {
+            None => self.observe_time().await.map(drop),
+            Some(_) => Ok(()),
+        }
     }
 }

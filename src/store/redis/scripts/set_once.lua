@@ -1,5 +1,5 @@
 -- set_once: a text that the first who offers one sets for good. Also in a full Redis: nothing is drained without the receipt key.
---   KEYS[1] <prefix>:id or <prefix>:receipt-key
+--   KEYS[1] <prefix>:receipt-key
 --   ARGV[1] the text that is offered
 -- Returns {the text that is there}. A repeat returns the same.
 local there = redis.call('GET', KEYS[1])
