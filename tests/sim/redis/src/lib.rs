@@ -16,10 +16,23 @@
 //! about the same amount of data, not at the same byte. Hashes and sets that outgrew their compact form have another order
 //! than in Redis, where it is random.
 
+mod cluster;
+mod commands;
 mod config;
+mod core;
 mod deployment;
+mod info;
+mod keyspace;
+mod lua;
+mod persistence;
+mod pubsub;
+mod replication;
+mod resp;
+mod scripting;
 mod server;
+mod session;
 mod time;
+mod value;
 
 pub use config::{Config, Fsync};
 pub use deployment::{Address, ConnectionId, Crash, Deployment, Layout, NodeId};
