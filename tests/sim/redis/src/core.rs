@@ -10,6 +10,7 @@ use crate::persistence::Files;
 use crate::pubsub::PubSub;
 use crate::replication::{Log, Role};
 use crate::resp::{Bytes, Reply};
+use crate::sentinel::SentinelView;
 use crate::time::Time;
 use crate::value::Value;
 
@@ -25,7 +26,6 @@ pub(crate) struct Core {
     pub(crate) data: Keyspace,
     pub(crate) now: Time,
     pub(crate) started: Time,
-    pub(crate) random: fastrand::Rng,
     pub(crate) run_id: String,
     /// In the upper half of cursors: what a cursor means ends with the process.
     pub(crate) mark: u32,
@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) log: Log,
     pub(crate) files: Files,
     pub(crate) cluster: Option<ClusterView>,
+    /// What a sentinel says; nothing in a server with data.
+    pub(crate) sentinel: Option<SentinelView>,
     pub(crate) state: State,
     pub(crate) script: ScriptState,
     pub(crate) stats: Stats,
@@ -68,7 +70,6 @@ pub(crate) struct State {
 /// The script that runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScriptState {
-    pub(crate) is_running: bool,
     pub(crate) is_read_only: bool,
     pub(crate) allows_oom: bool,
     pub(crate) was_full: bool,
@@ -107,13 +108,13 @@ impl Core {
             now: Time::default(),
             started: Time::default(),
             mark: random.u32(1..),
-            random,
             run_id,
             pubsub: PubSub::default(),
             role: Role::Primary,
             log,
             files,
             cluster: None,
+            sentinel: None,
             state: State::default(),
             script: ScriptState::default(),
             stats: Stats::default(),
@@ -192,12 +193,12 @@ impl Core {
 
     /// Whether anybody wants to know of changes.
     pub(crate) fn keeps_effects(&self) -> bool {
-        self.log.is_kept || self.files.has_aof()
+        self.log.is_kept || self.files.are_kept()
     }
 
     pub(crate) fn record(&mut self, words: &[&[u8]]) {
         let effect = self.effect.take();
-        if self.keeps_effects() {
+        if self.keeps_effects() && !self.is_applying {
             let words = effect.unwrap_or_else(|| words.iter().map(|word| Bytes::from(*word)).collect());
             self.effects.push(words);
         }
@@ -217,7 +218,7 @@ impl Core {
             return;
         }
         let effects = std::mem::take(&mut self.effects);
-        if !self.role.is_primary() {
+        if !self.role.is_primary() || self.is_applying {
             return;
         }
         let effect = self.log.append(effects, self.now, self.config.is_at_least(7, 2));

@@ -29,6 +29,7 @@ mod pubsub;
 mod replication;
 mod resp;
 mod scripting;
+mod sentinel;
 mod server;
 mod session;
 mod time;

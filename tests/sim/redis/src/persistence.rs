@@ -60,6 +60,11 @@ impl Files {
         }
     }
 
+    /// Whether it is of interest what changes.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.aof.is_some() || self.rdb_every.is_some()
+    }
+
     pub(crate) fn has_aof(&self) -> bool {
         self.aof.is_some()
     }
@@ -94,6 +99,14 @@ impl Files {
 
     pub(crate) fn next_event(&self) -> Option<Time> {
         self.fsync_at.into_iter().chain(self.rdb_at).min()
+    }
+
+    /// Begins with what was loaded.
+    pub(crate) fn start(&mut self, image: Image) {
+        if self.aof.is_none() && image.data.len() > 0 {
+            self.rdb = Some(image.clone());
+        }
+        self.rewrite(image);
     }
 
     /// Begins the append-only file anew, with what is there now.

@@ -31,6 +31,8 @@ pub(crate) struct Log {
     pub(crate) is_kept: bool,
     /// What some replica may not have yet.
     pub(crate) effects: Effects,
+    /// The offset behind the last change that was dropped.
+    pub(crate) dropped: u64,
     /// By the number of the node.
     pub(crate) replicas: BTreeMap<usize, Follower>,
 }
@@ -47,6 +49,9 @@ pub(crate) struct Follower {
     pub(crate) heard: Time,
 }
 
+/// Changes that are kept for replicas which are away.
+const BACKLOG: usize = 10_000;
+
 const NO_REPLID: &str = "0000000000000000000000000000000000000000";
 
 impl Log {
@@ -58,6 +63,7 @@ impl Log {
             offset: 0,
             is_kept: false,
             effects: Effects::new(),
+            dropped: 0,
             replicas: BTreeMap::new(),
         }
     }
@@ -74,11 +80,33 @@ impl Log {
         effect
     }
 
-    /// Drops what all replicas have.
+    /// Drops what all replicas have, and what does not fit into the backlog.
     pub(crate) fn trim(&mut self, to: u64) {
-        while self.effects.front().is_some_and(|effect| effect.offset <= to) {
-            self.effects.pop_front();
+        while self.effects.front().is_some_and(|effect| effect.offset <= to) || self.effects.len() > BACKLOG {
+            self.dropped = self.effects.pop_front().map_or(self.dropped, |effect| effect.offset);
         }
+    }
+
+    /// Begins to keep changes for replicas.
+    pub(crate) fn keep(&mut self) {
+        if !self.is_kept {
+            self.is_kept = true;
+            self.restart(self.offset);
+        }
+    }
+
+    /// Is at an offset, and knows nothing of what came before.
+    pub(crate) fn restart(&mut self, offset: u64) {
+        self.offset = offset;
+        self.dropped = offset;
+        self.effects.clear();
+    }
+
+    /// Whether a replica at an offset of a history needs only what is kept here.
+    pub(crate) fn continues(&self, replid: &str, offset: u64) -> bool {
+        let is_past = i64::try_from(offset).is_ok_and(|offset| offset < self.offset2);
+        let is_known = replid == self.replid && offset <= self.offset || replid == self.replid2 && is_past;
+        self.is_kept && is_known && offset >= self.dropped
     }
 
     pub(crate) fn acks(&self, offset: u64) -> usize {

@@ -100,7 +100,6 @@ pub(crate) fn prepare(core: &mut Core, flags: ScriptFlags, is_ro: bool) -> Resul
         }
     }
     core.script = crate::core::ScriptState {
-        is_running: true,
         is_read_only: is_ro || flags.no_writes,
         allows_oom: flags.is_declared && (flags.allow_oom || flags.no_writes),
         was_full,

@@ -15,6 +15,7 @@ use crate::session::{Blocked, Session, Transaction};
 use crate::time::Time;
 
 mod control;
+mod nodes;
 mod sessions;
 
 /// A connection to one server.
@@ -123,7 +124,7 @@ impl Server {
         let core = self.core();
         // Redis looks for expired keys ten times a second.
         const ROUND: u64 = 100_000;
-        let expiry = core.data.next_expiry().filter(|_| core.role.is_primary());
+        let expiry = core.data.next_expiry().filter(|_| core.role.is_primary() && core.state.loading_until.is_none());
         let expiry = expiry.map(|at| Time((at.0 / ROUND + 1) * ROUND).max(core.now + 1_000));
         let waits = self.sessions.values().filter_map(|session| session.blocked?.until);
         let states = [core.state.loading_until, core.state.busy_until.filter(|until| *until > core.now)];
@@ -143,13 +144,7 @@ impl Server {
     /// Delivers announcements, answers those who waited for enough, and goes on with what they sent behind.
     pub(crate) fn settle(&mut self) {
         loop {
-            let outbox = std::mem::take(&mut self.core().pubsub.outbox);
-            for (id, message) in outbox {
-                if let Some(session) = self.sessions.get_mut(&id) {
-                    session.write(&message);
-                    self.ready.insert(id);
-                }
-            }
+            self.deliver();
             let blocked: Vec<SessionId> =
                 self.sessions.iter().filter(|(_, session)| session.blocked.is_some()).map(|(id, _)| *id).collect();
             let mut went_on = false;
@@ -167,6 +162,17 @@ impl Server {
             }
             if !went_on {
                 return;
+            }
+        }
+    }
+
+    /// Writes announcements to those that listen.
+    pub(crate) fn deliver(&mut self) {
+        let outbox = std::mem::take(&mut self.core().pubsub.outbox);
+        for (id, message) in outbox {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.write(&message);
+                self.ready.insert(id);
             }
         }
     }
@@ -193,13 +199,7 @@ impl Server {
             if reply.is_error() {
                 self.core().stats.errors += 1;
             }
-            let outbox = std::mem::take(&mut self.core().pubsub.outbox);
-            for (to, message) in outbox {
-                if let Some(session) = self.sessions.get_mut(&to) {
-                    session.write(&message);
-                    self.ready.insert(to);
-                }
-            }
+            self.deliver();
             if let Some(session) = self.sessions.get_mut(&id) {
                 if session.blocked.is_none() {
                     session.write(&reply);
@@ -260,7 +260,11 @@ impl Server {
     }
 
     fn knows(&self, spec: &Spec) -> bool {
-        spec.name != "WAITAOF" || self.core().config.is_at_least(7, 2)
+        let core = self.core();
+        if core.sentinel.is_some() {
+            return crate::sentinel::knows(spec.name);
+        }
+        spec.name != "SENTINEL" && (spec.name != "WAITAOF" || core.config.is_at_least(7, 2))
     }
 
     fn refuse_transaction(&mut self, id: SessionId) {

@@ -172,6 +172,7 @@ const SESSION: &[Row] = &[
     ("RESET", 1, ALWAYS | NO_SCRIPT | ALLOW_BUSY | NO_AUTH, (0, 0, 0), Run::Session),
     ("SCRIPT", -2, NO_SCRIPT, (0, 0, 0), Run::Session),
     ("SELECT", 2, ALWAYS, (0, 0, 0), Run::Session),
+    ("SENTINEL", -2, ALWAYS | NO_SCRIPT, (0, 0, 0), Run::Session),
     ("SLOWLOG", -2, ALWAYS, (0, 0, 0), Run::Session),
     ("SSUBSCRIBE", -2, ALWAYS | NO_SCRIPT, (1, -1, 1), Run::Session),
     ("SUBSCRIBE", -2, ALWAYS | NO_SCRIPT, (0, 0, 0), Run::Session),
@@ -262,6 +263,11 @@ pub(crate) fn apply(core: &mut Core, words: &[Bytes]) {
     let was = std::mem::replace(&mut core.is_applying, true);
     execute(core, spec, handler, &words);
     core.is_applying = was;
+}
+
+/// What DUMP answers for a key.
+pub(crate) fn dump_of(core: &mut Core, key: &[u8]) -> Reply {
+    keys::dump(core, &[b"DUMP", key])
 }
 
 pub(crate) const NOT_AN_INTEGER: Reply =

@@ -73,7 +73,6 @@ pub(crate) struct ScriptFlags {
 pub(crate) struct Script {
     function: Function,
     pub(crate) flags: ScriptFlags,
-    source: Arc<str>,
     number: usize,
 }
 
@@ -148,9 +147,9 @@ impl Engine {
         let source: Arc<str> = text.into();
         let number = self.sources.iter().position(|known| *known == source).unwrap_or(self.sources.len());
         if number == self.sources.len() {
-            self.sources.push(source.clone());
+            self.sources.push(source);
         }
-        self.scripts.insert(digest.clone(), Script { function, flags, source, number });
+        self.scripts.insert(digest.clone(), Script { function, flags, number });
         Ok(digest)
     }
 

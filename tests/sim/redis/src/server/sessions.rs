@@ -42,6 +42,7 @@ impl Server {
             "SCRIPT" => self.script(words),
             "CONFIG" => self.configure(words),
             "CLUSTER" => crate::cluster::command(&self.core(), words),
+            "SENTINEL" => crate::sentinel::command(&self.core(), words),
             "ACL" => acl(words),
             "SLOWLOG" if is(words[1], "LEN") => Reply::Int(0),
             "SLOWLOG" if is(words[1], "RESET") => OK,
