@@ -74,6 +74,7 @@ impl RedisConfig {
             timeout: self.timeout,
             allow_eviction: self.allow_eviction,
             confirmation: self.confirmation,
+            dialer: None,
         })
     }
 }

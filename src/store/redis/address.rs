@@ -1,15 +1,17 @@
 //! Where a Redis is, and how a connection to it is made.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, PubSub};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError, TlsCertificates, Value,
+    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
 };
 
+use super::dial::Dialer;
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
@@ -26,6 +28,7 @@ pub(super) struct Address {
     subscriber: Client,
     login: Vec<Cmd>,
     timeout: Duration,
+    dialer: Option<Dialer>,
 }
 
 impl Address {
@@ -48,6 +51,7 @@ impl Address {
             bare: client(info.set_redis_settings(bare), options)?,
             login: login(&user),
             timeout: options.timeout,
+            dialer: options.dialer.clone(),
         })
     }
 
@@ -92,7 +96,7 @@ impl Address {
 
     /// A new connection, and what it has to say first to be let in. Each looks the name up again.
     pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, &[Cmd])> {
-        let connected = self.bare.get_multiplexed_async_connection_with_config(&self.config()).await;
+        let connected = self.open(&self.bare, self.config()).await;
         connected.map(|connection| (connection, &*self.login)).map_err(|error| failure::of_connecting(&error))
     }
 
@@ -110,17 +114,48 @@ impl Address {
 
     pub(super) async fn subscribe(&self, sink: impl AsyncPushSender) -> Result<MultiplexedConnection> {
         let config = self.config().set_push_sender(sink);
-        let connected = self.subscriber.get_multiplexed_async_connection_with_config(&config).await;
+        let connected = self.open(&self.subscriber, config).await;
         connected.map_err(|error| failure::of_connecting(&error))
+    }
+
+    async fn open(&self, client: &Client, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+        match (&self.dialer, client.get_connection_info().addr()) {
+            (Some(dialer), ConnectionAddr::Tcp(host, port)) => {
+                let settings = client.get_connection_info().redis_settings();
+                let opened = async {
+                    let stream = dialer.dial(host, *port).await?;
+                    let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+                    // It ends with the last clone of the connection.
+                    tokio::spawn(driver);
+                    Ok(connection)
+                };
+                tokio::select! {
+                    biased;
+                    opened = opened => opened,
+                    () = Clock::System.sleep(self.timeout) => Err(std::io::Error::from(ErrorKind::TimedOut).into()),
+                }
+            }
+            _ => client.get_multiplexed_async_connection_with_config(&config).await,
+        }
     }
 
     fn config(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(Some(self.timeout))
     }
 
+    async fn open_pubsub(&self) -> RedisResult<PubSub> {
+        match (&self.dialer, self.client.get_connection_info().addr()) {
+            (Some(dialer), ConnectionAddr::Tcp(host, port)) => {
+                let settings = self.client.get_connection_info().redis_settings();
+                PubSub::new(settings, dialer.dial(host, *port).await?).await
+            }
+            _ => self.client.get_async_pubsub().await,
+        }
+    }
+
     pub(super) async fn listen(&self) -> Result<PubSub> {
         tokio::select! {
-            connected = self.client.get_async_pubsub() => connected.map_err(|error| failure::of_connecting(&error)),
+            connected = self.open_pubsub() => connected.map_err(|error| failure::of_connecting(&error)),
             () = Clock::System.sleep(self.timeout) => Err(failure::silent()),
         }
     }

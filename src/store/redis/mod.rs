@@ -6,6 +6,7 @@
 mod address;
 mod baseline;
 mod diagnostics;
+mod dial;
 mod cluster;
 mod confirmed;
 mod connection;
@@ -41,6 +42,7 @@ use self::connection::Terms;
 pub use self::diagnostics::{
     Diagnostics, KeyDiagnostics, NodeDiagnostics, NodeFacts, Outcome, Quorum, SlowCall, Stall,
 };
+pub use self::dial::{Dialer, Stream};
 use self::failure::ms;
 use self::info::Losses;
 use self::keys::Keys;
@@ -216,6 +218,8 @@ pub struct RedisOptions {
     /// Whether to run on a Redis that may evict keys, and so lose messages without an error.
     pub allow_eviction: bool,
     pub confirmation: Confirmation,
+    /// Opens the connections to hosts and ports; without one they are TCP.
+    pub dialer: Option<Dialer>,
 }
 
 impl RedisOptions {
@@ -229,6 +233,7 @@ impl RedisOptions {
             timeout: Duration::from_secs(1),
             allow_eviction: false,
             confirmation: Confirmation::default(),
+            dialer: None,
         }
     }
 }
