@@ -9,6 +9,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// Runs what serves a value and ends with it, such as the connection of a client: no stop waits for it.
+pub(crate) fn detach(run: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(run);
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     tracker: TaskTracker,

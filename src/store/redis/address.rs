@@ -16,6 +16,7 @@ use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
 use crate::platform::https::Roots;
+use crate::platform::tasks::detach;
 
 /// Timeouts of a call after which the kernel gives up on a peer that acknowledges nothing.
 const SILENT_TIMEOUTS: u32 = 3;
@@ -125,8 +126,7 @@ impl Address {
                 let opened = async {
                     let stream = dialer.dial(host, *port).await?;
                     let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
-                    // It ends with the last clone of the connection.
-                    tokio::spawn(driver);
+                    detach(driver);
                     Ok(connection)
                 };
                 tokio::select! {

@@ -1,4 +1,4 @@
-//! Streams to a Redis that are no sockets: a simulator, or a service that brings connections of its own.
+//! Streams to a Redis that are no sockets: those of a simulator.
 
 use std::fmt;
 use std::io;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What a connection reads from and writes to.
+/// Carries the bytes of a connection in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 type Dial = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> + Send + Sync;
 
-/// Opens a stream to a host and a port, in place of a TCP connection.
+/// Opens streams to hosts and ports, where there is no TCP.
 #[derive(Clone)]
 pub struct Dialer(Arc<Dial>);
 

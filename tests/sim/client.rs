@@ -1,0 +1,573 @@
+//! Clients: they ask brokers over HTTP, without a socket, and note what they asked and were answered.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use dwell_simulated_redis::Time;
+use futures_util::StreamExt;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use crate::host::Clocks;
+use crate::ledger::{
+    Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Span, Sweep, Swept, Verdict,
+};
+use crate::plan::{Consume, Operation, Policy, Push, Target, Topic};
+
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A broker as clients reach it: the runtime of its process, and what answers there.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) handle: Handle,
+    pub(crate) router: Router,
+}
+
+/// Shared by all clients.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    pub(crate) seats: Arc<Mutex<Vec<Option<Seat>>>>,
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
+    pub(crate) clocks: Arc<Clocks>,
+    pub(crate) topics: Arc<Vec<Topic>>,
+}
+
+struct Answer {
+    status: u16,
+    body: Value,
+}
+
+impl Answer {
+    fn text(&self, field: &str) -> &str {
+        self.body[field].as_str().unwrap_or_default()
+    }
+}
+
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn request(method: &str, path: &str, body: Option<&Value>) -> axum::http::Request<Body> {
+    let built = axum::http::Request::builder().method(method).uri(path);
+    let built = match body {
+        Some(body) => built.header("content-type", "application/json").body(Body::from(body.to_string())),
+        None => built.body(Body::empty()),
+    };
+    built.unwrap_or_default()
+}
+
+impl Clients {
+    fn now(&self) -> Time {
+        self.clocks.now()
+    }
+
+    fn note(&self, line: &str) {
+        lock(&self.ledger).note(self.now(), line);
+    }
+
+    fn seat(&self, broker: usize) -> Option<Seat> {
+        lock(&self.seats).get(broker).cloned().flatten()
+    }
+
+    /// Asks a broker; no answer if it is not there, dies meanwhile, or takes too long.
+    async fn call(&self, broker: usize, method: &str, path: &str, body: Option<Value>) -> Option<(u16, Value)> {
+        let answer = self.ask(broker, method, path, body).await?;
+        lock(&self.ledger).answers += 1;
+        if answer.status == 500 {
+            self.note(&format!("! broker {broker} answers 500 to {method} {path}: {}", answer.body));
+        }
+        Some((answer.status, answer.body))
+    }
+
+    async fn ask(&self, broker: usize, method: &str, path: &str, body: Option<Value>) -> Option<Answer> {
+        let Seat { handle, router } = self.seat(broker)?;
+        let (sender, answered) = oneshot::channel();
+        let request = request(method, path, body.as_ref());
+        let task = handle.spawn(async move {
+            let Ok(response) = router.oneshot(request).await;
+            let status = response.status().as_u16();
+            if let Ok(bytes) = response.into_body().collect().await {
+                let _ = sender.send((status, bytes.to_bytes()));
+            }
+        });
+        tokio::select! {
+            biased;
+            answer = answered => {
+                let (status, bytes) = answer.ok()?;
+                Some(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or_default() })
+            }
+            // The connection closes, so nobody works on the request any more.
+            () = sleep(PATIENCE) => {
+                task.abort();
+                None
+            }
+        }
+    }
+
+    /// Creates the topics and groups, as often as it takes.
+    pub(crate) async fn set_up(&self) {
+        for topic in self.topics.iter() {
+            let settings = json!({
+                "partitions": topic.partitions,
+                "ordering": if topic.is_ordered { "key" } else { "none" },
+                "visibility_timeout_ms": topic.visibility_ms,
+                "max_attempts": topic.max_attempts,
+                "dedup_window_ms": topic.dedup_window_ms,
+                "on_expiry": if topic.buries_expired { "bury" } else { "drop" },
+                "backoff": {"kind": "exponential", "initial": "100ms", "max": "2s", "factor": 2.0, "jitter": 0.5},
+            });
+            self.until_done("PUT", &format!("/v1/topics/{}", topic.name), &settings).await;
+            for group in topic.groups.iter().skip(1) {
+                self.until_done("PUT", &format!("/v1/topics/{}/groups/{group}", topic.name), &json!({})).await;
+            }
+        }
+    }
+
+    async fn until_done(&self, method: &str, path: &str, body: &Value) {
+        loop {
+            match self.call(0, method, path, Some(body.clone())).await {
+                Some((200..=299, _)) => return,
+                other => self.note(&format!("set-up: {method} {path}: {other:?}")),
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    pub(crate) async fn operate(&self, number: usize, broker: usize, operation: Operation) {
+        match operation {
+            Operation::Push(push) => self.push(number, broker, push).await,
+            Operation::PushBatch(topic, pushes) => self.push_batch(number, broker, topic, pushes).await,
+            Operation::Cancel(target) => self.cancel(broker, target).await,
+            Operation::Reschedule(target, delay_ms) => self.reschedule(broker, target, delay_ms).await,
+            Operation::Consume(consume) if consume.is_stream => self.stream(broker, consume).await,
+            Operation::Consume(consume) => self.consume(broker, consume).await,
+            Operation::PurgeGroup(topic, group) => self.sweep(broker, topic, group, Sweep::PurgeGroup).await,
+            Operation::PurgeDead(topic, group) => self.sweep(broker, topic, group, Sweep::PurgeDead).await,
+            Operation::Redrive(topic, group) => self.sweep(broker, topic, group, Sweep::Redrive).await,
+            Operation::Get(target) => self.get(broker, &target).await,
+        }
+    }
+
+    // Producing.
+
+    fn message(push: &Push, tag: &str, sent: Time) -> (Value, Time) {
+        let due = sent + push.delay_ms * 1_000;
+        let mut message = json!({"id": push.target.id, "payload": tag});
+        if let Some(key) = &push.target.key {
+            message["key"] = json!(key);
+        }
+        match push.is_absolute {
+            true => message["due_at"] = json!(due.as_ms()),
+            false => message["delay_ms"] = json!(push.delay_ms),
+        }
+        if let Some(ttl) = push.ttl_ms {
+            message["ttl_ms"] = json!(ttl);
+        }
+        if push.priority > 0 {
+            message["priority"] = json!(push.priority);
+        }
+        match push.policy {
+            Policy::Keep => {}
+            Policy::Reject => message["conflict"] = json!("reject"),
+            Policy::Replace => message["conflict"] = json!("replace"),
+            Policy::Debounce => message["conflict"] = json!("debounce"),
+        }
+        (message, Time(due.0 / 1_000 * 1_000))
+    }
+
+    fn pushed(status: u16, result: &Value) -> Pushed {
+        match (status, result["status"].as_str().unwrap_or_default()) {
+            (200..=299, "stored") => Pushed::Stored,
+            (200..=299, "journaled") => Pushed::Journaled,
+            (200..=299, "buffered") => Pushed::Buffered,
+            (200..=299, "replaced") => Pushed::Replaced,
+            (200..=299, "debounced") => Pushed::Debounced,
+            (200..=299, "duplicate") => Pushed::Duplicate,
+            (400..=499 | 503, _) => Pushed::Refused,
+            _ => Pushed::Unknown,
+        }
+    }
+
+    fn note_push(&self, fact: PushFact) {
+        let PushFact { tag, target, policy, outcome, broker, .. } = &fact;
+        self.note(&format!("push {} as {tag} {policy:?} at broker {broker}: {outcome:?}", target.name()));
+        lock(&self.ledger).pushes.push(fact);
+    }
+
+    async fn push(&self, number: usize, broker: usize, push: Push) {
+        let (sent, tag) = (self.now(), format!("p{number}"));
+        let (message, due) = Clients::message(&push, &tag, sent);
+        let path = format!("/v1/topics/{}/messages", self.topics[push.target.topic].name);
+        let answer = self.call(broker, "POST", &path, Some(message)).await;
+        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let outcome = answer.map_or(Pushed::Unknown, |(status, result)| Clients::pushed(status, &result));
+        let Push { target, policy, ttl_ms, .. } = push;
+        self.note_push(PushFact { tag, target, policy, due, has_ttl: ttl_ms.is_some(), span, outcome, broker });
+    }
+
+    async fn push_batch(&self, number: usize, broker: usize, topic: usize, pushes: Vec<Push>) {
+        let sent = self.now();
+        let tag = |place: usize| format!("p{number}-{place}");
+        let messages = pushes.iter().enumerate().map(|(place, push)| Clients::message(push, &tag(place), sent));
+        let (messages, dues): (Vec<_>, Vec<_>) = messages.unzip();
+        let path = format!("/v1/topics/{}/messages/batch", self.topics[topic].name);
+        let answer = self.call(broker, "POST", &path, Some(json!({"messages": messages}))).await;
+        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        for (place, (push, due)) in pushes.into_iter().zip(dues).enumerate() {
+            let result = &body["results"][place];
+            let status = match result["error"]["status"].as_u64() {
+                Some(status) => u16::try_from(status).unwrap_or(0),
+                None => status,
+            };
+            let outcome = Clients::pushed(status, result);
+            let Push { target, policy, ttl_ms, .. } = push;
+            let has_ttl = ttl_ms.is_some();
+            self.note_push(PushFact { tag: tag(place), target, policy, due, has_ttl, span, outcome, broker });
+        }
+    }
+
+    fn path_of(&self, target: &Target) -> String {
+        let key = target.key.as_ref().map_or(String::new(), |key| format!("?key={key}"));
+        format!("/v1/topics/{}/messages/{}{key}", self.topics[target.topic].name, target.id)
+    }
+
+    async fn cancel(&self, broker: usize, target: Target) {
+        let sent = self.now();
+        let answer = self.call(broker, "DELETE", &self.path_of(&target), None).await;
+        self.controlled(broker, target, Control::Cancel, sent, answer);
+    }
+
+    async fn reschedule(&self, broker: usize, target: Target, delay_ms: u64) {
+        let sent = self.now();
+        let due = Time((sent + delay_ms * 1_000).0 / 1_000 * 1_000);
+        let body = json!({"delay_ms": delay_ms});
+        let answer = self.call(broker, "PATCH", &self.path_of(&target), Some(body)).await;
+        self.controlled(broker, target, Control::Reschedule(due), sent, answer);
+    }
+
+    fn controlled(&self, broker: usize, target: Target, control: Control, sent: Time, answer: Option<(u16, Value)>) {
+        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let topic = &self.topics[target.topic];
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        let is_buffered = body["buffered"] == true;
+        let done = if control == Control::Cancel { "cancelled" } else { "rescheduled" };
+        let effect = |group: &String| {
+            let fates = body["groups"].as_array().into_iter().flatten();
+            let fate = fates.filter(|fate| fate["group"] == **group).find_map(|fate| fate["status"].as_str());
+            match (status, fate) {
+                (200..=299, Some(fate)) if fate == done => Effect::Done,
+                (200..=299, Some(_)) => Effect::None,
+                (200..=299, None) if is_buffered => Effect::Done,
+                (400..=499 | 503, _) => Effect::None,
+                _ => Effect::Unknown,
+            }
+        };
+        let effects: Vec<Effect> = topic.groups.iter().map(effect).collect();
+        self.note(&format!("{control:?} {} at broker {broker}: {status} {effects:?} {}", target.name(), body["type"]));
+        lock(&self.ledger).controls.push(Controlled { target, control, span, effects, is_buffered, broker });
+    }
+
+    async fn get(&self, broker: usize, target: &Target) {
+        let answer = self.call(broker, "GET", &self.path_of(target), None).await;
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        self.note(&format!("get {} at broker {broker}: {status} {} {}", target.name(), body["state"], body["payload"]));
+    }
+
+    async fn sweep(&self, broker: usize, topic: usize, group: usize, sweep: Sweep) {
+        let place = format!("/v1/topics/{}/groups/{}", self.topics[topic].name, self.topics[topic].groups[group]);
+        let (path, body) = match sweep {
+            Sweep::PurgeGroup => (format!("{place}/purge"), json!({"all": true})),
+            Sweep::PurgeDead => (format!("{place}/dead-letters/purge"), json!({"all": true})),
+            Sweep::Redrive => (format!("{place}/dead-letters/redrive"), json!({"all": true})),
+        };
+        let sent = self.now();
+        let answer = self.call(broker, "POST", &path, Some(body)).await;
+        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        self.note(&format!("{sweep:?} {place} at broker {broker}: {answer:?}"));
+        lock(&self.ledger).sweeps.push(Swept { topic, group, sweep, span });
+    }
+
+    // Consuming.
+
+    fn group_path(&self, topic: usize, group: usize) -> String {
+        format!("/v1/topics/{}/groups/{}", self.topics[topic].name, self.topics[topic].groups[group])
+    }
+
+    /// Notes a delivery; answers its number and its receipt.
+    fn delivered(&self, broker: usize, consume: &Consume, sent: Time, delivery: &Value) -> (usize, String) {
+        let text = |field: &str| delivery[field].as_str().unwrap_or_default().to_owned();
+        // A stream gives back what it has when it ends; the later messages of a key return when an earlier one fails.
+        let is_alone = !consume.is_stream && consume.per_key == 1;
+        let visibility_ms = if is_alone { self.topics[consume.topic].visibility_ms } else { 0 };
+        let fact = Delivered {
+            tag: text("payload"),
+            topic: consume.topic,
+            group: consume.group,
+            id: text("id"),
+            attempt: delivery["attempt"].as_u64().unwrap_or(0),
+            span: Span { sent, answered: Some(self.now()) },
+            visibility_ms,
+            broker,
+        };
+        let Delivered { tag, topic, id, attempt, group, .. } = &fact;
+        let (how, waited) = (if consume.is_stream { "stream" } else { "reserve" }, self.now().since(sent) / 1_000);
+        self.note(&format!(
+            "deliver t{topic}/{id} as {tag} group {group} attempt {attempt} by broker {broker} ({how} {}, {waited} ms)",
+            consume.seed % 10_000
+        ));
+        let mut ledger = lock(&self.ledger);
+        ledger.deliveries.push(fact);
+        (ledger.deliveries.len() - 1, text("receipt"))
+    }
+
+    async fn reserve(&self, broker: usize, consume: &Consume) -> Vec<(usize, String)> {
+        let sent = self.now();
+        let mut body = json!({"max": consume.max, "wait_ms": consume.wait_ms});
+        if consume.per_key > 1 {
+            body["per_key"] = json!(consume.per_key);
+        }
+        let path = format!("{}/reserve", self.group_path(consume.topic, consume.group));
+        let answer = self.call(broker, "POST", &path, Some(body)).await;
+        let Some((200, body)) = answer else {
+            let (status, body) = answer.unwrap_or((0, Value::Null));
+            self.note(&format!("reserve at broker {broker}: {status} {}", body["detail"]));
+            return Vec::new();
+        };
+        let deliveries = body["deliveries"].as_array().into_iter().flatten();
+        deliveries.map(|delivery| self.delivered(broker, consume, sent, delivery)).collect()
+    }
+
+    async fn consume(&self, broker: usize, consume: Consume) {
+        let mut random = fastrand::Rng::with_seed(consume.seed);
+        let taken = self.reserve(broker, &consume).await;
+        let mut together = Vec::new();
+        let gathers = random.bool();
+        for (number, receipt) in taken {
+            match random.u8(0..20) {
+                0..11 if gathers => together.push((number, receipt)),
+                0..11 => {
+                    self.think(&mut random).await;
+                    self.settle(&mut random, broker, &consume, Decision::Ack, false, &[(number, receipt)]).await;
+                }
+                11..13 => {
+                    let decision = Decision::Nack { delay_ms: random.bool().then(|| random.u64(0..4_000)) };
+                    self.settle(&mut random, broker, &consume, decision, false, &[(number, receipt)]).await;
+                }
+                13 => self.settle(&mut random, broker, &consume, Decision::Bury, false, &[(number, receipt)]).await,
+                14..16 => {
+                    let decision = Decision::Extend { visibility_ms: random.u64(100..6_000) };
+                    self.settle(&mut random, broker, &consume, decision, false, &[(number, receipt.clone())]).await;
+                    self.think(&mut random).await;
+                    self.settle(&mut random, broker, &consume, Decision::Ack, false, &[(number, receipt)]).await;
+                }
+                16 => {
+                    sleep(Duration::from_millis(random.u64(0..8_000))).await;
+                    let decision = if random.bool() { Decision::Ack } else { Decision::Nack { delay_ms: Some(500) } };
+                    self.settle(&mut random, broker, &consume, decision, true, &[(number, receipt)]).await;
+                }
+                17 => {
+                    // Two decisions: the first one stands.
+                    let only = [(number, receipt)];
+                    self.settle(&mut random, broker, &consume, Decision::Ack, false, &only).await;
+                    let other = Decision::Nack { delay_ms: None };
+                    self.settle(&mut random, broker, &consume, other, false, &only).await;
+                }
+                // Forgotten: it comes again after its deadline.
+                _ => {}
+            }
+        }
+        if !together.is_empty() {
+            self.think(&mut random).await;
+            self.settle(&mut random, broker, &consume, Decision::Ack, false, &together).await;
+        }
+    }
+
+    async fn think(&self, random: &mut fastrand::Rng) {
+        if random.bool() {
+            sleep(Duration::from_millis(random.u64(0..1_500))).await;
+        }
+    }
+
+    async fn stream(&self, broker: usize, consume: Consume) {
+        let Some(Seat { handle, router }) = self.seat(broker) else { return };
+        let mut random = fastrand::Rng::with_seed(consume.seed);
+        let sent = self.now();
+        let path = format!("{}/stream?max_in_flight={}", self.group_path(consume.topic, consume.group), consume.max);
+        let (sender, mut lines) = mpsc::unbounded_channel();
+        let request = request("POST", &path, None);
+        let task = handle.spawn(async move {
+            let Ok(response) = router.oneshot(request).await;
+            let mut chunks = response.into_body().into_data_stream();
+            while let Some(Ok(chunk)) = chunks.next().await {
+                if sender.send(chunk).is_err() {
+                    break;
+                }
+            }
+        });
+        let ends = sleep(Duration::from_millis(consume.wait_ms + 500));
+        tokio::pin!(ends);
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                () = &mut ends => break,
+                chunk = lines.recv() => chunk,
+            };
+            let Some(chunk) = chunk else { break };
+            for line in chunk.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let Ok(delivery) = serde_json::from_slice::<Value>(line) else { continue };
+                if delivery["receipt"].is_null() {
+                    continue;
+                }
+                let taken = self.delivered(broker, &consume, sent, &delivery);
+                if random.u8(0..4) > 0 {
+                    self.settle(&mut random, broker, &consume, Decision::Ack, false, &[taken]).await;
+                }
+            }
+        }
+        task.abort();
+    }
+
+    async fn settle(
+        &self,
+        random: &mut fastrand::Rng,
+        broker: usize,
+        consume: &Consume,
+        decision: Decision,
+        is_late: bool,
+        taken: &[(usize, String)],
+    ) {
+        // Any broker takes any receipt.
+        let brokers = lock(&self.seats).len();
+        let broker = if random.u8(0..4) == 0 { random.usize(0..brokers) } else { broker };
+        let receipts: Vec<&String> = taken.iter().map(|(_, receipt)| receipt).collect();
+        let mut body = json!({"receipts": receipts});
+        if is_late {
+            body["late"] = json!(true);
+        }
+        let verb = match decision {
+            Decision::Ack => "ack",
+            Decision::Extend { visibility_ms } => {
+                body["visibility_timeout_ms"] = json!(visibility_ms);
+                "extend"
+            }
+            Decision::Nack { delay_ms } => {
+                if let Some(delay) = delay_ms {
+                    body["delay_ms"] = json!(delay);
+                }
+                "nack"
+            }
+            Decision::Bury => {
+                body["bury"] = json!(true);
+                "nack"
+            }
+        };
+        let path = format!("{}/{verb}", self.group_path(consume.topic, consume.group));
+        let mut tries = if random.bool() { 3 } else { 1 };
+        loop {
+            tries -= 1;
+            let is_again = self.settle_once(broker, &path, body.clone(), decision, is_late, taken).await;
+            if !is_again || tries == 0 {
+                return;
+            }
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// Answers whether a verdict is unknown.
+    async fn settle_once(
+        &self,
+        broker: usize,
+        path: &str,
+        body: Value,
+        decision: Decision,
+        is_late: bool,
+        taken: &[(usize, String)],
+    ) -> bool {
+        let sent = self.now();
+        let answer = self.call(broker, "POST", path, Some(body)).await;
+        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        let mut is_unknown = false;
+        for (place, (delivery, _)) in taken.iter().enumerate() {
+            let result = &body["results"][place];
+            let verdict = match (result["status"].as_str(), status) {
+                (Some("acked" | "nacked" | "buried" | "extended"), _) => Verdict::Counts,
+                (Some("pending"), _) => Verdict::Pending,
+                (Some("stale" | "unknown"), _) => Verdict::Stale,
+                (Some(_), _) => Verdict::Unknown,
+                (None, 400..=499 | 503) => Verdict::Stale,
+                (None, _) => Verdict::Unknown,
+            };
+            is_unknown |= verdict == Verdict::Unknown;
+            let reason = result["reason"].as_str().unwrap_or_default();
+            let mut ledger = lock(&self.ledger);
+            let line = {
+                let Delivered { topic, id, tag, .. } = &ledger.deliveries[*delivery];
+                let late = if is_late { " late" } else { "" };
+                format!("{decision:?}{late} t{topic}/{id} as {tag} at broker {broker}: {verdict:?} {reason} {status}")
+            };
+            ledger.note(self.clocks.now(), &line);
+            ledger.settlements.push(Settled { delivery: *delivery, decision, span, verdict });
+        }
+        is_unknown
+    }
+
+    // The end.
+
+    /// Takes and acks everything of a group until `idle_ms` have passed without a delivery.
+    pub(crate) async fn drain(&self, broker: usize, topic: usize, group: usize, idle_ms: u64) {
+        let consume = Consume { topic, group, max: 100, wait_ms: 1_000, per_key: 1, is_stream: false, seed: 0 };
+        let mut random = fastrand::Rng::with_seed(0);
+        let mut last = self.now();
+        while self.now().since(last) < idle_ms * 1_000 {
+            let taken = self.reserve(broker, &consume).await;
+            if taken.is_empty() {
+                sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+            last = self.now();
+            self.settle(&mut random, broker, &consume, Decision::Ack, false, &taken).await;
+        }
+    }
+
+    /// The payloads of all dead letters of a group.
+    pub(crate) async fn dead(&self, topic: usize, group: usize) -> Result<Vec<String>, String> {
+        let (mut cursor, mut dead) = (String::new(), Vec::new());
+        loop {
+            let path = format!("{}/dead-letters?limit=1000{cursor}", self.group_path(topic, group));
+            let answer = self.ask(0, "GET", &path, None).await.ok_or("no answer")?;
+            if answer.status != 200 {
+                return Err(format!("dead letters: {} {}", answer.status, answer.body));
+            }
+            let found = answer.body["dead_letters"].as_array().into_iter().flatten();
+            dead.extend(found.map(|letter| letter["payload"].as_str().unwrap_or_default().to_owned()));
+            match answer.text("next_cursor") {
+                "" => return Ok(dead),
+                next => cursor = format!("&cursor={next}"),
+            }
+        }
+    }
+
+    /// What is in a group beside dead letters, if anything is.
+    pub(crate) async fn left(&self, topic: usize, group: usize) -> Result<Option<String>, String> {
+        let answer = self.ask(0, "GET", &self.group_path(topic, group), None).await.ok_or("no answer")?;
+        let totals = &answer.body["totals"];
+        let states = ["scheduled", "ready", "blocked", "backoff", "in_flight"];
+        let counts: Option<Vec<u64>> = states.iter().map(|state| totals[state].as_u64()).collect();
+        let counts = counts.ok_or_else(|| format!("counts: {} {}", answer.status, answer.body))?;
+        Ok(counts.iter().any(|count| *count > 0).then(|| {
+            let partitions = answer.body["partitions"].as_array().into_iter().flatten();
+            let held = partitions.filter(|partition| states.iter().any(|state| partition[state] != 0));
+            let held: Vec<String> = held.map(Value::to_string).collect();
+            format!("{} of {}", held.join(", "), answer.body["members"])
+        }))
+    }
+}

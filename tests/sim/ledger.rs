@@ -1,0 +1,220 @@
+//! What clients asked, what they were answered, and what follows from it: the promises, as sentences about these facts.
+//!
+//! A fact has the span from its request to its answer. What happened in it happened at some time of the span; without an
+//! answer it may still happen. A sentence is broken only if it is broken at every such time.
+
+mod judge;
+
+use std::fmt::Write;
+
+use dwell_simulated_redis::Time;
+
+use crate::plan::{Fault, Policy, Target};
+
+pub(crate) use judge::{Breach, End, judge};
+
+/// From the request to its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) sent: Time,
+    /// Nothing: no answer came.
+    pub(crate) answered: Option<Time>,
+}
+
+impl Span {
+    /// When it has taken effect at the latest.
+    pub(crate) fn end(self) -> Time {
+        self.answered.unwrap_or(Time(u64::MAX))
+    }
+}
+
+/// What became of a push, by its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    Stored,
+    Journaled,
+    Buffered,
+    Replaced,
+    Debounced,
+    Duplicate,
+    /// 4xx, or 503: certainly not stored.
+    Refused,
+    Unknown,
+}
+
+impl Pushed {
+    /// Whether a message with this payload is there now.
+    pub(crate) fn is_new(self) -> bool {
+        matches!(self, Pushed::Stored | Pushed::Journaled | Pushed::Replaced)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PushFact {
+    /// The payload: no other push has it.
+    pub(crate) tag: String,
+    pub(crate) target: Target,
+    pub(crate) policy: Policy,
+    /// Not before this.
+    pub(crate) due: Time,
+    pub(crate) has_ttl: bool,
+    pub(crate) span: Span,
+    pub(crate) outcome: Pushed,
+    pub(crate) broker: usize,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Delivered {
+    pub(crate) tag: String,
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) id: String,
+    pub(crate) attempt: u64,
+    /// Of the request that brought it; for a stream from when it was opened.
+    pub(crate) span: Span,
+    pub(crate) visibility_ms: u64,
+    pub(crate) broker: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Ack,
+    Nack { delay_ms: Option<u64> },
+    Bury,
+    Extend { visibility_ms: u64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Counts,
+    Pending,
+    /// It certainly does not count.
+    Stale,
+    Unknown,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settled {
+    /// Which delivery.
+    pub(crate) delivery: usize,
+    pub(crate) decision: Decision,
+    pub(crate) span: Span,
+    pub(crate) verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Control {
+    Cancel,
+    /// To not before this.
+    Reschedule(Time),
+}
+
+/// What a cancel or a reschedule did in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Done,
+    None,
+    Unknown,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Controlled {
+    pub(crate) target: Target,
+    pub(crate) control: Control,
+    pub(crate) span: Span,
+    /// One for each group.
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) is_buffered: bool,
+    pub(crate) broker: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    PurgeGroup,
+    PurgeDead,
+    Redrive,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Swept {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) sweep: Sweep,
+    pub(crate) span: Span,
+}
+
+/// A fault, with the time until which what it did may be felt.
+#[derive(Debug, Clone)]
+pub(crate) struct Played {
+    pub(crate) fault: Fault,
+    pub(crate) at: Time,
+    pub(crate) until: Time,
+}
+
+#[derive(Default)]
+pub(crate) struct Ledger {
+    pub(crate) pushes: Vec<PushFact>,
+    pub(crate) deliveries: Vec<Delivered>,
+    pub(crate) settlements: Vec<Settled>,
+    pub(crate) controls: Vec<Controlled>,
+    pub(crate) sweeps: Vec<Swept>,
+    pub(crate) faults: Vec<Played>,
+    pub(crate) answers: usize,
+    lines: Vec<(Time, String)>,
+    keeps_lines: bool,
+    digest: Digest,
+}
+
+/// FNV-1a of everything that happened, in order.
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Digest {
+        Digest(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(keeps_lines: bool) -> Ledger {
+        Ledger { keeps_lines, ..Ledger::default() }
+    }
+
+    pub(crate) fn note(&mut self, at: Time, line: &str) {
+        self.digest.add(&at.0.to_le_bytes());
+        self.digest.add(line.as_bytes());
+        if self.keeps_lines {
+            self.lines.push((at, line.to_owned()));
+        }
+    }
+
+    /// Lines beside the facts.
+    pub(crate) fn add(&mut self, lines: Vec<(Time, String)>) {
+        self.lines.extend(lines);
+        self.lines.sort_by_key(|(at, _)| *at);
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest.0
+    }
+
+    /// Everything that was noted about a message, or everything: a line each.
+    pub(crate) fn history(&self, about: Option<&str>) -> String {
+        let first = self.lines.first().map_or(Time(0), |(at, _)| *at);
+        let mut text = String::new();
+        for (at, line) in &self.lines {
+            if about.is_none_or(|word| line.split(' ').any(|part| part == word) || line.starts_with('!')) {
+                let us = at.since(first);
+                let _ = writeln!(text, "{:>5}.{:06} {line}", us / 1_000_000, us % 1_000_000);
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,322 @@
+//! The sentences.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dwell_simulated_redis::Time;
+
+use super::{Control, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Sweep, Verdict};
+use crate::plan::{Policy, Scenario, Topic};
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Breach {
+    pub(crate) sentence: &'static str,
+    pub(crate) detail: String,
+    /// The message that it is about, as the log names it.
+    pub(crate) id: String,
+}
+
+/// What was there when everything was over.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// Topic, group and payload of each dead letter.
+    pub(crate) dead: BTreeSet<(usize, usize, String)>,
+    /// Messages that were neither settled nor dead, by topic and group.
+    pub(crate) left: Vec<(usize, usize, String)>,
+    pub(crate) failures: Vec<String>,
+}
+
+const EARLY: &str = "a message is never delivered before it is due";
+const REFUSED: &str = "a push that was not accepted is not delivered";
+const ACKED: &str = "what was acked does not come again";
+const CANCELLED: &str = "what was cancelled is not delivered";
+const LOST: &str = "what was accepted is delivered until it has ended";
+const HOLDER: &str = "a message has one consumer of a group at a time";
+const NACKED: &str = "a nacked message waits for its delay";
+const LEFT: &str = "nothing is left when everything has ended";
+
+pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: &End) -> Vec<Breach> {
+    let judge = Judge::new(ledger, topics, scenario, end);
+    let mut breaches = Vec::new();
+    for (number, delivery) in ledger.deliveries.iter().enumerate() {
+        breaches.extend(judge.early(delivery));
+        breaches.extend(judge.refused(delivery));
+        breaches.extend(judge.acked(delivery));
+        breaches.extend(judge.cancelled(delivery));
+        breaches.extend(judge.holder(number, delivery));
+        breaches.extend(judge.nacked(delivery));
+    }
+    for push in &ledger.pushes {
+        for group in 0..topics[push.target.topic].groups.len() {
+            breaches.extend(judge.lost(push, group));
+        }
+    }
+    for (topic, group, what) in &end.left {
+        let detail = format!("{} {}: {what}", topics[*topic].name, topics[*topic].groups[*group]);
+        breaches.push(Breach { sentence: LEFT, detail, id: String::new() });
+    }
+    for failure in &end.failures {
+        breaches.push(Breach { sentence: LEFT, detail: failure.clone(), id: String::new() });
+    }
+    breaches
+}
+
+struct Judge<'a> {
+    ledger: &'a Ledger,
+    topics: &'a [Topic],
+    scenario: Scenario,
+    end: &'a End,
+    by_tag: BTreeMap<&'a str, &'a PushFact>,
+    by_id: BTreeMap<usize, BTreeMap<&'a str, Vec<&'a PushFact>>>,
+    /// Deliveries of a payload in a group.
+    deliveries: BTreeMap<(&'a str, usize), Vec<usize>>,
+    settlements: BTreeMap<usize, Vec<&'a Settled>>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(ledger: &'a Ledger, topics: &'a [Topic], scenario: Scenario, end: &'a End) -> Judge<'a> {
+        let mut by_id: BTreeMap<usize, BTreeMap<_, Vec<_>>> = BTreeMap::new();
+        let mut deliveries: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut settlements: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for push in &ledger.pushes {
+            by_id.entry(push.target.topic).or_default().entry(&*push.target.id).or_default().push(push);
+        }
+        for (number, delivery) in ledger.deliveries.iter().enumerate() {
+            deliveries.entry((&*delivery.tag, delivery.group)).or_default().push(number);
+        }
+        for settled in &ledger.settlements {
+            settlements.entry(settled.delivery).or_default().push(settled);
+        }
+        let by_tag = ledger.pushes.iter().map(|push| (&*push.tag, push)).collect();
+        Judge { ledger, topics, scenario, end, by_tag, by_id, deliveries, settlements }
+    }
+
+    fn breach(&self, sentence: &'static str, topic: usize, id: &str, detail: String) -> Breach {
+        Breach { sentence, detail, id: format!("t{topic}/{id}") }
+    }
+
+    /// Whether Redis may have forgotten between these times what it had answered.
+    fn forgot(&self, from: Time, to: Time) -> bool {
+        self.scenario.may_forget()
+            && self.ledger.faults.iter().any(|fault| fault.fault.forgets() && fault.until >= from && fault.at <= to)
+    }
+
+    /// Whether Redis forgot something since, while this broker was silent for longer than the others wait for it.
+    fn forgot_without(&self, broker: usize, since: Time) -> bool {
+        let losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
+        losses.into_iter().any(|loss| {
+            self.ledger.faults.iter().any(|other| {
+                let silent = other.fault.silences().filter(|(of, _)| *of == broker);
+                silent.is_some_and(|(_, ms)| other.at <= loss.until && other.at + ms * 1_000 >= loss.at)
+            })
+        })
+    }
+
+    /// Whether a fault can be felt between these times.
+    fn is_disturbed(&self, from: Time, to: Time) -> bool {
+        self.ledger.faults.iter().any(|fault| fault.until >= from && fault.at <= to)
+    }
+
+    fn pushes_of(&self, topic: usize, id: &str) -> &[&'a PushFact] {
+        self.by_id.get(&topic).and_then(|ids| ids.get(id)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The due times that a message may have had when it was delivered: the last one that is certain, and those that may
+    /// have come after it.
+    fn early(&self, delivery: &Delivered) -> Option<Breach> {
+        let push = self.by_tag.get(&*delivery.tag)?;
+        let (topic, id) = (delivery.topic, &*delivery.id);
+        let debounced = self.pushes_of(topic, id).iter().filter(|other| {
+            other.policy == Policy::Debounce && !matches!(other.outcome, Pushed::Refused | Pushed::Duplicate)
+        });
+        let debounced = debounced.map(|other| (other.span, other.due, other.outcome == Pushed::Debounced));
+        let rescheduled = self.ledger.controls.iter().filter(|other| {
+            other.target.topic == topic && other.target.id == id && other.effects[delivery.group] != Effect::None
+        });
+        let rescheduled = rescheduled.filter_map(|other| match other.control {
+            Control::Reschedule(due) => Some((other.span, due, other.effects[delivery.group] == Effect::Done)),
+            Control::Cancel => None,
+        });
+        let own = (push.span, push.due, true);
+        let changes: Vec<_> = std::iter::once(own).chain(debounced).chain(rescheduled).collect();
+        let changes = changes.into_iter().filter(|(span, ..)| span.sent <= delivery.span.end());
+        let changes: Vec<_> = changes.collect();
+        let certain = changes.iter().filter(|(span, _, is_certain)| *is_certain && span.end() < delivery.span.sent);
+        let last = certain.max_by_key(|(span, ..)| span.sent).copied().unwrap_or(own);
+        let is_possible =
+            |span: &super::Span| span.end() >= last.0.sent || self.forgot(last.0.sent, delivery.span.end());
+        let due = changes.iter().filter(|(span, ..)| is_possible(span)).map(|(_, due, _)| *due).min()?;
+        let at = delivery.span.answered?;
+        // Times of messages are whole milliseconds.
+        (at.as_ms() < due.as_ms()).then(|| {
+            let detail = format!(
+                "{} ms early: payload {}, attempt {}",
+                due.as_ms() - at.as_ms(),
+                delivery.tag,
+                delivery.attempt
+            );
+            self.breach(EARLY, topic, id, detail)
+        })
+    }
+
+    fn refused(&self, delivery: &Delivered) -> Option<Breach> {
+        let Some(push) = self.by_tag.get(&*delivery.tag) else {
+            return Some(self.breach(
+                REFUSED,
+                delivery.topic,
+                &delivery.id,
+                format!("payload {:?} was never pushed", delivery.tag),
+            ));
+        };
+        let is_refused = matches!(push.outcome, Pushed::Refused | Pushed::Duplicate | Pushed::Debounced);
+        is_refused.then(|| {
+            self.breach(REFUSED, delivery.topic, &delivery.id, format!("payload {} was {:?}", push.tag, push.outcome))
+        })
+    }
+
+    fn acked(&self, delivery: &Delivered) -> Option<Breach> {
+        let others = self.deliveries.get(&(&*delivery.tag, delivery.group))?;
+        let settled = others.iter().filter_map(|other| self.settlements.get(other)).flatten();
+        let acked = settled.filter(|settled| settled.decision == Decision::Ack && settled.verdict == Verdict::Counts);
+        let acked = acked.filter_map(|settled| settled.span.answered).filter(|at| *at < delivery.span.sent);
+        let at = acked.min().filter(|at| !self.forgot(*at, delivery.span.end()))?;
+        let ms = delivery.span.sent.since(at) / 1_000;
+        Some(self.breach(
+            ACKED,
+            delivery.topic,
+            &delivery.id,
+            format!("payload {}: asked for {ms} ms after the ack", delivery.tag),
+        ))
+    }
+
+    fn cancelled(&self, delivery: &Delivered) -> Option<Breach> {
+        let push = self.by_tag.get(&*delivery.tag)?;
+        let (topic, id) = (delivery.topic, &*delivery.id);
+        let of_id = |other: &&super::Controlled| other.target.topic == topic && other.target.id == id;
+        let cancelled = self.ledger.controls.iter().filter(of_id).find(|other| {
+            other.control == Control::Cancel
+                && other.effects[delivery.group] == Effect::Done
+                // While the store is unavailable it is the message on the disk of that broker that is cancelled.
+                && match other.is_buffered {
+                    true => push.outcome == Pushed::Buffered && push.broker == other.broker,
+                    false => push.outcome.is_new(),
+                }
+                && push.span.end() < other.span.sent
+                && other.span.end() < delivery.span.sent
+        })?;
+        // A reschedule elsewhere, of before the cancel was in the store, brings it back.
+        let is_back =
+            self.ledger.controls.iter().filter(of_id).any(|other| {
+                matches!(other.control, Control::Reschedule(_)) && other.span.end() >= cancelled.span.sent
+            });
+        let detail = format!("payload {}", delivery.tag);
+        let is_back = is_back && cancelled.is_buffered || self.forgot_without(push.broker, push.span.sent);
+        (!is_back).then(|| self.breach(CANCELLED, topic, id, detail))
+    }
+
+    fn holder(&self, number: usize, delivery: &Delivered) -> Option<Breach> {
+        let others = self.deliveries.get(&(&*delivery.tag, delivery.group))?;
+        let before = others.iter().filter(|other| **other != number).find(|other| {
+            let first = &self.ledger.deliveries[**other];
+            let Some(had) = first.span.answered else { return false };
+            let settled = self.settlements.get(*other).into_iter().flatten().map(|settled| settled.span.sent).min();
+            let over = (first.span.sent + first.visibility_ms * 1_000).min(settled.unwrap_or(Time(u64::MAX)));
+            delivery.span.sent > had
+                && delivery.span.end() < over
+                && !self.is_disturbed(first.span.sent, delivery.span.end())
+        })?;
+        let first = &self.ledger.deliveries[*before];
+        let detail = format!(
+            "payload {}: broker {} handed it out, and broker {} again {} ms later",
+            delivery.tag,
+            first.broker,
+            delivery.broker,
+            delivery.span.sent.since(first.span.end()) / 1_000
+        );
+        Some(self.breach(HOLDER, delivery.topic, &delivery.id, detail))
+    }
+
+    fn nacked(&self, delivery: &Delivered) -> Option<Breach> {
+        let others = self.deliveries.get(&(&*delivery.tag, delivery.group))?;
+        let settled = others.iter().filter_map(|other| self.settlements.get(other)).flatten();
+        let last = settled
+            .filter(|settled| settled.verdict == Verdict::Counts && settled.span.end() < delivery.span.sent)
+            .max_by_key(|settled| settled.span.sent)?;
+        let Decision::Nack { delay_ms: Some(delay) } = last.decision else { return None };
+        // It had another due time meanwhile, or was made ready again.
+        let (topic, id) = (delivery.topic, &*delivery.id);
+        let since = last.span.sent;
+        let changed = self
+            .ledger
+            .controls
+            .iter()
+            .any(|other| other.target.topic == topic && other.target.id == id && other.span.end() >= since)
+            || self.pushes_of(topic, id).iter().any(|other| other.span.end() >= since)
+            || self.ledger.sweeps.iter().any(|sweep| sweep.sweep == Sweep::Redrive && sweep.span.end() >= since)
+            || self.forgot(since, delivery.span.end());
+        let at = delivery.span.answered?;
+        let due = last.span.sent + delay * 1_000;
+        (!changed && at.as_ms() < due.as_ms()).then(|| {
+            let detail = format!("payload {}: {} ms early", delivery.tag, due.as_ms() - at.as_ms());
+            self.breach(NACKED, topic, id, detail)
+        })
+    }
+
+    fn lost(&self, push: &PushFact, group: usize) -> Option<Breach> {
+        let (topic, id) = (push.target.topic, &*push.target.id);
+        let others = self.pushes_of(topic, id);
+        let is_alone = others.len() == 1;
+        let is_due = match push.outcome {
+            Pushed::Stored | Pushed::Journaled => true,
+            // A group that had settled what was replaced does not get the replacement.
+            Pushed::Replaced => group == 0 && self.topics[topic].groups.len() == 1,
+            Pushed::Buffered => is_alone,
+            _ => false,
+        };
+        let is_kept = match self.scenario.may_forget() {
+            false => true,
+            // What was only in Redis is lost with it; and after a loss another message may have the id when it is restored.
+            true => matches!(push.outcome, Pushed::Journaled | Pushed::Buffered) && is_alone,
+        };
+        if !is_due || !is_kept || push.has_ttl || self.ended(push, group) {
+            return None;
+        }
+        let since = push.span.sent;
+        let cancelled = self.ledger.controls.iter().any(|other| {
+            other.target.topic == topic
+                && other.target.id == id
+                && other.control == Control::Cancel
+                && other.effects[group] != Effect::None
+                && other.span.end() >= since
+        });
+        // One that is buffered replaces when it comes to the store, where also a dead message makes room for it.
+        let replaced =
+            others.iter().filter(|other| other.tag != push.tag).any(|other| match (other.outcome, other.policy) {
+                (Pushed::Replaced, _) => other.span.end() >= since,
+                (Pushed::Buffered | Pushed::Unknown, Policy::Replace | Policy::Debounce) => true,
+                _ => false,
+            });
+        let swept = self.ledger.sweeps.iter().any(|sweep| {
+            (sweep.topic, sweep.group) == (topic, group) && sweep.sweep != Sweep::Redrive && sweep.span.end() >= since
+        });
+        if cancelled || replaced || swept {
+            return None;
+        }
+        let times = self.deliveries.get(&(&*push.tag, group)).map_or(0, Vec::len);
+        let detail = format!(
+            "payload {} of group {}: {:?}, delivered {times} times, never settled",
+            push.tag, self.topics[topic].groups[group], push.outcome
+        );
+        Some(self.breach(LOST, topic, id, detail))
+    }
+
+    /// Whether it was acked, or is dead, or may be.
+    fn ended(&self, push: &PushFact, group: usize) -> bool {
+        let deliveries = self.deliveries.get(&(&*push.tag, group)).into_iter().flatten();
+        let acked = deliveries
+            .filter_map(|number| self.settlements.get(number))
+            .flatten()
+            .any(|settled| settled.decision == Decision::Ack && settled.verdict != Verdict::Stale);
+        acked || self.end.dead.contains(&(push.target.topic, group, push.tag.clone()))
+    }
+}

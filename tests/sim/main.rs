@@ -1,0 +1,23 @@
+//! The simulator: brokers, their clients and Redis in one thread, on simulated time, from a seed.
+//!
+//! docs/internals/simulation.md explains it. `make sim` searches longer.
+
+mod broker_log;
+mod client;
+mod host;
+mod ledger;
+mod network;
+mod pipe;
+mod plan;
+mod run;
+mod world;
+
+/// What it does is in the environment, where the arguments of the suite's test runner do not reach.
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    match std::env::var("SIM").as_deref() {
+        Ok("search") => run::search(&run::Settings::from_environment()?),
+        Ok("history") => run::one(&run::Settings::from_environment()?),
+        // For `cargo test`: short, and without faults.
+        _ => run::calm(),
+    }
+}

@@ -1,0 +1,446 @@
+//! Brokers, Redis and clients in one thread, and the hand that moves time and plays faults.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dwell::api::http::{App, Guard, router};
+use dwell::app::engine::{Engine, OutageOptions, RedisOptions, StoreOptions};
+use dwell::broker::Options;
+use dwell::platform::clock::Clock;
+use dwell::platform::tasks::Tasks;
+use dwell_simulated_redis::{Crash, Deployment, NodeId, Time};
+use tempfile::TempDir;
+
+use crate::broker_log;
+use crate::client::{Clients, Seat, lock};
+use crate::host::Host;
+use crate::ledger::{End, Ledger, Played};
+use crate::network::{Network, Way};
+use crate::plan::{Action, Fault, Plan};
+
+/// When every simulation begins, microseconds since 1970.
+const START: Time = Time(1_700_000_000_000_000);
+const LEASE_TTL: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_millis(300);
+/// The longest span in which brokers and Redis do not see each other.
+const SPAN_MAX: u64 = 10_000;
+const SPAN_MIN: u64 = 1_000;
+const SECOND: u64 = 1_000_000;
+/// How long after a fault its effects may be felt: leases that lapse, and memberships that settle.
+const AFTERMATH: u64 = 12 * SECOND;
+
+struct Broker {
+    host: Host,
+    dir: TempDir,
+    /// The process that runs: what stops it, and whether it has stopped.
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    has_ended: Arc<AtomicBool>,
+    frozen_until: Option<Time>,
+}
+
+/// What a fault leaves to be done later.
+#[derive(Debug, Clone, Copy)]
+enum Later {
+    Start(usize),
+    HealLink(usize, NodeId),
+    Fast(usize),
+    StartRedis(NodeId, u64),
+    NotFull(NodeId),
+    Lag(NodeId),
+    Join(NodeId),
+}
+
+pub(crate) struct World {
+    plan: Plan,
+    deployment: Deployment,
+    network: Network,
+    brokers: Vec<Broker>,
+    clients_host: Host,
+    clients: Clients,
+    now: Time,
+    later: Vec<(Time, Later)>,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+impl World {
+    pub(crate) fn new(plan: Plan, is_verbose: bool) -> Result<World, Failure> {
+        let deployment = Deployment::new(plan.scenario.layout(), &plan.scenario.redis(), plan.seed, START);
+        let clients_host = Host::new(plan.seed, START);
+        let brokers = (0..plan.brokers).map(|number| -> Result<Broker, Failure> {
+            Ok(Broker {
+                host: Host::new(plan.seed.wrapping_mul(31).wrapping_add(number as u64), START),
+                dir: tempfile::tempdir_in(if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "." })?,
+                stop: None,
+                has_ended: Arc::default(),
+                frozen_until: None,
+            })
+        });
+        let brokers = brokers.collect::<Result<Vec<_>, _>>()?;
+        let clients = Clients {
+            seats: Arc::new(Mutex::new(vec![None; plan.brokers])),
+            ledger: Arc::new(Mutex::new(Ledger::new(is_verbose))),
+            clocks: clients_host.clocks(),
+            topics: Arc::new(plan.topics.clone()),
+        };
+        let network = Network::new(plan.seed.wrapping_add(1));
+        Ok(World { plan, deployment, network, brokers, clients_host, clients, now: START, later: Vec::new() })
+    }
+
+    /// Plays the plan, ends all faults, and lets consumers take what is left.
+    pub(crate) fn play(mut self) -> Result<(Arc<Mutex<Ledger>>, End), Failure> {
+        for number in 0..self.brokers.len() {
+            self.start(number)?;
+        }
+        self.clients_host.start(self.now, async {})?;
+        let clients = self.clients.clone();
+        self.wait_for("the topics", 60, async move { clients.set_up().await })?;
+        let begun = self.now;
+        for (number, step) in self.plan.steps.clone().into_iter().enumerate() {
+            self.pass(begun + step.at_ms * 1_000)?;
+            match step.action {
+                Action::Operation(broker, operation) => {
+                    let clients = self.clients.clone();
+                    self.spawn(async move { clients.operate(number, broker, operation).await });
+                }
+                Action::Fault(fault) => self.inject(fault)?,
+            }
+        }
+        self.heal()?;
+        let end = self.end()?;
+        Ok((self.clients.ledger.clone(), end))
+    }
+
+    fn note(&self, line: &str) {
+        lock(&self.clients.ledger).note(self.now, line);
+    }
+
+    fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(handle) = self.clients_host.handle() {
+            handle.spawn(work);
+        }
+    }
+
+    /// Lets a client work, and everything else, until it is done.
+    fn wait_for(
+        &mut self,
+        what: &str,
+        seconds: u64,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Failure> {
+        let done = Arc::new(AtomicBool::new(false));
+        let set = done.clone();
+        self.spawn(async move {
+            work.await;
+            set.store(true, Relaxed);
+        });
+        let limit = self.now + seconds * SECOND;
+        while !done.load(Relaxed) {
+            if self.now > limit {
+                return Err(format!("{what}: not done within {seconds} s").into());
+            }
+            self.step(self.now + SPAN_MAX)?;
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, until: Time) -> Result<(), Failure> {
+        while self.now < until {
+            self.step(until)?;
+        }
+        Ok(())
+    }
+
+    /// Lets everybody work for a span: as long as nobody waits for another.
+    fn step(&mut self, until: Time) -> Result<(), Failure> {
+        self.do_later()?;
+        self.network.step(&mut self.deployment, self.now);
+        let later = self.later.iter().map(|(at, _)| *at).min();
+        let next = [self.network.next_event(), self.deployment.next_event(), later, Some(until)];
+        let next = next.into_iter().flatten().min().unwrap_or(until);
+        let span = next.since(self.now).clamp(SPAN_MIN, SPAN_MAX);
+        let end = self.now + span;
+        self.clients_host.run_until(end);
+        for (number, broker) in self.brokers.iter_mut().enumerate() {
+            broker_log::turn(number, self.now);
+            match broker.frozen_until {
+                Some(thaw) if thaw > end => {}
+                Some(thaw) => {
+                    broker.host.suspend_until(thaw.max(self.now));
+                    broker.frozen_until = None;
+                    broker.host.run_until(end);
+                }
+                None => broker.host.run_until(end),
+            }
+        }
+        self.now = end;
+        self.network.collect(end);
+        self.reap()
+    }
+
+    // Brokers.
+
+    fn start(&mut self, number: usize) -> Result<(), Failure> {
+        let broker = &mut self.brokers[number];
+        if broker.host.is_running() {
+            return Ok(());
+        }
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        broker.has_ended = Arc::default();
+        let redis = RedisOptions {
+            timeout: TIMEOUT,
+            dialer: Some(self.network.dials().dialer(number)),
+            ..RedisOptions::new(self.deployment.url())
+        };
+        let mut outage = OutageOptions::new(broker.dir.path());
+        outage.silence = LEASE_TTL;
+        outage.journal_window = self.plan.scenario.has_journal().then_some(Duration::from_secs(3_600));
+        let options = Options {
+            lease_ttl: LEASE_TTL,
+            heartbeat: Duration::from_millis(500),
+            idle_timeout: Duration::from_secs(20),
+            // Longer than a delivery: a partition that moves then ends none.
+            drain_timeout: Duration::from_secs(12),
+            settle_timeout: Duration::from_secs(2),
+            ..Options::default()
+        };
+        let (seats, ledger, ended) =
+            (self.clients.seats.clone(), self.clients.ledger.clone(), broker.has_ended.clone());
+        let clocks = self.clients.clocks.clone();
+        let slot = Arc::new(Mutex::new(None));
+        let seat_of = slot.clone();
+        let main = async move {
+            let engine = match Engine::start(StoreOptions::Redis { redis, outage }, options, Clock::System).await {
+                Ok(engine) => engine,
+                Err(error) => {
+                    lock(&ledger).note(clocks.now(), &format!("broker {number} does not start: {error}"));
+                    ended.store(true, Relaxed);
+                    return;
+                }
+            };
+            let app = App::new(engine.broker().clone(), Clock::System, Guard::Unix, Tasks::new());
+            let stopping = app.stopping();
+            if let Some(handle) = lock(&seat_of).take() {
+                lock(&seats)[number] = Some(Seat { handle, router: router(app) });
+            }
+            let _ = stopped.await;
+            stopping.cancel();
+            engine.drain().await;
+            lock(&seats)[number] = None;
+            if let Err(error) = engine.close().await {
+                lock(&ledger).note(clocks.now(), &format!("broker {number} stops: {error}"));
+            }
+            ended.store(true, Relaxed);
+        };
+        let handle = broker.host.start(self.now, main)?;
+        *lock(&slot) = Some(handle);
+        broker.stop = Some(stop);
+        self.note(&format!("! broker {number} starts"));
+        Ok(())
+    }
+
+    fn kill(&mut self, number: usize) {
+        lock(&self.clients.seats)[number] = None;
+        let broker = &mut self.brokers[number];
+        broker.frozen_until = None;
+        broker.host.kill();
+        broker.stop = None;
+    }
+
+    /// Ends the processes that have stopped by themselves.
+    fn reap(&mut self) -> Result<(), Failure> {
+        for number in 0..self.brokers.len() {
+            let broker = &self.brokers[number];
+            if broker.host.is_running() && broker.has_ended.load(Relaxed) {
+                self.kill(number);
+                self.note(&format!("! broker {number} has ended"));
+                if !self.later.iter().any(|(_, later)| matches!(later, Later::Start(of) if *of == number)) {
+                    self.later.push((self.now + SECOND, Later::Start(number)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // Faults.
+
+    fn inject(&mut self, fault: Fault) -> Result<(), Failure> {
+        self.note(&format!("! {fault:?}"));
+        let now = self.now;
+        let mut lasts = 0;
+        match fault {
+            Fault::KillBroker(broker, down_ms) => {
+                self.kill(broker);
+                lasts = down_ms;
+                self.later.push((now + down_ms * 1_000, Later::Start(broker)));
+            }
+            Fault::StopBroker(broker, down_ms) => {
+                self.brokers[broker].stop = None;
+                lasts = down_ms + 20_000;
+                self.later.push((now + lasts * 1_000, Later::Start(broker)));
+            }
+            Fault::FreezeBroker(broker, for_ms) => {
+                self.brokers[broker].frozen_until = Some(now + for_ms * 1_000);
+                lasts = for_ms;
+            }
+            Fault::SkewBroker(broker, by_ms) => self.brokers[broker].host.set_skew(by_ms * 1_000),
+            Fault::CutLink { broker, node, way, for_ms } => {
+                let way = [Way::Both, Way::Replies, Way::Requests][usize::from(way % 3)];
+                let node = NodeId(node);
+                self.network.cut(broker, node, way);
+                lasts = for_ms;
+                self.later.push((now + for_ms * 1_000, Later::HealLink(broker, node)));
+            }
+            Fault::SlowLinks(broker, us, for_ms) => {
+                self.network.slow(broker, us);
+                lasts = for_ms;
+                self.later.push((now + for_ms * 1_000, Later::Fast(broker)));
+            }
+            Fault::ResetLinks(broker, with_requests) => self.network.reset(broker, with_requests, now),
+            Fault::KillRedis { node, power, down_ms, loading_ms } => {
+                let crash = if power { Crash::Power } else { Crash::Process };
+                self.deployment.crash(NodeId(node), crash, now);
+                lasts = down_ms + loading_ms;
+                self.later.push((now + down_ms * 1_000, Later::StartRedis(NodeId(node), loading_ms * 1_000)));
+            }
+            Fault::Replace { node, down_ms } => {
+                self.deployment.crash(NodeId(node), Crash::Disk, now);
+                lasts = down_ms;
+                self.later.push((now + down_ms * 1_000, Later::StartRedis(NodeId(node), 0)));
+            }
+            Fault::FreezeRedis(node, for_ms) => {
+                self.deployment.freeze(NodeId(node), now + for_ms * 1_000);
+                lasts = for_ms;
+            }
+            Fault::FlushScripts => self.on_servers(|server, _| server.forget_scripts()),
+            Fault::Empty => self.on_servers(|server, now| server.flush(now)),
+            Fault::Full(for_ms) => {
+                self.on_servers(|server, _| server.set_maxmemory(1));
+                lasts = for_ms;
+                for node in self.deployment.nodes() {
+                    self.later.push((now + for_ms * 1_000, Later::NotFull(node)));
+                }
+            }
+            Fault::FailOver { node, is_graceful } => {
+                let replicas = self.deployment.replicas_of(NodeId(node));
+                if let Some(replica) = replicas.first() {
+                    self.deployment.fail_over(*replica, is_graceful, now);
+                }
+            }
+            Fault::Lag { node, us, for_ms } => {
+                self.deployment.set_lag(NodeId(node), us);
+                lasts = for_ms;
+                self.later.push((now + for_ms * 1_000, Later::Lag(NodeId(node))));
+            }
+            Fault::Isolate { node, for_ms } => {
+                self.deployment.set_cut_off(NodeId(node), true, now);
+                lasts = for_ms;
+                self.later.push((now + for_ms * 1_000, Later::Join(NodeId(node))));
+            }
+        }
+        let until = now + lasts * 1_000 + AFTERMATH;
+        lock(&self.clients.ledger).faults.push(Played { fault, at: now, until });
+        Ok(())
+    }
+
+    fn on_servers(&mut self, change: impl Fn(&mut dwell_simulated_redis::Server, Time)) {
+        let now = self.now;
+        for node in self.deployment.nodes() {
+            if let Some(server) = self.deployment.server_mut(node).filter(|server| server.is_primary()) {
+                change(server, now);
+            }
+        }
+    }
+
+    fn do_later(&mut self) -> Result<(), Failure> {
+        let now = self.now;
+        while let Some(place) = self.later.iter().position(|(at, _)| *at <= now) {
+            let (_, later) = self.later.remove(place);
+            self.undo(later)?;
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, later: Later) -> Result<(), Failure> {
+        let now = self.now;
+        match later {
+            Later::Start(broker) => self.start(broker)?,
+            Later::HealLink(broker, node) => self.network.heal_link(broker, node),
+            Later::Fast(broker) => self.network.slow(broker, 0),
+            Later::StartRedis(node, loading_us) if !self.deployment.is_up(node) => {
+                self.deployment.restart(node, loading_us, now);
+            }
+            Later::StartRedis(..) => {}
+            Later::NotFull(node) => {
+                if let Some(server) = self.deployment.server_mut(node) {
+                    server.set_maxmemory(0);
+                }
+            }
+            Later::Lag(node) => self.deployment.set_lag(node, 500),
+            Later::Join(node) => self.deployment.set_cut_off(node, false, now),
+        }
+        self.note(&format!("! {later:?} is over"));
+        Ok(())
+    }
+
+    /// Ends every fault.
+    fn heal(&mut self) -> Result<(), Failure> {
+        self.note("! all faults end");
+        let mut later = std::mem::take(&mut self.later);
+        later.sort_by_key(|(at, _)| *at);
+        for (_, later) in later {
+            // A broker that is stopping stops first.
+            match later {
+                Later::Start(broker) if self.brokers[broker].host.is_running() => {
+                    self.later.push((self.now + SECOND, later));
+                }
+                later => self.undo(later)?,
+            }
+        }
+        self.network.heal();
+        for broker in &mut self.brokers {
+            broker.frozen_until = broker.frozen_until.map(|until| until.min(self.now));
+        }
+        self.pass(self.now + 30 * SECOND)
+    }
+
+    /// Lets consumers take everything, and looks what is left.
+    fn end(&mut self) -> Result<End, Failure> {
+        let mut end = End::default();
+        let topics = self.plan.topics.iter().enumerate();
+        let groups = topics.flat_map(|(topic, settings)| (0..settings.groups.len()).map(move |group| (topic, group)));
+        let groups: Vec<_> = groups.collect();
+        let drains: Vec<_> = (0..self.brokers.len())
+            .flat_map(|broker| groups.iter().map(move |(topic, group)| (broker, *topic, *group)))
+            .map(|(broker, topic, group)| {
+                let clients = self.clients.clone();
+                async move { clients.drain(broker, topic, group, 10_000).await }
+            })
+            .collect();
+        self.wait_for("the drain", 300, async move { drop(futures_util::future::join_all(drains).await) })?;
+        let found = Arc::new(Mutex::new(End::default()));
+        let (clients, topics, noted) = (self.clients.clone(), self.plan.topics.clone(), found.clone());
+        let look = async move {
+            for (topic, settings) in topics.iter().enumerate() {
+                for group in 0..settings.groups.len() {
+                    match clients.dead(topic, group).await {
+                        Ok(dead) => lock(&noted).dead.extend(dead.into_iter().map(|tag| (topic, group, tag))),
+                        Err(failure) => lock(&noted).failures.push(failure),
+                    }
+                    match clients.left(topic, group).await {
+                        Ok(None) => {}
+                        Ok(Some(left)) => lock(&noted).left.push((topic, group, left)),
+                        Err(failure) => lock(&noted).failures.push(failure),
+                    }
+                }
+            }
+        };
+        self.wait_for("the last look", 60, look)?;
+        std::mem::swap(&mut *lock(&found), &mut end);
+        for number in 0..self.brokers.len() {
+            self.kill(number);
+        }
+        Ok(end)
+    }
+}
