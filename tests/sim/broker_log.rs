@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use dwell_simulated_redis::Time;
 use tracing_subscriber::EnvFilter;
 
-use crate::client::lock;
+use crate::lock;
 
 static LINES: Mutex<Vec<(Time, String)>> = Mutex::new(Vec::new());
 static NOW: AtomicU64 = AtomicU64::new(0);

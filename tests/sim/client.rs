@@ -1,6 +1,6 @@
 //! Clients: they ask brokers over HTTP, without a socket, and note what they asked and were answered.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,6 +18,7 @@ use crate::host::Clocks;
 use crate::ledger::{
     Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Span, Sweep, Swept, Verdict,
 };
+use crate::lock;
 use crate::plan::{Consume, Operation, Policy, Push, Target, Topic};
 
 /// How long a client waits for an answer.
@@ -37,21 +38,6 @@ pub(crate) struct Clients {
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) clocks: Arc<Clocks>,
     pub(crate) topics: Arc<Vec<Topic>>,
-}
-
-struct Answer {
-    status: u16,
-    body: Value,
-}
-
-impl Answer {
-    fn text(&self, field: &str) -> &str {
-        self.body[field].as_str().unwrap_or_default()
-    }
-}
-
-pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn request(method: &str, path: &str, body: Option<&Value>) -> axum::http::Request<Body> {
@@ -78,15 +64,6 @@ impl Clients {
 
     /// Asks a broker; no answer if it is not there, dies meanwhile, or takes too long.
     async fn call(&self, broker: usize, method: &str, path: &str, body: Option<Value>) -> Option<(u16, Value)> {
-        let answer = self.ask(broker, method, path, body).await?;
-        lock(&self.ledger).answers += 1;
-        if answer.status == 500 {
-            self.note(&format!("! broker {broker} answers 500 to {method} {path}: {}", answer.body));
-        }
-        Some((answer.status, answer.body))
-    }
-
-    async fn ask(&self, broker: usize, method: &str, path: &str, body: Option<Value>) -> Option<Answer> {
         let Seat { handle, router } = self.seat(broker)?;
         let (sender, answered) = oneshot::channel();
         let request = request(method, path, body.as_ref());
@@ -101,7 +78,11 @@ impl Clients {
             biased;
             answer = answered => {
                 let (status, bytes) = answer.ok()?;
-                Some(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or_default() })
+                let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                if status == 500 {
+                    self.note(&format!("! broker {broker} answers 500 to {method} {path}: {body}"));
+                }
+                Some((status, body))
             }
             // The connection closes, so nobody works on the request any more.
             () = sleep(PATIENCE) => {
@@ -179,7 +160,7 @@ impl Clients {
             Policy::Replace => message["conflict"] = json!("replace"),
             Policy::Debounce => message["conflict"] = json!("debounce"),
         }
-        (message, Time(due.0 / 1_000 * 1_000))
+        (message, Time::from_ms(due.as_ms()))
     }
 
     fn pushed(status: u16, result: &Value) -> Pushed {
@@ -247,7 +228,7 @@ impl Clients {
 
     async fn reschedule(&self, broker: usize, target: Target, delay_ms: u64) {
         let sent = self.now();
-        let due = Time((sent + delay_ms * 1_000).0 / 1_000 * 1_000);
+        let due = Time::from_ms((sent + delay_ms * 1_000).as_ms());
         let body = json!({"delay_ms": delay_ms});
         let answer = self.call(broker, "PATCH", &self.path_of(&target), Some(body)).await;
         self.controlled(broker, target, Control::Reschedule(due), sent, answer);
@@ -282,7 +263,7 @@ impl Clients {
     }
 
     async fn sweep(&self, broker: usize, topic: usize, group: usize, sweep: Sweep) {
-        let place = format!("/v1/topics/{}/groups/{}", self.topics[topic].name, self.topics[topic].groups[group]);
+        let place = self.group_path(topic, group);
         let (path, body) = match sweep {
             Sweep::PurgeGroup => (format!("{place}/purge"), json!({"all": true})),
             Sweep::PurgeDead => (format!("{place}/dead-letters/purge"), json!({"all": true})),
@@ -543,31 +524,31 @@ impl Clients {
         let (mut cursor, mut dead) = (String::new(), Vec::new());
         loop {
             let path = format!("{}/dead-letters?limit=1000{cursor}", self.group_path(topic, group));
-            let answer = self.ask(0, "GET", &path, None).await.ok_or("no answer")?;
-            if answer.status != 200 {
-                return Err(format!("dead letters: {} {}", answer.status, answer.body));
+            let (status, body) = self.call(0, "GET", &path, None).await.ok_or("no answer")?;
+            if status != 200 {
+                return Err(format!("dead letters: {status} {body}"));
             }
-            let found = answer.body["dead_letters"].as_array().into_iter().flatten();
+            let found = body["dead_letters"].as_array().into_iter().flatten();
             dead.extend(found.map(|letter| letter["payload"].as_str().unwrap_or_default().to_owned()));
-            match answer.text("next_cursor") {
-                "" => return Ok(dead),
-                next => cursor = format!("&cursor={next}"),
+            match body["next_cursor"].as_str() {
+                None => return Ok(dead),
+                Some(next) => cursor = format!("&cursor={next}"),
             }
         }
     }
 
     /// What is in a group beside dead letters, if anything is.
     pub(crate) async fn left(&self, topic: usize, group: usize) -> Result<Option<String>, String> {
-        let answer = self.ask(0, "GET", &self.group_path(topic, group), None).await.ok_or("no answer")?;
-        let totals = &answer.body["totals"];
+        let (status, body) = self.call(0, "GET", &self.group_path(topic, group), None).await.ok_or("no answer")?;
+        let totals = &body["totals"];
         let states = ["scheduled", "ready", "blocked", "backoff", "in_flight"];
         let counts: Option<Vec<u64>> = states.iter().map(|state| totals[state].as_u64()).collect();
-        let counts = counts.ok_or_else(|| format!("counts: {} {}", answer.status, answer.body))?;
+        let counts = counts.ok_or_else(|| format!("counts: {status} {body}"))?;
         Ok(counts.iter().any(|count| *count > 0).then(|| {
-            let partitions = answer.body["partitions"].as_array().into_iter().flatten();
+            let partitions = body["partitions"].as_array().into_iter().flatten();
             let held = partitions.filter(|partition| states.iter().any(|state| partition[state] != 0));
             let held: Vec<String> = held.map(Value::to_string).collect();
-            format!("{} of {}", held.join(", "), answer.body["members"])
+            format!("{} of {}", held.join(", "), body["members"])
         }))
     }
 }

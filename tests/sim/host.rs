@@ -4,13 +4,15 @@
 //! jumps to the next timer when nothing is ready, so a span of any length costs what happens in it.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dwell_simulated_machine::{Machine, enter};
 use dwell_simulated_redis::Time;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::Instant;
+
+use crate::lock;
 
 /// What the uptime of every host begins with, so that nothing happens at zero.
 const UPTIME_US: u64 = 1_000_000_000;
@@ -39,7 +41,7 @@ pub(crate) struct Clocks {
 impl Clocks {
     /// True time: that of the runtime inside of it, and otherwise that of the simulation.
     pub(crate) fn now(&self) -> Time {
-        let origin = *self.origin.lock().unwrap_or_else(PoisonError::into_inner);
+        let origin = *lock(&self.origin);
         match origin.filter(|_| Handle::try_current().is_ok()) {
             Some((origin, started)) => started + micros(Instant::now().saturating_duration_since(origin)),
             None => Time(self.now.load(Relaxed)),
@@ -63,7 +65,7 @@ impl Machine for Seen {
     }
 
     fn random(&self) -> u64 {
-        self.0.random.lock().unwrap_or_else(PoisonError::into_inner).u64(..)
+        lock(&self.0.random).u64(..)
     }
 }
 
@@ -96,11 +98,7 @@ impl Host {
     }
 
     /// Starts a process that begins with this; the one before has to have ended.
-    pub(crate) fn start(
-        &mut self,
-        now: Time,
-        main: impl Future<Output = ()> + Send + 'static,
-    ) -> std::io::Result<Handle> {
+    pub(crate) fn start(&mut self, now: Time, main: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
         self.machine.now.store(now.0, Relaxed);
         let process = self.on(|| -> std::io::Result<Process> {
             let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
@@ -108,10 +106,9 @@ impl Host {
             runtime.spawn(main);
             Ok(Process { runtime, origin, started: now })
         })?;
-        *self.machine.origin.lock().unwrap_or_else(PoisonError::into_inner) = Some((process.origin, now));
-        let handle = process.runtime.handle().clone();
+        *lock(&self.machine.origin) = Some((process.origin, now));
         self.process = Some(process);
-        Ok(handle)
+        Ok(())
     }
 
     pub(crate) fn handle(&self) -> Option<Handle> {
@@ -126,7 +123,7 @@ impl Host {
     pub(crate) fn kill(&mut self) {
         if let Some(process) = self.process.take() {
             self.on(move || drop(process));
-            *self.machine.origin.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *lock(&self.machine.origin) = None;
         }
     }
 

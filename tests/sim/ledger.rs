@@ -159,9 +159,7 @@ pub(crate) struct Ledger {
     pub(crate) controls: Vec<Controlled>,
     pub(crate) sweeps: Vec<Swept>,
     pub(crate) faults: Vec<Played>,
-    pub(crate) answers: usize,
     lines: Vec<(Time, String)>,
-    keeps_lines: bool,
     digest: Digest,
 }
 
@@ -183,16 +181,10 @@ impl Digest {
 }
 
 impl Ledger {
-    pub(crate) fn new(keeps_lines: bool) -> Ledger {
-        Ledger { keeps_lines, ..Ledger::default() }
-    }
-
     pub(crate) fn note(&mut self, at: Time, line: &str) {
         self.digest.add(&at.0.to_le_bytes());
         self.digest.add(line.as_bytes());
-        if self.keeps_lines {
-            self.lines.push((at, line.to_owned()));
-        }
+        self.lines.push((at, line.to_owned()));
     }
 
     /// Lines beside the facts.

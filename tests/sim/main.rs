@@ -12,6 +12,13 @@ mod plan;
 mod run;
 mod world;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What it holds, also after a panic: then the panic is what is reported.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What it does is in the environment, where the arguments of the suite's test runner do not reach.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     match std::env::var("SIM").as_deref() {

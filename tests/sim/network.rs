@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dwell::app::engine::{Dialer, Stream};
 use dwell_simulated_redis::{ConnectionId, Deployment, NodeId, Time};
 use tokio::sync::oneshot;
 
+use crate::lock;
 use crate::pipe::{End, Pipe};
 
+/// How long a parcel of a cut link waits before it is tried again, microseconds.
+const AGAIN: u64 = 20_000;
 /// One way between a broker and a node takes so long, microseconds.
 const DELAY: std::ops::Range<u64> = 100..1_500;
 
@@ -31,7 +34,7 @@ impl Dials {
         Dialer::new(move |host, port| {
             let (answer, answered) = oneshot::channel();
             let dial = Dial { broker, host, port, answer };
-            dials.0.lock().unwrap_or_else(PoisonError::into_inner).push(dial);
+            lock(&dials.0).push(dial);
             Box::pin(async move {
                 let pipe = answered.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionReset))??;
                 Ok(Box::new(pipe.broker_end()) as Box<dyn Stream>)
@@ -40,7 +43,7 @@ impl Dials {
     }
 
     fn take(&self) -> Vec<Dial> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
@@ -84,6 +87,17 @@ enum Parcel {
     Leave(u64),
     Reply(u64, Vec<u8>),
     End(u64, End),
+}
+
+impl Parcel {
+    /// The stream that it belongs to, and whether it goes to the broker.
+    fn stream(&self) -> Option<(u64, bool)> {
+        match self {
+            Parcel::Dial(_) => None,
+            Parcel::Request(id, _) | Parcel::Leave(id) => Some((*id, false)),
+            Parcel::Reply(id, _) | Parcel::End(id, _) => Some((*id, true)),
+        }
+    }
 }
 
 impl Network {
@@ -233,61 +247,55 @@ impl Network {
     }
 
     fn arrive(&mut self, deployment: &mut Deployment, at: Time, parcel: Parcel) {
-        const AGAIN: u64 = 20_000;
+        if let Some((id, is_reply)) = parcel.stream()
+            && self.streams.get(&id).is_some_and(|there| self.is_cut(there.broker, there.node, is_reply))
+        {
+            return self.hold((id, is_reply), at + AGAIN, parcel);
+        }
         match parcel {
-            Parcel::Dial(dial) => {
-                let Some(node) = deployment.node_at(&dial.host, dial.port) else {
-                    let _ = dial.answer.send(Err(io::ErrorKind::NotFound.into()));
-                    return;
-                };
-                if self.is_cut(dial.broker, node, false) || self.is_cut(dial.broker, node, true) {
-                    if !dial.answer.is_closed() {
-                        self.send(at, AGAIN, Parcel::Dial(dial));
-                    }
-                    return;
-                }
-                match deployment.connect(node, at) {
-                    Some(connection) => self.open(dial, node, connection, at),
-                    None => {
-                        let _ = dial.answer.send(Err(io::ErrorKind::ConnectionRefused.into()));
-                    }
+            Parcel::Dial(dial) => self.connect(deployment, at, dial),
+            Parcel::Request(id, bytes) => {
+                if let Some(there) = self.streams.get(&id) {
+                    deployment.receive(there.connection, &bytes, at);
                 }
             }
-            Parcel::Request(id, bytes) => match self.held(id, false) {
-                true => self.hold(id, at + AGAIN, Parcel::Request(id, bytes)),
-                false => {
-                    if let Some(there) = self.streams.get(&id) {
-                        deployment.receive(there.connection, &bytes, at);
-                    }
+            Parcel::Reply(id, bytes) => {
+                if let Some(there) = self.streams.get(&id) {
+                    there.pipe.deliver(&bytes);
                 }
-            },
-            Parcel::Leave(id) => match self.held(id, false) {
-                true => self.hold(id, at + AGAIN, Parcel::Leave(id)),
-                false => {
-                    if let Some(there) = self.streams.remove(&id) {
-                        self.by_connection.remove(&there.connection);
-                        deployment.close(there.connection);
-                    }
-                }
-            },
-            Parcel::Reply(id, bytes) => match self.held(id, true) {
-                true => self.hold(id, at + AGAIN, Parcel::Reply(id, bytes)),
-                false => {
-                    if let Some(there) = self.streams.get(&id) {
-                        there.pipe.deliver(&bytes);
-                    }
-                }
-            },
-            Parcel::End(id, end) => match self.held(id, true) {
-                true => self.hold(id, at + AGAIN, Parcel::End(id, end)),
-                false => {
-                    if let Some(there) = self.streams.remove(&id) {
-                        there.pipe.end(end);
-                        self.by_connection.remove(&there.connection);
-                        deployment.close(there.connection);
-                    }
-                }
-            },
+            }
+            Parcel::Leave(id) => self.close(deployment, id, None),
+            Parcel::End(id, end) => self.close(deployment, id, Some(end)),
+        }
+    }
+
+    fn connect(&mut self, deployment: &mut Deployment, at: Time, dial: Dial) {
+        let Some(node) = deployment.node_at(&dial.host, dial.port) else {
+            let _ = dial.answer.send(Err(io::ErrorKind::NotFound.into()));
+            return;
+        };
+        if self.cuts.contains_key(&(dial.broker, node)) {
+            if !dial.answer.is_closed() {
+                self.send(at, AGAIN, Parcel::Dial(dial));
+            }
+            return;
+        }
+        match deployment.connect(node, at) {
+            Some(connection) => self.open(dial, node, connection, at),
+            None => {
+                let _ = dial.answer.send(Err(io::ErrorKind::ConnectionRefused.into()));
+            }
+        }
+    }
+
+    /// A stream is over, by the broker or as it is told.
+    fn close(&mut self, deployment: &mut Deployment, id: u64, end: Option<End>) {
+        if let Some(there) = self.streams.remove(&id) {
+            if let Some(end) = end {
+                there.pipe.end(end);
+            }
+            self.by_connection.remove(&there.connection);
+            deployment.close(there.connection);
         }
     }
 
@@ -311,23 +319,10 @@ impl Network {
         self.streams.insert(self.last_stream, there);
     }
 
-    fn held(&self, id: u64, is_reply: bool) -> bool {
-        self.streams.get(&id).is_some_and(|there| self.is_cut(there.broker, there.node, is_reply))
-    }
-
     /// Keeps a parcel of a cut link; what comes behind it on the same stream waits behind it.
-    fn hold(&mut self, id: u64, at: Time, parcel: Parcel) {
-        let is_reply = matches!(parcel, Parcel::Reply(..) | Parcel::End(..));
-        let behind: Vec<(Time, u64)> = self
-            .on_the_way
-            .iter()
-            .filter(|(_, other)| match other {
-                Parcel::Request(of, _) | Parcel::Leave(of) => *of == id && !is_reply,
-                Parcel::Reply(of, _) | Parcel::End(of, _) => *of == id && is_reply,
-                Parcel::Dial(_) => false,
-            })
-            .map(|(place, _)| *place)
-            .collect();
+    fn hold(&mut self, (id, is_reply): (u64, bool), at: Time, parcel: Parcel) {
+        let places = self.on_the_way.iter().filter(|(_, other)| other.stream() == Some((id, is_reply)));
+        let behind: Vec<(Time, u64)> = places.map(|(place, _)| *place).collect();
         let held: Vec<Parcel> = behind.iter().filter_map(|place| self.on_the_way.remove(place)).collect();
         for parcel in std::iter::once(parcel).chain(held) {
             self.send(at, 0, parcel);

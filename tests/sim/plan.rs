@@ -1,4 +1,4 @@
-//! What is done in a simulation, and when: data that is made from a seed before anything runs, so that it can be made smaller.
+//! What is done in a simulation, and when: data that is made from a seed before anything runs.
 
 use dwell_simulated_redis::{Config, Fsync, Layout};
 

@@ -1,10 +1,11 @@
-//! Runs histories: many seeds, one after another, each in a process of its own; says what broke, and makes it smaller.
+//! Runs histories: many seeds, one after another, each in a process of its own; says what broke.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::ledger::{Breach, judge};
+use crate::lock;
 use crate::plan::{Action, Plan, Scenario};
 use crate::world::World;
 
@@ -22,8 +23,6 @@ pub(crate) struct Settings {
     scenario: Option<Scenario>,
     /// `VERBOSE`: everything that happened.
     is_verbose: bool,
-    /// `KEEP`: which steps of the plan are played; all of them otherwise.
-    keep: Option<Vec<usize>>,
 }
 
 fn number<T: std::str::FromStr>(name: &str) -> Result<Option<T>, Failure> {
@@ -39,14 +38,12 @@ impl Settings {
             Ok(name) => Some(Scenario::of(&name).ok_or_else(|| format!("SCENARIO={name}: durable, forgetful, …"))?),
             Err(_) => None,
         };
-        let keep = std::env::var("KEEP").ok();
         Ok(Settings {
             seed: number("SEED")?,
             operations: number("OPERATIONS")?.unwrap_or(1_500),
             seconds: number("SECONDS")?.unwrap_or(20),
             scenario,
             is_verbose: std::env::var_os("VERBOSE").is_some(),
-            keep: keep.map(|keep| keep.split(',').filter_map(|number| number.parse().ok()).collect()),
         })
     }
 }
@@ -62,7 +59,7 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Plays a plan in this process.
 fn play(plan: Plan, is_verbose: bool) -> Result<(Outcome, String), Failure> {
-    std::panic::set_hook(Box::new(|panic| crate::client::lock(&PANICS).push(panic.to_string())));
+    std::panic::set_hook(Box::new(|panic| lock(&PANICS).push(panic.to_string())));
     if is_verbose {
         crate::broker_log::keep();
     }
@@ -71,15 +68,15 @@ fn play(plan: Plan, is_verbose: bool) -> Result<(Outcome, String), Failure> {
     let played = std::thread::scope(|scope| {
         let run = || -> Result<_, String> {
             fastrand::seed(plan.seed);
-            let world = World::new(plan, true).map_err(|error| error.to_string())?;
+            let world = World::new(plan).map_err(|error| error.to_string())?;
             world.play().map_err(|error| error.to_string())
         };
         scope.spawn(run).join().unwrap_or_else(|_| Err("the simulation panicked".to_owned()))
     });
-    let panics = std::mem::take(&mut *crate::client::lock(&PANICS));
+    let panics = std::mem::take(&mut *lock(&PANICS));
     let (ledger, mut end) = played.map_err(|error| format!("{error} {panics:?}"))?;
     end.failures.extend(panics);
-    let mut ledger = crate::client::lock(&ledger);
+    let mut ledger = lock(&ledger);
     ledger.add(crate::broker_log::take());
     let breaches = judge(&ledger, &topics, scenario, &end);
     let about = match (is_verbose, breaches.first()) {
@@ -93,10 +90,7 @@ fn play(plan: Plan, is_verbose: bool) -> Result<(Outcome, String), Failure> {
 pub(crate) fn one(settings: &Settings) -> Result<(), Failure> {
     let scenario = settings.scenario.unwrap_or(Scenario::Durable);
     let seed = settings.seed.unwrap_or(0);
-    let mut plan = Plan::new(seed, scenario, settings.operations);
-    if let Some(keep) = &settings.keep {
-        plan.steps = keep.iter().filter_map(|number| plan.steps.get(*number).cloned()).collect();
-    }
+    let plan = Plan::new(seed, scenario, settings.operations);
     let (outcome, about) = play(plan, settings.is_verbose)?;
     print!("{about}");
     for breach in &outcome.breaches {

@@ -11,11 +11,13 @@ use dwell::platform::clock::Clock;
 use dwell::platform::tasks::Tasks;
 use dwell_simulated_redis::{Crash, Deployment, NodeId, Time};
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 
 use crate::broker_log;
-use crate::client::{Clients, Seat, lock};
+use crate::client::{Clients, Seat};
 use crate::host::Host;
 use crate::ledger::{End, Ledger, Played};
+use crate::lock;
 use crate::network::{Network, Way};
 use crate::plan::{Action, Fault, Plan};
 
@@ -65,13 +67,14 @@ pub(crate) struct World {
 type Failure = Box<dyn std::error::Error>;
 
 impl World {
-    pub(crate) fn new(plan: Plan, is_verbose: bool) -> Result<World, Failure> {
+    pub(crate) fn new(plan: Plan) -> Result<World, Failure> {
         let deployment = Deployment::new(plan.scenario.layout(), &plan.scenario.redis(), plan.seed, START);
         let clients_host = Host::new(plan.seed, START);
         let brokers = (0..plan.brokers).map(|number| -> Result<Broker, Failure> {
             Ok(Broker {
                 host: Host::new(plan.seed.wrapping_mul(31).wrapping_add(number as u64), START),
-                dir: tempfile::tempdir_in(if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "." })?,
+                // In memory, where there is such a directory: an fsync there costs nothing.
+                dir: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?,
                 stop: None,
                 has_ended: Arc::default(),
                 frozen_until: None,
@@ -80,7 +83,7 @@ impl World {
         let brokers = brokers.collect::<Result<Vec<_>, _>>()?;
         let clients = Clients {
             seats: Arc::new(Mutex::new(vec![None; plan.brokers])),
-            ledger: Arc::new(Mutex::new(Ledger::new(is_verbose))),
+            ledger: Arc::new(Mutex::new(Ledger::default())),
             clocks: clients_host.clocks(),
             topics: Arc::new(plan.topics.clone()),
         };
@@ -104,7 +107,7 @@ impl World {
                     let clients = self.clients.clone();
                     self.spawn(async move { clients.operate(number, broker, operation).await });
                 }
-                Action::Fault(fault) => self.inject(fault)?,
+                Action::Fault(fault) => self.inject(fault),
             }
         }
         self.heal()?;
@@ -176,7 +179,8 @@ impl World {
         }
         self.now = end;
         self.network.collect(end);
-        self.reap()
+        self.reap();
+        Ok(())
     }
 
     // Brokers.
@@ -208,8 +212,6 @@ impl World {
         let (seats, ledger, ended) =
             (self.clients.seats.clone(), self.clients.ledger.clone(), broker.has_ended.clone());
         let clocks = self.clients.clocks.clone();
-        let slot = Arc::new(Mutex::new(None));
-        let seat_of = slot.clone();
         let main = async move {
             let engine = match Engine::start(StoreOptions::Redis { redis, outage }, options, Clock::System).await {
                 Ok(engine) => engine,
@@ -221,9 +223,7 @@ impl World {
             };
             let app = App::new(engine.broker().clone(), Clock::System, Guard::Unix, Tasks::new());
             let stopping = app.stopping();
-            if let Some(handle) = lock(&seat_of).take() {
-                lock(&seats)[number] = Some(Seat { handle, router: router(app) });
-            }
+            lock(&seats)[number] = Some(Seat { handle: Handle::current(), router: router(app) });
             let _ = stopped.await;
             stopping.cancel();
             engine.drain().await;
@@ -233,8 +233,7 @@ impl World {
             }
             ended.store(true, Relaxed);
         };
-        let handle = broker.host.start(self.now, main)?;
-        *lock(&slot) = Some(handle);
+        broker.host.start(self.now, main)?;
         broker.stop = Some(stop);
         self.note(&format!("! broker {number} starts"));
         Ok(())
@@ -249,7 +248,7 @@ impl World {
     }
 
     /// Ends the processes that have stopped by themselves.
-    fn reap(&mut self) -> Result<(), Failure> {
+    fn reap(&mut self) {
         for number in 0..self.brokers.len() {
             let broker = &self.brokers[number];
             if broker.host.is_running() && broker.has_ended.load(Relaxed) {
@@ -260,12 +259,11 @@ impl World {
                 }
             }
         }
-        Ok(())
     }
 
     // Faults.
 
-    fn inject(&mut self, fault: Fault) -> Result<(), Failure> {
+    fn inject(&mut self, fault: Fault) {
         self.note(&format!("! {fault:?}"));
         let now = self.now;
         let mut lasts = 0;
@@ -341,7 +339,6 @@ impl World {
         }
         let until = now + lasts * 1_000 + AFTERMATH;
         lock(&self.clients.ledger).faults.push(Played { fault, at: now, until });
-        Ok(())
     }
 
     fn on_servers(&mut self, change: impl Fn(&mut dwell_simulated_redis::Server, Time)) {
@@ -407,7 +404,6 @@ impl World {
 
     /// Lets consumers take everything, and looks what is left.
     fn end(&mut self) -> Result<End, Failure> {
-        let mut end = End::default();
         let topics = self.plan.topics.iter().enumerate();
         let groups = topics.flat_map(|(topic, settings)| (0..settings.groups.len()).map(move |group| (topic, group)));
         let groups: Vec<_> = groups.collect();
@@ -420,27 +416,24 @@ impl World {
             .collect();
         self.wait_for("the drain", 300, async move { drop(futures_util::future::join_all(drains).await) })?;
         let found = Arc::new(Mutex::new(End::default()));
-        let (clients, topics, noted) = (self.clients.clone(), self.plan.topics.clone(), found.clone());
+        let (clients, noted) = (self.clients.clone(), found.clone());
         let look = async move {
-            for (topic, settings) in topics.iter().enumerate() {
-                for group in 0..settings.groups.len() {
-                    match clients.dead(topic, group).await {
-                        Ok(dead) => lock(&noted).dead.extend(dead.into_iter().map(|tag| (topic, group, tag))),
-                        Err(failure) => lock(&noted).failures.push(failure),
-                    }
-                    match clients.left(topic, group).await {
-                        Ok(None) => {}
-                        Ok(Some(left)) => lock(&noted).left.push((topic, group, left)),
-                        Err(failure) => lock(&noted).failures.push(failure),
-                    }
+            for (topic, group) in groups {
+                match clients.dead(topic, group).await {
+                    Ok(dead) => lock(&noted).dead.extend(dead.into_iter().map(|tag| (topic, group, tag))),
+                    Err(failure) => lock(&noted).failures.push(failure),
+                }
+                match clients.left(topic, group).await {
+                    Ok(None) => {}
+                    Ok(Some(left)) => lock(&noted).left.push((topic, group, left)),
+                    Err(failure) => lock(&noted).failures.push(failure),
                 }
             }
         };
         self.wait_for("the last look", 60, look)?;
-        std::mem::swap(&mut *lock(&found), &mut end);
         for number in 0..self.brokers.len() {
             self.kill(number);
         }
-        Ok(end)
+        Ok(std::mem::take(&mut *lock(&found)))
     }
 }

@@ -19,6 +19,7 @@ type Dial = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>
 pub struct Dialer(Arc<Dial>);
 
 impl Dialer {
+    /// `dial` gets the host and the port, and answers the opened stream. A connection waits for it as long as a call may take.
     pub fn new(
         dial: impl Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> + Send + Sync + 'static,
     ) -> Dialer {

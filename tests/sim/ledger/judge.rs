@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_simulated_redis::Time;
 
-use super::{Control, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Sweep, Verdict};
+use super::{Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Sweep, Verdict};
 use crate::plan::{Policy, Scenario, Topic};
 
 /// A promise that was broken.
@@ -103,8 +103,8 @@ impl<'a> Judge<'a> {
 
     /// Whether Redis forgot something since, while this broker was silent for longer than the others wait for it.
     fn forgot_without(&self, broker: usize, since: Time) -> bool {
-        let losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
-        losses.into_iter().any(|loss| {
+        let mut losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
+        losses.any(|loss| {
             self.ledger.faults.iter().any(|other| {
                 let silent = other.fault.silences().filter(|(of, _)| *of == broker);
                 silent.is_some_and(|(_, ms)| other.at <= loss.until && other.at + ms * 1_000 >= loss.at)
@@ -121,6 +121,10 @@ impl<'a> Judge<'a> {
         self.by_id.get(&topic).and_then(|ids| ids.get(id)).map_or(&[], Vec::as_slice)
     }
 
+    fn controls_of(&self, topic: usize, id: &str) -> impl Iterator<Item = &'a Controlled> {
+        self.ledger.controls.iter().filter(move |other| other.target.topic == topic && other.target.id == id)
+    }
+
     /// The due times that a message may have had when it was delivered: the last one that is certain, and those that may
     /// have come after it.
     fn early(&self, delivery: &Delivered) -> Option<Breach> {
@@ -130,17 +134,14 @@ impl<'a> Judge<'a> {
             other.policy == Policy::Debounce && !matches!(other.outcome, Pushed::Refused | Pushed::Duplicate)
         });
         let debounced = debounced.map(|other| (other.span, other.due, other.outcome == Pushed::Debounced));
-        let rescheduled = self.ledger.controls.iter().filter(|other| {
-            other.target.topic == topic && other.target.id == id && other.effects[delivery.group] != Effect::None
-        });
+        let rescheduled = self.controls_of(topic, id).filter(|other| other.effects[delivery.group] != Effect::None);
         let rescheduled = rescheduled.filter_map(|other| match other.control {
             Control::Reschedule(due) => Some((other.span, due, other.effects[delivery.group] == Effect::Done)),
             Control::Cancel => None,
         });
         let own = (push.span, push.due, true);
-        let changes: Vec<_> = std::iter::once(own).chain(debounced).chain(rescheduled).collect();
-        let changes = changes.into_iter().filter(|(span, ..)| span.sent <= delivery.span.end());
-        let changes: Vec<_> = changes.collect();
+        let changes = std::iter::once(own).chain(debounced).chain(rescheduled);
+        let changes: Vec<_> = changes.filter(|(span, ..)| span.sent <= delivery.span.end()).collect();
         let certain = changes.iter().filter(|(span, _, is_certain)| *is_certain && span.end() < delivery.span.sent);
         let last = certain.max_by_key(|(span, ..)| span.sent).copied().unwrap_or(own);
         let is_possible =
@@ -192,8 +193,7 @@ impl<'a> Judge<'a> {
     fn cancelled(&self, delivery: &Delivered) -> Option<Breach> {
         let push = self.by_tag.get(&*delivery.tag)?;
         let (topic, id) = (delivery.topic, &*delivery.id);
-        let of_id = |other: &&super::Controlled| other.target.topic == topic && other.target.id == id;
-        let cancelled = self.ledger.controls.iter().filter(of_id).find(|other| {
+        let cancelled = self.controls_of(topic, id).find(|other| {
             other.control == Control::Cancel
                 && other.effects[delivery.group] == Effect::Done
                 // While the store is unavailable it is the message on the disk of that broker that is cancelled.
@@ -205,10 +205,9 @@ impl<'a> Judge<'a> {
                 && other.span.end() < delivery.span.sent
         })?;
         // A reschedule elsewhere, of before the cancel was in the store, brings it back.
-        let is_back =
-            self.ledger.controls.iter().filter(of_id).any(|other| {
-                matches!(other.control, Control::Reschedule(_)) && other.span.end() >= cancelled.span.sent
-            });
+        let is_back = self
+            .controls_of(topic, id)
+            .any(|other| matches!(other.control, Control::Reschedule(_)) && other.span.end() >= cancelled.span.sent);
         let detail = format!("payload {}", delivery.tag);
         let is_back = is_back && cancelled.is_buffered || self.forgot_without(push.broker, push.span.sent);
         (!is_back).then(|| self.breach(CANCELLED, topic, id, detail))
@@ -246,11 +245,7 @@ impl<'a> Judge<'a> {
         // It had another due time meanwhile, or was made ready again.
         let (topic, id) = (delivery.topic, &*delivery.id);
         let since = last.span.sent;
-        let changed = self
-            .ledger
-            .controls
-            .iter()
-            .any(|other| other.target.topic == topic && other.target.id == id && other.span.end() >= since)
+        let changed = self.controls_of(topic, id).any(|other| other.span.end() >= since)
             || self.pushes_of(topic, id).iter().any(|other| other.span.end() >= since)
             || self.ledger.sweeps.iter().any(|sweep| sweep.sweep == Sweep::Redrive && sweep.span.end() >= since)
             || self.forgot(since, delivery.span.end());
@@ -282,12 +277,8 @@ impl<'a> Judge<'a> {
             return None;
         }
         let since = push.span.sent;
-        let cancelled = self.ledger.controls.iter().any(|other| {
-            other.target.topic == topic
-                && other.target.id == id
-                && other.control == Control::Cancel
-                && other.effects[group] != Effect::None
-                && other.span.end() >= since
+        let cancelled = self.controls_of(topic, id).any(|other| {
+            other.control == Control::Cancel && other.effects[group] != Effect::None && other.span.end() >= since
         });
         // One that is buffered replaces when it comes to the store, where also a dead message makes room for it.
         let replaced =
