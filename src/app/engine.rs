@@ -13,7 +13,7 @@ use crate::outage::BufferedStore;
 pub use crate::outage::OutageOptions;
 use crate::platform::clock::Clock;
 use crate::platform::disk::{check_owner, make_directory};
-use crate::platform::tasks::Tasks;
+use crate::platform::tasks::{Tasks, blocking};
 use crate::platform::test_clock;
 use crate::store::embedded::Embedded;
 pub use crate::store::redis::{
@@ -136,9 +136,7 @@ async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) ->
         StoreOptions::Embedded { dir } => {
             test_clock::check(&dir, &clock)?;
             // Opening reads the whole directory, which may take seconds: beside the runtime, not in it.
-            let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, clock)).await;
-            let opened = opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?;
-            Ok(Store::of(Arc::new(opened?)))
+            Ok(Store::of(Arc::new(blocking(move || Embedded::open(&dir, clock)).await??)))
         }
         StoreOptions::Redis { redis, outage } => {
             claim_directory(&outage.dir)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::platform::disk::{make_directory, replace};
 use crate::platform::signing_key::{KeyRing, SigningKey};
+use crate::platform::tasks::blocking;
 
 /// A key a line, the newest first.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl KeptKeys {
             return;
         }
         let (path, keys) = (self.path.clone(), self.keys.all());
-        let written = tokio::task::spawn_blocking(move || write(&path, &keys)).await;
+        let written = blocking(move || write(&path, &keys)).await;
         if let Ok(Err(error)) = written {
             tracing::warn!(file = %self.path.display(), %error, "key of receipts not kept on disk");
         }

@@ -35,6 +35,7 @@ use crate::model::version::CallPart;
 use crate::outage::hand_over::HandOverOptions;
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
+use crate::platform::tasks::blocking;
 use crate::store::LogTarget;
 use crate::telemetry::metrics::{Metrics, WalMetrics};
 use crate::wal::{Entry, LIMIT_BYTES, Position, Record, Wal, WalOptions};
@@ -55,6 +56,8 @@ pub struct OutageOptions {
     /// How long another broker may be silent after a loss before nobody waits for what it could give back: a lease ttl.
     pub silence: Duration,
     pub hand_over: Option<HandOverOptions>,
+    /// See [`WalOptions::in_place`].
+    pub in_place: bool,
 }
 
 impl OutageOptions {
@@ -68,6 +71,7 @@ impl OutageOptions {
             start_without: false,
             silence: Duration::from_secs(10),
             hand_over: None,
+            in_place: false,
         }
     }
 }
@@ -339,9 +343,11 @@ fn named_at(identity: &str) -> Option<Timestamp> {
 /// Opening reads what is there: beside the runtime, not in it.
 async fn open_log(name: &str, options: &OutageOptions, clock: &Clock, metrics: WalMetrics) -> Result<Wal> {
     metrics.limit.set(i64::try_from(options.limit_bytes).unwrap_or(i64::MAX));
-    let options = WalOptions::new(options.dir.join(name), options.limit_bytes, clock.clone());
-    let opened = tokio::task::spawn_blocking(move || Wal::open(options, metrics)).await;
-    opened.map_err(|error| Error::bug(format!("opening the WAL failed: {error}")))?
+    let options = WalOptions {
+        in_place: options.in_place,
+        ..WalOptions::new(options.dir.join(name), options.limit_bytes, clock.clone())
+    };
+    blocking(move || Wal::open(options, metrics)).await?
 }
 
 /// Closed while the store answers. It opens with the first push that the store does not take. It closes as soon as the

@@ -15,6 +15,7 @@ use crate::model::message::TopicName;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::disk::{make_directory, replace};
+use crate::platform::tasks::blocking;
 use crate::wal::Position;
 
 const GATHER: Duration = Duration::from_secs(1);
@@ -140,7 +141,7 @@ impl TopicCache {
         let topics: Vec<Descriptor> =
             self.topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let path = self.path.clone();
-        let written = tokio::task::spawn_blocking(move || write(&path, &topics)).await;
+        let written = blocking(move || write(&path, &topics)).await;
         if let Ok(Err(error)) = written {
             tracing::warn!(file = %self.path.display(), %error, "known topics not written");
         }

@@ -4,14 +4,28 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::model::error::{Error, Result};
+
 /// Runs what serves a value and ends with it, such as the connection of a client: no stop waits for it.
 pub(crate) fn detach(run: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(run);
+}
+
+/// Runs work that waits for a disk beside the async workers. A runtime of one thread runs it in place, so that what it does
+/// on simulated time depends on nothing else. Errors: `Bug` when the work panicked.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => Ok(work()),
+        _ => {
+            let done = tokio::task::spawn_blocking(work).await;
+            done.map_err(|error| Error::bug(format!("work beside the runtime failed: {error}")))
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]

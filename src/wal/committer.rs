@@ -1,4 +1,4 @@
-//! The committer: the one thread that touches the files of a log, one command after the other.
+//! The committer, which alone touches the files of a log, one command after the other.
 //!
 //! While it makes a group of records durable the next ones gather: the slower the disk, the larger the group. When nobody
 //! wanted anything for a while it closes the files, so an idle log is a thread that waits.
@@ -7,54 +7,22 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::WalOptions;
+use super::commands::{Answer, Command};
 use super::directory::{Directory, Note};
-use super::log::Step;
 use super::log::{Log, again};
-use super::record_batch::{Depth, Entry, Position};
+use super::record_batch::Depth;
 use super::segment::Segment;
 use crate::codec::UnnumberedRecord;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::message::{MessageId, TopicName};
+use crate::platform::clock::Instant;
 use crate::platform::disk::check_room;
 use crate::telemetry::metrics::WalMetrics;
 
 /// Bytes of the records that are made durable together, but for the last ones.
 const GROUP_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-const REST_AFTER: Duration = Duration::from_secs(30);
-
-type Answer<T> = oneshot::Sender<Result<T>>;
-
-pub(super) enum Command {
-    Append(Addition, Answer<()>),
-    Page {
-        after: Option<Position>,
-        records_max: usize,
-        bytes_max: usize,
-        answer: Answer<Vec<Entry>>,
-    },
-    Peek {
-        after: Option<Position>,
-        records_max: usize,
-        bytes_max: usize,
-        answer: Answer<Vec<Entry>>,
-    },
-    Trim(Position, Answer<()>),
-    Cancel {
-        topic: TopicName,
-        id: MessageId,
-        from: u64,
-        answer: Answer<Step>,
-    },
-    TakeBack(Answer<()>),
-    SetNote(Note, String, Answer<()>),
-    /// Try a failed disk again. Nobody waits.
-    RetryDisk,
-    Close(Answer<()>),
-}
+pub(super) const REST_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Shown {
@@ -97,6 +65,7 @@ pub(super) fn check_limit(options: &WalOptions, depth: Depth) -> Result<()> {
     if depth.bytes < options.limit_bytes { Ok(()) } else { Err(full(options, depth.bytes)) }
 }
 
+#[derive(Debug)]
 pub(super) struct Committer {
     log: Log,
     shown: Arc<Shown>,
@@ -111,25 +80,13 @@ impl Committer {
         committer
     }
 
+    /// Runs until a command closes the log, or nobody can give one any more.
     pub(super) fn run(mut self, commands: &Receiver<Command>) {
-        let mut ahead = None;
-        loop {
-            let command = match ahead.take() {
-                Some(command) => command,
-                None => match self.wait(commands) {
-                    Some(command) => command,
-                    None => return,
-                },
-            };
-            match command {
-                Command::Append(addition, answer) => ahead = self.append(addition, answer, commands),
-                Command::Close(answer) => {
-                    self.log.leave();
-                    drop(self);
-                    let _ = answer.send(Ok(()));
-                    return;
-                }
-                command => self.act(command),
+        while let Some(command) = self.wait(commands) {
+            if let Some(answer) = self.obey(command, commands) {
+                drop(self);
+                let _ = answer.send(Ok(()));
+                return;
             }
         }
     }
@@ -139,13 +96,36 @@ impl Committer {
             match commands.recv_timeout(REST_AFTER) {
                 Ok(command) => return Some(command),
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.log.rest();
-                    self.show();
-                }
+                Err(RecvTimeoutError::Timeout) => self.rest(),
             }
         }
         commands.recv().ok()
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.log.options.clock.instant()
+    }
+
+    /// Closes the files until they are needed.
+    pub(super) fn rest(&mut self) {
+        self.log.rest();
+        self.show();
+    }
+
+    /// Does this, with what has gathered behind it. Answers who waits for the files to be closed, if that is the command.
+    pub(super) fn obey(&mut self, command: Command, commands: &Receiver<Command>) -> Option<Answer<()>> {
+        let mut next = Some(command);
+        while let Some(command) = next.take() {
+            match command {
+                Command::Append(addition, answer) => next = self.append(addition, answer, commands),
+                Command::Close(answer) => {
+                    self.log.leave();
+                    return Some(answer);
+                }
+                command => self.act(command),
+            }
+        }
+        None
     }
 
     /// Appends all that has gathered, and answers the command behind it.

@@ -1,11 +1,12 @@
 //! The write-ahead log: messages that were accepted while the store is unavailable.
 //!
 //! Records are numbered, checksummed and kept in segments, each in its own sled directory. An append is answered once
-//! its records survive a power cut; what is trimmed is not offered again, and its segments are deleted as a whole. One
-//! thread touches the files, one command after the other; an idle log costs nothing.
+//! its records survive a power cut; what is trimmed is not offered again, and its segments are deleted as a whole. The
+//! committer alone touches the files, one command after the other; an idle log costs nothing.
 //!
 //! The log does not know what its records are for: it never talks to a store, and decides nothing about when to replay.
 
+mod commands;
 mod committer;
 mod directory;
 mod log;
@@ -13,13 +14,12 @@ mod record_batch;
 mod segment;
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use self::committer::{Addition, Command, Committer, Shown, check_limit};
+use self::commands::{Command, Commands};
+use self::committer::{Addition, Committer, Shown, check_limit};
 pub use self::directory::Inspection;
 use self::directory::{Names, Note};
 use self::log::{Log, again};
@@ -45,9 +45,7 @@ pub struct Wal {
     options: WalOptions,
     metrics: WalMetrics,
     shown: Arc<Shown>,
-    /// Unbounded, but each caller has at most one command in it. `None` only while it is dropped.
-    commands: Option<Sender<Command>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    commands: Commands,
 }
 
 impl Wal {
@@ -59,12 +57,8 @@ impl Wal {
         let log = Log::open(options.clone(), metrics.clone())?;
         let shown = Arc::new(Shown::default());
         let committer = Committer::new(log, shown.clone(), metrics.clone());
-        let (commands, arrivals) = channel();
-        let thread = std::thread::Builder::new()
-            .name("dwell-wal".into())
-            .spawn(move || committer.run(&arrivals))
-            .map_err(|error| Error::unavailable(format!("the thread of the log did not start: {error}")))?;
-        Ok(Wal { options, metrics, shown, commands: Some(commands), thread: Mutex::new(Some(thread)) })
+        let commands = if options.in_place { Commands::in_place(committer) } else { Commands::on_thread(committer)? };
+        Ok(Wal { options, metrics, shown, commands })
     }
 
     /// Appends records, all or none, and returns once they survive a power cut. Errors: `Full` when the log or the disk
@@ -136,7 +130,7 @@ impl Wal {
     /// Errors: `Full` or `Unavailable`, with the reason.
     pub fn check(&self) -> Result<()> {
         if let Some(error) = self.shown.failed() {
-            self.commands.as_ref().map(|commands| commands.send(Command::RetryDisk));
+            let _ = self.commands.give(Command::RetryDisk);
             return Err(again(&error));
         }
         check_limit(&self.options, self.depth())?;
@@ -211,20 +205,8 @@ impl Wal {
 
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let gone = || Error::unavailable("the log is closed");
-        self.commands.as_ref().ok_or_else(gone)?.send(command(answer)).map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
-    }
-}
-
-impl Drop for Wal {
-    fn drop(&mut self) {
-        self.commands = None;
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            // It ends once it has answered those who still wait; a panic in it was theirs to see.
-            let _ = thread.join();
-        }
+        self.commands.give(command(answer))?;
+        answered.await.map_err(|_| commands::gone())?
     }
 }
 
@@ -238,6 +220,9 @@ pub struct WalOptions {
     /// Bytes of the disk that are left free.
     pub disk_reserve_bytes: u64,
     pub clock: Clock,
+    /// Whether who gives a command touches the files, not a thread of the log: then what happens on simulated time depends
+    /// on no other thread.
+    pub in_place: bool,
 }
 
 pub const LIMIT_BYTES: u64 = 1024 * 1024 * 1024;
@@ -252,6 +237,6 @@ impl WalOptions {
     /// A log in this directory of at most so many bytes, in 16 segments or more.
     pub fn new(dir: PathBuf, limit_bytes: u64, clock: Clock) -> WalOptions {
         let segment_bytes = (limit_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
-        WalOptions { dir, limit_bytes, segment_bytes, disk_reserve_bytes: DISK_RESERVE_BYTES, clock }
+        WalOptions { dir, limit_bytes, segment_bytes, disk_reserve_bytes: DISK_RESERVE_BYTES, clock, in_place: false }
     }
 }

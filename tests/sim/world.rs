@@ -198,7 +198,7 @@ impl World {
             ..RedisOptions::new(self.deployment.url())
         };
         let mut outage = OutageOptions::new(broker.dir.path());
-        outage.silence = LEASE_TTL;
+        (outage.silence, outage.in_place) = (LEASE_TTL, true);
         outage.journal_window = self.plan.scenario.has_journal().then_some(Duration::from_secs(3_600));
         let options = Options {
             lease_ttl: LEASE_TTL,

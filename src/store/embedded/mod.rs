@@ -48,6 +48,7 @@ use crate::platform::clock::Clock;
 use crate::platform::disk::{self, Disk, Refusal, ReserveFile, check_room, free_bytes, sync_directory};
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::platform::signing_key::SigningKey;
+use crate::platform::tasks::blocking;
 use crate::store;
 
 #[cfg(feature = "fuzzing")]
@@ -190,7 +191,7 @@ impl Embedded {
             pause = (pause * 2).min(HEAL_PAUSE.1);
             disk::note_failure(&self.dir);
             let common = self.common.clone();
-            match tokio::task::spawn_blocking(move || Inner::open(&common)).await {
+            match blocking(move || Inner::open(&common)).await {
                 Ok(Ok(inner)) => {
                     tracing::info!(dir = %self.dir.display(), "the store is open again");
                     self.set_opened(Opened::Open(Arc::new(inner)));
