@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::WalOptions;
-use super::commands::{Answer, Command};
+use super::command::{Addition, Answer, Command};
 use super::directory::{Directory, Note};
 use super::log::{Log, again};
 use super::record_batch::Depth;
@@ -213,18 +213,6 @@ impl Committer {
 
 /// How long a failed disk is left alone before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-#[derive(Debug)]
-pub(super) struct Addition {
-    pub(super) records: Vec<UnnumberedRecord>,
-}
-
-impl Addition {
-    /// Bytes before sled adds its own.
-    pub(super) fn bytes(&self) -> u64 {
-        self.records.iter().map(|record| record.size() as u64).sum()
-    }
-}
 
 impl Log {
     /// Appends additions, each for itself, and makes them durable together.

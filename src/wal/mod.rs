@@ -6,9 +6,10 @@
 //!
 //! The log does not know what its records are for: it never talks to a store, and decides nothing about when to replay.
 
-mod commands;
+mod command;
 mod committer;
 mod directory;
+mod handle;
 mod log;
 mod record_batch;
 mod segment;
@@ -18,10 +19,11 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use self::commands::{Command, Commands};
-use self::committer::{Addition, Committer, Shown, check_limit};
+use self::command::{Addition, Command};
+use self::committer::{Committer, Shown, check_limit};
 pub use self::directory::Inspection;
 use self::directory::{Names, Note};
+use self::handle::CommitterHandle;
 use self::log::{Log, again};
 pub use self::record_batch::{Cancelled, Depth, Entry, Position};
 pub use crate::codec::Record;
@@ -45,7 +47,7 @@ pub struct Wal {
     options: WalOptions,
     metrics: WalMetrics,
     shown: Arc<Shown>,
-    commands: Commands,
+    committer: CommitterHandle,
 }
 
 impl Wal {
@@ -57,8 +59,11 @@ impl Wal {
         let log = Log::open(options.clone(), metrics.clone())?;
         let shown = Arc::new(Shown::default());
         let committer = Committer::new(log, shown.clone(), metrics.clone());
-        let commands = if options.in_place { Commands::in_place(committer) } else { Commands::on_thread(committer)? };
-        Ok(Wal { options, metrics, shown, commands })
+        let committer = match options.in_place {
+            true => CommitterHandle::in_place(committer),
+            false => CommitterHandle::on_thread(committer)?,
+        };
+        Ok(Wal { options, metrics, shown, committer })
     }
 
     /// Appends records, all or none, and returns once they survive a power cut. Errors: `Full` when the log or the disk
@@ -130,7 +135,7 @@ impl Wal {
     /// Errors: `Full` or `Unavailable`, with the reason.
     pub fn check(&self) -> Result<()> {
         if let Some(error) = self.shown.failed() {
-            let _ = self.commands.give(Command::RetryDisk);
+            let _ = self.committer.give(Command::RetryDisk);
             return Err(again(&error));
         }
         check_limit(&self.options, self.depth())?;
@@ -205,8 +210,8 @@ impl Wal {
 
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        self.commands.give(command(answer))?;
-        answered.await.map_err(|_| commands::gone())?
+        self.committer.give(command(answer))?;
+        answered.await.map_err(|_| handle::gone())?
     }
 }
 

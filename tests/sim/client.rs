@@ -58,6 +58,11 @@ impl Clients {
         lock(&self.ledger).note(self.now(), line);
     }
 
+    pub(crate) fn failed(&self, failure: String) {
+        self.note(&format!("! {failure}"));
+        lock(&self.ledger).failures.push(failure);
+    }
+
     fn seat(&self, broker: usize) -> Option<Seat> {
         lock(&self.seats).get(broker).cloned().flatten()
     }
@@ -80,7 +85,7 @@ impl Clients {
                 let (status, bytes) = answer.ok()?;
                 let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
                 if status == 500 {
-                    self.note(&format!("! broker {broker} answers 500 to {method} {path}: {body}"));
+                    self.failed(format!("broker {broker} answers 500 to {method} {path}: {body}"));
                 }
                 Some((status, body))
             }

@@ -11,7 +11,7 @@ use dwell_simulated_redis::Time;
 
 use crate::plan::{Fault, Policy, Target};
 
-pub(crate) use judge::{Breach, End, judge};
+pub(crate) use judge::{End, judge};
 
 /// From the request to its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +159,8 @@ pub(crate) struct Ledger {
     pub(crate) controls: Vec<Controlled>,
     pub(crate) sweeps: Vec<Swept>,
     pub(crate) faults: Vec<Played>,
+    /// What no fault excuses: answers 500, panics.
+    pub(crate) failures: Vec<String>,
     lines: Vec<(Time, String)>,
     digest: Digest,
 }

@@ -7,9 +7,11 @@ mod client;
 mod host;
 mod ledger;
 mod network;
+mod numbers;
 mod pipe;
 mod plan;
 mod run;
+mod shrink;
 mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,11 +22,10 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What it does is in the environment, where the arguments of the suite's test runner do not reach.
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), run::Failure> {
     match std::env::var("SIM").as_deref() {
         Ok("search") => run::search(&run::Settings::from_environment()?),
         Ok("history") => run::one(&run::Settings::from_environment()?),
-        // For `cargo test`: short, and without faults.
-        _ => run::calm(),
+        _ => run::suite(),
     }
 }

@@ -1,5 +1,7 @@
 //! What is done in a simulation, and when: data that is made from a seed before anything runs.
 
+use std::collections::BTreeSet;
+
 use dwell_simulated_redis::{Config, Fsync, Layout};
 
 /// A kind of world: what Redis is made of, and which faults there are.
@@ -83,6 +85,8 @@ pub(crate) struct Topic {
 /// Something that happens so long after the start.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
+    /// Its place in the whole plan, also when others are left out.
+    pub(crate) number: usize,
     pub(crate) at_ms: u64,
     pub(crate) action: Action,
 }
@@ -251,18 +255,27 @@ impl Plan {
         for _ in 0..operations {
             let operation = plan.operation(&mut random, &mut ids);
             let broker = random.usize(0..brokers);
-            plan.steps.push(Step { at_ms: random.u64(0..length), action: Action::Operation(broker, operation) });
+            plan.add(random.u64(0..length), Action::Operation(broker, operation));
         }
         let is_calm = random.u8(0..10) == 0;
         let mut at = random.u64(1_000..8_000);
         while !is_calm && at < length {
             let fault = plan.fault(&mut random);
-            plan.steps.push(Step { at_ms: at, action: Action::Fault(fault) });
+            plan.add(at, Action::Fault(fault));
             // Some come together.
             at += if random.u8(0..4) == 0 { random.u64(0..500) } else { random.u64(500..12_000) };
         }
         plan.steps.sort_by_key(|step| step.at_ms);
         plan
+    }
+
+    fn add(&mut self, at_ms: u64, action: Action) {
+        self.steps.push(Step { number: self.steps.len(), at_ms, action });
+    }
+
+    /// Leaves out all other steps.
+    pub(crate) fn keep(&mut self, numbers: &BTreeSet<usize>) {
+        self.steps.retain(|step| numbers.contains(&step.number));
     }
 
     pub(crate) fn operations(&self) -> usize {

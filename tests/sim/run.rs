@@ -1,31 +1,75 @@
-//! Runs histories: many seeds, one after another, each in a process of its own; says what broke.
+//! Runs histories, each in a process of its own: many seeds, the ones of `seeds.txt`, and smaller ones of a seed that fails.
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::ledger::{Breach, judge};
+use crate::ledger::judge;
 use crate::lock;
-use crate::plan::{Action, Plan, Scenario};
+use crate::numbers::Numbers;
+use crate::plan::{Plan, Scenario};
+use crate::shrink;
 use crate::world::World;
 
-type Failure = Box<dyn std::error::Error>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// One history, exactly: with the commit of the simulator and of what it runs.
 #[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) scenario: Scenario,
+    /// `SEED`.
+    pub(crate) seed: u64,
+    /// `OPERATIONS`.
+    pub(crate) operations: usize,
+    /// `ONLY`: these steps of the plan, and no others.
+    pub(crate) only: Option<BTreeSet<usize>>,
+}
+
+impl Case {
+    pub(crate) fn plan(&self) -> Plan {
+        let mut plan = Plan::new(self.seed, self.scenario, self.operations);
+        if let Some(only) = &self.only {
+            plan.keep(only);
+        }
+        plan
+    }
+
+    /// The command that plays it again.
+    pub(crate) fn command(&self) -> String {
+        let Case { scenario, seed, operations, only } = self;
+        let only = only.as_ref().map_or(String::new(), |only| format!(" ONLY={}", Numbers(only.clone())));
+        format!("make sim SEED={seed} SCENARIO={} OPERATIONS={operations}{only} VERBOSE=1", scenario.name())
+    }
+}
+
+/// A line of `seeds.txt`: `SCENARIO SEED OPERATIONS what it was`.
+impl FromStr for Case {
+    type Err = Failure;
+
+    fn from_str(line: &str) -> Result<Case, Failure> {
+        let mut words = line.split_whitespace();
+        let mut next = || words.next().ok_or_else(|| format!("{line:?} is no seed"));
+        let scenario = Scenario::of(next()?).ok_or_else(|| format!("{line:?} names no scenario"))?;
+        Ok(Case { scenario, seed: next()?.parse()?, operations: next()?.parse()?, only: None })
+    }
+}
+
 pub(crate) struct Settings {
-    /// `SEED`: only this one.
     seed: Option<u64>,
-    /// `OPERATIONS` of a history.
     operations: usize,
-    /// `SECONDS` for all.
-    seconds: u64,
+    /// `SECONDS` for all, and again as long to make a failing history smaller.
+    span: Duration,
     /// `SCENARIO`; all of them otherwise.
     scenario: Option<Scenario>,
+    only: Option<BTreeSet<usize>>,
     /// `VERBOSE`: everything that happened.
     is_verbose: bool,
 }
 
-fn number<T: std::str::FromStr>(name: &str) -> Result<Option<T>, Failure> {
+fn number<T: FromStr>(name: &str) -> Result<Option<T>, Failure> {
     match std::env::var(name) {
         Ok(text) => Ok(Some(text.parse().map_err(|_| format!("{name}={text} is no number"))?)),
         Err(_) => Ok(None),
@@ -35,134 +79,186 @@ fn number<T: std::str::FromStr>(name: &str) -> Result<Option<T>, Failure> {
 impl Settings {
     pub(crate) fn from_environment() -> Result<Settings, Failure> {
         let scenario = match std::env::var("SCENARIO") {
-            Ok(name) => Some(Scenario::of(&name).ok_or_else(|| format!("SCENARIO={name}: durable, forgetful, …"))?),
+            Ok(name) => {
+                let names = Scenario::ALL.map(Scenario::name).join(", ");
+                Some(Scenario::of(&name).ok_or_else(|| format!("SCENARIO={name}: one of {names}"))?)
+            }
             Err(_) => None,
         };
+        let only = std::env::var("ONLY").ok().map(|text| text.parse::<Numbers>()).transpose()?;
         Ok(Settings {
             seed: number("SEED")?,
-            operations: number("OPERATIONS")?.unwrap_or(1_500),
-            seconds: number("SECONDS")?.unwrap_or(20),
+            operations: number("OPERATIONS")?.unwrap_or(600),
+            span: Duration::from_secs(number("SECONDS")?.unwrap_or(20)),
             scenario,
+            only: only.map(|numbers| numbers.0),
             is_verbose: std::env::var_os("VERBOSE").is_some(),
         })
+    }
+
+    fn case(&self, scenario: Scenario, seed: u64) -> Case {
+        Case { scenario, seed, operations: self.operations, only: self.only.clone() }
     }
 }
 
 /// What one history came to.
-struct Outcome {
+pub(crate) struct Report {
     operations: usize,
-    breaches: Vec<Breach>,
-    digest: u64,
+    /// The sentences that were broken.
+    pub(crate) broken: Vec<String>,
+    digest: String,
+    text: String,
 }
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Plays a plan in this process.
-fn play(plan: Plan, is_verbose: bool) -> Result<(Outcome, String), Failure> {
+/// Plays one history in this process, and prints what it came to as [`child`] reads it.
+pub(crate) fn one(settings: &Settings) -> Result<(), Failure> {
+    let case = settings.case(settings.scenario.unwrap_or(Scenario::Durable), settings.seed.unwrap_or(0));
+    let plan = case.plan();
     std::panic::set_hook(Box::new(|panic| lock(&PANICS).push(panic.to_string())));
-    if is_verbose {
+    if settings.is_verbose {
         crate::broker_log::keep();
     }
-    let (topics, scenario, operations) = (plan.topics.clone(), plan.scenario, plan.operations());
-    // A thread of its own: what the thread keeps, such as keys of hash maps, begins anew.
-    let played = std::thread::scope(|scope| {
-        let run = || -> Result<_, String> {
-            fastrand::seed(plan.seed);
-            let world = World::new(plan).map_err(|error| error.to_string())?;
-            world.play().map_err(|error| error.to_string())
-        };
-        scope.spawn(run).join().unwrap_or_else(|_| Err("the simulation panicked".to_owned()))
-    });
-    let panics = std::mem::take(&mut *lock(&PANICS));
-    let (ledger, mut end) = played.map_err(|error| format!("{error} {panics:?}"))?;
-    end.failures.extend(panics);
+    fastrand::seed(case.seed);
+    let (topics, operations) = (plan.topics.clone(), plan.operations());
+    let (ledger, end) = World::new(plan)?.play();
     let mut ledger = lock(&ledger);
+    ledger.failures.append(&mut lock(&PANICS));
     ledger.add(crate::broker_log::take());
-    let breaches = judge(&ledger, &topics, scenario, &end);
-    let about = match (is_verbose, breaches.first()) {
-        (true, _) => ledger.history(None),
-        (false, Some(breach)) => ledger.history(Some(&breach.id)),
-        (false, None) => String::new(),
-    };
-    Ok((Outcome { operations, breaches, digest: ledger.digest() }, about))
-}
-
-pub(crate) fn one(settings: &Settings) -> Result<(), Failure> {
-    let scenario = settings.scenario.unwrap_or(Scenario::Durable);
-    let seed = settings.seed.unwrap_or(0);
-    let plan = Plan::new(seed, scenario, settings.operations);
-    let (outcome, about) = play(plan, settings.is_verbose)?;
-    print!("{about}");
-    for breach in &outcome.breaches {
-        println!("broken: {} ({} {})", breach.sentence, breach.id, breach.detail);
+    let breaches = judge(&ledger, &topics, case.scenario, &end);
+    if settings.is_verbose {
+        print!("{}", ledger.history(None));
+    } else if let Some(breach) = breaches.first() {
+        print!("{}", ledger.history(Some(&breach.id)));
     }
-    println!("= {} {} {:016x}", outcome.operations, outcome.breaches.len(), outcome.digest);
+    for breach in &breaches {
+        println!("{BROKEN}{} ({} {})", breach.sentence, breach.id, breach.detail);
+    }
+    println!("{END}{operations} {:016x}", ledger.digest());
     Ok(())
 }
 
-/// Runs one history in a process of its own; answers what it printed, and its last line.
-fn child(settings: &Settings, scenario: Scenario, seed: u64) -> Result<(String, usize, usize, u64), Failure> {
+const BROKEN: &str = "broken: ";
+
+const END: &str = "= ";
+
+/// Plays a history in a process of its own: what a process has only once, such as the counters of a library, begins anew.
+pub(crate) fn child(case: &Case, is_verbose: bool) -> Result<Report, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env("SIM", "history").env("SEED", seed.to_string()).env("SCENARIO", scenario.name());
-    command.env("OPERATIONS", settings.operations.to_string()).stdin(Stdio::null());
-    let output = command.output()?;
+    command.env("SIM", "history").env("SEED", case.seed.to_string()).env("SCENARIO", case.scenario.name());
+    command.env("OPERATIONS", case.operations.to_string()).env_remove("ONLY").env_remove("VERBOSE");
+    if let Some(only) = &case.only {
+        command.env("ONLY", Numbers(only.clone()).to_string());
+    }
+    if is_verbose {
+        command.env("VERBOSE", "1");
+    }
+    let output = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let last = text.lines().find_map(|line| line.strip_prefix("= ")).map(str::to_owned);
-    let Some(last) = last else {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("seed {seed} of {} ended: {} {text} {errors}", scenario.name(), output.status).into());
+    let broken = text.lines().filter_map(|line| line.strip_prefix(BROKEN)).map(sentence).collect();
+    let end = text.lines().find_map(|line| line.strip_prefix(END)).and_then(|end| end.split_once(' '));
+    Ok(match end {
+        Some((operations, digest)) => {
+            Report { operations: operations.parse()?, broken, digest: digest.to_owned(), text }
+        }
+        None => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let text = format!("{text}{errors}the history ended early: {}\n", output.status);
+            Report { operations: 0, broken: vec!["a history runs to its end".to_owned()], digest: String::new(), text }
+        }
+    })
+}
+
+/// Without the message that it is about.
+fn sentence(line: &str) -> String {
+    line.split(" (").next().unwrap_or_default().to_owned()
+}
+
+/// Plays cases in turn, as many at a time as there are processors, while there are any and `goes_on` says so.
+fn play_all(next: impl Fn(usize) -> Option<Case> + Sync, is_verbose: bool) -> Result<Vec<(Case, Report)>, Failure> {
+    let (number, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || -> Result<(), Failure> {
+        loop {
+            let number = number.fetch_add(1, Relaxed);
+            let Some(case) = next(number) else { return Ok(()) };
+            let report = child(&case, is_verbose)?;
+            lock(&done).push((number, case, report));
+        }
     };
-    let mut words = last.split(' ');
-    let mut next = || words.next().unwrap_or_default();
-    let (operations, breaches) = (next().parse()?, next().parse()?);
-    Ok((text, operations, breaches, u64::from_str_radix(next(), 16)?))
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a worker panicked".into())))
+    })?;
+    let mut done = std::mem::take(&mut *lock(&done));
+    done.sort_by_key(|(number, ..)| *number);
+    Ok(done.into_iter().map(|(_, case, report)| (case, report)).collect())
+}
+
+/// Says what broke, makes the first one smaller, and ends with one line about all.
+fn conclude(played: &[(Case, Report)], shrink_for: Duration) -> Result<(), Failure> {
+    let broken: usize = played.iter().map(|(_, report)| report.broken.len()).sum();
+    for (case, report) in played.iter().filter(|(_, report)| !report.broken.is_empty()) {
+        println!("seed {}, {}:\n{}{}\n", case.seed, case.scenario.name(), report.text, case.command());
+    }
+    let first = played.iter().find_map(|(case, report)| Some((case, report.broken.first()?)));
+    if let Some((case, sentence)) = first {
+        let (smaller, report) = shrink::shrink(case, sentence, shrink_for)?;
+        println!("smaller:\n{}{}\n", report.text, smaller.command());
+    }
+    let operations: usize = played.iter().map(|(_, report)| report.operations).sum();
+    let digest = played
+        .iter()
+        .fold(0_u64, |sum, (_, report)| sum.rotate_left(5) ^ u64::from_str_radix(&report.digest, 16).unwrap_or(0));
+    println!("{operations} operations, {} seeds, {broken} broken promises, digest {digest:016x}", played.len());
+    if broken > 0 { Err(format!("{broken} broken promises").into()) } else { Ok(()) }
 }
 
 /// Tries seeds until the time is over, or the one that is asked for.
 pub(crate) fn search(settings: &Settings) -> Result<(), Failure> {
-    let (began, limit) = (Instant::now(), Duration::from_secs(settings.seconds));
+    let began = Instant::now();
     let first = settings.seed.unwrap_or_else(|| fastrand::u64(..1 << 40));
-    let (mut operations, mut seeds, mut broken, mut digest) = (0, 0, 0, 0_u64);
     let scenarios = settings.scenario.map_or(Scenario::ALL.to_vec(), |scenario| vec![scenario]);
-    let mut failed = None;
-    while seeds == 0 || (settings.seed.is_none() && began.elapsed() < limit) {
-        let seed = first + seeds as u64;
-        let scenario = scenarios[seeds % scenarios.len()];
-        let (text, played, breaches, end) = child(settings, scenario, seed)?;
-        operations += played;
-        seeds += 1;
-        broken += breaches;
-        digest = digest.rotate_left(5) ^ end;
-        if breaches > 0 || settings.is_verbose {
-            println!("seed {seed}, {}:\n{text}", scenario.name());
-        }
-        if breaches > 0 {
-            failed.get_or_insert((seed, scenario));
-        }
+    let next = |number: usize| {
+        let goes_on = if settings.seed.is_some() { number < scenarios.len() } else { began.elapsed() < settings.span };
+        goes_on
+            .then(|| settings.case(scenarios[number % scenarios.len()], first + number as u64 / scenarios.len() as u64))
+    };
+    let played = play_all(next, settings.is_verbose)?;
+    if settings.is_verbose {
+        played.iter().filter(|(_, report)| report.broken.is_empty()).for_each(|(_, report)| print!("{}", report.text));
     }
-    println!("{operations} operations, {seeds} seeds, {broken} broken promises, digest {digest:016x}");
-    match failed {
-        Some((seed, scenario)) => {
-            let operations = settings.operations;
-            let again = format!("make sim SEED={seed} SCENARIO={} OPERATIONS={operations}", scenario.name());
-            Err(format!("{broken} broken promises; {again} shows the first ones again").into())
-        }
-        None => Ok(()),
-    }
+    conclude(&played, settings.span)
 }
 
-/// Plays short histories without faults in this process.
-pub(crate) fn calm() -> Result<(), Failure> {
-    let mut operations = 0;
-    for scenario in Scenario::ALL {
-        let mut plan = Plan::new(1, scenario, 150);
-        plan.steps.retain(|step| matches!(step.action, Action::Operation(..)));
-        let (outcome, about) = play(plan, false)?;
-        if !outcome.breaches.is_empty() {
-            return Err(format!("{}: {:?}\n{about}", scenario.name(), outcome.breaches).into());
-        }
-        operations += outcome.operations;
+const SEEDS: &str = include_str!("seeds.txt");
+
+/// Operations of each history of the suite, and how many seeds of each scenario.
+const SUITE: (usize, u64) = (400, 3);
+
+/// What `cargo test` plays: what once broke, and a few seeds of each scenario, twice, since a seed is worth nothing if it does
+/// not repeat its history.
+pub(crate) fn suite() -> Result<(), Failure> {
+    let lines = SEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut cases = lines.map(str::parse).collect::<Result<Vec<Case>, Failure>>()?;
+    let known = cases.len();
+    for seed in 1..=SUITE.1 {
+        let of = |scenario| Case { scenario, seed, operations: SUITE.0, only: None };
+        cases.extend(Scenario::ALL.into_iter().flat_map(|scenario| [of(scenario), of(scenario)]));
     }
-    println!("{operations} operations, {} seeds, 0 broken promises", Scenario::ALL.len());
-    Ok(())
+    let played = play_all(|number| cases.get(number).cloned(), false)?;
+    for twice in played[known..].chunks(2) {
+        if let [(case, once), (_, again)] = twice
+            && once.digest != again.digest
+        {
+            let scenario = case.scenario.name();
+            return Err(format!(
+                "two runs of seed {} of {scenario} differ: {} {}",
+                case.seed, once.digest, again.digest
+            )
+            .into());
+        }
+    }
+    conclude(&played, Duration::from_secs(20))
 }

@@ -20,6 +20,7 @@ use crate::ledger::{End, Ledger, Played};
 use crate::lock;
 use crate::network::{Network, Way};
 use crate::plan::{Action, Fault, Plan};
+use crate::run::Failure;
 
 /// When every simulation begins, microseconds since 1970.
 const START: Time = Time(1_700_000_000_000_000);
@@ -64,8 +65,6 @@ pub(crate) struct World {
     later: Vec<(Time, Later)>,
 }
 
-type Failure = Box<dyn std::error::Error>;
-
 impl World {
     pub(crate) fn new(plan: Plan) -> Result<World, Failure> {
         let deployment = Deployment::new(plan.scenario.layout(), &plan.scenario.redis(), plan.seed, START);
@@ -92,7 +91,16 @@ impl World {
     }
 
     /// Plays the plan, ends all faults, and lets consumers take what is left.
-    pub(crate) fn play(mut self) -> Result<(Arc<Mutex<Ledger>>, End), Failure> {
+    pub(crate) fn play(mut self) -> (Arc<Mutex<Ledger>>, End) {
+        let ledger = self.clients.ledger.clone();
+        let end = self.run().unwrap_or_else(|failure| {
+            lock(&ledger).failures.push(failure.to_string());
+            End::default()
+        });
+        (ledger, end)
+    }
+
+    fn run(&mut self) -> Result<End, Failure> {
         for number in 0..self.brokers.len() {
             self.start(number)?;
         }
@@ -100,19 +108,18 @@ impl World {
         let clients = self.clients.clone();
         self.wait_for("the topics", 60, async move { clients.set_up().await })?;
         let begun = self.now;
-        for (number, step) in self.plan.steps.clone().into_iter().enumerate() {
+        for step in self.plan.steps.clone() {
             self.pass(begun + step.at_ms * 1_000)?;
             match step.action {
                 Action::Operation(broker, operation) => {
                     let clients = self.clients.clone();
-                    self.spawn(async move { clients.operate(number, broker, operation).await });
+                    self.spawn(async move { clients.operate(step.number, broker, operation).await });
                 }
                 Action::Fault(fault) => self.inject(fault),
             }
         }
         self.heal()?;
-        let end = self.end()?;
-        Ok((self.clients.ledger.clone(), end))
+        self.end()
     }
 
     fn note(&self, line: &str) {
@@ -421,12 +428,12 @@ impl World {
             for (topic, group) in groups {
                 match clients.dead(topic, group).await {
                     Ok(dead) => lock(&noted).dead.extend(dead.into_iter().map(|tag| (topic, group, tag))),
-                    Err(failure) => lock(&noted).failures.push(failure),
+                    Err(failure) => clients.failed(failure),
                 }
                 match clients.left(topic, group).await {
                     Ok(None) => {}
                     Ok(Some(left)) => lock(&noted).left.push((topic, group, left)),
-                    Err(failure) => lock(&noted).failures.push(failure),
+                    Err(failure) => clients.failed(failure),
                 }
             }
         };

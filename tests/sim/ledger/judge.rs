@@ -23,7 +23,6 @@ pub(crate) struct End {
     pub(crate) dead: BTreeSet<(usize, usize, String)>,
     /// Messages that were neither settled nor dead, by topic and group.
     pub(crate) left: Vec<(usize, usize, String)>,
-    pub(crate) failures: Vec<String>,
 }
 
 const EARLY: &str = "a message is never delivered before it is due";
@@ -33,6 +32,7 @@ const CANCELLED: &str = "what was cancelled is not delivered";
 const LOST: &str = "what was accepted is delivered until it has ended";
 const HOLDER: &str = "a message has one consumer of a group at a time";
 const NACKED: &str = "a nacked message waits for its delay";
+const FAILED: &str = "no broker fails by itself";
 const LEFT: &str = "nothing is left when everything has ended";
 
 pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: &End) -> Vec<Breach> {
@@ -55,8 +55,8 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         let detail = format!("{} {}: {what}", topics[*topic].name, topics[*topic].groups[*group]);
         breaches.push(Breach { sentence: LEFT, detail, id: String::new() });
     }
-    for failure in &end.failures {
-        breaches.push(Breach { sentence: LEFT, detail: failure.clone(), id: String::new() });
+    for failure in &ledger.failures {
+        breaches.push(Breach { sentence: FAILED, detail: failure.clone(), id: String::new() });
     }
     breaches
 }

@@ -1,58 +1,23 @@
-//! What a log is asked for, and the way to its committer: a thread that waits for commands, or the thread that gives one.
+//! The way to a committer: a thread that waits for commands, or whoever gives one does it.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use tokio::sync::oneshot;
-
-use super::committer::{Addition, Committer, REST_AFTER};
-use super::directory::Note;
-use super::log::Step;
-use super::record_batch::{Entry, Position};
+use super::command::{Answer, Command};
+use super::committer::{Committer, REST_AFTER};
 use crate::model::error::{Error, Result};
-use crate::model::message::{MessageId, TopicName};
 use crate::platform::clock::Instant;
-
-pub(super) type Answer<T> = oneshot::Sender<Result<T>>;
-
-pub(super) enum Command {
-    Append(Addition, Answer<()>),
-    Page {
-        after: Option<Position>,
-        records_max: usize,
-        bytes_max: usize,
-        answer: Answer<Vec<Entry>>,
-    },
-    Peek {
-        after: Option<Position>,
-        records_max: usize,
-        bytes_max: usize,
-        answer: Answer<Vec<Entry>>,
-    },
-    Trim(Position, Answer<()>),
-    Cancel {
-        topic: TopicName,
-        id: MessageId,
-        from: u64,
-        answer: Answer<Step>,
-    },
-    TakeBack(Answer<()>),
-    SetNote(Note, String, Answer<()>),
-    /// Try a failed disk again. Nobody waits.
-    RetryDisk,
-    Close(Answer<()>),
-}
 
 /// Dropping it closes the files, after those who wait are answered.
 #[derive(Debug)]
-pub(super) enum Commands {
+pub(super) enum CommitterHandle {
     Thread {
         /// Unbounded, but each caller has at most one command in it. `None` only while it is dropped.
         sender: Option<Sender<Command>>,
         thread: Option<JoinHandle<()>>,
     },
-    InPlace(Mutex<Option<Desk>>),
+    InPlace(Box<Mutex<Option<Desk>>>),
 }
 
 /// A committer that works whenever somebody comes, and not in between.
@@ -64,27 +29,29 @@ pub(super) struct Desk {
     none: Receiver<Command>,
 }
 
-impl Commands {
+impl CommitterHandle {
     /// Errors: `Unavailable` when no thread can be had.
-    pub(super) fn on_thread(committer: Committer) -> Result<Commands> {
+    pub(super) fn on_thread(committer: Committer) -> Result<CommitterHandle> {
         let (sender, arrivals) = channel();
         let thread = std::thread::Builder::new()
             .name("dwell-wal".into())
             .spawn(move || committer.run(&arrivals))
             .map_err(|error| Error::unavailable(format!("the thread of the log did not start: {error}")))?;
-        Ok(Commands::Thread { sender: Some(sender), thread: Some(thread) })
+        Ok(CommitterHandle::Thread { sender: Some(sender), thread: Some(thread) })
     }
 
-    pub(super) fn in_place(committer: Committer) -> Commands {
+    pub(super) fn in_place(committer: Committer) -> CommitterHandle {
         let (last, none) = (committer.now(), channel().1);
-        Commands::InPlace(Mutex::new(Some(Desk { committer, last, none })))
+        CommitterHandle::InPlace(Box::new(Mutex::new(Some(Desk { committer, last, none }))))
     }
 
     /// Errors: `Unavailable` once the log is closed.
     pub(super) fn give(&self, command: Command) -> Result<()> {
         match self {
-            Commands::Thread { sender, .. } => sender.as_ref().ok_or_else(gone)?.send(command).map_err(|_| gone()),
-            Commands::InPlace(desk) => {
+            CommitterHandle::Thread { sender, .. } => {
+                sender.as_ref().ok_or_else(gone)?.send(command).map_err(|_| gone())
+            }
+            CommitterHandle::InPlace(desk) => {
                 let mut there = desk.lock().unwrap_or_else(PoisonError::into_inner);
                 let answer = there.as_mut().ok_or_else(gone)?.obey(command);
                 if let Some(answer) = answer {
@@ -112,9 +79,9 @@ pub(super) fn gone() -> Error {
     Error::unavailable("the log is closed")
 }
 
-impl Drop for Commands {
+impl Drop for CommitterHandle {
     fn drop(&mut self) {
-        let Commands::Thread { sender, thread } = self else { return };
+        let CommitterHandle::Thread { sender, thread } = self else { return };
         *sender = None;
         if let Some(thread) = thread.take() {
             // It ends once it has answered those who still wait; a panic in it was theirs to see.
