@@ -427,7 +427,7 @@ mod tests {
     use crate::model::topic::{Descriptor, Settings};
     use crate::platform::clock::Clock;
     use crate::telemetry::metrics::Metrics;
-    use crate::wal::committer::Addition;
+    use crate::wal::command::Addition;
 
     fn open(dir: &Path) -> Result<Log> {
         let mut options = WalOptions::new(dir.to_owned(), 1 << 30, Clock::System);
