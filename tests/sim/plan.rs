@@ -9,8 +9,10 @@ use dwell_simulated_redis::{Config, Fsync, Layout};
 pub(crate) enum Scenario {
     /// A Redis that loses nothing of what it answered. Every promise holds without exception.
     Durable,
-    /// A Redis that is emptied, rewound and restarted without its data; brokers have journals.
+    /// A Redis that is restarted without its data; brokers have journals.
     Forgetful,
+    /// A Redis that is emptied under open connections. Not among all: promises are broken there.
+    Emptied,
     /// A primary with a replica behind three sentinels.
     Sentinels,
     /// A cluster of three shards with a replica each.
@@ -25,18 +27,19 @@ impl Scenario {
         match self {
             Scenario::Durable => "durable",
             Scenario::Forgetful => "forgetful",
+            Scenario::Emptied => "emptied",
             Scenario::Sentinels => "sentinels",
             Scenario::Cluster => "cluster",
         }
     }
 
     pub(crate) fn of(name: &str) -> Option<Scenario> {
-        Scenario::ALL.into_iter().find(|scenario| scenario.name() == name)
+        Scenario::ALL.into_iter().chain([Scenario::Emptied]).find(|scenario| scenario.name() == name)
     }
 
     pub(crate) fn layout(self) -> Layout {
         match self {
-            Scenario::Durable | Scenario::Forgetful => Layout::Primary { replicas: 0 },
+            Scenario::Durable | Scenario::Forgetful | Scenario::Emptied => Layout::Primary { replicas: 0 },
             Scenario::Sentinels => Layout::Sentinels { replicas: 1, sentinels: 3 },
             Scenario::Cluster => Layout::Cluster { shards: 3, replicas: 1 },
         }
@@ -239,6 +242,40 @@ impl Fault {
     }
 }
 
+/// How busy clients are: what breaks when nobody calls, or when many do, needs such times.
+struct Tide {
+    /// When each span ends, ms, and the share of all operations through its end.
+    spans: Vec<(u64, f64)>,
+}
+
+impl Tide {
+    fn new(random: &mut fastrand::Rng, length: u64) -> Tide {
+        let (mut spans, mut at, mut sum) = (Vec::new(), 0, 0.0);
+        while at < length {
+            let span = random.u64(500..8_000).min(length - at);
+            at += span;
+            sum += span as f64 * [0.0, 0.1, 1.0, 3.0][random.usize(0..4)];
+            spans.push((at, sum));
+        }
+        Tide { spans }
+    }
+
+    /// When an operation is sent.
+    fn time(&self, random: &mut fastrand::Rng) -> u64 {
+        let (length, all) = self.spans.last().copied().unwrap_or_default();
+        let wanted = random.f64() * all;
+        let (mut begin, mut before) = (0, 0.0);
+        for (end, sum) in &self.spans {
+            if *sum > wanted {
+                let share = (wanted - before) / (sum - before);
+                return begin + ((end - begin) as f64 * share) as u64;
+            }
+            (begin, before) = (*end, *sum);
+        }
+        random.u64(0..length)
+    }
+}
+
 /// From the first step to the last, ms, for so many operations.
 fn length_ms(operations: usize) -> u64 {
     (operations as u64 * 1_000 / 60).clamp(10_000, 600_000)
@@ -252,10 +289,11 @@ impl Plan {
         let length = length_ms(operations);
         let mut plan = Plan { seed, scenario, brokers, topics, steps: Vec::new() };
         let mut ids = 0;
+        let tide = Tide::new(&mut random, length);
         for _ in 0..operations {
             let operation = plan.operation(&mut random, &mut ids);
             let broker = random.usize(0..brokers);
-            plan.add(random.u64(0..length), Action::Operation(broker, operation));
+            plan.add(tide.time(&mut random), Action::Operation(broker, operation));
         }
         let is_calm = random.u8(0..10) == 0;
         let mut at = random.u64(1_000..8_000);
@@ -349,7 +387,7 @@ impl Plan {
     fn fault(&self, random: &mut fastrand::Rng) -> Fault {
         let broker = random.usize(0..self.brokers);
         let nodes = match self.scenario {
-            Scenario::Durable | Scenario::Forgetful => 1,
+            Scenario::Durable | Scenario::Forgetful | Scenario::Emptied => 1,
             Scenario::Sentinels => 2,
             Scenario::Cluster => 6,
         };
@@ -357,7 +395,7 @@ impl Plan {
         let down_ms = if random.bool() { random.u64(10..1_000) } else { random.u64(1_000..12_000) };
         if self.scenario.may_forget() && random.u8(0..3) == 0 {
             return match (self.scenario, random.u8(0..4)) {
-                (Scenario::Forgetful, 0 | 1) => Fault::Empty,
+                (Scenario::Emptied, _) => Fault::Empty,
                 (Scenario::Forgetful, _) => Fault::Replace { node, down_ms },
                 (_, 0) => Fault::Lag { node, us: random.u64(1_000..3_000_000), for_ms: down_ms },
                 (_, 1) => Fault::Isolate { node, for_ms: down_ms * 2 },

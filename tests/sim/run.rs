@@ -104,8 +104,9 @@ impl Settings {
 /// What one history came to.
 pub(crate) struct Report {
     operations: usize,
-    /// The sentences that were broken.
+    /// The sentences that were broken, of the first breaches.
     pub(crate) broken: Vec<String>,
+    count: usize,
     digest: String,
     text: String,
 }
@@ -132,12 +133,15 @@ pub(crate) fn one(settings: &Settings) -> Result<(), Failure> {
     } else if let Some(breach) = breaches.first() {
         print!("{}", ledger.history(Some(&breach.id)));
     }
-    for breach in &breaches {
+    // One cause often breaks many.
+    for breach in breaches.iter().take(SHOWN) {
         println!("{BROKEN}{} ({} {})", breach.sentence, breach.id, breach.detail);
     }
-    println!("{END}{operations} {:016x}", ledger.digest());
+    println!("{END}{operations} {} {:016x}", breaches.len(), ledger.digest());
     Ok(())
 }
+
+const SHOWN: usize = 8;
 
 const BROKEN: &str = "broken: ";
 
@@ -157,15 +161,18 @@ pub(crate) fn child(case: &Case, is_verbose: bool) -> Result<Report, Failure> {
     let output = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let broken = text.lines().filter_map(|line| line.strip_prefix(BROKEN)).map(sentence).collect();
-    let end = text.lines().find_map(|line| line.strip_prefix(END)).and_then(|end| end.split_once(' '));
-    Ok(match end {
-        Some((operations, digest)) => {
-            Report { operations: operations.parse()?, broken, digest: digest.to_owned(), text }
+    let end = text.lines().find_map(|line| line.strip_prefix(END)).unwrap_or_default();
+    let words: Vec<&str> = end.split(' ').collect();
+    Ok(match words[..] {
+        [operations, count, digest] => {
+            let (operations, count) = (operations.parse()?, count.parse()?);
+            Report { operations, broken, count, digest: digest.to_owned(), text }
         }
-        None => {
+        _ => {
             let errors = String::from_utf8_lossy(&output.stderr);
             let text = format!("{text}{errors}the history ended early: {}\n", output.status);
-            Report { operations: 0, broken: vec!["a history runs to its end".to_owned()], digest: String::new(), text }
+            let broken = vec!["a history runs to its end".to_owned()];
+            Report { operations: 0, broken, count: 1, digest: String::new(), text }
         }
     })
 }
@@ -198,7 +205,7 @@ fn play_all(next: impl Fn(usize) -> Option<Case> + Sync, is_verbose: bool) -> Re
 
 /// Says what broke, makes the first one smaller, and ends with one line about all.
 fn conclude(played: &[(Case, Report)], shrink_for: Duration) -> Result<(), Failure> {
-    let broken: usize = played.iter().map(|(_, report)| report.broken.len()).sum();
+    let broken: usize = played.iter().map(|(_, report)| report.count).sum();
     for (case, report) in played.iter().filter(|(_, report)| !report.broken.is_empty()) {
         println!("seed {}, {}:\n{}{}\n", case.seed, case.scenario.name(), report.text, case.command());
     }
