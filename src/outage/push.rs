@@ -33,6 +33,8 @@ impl<S: LogTarget> BufferedStore<S> {
             None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
                 "earlier messages of the topic, which has an ordering, are on their way to the store",
             ),
+            // Another broker may give back the end of an older message of this id.
+            None if self.is_giving_back() => restoring(),
             None if self.is_restoring() && messages.iter().any(Message::has_dedup_key) => {
                 Error::unavailable("the first message of a dedup key may be among what the brokers restore")
             }

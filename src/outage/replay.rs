@@ -17,7 +17,7 @@ use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, Settings};
 use crate::model::version::{CallId, CallPart, Version};
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{LogTarget, Pushed, Put, Replayed, origin_page};
+use crate::store::{LogTarget, Pushed, Put, Replayed, origin_page, restoring};
 use crate::wal::{Entry, Position, Record};
 
 enum Step {
@@ -118,8 +118,7 @@ impl<S: LogTarget> BufferedStore<S> {
             // Restored records are older, and the progress that the store keeps of this log shows what it has lost.
             return Step::Stuck;
         }
-        if self.is_restoring() && page.iter().any(|entry| is_deduped(&entry.record)) {
-            // Another broker may restore the first message of the dedup key.
+        if page.iter().any(|entry| self.waits_for_others(&entry.record)) {
             self.probe().await;
             return Step::Stuck;
         }
@@ -127,6 +126,12 @@ impl<S: LogTarget> BufferedStore<S> {
             Ok(log) => self.move_page(&log, page, last, (began, losses)).await,
             Err(error) => self.stuck(&error),
         }
+    }
+
+    /// Whether another broker may restore what decides about a record: what became of the message of its id, its topic, or the
+    /// first message of its dedup key. Consumers wait for that too, so nobody gets it later.
+    fn waits_for_others(&self, record: &Record) -> bool {
+        self.is_giving_back() || self.is_restoring() && is_deduped(record)
     }
 
     /// The first page of the WAL, which has all that it has of a call. The journal must not have a call in parts: the store
@@ -286,7 +291,7 @@ impl<S: LogTarget> BufferedStore<S> {
         for mut entry in page {
             self.note_origin(&mut entry);
             match entry.record {
-                Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
+                Record::Create(wanted) => match self.create_after(losses, &wanted).await {
                     Ok(descriptor) => {
                         self.topic_cache.learn(&descriptor);
                         offered.passed += 1;
@@ -307,9 +312,9 @@ impl<S: LogTarget> BufferedStore<S> {
         offered
     }
 
-    async fn offer_topic(&self, offered: &mut Offered, log: Log<'_>, topic: &TopicName, entries: Vec<Entry>) {
+    async fn offer_topic(&self, offered: &mut Offered, (log, losses): Log<'_>, topic: &TopicName, entries: Vec<Entry>) {
         let newest = entries.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
-        let descriptor = match self.destination(topic, newest).await {
+        let descriptor = match self.destination(topic, newest, losses).await {
             Ok(destination) => destination,
             Err(error) => return offered.leave(entries.into_iter().map(|entry| entry.record), error),
         };
@@ -330,7 +335,7 @@ impl<S: LogTarget> BufferedStore<S> {
         // Side by side: a partition that does not answer holds up no other.
         let offers = partitions.into_iter().map(|(partition, entries)| {
             let descriptor = descriptor.clone();
-            async move { self.offer_partition(log, descriptor, partition, entries).await }
+            async move { self.offer_partition((log, losses), descriptor, partition, entries).await }
         });
         for partition in join_all(offers).await {
             offered.and(partition);
@@ -339,7 +344,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     async fn offer_partition(
         &self,
-        log: Log<'_>,
+        (log, losses): Log<'_>,
         mut descriptor: Descriptor,
         partition: Partition,
         entries: Vec<Entry>,
@@ -350,7 +355,7 @@ impl<S: LogTarget> BufferedStore<S> {
             let taken = match self.fence_run(&mut offered, &descriptor, partition, &mut left).await {
                 Ok(0) => continue,
                 Ok(count) => {
-                    let taken = self.offer_run(&mut offered, log, &descriptor, partition, &left, count).await;
+                    let taken = self.offer_run(&mut offered, (log, losses), &descriptor, partition, &left, count).await;
                     taken.map(|taken| (taken, count))
                 }
                 Err(error) => Err(error),
@@ -376,7 +381,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 Err(error) if error.kind() == Kind::Stale && reloads < RELOADS_MAX => {
                     reloads += 1;
                     let newest = left.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
-                    match self.destination(&descriptor.topic, newest).await {
+                    match self.destination(&descriptor.topic, newest, losses).await {
                         Ok(Some(found)) if found.settings.partitions == descriptor.settings.partitions => {
                             descriptor = found;
                             continue;
@@ -493,7 +498,12 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Where records of a topic go, the newest of which has this version; `None` when it was deleted after that. A
     /// topic that is not there, and was not deleted since, is created as it was when it was last seen.
-    pub(super) async fn destination(&self, topic: &TopicName, newest: Version) -> Result<Option<Descriptor>> {
+    pub(super) async fn destination(
+        &self,
+        topic: &TopicName,
+        newest: Version,
+        losses: u64,
+    ) -> Result<Option<Descriptor>> {
         let last = self.topic_cache.last(topic);
         let found = self.limited(self.store.topic_or_tombstone(topic, last.as_ref())).await?;
         let wanted = match found {
@@ -509,12 +519,20 @@ impl<S: LogTarget> BufferedStore<S> {
             Some(tombstone) => Descriptor { generation: 0, incarnation: 0, ..self.last_seen(topic, Some(tombstone)) },
             None => self.last_seen(topic, None),
         };
-        let created = self.limited(self.store.create(&wanted)).await?;
+        let created = self.create_after(losses, &wanted).await?;
         if created.settings != wanted.settings {
             tracing::warn!(%topic, "another broker created the topic with other settings meanwhile; they stay");
         }
         self.topic_cache.learn(&created);
         Ok(Some(created))
+    }
+
+    /// Creates a topic in a store that was suspected of so many losses: what is missing after another one may be lost.
+    async fn create_after(&self, losses: u64, wanted: &Descriptor) -> Result<Descriptor> {
+        if self.losses() != losses {
+            return Err(restoring());
+        }
+        self.limited(self.store.create(wanted)).await
     }
 
     fn last_seen(&self, topic: &TopicName, tombstone: Option<Descriptor>) -> Descriptor {

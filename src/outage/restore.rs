@@ -343,7 +343,7 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         // An end makes its topic again too: another broker may give back what has ended here.
         let found = match records.iter().filter_map(Record::version).max() {
-            Some(newest) => self.destination(topic, newest).await?,
+            Some(newest) => self.destination(topic, newest, losses).await?,
             None => self.limited(self.store.topic(topic)).await?,
         };
         let Some(descriptor) = found else { return Ok(0) };

@@ -21,6 +21,9 @@ use crate::ledger::{
 use crate::lock;
 use crate::plan::{Consume, Operation, Policy, Push, Target, Topic};
 
+/// The broker that is asked to make the topics.
+pub(crate) const SETS_UP: usize = 0;
+
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,6 +41,13 @@ pub(crate) struct Clients {
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) clocks: Arc<Clocks>,
     pub(crate) topics: Arc<Vec<Topic>>,
+}
+
+/// What a look at a group in the end finds.
+pub(crate) enum Left {
+    Nothing,
+    Messages(String),
+    NoGroup,
 }
 
 fn request(method: &str, path: &str, body: Option<&Value>) -> axum::http::Request<Body> {
@@ -118,7 +128,7 @@ impl Clients {
 
     async fn until_done(&self, method: &str, path: &str, body: &Value) {
         loop {
-            match self.call(0, method, path, Some(body.clone())).await {
+            match self.call(SETS_UP, method, path, Some(body.clone())).await {
                 Some((200..=299, _)) => return,
                 other => self.note(&format!("set-up: {method} {path}: {other:?}")),
             }
@@ -530,6 +540,9 @@ impl Clients {
         loop {
             let path = format!("{}/dead-letters?limit=1000{cursor}", self.group_path(topic, group));
             let (status, body) = self.call(0, "GET", &path, None).await.ok_or("no answer")?;
+            if status == 404 {
+                return Ok(dead);
+            }
             if status != 200 {
                 return Err(format!("dead letters: {status} {body}"));
             }
@@ -542,18 +555,22 @@ impl Clients {
         }
     }
 
-    /// What is in a group beside dead letters, if anything is.
-    pub(crate) async fn left(&self, topic: usize, group: usize) -> Result<Option<String>, String> {
+    /// What is in a group beside dead letters.
+    pub(crate) async fn left(&self, topic: usize, group: usize) -> Result<Left, String> {
         let (status, body) = self.call(0, "GET", &self.group_path(topic, group), None).await.ok_or("no answer")?;
+        if status == 404 {
+            return Ok(Left::NoGroup);
+        }
         let totals = &body["totals"];
         let states = ["scheduled", "ready", "blocked", "backoff", "in_flight"];
         let counts: Option<Vec<u64>> = states.iter().map(|state| totals[state].as_u64()).collect();
         let counts = counts.ok_or_else(|| format!("counts: {status} {body}"))?;
-        Ok(counts.iter().any(|count| *count > 0).then(|| {
-            let partitions = body["partitions"].as_array().into_iter().flatten();
-            let held = partitions.filter(|partition| states.iter().any(|state| partition[state] != 0));
-            let held: Vec<String> = held.map(Value::to_string).collect();
-            format!("{} of {}", held.join(", "), body["members"])
-        }))
+        if counts.iter().all(|count| *count == 0) {
+            return Ok(Left::Nothing);
+        }
+        let partitions = body["partitions"].as_array().into_iter().flatten();
+        let held = partitions.filter(|partition| states.iter().any(|state| partition[state] != 0));
+        let held: Vec<String> = held.map(Value::to_string).collect();
+        Ok(Left::Messages(format!("{} of {}", held.join(", "), body["members"])))
     }
 }

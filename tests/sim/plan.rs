@@ -225,6 +225,8 @@ impl Fault {
             | Fault::FreezeBroker(broker, ms)
             | Fault::CutLink { broker, for_ms: ms, .. } => Some((broker, ms)),
             Fault::StopBroker(broker, ms) => Some((broker, ms + 20_000)),
+            // So slow that its calls are given up.
+            Fault::SlowLinks(broker, us, ms) if us > 100_000 => Some((broker, ms)),
             _ => None,
         }
     }
@@ -241,6 +243,8 @@ impl Fault {
         )
     }
 }
+
+pub(crate) const BROKERS_MAX: usize = 3;
 
 /// How busy clients are: what breaks when nobody calls, or when many do, needs such times.
 struct Tide {
@@ -284,7 +288,7 @@ fn length_ms(operations: usize) -> u64 {
 impl Plan {
     pub(crate) fn new(seed: u64, scenario: Scenario, operations: usize) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed);
-        let brokers = random.usize(1..=3);
+        let brokers = random.usize(1..=BROKERS_MAX);
         let topics: Vec<Topic> = (0..random.usize(1..=3)).map(|number| Topic::new(&mut random, number)).collect();
         let length = length_ms(operations);
         let mut plan = Plan { seed, scenario, brokers, topics, steps: Vec::new() };

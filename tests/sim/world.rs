@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use crate::broker_log;
-use crate::client::{Clients, Seat};
+use crate::client::{Clients, Left, Seat};
 use crate::host::Host;
 use crate::ledger::{End, Ledger, Played};
 use crate::lock;
@@ -431,8 +431,9 @@ impl World {
                     Err(failure) => clients.failed(failure),
                 }
                 match clients.left(topic, group).await {
-                    Ok(None) => {}
-                    Ok(Some(left)) => lock(&noted).left.push((topic, group, left)),
+                    Ok(Left::Nothing) => {}
+                    Ok(Left::Messages(left)) => lock(&noted).left.push((topic, group, left)),
+                    Ok(Left::NoGroup) => lock(&noted).missing.push((topic, group)),
                     Err(failure) => clients.failed(failure),
                 }
             }

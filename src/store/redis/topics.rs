@@ -48,7 +48,7 @@ impl store::Topics for Redis {
         }
         let there = self.finish_leaving(&key, there).await?;
         let new = there.followed_by(wanted, self.next_generation(there.generation));
-        let in_place = self.replace(&key, Some(&there), &new).await?;
+        let in_place = self.replace(&key, &there, &new).await?;
         if in_place != new {
             return Err(Error::stale(format!("topic {} was changed by someone else; load it again", wanted.topic)));
         }
@@ -71,16 +71,16 @@ impl store::Topics for Redis {
 
 impl Shared {
     /// A descriptor that Redis lost is found again in partition 0, so a topic never changes its number of partitions.
+    /// It is made in the Redis in which it was missing, and in no other that a new connection finds meanwhile: another broker may
+    /// know what that one has lost.
     async fn create_topic(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let losses = self.losses.borrow().count;
         let key = self.keys.topic(&wanted.topic);
-        let mut before = self.descriptor(&key).await?;
-        if let Some(there) = before.take_if(|there| !there.deleted) {
-            return Ok(there);
-        }
-        if let Some(deleted) = &before {
+        match self.descriptor(&key).await? {
+            Some(there) if !there.deleted => return Ok(there),
             // A deletion that was interrupted is finished first.
-            self.delete_topic(deleted, false, 0).await?;
-            before = None;
+            Some(deleted) => self.delete_topic(&deleted, false, 0).await?,
+            None => {}
         }
         let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
         let descriptor = match copy {
@@ -95,7 +95,8 @@ impl Shared {
         // Listed first: a name without a descriptor is harmless, an unlisted topic is not. And again afterwards: a
         // deletion that ends now takes the name off the list.
         self.list(&descriptor.topic).await?;
-        let in_place = self.replace(&key, before.as_ref(), &descriptor).await?;
+        let create = Call::new(&SCRIPTS.set_descriptor, &[&key]).arg("").arg(write(&descriptor)?).after_losses(losses);
+        let in_place = read(&self.reply(&create).await?.text()?)?;
         self.list(&descriptor.topic).await?;
         self.roll_all(&in_place, None).await?;
         tracing::info!(topic = %in_place.topic, partitions = in_place.settings.partitions, "topic created");
@@ -125,7 +126,7 @@ impl Shared {
             }
             let generation = self.next_generation(there.generation);
             let tombstone = Descriptor { deleted: true, generation, restored_deletion, ..there.clone() };
-            if self.replace(&key, Some(&there), &tombstone).await? != tombstone {
+            if self.replace(&key, &there, &tombstone).await? != tombstone {
                 return Err(stale());
             }
             tombstone
@@ -136,7 +137,7 @@ impl Shared {
         }
         self.delete_data(&tombstone).await?;
         self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
-        if !self.put(&key, Some(&tombstone), "").await?.is_empty() {
+        if !self.put(&key, &tombstone, "").await?.is_empty() {
             self.list(&tombstone.topic).await?;
         }
         Ok(())
@@ -191,7 +192,7 @@ impl Shared {
                 Ok((tombstone, false))
             }
             (Some(there), Some(newer)) => {
-                let in_place = self.replace(&key, Some(&there), &newer).await?;
+                let in_place = self.replace(&key, &there, &newer).await?;
                 self.roll_all(&in_place, None).await?;
                 tracing::warn!(topic = %in_place.topic, "descriptor of a topic is older than its partitions: replaced by theirs");
                 Ok((in_place, false))
@@ -258,7 +259,7 @@ impl Shared {
         }
         let generation = self.next_generation(descriptor.generation);
         let clean = Descriptor { generation, leaving: Vec::new(), ..descriptor.clone() };
-        let in_place = self.replace(key, Some(&descriptor), &clean).await?;
+        let in_place = self.replace(key, &descriptor, &clean).await?;
         if in_place.deleted || in_place.incarnation != clean.incarnation {
             return Err(Error::not_found(format!("topic {} was deleted meanwhile", clean.topic)));
         }
@@ -319,14 +320,13 @@ impl Shared {
         answers.into_iter().try_for_each(|answer| rolled(answer?))
     }
 
-    async fn replace(&self, key: &str, before: Option<&Descriptor>, after: &Descriptor) -> Result<Descriptor> {
+    async fn replace(&self, key: &str, before: &Descriptor, after: &Descriptor) -> Result<Descriptor> {
         read(&self.put(key, before, &write(after)?).await?)
     }
 
     /// The same with descriptors as Redis keeps them; an empty one is none.
-    async fn put(&self, key: &str, before: Option<&Descriptor>, after: &str) -> Result<String> {
-        let expected = before.map_or(String::new(), |before| sixteen_digits(before.generation));
-        let call = Call::new(&SCRIPTS.set_descriptor, &[key]).arg(expected).arg(after);
+    async fn put(&self, key: &str, before: &Descriptor, after: &str) -> Result<String> {
+        let call = Call::new(&SCRIPTS.set_descriptor, &[key]).arg(sixteen_digits(before.generation)).arg(after);
         let mut reply = self.reply(&call).await?;
         reply.text()
     }

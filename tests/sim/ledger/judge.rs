@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use dwell_simulated_redis::Time;
 
 use super::{Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Sweep, Verdict};
-use crate::plan::{Policy, Scenario, Topic};
+use crate::client::SETS_UP;
+use crate::plan::{BROKERS_MAX, Policy, Scenario, Topic};
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) struct End {
     pub(crate) dead: BTreeSet<(usize, usize, String)>,
     /// Messages that were neither settled nor dead, by topic and group.
     pub(crate) left: Vec<(usize, usize, String)>,
+    /// Topics and groups that were made and are not there.
+    pub(crate) missing: Vec<(usize, usize)>,
 }
 
 const EARLY: &str = "a message is never delivered before it is due";
@@ -33,6 +36,7 @@ const LOST: &str = "what was accepted is delivered until it has ended";
 const HOLDER: &str = "a message has one consumer of a group at a time";
 const NACKED: &str = "a nacked message waits for its delay";
 const FAILED: &str = "no broker fails by itself";
+const MISSING: &str = "a group is there until it is deleted";
 const LEFT: &str = "nothing is left when everything has ended";
 
 pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: &End) -> Vec<Breach> {
@@ -50,6 +54,9 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         for group in 0..topics[push.target.topic].groups.len() {
             breaches.extend(judge.lost(push, group));
         }
+    }
+    for (topic, group) in &end.missing {
+        breaches.extend(judge.missing(*topic, *group));
     }
     for (topic, group, what) in &end.left {
         let detail = format!("{} {}: {what}", topics[*topic].name, topics[*topic].groups[*group]);
@@ -110,6 +117,16 @@ impl<'a> Judge<'a> {
                 silent.is_some_and(|(_, ms)| other.at <= loss.until && other.at + ms * 1_000 >= loss.at)
             })
         })
+    }
+
+    /// Whether Redis forgot while the broker was silent that made the topics: the others need not know them.
+    fn forgot_topics(&self) -> bool {
+        self.scenario.may_forget() && self.forgot_without(SETS_UP, Time(0))
+    }
+
+    fn missing(&self, topic: usize, group: usize) -> Option<Breach> {
+        let group = &self.topics[topic].groups[group];
+        (!self.forgot_topics()).then(|| self.breach(MISSING, topic, group, "in the end".to_owned()))
     }
 
     /// Whether a fault can be felt between these times.
@@ -179,8 +196,14 @@ impl<'a> Judge<'a> {
         let others = self.deliveries.get(&(&*delivery.tag, delivery.group))?;
         let settled = others.iter().filter_map(|other| self.settlements.get(other)).flatten();
         let acked = settled.filter(|settled| settled.decision == Decision::Ack && settled.verdict == Verdict::Counts);
-        let acked = acked.filter_map(|settled| settled.span.answered).filter(|at| *at < delivery.span.sent);
-        let at = acked.min().filter(|at| !self.forgot(*at, delivery.span.end()))?;
+        let acked = acked.filter_map(|settled| settled.span.answered);
+        let at = acked.filter(|at| *at < delivery.span.sent).min()?;
+        // Brokers with journals know what was acked there, while all can be heard.
+        let knows = self.by_tag.get(&*delivery.tag).is_some_and(|push| push.outcome == Pushed::Journaled);
+        let is_known = knows && !(0..BROKERS_MAX).any(|broker| self.forgot_without(broker, at));
+        if self.forgot(at, delivery.span.end()) && !is_known {
+            return None;
+        }
         let ms = delivery.span.sent.since(at) / 1_000;
         Some(self.breach(
             ACKED,
@@ -290,7 +313,8 @@ impl<'a> Judge<'a> {
         let swept = self.ledger.sweeps.iter().any(|sweep| {
             (sweep.topic, sweep.group) == (topic, group) && sweep.sweep != Sweep::Redrive && sweep.span.end() >= since
         });
-        if cancelled || replaced || swept {
+        let is_without = self.end.missing.contains(&(topic, group)) && self.forgot_topics();
+        if cancelled || replaced || swept || is_without {
             return None;
         }
         let times = self.deliveries.get(&(&*push.tag, group)).map_or(0, Vec::len);

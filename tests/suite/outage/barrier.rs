@@ -1,19 +1,21 @@
 //! The barrier after a loss: no broker delivers until those that may know more have given it back.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::broker::ReserveRequest;
 use dwell::model::error::Result;
-use dwell::model::message::{GroupName, TopicName};
+use dwell::model::message::{Conflict, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::topic::Settings;
 use dwell::platform::clock::Clock;
 use dwell::store::redis::{Redis, RedisOptions};
-use dwell::store::{LogTarget, Progress};
+use dwell::store::{LogTarget, Progress, Pushed};
 use dwell::telemetry::metrics::Metrics;
 
 use super::journal::journaled;
 use super::{Dwell, Outage};
-use crate::support::eventually;
+use crate::support::{Mode, RedisServer, eventually, scratch};
 
 /// A broker that reports within this time is not silent; four times within it each broker looks at the others.
 const SILENCE: Duration = Duration::from_secs(16);
@@ -94,4 +96,59 @@ async fn restore_barrier_holds_for_a_starting_broker() -> Result<()> {
     dwell.recovered().await?;
     dwell.delivers("orders", &["b", "c"]).await?;
     dwell.close().await
+}
+
+#[tokio::test]
+async fn lost_topic_comes_back_from_the_broker_that_knows_it() -> Result<()> {
+    let (orders, dir) = (TopicName::new("orders")?, scratch()?);
+    let mut outage = Outage { silence: SILENCE, ..Outage::with(RedisServer::start().await?)? };
+    outage.journal = Some(Duration::from_secs(3_600));
+    let (knows, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), outage.redis.url(), false).await?);
+    let settings = Settings { partitions: NonZeroU16::MIN.saturating_add(4), ..Settings::default() };
+    knows.broker().declare(orders.clone(), settings.clone()).await?;
+    let listed = || outage.redis.ask::<usize>("HLEN dwell:brokers");
+    eventually("both are listed", async || Ok((listed().await? == 2).then_some(()))).await?;
+    // The other one hears first that Redis has lost everything, and asks for the topic.
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let pushed = other.push_one("orders", "a").await?;
+    outage.proxy.set(Mode::Pass);
+    other.recovered().await?;
+    knows.recovered().await?;
+    other.delivers("orders", &["a"]).await?;
+    assert_eq!(pushed.pushed, Pushed::Buffered);
+    assert_eq!(other.broker().topic(&orders).await?.settings, settings);
+    other.close().await?;
+    knows.close().await
+}
+
+/// One broker has the push in its journal, and another one the ack, of which the emptied Redis hears later.
+#[tokio::test]
+async fn push_during_a_restore_comes_after_what_was_acked_before() -> Result<()> {
+    let (orders, dir) = (TopicName::new("orders")?, scratch()?);
+    let mut outage = Outage { silence: SILENCE, ..Outage::with(RedisServer::start().await?)? };
+    outage.journal = Some(Duration::from_secs(3_600));
+    let (acks, pushes) = (outage.dwell().await?, outage.dwell_in(dir.path(), outage.redis.url(), false).await?);
+    pushes.push_one("orders", "a").await?;
+    acks.delivers("orders", &["a"]).await?;
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    eventually("the push is back, and the other broker is waited for", async || {
+        let detail = pushes.broker().health().await.detail.unwrap_or_default();
+        Ok((detail.contains("waiting for 1 other broker") && outage.stored("orders").await? == 1).then_some(()))
+    })
+    .await?;
+    let again = NewMessage::new("again").id(MessageId::new("a")?).on_conflict(Conflict::Debounce);
+    assert_eq!(pushes.broker().push(&orders, again).await?.pushed, Pushed::Buffered);
+    outage.proxy.set(Mode::Pass);
+    acks.recovered().await?;
+    pushes.recovered().await?;
+    let request = ReserveRequest { max: 10, wait: Duration::from_secs(20), visibility_timeout: None };
+    let deliveries = acks.broker().reserve(&orders, &GroupName::standard(), request).await?;
+    let payloads: Vec<_> = deliveries.iter().map(|delivery| delivery.message.envelope.payload.to_vec()).collect();
+    assert_eq!(payloads, [b"again"]);
+    acks.close().await?;
+    pushes.close().await
 }
