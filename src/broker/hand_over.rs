@@ -6,7 +6,7 @@ use crate::model::limits::HANDED_OVER_AHEAD_MAX;
 use crate::model::message::{Conflict, Due, Message, MessageId, NewMessage};
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::store::{HandedOver, LogKind, TakenOver};
+use crate::store::{HandedOver, TakenOver};
 use crate::wal::Record;
 
 impl Broker {
@@ -29,7 +29,7 @@ impl Broker {
             return Err(Error::new(Kind::Forbidden, why));
         }
         let given = handed.records.len();
-        if !is_admin && !self.options.auto_create && handed.kind == LogKind::Wal {
+        if !is_admin && !self.options.auto_create {
             self.leave_out_unknown(&mut handed).await?;
         }
         let left_out = (given - handed.records.len()) as u64;

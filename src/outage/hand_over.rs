@@ -235,7 +235,8 @@ async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result
     *handed += taken;
     if refused > 0 {
         return Err(Error::refused(format!(
-            "{refused} deletions of topics and purges of groups need a token with `admin`"
+            "{refused} records need a token with `admin`: deletions of topics, purges of groups, and messages of topics that are \
+             not there, where pushes create none"
         )));
     }
     match after {

@@ -43,6 +43,18 @@ fn page(store: &str, origin: &str, id: &str, version: Version) -> Result<HandedO
     })
 }
 
+/// A page of a journal with what one call set. Both have this number: the record in its log, and the call in its stream.
+fn set(store: &str, origin: &str, seq: u64) -> Result<HandedOver> {
+    let mut page = page(store, origin, &format!("m{seq}"), now())?;
+    let Record::Push { topic, message, version, .. } = page.records[0].record.clone() else {
+        return Err(dwell::model::error::Error::bug("a page of pushes"));
+    };
+    let call = CallId { stream: "01JZCALLS".to_owned(), seq };
+    page.records[0].number = seq;
+    page.records[0].record = Record::Set { topic, message, version, groups: Vec::new(), call };
+    Ok(HandedOver { kind: LogKind::Journal, ..page })
+}
+
 fn kept(taken: u64) -> TakenOver {
     TakenOver::Kept { taken, refused: 0 }
 }
@@ -189,16 +201,7 @@ async fn journal_hand_over_must_start_at_its_beginning() -> Result<()> {
     let engine = journaling(&redis, &dir).await?;
     let store: String = redis.ask("GET dwell:id").await?;
     let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
-    let set = |seq: u64, after: u64| {
-        let mut page = page(&store, log, &format!("m{seq}"), now())?;
-        let Record::Push { topic, message, version, .. } = page.records[0].record.clone() else {
-            return Err(dwell::model::error::Error::bug("a page of pushes"));
-        };
-        let call = CallId { stream: "01JZCALLS".to_owned(), seq };
-        page.records[0].number = seq;
-        page.records[0].record = Record::Set { topic, message, version, groups: Vec::new(), call };
-        Ok(HandedOver { kind: LogKind::Journal, after, ..page })
-    };
+    let set = |seq: u64, after: u64| Ok(HandedOver { after, ..set(&store, log, seq)? });
     let take = async |page: HandedOver| engine.broker().take_over(page, false).await;
     // What the calls of a stream set is restored in their order: the second one alone would hide the first one for good.
     assert_eq!(take(set(2, 1)?).await?, TakenOver::LacksEarlier);
@@ -358,22 +361,30 @@ async fn only_an_admin_says_which_store_a_broker_has() -> Result<()> {
     engine.close().await
 }
 
-/// Where pushes create no topics, pages do not either.
+/// Where pushes create no topics, pages of neither log do.
 #[tokio::test]
 async fn page_for_an_unknown_topic_is_left_out_without_auto_create() -> Result<()> {
-    let (redis, dir) = (RedisServer::start().await?, scratch()?);
-    let (options, outage) = (RedisOptions::new(redis.url()), OutageOptions::new(dir.path()));
-    let strict = dwell::broker::Options { auto_create: false, ..Default::default() };
-    let store = StoreOptions::Redis { redis: options, outage };
-    let engine = Engine::start(store, strict, Clock::System).await?;
-    replayed(&engine).await?;
-    let store: String = redis.ask("GET dwell:id").await?;
-    let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
-    let unknown = engine.broker().take_over(page(&store, log, "handed", now())?, false).await?;
-    assert_eq!(unknown, TakenOver::Kept { taken: 0, refused: 1 });
-    assert_eq!(engine.broker().topics().await?, []);
-    engine.broker().declare(TopicName::new("orders")?, Settings::default()).await?;
-    assert_eq!(engine.broker().take_over(page(&store, log, "handed", now())?, false).await?, kept(1));
-    assert_eq!(take(&engine, Duration::from_secs(5)).await?, ["handed"]);
-    engine.close().await
+    for kind in [LogKind::Wal, LogKind::Journal] {
+        let (redis, dir) = (RedisServer::start().await?, scratch()?);
+        let journal_window = Some(Duration::from_secs(3_600));
+        let outage = OutageOptions { journal_window, ..OutageOptions::new(dir.path()) };
+        let strict = dwell::broker::Options { auto_create: false, ..Default::default() };
+        let store = StoreOptions::Redis { redis: RedisOptions::new(redis.url()), outage };
+        let engine = Engine::start(store, strict, Clock::System).await?;
+        replayed(&engine).await?;
+        let store: String = redis.ask("GET dwell:id").await?;
+        let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
+        let handed = || match kind {
+            LogKind::Wal => page(&store, log, "handed", now()),
+            LogKind::Journal => set(&store, log, 1),
+        };
+        let unknown = engine.broker().take_over(handed()?, false).await?;
+        assert_eq!(unknown, TakenOver::Kept { taken: 0, refused: 1 }, "{kind:?}");
+        assert_eq!(engine.broker().topics().await?, []);
+        engine.broker().declare(TopicName::new("orders")?, Settings::default()).await?;
+        assert_eq!(engine.broker().take_over(handed()?, false).await?, kept(1), "{kind:?}");
+        assert_eq!(take(&engine, Duration::from_secs(5)).await?.len(), 1, "{kind:?}");
+        engine.close().await?;
+    }
+    Ok(())
 }
