@@ -59,6 +59,7 @@ pub(crate) const THROTTLED: Class = Class::new("RequestThrottled", "RequestThrot
 pub(crate) const UNAVAILABLE: Class = Class::new("ServiceUnavailable", "ServiceUnavailable", 503);
 pub(crate) const INTERNAL: Class = Class::new("InternalFailure", "InternalFailure", 500);
 pub(crate) const UNKNOWN_ACTION: Class = Class::new("UnknownOperationException", "InvalidAction", 400);
+pub(crate) const NO_ACTION: Class = Class::new("MissingActionException", "MissingAction", 400);
 pub(crate) const MALFORMED: Class = Class::new("SerializationException", "MalformedInput", 400);
 pub(crate) const NO_TOKEN: Class = Class::new("MissingAuthenticationToken", "MissingAuthenticationToken", 403);
 pub(crate) const UNKNOWN_TOKEN: Class = Class::new("InvalidClientTokenId", "InvalidClientTokenId", 403);

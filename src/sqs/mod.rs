@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use self::attempts::Attempts;
-use self::errors::{DENIED, Failure, NO_QUEUE, NO_TOKEN, Result, UNAVAILABLE, UNKNOWN_ACTION, UNSUPPORTED};
+use self::errors::{DENIED, Failure, NO_ACTION, NO_QUEUE, NO_TOKEN, Result, UNAVAILABLE, UNKNOWN_ACTION, UNSUPPORTED};
 use self::ids::Sequence;
 use self::manage::Recent;
 use self::model::{Action, Answer, Request, required};
@@ -330,11 +330,15 @@ fn decode(protocol: &Protocol, head: &Head, body: &[u8]) -> Result<Decoded> {
     match protocol {
         Protocol::Json(name) => Ok(Decoded::Json(named(name)?)),
         Protocol::Query => {
+            if !matches!(head.method(), "GET" | "POST") {
+                return Err(Failure::new(UNKNOWN_ACTION, format!("Queues do not take {}.", head.method())));
+            }
             let mut pairs = protocol::pairs(head.query().unwrap_or_default())?;
             let form = str::from_utf8(body).map_err(|_| Failure::new(errors::MALFORMED, "The form is not UTF-8."))?;
             pairs.extend(protocol::pairs(form.trim())?);
             let action = pairs.iter().find(|(name, _)| name == "Action").map(|(_, value)| value.as_str());
-            Ok(Decoded::Query(named(action.unwrap_or_default())?, pairs))
+            let action = action.ok_or_else(|| Failure::new(NO_ACTION, "The parameter Action is missing."))?;
+            Ok(Decoded::Query(named(action)?, pairs))
         }
     }
 }
@@ -455,9 +459,10 @@ impl Sqs {
             let name = queue_name(url, head.path()).ok();
             log.audit = Some((actor.clone(), name.and_then(|name| TopicName::new(name).ok())));
         }
-        // Without tokens signatures are not checked, so they prove no intent.
-        let is_checked = signature.is_some() && desk.gate().access().asks();
-        let sent = if head.method() == "GET" && !is_checked { Sent::ByLink } else { Sent::OnPurpose };
+        // Without tokens signatures are not checked; but no link makes a browser send one in a header.
+        let asks = desk.gate().access().asks();
+        let is_signed = signature.as_ref().is_some_and(|signature| asks || !signature.is_presigned());
+        let sent = if head.method() == "GET" && !is_signed { Sent::ByLink } else { Sent::OnPurpose };
         let pass = desk.gate().pass(entrant, rule(action), sent).await.map_err(refused)?;
         // A request without the rights for it learns nothing else.
         let request = request?;

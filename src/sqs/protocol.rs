@@ -325,19 +325,29 @@ pub(crate) fn recognise(
     if OTHERS.into_iter().any(is_other) {
         return None;
     }
-    if method == "GET" {
-        let mut names = query?.split('&').map(|pair| pair.split('=').next());
-        return names.any(|name| name == Some("Action")).then_some(Protocol::Query);
-    }
-    if method != "POST" {
-        return None;
-    }
-    if let Some(action) = header("x-amz-target").and_then(|target| Some(target.strip_prefix(TARGET)?.to_owned())) {
+    let target = || Some(header("x-amz-target")?.strip_prefix(TARGET)?.to_owned());
+    if method == "POST"
+        && let Some(action) = target()
+    {
         return Some(Protocol::Json(action));
     }
-    let content_type = header("content-type")?;
+    let is_query = match method {
+        "GET" => query.unwrap_or_default().split('&').any(|pair| pair.split('=').next() == Some("Action")),
+        "POST" => header("content-type").is_some_and(|given| is_form(&given)),
+        _ => false,
+    };
+    (is_query || is_queue(path)).then_some(Protocol::Query)
+}
+
+fn is_form(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
-    media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded").then_some(Protocol::Query)
+    media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+/// Whether a path is that of a queue's URL, `/<account of 12 digits>/<name>`, which nothing else has.
+fn is_queue(path: &str) -> bool {
+    let Some((account, name)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else { return false };
+    account.len() == 12 && account.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty()
 }
 
 #[cfg(test)]

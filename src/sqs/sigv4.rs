@@ -69,6 +69,11 @@ impl Signature {
         Signature::new(get, get("X-Amz-Date"), expires, "X-Amz-")?.covers(&signed.amz).map(Some)
     }
 
+    /// Whether it stands in a URL, and so in any link.
+    pub(crate) fn is_presigned(&self) -> bool {
+        self.expires.is_some()
+    }
+
     fn of_header(parts: &str, signed: &Signed) -> Result<Signature> {
         let parts: Vec<_> = parts.split(',').filter_map(|part| part.trim().split_once('=')).collect();
         let get = |name: &str| parts.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned());

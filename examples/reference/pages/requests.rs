@@ -14,7 +14,7 @@ claims, and after it, before anything happens. This page is the table that the g
 * **needs**: a token with that scope; `admin` includes every other scope. Without configured tokens nothing is needed. A request that
   is not in a table needs `admin`.
 * **changes**: the request stores, changes, delivers, settles or deletes something. A GET never does, so that no link can: of the query
-  protocol of SQS a GET that changes something needs a signature, and is refused where no token is configured.
+  protocol of SQS a GET that changes something needs a signature, and where no token is configured one in the header `Authorization`.
 * **acts on**: a request about a group never acts on its topic. An action of SQS on a `topic` is refused under the name of a group.
 * **body**: bytes of the largest body. Bodies that are arriving share 256 MiB: one token has at most half of them, senders whose
   signature is not checked yet have half of them together, and their bodies yield first.

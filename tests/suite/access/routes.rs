@@ -216,7 +216,31 @@ async fn every_sqs_action_enforces_the_scopes_of_the_table() -> Outcome {
     Ok(())
 }
 
-/// Without tokens nothing is proven by a signature: no link changes anything.
+/// A client of SQS that sends what is no request gets an error that it can read.
+#[tokio::test]
+async fn errors_at_the_url_of_a_queue_are_those_of_sqs() -> Outcome {
+    let dwell = Served::start_with(|options| options.sqs = Some(SqsOptions::default())).await?;
+    dwell.tell("PUT /v1/topics/there", json!({"partitions": 1})).await?;
+    for (request, code) in [
+        ("GET /000000000000/there", "MissingAction"),
+        ("POST /000000000000/there", "MissingAction"),
+        ("GET /000000000000/there?Action=Nothing", "InvalidAction"),
+        ("PUT /000000000000/there?Action=PurgeQueue", "InvalidAction"),
+        ("DELETE /000000000000/there", "InvalidAction"),
+    ] {
+        let response = dwell.driven(dwell.request(request)?.send()).await??;
+        assert_eq!((response.status().as_u16(), &response.headers()["content-type"]), (400, &"text/xml".parse()?));
+        let text = response.text().await?;
+        assert!(text.contains(&format!("<Code>{code}</Code>")), "{request}: {text}");
+    }
+    for request in ["GET /nowhere", "GET /123/there", "GET /000000000000", "DELETE /v1/topics/other"] {
+        let response = dwell.driven(dwell.request(request)?.send()).await??;
+        assert_eq!(response.headers()["content-type"], "application/problem+json", "{request}");
+    }
+    Ok(())
+}
+
+/// Without tokens signatures are not checked, and a link has none in a header: no link changes anything.
 #[tokio::test]
 async fn no_link_changes_anything_without_tokens() -> Outcome {
     let dwell = Served::start_with(|options| options.sqs = Some(SqsOptions::default())).await?;
@@ -234,7 +258,21 @@ async fn no_link_changes_anything_without_tokens() -> Outcome {
             assert_eq!(answer, (403, Some("AccessDenied".to_owned())), "{name}");
         }
     }
+    let at = "20260102T030405Z";
+    let presigned = format!(
+        "&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=a%2F20260102%2Fr%2Fsqs%2Faws4_request&X-Amz-Date={at}\
+         &X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=x"
+    );
+    let purge = "GET /000000000000/there?Action=PurgeQueue";
+    let linked = dwell.driven(dwell.request(&format!("{purge}{presigned}"))?.send()).await??;
+    assert_eq!(linked.status().as_u16(), 403);
     assert_eq!(dwell.ask("GET /v1/topics/there").await?.body, before);
+    let signed = format!(
+        "AWS4-HMAC-SHA256 Credential=a/{}/r/sqs/aws4_request, SignedHeaders=host;x-amz-date, Signature=x",
+        &at[..8]
+    );
+    let signed = dwell.request(purge)?.header("authorization", signed).header("x-amz-date", at);
+    assert_eq!(dwell.driven(signed.send()).await??.status().as_u16(), 200);
     assert_eq!(answered(&dwell, ("ListQueues", "link"), None).await?.0, 200);
     // A queue that a GET would create is not created either.
     let options = SqsOptions { auto_create: true, ..SqsOptions::default() };
