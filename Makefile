@@ -76,12 +76,16 @@ TOOLS += systemd-analyze:systemd
 
 APT = DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120
 
+# The services of what is installed stay stopped, since tests start their own: Debian asks this program, unless there is one.
+POLICY = /usr/sbin/policy-rc.d
+STAY_STOPPED = [ -e $(POLICY) ] || { trap 'rm -f $(POLICY)' EXIT INT TERM; printf '\#!/bin/sh\nexit 101\n' >$(POLICY); chmod +x $(POLICY); }
+
 # As root on Debian or Ubuntu what is missing is installed; elsewhere it is only named.
 tools:
 	@for tool in $(TOOLS); do \
 	  command -v $${tool%:*} >/dev/null || { missing="$$missing $${tool%:*}"; packages="$$packages $${tool#*:}"; }; \
 	done; \
-	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && $(APT) update && \
+	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && $(APT) update && { $(STAY_STOPPED); } && \
 	  $(APT) install -y --no-install-recommends $$packages </dev/null; } || \
 	{ echo "make: needed in PATH:$$missing (Redis is 7.0 or newer); install what is missing and try again" >&2; exit 1; }
 
