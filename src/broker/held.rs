@@ -70,7 +70,7 @@ impl Broker {
         loop {
             let made = make().await;
             self.end_recalls(descriptor, std::mem::take(&mut recalls)).await;
-            let made = made?;
+            let made = made.map_err(|error| again(was_changed, error))?;
             let mut held = reserved(&made);
             remove_out(&mut held, &out);
             if held.is_empty() {

@@ -9,6 +9,7 @@ stories! {
     a_deduplication_id_is_stored_once,
     fifo_queue_requirements_are_checked,
     each_message_of_a_batch_has_its_own_visibility,
+    a_batch_of_a_dead_consumer_comes_again_as_a_batch,
     a_repeated_receive_attempt_gets_the_same_messages,
 }
 
@@ -165,6 +166,28 @@ async fn each_message_of_a_batch_has_its_own_visibility(store: &Store) -> Outcom
     let counts = dwell.tell("GetQueueAttributes", counts).await?;
     assert_eq!(counts["Attributes"]["ApproximateNumberOfMessagesNotVisible"], "0", "{counts}");
     assert_eq!(bodies(&dwell, &url, 0).await?.0.len(), 0);
+    Ok(())
+}
+
+async fn a_batch_of_a_dead_consumer_comes_again_as_a_batch(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders.fifo", json!({"FifoQueue": "true", "VisibilityTimeout": "2"})).await?;
+    let names: Vec<String> = (0..21).map(|n| format!("m{n:02}")).collect();
+    for some in names.chunks(10) {
+        let entry = |name: &String| json!({"Id": name, "MessageBody": name, "MessageGroupId": "g", "MessageDeduplicationId": name});
+        let entries: Vec<Value> = some.iter().map(entry).collect();
+        let sent = dwell.tell("SendMessageBatch", json!({"QueueUrl": url, "Entries": entries})).await?;
+        assert_eq!(sent["Successful"].as_array().map(Vec::len), Some(some.len()), "{sent}");
+    }
+    assert_eq!(bodies(&dwell, &url, 20).await?.0, names[..10], "a consumer takes them and dies");
+    dwell.visible(&url, 21).await?;
+    for some in [&names[..10], &names[10..20], &names[20..]] {
+        let (came, handles) = bodies(&dwell, &url, 20).await?;
+        assert_eq!(came, some);
+        for handle in &handles {
+            delete(&dwell, &url, handle).await?;
+        }
+    }
     Ok(())
 }
 
