@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::push_batcher::{Arrived, StoredDuplicate};
+use super::push_batcher::Arrived;
 use super::{Broker, check_count};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, PUT_IDS_MAX, TOPICS_MAX};
@@ -21,7 +21,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
-use crate::store::{Pushed, Put};
+use crate::store::{PushVerdict, Pushed, Put, StoredDuplicate};
 use crate::telemetry::metrics::TopicMetrics;
 use crate::telemetry::spans::{Span, SpanKind, about};
 
@@ -199,7 +199,7 @@ impl Broker {
             match self.batcher.push(&descriptor, partition, fresh, messages).await {
                 Ok(arrived) => {
                     outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh, due), arrived)| {
-                        let Arrived { id, due_at, pushed, there } = arrived;
+                        let Arrived { id, due_at, verdict: PushVerdict { pushed, there } } = arrived;
                         let is_own =
                             fresh && (pushed == Pushed::Duplicate || pushed == Pushed::DuplicateOf(id.clone()));
                         let pushed = if is_own { Pushed::Stored } else { pushed };
@@ -319,7 +319,7 @@ fn duplicate(there: StoredDuplicate, due: Option<Timestamp>, outcome: PushOutcom
     if !there.is_same_key {
         return Err(other_key(&outcome.id));
     }
-    let differs = !there.is_same_payload || due.is_some_and(|due| due != there.due_at);
+    let differs = !there.is_same_content || due.is_some_and(|due| due != there.due_at);
     Ok(PushOutcome { due_at: there.due_at, differs, ..outcome })
 }
 

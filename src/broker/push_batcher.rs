@@ -12,17 +12,12 @@ use tokio::sync::oneshot;
 use super::topics::Topics;
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{GroupName, Message, MessageId, TopicName};
+use crate::model::message::{Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::tasks::Tasks;
-use crate::store::{Call, Pushed, Store};
-
-/// Messages that one call looks at: a payload may have 1 MiB.
-const BODIES_AT_ONCE: usize = 16;
-/// How often a duplicate is pushed again whose message could not be read: by then the store is known to be unavailable.
-const LOOKS_MAX: usize = 2;
+use crate::store::{Call, PushVerdict, Pushed, Store};
 
 type Lane = (TopicName, u64, Partition);
 
@@ -30,9 +25,7 @@ type Lane = (TopicName, u64, Partition);
 pub(super) struct Arrived {
     pub(super) id: MessageId,
     pub(super) due_at: Timestamp,
-    pub(super) pushed: Pushed,
-    /// The stored message of a duplicate.
-    pub(super) there: Option<StoredDuplicate>,
+    pub(super) verdict: PushVerdict,
 }
 
 struct Waiting {
@@ -113,64 +106,32 @@ impl PushBatcher {
             answers.push((waiting.messages.len(), waiting.answer));
             messages.extend(waiting.messages);
         }
-        let (pushed, found) = match self.push_all(partition, &descriptor, is_fresh, &messages).await {
-            Ok((pushed, found)) => (Ok(pushed), found),
-            Err(error) => (Err(error), Vec::new()),
-        };
+        let verdicts = self.push_all(partition, &descriptor, is_fresh, &messages).await;
         let mut arrived = messages.into_iter().enumerate().map(|(n, Message { id, due_at, .. })| {
-            let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).cloned().unwrap_or(Pushed::Stored);
-            Arrived { id, due_at, pushed, there: found.get(n).copied().flatten() }
+            let verdict = verdicts.as_ref().ok().and_then(|verdicts| verdicts.get(n)).cloned();
+            Arrived { id, due_at, verdict: verdict.unwrap_or_else(|| Pushed::Stored.into()) }
         });
         for (count, answer) in answers {
             let arrived: Vec<Arrived> = arrived.by_ref().take(count).collect();
             // The receiver may be gone.
-            let _ = answer.send(pushed.as_ref().map_err(Clone::clone).map(|_| arrived));
+            let _ = answer.send(verdicts.as_ref().map_err(Clone::clone).map(|_| arrived));
         }
     }
 
-    /// Pushes messages, and reads the stored message of each duplicate. A duplicate whose message cannot be read, since the
-    /// store has just become unavailable, is pushed again: it is found later, or buffered. Errors: The store's, also if
-    /// only that failed.
     async fn push_all(
         &self,
         partition: Partition,
         descriptor: &Arc<Descriptor>,
         is_fresh: bool,
         messages: &[Message],
-    ) -> Result<(Vec<Pushed>, Vec<Option<StoredDuplicate>>)> {
-        let mut pushed = self.push_once(partition, descriptor, is_fresh, messages).await?;
-        let is_of_another = |pushed: &Pushed| matches!(pushed, Pushed::DuplicateOf(_));
-        if is_fresh && !pushed.iter().any(is_of_another) {
-            return Ok((pushed, Vec::new()));
-        }
-        for _ in 0..LOOKS_MAX {
-            if let Ok(found) = look(&self.store, descriptor, partition, messages, &pushed).await {
-                return Ok((pushed, found));
-            }
-            let is_duplicate = |pushed: &Pushed| matches!(pushed, Pushed::Duplicate | Pushed::DuplicateOf(_));
-            let left: Vec<usize> = (0..pushed.len()).filter(|n| is_duplicate(&pushed[*n])).collect();
-            let again: Vec<Message> = left.iter().map(|n| messages[*n].clone()).collect();
-            for (n, again) in left.into_iter().zip(self.push_once(partition, descriptor, false, &again).await?) {
-                pushed[n] = again;
-            }
-        }
-        let found = look(&self.store, descriptor, partition, messages, &pushed).await?;
-        Ok((pushed, found))
-    }
-
-    async fn push_once(
-        &self,
-        partition: Partition,
-        descriptor: &Arc<Descriptor>,
-        is_fresh: bool,
-        messages: &[Message],
-    ) -> Result<Vec<Pushed>> {
+    ) -> Result<Vec<PushVerdict>> {
         let (store, topics) = (&self.store, &self.topics);
         let push = |descriptor: Arc<Descriptor>| async move {
             let make = async |call: &Call| {
                 store.messages.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, messages).await
             };
-            let is_applied = |pushed: &Vec<Pushed>| !pushed.contains(&Pushed::Buffered);
+            let is_applied =
+                |verdicts: &Vec<PushVerdict>| verdicts.iter().all(|verdict| verdict.pushed != Pushed::Buffered);
             topics.call(&descriptor.topic, partition, messages.len(), make, is_applied).await
         };
         self.topics.push(descriptor.clone(), push).await
@@ -205,69 +166,6 @@ impl Drop for Driver {
     fn drop(&mut self) {
         if !self.done {
             self.batcher.waiting().remove(&self.lane);
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StoredDuplicate {
-    pub(super) due_at: Timestamp,
-    /// Or what is there has another id, and the same dedup key.
-    pub(super) is_same_key: bool,
-    pub(super) is_same_payload: bool,
-}
-
-/// `None` for a message that was settled, or has an unreadable body. Errors: The store's.
-async fn look(
-    store: &Store,
-    descriptor: &Descriptor,
-    partition: Partition,
-    messages: &[Message],
-    pushed: &[Pushed],
-) -> Result<Vec<Option<StoredDuplicate>>> {
-    let mut there = vec![None; messages.len()];
-    let first_of = |(n, message): (usize, &Message)| match pushed.get(n) {
-        Some(Pushed::Duplicate) => Some((n, message.id.clone())),
-        Some(Pushed::DuplicateOf(first)) => Some((n, first.clone())),
-        _ => None,
-    };
-    let mut left: Vec<(usize, MessageId)> = messages.iter().enumerate().filter_map(first_of).collect();
-    for group in &descriptor.groups {
-        left = look_in(store, descriptor, partition, group, (messages, left), &mut there).await?;
-    }
-    Ok(there)
-}
-
-/// Answers which ones the group does not have.
-async fn look_in(
-    store: &Store,
-    descriptor: &Descriptor,
-    partition: Partition,
-    group: &GroupName,
-    (messages, wanted): (&[Message], Vec<(usize, MessageId)>),
-    there: &mut [Option<StoredDuplicate>],
-) -> Result<Vec<(usize, MessageId)>> {
-    let (group_partition, mut absent) = (descriptor.group_partition(partition, group), Vec::new());
-    for some in wanted.chunks(BODIES_AT_ONCE) {
-        let ids: Vec<_> = some.iter().map(|(_, id)| id.clone()).collect();
-        let found = store.reads.bodies(&group_partition, &ids).await?;
-        for (at, (n, id)) in some.iter().enumerate() {
-            match found.get(at).and_then(Option::as_ref) {
-                Some(stored) => there[*n] = Some(StoredDuplicate::new(stored, &messages[*n])),
-                None => absent.push((*n, id.clone())),
-            }
-        }
-    }
-    Ok(absent)
-}
-
-impl StoredDuplicate {
-    fn new(stored: &Message, pushed: &Message) -> StoredDuplicate {
-        StoredDuplicate {
-            due_at: stored.due_at,
-            is_same_key: stored.id != pushed.id || stored.envelope.key == pushed.envelope.key,
-            is_same_payload: stored.envelope.payload == pushed.envelope.payload
-                && stored.envelope.attachment == pushed.envelope.attachment,
         }
     }
 }

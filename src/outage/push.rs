@@ -8,8 +8,13 @@ use crate::model::message::{Conflict, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::model::version::CallPart;
-use crate::store::{Call, LogTarget, Pushed, Put, TOMBSTONE_KEPT, restoring};
+use crate::store::{Call, LogTarget, Pushed, Put, StoredDuplicate, TOMBSTONE_KEPT, restoring};
 use crate::wal::Record;
+
+/// The outcome of a message; of a duplicate also the message that was there.
+type Outcome = (Put, Option<StoredDuplicate>);
+
+const BUFFERED: Outcome = (Put::Pushed(Pushed::Buffered), None);
 
 /// Records of the log that are replayed in the time of a call.
 const LITTLE_RECORDS: u64 = 2_000;
@@ -24,7 +29,7 @@ impl<S: LogTarget> BufferedStore<S> {
         call: &Call,
         conflict: Conflict,
         messages: &[Message],
-    ) -> Result<Vec<Put>> {
+    ) -> Result<Vec<Outcome>> {
         let why = match self.breaker.reason() {
             // This push was not sent, whether or not another one was.
             Some(reason) => Error::unavailable(reason.detail().to_owned()),
@@ -54,7 +59,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let sent = |n| (why.kind() == Kind::OutcomeUnknown).then_some(n);
         self.buffer(descriptor, call, conflict, messages.iter().enumerate().map(|(n, of)| (n, sent(n), of)), &why)
             .await?;
-        Ok(vec![Put::Pushed(Pushed::Buffered); messages.len()])
+        Ok(vec![BUFFERED; messages.len()])
     }
 
     /// Messages whose ids the log holds go to its end, so that they meet the records before them in their order; the others go
@@ -66,7 +71,7 @@ impl<S: LogTarget> BufferedStore<S> {
         call: &Call,
         conflict: Conflict,
         (messages, held): (&[Message], &[bool]),
-    ) -> Result<Vec<Put>> {
+    ) -> Result<Vec<Outcome>> {
         let is_held = |n: usize| held.get(n).copied().unwrap_or_default();
         let why = Error::unavailable("an earlier push of the id is on its way to the store");
         let behind = messages.iter().enumerate().filter(|(n, _)| is_held(*n)).map(|(n, of)| (n, None, of));
@@ -85,15 +90,12 @@ impl<S: LogTarget> BufferedStore<S> {
                     let sent = |n| (error.kind() == Kind::OutcomeUnknown).then_some(n);
                     let left = rest.iter().enumerate().map(|(n, of)| (n, sent(n), of));
                     self.buffer(descriptor, call, conflict, left, &error).await?;
-                    vec![Put::Pushed(Pushed::Buffered); rest.len()]
+                    vec![BUFFERED; rest.len()]
                 }
             }
         }
         .into_iter();
-        let buffered = || Put::Pushed(Pushed::Buffered);
-        Ok((0..messages.len())
-            .map(|n| if is_held(n) { buffered() } else { puts.next().unwrap_or_else(buffered) })
-            .collect())
+        Ok((0..messages.len()).map(|n| if is_held(n) { BUFFERED } else { puts.next().unwrap_or(BUFFERED) }).collect())
     }
 
     /// Appends messages to the log: each with its place among the versions of its call, and, if it was sent, in the call.
@@ -172,20 +174,21 @@ impl<S: LogTarget> BufferedStore<S> {
         call: &Call,
         conflict: Conflict,
         messages: &[Message],
-    ) -> Result<Vec<Put>> {
+    ) -> Result<Vec<Outcome>> {
         let losses = self.losses();
-        let puts: Vec<Put> = if conflict == Conflict::Keep {
-            let pushed = self.limited(self.store.push(descriptor, partition, call, messages)).await?;
-            pushed.into_iter().map(Put::Pushed).collect()
+        let (puts, there): (Vec<Put>, Vec<_>) = if conflict == Conflict::Keep {
+            let verdicts = self.limited(self.store.push(descriptor, partition, call, messages)).await?;
+            verdicts.into_iter().map(|verdict| (Put::Pushed(verdict.pushed), verdict.there)).unzip()
         } else {
-            self.limited(self.store.put(descriptor, partition, call, conflict, messages)).await?
+            let puts = self.limited(self.store.put(descriptor, partition, call, conflict, messages)).await?;
+            puts.into_iter().map(|put| (put, None)).unzip()
         };
         let is_journaled = self.keep_sets(descriptor, partition, call, messages, &puts, losses).await?;
         let kept = |put| match put {
             Put::Pushed(Pushed::Stored) if is_journaled => Put::Pushed(Pushed::Journaled),
             put => put,
         };
-        Ok(puts.into_iter().map(kept).collect())
+        Ok(puts.into_iter().map(kept).zip(there).collect())
     }
 
     pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Descriptor>> {

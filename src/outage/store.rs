@@ -24,9 +24,9 @@ use crate::platform::signing_key::SigningKey;
 use crate::store::{
     self, Acquired, Buffered, Call, Cancelled, Claim, Copied, CopyCursor, DeadLetterCursor, DeadLetterPage,
     DeadLetterRetention, Description, DroppedDeadLetters, Fate, Fates, Forward, Forwarded, HandedOver, HealthSnapshot,
-    LateFate, LateSettlement, LogTarget, Loss, MemberId, MovedPage, OwnerRecord, Purge, Purged, Pushed, Put, Renewal,
-    Reschedule, Rescheduled, StatsClaim, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, Wakes, WalDepth,
-    restoring,
+    LateFate, LateSettlement, LogTarget, Loss, MemberId, MovedPage, OwnerRecord, Purge, Purged, PushVerdict, Put,
+    Renewal, Reschedule, Rescheduled, StatsClaim, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, Wakes,
+    WalDepth, restoring,
 };
 use crate::wal::{self, Depth, Record};
 
@@ -227,15 +227,15 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         partition: Partition,
         call: &Call,
         messages: &[Message],
-    ) -> Result<Vec<Pushed>> {
+    ) -> Result<Vec<PushVerdict>> {
         let puts = self.accept(descriptor, partition, call, Conflict::Keep, messages).await?;
-        let pushed = |put| match put {
-            Put::Pushed(pushed) => Ok(pushed),
+        let verdict = |(put, there)| match put {
+            Put::Pushed(pushed) => Ok(PushVerdict { pushed, there }),
             Put::InFlight | Put::Dead | Put::OtherKey | Put::Expires => {
                 Err(Error::bug("a push was answered as one with a policy"))
             }
         };
-        puts.into_iter().map(pushed).collect()
+        puts.into_iter().map(verdict).collect()
     }
 
     async fn put(
@@ -250,7 +250,8 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
             let detail = format!("{} messages in one call, at most {PUT_IDS_MAX}", messages.len());
             return Err(Error::new(Kind::TooLarge, detail));
         }
-        self.accept(descriptor, partition, call, conflict, messages).await
+        let puts = self.accept(descriptor, partition, call, conflict, messages).await?;
+        Ok(puts.into_iter().map(|(put, _)| put).collect())
     }
 
     async fn cancel(

@@ -32,7 +32,8 @@ pub trait Messages: Send + Sync + 'static {
 
     /// Stores messages of one partition for each of its groups, all or none, and answers for each. An id that a
     /// group holds in any state, or that was settled within the dedup window, is a duplicate and changes nothing; so is
-    /// a message whose time of push is within the window of another one with its dedup key, or the other way around. A
+    /// a message whose time of push is within the window of another one with its dedup key, or the other way around; the
+    /// verdict says what was there. A
     /// call that is made again is answered as before. At most [`crate::model::limits::CALL_IDS_MAX`] messages. Errors:
     /// `Stale` when the partition has seen a newer descriptor, or an id has a later version: load the topic again, and
     /// make another call.
@@ -42,7 +43,7 @@ pub trait Messages: Send + Sync + 'static {
         partition: Partition,
         call: &Call,
         messages: &[Message],
-    ) -> Result<Vec<Pushed>>;
+    ) -> Result<Vec<PushVerdict>>;
 
     /// The same with another policy than [`Conflict::Keep`]: one message after the other, so that equal ids meet. At
     /// most [`crate::model::limits::PUT_IDS_MAX`] messages. Errors: as [`Messages::push`].
@@ -133,6 +134,42 @@ impl Pushed {
             Pushed::Duplicate | Pushed::DuplicateOf(_) => "duplicate",
             Pushed::Replaced => "replaced",
             Pushed::Debounced => "debounced",
+        }
+    }
+}
+
+/// The outcome of a push with [`Conflict::Keep`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushVerdict {
+    pub pushed: Pushed,
+    /// Of a duplicate: the message that was there; `None` once that was settled.
+    pub there: Option<StoredDuplicate>,
+}
+
+impl From<Pushed> for PushVerdict {
+    fn from(pushed: Pushed) -> PushVerdict {
+        PushVerdict { pushed, there: None }
+    }
+}
+
+/// The message that a push found under its id, or as the first of its dedup key, in any state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredDuplicate {
+    pub due_at: Timestamp,
+    /// Whether it has the same key; true also if it has another id, so that the dedup key decided.
+    pub is_same_key: bool,
+    /// Whether it has the same payload and attachment; not compared if the keys differ.
+    pub is_same_content: bool,
+}
+
+impl StoredDuplicate {
+    /// Compares a pushed message with the stored one.
+    pub fn new(stored: &Message, pushed: &Message) -> StoredDuplicate {
+        StoredDuplicate {
+            due_at: stored.due_at,
+            is_same_key: stored.id != pushed.id || stored.envelope.key == pushed.envelope.key,
+            is_same_content: stored.envelope.payload == pushed.envelope.payload
+                && stored.envelope.attachment == pushed.envelope.attachment,
         }
     }
 }

@@ -46,7 +46,7 @@ pub use maintenance::{
 };
 pub use messages::{
     Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, HandedOver, LateFate, LateSettlement, LogKind, Messages,
-    Purge, Purged, Pushed, Put, Reschedule, Rescheduled, TakenOver,
+    Purge, Purged, PushVerdict, Pushed, Put, Reschedule, Rescheduled, StoredDuplicate, TakenOver,
 };
 pub use notifications::{Channel, Datagram, Datagrams, Releases, Sleeper, Wake, Wakes};
 pub(crate) use owner::random_text;

@@ -16,16 +16,6 @@ use crate::model::version::Version;
 pub trait Reads: Send + Sync + 'static {
     async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>>;
 
-    /// The messages of these ids that a partition has in any state, also dead, in the order asked; what is not there or
-    /// unreadable is `None`. Meant for a few ids: each may have a payload of 1 MiB.
-    async fn bodies(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
-        let mut bodies = Vec::with_capacity(ids.len());
-        for id in ids {
-            bodies.push(self.peek(partition, id).await?.map(|peeked| peeked.message));
-        }
-        Ok(bodies)
-    }
-
     /// Messages of a partition that wait, scheduled or ready, and are tried next in the window, earliest first, then by id:
     /// at most `limit` after a cursor. A message that does not move meanwhile is listed exactly once.
     async fn waiting(

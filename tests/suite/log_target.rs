@@ -74,7 +74,7 @@ impl Story {
     }
 
     async fn push_as(&self, call: &Call, messages: &[Message]) -> Result<Vec<Pushed>> {
-        self.orders.store.messages.push(&self.orders.descriptor, FIRST, call, messages).await
+        self.orders.push_as(call, messages).await
     }
 
     async fn payload_of(&self, id: &str) -> Result<Option<String>> {

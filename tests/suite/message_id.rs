@@ -1,18 +1,26 @@
 //! A message is identified by its id and its key: every verb finds it by the id alone, and none takes another for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dwell::broker::{Broker, Options, PushOutcome};
 use dwell::model::error::{Error, Kind, Result};
-use dwell::model::message::{Conflict, Due, GroupName, Key, MessageId, NewMessage, TopicName};
-use dwell::store::{Expected, Fate, Pushed};
+use dwell::model::message::{Conflict, DedupKey, Due, GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
+use dwell::model::topic::GroupPartition;
+use dwell::store::{
+    Expected, Fate, Forecast, InFlightCursor, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Reads,
+    Spans, WaitingCursor, WaitingRange, Window, WindowPage,
+};
 
 use crate::support::{Running, World, kind_of, stories};
 
 stories! {
     a_message_is_found_by_its_id_alone, another_key_matches_nothing_in_the_same_partition,
     two_messages_of_one_id_are_ambiguous_without_a_key, repeated_cancel_by_id_alone_gets_the_same_result,
-    duplicate_reports_the_stored_message, another_message_of_the_id_in_the_partition_is_refused,
+    duplicate_reports_the_stored_message, duplicate_is_answered_without_a_second_look,
+    another_message_of_the_id_in_the_partition_is_refused,
 }
 
 fn place() -> Result<(TopicName, GroupName)> {
@@ -130,6 +138,97 @@ async fn duplicate_reports_the_stored_message(world: World) -> Result<()> {
             "{payload} {due:?}"
         );
     }
+    Ok(())
+}
+
+/// Reads of a store that fail, as they do for a message that was settled just before.
+struct NoReads;
+
+fn not_read<T>() -> Result<T> {
+    Err(Error::unavailable("a push reads nothing after its verdict"))
+}
+
+#[async_trait]
+impl Reads for NoReads {
+    async fn peek(&self, _: &GroupPartition, _: &MessageId) -> Result<Option<Peeked>> {
+        not_read()
+    }
+
+    async fn waiting(
+        &self,
+        _: &GroupPartition,
+        _: Window,
+        _: Option<&WaitingCursor>,
+        _: usize,
+    ) -> Result<Page<WaitingCursor>> {
+        not_read()
+    }
+
+    async fn outlines(&self, _: &[WaitingRange]) -> Result<Vec<OutlinePage>> {
+        not_read()
+    }
+
+    async fn in_flight(
+        &self,
+        _: &GroupPartition,
+        _: Option<&InFlightCursor>,
+        _: usize,
+    ) -> Result<Page<InFlightCursor>> {
+        not_read()
+    }
+
+    async fn stats(&self, _: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
+        not_read()
+    }
+
+    async fn depth(&self, _: &[GroupPartition], _: &[Duration]) -> Result<Vec<PartitionDepth>> {
+        not_read()
+    }
+
+    async fn forecast(&self, _: &[GroupPartition], _: Spans) -> Result<Vec<Forecast>> {
+        not_read()
+    }
+
+    async fn window(
+        &self,
+        _: &GroupPartition,
+        _: Window,
+        _: Option<&(Timestamp, MessageId)>,
+        _: usize,
+    ) -> Result<WindowPage> {
+        not_read()
+    }
+}
+
+/// What is there may be settled at any moment after the verdict, so the verdict itself says what it found.
+async fn duplicate_is_answered_without_a_second_look(mut world: World) -> Result<()> {
+    world.store.reads = Arc::new(NoReads);
+    let running = Running::start(&world, Options::default())?;
+    let (broker, topic) = (&running.broker, place()?.0);
+    let due_at = world.now().plus(Duration::from_secs(60));
+    let message = |id: &str, due_at| -> Result<NewMessage> {
+        let message = NewMessage::new("close").id(MessageId::new(id)?).at(due_at);
+        Ok(message.dedup(DedupKey::new("k")?, Duration::from_secs(3_600)))
+    };
+    broker.push(&topic, message("a", due_at)?).await?;
+    let later = due_at.plus(Duration::from_secs(60));
+    for id in ["a", "b"] {
+        let again = broker.push(&topic, message(id, later)?).await?;
+        assert_eq!((again.pushed.name(), again.differs, again.due_at), ("duplicate", true, due_at), "{id}");
+    }
+    // Also of a message of the same call.
+    let batch = [("c", "l", due_at), ("c", "m", later), ("d", "l", later)].map(|(id, key, due_at)| {
+        Ok(NewMessage::new("close")
+            .id(MessageId::new(id)?)
+            .key(Key::new("one")?)
+            .at(due_at)
+            .dedup(DedupKey::new(key)?, Duration::from_secs(3_600)))
+    });
+    let outcomes = broker.push_batch(&topic, batch.into_iter().collect::<Result<_>>()?).await?;
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+    let found: Vec<_> =
+        outcomes.iter().map(|outcome| (outcome.pushed.name(), outcome.due_at, outcome.differs)).collect();
+    assert_eq!(found, [("stored", due_at, false), ("duplicate", due_at, true), ("duplicate", due_at, true)]);
     Ok(())
 }
 

@@ -33,8 +33,8 @@ use crate::store::{
     DeadLetterPage, DeadLetterRetention, Description, DroppedDeadLetters, Fired, Firing, Forecast, Forward, Forwarded,
     HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember, Loss, MemberId,
     MemberReport, MovedPage, OutlinePage, OwnerRecord, Page, PartitionDepth, PartitionStats, Peeked, Purge, Purged,
-    Pushed, Put, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor,
-    VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
+    PushVerdict, Put, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
+    VerifyCursor, VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -393,7 +393,7 @@ always_away! {
     } and {}
     store::Messages {
         take_over(HandedOver, bool) -> TakenOver;
-        push(&Descriptor, Partition, &Call, &[Message]) -> Vec<Pushed>;
+        push(&Descriptor, Partition, &Call, &[Message]) -> Vec<PushVerdict>;
         put(&Descriptor, Partition, &Call, Conflict, &[Message]) -> Vec<Put>;
         cancel(&Descriptor, Partition, &Call, &MessageId) -> Cancelled;
         purge_group(&Descriptor, Partition, &Call, &Purge) -> Purged;

@@ -1,27 +1,30 @@
 //! Storing messages for all groups of a partition, and the policies about ids and dedup keys that are there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use async_trait::async_trait;
-use sled::{Batch, Tree};
+use bytes::Bytes;
+use sled::Batch;
 
 use super::changes::{CancelledIds, current};
-use super::commit::broken;
+use super::dead_letters::read_dead;
+use super::dedup_windows::DedupWindows;
 use super::group_partition::{Counts, GroupPartitionState, Stored};
-use super::keys::{Kind as KeyKind, Place, Score, read_id, read_time};
+use super::keys::{Place, Score};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, PUT_IDS_MAX};
-use crate::model::message::{Conflict, DedupKey, Envelope, GroupName, Message, MessageId};
+use crate::model::message::{Conflict, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
-    self, Call, Cancelled, Channel, LateFate, LateSettlement, Purge, Purged, Pushed, Put, Reschedule, Rescheduled,
+    self, Call, Cancelled, Channel, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Put, Reschedule,
+    Rescheduled, StoredDuplicate,
 };
 
 #[async_trait]
@@ -32,7 +35,7 @@ impl store::Messages for Embedded {
         partition: Partition,
         call: &Call,
         messages: &[Message],
-    ) -> Result<Vec<Pushed>> {
+    ) -> Result<Vec<PushVerdict>> {
         let this = self.opened()?;
         if messages.len() > CALL_IDS_MAX {
             let detail = format!("{} messages in one call, at most {CALL_IDS_MAX}", messages.len());
@@ -43,13 +46,13 @@ impl store::Messages for Embedded {
         }
         this.check_storable()?;
         let values = this.values(messages, call.version)?;
-        let (answers, wake) = this.insert(descriptor, partition, messages, &values)?;
+        let (verdicts, wake) = this.insert(descriptor, partition, messages, &values)?;
         if wake {
             this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
         // Duplicates wait too: what they repeat may itself still be on its way to the disk.
         this.commit().await?;
-        Ok(answers)
+        Ok(verdicts)
     }
 
     async fn put(
@@ -158,7 +161,7 @@ impl Inner {
         partition: Partition,
         messages: &[Message],
         values: &[ChunkedValue],
-    ) -> Result<(Vec<Pushed>, bool)> {
+    ) -> Result<(Vec<PushVerdict>, bool)> {
         let inserted = self.insert_with((descriptor, partition), messages, values, |_, _| Ok(true))?;
         Ok(inserted.unwrap_or_default())
     }
@@ -170,7 +173,7 @@ impl Inner {
         messages: &[Message],
         values: &[ChunkedValue],
         also: impl FnOnce(&mut Batch, &Topic) -> Result<bool>,
-    ) -> Result<Option<(Vec<Pushed>, bool)>> {
+    ) -> Result<Option<(Vec<PushVerdict>, bool)>> {
         let topics = self.topics();
         let topic =
             topics.live(&descriptor.topic).filter(|topic| topic.descriptor().generation == descriptor.generation);
@@ -186,10 +189,11 @@ impl Inner {
         let state = topic.partition(partition);
         let mut state = locked(&state);
         let mut batch = Batch::default();
-        let answers = self.judge(topic, partition, &state, messages, &mut batch)?;
+        let verdicts = self.judge(topic, partition, &state, messages, &mut batch)?;
+        let answers: Vec<Pushed> = verdicts.iter().map(|verdict| verdict.pushed.clone()).collect();
         let new = (messages, values, &*answers);
         let wake = self.insert_new((topic, partition), &mut state, new, batch, |batch| also(batch, topic))?;
-        Ok(wake.map(|wake| (answers, wake)))
+        Ok(wake.map(|wake| (verdicts, wake)))
     }
 
     /// Stores those that are answered as stored, and answers whether the head of a group is earlier now.
@@ -257,7 +261,8 @@ impl Inner {
         state.order.give(&zsets, self.now(), due)
     }
 
-    /// Says which messages are new, and remembers their dedup keys. Nothing is looked up where nothing can be found.
+    /// Says which messages are new, and remembers their dedup keys; of a duplicate, what is there. Nothing is looked up where
+    /// nothing can be found.
     fn judge(
         &self,
         topic: &Topic,
@@ -265,39 +270,65 @@ impl Inner {
         state: &PartitionState,
         messages: &[Message],
         batch: &mut Batch,
-    ) -> Result<Vec<Pushed>> {
+    ) -> Result<Vec<PushVerdict>> {
         let now = self.now();
         let group_partitions: Vec<(Stored<'_>, Counts)> = topic
             .places(partition)
             .filter_map(|place| Some((Stored::new(&self.tree, place), state.groups.get(&place.group)?.counts)))
             .collect();
-        let is_held = |id: &MessageId| -> Result<bool> {
+        let body_of = |id: &MessageId| -> Result<Option<Bytes>> {
             for (stored, counts) in &group_partitions {
-                if (counts.hash > 0 && stored.hash().has(id)?) || (counts.dead > 0 && stored.dead_hash().has(id)?) {
-                    return Ok(true);
+                if counts.hash > 0
+                    && let Some(body) = stored.hash().get(id)?
+                {
+                    return Ok(Some(body));
+                }
+                if counts.dead > 0
+                    && let Some(value) = stored.dead_hash().get(id)?
+                {
+                    // Of one that cannot be read nothing is said.
+                    return Ok(Some(read_dead(&value).map_or_else(|_| Bytes::new(), |(_, body)| body)));
                 }
             }
+            Ok(None)
+        };
+        let is_seen = |id: &MessageId| -> Result<bool> {
             match group_partitions.first() {
                 Some((stored, _)) if state.seen > 0 => Ok(stored.seen().score(id)?.is_some_and(|until| until.at > now)),
                 _ => Ok(false),
             }
         };
         let Some(place) = topic.places(partition).next() else { return Err(Error::bug("a topic without groups")) };
-        let (mut here, mut windows) = (HashSet::with_capacity(messages.len()), DedupWindows::new(&self.tree, place));
-        let mut answers = Vec::with_capacity(messages.len());
+        let mut here: HashMap<&MessageId, &Message> = HashMap::with_capacity(messages.len());
+        let mut windows = DedupWindows::new(&self.tree, place);
+        let mut verdicts = Vec::with_capacity(messages.len());
         for message in messages {
-            answers.push(if here.contains(&message.id) || is_held(&message.id)? {
-                Pushed::Duplicate
+            let id = &message.id;
+            verdicts.push(if let Some(earlier) = here.get(id) {
+                PushVerdict { pushed: Pushed::Duplicate, there: Some(StoredDuplicate::new(earlier, message)) }
+            } else if let Some(body) = body_of(id)? {
+                PushVerdict { pushed: Pushed::Duplicate, there: compared(id, body, message) }
+            } else if is_seen(id)? {
+                Pushed::Duplicate.into()
             } else if let Some(first) = windows.first_of(message)? {
-                Pushed::DuplicateOf(first)
+                let there = match here.get(&first) {
+                    Some(earlier) => Some(StoredDuplicate::new(earlier, message)),
+                    None => body_of(&first)?.and_then(|body| compared(&first, body, message)),
+                };
+                PushVerdict { pushed: Pushed::DuplicateOf(first), there }
             } else {
-                here.insert(&message.id);
+                here.insert(id, message);
                 windows.add(batch, message, now)?;
-                Pushed::Stored
+                Pushed::Stored.into()
             });
         }
-        Ok(answers)
+        Ok(verdicts)
     }
+}
+
+/// Compares a pushed message with the stored one of this id and body; `None` if that cannot be read.
+fn compared(id: &MessageId, body: Bytes, pushed: &Message) -> Option<StoredDuplicate> {
+    decode_body(id.clone(), body).ok().map(|stored| StoredDuplicate::new(&stored, pushed))
 }
 
 /// A push makes a cancelled id a message again, so it is not cancelled any more. Answers how many ids are forgotten.
@@ -488,74 +519,4 @@ fn is_of_key(message: &Message, old: &[u8]) -> bool {
 fn expires_by(message: &Message, old: &[u8], due_at: Timestamp) -> bool {
     let old = decode_body(message.id.clone(), old.to_vec().into());
     old.is_ok_and(|old| old.envelope.expires_at.is_some_and(|expires_at| expires_at <= due_at))
-}
-
-/// Windows of the past that one push forgets: more than it adds.
-const FORGOTTEN_MAX: usize = 2;
-
-/// The memory of dedup keys of a partition: the windows in which another push of the key is a duplicate.
-struct DedupWindows<'a> {
-    tree: &'a Tree,
-    place: Place,
-    /// Those that the batch adds, which the tree has not got yet.
-    added: HashMap<&'a DedupKey, Vec<&'a Message>>,
-}
-
-impl<'a> DedupWindows<'a> {
-    fn new(tree: &'a Tree, place: Place) -> DedupWindows<'a> {
-        DedupWindows { tree, place: place.shared(), added: HashMap::new() }
-    }
-
-    /// The id of the message with the same dedup key whose window meets that of this message. Windows of one key never
-    /// meet, so of those that begin before its end the last one ends last.
-    fn first_of(&self, message: &Message) -> Result<Option<MessageId>> {
-        let Some((key, from, until)) = message.envelope.dedup_window() else { return Ok(None) };
-        let meets = |other: &&&Message| meets(&message.envelope, &other.envelope);
-        if let Some(added) = self.added.get(key).and_then(|added| added.iter().find(meets)) {
-            return Ok(Some(added.id.clone()));
-        }
-        let range = self.by_key(key, Timestamp::ZERO)..self.by_key(key, until);
-        let Some(last) = self.tree.range(range).values().next_back() else { return Ok(None) };
-        let last = last.map_err(broken)?;
-        let (ended, id) = last.split_first_chunk::<8>().ok_or_else(wrong)?;
-        if Timestamp::from_ms(u64::from_be_bytes(*ended)) <= from { Ok(None) } else { read_id(id).map(Some) }
-    }
-
-    /// Remembers the window of a message that is stored, and forgets some that have ended.
-    fn add(&mut self, batch: &mut Batch, message: &'a Message, now: Timestamp) -> Result<()> {
-        let Some((key, from, until)) = message.envelope.dedup_window() else { return Ok(()) };
-        for past in self.tree.scan_prefix(self.place.of(KeyKind::DedupByEnd)).keys().take(FORGOTTEN_MAX) {
-            let past = past.map_err(broken)?;
-            let (ended, name) =
-                past[self.place.of(KeyKind::DedupByEnd).len()..].split_at_checked(8).ok_or_else(wrong)?;
-            if read_time(ended)? <= now {
-                batch.remove(self.place.named(KeyKind::DedupByKey, name));
-                batch.remove(&*past);
-            }
-        }
-        let by_key = self.by_key(key, from);
-        let name = &by_key[self.place.of(KeyKind::DedupByKey).len()..];
-        let ended = until.as_ms().to_be_bytes();
-        batch.insert(self.place.named(KeyKind::DedupByEnd, &[&ended, name].concat()), b"");
-        batch.insert(by_key.clone(), [&ended, message.id.as_str().as_bytes()].concat());
-        self.added.entry(key).or_default().push(message);
-        Ok(())
-    }
-
-    /// No dedup key has a zero byte.
-    fn by_key(&self, key: &DedupKey, from: Timestamp) -> Vec<u8> {
-        let name = [key.as_str().as_bytes(), b"\0", &from.as_ms().to_be_bytes()].concat();
-        self.place.named(KeyKind::DedupByKey, &name)
-    }
-}
-
-fn meets(one: &Envelope, other: &Envelope) -> bool {
-    match (one.dedup_window(), other.dedup_window()) {
-        (Some((_, from, until)), Some((_, other_from, other_until))) => from < other_until && other_from < until,
-        _ => false,
-    }
-}
-
-fn wrong() -> Error {
-    Error::corrupt("the store holds an unreadable note of a dedup key")
 }

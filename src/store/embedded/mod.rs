@@ -15,6 +15,7 @@ mod changes;
 mod collections;
 mod commit;
 mod dead_letters;
+mod dedup_windows;
 mod groups;
 mod keys;
 mod maintenance;

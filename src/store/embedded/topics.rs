@@ -425,14 +425,14 @@ impl store::CronJobs for Embedded {
             hash.add(batch, name, &written(&CronJobRecord { last: firing.done, ..there })?);
             Ok(true)
         };
-        let Some((answers, wake)) = this.insert_with((descriptor, partition), messages, &values, mark)? else {
+        let Some((verdicts, wake)) = this.insert_with((descriptor, partition), messages, &values, mark)? else {
             return Ok(fired);
         };
         if wake {
             this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
         this.commit().await?;
-        Ok(Fired::Done(answers.iter().filter(|answer| **answer == Pushed::Stored).count()))
+        Ok(Fired::Done(verdicts.iter().filter(|verdict| verdict.pushed == Pushed::Stored).count()))
     }
 }
 

@@ -19,7 +19,8 @@ use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::store::{
-    self, Cancelled, Fate, Fates, LateFate, LateSettlement, Purge, Purged, Pushed, Put, Reschedule, Rescheduled,
+    self, Cancelled, Fate, Fates, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Put, Reschedule,
+    Rescheduled, StoredDuplicate,
 };
 
 #[async_trait]
@@ -30,7 +31,7 @@ impl store::Messages for Redis {
         partition: Partition,
         call: &store::Call,
         messages: &[Message],
-    ) -> Result<Vec<Pushed>> {
+    ) -> Result<Vec<PushVerdict>> {
         check_ids(messages.len(), CALL_IDS_MAX)?;
         if messages.is_empty() {
             return Ok(Vec::new());
@@ -44,13 +45,13 @@ impl store::Messages for Redis {
         };
         let duplicates =
             self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read_duplicates).await?;
-        let mut pushed = vec![Pushed::Stored; messages.len()];
+        let mut verdicts = vec![PushVerdict::from(Pushed::Stored); messages.len()];
         for (index, duplicate) in duplicates {
-            if let Some(outcome) = pushed.get_mut(index) {
-                *outcome = duplicate;
+            if let Some(verdict) = verdicts.get_mut(index) {
+                *verdict = duplicate;
             }
         }
-        Ok(pushed)
+        Ok(verdicts)
     }
 
     async fn put(
@@ -343,15 +344,20 @@ impl Shared {
     }
 }
 
-/// `<index>`, or `<index>=<id of the first>`.
-fn read_duplicates(mut reply: Reply) -> Result<Vec<(usize, Pushed)>> {
+/// `<index>`, `@<due ms>` of what is there with `k` for another key or `c` for other content, `=<id of the first>`.
+fn read_duplicates(mut reply: Reply) -> Result<Vec<(usize, PushVerdict)>> {
     reply.list()?.each(|status| {
         let status = status.text()?;
-        let (index, duplicate) = match status.split_once('=') {
-            Some((index, first)) => (index, Pushed::DuplicateOf(MessageId::new(first)?)),
-            None => (status.as_str(), Pushed::Duplicate),
-        };
-        Ok((index.parse().map_err(|_| Error::corrupt(format!("a script answered {status:?} for a push")))?, duplicate))
+        let wrong = || Error::corrupt(format!("a script answered {status:?} for a push"));
+        let (found, first) = status.split_once('=').map_or((status.as_str(), None), |(found, id)| (found, Some(id)));
+        let (index, there) = found.split_once('@').map_or((found, None), |(index, there)| (index, Some(there)));
+        let pushed = first.map(MessageId::new).transpose()?.map_or(Pushed::Duplicate, Pushed::DuplicateOf);
+        let there = there.map(|there| {
+            let due_at = Timestamp::from_ms(there.trim_end_matches(['k', 'c']).parse().map_err(|_| wrong())?);
+            let (is_same_key, is_same_content) = (!there.ends_with('k'), !there.ends_with('c'));
+            Ok(StoredDuplicate { due_at, is_same_key, is_same_content })
+        });
+        Ok((index.parse().map_err(|_| wrong())?, PushVerdict { pushed, there: there.transpose()? }))
     })
 }
 

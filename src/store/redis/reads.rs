@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use redis::Value;
 
 use super::owner::{read_charge, read_history};
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::{Redis, Shared, dead_letters, ms};
 use crate::codec::{body_version, decode_body};
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{Message, MessageId, TopicName};
+use crate::model::message::{MessageId, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
@@ -53,21 +52,6 @@ impl store::Reads for Redis {
         let version = dead.version;
         let (next_at, history, moving_to) = (None, Vec::new(), None);
         Ok(Some(Peeked { message, version, state, next_at, attempts, owner, history, moving_to }))
-    }
-
-    async fn bodies(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
-        let keys = self.keys.group_partition(partition);
-        let all: Vec<&MessageId> = ids.iter().collect();
-        let live = self.fields(&keys.hash, &all).await?;
-        let absent: Vec<&MessageId> =
-            ids.iter().zip(&live).filter(|(_, body)| body.is_none()).map(|(id, _)| id).collect();
-        let mut dead =
-            if absent.is_empty() { Vec::new() } else { self.fields(&keys.dead_hash, &absent).await? }.into_iter();
-        let message = |(id, body): (&MessageId, Option<Bytes>)| match body {
-            Some(body) => decode_body(id.clone(), body).ok(),
-            None => dead_letters::read(id.clone(), dead.next()??, Timestamp::ZERO).ok()?.message.ok(),
-        };
-        Ok(ids.iter().zip(live).map(message).collect())
     }
 
     async fn waiting(
@@ -167,19 +151,6 @@ impl store::Reads for Redis {
 
 impl Shared {
     /// Fields of a hash, in the order asked.
-    async fn fields(&self, key: &str, ids: &[&MessageId]) -> Result<Vec<Option<Bytes>>> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(key);
-        for id in ids {
-            command.arg(id.as_str());
-        }
-        let Value::Array(values) = self.connection.call(&command).await? else {
-            return Err(Error::corrupt("HMGET answered no list"));
-        };
-        let bytes = |value| if let Value::BulkString(bytes) = value { Some(bytes.into()) } else { None };
-        Ok(values.into_iter().map(bytes).collect())
-    }
-
     fn waiting_call(
         &self,
         partition: &GroupPartition,

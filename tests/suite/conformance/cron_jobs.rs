@@ -110,12 +110,7 @@ pub(super) async fn occurrences_fire_together_or_are_skipped(world: World) -> Re
     // Somebody has pushed the id of one of them.
     let mut taken = orders.message("x", 0)?;
     taken.id = pulse("pulse")?.message(at(2), start)?.id;
-    let pushed = orders
-        .store
-        .messages
-        .push(&orders.descriptor, FIRST, &crate::support::new_call(&*orders.store.backend, 1), &[taken])
-        .await?;
-    assert_eq!(pushed, [Pushed::Stored]);
+    assert_eq!(orders.push_all(&[taken]).await?, [Pushed::Stored]);
     assert_eq!(fire(&orders, "one", start, &[at(1), at(2), at(3)]).await?, Fired::Done(2));
     assert_eq!((orders.stats().await?.ready, orders.stats().await?.head), (3, Some(at(1))));
     let passed = fire(&orders, "one", at(3), &[]).await?;

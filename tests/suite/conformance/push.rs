@@ -1,10 +1,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell::model::error::Result;
+use dwell::model::error::{Error, Result};
 use dwell::model::limits::{CALL_IDS_MAX, ID_BYTES_MAX, META_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use dwell::model::message::{Due, Key, Message, MessageId, NewMessage};
-use dwell::store::{Pushed, Settlement};
+use dwell::model::message::{
+    DeadLetterSource, Dedup, DedupKey, Due, Envelope, GroupName, Key, Message, MessageId, NewMessage, TopicName,
+};
+use dwell::model::partition::Partition;
+use dwell::model::time::Timestamp;
+use dwell::model::trace::TraceContext;
+use dwell::store::{PushVerdict, Pushed, Settlement, StoredDuplicate};
 
 use crate::support::{LEASE, TestTopic, World, acks, buries, ids, ids_of, member, up_to};
 
@@ -39,6 +44,102 @@ pub(super) async fn existing_id_is_a_duplicate_in_every_state(world: World) -> R
     repeat().await?; // in flight
     owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
     repeat().await?; // dead
+    Ok(())
+}
+
+/// Messages of one content with all that may travel beside it, each in another form of a body.
+fn of_all_forms(orders: &TestTopic) -> Result<Vec<Message>> {
+    let source = DeadLetterSource {
+        topic: TopicName::new("orders")?,
+        group: GroupName::standard(),
+        id: MessageId::new("s")?,
+        reason: "buried".to_owned(),
+        attempts: 300,
+        died_at: Timestamp::from_ms(1_767_323_045_678),
+        last_error: Some("smtp: 451".to_owned()),
+        hops: 2,
+    };
+    let trace = TraceContext::new([7; 16], [8; 8], 1, Some("vendor=value"))?;
+    let header = |envelope: &mut Envelope| {
+        envelope.expires_at = Some(Timestamp::from_ms(4_102_444_800_000));
+        envelope.max_attempts = Some(70_000);
+        envelope.content_type = Some("text/plain; charset=utf-8".to_owned());
+        envelope.meta = vec![("a".repeat(300), "é".to_owned()), ("empty".to_owned(), String::new())];
+    };
+    let dedup =
+        |key: &str| -> Result<_> { Ok(Some(Dedup { key: DedupKey::new(key)?, window: Duration::from_secs(3_600) })) };
+    let (source, attachment) = (Some(Box::new(source)), Bytes::from(vec![9; 300]));
+    let mut all = (0..9).map(|n| orders.message(&format!("form{n}"), 50_000)).collect::<Result<Vec<_>>>()?;
+    for (n, message) in all.iter_mut().enumerate() {
+        let envelope = &mut message.envelope;
+        match n {
+            0 => {}
+            1 => envelope.max_attempts = Some(3),
+            2 => envelope.priority = 5,
+            3 => envelope.trace = Some(trace.clone()),
+            4 => envelope.attachment = attachment.clone(),
+            5 => (envelope.dedup, envelope.dead_letter_source) = (dedup("five")?, source.clone()),
+            6 => header(envelope),
+            7 => {
+                header(envelope);
+                (envelope.dedup, envelope.trace) = (dedup("seven")?, Some(trace.clone()));
+            }
+            _ => {
+                header(envelope);
+                (envelope.trace, envelope.dead_letter_source) = (Some(trace.clone()), source.clone());
+                (envelope.priority, envelope.attachment) = (9, attachment.clone());
+            }
+        }
+    }
+    Ok(all)
+}
+
+pub(super) async fn duplicate_says_what_is_there(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let verdict = async |message: &Message| -> Result<PushVerdict> {
+        let call = crate::support::new_call(&*orders.store.backend, 1);
+        let push = orders.store.messages.push(&orders.descriptor, Partition(0), &call, std::slice::from_ref(message));
+        push.await?.pop().ok_or_else(|| Error::bug("a push without a verdict"))
+    };
+    let there = |stored: &Message, is_same_key, is_same_content| PushVerdict {
+        pushed: Pushed::Duplicate,
+        there: Some(StoredDuplicate { due_at: stored.due_at, is_same_key, is_same_content }),
+    };
+    for stored in of_all_forms(&orders)? {
+        assert_eq!(verdict(&stored).await?, Pushed::Stored.into());
+        let mut pushed = orders.message(stored.id.as_str(), 70_000)?;
+        (pushed.envelope.attachment, pushed.envelope.priority) = (stored.envelope.attachment.clone(), 1);
+        assert_eq!(verdict(&pushed).await?, there(&stored, true, true), "{stored:?}");
+        // A part of what is there, more than that, and the same bytes cut in another place.
+        let payload = stored.envelope.payload.clone();
+        for other in [payload.slice(1..), [&payload[..], b"+"].concat().into(), Bytes::new()] {
+            pushed.envelope.payload = other;
+            assert_eq!(verdict(&pushed).await?, there(&stored, true, false), "{stored:?}");
+        }
+        pushed.envelope.payload = [&stored.envelope.attachment[..], &payload].concat().into();
+        pushed.envelope.attachment = Bytes::new();
+        let is_same = stored.envelope.attachment.is_empty();
+        assert_eq!(verdict(&pushed).await?, there(&stored, true, is_same), "{stored:?}");
+        pushed.envelope.key = Some(Key::new("another")?);
+        assert!(verdict(&pushed).await?.there.is_some_and(|there| !there.is_same_key), "{stored:?}");
+    }
+    // One that was moved says its new due time, a dead one its last, and one that was settled none.
+    for (number, id) in ["moved", "dead", "settled"].into_iter().enumerate() {
+        orders.push(id, 10 * number as u64).await?;
+    }
+    world.pass(1_000);
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(3)).await?;
+    let dead_due = orders.peek("dead").await?.ok_or_else(|| Error::bug("lost"))?.message.due_at;
+    let dedup_window = Duration::from_secs(60);
+    let settlement =
+        Settlement { acked: ids(&["settled"])?, dedup_window, ..buries(taken.reservation, &["dead"], &["moved"])? };
+    owner.settle(&settlement).await?;
+    let returned = orders.peek("moved").await?.ok_or_else(|| Error::bug("lost"))?.message.due_at;
+    for (id, due_at) in [("moved", Some(returned)), ("dead", Some(dead_due)), ("settled", None)] {
+        let found = verdict(&orders.message(id, 99_000)?).await?;
+        assert_eq!((found.pushed, found.there.map(|there| there.due_at)), (Pushed::Duplicate, due_at), "{id}");
+    }
     Ok(())
 }
 

@@ -180,18 +180,18 @@ async fn order_applies_from_the_first_delivery_on(world: World) -> Result<()> {
     let other = shop.one().await?;
     assert_eq!(other.message.id.as_str(), "k-1");
     assert_eq!(shop.state("a-6").await?.map(|(state, _)| state), Some(State::Blocked));
-    assert_eq!(late("a-1").await?, [Pushed::Stored]);
+    assert_eq!(late("a-1").await?, [Pushed::Stored.into()]);
     world.settled().await;
     let earlier = shop.one().await?;
     assert_eq!(earlier.message.id.as_str(), "a-1");
-    assert_eq!(late("a-2").await?, [Pushed::Stored]);
+    assert_eq!(late("a-2").await?, [Pushed::Stored.into()]);
     world.settled().await;
     shop.ack(&earlier).await?;
     let next = shop.one().await?;
     assert_eq!(next.message.id.as_str(), "a-2");
     shop.nack(&next).await?;
     // It holds its key while it waits, whatever comes.
-    assert_eq!(late("a-0").await?, [Pushed::Stored]);
+    assert_eq!(late("a-0").await?, [Pushed::Stored.into()]);
     shop.reserve_none().await?;
     world.pass(5_000);
     assert_eq!(shop.drain(4).await?, ["a-2", "a-0", "a-5", "a-6"]);

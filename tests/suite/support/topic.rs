@@ -52,7 +52,13 @@ impl TestTopic {
     /// Pushes messages in one call.
     pub(crate) async fn push_all(&self, messages: &[Message]) -> Result<Vec<Pushed>> {
         let call = new_call(&*self.store.backend, messages.len());
-        self.store.messages.push(&self.descriptor, Partition(0), &call, messages).await
+        self.push_as(&call, messages).await
+    }
+
+    /// Pushes messages in a call that was begun before.
+    pub(crate) async fn push_as(&self, call: &Call, messages: &[Message]) -> Result<Vec<Pushed>> {
+        let verdicts = self.store.messages.push(&self.descriptor, Partition(0), call, messages).await?;
+        Ok(verdicts.into_iter().map(|verdict| verdict.pushed).collect())
     }
 
     /// Pushes so many messages, due now, in calls of at most 1,000.

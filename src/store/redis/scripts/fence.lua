@@ -10,7 +10,7 @@ if tonumber(last) >= tonumber(ARGV[1]) then
   for verdict in string.gmatch(answered, '%S+') do
     at = at + 1
     if at == tonumber(ARGV[2]) and refused[verdict] then return {'OK', 0} end
-    local of_another = string.match(verdict, '^(%d+)=')
+    local of_another = string.match(verdict, '^(%d+)[^=]*=')
     if of_another and tonumber(of_another) + 1 == tonumber(ARGV[2]) then return {'OK', 0} end
   end
   return {'OK', 1}

@@ -5,7 +5,9 @@
 --   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] number of the call   ARGV[8] version of the first
 --   message, us; those of the others count up   ARGV[9] n   then n times (due ms, id), then n times (id, body), then for each
 --   message with a dedup key (which one, from 1; the dedup key)
--- Returns {'OK', now us, `<index>` of each duplicate, or `<index>=<id of the first>` for its dedup key} or, with nothing changed, {'LATE', now us} {'STALE', now us, descriptor}
+-- Returns {'OK', now us, for each duplicate `<index>`, then `@<due ms>` of the message that is there, if any is, with a `k` if that has
+--   another key, or a `c` if it has other content, and then `=<id of the first>` for its dedup key} or, with nothing changed,
+--   {'LATE', now us} {'STALE', now us, descriptor}
 --   {'BEHIND', now us} {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled or a group purged under this
 --   version, which is not lower: push with later ones; {'GAP', now us}: the partition does not know the call before this one.
 -- 'fresh' is for ids that were made for this call: it does not look for them.
@@ -38,16 +40,27 @@ end
 local n = tonumber(ARGV[9])
 local scores, bodies, dedups = 9, 9 + 2 * n, 9 + 4 * n
 local ids, dedup = {}, {}
-local function is_duplicate(i, of)
-  duplicate[i] = true
-  duplicates[#duplicates + 1] = (i - 1) .. (of and '=' .. of or '')
+-- Compares a pushed message with the stored one. Keys are compared only if both have the same id.
+local function compared(i, there, of)
+  if not there or #there < KEY_AT - 1 then return '' end
+  local pushed = ARGV[bodies + 2 * i]
+  local said = '@' .. string.format('%.0f', due_of(there))
+  if (not of or of == ids[i]) and key_of(there) ~= key_of(pushed) then return said .. 'k' end
+  local content, attachment = content_of(there)
+  local own_content, own_attachment = content_of(pushed)
+  return content == own_content and attachment == own_attachment and said or said .. 'c'
 end
-local function mark(found, is)
+local function is_duplicate(i, there, of)
+  duplicate[i] = true
+  duplicates[#duplicates + 1] = (i - 1) .. compared(i, there, of) .. (of and '=' .. of or '')
+end
+local function mark(found, body)
   for i = 1, n do
-    if found[i] and is(found[i]) and not duplicate[i] then is_duplicate(i) end
+    local there = found[i] and not duplicate[i] and body(found[i])
+    if there then is_duplicate(i, there) end
   end
 end
-local function there() return true end
+local function live_body(value) return value end
 local looks = ARGV[3] ~= 'fresh'
 if looks or #ARGV > dedups then
   for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
@@ -63,12 +76,15 @@ for g = 10, #KEYS, 3 do
     return {'FULL', answer}
   end
   if looks then
-    mark(redis.call('HMGET', h, unpack(ids)), there)
-    if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), there) end
+    mark(redis.call('HMGET', h, unpack(ids)), live_body)
+    if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), dead_body) end
   end
 end
 if looks and redis.call('EXISTS', KEYS[3]) == 1 then
-  mark(redis.call('ZMSCORE', KEYS[3], unpack(ids)), function(till) return tonumber(till) > now end)
+  local seen = redis.call('ZMSCORE', KEYS[3], unpack(ids))
+  for i = 1, n do
+    if seen[i] and tonumber(seen[i]) > now and not duplicate[i] then is_duplicate(i) end
+  end
 end
 local forgotten = {}
 if looks and redis.call('EXISTS', KEYS[4]) == 1 then
@@ -85,13 +101,25 @@ if looks and redis.call('EXISTS', KEYS[4]) == 1 then
 end
 for at = dedups + 1, #ARGV, 2 do dedup[tonumber(ARGV[at])] = ARGV[at + 1] end
 local here = {}
+-- The body of a message that the partition has, or that this call stores.
+local function body_of(id)
+  if here[id] then return here[id] end
+  for g = 10, #KEYS, 3 do
+    local there = redis.call('HGET', KEYS[g + 1], id)
+    if there then return there end
+    local dead = redis.call('HGET', KEYS[g + 2], id)
+    if dead then return dead_body(dead) end
+  end
+end
 for i = 1, #ids do
   if not duplicate[i] then
     local first = not here[ids[i]] and dedup[i] and first_of(KEYS[8], dedup[i])
-    if here[ids[i]] or first then
-      is_duplicate(i, first)
+    if here[ids[i]] then
+      is_duplicate(i, here[ids[i]])
+    elseif first then
+      is_duplicate(i, body_of(first), first)
     else
-      here[ids[i]] = true
+      here[ids[i]] = ARGV[bodies + 2 * i]
       if dedup[i] then remember_dedup(KEYS[8], KEYS[9], now, dedup[i], ids[i]) end
     end
   end
