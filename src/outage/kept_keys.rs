@@ -1,18 +1,19 @@
 //! The keys of receipts, kept in a file: a broker reads receipts before its store answers, and gives a store back the key that
 //! it lost.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::platform::disk::{make_directory, replace};
+use tokio_util::sync::CancellationToken;
+
+use super::state_file::StateFile;
+use crate::platform::clock::Clock;
 use crate::platform::signing_key::{KeyRing, SigningKey};
-use crate::platform::tasks::blocking;
 
 /// A key a line, the newest first.
 #[derive(Debug)]
 pub(super) struct KeptKeys {
-    path: PathBuf,
+    file: StateFile,
     keys: KeyRing,
-    writing: tokio::sync::Mutex<()>,
 }
 
 impl KeptKeys {
@@ -20,7 +21,7 @@ impl KeptKeys {
     pub(super) fn load(path: PathBuf) -> KeptKeys {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let keys = KeyRing::new(text.lines().filter_map(SigningKey::from_text));
-        KeptKeys { path, keys, writing: tokio::sync::Mutex::default() }
+        KeptKeys { file: StateFile::new(path), keys }
     }
 
     pub(super) fn all(&self) -> Vec<SigningKey> {
@@ -33,22 +34,19 @@ impl KeptKeys {
 
     /// Keeps the key that the store has. When this returns the file has it, unless the disk fails.
     pub(super) async fn keep(&self, key: &SigningKey) {
-        let _writing = self.writing.lock().await;
-        if !self.keys.learn(key) {
-            return;
-        }
-        let (path, keys) = (self.path.clone(), self.keys.all());
-        let written = blocking(move || write(&path, &keys)).await;
-        if let Ok(Err(error)) = written {
-            tracing::warn!(file = %self.path.display(), %error, "key of receipts not kept on disk");
+        if self.keys.learn(key) {
+            self.file.save(|| self.lines()).await;
         }
     }
-}
 
-fn write(path: &Path, keys: &[SigningKey]) -> std::io::Result<()> {
-    make_directory(path.parent().unwrap_or(Path::new(".")))?;
-    let lines: String = keys.iter().map(|key| key.text() + "\n").collect();
-    replace(path, lines.as_bytes())
+    /// Writes what the disk did not take, until `stop`.
+    pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken) {
+        self.file.run(clock, stop, || self.lines()).await;
+    }
+
+    fn lines(&self) -> Vec<u8> {
+        self.keys.all().iter().map(|key| key.text() + "\n").collect::<String>().into_bytes()
+    }
 }
 
 #[cfg(test)]

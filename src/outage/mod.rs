@@ -12,6 +12,7 @@ mod kept_keys;
 mod push;
 mod replay;
 mod restore;
+mod state_file;
 mod store;
 mod topic_cache;
 

@@ -82,7 +82,8 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
             self.replay(stop.clone()),
             self.watch(stop.clone()),
             self.watch_clock(stop.clone()),
-            self.topic_cache.run(&self.clock, stop),
+            self.topic_cache.run(&self.clock, stop.clone()),
+            self.kept_keys.run(&self.clock, stop),
         );
     }
 

@@ -2,7 +2,7 @@
 //! and which topics with ordering have records in the WAL, so that pushes go behind them.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -10,26 +10,21 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::state_file::StateFile;
 use crate::model::limits::TOPICS_MAX;
 use crate::model::message::TopicName;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::{Clock, Instant};
-use crate::platform::disk::{make_directory, replace};
-use crate::platform::tasks::blocking;
 use crate::wal::Position;
-
-const GATHER: Duration = Duration::from_secs(1);
 
 /// Descriptors by name, and the file they are in. One that the store had no more when it was asked last is kept as
 /// `deleted`: perhaps the store has lost it, and then it is made again as it was.
 #[derive(Debug)]
 pub(super) struct TopicCache {
-    path: PathBuf,
+    file: StateFile,
     topics: RwLock<HashMap<TopicName, Descriptor>>,
     /// When each was there last, since this process began.
     there_at: Mutex<HashMap<TopicName, Instant>>,
-    changed: Notify,
-    writing: tokio::sync::Mutex<()>,
 }
 
 impl TopicCache {
@@ -44,13 +39,7 @@ impl TopicCache {
             Err(_) => Vec::new(),
         };
         let topics = topics.into_iter().map(|descriptor| (descriptor.topic.clone(), descriptor)).collect();
-        TopicCache {
-            path,
-            topics: RwLock::new(topics),
-            there_at: Mutex::default(),
-            changed: Notify::new(),
-            writing: tokio::sync::Mutex::default(),
-        }
+        TopicCache { file: StateFile::new(path), topics: RwLock::new(topics), there_at: Mutex::default() }
     }
 
     pub(super) fn get(&self, topic: &TopicName) -> Option<Descriptor> {
@@ -88,7 +77,7 @@ impl TopicCache {
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         if topics.len() < TOPICS_MAX || topics.contains_key(&descriptor.topic) || self.make_room(&mut topics) {
             topics.insert(descriptor.topic.clone(), descriptor.clone());
-            self.changed.notify_one();
+            self.file.change();
         }
         true
     }
@@ -118,39 +107,23 @@ impl TopicCache {
     pub(super) fn forget(&self, topic: &TopicName) {
         self.there_at.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
         if self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic).is_some() {
-            self.changed.notify_one();
+            self.file.change();
         }
     }
 
     pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.changed.notified() => {}
-            }
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = clock.sleep(GATHER) => {}
-            }
-            self.save().await;
-        }
+        self.file.run(clock, stop, || self.json()).await;
     }
 
     pub(super) async fn save(&self) {
-        let _writing = self.writing.lock().await;
-        let topics: Vec<Descriptor> =
-            self.topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        let path = self.path.clone();
-        let written = blocking(move || write(&path, &topics)).await;
-        if let Ok(Err(error)) = written {
-            tracing::warn!(file = %self.path.display(), %error, "known topics not written");
-        }
+        self.file.save(|| self.json()).await;
     }
-}
 
-fn write(path: &Path, topics: &[Descriptor]) -> std::io::Result<()> {
-    make_directory(path.parent().unwrap_or(Path::new(".")))?;
-    replace(path, &serde_json::to_vec(topics)?)
+    fn json(&self) -> Vec<u8> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        // Texts and numbers: there is nothing that JSON has not.
+        serde_json::to_vec(&topics.values().collect::<Vec<_>>()).unwrap_or_default()
+    }
 }
 
 /// Where the last record of each topic with ordering stands, as far as the store has not answered for it.
