@@ -9,6 +9,7 @@ use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::SecurityRequirement;
 
 use super::actions::{self, ACTIONS, is_read};
+use super::connection_limit::Connection;
 use super::origin_guard::bearer;
 use super::problem::{Class, Problem};
 use super::{App, body, counted_answer, path_params};
@@ -54,6 +55,9 @@ pub(crate) async fn check(app: &App, mut request: Request, next: Next) -> Respon
         Err(problem) => return refused(app, request, problem),
     };
     let identity = entrant.identity().clone();
+    if let Some(connection) = request.extensions().get::<Connection>() {
+        connection.is_of(&identity);
+    }
     let line = Line::begin(action, entrant.actor(), &mut request).await;
     let sent = if is_read(request.method()) { Sent::ByLink } else { Sent::OnPurpose };
     let response = match app.gate.pass(entrant, action, sent).await {

@@ -1,10 +1,14 @@
 //! Limits the number of connections: idle ones are evicted for new ones.
 //!
 //! Idle connections must not block active ones. A connection beyond the limit is accepted, and one that waits for its
-//! client is evicted: the oldest that never sent a request, otherwise the one that has waited longest between two requests
-//! or within a body. A connection whose request is being answered is never evicted.
+//! client, between two requests or within a body, is evicted: the oldest that never sent a request; otherwise one that
+//! never showed a token where tokens are asked for; otherwise one of the address that has most connections, so that no
+//! address crowds others out. Of several the one that has waited longest is evicted. A connection whose request is being
+//! answered is never evicted.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +19,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::gate::{Identity, Trust};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
@@ -47,12 +52,17 @@ pub(super) struct ConnectionLimiter {
 struct Slots {
     next: u64,
     occupied: BTreeMap<u64, Arc<Slot>>,
+    by_peer: BTreeMap<Option<IpAddr>, usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Slot {
     limiter: Arc<ConnectionLimiter>,
     number: u64,
+    /// `None` for a Unix socket.
+    peer: Option<IpAddr>,
+    /// Whether a request on it showed a token that is known.
+    is_proven: AtomicBool,
     /// The stage, and above it the number of the change that began it.
     state: AtomicU64,
     /// Whether a body is still read, also the rest of a refused one after its answer.
@@ -61,6 +71,10 @@ pub(super) struct Slot {
     waiting_reads: AtomicUsize,
     evicted: CancellationToken,
 }
+
+/// The address that a connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// The connection that a request came over.
 #[derive(Debug, Clone)]
@@ -101,43 +115,45 @@ impl ConnectionLimiter {
         })
     }
 
-    pub(super) async fn enter(self: &Arc<Self>) -> SlotGuard {
+    pub(super) async fn enter(self: &Arc<Self>, peer: Option<Peer>) -> SlotGuard {
         loop {
-            if let Some(occupied) = self.try_enter() {
+            if let Some(occupied) = self.try_enter(peer) {
                 return occupied;
             }
             // Room made from here on is notified; room made before is seen by the second attempt.
             let room = self.room.notified();
             self.room_awaited.store(true, Ordering::SeqCst);
-            if let Some(occupied) = self.try_enter() {
+            if let Some(occupied) = self.try_enter(peer) {
                 return occupied;
             }
             room.await;
         }
     }
 
-    fn try_enter(self: &Arc<Self>) -> Option<SlotGuard> {
+    fn try_enter(self: &Arc<Self>, peer: Option<Peer>) -> Option<SlotGuard> {
         let mut slots = self.slots();
         if slots.occupied.len() >= self.max {
-            let number = slots.evict();
-            self.log_eviction(number.is_some());
-            slots.occupied.remove(&number?);
+            let has_evicted = slots.evict();
+            self.log_eviction(has_evicted);
+            has_evicted.then_some(())?;
         }
-        let number = slots.next;
-        slots.next += 1;
-        let (state, evicted) = (AtomicU64::new(Stage::Silent as u64), CancellationToken::new());
-        let (has_body, waiting_reads) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let slot = Arc::new(Slot { limiter: self.clone(), number, state, has_body, waiting_reads, evicted });
-        slots.occupied.insert(number, slot.clone());
+        let slot = Arc::new(Slot {
+            limiter: self.clone(),
+            number: slots.next,
+            peer: peer.map(|Peer(address)| address),
+            is_proven: AtomicBool::new(false),
+            state: AtomicU64::new(Stage::Silent as u64),
+            has_body: AtomicBool::new(false),
+            waiting_reads: AtomicUsize::new(0),
+            evicted: CancellationToken::new(),
+        });
+        slots.insert(slot.clone());
         Some(SlotGuard(slot))
     }
 
     /// Evicts one connection, if possible: the process is out of file descriptors.
     pub(super) fn make_room(&self) {
-        let mut slots = self.slots();
-        if let Some(number) = slots.evict() {
-            slots.occupied.remove(&number);
-        }
+        self.slots().evict();
     }
 
     fn log_eviction(&self, has_evicted: bool) {
@@ -151,7 +167,7 @@ impl ConnectionLimiter {
     }
 
     fn left(&self, number: u64) {
-        self.slots().occupied.remove(&number);
+        self.slots().remove(number);
         self.notify_room();
     }
 
@@ -167,30 +183,51 @@ impl ConnectionLimiter {
 }
 
 impl Slots {
-    fn evict(&self) -> Option<u64> {
+    fn insert(&mut self, slot: Arc<Slot>) {
+        self.next += 1;
+        *self.by_peer.entry(slot.peer).or_default() += 1;
+        self.occupied.insert(slot.number, slot);
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(slot) = self.occupied.remove(&number) else { return };
+        let Some(connections) = self.by_peer.get_mut(&slot.peer) else { return };
+        *connections -= 1;
+        if *connections == 0 {
+            self.by_peer.remove(&slot.peer);
+        }
+    }
+
+    /// Whether there was one to evict.
+    fn evict(&mut self) -> bool {
         // One that sends something between the choice and the change is left alone.
         loop {
-            let (slot, state) = self.most_idle()?;
+            let Some((slot, state)) = self.least_missed() else { return false };
             if slot.change(state, Stage::Gone) {
                 slot.evicted.cancel();
-                return Some(slot.number);
+                let number = slot.number;
+                self.remove(number);
+                return true;
             }
         }
     }
 
-    fn most_idle(&self) -> Option<(&Slot, u64)> {
-        let mut found: Option<(&Slot, u64)> = None;
-        for slot in self.occupied.values() {
+    fn least_missed(&self) -> Option<(&Slot, u64)> {
+        let waiting = self.occupied.values().filter_map(|slot| {
             let state = slot.state.load(Ordering::SeqCst);
-            match stage_of(state) {
-                Stage::Silent => return Some((slot, state)),
-                Stage::Idle | Stage::Awaited if found.is_none_or(|(_, longest)| state < longest) => {
-                    found = Some((slot, state));
-                }
-                _ => {}
-            }
-        }
-        found
+            let is_silent = match stage_of(state) {
+                Stage::Silent => true,
+                Stage::Idle | Stage::Awaited => false,
+                Stage::Answered | Stage::Gone => return None,
+            };
+            let connections = self.by_peer.get(&slot.peer).copied().unwrap_or_default();
+            let rank = match is_silent {
+                true => (false, false, Reverse(0), slot.number),
+                false => (true, slot.is_proven.load(Ordering::Relaxed), Reverse(connections), state),
+            };
+            Some((rank, (&**slot, state)))
+        });
+        waiting.min_by_key(|(rank, _)| *rank).map(|(_, found)| found)
     }
 }
 
@@ -267,6 +304,13 @@ fn stage_of(state: u64) -> Stage {
 impl Connection {
     pub(super) fn new(slot: &Arc<Slot>) -> Connection {
         Connection(slot.clone())
+    }
+
+    /// A request on it is of `identity`.
+    pub(crate) fn is_of(&self, identity: &Identity) {
+        if identity.trust() == Trust::Known {
+            self.0.is_proven.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn wait(&self) -> WaitingRead {
@@ -385,7 +429,57 @@ mod tests {
     use super::*;
 
     fn enter(limiter: &Arc<ConnectionLimiter>) -> Option<SlotGuard> {
-        limiter.try_enter()
+        limiter.try_enter(None)
+    }
+
+    fn enter_from(limiter: &Arc<ConnectionLimiter>, host: u8) -> Option<SlotGuard> {
+        limiter.try_enter(Some(Peer([127, 0, 0, host].into())))
+    }
+
+    fn has_asked(occupied: &SlotGuard, identity: &Identity) {
+        drop(occupied.slot().begin());
+        Connection::new(occupied.slot()).is_of(identity);
+    }
+
+    fn hosts(limiter: &ConnectionLimiter) -> Vec<u8> {
+        let peers = limiter.slots().occupied.values().map(|slot| slot.peer).collect::<Vec<_>>();
+        peers.into_iter().map(|peer| peer.map_or(0, |peer| peer.to_string().as_bytes()[8] - b'0')).collect()
+    }
+
+    #[test]
+    fn address_with_most_connections_gives_way_first() {
+        let limiter = ConnectionLimiter::new(4);
+        let mut occupied: Vec<_> = [1, 2, 2, 2].into_iter().filter_map(|host| enter_from(&limiter, host)).collect();
+        // The only one of its address has waited longest.
+        for connection in &occupied {
+            has_asked(connection, &Identity::LOCAL);
+        }
+        for _ in 0..20 {
+            let more = enter_from(&limiter, 2);
+            if let Some(more) = &more {
+                has_asked(more, &Identity::LOCAL);
+            }
+            occupied.extend(more);
+        }
+        assert_eq!(hosts(&limiter), [1, 2, 2, 2]);
+        occupied.extend(enter_from(&limiter, 3));
+        assert_eq!(hosts(&limiter), [1, 2, 2, 3]);
+        drop(occupied);
+        assert!(limiter.slots().by_peer.is_empty());
+    }
+
+    #[test]
+    fn connection_without_a_token_gives_way_before_those_with_one() {
+        let limiter = ConnectionLimiter::new(3);
+        let mut occupied: Vec<_> = [2, 2, 1].into_iter().filter_map(|host| enter_from(&limiter, host)).collect();
+        let known = Identity::new("a".into(), Trust::Known);
+        for (connection, identity) in
+            occupied.iter().zip([known.clone(), known, Identity::new("".into(), Trust::Anonymous)])
+        {
+            has_asked(connection, &identity);
+        }
+        occupied.extend(enter_from(&limiter, 3));
+        assert_eq!(hosts(&limiter), [2, 2, 3]);
     }
 
     fn stages(limiter: &ConnectionLimiter) -> Vec<(u64, Stage)> {
@@ -445,15 +539,15 @@ mod tests {
     #[tokio::test]
     async fn new_connection_waits_while_all_others_are_active() {
         let limiter = ConnectionLimiter::new(2);
-        let occupied = [limiter.enter().await, limiter.enter().await];
+        let occupied = [limiter.enter(None).await, limiter.enter(None).await];
         let requests = occupied.each_ref().map(|occupied| occupied.slot().begin());
-        let (mut third, [first_request, second_request]) = (std::pin::pin!(limiter.enter()), requests);
+        let (mut third, [first_request, second_request]) = (std::pin::pin!(limiter.enter(None)), requests);
         assert!(futures_util::poll!(third.as_mut()).is_pending());
         drop(second_request);
         let third = third.await;
         assert!(occupied[1].slot().evicted.is_cancelled() && !occupied[0].slot().evicted.is_cancelled());
         let third_request = third.slot().begin();
-        let mut fourth = std::pin::pin!(limiter.enter());
+        let mut fourth = std::pin::pin!(limiter.enter(None));
         assert!(futures_util::poll!(fourth.as_mut()).is_pending());
         let [first, _] = occupied;
         drop(first);

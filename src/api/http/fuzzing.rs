@@ -40,7 +40,7 @@ pub async fn conversation(pieces: &[&[u8]]) -> Vec<u8> {
     });
     let router = Router::new().route("/wait", waits).fallback(async |body: Bytes| format!("{} bytes", body.len()));
     let (mut client, broker) = duplex(64);
-    let occupied = ConnectionLimiter::new(1).enter().await;
+    let occupied = ConnectionLimiter::new(1).enter(None).await;
     let context = ConnectionContext {
         options: ConnectionOptions::default(),
         answers: AnswerBudget::new(1, Duration::ZERO),

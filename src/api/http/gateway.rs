@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 
 use super::authorization::Line;
-use super::connection_limit::Connection;
+use super::connection_limit::{Connection, Peer};
 use super::consume::Consumer;
 use super::problem::{Problem, Summary};
 use super::{App, body, counted_answer};
@@ -104,10 +104,6 @@ pub struct GatewayReply {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route(pub(crate) &'static str);
 
-/// The address that a connection comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) std::net::IpAddr);
-
 /// The gate, and the places of consumers that wait: a gateway shares them with the rest of the listener; and the connection of the
 /// request.
 pub struct Desk(App, Option<Connection>);
@@ -175,9 +171,13 @@ pub(crate) async fn check(
     let read = body::read(app, (entrant.identity(), &head.0.headers), body, gateway.body_bytes_max(), "body").await;
     let read = read.map_err(|problem| (problem.status().as_u16(), problem.detail().to_owned()));
     let is_cut = read.is_err();
-    let connection = head.0.extensions.get().cloned();
-    let call = GatewayCall { head, body: read, entrant, desk: Desk(app.clone(), connection) };
-    ControlFlow::Break(response(app, gateway.answer(call).await, is_cut))
+    let connection: Option<Connection> = head.0.extensions.get().cloned();
+    let call = GatewayCall { head, body: read, entrant, desk: Desk(app.clone(), connection.clone()) };
+    let reply = gateway.answer(call).await;
+    if let (Some(connection), Some(identity)) = (connection, &reply.identity) {
+        connection.is_of(identity);
+    }
+    ControlFlow::Break(response(app, reply, is_cut))
 }
 
 fn response(app: &App, reply: GatewayReply, is_cut: bool) -> Response {

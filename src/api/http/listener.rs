@@ -23,8 +23,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::connection_limit::{AnswerBody, Connection, ConnectionLimiter, RequestBody, Slot};
-use super::gateway::Peer;
+use super::connection_limit::{AnswerBody, Connection, ConnectionLimiter, Peer, RequestBody, Slot};
 use super::half_close::Half;
 use super::listen::{self, Listen, SocketMode, Tls};
 use super::timeouts::{KeepAlive, KeepAliveHeader, WriteTimeout};
@@ -157,9 +156,9 @@ impl Listener {
                         continue;
                     }
                 };
-                let taken = limiter.enter().await;
-                let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
                 let peer = stream.peer();
+                let taken = limiter.enter(peer).await;
+                let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
                 let context = ConnectionContext { options, answers: answers.clone(), peer };
                 let tls = self.tls.clone();
                 tasks.start(polled_again(async move {

@@ -273,7 +273,7 @@ mod tests {
     async fn keep_alive_timeout_is_long_and_header_timeout_short() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let limiter = ConnectionLimiter::new(1);
-        let occupied = limiter.enter().await;
+        let occupied = limiter.enter(None).await;
         let slot = occupied.slot();
         let (mut client, broker) = duplex(64);
         let mut broker = kept(broker, slot, &time, AnswerBudget::new(1, PATIENCE));
@@ -308,7 +308,7 @@ mod tests {
         let time = Manual::at(Timestamp::from_ms(1_000));
         for is_first in [true, false] {
             let limiter = ConnectionLimiter::new(1);
-            let occupied = limiter.enter().await;
+            let occupied = limiter.enter(None).await;
             if !is_first {
                 drop(occupied.slot().begin());
             }
@@ -327,7 +327,7 @@ mod tests {
     async fn rest_of_a_refused_body_is_not_read_as_a_header() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
         let limiter = ConnectionLimiter::new(1);
-        let occupied = limiter.enter().await;
+        let occupied = limiter.enter(None).await;
         let (mut client, broker) = duplex(64);
         let mut broker = kept(broker, occupied.slot(), &time, AnswerBudget::new(1, PATIENCE));
         drop(occupied.slot().begin());
@@ -364,7 +364,7 @@ mod tests {
     #[tokio::test]
     async fn slow_reader_is_kept_and_stalled_reader_is_closed() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let occupied = ConnectionLimiter::new(1).enter().await;
+        let occupied = ConnectionLimiter::new(1).enter(None).await;
         let (mut client, broker) = duplex(4);
         let answers = AnswerBudget::new(1, PATIENCE);
         let mut broker = kept(broker, occupied.slot(), &time, answers);
@@ -390,7 +390,7 @@ mod tests {
     #[tokio::test]
     async fn write_timeout_is_short_while_the_budget_is_exhausted() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let occupied = ConnectionLimiter::new(1).enter().await;
+        let occupied = ConnectionLimiter::new(1).enter(None).await;
         let answers = AnswerBudget::new(1, PATIENCE);
         let (_client, broker) = duplex(4);
         let mut broker = kept(broker, occupied.slot(), &time, answers.clone());

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::served::{Outcome, Served};
@@ -63,6 +63,27 @@ async fn silent_connections_do_not_block_others() -> Outcome {
     for stream in silent.iter_mut().rev().skip(3) {
         assert!(is_closed(stream).await?);
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_connections_of_one_address_leave_those_of_others() -> Outcome {
+    let dwell = room_for(4).await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(([127, 0, 0, 2], 0).into())?;
+    let mut other = socket.connect(dwell.base.strip_prefix("http://").ok_or("no address")?.parse()?).await?;
+    other.write_all(LIST).await?;
+    until(&mut other, "{\"topics\":[]}").await?;
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        let mut stream = connect(&dwell, LIST).await?;
+        until(&mut stream, "{\"topics\":[]}").await?;
+        idle.push(stream);
+    }
+    other.write_all(LIST).await?;
+    until(&mut other, "{\"topics\":[]}").await?;
+    until(&mut idle[0], "\n").await?;
+    assert!(is_closed(&mut idle[0]).await?);
     Ok(())
 }
 
