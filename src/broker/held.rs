@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::{BoxFuture, join_all};
 
 use super::Broker;
@@ -19,7 +20,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Instant;
-use crate::store::{MemberId, PartitionStats, State};
+use crate::store::{MemberId, Owners, PartitionStats, State};
 
 /// The pause before an owner that was not found is looked for again.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(25);
@@ -50,6 +51,24 @@ pub(super) enum Recall {
 
 /// Which of the messages consumers have.
 pub(super) type Out = HashSet<(GroupName, MessageId)>;
+
+#[async_trait]
+impl Owners for Broker {
+    async fn while_given_back<'a>(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        change: BoxFuture<'a, ()>,
+    ) -> Result<bool> {
+        let (recalls, out) = self.given_back(descriptor, partition, id).await?;
+        if out.is_empty() {
+            change.await;
+        }
+        self.end_recalls(descriptor, recalls).await;
+        Ok(out.is_empty())
+    }
+}
 
 impl Broker {
     /// Makes a call of a change. If it finds messages reserved that no consumer has, their owners give them back, and it is
@@ -121,6 +140,19 @@ impl Broker {
                 Err(error)
             }
         }
+    }
+
+    /// Makes sure that no owner has a message, unless a consumer has it. Errors: `Unavailable`: an owner did not answer.
+    async fn given_back(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+    ) -> Result<(Vec<Recall>, Out)> {
+        let (until, mut out) = (self.clock().instant().plus(LOOK_PATIENCE), Out::new());
+        let reserved = self.reserved_in(descriptor, partition, std::slice::from_ref(id)).await?;
+        let recalls = self.recall(descriptor, partition, &reserved, &mut out, until).await?;
+        Ok((recalls, out))
     }
 
     /// Lets the owner of a partition give back all that no consumer has, if anything is reserved.

@@ -159,7 +159,7 @@ impl Broker {
             sampler.run(stop.clone()),
         );
         let kept = futures_util::future::join(self.keeper.run(stop.clone()), self.answer_others(stop.clone()));
-        tokio::join!(kept, cron_scheduler.run(stop.clone()), watched, self.store.backend.run(stop));
+        tokio::join!(kept, cron_scheduler.run(stop.clone()), watched, self.store.backend.run(self, stop));
     }
 
     pub fn metrics(&self) -> Arc<Metrics> {

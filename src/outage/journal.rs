@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::BufferedStore;
-use super::replay::Answer;
+use super::offer::Answer;
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, Message, MessageId};
 use crate::model::partition::Partition;

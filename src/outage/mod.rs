@@ -10,6 +10,7 @@ pub mod hand_over;
 mod journal;
 mod kept_keys;
 mod push;
+mod offer;
 mod replay;
 mod restore;
 mod state_file;

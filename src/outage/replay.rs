@@ -1,23 +1,15 @@
 //! The loop of the WAL: what was buffered goes to the store once it is back, each record with the version it always had.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    BufferedStore, CALL_PAGE_BYTES, CALL_PAGE_RECORDS, PAGE_BYTES, PAGE_RECORDS, PAUSE, call_of, drop_part_of_a_call,
-};
+use super::offer::{Log, Offered, is_deduped, outage};
+use super::{BufferedStore, CALL_PAGE_BYTES, CALL_PAGE_RECORDS, PAGE_BYTES, PAGE_RECORDS, PAUSE, drop_part_of_a_call};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::PUT_IDS_MAX;
-use crate::model::message::{Conflict, Message, TopicName};
-use crate::model::partition::Partition;
-use crate::model::topic::{Descriptor, Settings};
-use crate::model::version::{CallId, CallPart, Version};
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{LogTarget, Pushed, Put, Replayed, origin_page, restoring};
+use crate::store::{LogTarget, Owners};
 use crate::wal::{Entry, Position, Record};
 
 enum Step {
@@ -29,7 +21,7 @@ enum Step {
 impl<S: LogTarget> BufferedStore<S> {
     /// Replays what is buffered until `stop`. After each page it rests as long as the page took, so that live pushes
     /// keep half of the store.
-    pub(super) async fn replay(&self, stop: CancellationToken) {
+    pub(super) async fn replay(&self, owners: &dyn Owners, stop: CancellationToken) {
         let mut pause = PAUSE.0;
         tokio::select! {
             () = stop.cancelled() => return,
@@ -39,7 +31,7 @@ impl<S: LogTarget> BufferedStore<S> {
             let waiting = self.wal.depth().records;
             let step = tokio::select! {
                 () = stop.cancelled() => return,
-                step = self.step() => step,
+                step = self.step(owners) => step,
             };
             self.report(&step, waiting);
             self.wal.observe();
@@ -91,7 +83,7 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    async fn step(&self) -> Step {
+    async fn step(&self, owners: &dyn Owners) -> Step {
         let began = Clock::System.instant();
         let unsure = !self.identified.load(Ordering::Relaxed) || self.wal.store_identity().is_none();
         if unsure && let Err(error) = self.identify().await {
@@ -123,7 +115,7 @@ impl<S: LogTarget> BufferedStore<S> {
             return Step::Stuck;
         }
         match self.wal.id().await {
-            Ok(log) => self.move_page(&log, page, last, (began, losses)).await,
+            Ok(name) => self.move_page(Log { name: &name, losses, owners }, page, last, began).await,
             Err(error) => self.stuck(&error),
         }
     }
@@ -158,12 +150,11 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Gives a page to the store. Records that the store certainly did not take go to the end of the WAL, so that they hold up
-    /// nothing; those that it perhaps took, and those with an order, hold their page. A store that is found to have lost data
-    /// since there were so many losses takes nothing.
-    async fn move_page(&self, log: &str, page: Vec<Entry>, last: Position, (began, losses): (Instant, u64)) -> Step {
+    /// nothing; those that it perhaps took, and those with an order, hold their page.
+    async fn move_page(&self, log: Log<'_>, page: Vec<Entry>, last: Position, began: Instant) -> Step {
         let is_all = self.wal.depth().records <= page.len() as u64;
         let held: Vec<u64> = page.iter().flat_map(|entry| self.held.keys_of(&entry.record)).collect();
-        let mut offered = self.offer(log, page, losses).await;
+        let mut offered = self.offer(log, page).await;
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
             return self.keep_page(&offered).await;
@@ -175,7 +166,7 @@ impl<S: LogTarget> BufferedStore<S> {
         {
             tracing::warn!(error = %why, records = offered.left.len(), "buffered messages not taken by the store: tried again");
         }
-        let is_kept = self.keep_page_answers(log, std::mem::take(&mut offered.answers), losses).await;
+        let is_kept = self.keep_page_answers(log.name, std::mem::take(&mut offered.answers), log.losses).await;
         let has_order = offered.left.iter().any(|record| self.has_order(record));
         self.behind.set_stuck(has_order);
         if !is_kept || is_torn || offered.is_unknown || has_order || (done == 0 && is_all) {
@@ -214,366 +205,4 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         Step::Stuck
     }
-}
-
-const RELOADS_MAX: usize = 3;
-
-#[derive(Debug, Default)]
-pub(super) struct Offered {
-    pub(super) stored: u64,
-    pub(super) duplicate: u64,
-    pub(super) dropped: u64,
-    pub(super) passed: u64,
-    pub(super) answers: Vec<Answer>,
-    /// Whether the store was sent something and did not answer: nobody knows whether it was applied.
-    pub(super) is_unknown: bool,
-    pub(super) left: Vec<Record>,
-    pub(super) why: Option<Error>,
-}
-
-/// The name of a log, and how many losses the store was suspected of when the log was found to be next.
-type Log<'a> = (&'a str, u64);
-
-#[derive(Debug)]
-enum Applied {
-    All,
-    /// Those before the one with this number, whose message a consumer has.
-    UpToInFlight(u64),
-    /// Those before the one with this number, whose id another message has.
-    UpToOtherKey(u64),
-}
-
-#[derive(Debug)]
-pub(super) enum Answer {
-    Set(Descriptor, Message, Version, Put, u64),
-    Applied(Descriptor, Message, Version, CallId),
-    End(Record),
-}
-
-impl Offered {
-    pub(super) fn done(&self) -> u64 {
-        self.stored + self.duplicate + self.dropped + self.passed
-    }
-
-    /// Forgets the answers for calls of which some records are left. Answers whether there are any.
-    fn forget_parts(&mut self) -> bool {
-        let left: BTreeSet<(&str, u64)> = self.left.iter().filter_map(call_of).collect();
-        let before = self.answers.len();
-        self.answers.retain(|answer| match answer {
-            Answer::Applied(.., call) => !left.contains(&(call.stream.as_str(), call.seq)),
-            Answer::Set(..) | Answer::End(_) => true,
-        });
-        self.answers.len() < before
-    }
-
-    fn leave(&mut self, records: impl IntoIterator<Item = Record>, why: Error) {
-        self.left.extend(records);
-        self.is_unknown |= why.kind() == Kind::OutcomeUnknown;
-        self.why = Some(why);
-    }
-
-    fn and(&mut self, other: Offered) {
-        self.stored += other.stored;
-        self.duplicate += other.duplicate;
-        self.passed += other.passed;
-        self.answers.extend(other.answers);
-        if let Some(why) = other.why {
-            self.leave(other.left, why);
-        }
-    }
-}
-
-impl<S: LogTarget> BufferedStore<S> {
-    /// Offers a page of the WAL, whose name is `log`, to a store that was suspected of so many losses. Each partition
-    /// is answered for itself: one that does not take its records holds up no other.
-    pub(super) async fn offer(&self, log: &str, page: Vec<Entry>, losses: u64) -> Offered {
-        let (mut offered, mut topics) = (Offered::default(), BTreeMap::<TopicName, Vec<Entry>>::new());
-        for mut entry in page {
-            self.note_origin(&mut entry);
-            match entry.record {
-                Record::Create(wanted) => match self.create_after(losses, &wanted).await {
-                    Ok(descriptor) => {
-                        self.topic_cache.learn(&descriptor);
-                        offered.passed += 1;
-                    }
-                    Err(error) => offered.leave([Record::Create(wanted)], error),
-                },
-                _ => topics.entry(entry.record.topic().clone()).or_default().push(entry),
-            }
-        }
-        for (topic, entries) in topics {
-            if offered.left.iter().any(|record| *record.topic() == topic) {
-                // Nothing overtakes what was left of its topic.
-                offered.left.extend(entries.into_iter().map(|entry| entry.record));
-                continue;
-            }
-            self.offer_topic(&mut offered, (log, losses), &topic, entries).await;
-        }
-        offered
-    }
-
-    async fn offer_topic(&self, offered: &mut Offered, (log, losses): Log<'_>, topic: &TopicName, entries: Vec<Entry>) {
-        let newest = entries.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
-        let descriptor = match self.destination(topic, newest, losses).await {
-            Ok(destination) => destination,
-            Err(error) => return offered.leave(entries.into_iter().map(|entry| entry.record), error),
-        };
-        let mut partitions: BTreeMap<Partition, Vec<Entry>> = BTreeMap::new();
-        for entry in entries {
-            let version = entry.record.version().unwrap_or_default();
-            match &descriptor {
-                Some(there) if there.is_after_deletion(version) => {
-                    partitions.entry(entry.record.partition_in(there)).or_default().push(entry);
-                }
-                _ => offered.dropped += 1,
-            }
-        }
-        if offered.dropped > 0 && self.throttles.dropped.is_due(Clock::System.instant()) {
-            tracing::warn!(%topic, records = offered.dropped, "messages dropped: their topic was deleted after they were pushed");
-        }
-        let Some(descriptor) = descriptor else { return };
-        // Side by side: a partition that does not answer holds up no other.
-        let offers = partitions.into_iter().map(|(partition, entries)| {
-            let descriptor = descriptor.clone();
-            async move { self.offer_partition((log, losses), descriptor, partition, entries).await }
-        });
-        for partition in join_all(offers).await {
-            offered.and(partition);
-        }
-    }
-
-    async fn offer_partition(
-        &self,
-        (log, losses): Log<'_>,
-        mut descriptor: Descriptor,
-        partition: Partition,
-        entries: Vec<Entry>,
-    ) -> Offered {
-        let (mut offered, mut reloads) = (Offered::default(), 0);
-        let mut left: VecDeque<Entry> = entries.into();
-        while !left.is_empty() {
-            let taken = match self.fence_run(&mut offered, &descriptor, partition, &mut left).await {
-                Ok(0) => continue,
-                Ok(count) => {
-                    let taken = self.offer_run(&mut offered, (log, losses), &descriptor, partition, &left, count).await;
-                    taken.map(|taken| (taken, count))
-                }
-                Err(error) => Err(error),
-            };
-            let why = match taken {
-                Ok((Applied::All, count)) => {
-                    left.drain(..count);
-                    continue;
-                }
-                Ok((Applied::UpToOtherKey(number), _)) => {
-                    left.retain(|entry| entry.position.number() >= number);
-                    rename(left.front_mut());
-                    continue;
-                }
-                Ok((Applied::UpToInFlight(number), _)) => {
-                    left.retain(|entry| entry.position.number() >= number);
-                    // The store is there: pushes go on.
-                    Error::new(
-                        Kind::Conflict,
-                        "a consumer has a message that is to be replaced or moved: it waits for that",
-                    )
-                }
-                Err(error) if error.kind() == Kind::Stale && reloads < RELOADS_MAX => {
-                    reloads += 1;
-                    let newest = left.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
-                    match self.destination(&descriptor.topic, newest, losses).await {
-                        Ok(Some(found)) if found.settings.partitions == descriptor.settings.partitions => {
-                            descriptor = found;
-                            continue;
-                        }
-                        Ok(_) => Error::unavailable("the topic is being changed or deleted"),
-                        Err(error) => error,
-                    }
-                }
-                Err(error) => error,
-            };
-            offered.leave(left.drain(..).map(|entry| entry.record), why);
-        }
-        offered
-    }
-
-    /// Takes out of the first records that go together those that their calls set. Answers how many are left of them:
-    /// no copy of their calls ever sets them.
-    async fn fence_run(
-        &self,
-        offered: &mut Offered,
-        descriptor: &Descriptor,
-        partition: Partition,
-        left: &mut VecDeque<Entry>,
-    ) -> Result<usize> {
-        let mut at = 0;
-        for _ in 0..run(left) {
-            let Some(Entry { record: Record::Push { call: call @ Some(_), message, version, .. }, .. }) =
-                left.get_mut(at)
-            else {
-                at += 1;
-                continue;
-            };
-            let Some(part) = call.clone() else { continue };
-            if self.is_applied(&descriptor.topic, partition, &part).await? {
-                offered.duplicate += 1;
-                let (message, version) = (message.clone(), *version);
-                self.note(offered, || Answer::Applied(descriptor.clone(), message, version, part.call));
-                left.remove(at);
-            } else {
-                *call = None;
-                at += 1;
-            }
-        }
-        Ok(at)
-    }
-
-    async fn offer_run(
-        &self,
-        offered: &mut Offered,
-        (log, losses): Log<'_>,
-        descriptor: &Descriptor,
-        partition: Partition,
-        left: &VecDeque<Entry>,
-        count: usize,
-    ) -> Result<Applied> {
-        let mut conflict = Conflict::Keep;
-        let mut messages = Vec::with_capacity(count);
-        for entry in left.iter().take(count) {
-            match &entry.record {
-                Record::Push { message, version, conflict: policy, origin, .. } => {
-                    conflict = *policy;
-                    let (number, message, origin) = (entry.position.number(), message.clone(), origin.clone());
-                    messages.push(Replayed { number, version: *version, message, origin });
-                }
-                Record::Cancel { id, version, .. } => {
-                    self.limited(self.store.withdraw(descriptor, partition, id, *version)).await?;
-                    offered.passed += 1;
-                    self.note(offered, || Answer::End(ended(&entry.record)));
-                }
-                // A WAL has no others, and creations were seen to.
-                Record::Create(_)
-                | Record::Set { .. }
-                | Record::End { .. }
-                | Record::Purge { .. }
-                | Record::Delete(_) => offered.passed += 1,
-            }
-        }
-        if messages.is_empty() {
-            return Ok(Applied::All);
-        }
-        let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages, losses)).await?;
-        for (put, Replayed { number, version, message, .. }) in puts.iter().zip(messages) {
-            match put {
-                Put::InFlight => return Ok(Applied::UpToInFlight(number)),
-                Put::OtherKey => return Ok(Applied::UpToOtherKey(number)),
-                put => {
-                    match put {
-                        Put::Pushed(Pushed::Duplicate | Pushed::DuplicateOf(_)) => offered.duplicate += 1,
-                        _ => offered.stored += 1,
-                    }
-                    self.note(offered, || Answer::Set(descriptor.clone(), message, version, put.clone(), number));
-                }
-            }
-        }
-        Ok(Applied::All)
-    }
-
-    /// A record that was perhaps handed over is perhaps in another broker's log too: its place in this one tells them apart.
-    pub(super) fn note_origin(&self, entry: &mut Entry) {
-        if let Record::Push { origin: origin @ None, .. } = &mut entry.record {
-            *origin = self.wal.handed_over_as(entry.position);
-        }
-    }
-
-    fn note(&self, offered: &mut Offered, answer: impl FnOnce() -> Answer) {
-        if self.journal.is_some() {
-            offered.answers.push(answer());
-        }
-    }
-
-    async fn is_applied(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
-        self.limited(self.store.fence(topic, partition, part)).await
-    }
-
-    /// Where records of a topic go, the newest of which has this version; `None` when it was deleted after that. A
-    /// topic that is not there, and was not deleted since, is created as it was when it was last seen.
-    pub(super) async fn destination(
-        &self,
-        topic: &TopicName,
-        newest: Version,
-        losses: u64,
-    ) -> Result<Option<Descriptor>> {
-        let last = self.topic_cache.last(topic);
-        let found = self.limited(self.store.topic_or_tombstone(topic, last.as_ref())).await?;
-        let wanted = match found {
-            Some(there) if !there.deleted => {
-                self.topic_cache.learn(&there);
-                return Ok(Some(there));
-            }
-            Some(tombstone) if !tombstone.is_after_deletion(newest) => {
-                self.topic_cache.forget(topic);
-                return Ok(None);
-            }
-            // It was deleted, and pushed to again: that is a new topic of the name.
-            Some(tombstone) => Descriptor { generation: 0, incarnation: 0, ..self.last_seen(topic, Some(tombstone)) },
-            None => self.last_seen(topic, None),
-        };
-        let created = self.create_after(losses, &wanted).await?;
-        if created.settings != wanted.settings {
-            tracing::warn!(%topic, "another broker created the topic with other settings meanwhile; they stay");
-        }
-        self.topic_cache.learn(&created);
-        Ok(Some(created))
-    }
-
-    /// Creates a topic in a store that was suspected of so many losses: what is missing after another one may be lost.
-    async fn create_after(&self, losses: u64, wanted: &Descriptor) -> Result<Descriptor> {
-        if self.losses() != losses {
-            return Err(restoring());
-        }
-        self.limited(self.store.create(wanted)).await
-    }
-
-    fn last_seen(&self, topic: &TopicName, tombstone: Option<Descriptor>) -> Descriptor {
-        let unseen = || Descriptor::new(topic.clone(), Settings::default());
-        let seen = self.topic_cache.last(topic).or(tombstone).unwrap_or_else(unseen);
-        Descriptor { deleted: false, ..seen }
-    }
-}
-
-/// Gives a push another id: it was acknowledged, and the store has another message of its id in the partition.
-fn rename(entry: Option<&mut Entry>) {
-    if let Some(Entry { record: Record::Push { topic, message, version, .. }, .. }) = entry {
-        let id = message.id.beside(version.as_us());
-        tracing::warn!(%topic, id = %message.id, as_id = %id, "a buffered message has the id of another one with another key: stored under a new id");
-        message.id = id;
-    }
-}
-
-/// How many of the first records go together: one, or pushes of one policy that were handed over together or not.
-fn run(left: &VecDeque<Entry>) -> usize {
-    let kind = |entry: &Entry| match &entry.record {
-        Record::Push { conflict, origin, .. } => Some((*conflict, origin.as_ref().map(origin_page))),
-        _ => None,
-    };
-    let Some(first) = left.front().and_then(kind) else { return 1 };
-    left.iter().take(PUT_IDS_MAX).take_while(|entry| kind(entry).as_ref() == Some(&first)).count()
-}
-
-fn is_deduped(record: &Record) -> bool {
-    matches!(record, Record::Push { message, .. } if message.has_dedup_key())
-}
-
-fn ended(cancel: &Record) -> Record {
-    match cancel.clone() {
-        Record::Cancel { topic, partition, id, version } => {
-            Record::End { topic, partition, id, version, groups: Vec::new() }
-        }
-        record => record,
-    }
-}
-
-pub(super) fn outage(offered: &Offered) -> Option<&Error> {
-    offered.why.as_ref().filter(|error| offered.done() == 0 && error.is_outage())
 }

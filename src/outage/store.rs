@@ -24,8 +24,8 @@ use crate::platform::signing_key::SigningKey;
 use crate::store::{
     self, Acquired, Buffered, Call, Cancelled, Claim, Copied, CopyCursor, DeadLetterCursor, DeadLetterPage,
     DeadLetterRetention, Description, DroppedDeadLetters, Fate, Fates, Forward, Forwarded, HandedOver, HealthSnapshot,
-    LateFate, LateSettlement, LogTarget, Loss, MemberId, MovedPage, OwnerRecord, Purge, Purged, PushVerdict, Put,
-    Renewal, Reschedule, Rescheduled, StatsClaim, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, Wakes,
+    LateFate, LateSettlement, LogTarget, Loss, MemberId, MovedPage, OwnerRecord, Owners, Purge, Purged, PushVerdict,
+    Put, Renewal, Reschedule, Rescheduled, StatsClaim, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, Wakes,
     WalDepth, restoring,
 };
 use crate::wal::{self, Depth, Record};
@@ -76,10 +76,10 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
         self.store.losses()
     }
 
-    async fn run(&self, stop: CancellationToken) {
+    async fn run(&self, owners: &dyn Owners, stop: CancellationToken) {
         tokio::join!(
-            self.store.run(stop.clone()),
-            self.replay(stop.clone()),
+            self.store.run(owners, stop.clone()),
+            self.replay(owners, stop.clone()),
             self.watch(stop.clone()),
             self.watch_clock(stop.clone()),
             self.topic_cache.run(&self.clock, stop.clone()),

@@ -16,6 +16,7 @@ mod maintenance;
 mod messages;
 mod notifications;
 mod owner;
+mod owners;
 mod reads;
 pub mod redis;
 mod topics;
@@ -54,6 +55,7 @@ pub use owner::{
     Buried, Charge, Epoch, HeadState, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
     ReservedMessage, Retried, Returned, Settlement,
 };
+pub use owners::{NoOwners, Owners};
 pub use reads::{
     Forecast, InFlightCursor, Listed, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Reads, Spans,
     State, WaitingCursor, WaitingRange, Window, WindowPage,
@@ -110,8 +112,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether the store may have lost what it had answered. Changes with every new suspicion.
     fn losses(&self) -> watch::Receiver<Loss>;
 
-    /// Runs the background work of the store until `stop`. The server runs it.
-    async fn run(&self, stop: CancellationToken);
+    /// Runs the background work of the store until `stop`. The broker runs it, and reaches the owners for it.
+    async fn run(&self, owners: &dyn Owners, stop: CancellationToken);
 
     async fn ping(&self) -> Result<()>;
 

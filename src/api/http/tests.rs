@@ -32,8 +32,8 @@ use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, CronJobChange, CronJobRecord, DeadLetterCursor,
     DeadLetterPage, DeadLetterRetention, Description, DroppedDeadLetters, Fired, Firing, Forecast, Forward, Forwarded,
     HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember, Loss, MemberId,
-    MemberReport, MovedPage, OutlinePage, OwnerRecord, Page, PartitionDepth, PartitionStats, Peeked, Purge, Purged,
-    PushVerdict, Put, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
+    MemberReport, MovedPage, OutlinePage, OwnerRecord, Owners, Page, PartitionDepth, PartitionStats, Peeked, Purge,
+    Purged, PushVerdict, Put, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
     VerifyCursor, VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
@@ -346,7 +346,7 @@ impl store::Backend for Away {
         watch::Sender::default().subscribe()
     }
 
-    async fn run(&self, stop: CancellationToken) {
+    async fn run(&self, _: &dyn Owners, stop: CancellationToken) {
         stop.cancelled().await;
     }
     async fn ping(&self) -> Result<()> {

@@ -341,7 +341,7 @@ impl store::Backend for Embedded {
         self.losses.subscribe()
     }
 
-    async fn run(&self, stop: CancellationToken) {
+    async fn run(&self, _: &dyn store::Owners, stop: CancellationToken) {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

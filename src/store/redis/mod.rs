@@ -53,7 +53,7 @@ use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::secret::Secret;
 use crate::platform::signing_key::SigningKey;
-use crate::store::{self, Description, HealthSnapshot, Loss, StoreClock, Wakes, random_text};
+use crate::store::{self, Description, HealthSnapshot, Loss, Owners, StoreClock, Wakes, random_text};
 use crate::telemetry::metrics::Metrics;
 
 pub struct Redis {
@@ -170,7 +170,7 @@ impl store::Backend for Redis {
         self.losses.subscribe()
     }
 
-    async fn run(&self, stop: CancellationToken) {
+    async fn run(&self, _: &dyn Owners, stop: CancellationToken) {
         tokio::select! {
             () = wake_listener::run(&self.shared, stop) => {}
             () = self.connection.watch() => {}

@@ -49,7 +49,7 @@ async fn clock_offset_is_reported_and_survives_a_kill() -> Result<()> {
     let dir = scratch()?;
     let (buffered, metrics) = store(dir.path()).await?;
     let (running, stop) = (buffered.clone(), CancellationToken::new());
-    let run = AbortOnDropHandle::new(tokio::spawn(async move { running.run(stop).await }));
+    let run = AbortOnDropHandle::new(tokio::spawn(async move { running.run(&dwell::store::NoOwners, stop).await }));
     assert!(is_about(ahead(&*buffered), Duration::ZERO));
     answer(&*buffered, OFF);
     assert!(is_about(ahead(&*buffered), OFF));

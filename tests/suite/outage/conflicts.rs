@@ -7,11 +7,11 @@ use std::time::Duration;
 use dwell::broker::{PushOutcome, ReserveRequest};
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Error, Kind, Result};
-use dwell::model::message::{Conflict, DedupKey, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::message::{Conflict, DedupKey, GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
-use dwell::model::topic::Settings;
-use dwell::store::{Peeked, Pushed};
+use dwell::model::topic::{Ordering, Settings};
+use dwell::store::{Peeked, Pushed, State};
 
 use super::{Dwell, Outage};
 use crate::support::{Mode, Strike, eventually, kind_of};
@@ -20,6 +20,12 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 fn topic() -> Result<TopicName> {
     TopicName::new("orders")
+}
+
+async fn declare_ordered(dwell: &Dwell, topic: &TopicName) -> Result<()> {
+    let settings = Settings { partitions: NonZeroU16::MIN, ordering: Ordering::Key, ..Settings::default() };
+    dwell.broker().declare(topic.clone(), settings).await?;
+    Ok(())
 }
 
 impl Dwell {
@@ -163,6 +169,82 @@ async fn log_of_an_earlier_process_is_not_overtaken() -> Result<()> {
     let stored = again.stored_as("keep").await?.ok_or_else(|| Error::not_found("keep"))?.message;
     assert_eq!((stored.envelope.payload, stored.due_at), ("first".into(), base));
     other.close().await?;
+    again.close().await
+}
+
+/// What waits at its owner for its next attempt is with no consumer, and nothing else that is buffered waits behind its
+/// replacement. The owner is this broker, or another one.
+#[tokio::test]
+async fn buffered_change_reaches_what_an_owner_holds() -> Result<()> {
+    let outage = Outage::begin().await?;
+    for is_here in [true, false] {
+        let (dir, topic) = (crate::support::scratch()?, TopicName::new(if is_here { "here" } else { "there" })?);
+        let buffering = outage.dwell().await?;
+        let other = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+        let owner = if is_here { &buffering } else { &other };
+        declare_ordered(&buffering, &topic).await?;
+        let message = |id: &str, payload: &str, conflict| -> Result<NewMessage> {
+            let message = NewMessage::new(payload.to_owned()).id(MessageId::new(id)?).key(Key::new("k")?);
+            Ok(message.on_conflict(conflict))
+        };
+        for id in ["first", "second"] {
+            buffering.broker().push(&topic, message(id, "old", Conflict::Keep)?).await?;
+        }
+        let request = ReserveRequest { max: 1, wait: Duration::from_secs(60), visibility_timeout: Some(HOUR) };
+        let taken = owner.broker().reserve(&topic, &GroupName::standard(), request).await?;
+        let retry = Decision::Nack { delay: Some(HOUR), reason: None };
+        let decisions = vec![(taken[0].receipt.to_string(), retry)];
+        owner.broker().settle(&topic, &GroupName::standard(), decisions).await?;
+        // A consumer waits, so the owner keeps them.
+        let (broker, of) = (owner.broker().clone(), topic.clone());
+        let waiting = tokio::spawn(async move { broker.reserve(&of, &GroupName::standard(), request).await });
+        for (id, state) in [("first", State::Backoff), ("second", State::Blocked)] {
+            let (id, key) = (MessageId::new(id)?, Key::new("k")?);
+            eventually("the owner holds it", async || {
+                let (_, peeked) = other.broker().peek(&topic, &GroupName::standard(), &id, Some(&key)).await?;
+                Ok((peeked.state == state).then_some(()))
+            })
+            .await?;
+        }
+        outage.proxy.set(Mode::Refuse);
+        for (id, conflict) in [("second", Conflict::Replace), ("first", Conflict::Debounce)] {
+            let changed = message(id, "new", conflict)?.after(if id == "first" { 2 * HOUR } else { Duration::ZERO });
+            assert_eq!(buffering.broker().push(&topic, changed).await?.pushed, Pushed::Buffered);
+        }
+        assert_eq!(buffering.push_one("others", "x").await?.pushed, Pushed::Buffered);
+        outage.proxy.set(Mode::Pass);
+        buffering.recovered().await?;
+        // The first is due later now, so the second no longer waits for it.
+        let taken = waiting.await.map_err(|error| Error::bug(error.to_string()))??.remove(0);
+        assert_eq!((taken.message.id.as_str(), &*taken.message.envelope.payload), ("second", &b"new"[..]));
+        let acked = vec![(taken.receipt.to_string(), Decision::Ack)];
+        owner.broker().settle(&topic, &GroupName::standard(), acked).await?;
+        other.close().await?;
+        buffering.close().await?;
+    }
+    Ok(())
+}
+
+/// A delivery whose broker has gone is nobody's: what was buffered behind its replacement does not wait for a consumer to come.
+#[tokio::test]
+async fn buffered_change_of_a_dead_delivery_holds_up_nothing() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    declare_ordered(&dwell, &topic()?).await?;
+    dwell.push_one("orders", "held").await?;
+    let request = ReserveRequest { max: 1, wait: Duration::from_secs(20), visibility_timeout: Some(HOUR) };
+    assert_eq!(dwell.broker().reserve(&topic()?, &GroupName::standard(), request).await?.len(), 1);
+    let due_at = dwell.broker().now();
+    outage.proxy.set(Mode::Refuse);
+    assert_eq!(dwell.push_due("held", "new", due_at, Conflict::Replace).await?.pushed, Pushed::Buffered);
+    assert_eq!(dwell.push_one("others", "x").await?.pushed, Pushed::Buffered);
+    // It cannot give back what it has.
+    dwell.close().await?;
+    outage.proxy.set(Mode::Pass);
+    let again = outage.dwell().await?;
+    again.recovered().await?;
+    let taken = again.broker().reserve(&topic()?, &GroupName::standard(), request).await?;
+    assert_eq!(taken[0].message.envelope.payload, "new");
     again.close().await
 }
 

@@ -15,7 +15,7 @@ use dwell::platform::clock::{Clock, Manual};
 use dwell::platform::tasks::Tasks;
 use dwell::store::embedded::Embedded;
 use dwell::store::redis::{Redis, RedisOptions};
-use dwell::store::{Acquired, LogTarget, MemberId, Owner, Store};
+use dwell::store::{Acquired, LogTarget, MemberId, NoOwners, Owner, Store};
 use dwell::telemetry::metrics::Metrics;
 use tempfile::TempDir;
 
@@ -139,7 +139,7 @@ impl World {
     fn of(store: Store, time: Manual, needs: Needs) -> World {
         let background = Background(Tasks::new());
         let (run, stop) = (store.clone(), background.0.stopping());
-        background.0.start(async move { run.backend.run(stop).await });
+        background.0.start(async move { run.backend.run(&NoOwners, stop).await });
         World { store, time, target: None, background, needs }
     }
 
