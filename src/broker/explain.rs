@@ -217,7 +217,7 @@ fn held_up_by(blocked_reason: BlockedReason, descriptor: &Descriptor, group: &Gr
 }
 
 impl Broker {
-    /// Messages in flight are not counted, and those behind their key are ready. Errors: `NotFound`; `Invalid` out of range, or past [`FORECAST_COUNTS_MAX`]
+    /// Messages in flight are not counted, those behind their key are ready, and those in backoff are in no span. Errors: `NotFound`; `Invalid` out of range, or past [`FORECAST_COUNTS_MAX`]
     /// spans of all partitions together; `Full`.
     pub async fn forecast(
         &self,
@@ -254,6 +254,7 @@ impl Broker {
         }
         let stats = self.stats_of(&descriptor, std::slice::from_ref(group)).await?;
         all.ready = all.ready.max(stats.iter().map(|(_, stats)| stats.ready + stats.blocked).sum());
+        all.backoff = stats.iter().map(|(_, stats)| stats.backoff).sum();
         Ok((spans, all))
     }
 }

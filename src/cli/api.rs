@@ -460,6 +460,8 @@ pub(super) struct Forecast {
     pub(super) ready: u64,
     pub(super) spans: Vec<Due>,
     pub(super) later: u64,
+    #[serde(default)]
+    pub(super) backoff: u64,
 }
 
 #[derive(Debug, Deserialize)]

@@ -166,6 +166,9 @@ fn plot(forecast: &Forecast) -> String {
     let mut rows = vec![row(format!("at {}", forecast.from), forecast.ready, String::new())];
     rows.extend(forecast.spans.iter().map(|span| row(format!("until {}", span.until), span.due, bar(span.due))));
     rows.push(row("later".to_owned(), forecast.later, String::new()));
+    if forecast.backoff > 0 {
+        rows.push(row("in backoff".to_owned(), forecast.backoff, String::new()));
+    }
     output::table(["due", "messages", ""], rows.into_iter(), &[1])
 }
 
@@ -176,7 +179,7 @@ mod tests {
     #[test]
     fn forecast_is_printed_as_a_plot() -> serde_json::Result<()> {
         let forecast: Forecast = serde_json::from_str(
-            r#"{"from": "1970-01-01T00:00:00Z", "step_ms": 60000, "ready": 3, "later": 1234,
+            r#"{"from": "1970-01-01T00:00:00Z", "step_ms": 60000, "ready": 3, "later": 1234, "backoff": 2,
                 "spans": [{"until": "1970-01-01T00:01:00Z", "due": 200}, {"until": "1970-01-01T00:02:00Z", "due": 0},
                           {"until": "1970-01-01T00:03:00Z", "due": 1}]}"#,
         )?;
@@ -186,7 +189,8 @@ at 1970-01-01T00:00:00.000Z            3
 until 1970-01-01T00:01:00.000Z       200  ##################################################
 until 1970-01-01T00:02:00.000Z         0
 until 1970-01-01T00:03:00.000Z         1  #
-later                              1,234";
+later                              1,234
+in backoff                             2";
         assert_eq!(plot(&forecast), expected);
         Ok(())
     }

@@ -161,6 +161,8 @@ pub struct Forecast {
     /// In each span, its end included.
     pub spans: Vec<u64>,
     pub later: u64,
+    /// Those that hold their key until their next attempt, whose time the store does not know: the broker counts them.
+    pub backoff: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -244,7 +244,7 @@ impl<S: Sync> FromRequestParts<S> for ForecastParams {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"from": "2026-01-02T03:04:05.678Z", "step_ms": 3_600_000, "ready": 3, "spans": [{"until": "2026-01-02T04:04:05.678Z",
-    "due": 1200}], "later": 15}
+    "due": 1200}], "later": 15, "backoff": 2}
 )))]
 pub(crate) struct GroupForecast {
     /// Where the first span begins: now.
@@ -260,6 +260,8 @@ pub(crate) struct GroupForecast {
     spans: Vec<Due>,
     /// Messages that become due after the last span.
     later: u64,
+    /// Messages that hold their key until their next attempt: they are in no span.
+    backoff: u64,
 }
 
 /// Messages that become due in one span.
@@ -296,5 +298,6 @@ pub(crate) async fn forecast(
         ready: forecast.ready,
         spans: forecast.spans.into_iter().enumerate().map(due).collect(),
         later: forecast.later,
+        backoff: forecast.backoff,
     }))
 }

@@ -147,7 +147,7 @@ pub(super) async fn forecast_counts_messages_by_due_time(world: World) -> Result
     let spans = Spans { from: world.now(), step: Duration::from_millis(100), count: 3 };
     let forecast =
         async |spans| Result::Ok(orders.store.reads.forecast(&[orders.group_partition()], spans).await?.remove(0));
-    assert_eq!(forecast(spans).await?, Forecast { ready: 1, spans: vec![2, 2, 0], later: 2 });
+    assert_eq!(forecast(spans).await?, Forecast { ready: 1, spans: vec![2, 2, 0], later: 2, backoff: 0 });
     let most = Spans { step: Duration::from_millis(10), count: FORECAST_SPANS_MAX, ..spans };
     let counted = forecast(most).await?;
     assert_eq!((counted.spans.len(), counted.spans.iter().sum::<u64>(), counted.later), (FORECAST_SPANS_MAX, 6, 0));

@@ -15,7 +15,7 @@ use crate::support::{World, from_environment, stories};
 
 stories! {
     cancelled_backoff_frees_its_key, cancelled_message_behind_its_key_is_never_delivered,
-    a_message_with_a_consumer_stays_in_flight, cancel_of_a_prefetched_message_counts,
+    a_message_with_a_consumer_stays_in_flight, cancel_of_a_prefetched_message_counts, changes_reach_what_the_rate_holds_back,
     rescheduled_head_lets_the_others_pass, rescheduled_message_behind_is_due_then, brought_forward_head_is_delivered_now,
     order_stays_around_a_message_that_went_back, precondition_holds_at_the_owner, each_group_decides_for_itself,
     replace_and_debounce_reach_the_owner, bulk_changes_reach_the_owner, states_counts_and_ages_tell_what_is_held,
@@ -125,6 +125,24 @@ async fn cancel_of_a_prefetched_message_counts(world: World) -> Result<()> {
     shop.nothing().await?;
     world.pass(60_000);
     assert_eq!(shop.drain(1).await?, [others[1]]);
+    assert_eq!(shop.running.messages(&shop.topic).await?, 0);
+    Ok(())
+}
+
+/// The owner has what the rate of the group holds back, or the store has it still.
+async fn changes_reach_what_the_rate_holds_back(world: World) -> Result<()> {
+    let shop = Shop::open(&world, unordered()).await?;
+    let limit = GroupRequest { rate: Some(1.0), ..GroupRequest::default() };
+    shop.broker.create_group(&shop.topic, &shop.group, limit).await?;
+    shop.push_all(&["a", "b", "c"]).await?;
+    let first = world.as_time_passes(shop.one()).await?;
+    let held: Vec<&str> = ["a", "b", "c"].into_iter().filter(|id| *id != first.message.id.as_str()).collect();
+    assert_eq!(shop.cancel(held[0]).await?, [Fate::Done]);
+    assert_eq!(shop.put(held[1], 0, "new", Conflict::Replace).await?, Pushed::Replaced);
+    shop.ack(&first).await?;
+    let next = world.as_time_passes(shop.one()).await?;
+    assert_eq!((next.message.id.as_str(), &*next.message.envelope.payload), (held[1], &b"new"[..]));
+    shop.ack(&next).await?;
     assert_eq!(shop.running.messages(&shop.topic).await?, 0);
     Ok(())
 }
@@ -280,6 +298,8 @@ async fn states_counts_and_ages_tell_what_is_held(world: World) -> Result<()> {
     );
     let stats = shop.broker.stats(&shop.topic).await?.remove(0).1;
     assert_eq!((stats.ready, stats.blocked, stats.backoff, stats.in_flight, stats.scheduled), (0, 2, 1, 1, 0));
+    let (_, forecast) = shop.broker.forecast(&shop.topic, &shop.group, Duration::from_secs(60), 1).await?;
+    assert_eq!((forecast.ready, forecast.backoff, forecast.spans, forecast.later), (2, 1, vec![0], 0));
     let before = stats.oldest_ready_age.unwrap_or_default();
     world.pass(500);
     let stats = shop.broker.stats(&shop.topic).await?.remove(0).1;
