@@ -16,10 +16,11 @@ use tower::ServiceExt;
 
 use crate::host::Clocks;
 use crate::ledger::{
-    Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Span, Sweep, Swept, Verdict,
+    Control, Controlled, Decision, Delivered, Effect, Ledger, Paused, PushFact, Pushed, Settled, Span, Sweep, Swept,
+    Verdict,
 };
 use crate::lock;
-use crate::plan::{Consume, Operation, Policy, Push, Target, Topic};
+use crate::plan::{Consume, Limit, Look, Operation, Policy, Postpone, Push, Target, Topic};
 
 /// The broker that is asked to make the topics.
 pub(crate) const SETS_UP: usize = 0;
@@ -148,6 +149,10 @@ impl Clients {
             Operation::PurgeDead(topic, group) => self.sweep(broker, topic, group, Sweep::PurgeDead).await,
             Operation::Redrive(topic, group) => self.sweep(broker, topic, group, Sweep::Redrive).await,
             Operation::Get(target) => self.get(broker, &target).await,
+            Operation::Pause(topic, group, for_ms) => self.pause(broker, topic, group, for_ms).await,
+            Operation::Limit(limit) => drop(self.limit(broker, limit).await),
+            Operation::Postpone(postpone) => self.postpone(broker, postpone).await,
+            Operation::Look(look, target, group) => self.look(broker, look, &target, group).await,
         }
     }
 
@@ -204,8 +209,9 @@ impl Clients {
         let answer = self.call(broker, "POST", &path, Some(message)).await;
         let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
         let outcome = answer.map_or(Pushed::Unknown, |(status, result)| Clients::pushed(status, &result));
-        let Push { target, policy, ttl_ms, .. } = push;
-        self.note_push(PushFact { tag, target, policy, due, has_ttl: ttl_ms.is_some(), span, outcome, broker });
+        let Push { target, policy, ttl_ms, priority, .. } = push;
+        let has_ttl = ttl_ms.is_some();
+        self.note_push(PushFact { tag, target, policy, due, has_ttl, priority, span, outcome, broker });
     }
 
     async fn push_batch(&self, number: usize, broker: usize, topic: usize, pushes: Vec<Push>) {
@@ -224,9 +230,9 @@ impl Clients {
                 None => status,
             };
             let outcome = Clients::pushed(status, result);
-            let Push { target, policy, ttl_ms, .. } = push;
-            let has_ttl = ttl_ms.is_some();
-            self.note_push(PushFact { tag: tag(place), target, policy, due, has_ttl, span, outcome, broker });
+            let Push { target, policy, ttl_ms, priority, .. } = push;
+            let (tag, has_ttl) = (tag(place), ttl_ms.is_some());
+            self.note_push(PushFact { tag, target, policy, due, has_ttl, priority, span, outcome, broker });
         }
     }
 
@@ -291,6 +297,73 @@ impl Clients {
         lock(&self.ledger).sweeps.push(Swept { topic, group, sweep, span });
     }
 
+    // Groups, and many messages at once.
+
+    async fn pause(&self, broker: usize, topic: usize, group: usize, for_ms: u64) {
+        let (sent, place) = (self.now(), self.group_path(topic, group));
+        let body = json!({"for": format!("{for_ms}ms")});
+        let answer = self.call(broker, "POST", &format!("{place}/pause"), Some(body)).await;
+        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let status = answer.map_or(0, |(status, _)| status);
+        self.note(&format!("pause {place} for {for_ms} ms at broker {broker}: {status}"));
+        lock(&self.ledger).pauses.push(Paused { topic, group, for_ms, span, is_done: status == 200 });
+    }
+
+    async fn limit(&self, broker: usize, limit: Limit) -> bool {
+        let place = self.group_path(limit.topic, limit.group);
+        let body = json!({"rate": limit.rate, "max_in_flight": limit.max_in_flight});
+        let answer = self.call(broker, "PUT", &place, Some(body)).await;
+        let status = answer.map_or(0, |(status, _)| status);
+        self.note(&format!("{limit:?} at broker {broker}: {status}"));
+        (200..=299).contains(&status)
+    }
+
+    async fn postpone(&self, broker: usize, postpone: Postpone) {
+        let Postpone { topic, group, from_ms, length_ms, by_ms } = postpone;
+        let from = self.now().as_ms() + from_ms;
+        let mut body = json!({"action": "postpone", "from": from, "to": from + length_ms, "by": format!("{by_ms}ms")});
+        let path = format!("{}/bulk", self.group_path(topic, group));
+        lock(&self.ledger).postponed.insert((topic, group));
+        // Each request works for a while, and says where the next one goes on.
+        for _ in 0..10 {
+            let answer = self.call(broker, "POST", &path, Some(body.clone())).await;
+            self.note(&format!("{postpone:?} at broker {broker}: {answer:?}"));
+            match answer.map(|(_, body)| body["next_cursor"].clone()) {
+                Some(next) if next.is_string() => body["cursor"] = next,
+                _ => return,
+            }
+        }
+    }
+
+    async fn look(&self, broker: usize, look: Look, target: &Target, group: usize) {
+        let topic = format!("/v1/topics/{}", self.topics[target.topic].name);
+        let (name, place) = (&self.topics[target.topic].groups[group], self.group_path(target.topic, group));
+        let path = match look {
+            Look::Explain => self.path_of(target).replacen(&target.id, &format!("{}/explain", target.id), 1),
+            Look::List => format!("{topic}/messages?group={name}&limit=50"),
+            Look::ListByDue => format!("{topic}/messages?group={name}&order=due&limit=50"),
+            Look::Forecast => format!("{place}/forecast?step=1s&spans=20"),
+            Look::Verify => format!("{place}/verify"),
+            Look::Topic => topic,
+        };
+        let answer = self.call(broker, "GET", &path, None).await;
+        self.note(&format!("{look:?} at broker {broker}: {}", answer.map_or(0, |(status, _)| status)));
+    }
+
+    /// Takes the limits of all groups away, as often as it takes. A group that is gone stays so.
+    pub(crate) async fn unlimited(&self) {
+        for (topic, settings) in self.topics.iter().enumerate() {
+            for group in 0..settings.groups.len() {
+                let place = self.group_path(topic, group);
+                while !matches!(self.call(0, "GET", &place, None).await, Some((404, _)))
+                    && !self.limit(0, Limit { topic, group, rate: 0, max_in_flight: 0 }).await
+                {
+                    sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
     // Consuming.
 
     fn group_path(&self, topic: usize, group: usize) -> String {
@@ -311,6 +384,7 @@ impl Clients {
             attempt: delivery["attempt"].as_u64().unwrap_or(0),
             span: Span { sent, answered: Some(self.now()) },
             visibility_ms,
+            is_batch: !is_alone,
             broker,
         };
         let Delivered { tag, topic, id, attempt, group, .. } = &fact;

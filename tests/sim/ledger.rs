@@ -5,6 +5,7 @@
 
 mod judge;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use dwell_simulated_redis::Time;
@@ -58,6 +59,7 @@ pub(crate) struct PushFact {
     /// Not before this.
     pub(crate) due: Time,
     pub(crate) has_ttl: bool,
+    pub(crate) priority: u8,
     pub(crate) span: Span,
     pub(crate) outcome: Pushed,
     pub(crate) broker: usize,
@@ -73,6 +75,8 @@ pub(crate) struct Delivered {
     /// Of the request that brought it; for a stream from when it was opened.
     pub(crate) span: Span,
     pub(crate) visibility_ms: u64,
+    /// It came with others of its key, or over a stream.
+    pub(crate) is_batch: bool,
     pub(crate) broker: usize,
 }
 
@@ -143,6 +147,16 @@ pub(crate) struct Swept {
     pub(crate) span: Span,
 }
 
+/// For so long from its span on, no delivery begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paused {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) for_ms: u64,
+    pub(crate) span: Span,
+    pub(crate) is_done: bool,
+}
+
 /// A fault, with the time until which what it did may be felt.
 #[derive(Debug, Clone)]
 pub(crate) struct Played {
@@ -158,6 +172,9 @@ pub(crate) struct Ledger {
     pub(crate) settlements: Vec<Settled>,
     pub(crate) controls: Vec<Controlled>,
     pub(crate) sweeps: Vec<Swept>,
+    pub(crate) pauses: Vec<Paused>,
+    /// Topic and group of each bulk operation.
+    pub(crate) postponed: BTreeSet<(usize, usize)>,
     pub(crate) faults: Vec<Played>,
     /// What no fault excuses: answers 500, panics.
     pub(crate) failures: Vec<String>,

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use dwell_simulated_redis::{Config, Fsync, Layout};
+use serde::{Deserialize, Serialize};
 
 /// A kind of world: what Redis is made of, and which faults there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scenario {
     /// A Redis that loses nothing of what it answered. Every promise holds without exception.
     Durable,
@@ -63,7 +64,7 @@ impl Scenario {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) scenario: Scenario,
@@ -72,7 +73,7 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Topic {
     pub(crate) name: String,
     pub(crate) partitions: u16,
@@ -86,7 +87,7 @@ pub(crate) struct Topic {
 }
 
 /// Something that happens so long after the start.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Step {
     /// Its place in the whole plan, also when others are left out.
     pub(crate) number: usize,
@@ -94,14 +95,14 @@ pub(crate) struct Step {
     pub(crate) action: Action,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Action {
     /// Asked of a broker.
     Operation(usize, Operation),
     Fault(Fault),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Operation {
     Push(Push),
     PushBatch(usize, Vec<Push>),
@@ -113,6 +114,42 @@ pub(crate) enum Operation {
     Redrive(usize, usize),
     PurgeDead(usize, usize),
     Get(Target),
+    /// For so long, ms.
+    Pause(usize, usize, u64),
+    Limit(Limit),
+    Postpone(Postpone),
+    Look(Look, Target, usize),
+}
+
+/// New limits of a group; 0 is none.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Limit {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    /// Hand-overs in a second.
+    pub(crate) rate: u32,
+    pub(crate) max_in_flight: u32,
+}
+
+/// A bulk operation on what is due from so long from now, for so long: later by so much.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Postpone {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) from_ms: u64,
+    pub(crate) length_ms: u64,
+    pub(crate) by_ms: u64,
+}
+
+/// A read, of which only a failure is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Look {
+    Explain,
+    List,
+    ListByDue,
+    Forecast,
+    Verify,
+    Topic,
 }
 
 impl Operation {
@@ -125,7 +162,7 @@ impl Operation {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Target {
     pub(crate) topic: usize,
     pub(crate) id: String,
@@ -139,7 +176,7 @@ impl Target {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Policy {
     Keep,
     Reject,
@@ -147,7 +184,7 @@ pub(crate) enum Policy {
     Debounce,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Push {
     pub(crate) target: Target,
     pub(crate) policy: Policy,
@@ -158,7 +195,7 @@ pub(crate) struct Push {
     pub(crate) priority: u8,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Consume {
     pub(crate) topic: usize,
     pub(crate) group: usize,
@@ -169,7 +206,7 @@ pub(crate) struct Consume {
     pub(crate) seed: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
     /// SIGKILL, and how long it is down, ms.
     KillBroker(usize, u64),
@@ -339,7 +376,7 @@ impl Plan {
             }
             430..500 => Operation::Cancel(self.target(random, topic, ids)),
             500..560 => Operation::Reschedule(self.target(random, topic, ids), delay(random)),
-            560..940 => Operation::Consume(Consume {
+            560..925 => Operation::Consume(Consume {
                 topic,
                 group,
                 max: random.usize(1..=10),
@@ -348,10 +385,26 @@ impl Plan {
                 is_stream: random.u8(0..8) == 0,
                 seed: random.u64(..),
             }),
+            925..930 => Operation::Pause(topic, group, random.u64(200..10_000)),
+            930..935 => Operation::Limit(Limit {
+                topic,
+                group,
+                rate: if random.bool() { 0 } else { random.u32(2..60) },
+                max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
+            }),
+            935..940 => {
+                let length_ms = random.u64(1..3_000);
+                let (from_ms, by_ms) = (random.u64(0..5_000), length_ms + random.u64(0..3_000));
+                Operation::Postpone(Postpone { topic, group, from_ms, length_ms, by_ms })
+            }
             940..944 => Operation::PurgeGroup(topic, group),
             944..960 => Operation::Redrive(topic, group),
             960..965 => Operation::PurgeDead(topic, group),
-            _ => Operation::Get(self.target(random, topic, ids)),
+            965..985 => Operation::Get(self.target(random, topic, ids)),
+            _ => {
+                let looks = [Look::Explain, Look::List, Look::ListByDue, Look::Forecast, Look::Verify, Look::Topic];
+                Operation::Look(looks[random.usize(0..looks.len())], self.target(random, topic, ids), group)
+            }
         }
     }
 

@@ -1,6 +1,7 @@
-//! Runs histories, each in a process of its own: many seeds, the ones of `seeds.txt`, and smaller ones of a seed that fails.
+//! Runs histories, each in a process of its own: many seeds, the plans that once broke something, and smaller ones of a seed that fails.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::Mutex;
@@ -16,44 +17,67 @@ use crate::world::World;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// One history, exactly: with the commit of the simulator and of what it runs.
+/// Where the plan of a history comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// `SCENARIO`, `SEED` and `OPERATIONS`: with the commit of the simulator.
+    Seed(Scenario, u64, usize),
+    /// `PLAN`: a file, which stays what it is.
+    File(PathBuf),
+}
+
+/// One history, exactly.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
-    pub(crate) scenario: Scenario,
-    /// `SEED`.
-    pub(crate) seed: u64,
-    /// `OPERATIONS`.
-    pub(crate) operations: usize,
+    pub(crate) origin: Origin,
     /// `ONLY`: these steps of the plan, and no others.
     pub(crate) only: Option<BTreeSet<usize>>,
 }
 
 impl Case {
-    pub(crate) fn plan(&self) -> Plan {
-        let mut plan = Plan::new(self.seed, self.scenario, self.operations);
+    /// Errors: the file cannot be read, or has no plan.
+    pub(crate) fn plan(&self) -> Result<Plan, Failure> {
+        let mut plan = match &self.origin {
+            Origin::Seed(scenario, seed, operations) => Plan::new(*seed, *scenario, *operations),
+            Origin::File(path) => {
+                let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+                serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?
+            }
+        };
         if let Some(only) = &self.only {
             plan.keep(only);
         }
-        plan
+        Ok(plan)
+    }
+
+    /// What a process reads that plays it, and a person who plays it again.
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut environment = match &self.origin {
+            Origin::Seed(scenario, seed, operations) => vec![
+                ("SEED", seed.to_string()),
+                ("SCENARIO", scenario.name().to_owned()),
+                ("OPERATIONS", operations.to_string()),
+            ],
+            Origin::File(path) => vec![("PLAN", path.display().to_string())],
+        };
+        environment.extend(self.only.as_ref().map(|only| ("ONLY", Numbers(only.clone()).to_string())));
+        environment
     }
 
     /// The command that plays it again.
-    pub(crate) fn command(&self) -> String {
-        let Case { scenario, seed, operations, only } = self;
-        let only = only.as_ref().map_or(String::new(), |only| format!(" ONLY={}", Numbers(only.clone())));
-        format!("make sim SEED={seed} SCENARIO={} OPERATIONS={operations}{only} VERBOSE=1", scenario.name())
+    fn command(&self) -> String {
+        let words: Vec<String> = self.environment().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("make sim {} VERBOSE=1", words.join(" "))
     }
-}
 
-/// A line of `seeds.txt`: `SCENARIO SEED OPERATIONS what it was`.
-impl FromStr for Case {
-    type Err = Failure;
-
-    fn from_str(line: &str) -> Result<Case, Failure> {
-        let mut words = line.split_whitespace();
-        let mut next = || words.next().ok_or_else(|| format!("{line:?} is no seed"));
-        let scenario = Scenario::of(next()?).ok_or_else(|| format!("{line:?} names no scenario"))?;
-        Ok(Case { scenario, seed: next()?.parse()?, operations: next()?.parse()?, only: None })
+    /// Writes its plan to a file that does not change with the simulator; answers where.
+    fn keep(&self) -> Result<PathBuf, Failure> {
+        let plan = self.plan()?;
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/sim");
+        std::fs::create_dir_all(&directory)?;
+        let path = directory.join(format!("{}-{}.json", plan.scenario.name(), plan.seed));
+        std::fs::write(&path, serde_json::to_string_pretty(&plan)? + "\n")?;
+        Ok(path)
     }
 }
 
@@ -65,6 +89,7 @@ pub(crate) struct Settings {
     /// `SCENARIO`; all of them otherwise.
     scenario: Option<Scenario>,
     only: Option<BTreeSet<usize>>,
+    plan: Option<PathBuf>,
     /// `VERBOSE`: everything that happened.
     is_verbose: bool,
 }
@@ -92,12 +117,18 @@ impl Settings {
             span: Duration::from_secs(number("SECONDS")?.unwrap_or(20)),
             scenario,
             only: only.map(|numbers| numbers.0),
+            plan: std::env::var_os("PLAN").map(PathBuf::from),
             is_verbose: std::env::var_os("VERBOSE").is_some(),
         })
     }
 
+    /// The one that is asked for by a file.
+    fn kept(&self) -> Option<Case> {
+        self.plan.clone().map(|path| Case { origin: Origin::File(path), only: self.only.clone() })
+    }
+
     fn case(&self, scenario: Scenario, seed: u64) -> Case {
-        Case { scenario, seed, operations: self.operations, only: self.only.clone() }
+        Case { origin: Origin::Seed(scenario, seed, self.operations), only: self.only.clone() }
     }
 }
 
@@ -115,19 +146,19 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Plays one history in this process, and prints what it came to as [`child`] reads it.
 pub(crate) fn one(settings: &Settings) -> Result<(), Failure> {
-    let case = settings.case(settings.scenario.unwrap_or(Scenario::Durable), settings.seed.unwrap_or(0));
-    let plan = case.plan();
+    let by_seed = || settings.case(settings.scenario.unwrap_or(Scenario::Durable), settings.seed.unwrap_or(0));
+    let plan = settings.kept().unwrap_or_else(by_seed).plan()?;
     std::panic::set_hook(Box::new(|panic| lock(&PANICS).push(panic.to_string())));
     if settings.is_verbose {
         crate::broker_log::keep();
     }
-    fastrand::seed(case.seed);
-    let (topics, operations) = (plan.topics.clone(), plan.operations());
+    fastrand::seed(plan.seed);
+    let (topics, scenario, operations) = (plan.topics.clone(), plan.scenario, plan.operations());
     let (ledger, end) = World::new(plan)?.play();
     let mut ledger = lock(&ledger);
     ledger.failures.append(&mut lock(&PANICS));
     ledger.add(crate::broker_log::take());
-    let breaches = judge(&ledger, &topics, case.scenario, &end);
+    let breaches = judge(&ledger, &topics, scenario, &end);
     if settings.is_verbose {
         print!("{}", ledger.history(None));
     } else if let Some(breach) = breaches.first() {
@@ -150,11 +181,10 @@ const END: &str = "= ";
 /// Plays a history in a process of its own: what a process has only once, such as the counters of a library, begins anew.
 pub(crate) fn child(case: &Case, is_verbose: bool) -> Result<Report, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env("SIM", "history").env("SEED", case.seed.to_string()).env("SCENARIO", case.scenario.name());
-    command.env("OPERATIONS", case.operations.to_string()).env_remove("ONLY").env_remove("VERBOSE");
-    if let Some(only) = &case.only {
-        command.env("ONLY", Numbers(only.clone()).to_string());
+    for name in ["ONLY", "PLAN", "VERBOSE"] {
+        command.env_remove(name);
     }
+    command.env("SIM", "history").envs(case.environment());
     if is_verbose {
         command.env("VERBOSE", "1");
     }
@@ -207,12 +237,12 @@ fn play_all(next: impl Fn(usize) -> Option<Case> + Sync, is_verbose: bool) -> Re
 fn conclude(played: &[(Case, Report)], shrink_for: Duration) -> Result<(), Failure> {
     let broken: usize = played.iter().map(|(_, report)| report.count).sum();
     for (case, report) in played.iter().filter(|(_, report)| !report.broken.is_empty()) {
-        println!("seed {}, {}:\n{}{}\n", case.seed, case.scenario.name(), report.text, case.command());
+        println!("{}{}\n", report.text, case.command());
     }
     let first = played.iter().find_map(|(case, report)| Some((case, report.broken.first()?)));
     if let Some((case, sentence)) = first {
         let (smaller, report) = shrink::shrink(case, sentence, shrink_for)?;
-        println!("smaller:\n{}{}\n", report.text, smaller.command());
+        println!("smaller, and kept in {}:\n{}{}\n", smaller.keep()?.display(), report.text, smaller.command());
     }
     let operations: usize = played.iter().map(|(_, report)| report.operations).sum();
     let digest = played
@@ -228,6 +258,9 @@ pub(crate) fn search(settings: &Settings) -> Result<(), Failure> {
     let first = settings.seed.unwrap_or_else(|| fastrand::u64(..1 << 40));
     let scenarios = settings.scenario.map_or(Scenario::ALL.to_vec(), |scenario| vec![scenario]);
     let next = |number: usize| {
+        if let Some(kept) = settings.kept() {
+            return (number == 0).then_some(kept);
+        }
         let goes_on = if settings.seed.is_some() { number < scenarios.len() } else { began.elapsed() < settings.span };
         goes_on
             .then(|| settings.case(scenarios[number % scenarios.len()], first + number as u64 / scenarios.len() as u64))
@@ -239,7 +272,8 @@ pub(crate) fn search(settings: &Settings) -> Result<(), Failure> {
     conclude(&played, settings.span)
 }
 
-const SEEDS: &str = include_str!("seeds.txt");
+/// Plans of histories that once broke a promise.
+const PLANS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sim/plans");
 
 /// Operations of each history of the suite, and how many seeds of each scenario.
 const SUITE: (usize, u64) = (400, 3);
@@ -247,11 +281,12 @@ const SUITE: (usize, u64) = (400, 3);
 /// What `cargo test` plays: what once broke, and a few seeds of each scenario, twice, since a seed is worth nothing if it does
 /// not repeat its history.
 pub(crate) fn suite() -> Result<(), Failure> {
-    let lines = SEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let mut cases = lines.map(str::parse).collect::<Result<Vec<Case>, Failure>>()?;
+    let mut plans = std::fs::read_dir(PLANS)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, Failure>>()?;
+    plans.sort();
+    let mut cases: Vec<Case> = plans.into_iter().map(|path| Case { origin: Origin::File(path), only: None }).collect();
     let known = cases.len();
     for seed in 1..=SUITE.1 {
-        let of = |scenario| Case { scenario, seed, operations: SUITE.0, only: None };
+        let of = |scenario| Case { origin: Origin::Seed(scenario, seed, SUITE.0), only: None };
         cases.extend(Scenario::ALL.into_iter().flat_map(|scenario| [of(scenario), of(scenario)]));
     }
     let played = play_all(|number| cases.get(number).cloned(), false)?;
@@ -259,12 +294,8 @@ pub(crate) fn suite() -> Result<(), Failure> {
         if let [(case, once), (_, again)] = twice
             && once.digest != again.digest
         {
-            let scenario = case.scenario.name();
-            return Err(format!(
-                "two runs of seed {} of {scenario} differ: {} {}",
-                case.seed, once.digest, again.digest
-            )
-            .into());
+            let (once, again) = (&once.digest, &again.digest);
+            return Err(format!("two runs differ, {once} {again}: {}", case.command()).into());
         }
     }
     conclude(&played, Duration::from_secs(20))

@@ -11,7 +11,7 @@ use crate::run::{Case, Failure, Report, child};
 /// Works no longer than that, but for the last try.
 pub(crate) fn shrink(case: &Case, sentence: &str, span: Duration) -> Result<(Case, Report), Failure> {
     let mut search = Search { case: case.clone(), sentence, until: Instant::now() + span };
-    let steps = case.plan().steps;
+    let steps = case.plan()?.steps;
     let (faults, operations): (Vec<_>, Vec<_>) =
         steps.into_iter().partition(|step| matches!(step.action, Action::Fault(_)));
     search.case.only = Some(faults.iter().chain(&operations).map(|step| step.number).collect());

@@ -411,6 +411,8 @@ impl World {
 
     /// Lets consumers take everything, and looks what is left.
     fn end(&mut self) -> Result<End, Failure> {
+        let clients = self.clients.clone();
+        self.wait_for("groups without limits", 60, async move { clients.unlimited().await })?;
         let topics = self.plan.topics.iter().enumerate();
         let groups = topics.flat_map(|(topic, settings)| (0..settings.groups.len()).map(move |group| (topic, group)));
         let groups: Vec<_> = groups.collect();

@@ -34,10 +34,17 @@ const ACKED: &str = "what was acked does not come again";
 const CANCELLED: &str = "what was cancelled is not delivered";
 const LOST: &str = "what was accepted is delivered until it has ended";
 const HOLDER: &str = "a message has one consumer of a group at a time";
+const ORDER: &str = "an earlier message of a key has ended when a later one is delivered";
+const PAUSED: &str = "nothing is delivered while its group is paused";
 const NACKED: &str = "a nacked message waits for its delay";
 const FAILED: &str = "no broker fails by itself";
 const MISSING: &str = "a group is there until it is deleted";
 const LEFT: &str = "nothing is left when everything has ended";
+
+/// Brokers with different estimates of the time of Redis order what is due that close together as they believe.
+const ORDER_SLACK: u64 = 1_000_000;
+/// Until all brokers know of a pause.
+const PAUSE_SLACK: u64 = 3_000_000;
 
 pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: &End) -> Vec<Breach> {
     let judge = Judge::new(ledger, topics, scenario, end);
@@ -49,6 +56,8 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.cancelled(delivery));
         breaches.extend(judge.holder(number, delivery));
         breaches.extend(judge.nacked(delivery));
+        breaches.extend(judge.ordered(delivery));
+        breaches.extend(judge.paused(delivery));
     }
     for push in &ledger.pushes {
         for group in 0..topics[push.target.topic].groups.len() {
@@ -75,6 +84,7 @@ struct Judge<'a> {
     end: &'a End,
     by_tag: BTreeMap<&'a str, &'a PushFact>,
     by_id: BTreeMap<usize, BTreeMap<&'a str, Vec<&'a PushFact>>>,
+    by_key: BTreeMap<(usize, &'a str), Vec<&'a PushFact>>,
     /// Deliveries of a payload in a group.
     deliveries: BTreeMap<(&'a str, usize), Vec<usize>>,
     settlements: BTreeMap<usize, Vec<&'a Settled>>,
@@ -85,7 +95,11 @@ impl<'a> Judge<'a> {
         let mut by_id: BTreeMap<usize, BTreeMap<_, Vec<_>>> = BTreeMap::new();
         let mut deliveries: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut settlements: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for push in &ledger.pushes {
+            if let Some(key) = &push.target.key {
+                by_key.entry((push.target.topic, &**key)).or_default().push(push);
+            }
             by_id.entry(push.target.topic).or_default().entry(&*push.target.id).or_default().push(push);
         }
         for (number, delivery) in ledger.deliveries.iter().enumerate() {
@@ -95,7 +109,7 @@ impl<'a> Judge<'a> {
             settlements.entry(settled.delivery).or_default().push(settled);
         }
         let by_tag = ledger.pushes.iter().map(|push| (&*push.tag, push)).collect();
-        Judge { ledger, topics, scenario, end, by_tag, by_id, deliveries, settlements }
+        Judge { ledger, topics, scenario, end, by_tag, by_id, by_key, deliveries, settlements }
     }
 
     fn breach(&self, sentence: &'static str, topic: usize, id: &str, detail: String) -> Breach {
@@ -278,6 +292,65 @@ impl<'a> Judge<'a> {
             let detail = format!("payload {}: {} ms early", delivery.tag, due.as_ms() - at.as_ms());
             self.breach(NACKED, topic, id, detail)
         })
+    }
+
+    /// For messages whose order is beyond doubt, and which nothing but consumers changed.
+    fn ordered(&self, delivery: &Delivered) -> Option<Breach> {
+        let (topic, group) = (delivery.topic, delivery.group);
+        let push = self.by_tag.get(&*delivery.tag).filter(|_| self.topics[topic].is_ordered)?;
+        let at = delivery.span.answered?;
+        if delivery.is_batch || !self.has_plain_place(push, delivery) {
+            return None;
+        }
+        let earlier = self.by_key.get(&(topic, push.target.key.as_deref()?))?.iter().find(|other| {
+            other.span.end() < push.span.sent
+                && other.due + ORDER_SLACK <= push.due
+                && self.has_plain_place(other, delivery)
+                && !self.has_ended_by(other, group, at)
+        })?;
+        let detail = format!("payload {} before {} of {}", delivery.tag, earlier.tag, earlier.target.name());
+        Some(self.breach(ORDER, topic, &delivery.id, detail))
+    }
+
+    /// Whether a message was pushed once, certainly before this delivery, and only consumers have changed it since.
+    fn has_plain_place(&self, push: &PushFact, delivery: &Delivered) -> bool {
+        let (topic, id) = (push.target.topic, &*push.target.id);
+        matches!(push.outcome, Pushed::Stored | Pushed::Journaled)
+            && self.pushes_of(topic, id).len() == 1
+            && self.controls_of(topic, id).next().is_none()
+            && !push.has_ttl
+            && push.priority == 0
+            && !self.ledger.sweeps.iter().any(|sweep| (sweep.topic, sweep.group) == (topic, delivery.group))
+            && !self.ledger.postponed.contains(&(topic, delivery.group))
+            && !self.forgot(push.span.sent, delivery.span.end())
+    }
+
+    /// Whether a message may have been acked, or dead, by then.
+    fn has_ended_by(&self, push: &PushFact, group: usize, at: Time) -> bool {
+        let deliveries = self.deliveries.get(&(&*push.tag, group)).into_iter().flatten();
+        let acked = deliveries.filter_map(|number| self.settlements.get(number)).flatten().any(|settled| {
+            settled.decision == Decision::Ack && settled.verdict != Verdict::Stale && settled.span.sent <= at
+        });
+        acked || self.end.dead.contains(&(push.target.topic, group, push.tag.clone()))
+    }
+
+    fn paused(&self, delivery: &Delivered) -> Option<Breach> {
+        let at = delivery.span.answered?;
+        let pause = self.ledger.pauses.iter().find(|pause| {
+            let (begin, until) = (pause.span.end(), pause.span.sent + pause.for_ms * 1_000);
+            (pause.topic, pause.group) == (delivery.topic, delivery.group)
+                && pause.is_done
+                && begin + PAUSE_SLACK < delivery.span.sent
+                && at < until
+                // The last pause counts.
+                && !self.ledger.pauses.iter().any(|other| {
+                    (other.topic, other.group) == (pause.topic, pause.group) && other.span.end() > pause.span.sent
+                        && other.span.sent < at && other.span != pause.span
+                })
+                && !self.is_disturbed(pause.span.sent, at)
+        })?;
+        let ms = delivery.span.sent.since(pause.span.end()) / 1_000;
+        Some(self.breach(PAUSED, delivery.topic, &delivery.id, format!("asked for {ms} ms after the pause")))
     }
 
     fn lost(&self, push: &PushFact, group: usize) -> Option<Breach> {
