@@ -143,8 +143,9 @@ impl From<Error> for Failure {
             Kind::Invalid | Kind::TooLarge | Kind::Ambiguous => INVALID_PARAMETER,
             Kind::Forbidden => DENIED,
             Kind::Conflict => UNSUPPORTED,
-            Kind::Full | Kind::Stale | Kind::Unavailable => UNAVAILABLE,
-            Kind::OutcomeUnknown | Kind::Corrupt | Kind::Bug => INTERNAL,
+            // SQS has no word for an outcome that nobody knows: what a client does about both is to ask again.
+            Kind::Full | Kind::Stale | Kind::Unavailable | Kind::OutcomeUnknown => UNAVAILABLE,
+            Kind::Corrupt | Kind::Bug => INTERNAL,
         };
         Failure::new(class, error.detail().to_owned())
     }

@@ -262,6 +262,11 @@ pub(crate) fn older(topic: Option<Queue>, group: Option<Queue>) -> Result<Queue>
     }
 }
 
+/// A native topic's span may have parts of a second.
+fn seconds_up(span: Duration) -> u64 {
+    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+}
+
 impl Queue {
     pub(crate) fn is_fifo(&self) -> bool {
         self.topic.as_str().ends_with(FIFO)
@@ -297,9 +302,11 @@ impl Queue {
     pub(crate) fn number(&self, name: &str) -> u64 {
         let default = NUMBERS.iter().find(|number| number.name == name).and_then(|number| number.default);
         let value = match name {
-            VISIBILITY => Some(self.settings().visibility_timeout.as_secs()),
+            // How 0 is kept.
+            VISIBILITY if self.settings().visibility_timeout == VISIBILITY_TIMEOUT_MIN => Some(0),
+            VISIBILITY => Some(seconds_up(self.settings().visibility_timeout)),
             RETENTION if self.settings().ttl.is_zero() => Some(1_209_600),
-            RETENTION => Some(self.settings().ttl.as_secs()),
+            RETENTION => Some(seconds_up(self.settings().ttl)),
             _ => self.annotation(name).and_then(|text| text.parse().ok()),
         };
         value.or(default).unwrap_or_default()

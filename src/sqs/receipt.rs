@@ -12,7 +12,7 @@ use super::errors::{Failure, Result};
 use super::model::{Action, Answer, Entry, Sent, in_range, required};
 use super::queue::Queue;
 use super::send::{batch_answer, check_batch};
-use crate::delivery::{Decision, GroupTag, Late, Receipt, StaleReason, UnknownReason, Verdict};
+use crate::delivery::{Decision, GroupTag, Late, Receipt, UnknownReason, Verdict};
 use crate::model::error::Error;
 
 impl Sqs {
@@ -55,17 +55,12 @@ impl Sqs {
     /// A delete that is answered with success counts: the message is gone. Errors: also `ServiceUnavailable` while the store
     /// does not answer.
     async fn deleted(&self, queue: &Queue, handle: &str, verdict: Verdict) -> Result<()> {
-        let expired = || Failure::parameter("ReceiptHandle", handle, "The receipt handle has expired.");
         match verdict {
             // Perhaps it was deleted before, which the memory of the owner does not know any more.
-            Verdict::Stale(StaleReason::DeliveryEnded | StaleReason::LostPartition) if queue.is_fifo() => {
-                match self.broker.is_there(&queue.topic, &queue.group, handle).await? {
-                    true => Err(expired()),
-                    false => Ok(()),
-                }
-            }
-            Verdict::Stale(_) if queue.is_fifo() => Err(expired()),
-            Verdict::Stale(_) => Ok(()),
+            Verdict::Stale(_) => match self.broker.is_there(&queue.topic, &queue.group, handle).await? {
+                true => Err(Failure::parameter("ReceiptHandle", handle, "The receipt handle has expired.")),
+                false => Ok(()),
+            },
             verdict => settled(handle, verdict),
         }
     }

@@ -61,11 +61,11 @@ fn request(method: &str, path: &str, body: Option<&Value>) -> axum::http::Reques
 }
 
 impl Clients {
-    fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         self.clocks.now()
     }
 
-    fn note(&self, line: &str) {
+    pub(crate) fn note(&self, line: &str) {
         lock(&self.ledger).note(self.now(), line);
     }
 
@@ -80,9 +80,17 @@ impl Clients {
 
     /// Asks a broker; no answer if it is not there, dies meanwhile, or takes too long.
     async fn call(&self, broker: usize, method: &str, path: &str, body: Option<Value>) -> Option<(u16, Value)> {
+        self.answer(broker, &format!("{method} {path}"), request(method, path, body.as_ref())).await
+    }
+
+    pub(crate) async fn answer(
+        &self,
+        broker: usize,
+        what: &str,
+        request: axum::http::Request<Body>,
+    ) -> Option<(u16, Value)> {
         let Seat { handle, router } = self.seat(broker)?;
         let (sender, answered) = oneshot::channel();
-        let request = request(method, path, body.as_ref());
         let task = handle.spawn(async move {
             let Ok(response) = router.oneshot(request).await;
             let status = response.status().as_u16();
@@ -96,7 +104,7 @@ impl Clients {
                 let (status, bytes) = answer.ok()?;
                 let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
                 if status == 500 {
-                    self.failed(format!("broker {broker} answers 500 to {method} {path}: {body}"));
+                    self.failed(format!("broker {broker} answers 500 to {what}: {body}"));
                 }
                 Some((status, body))
             }
@@ -149,6 +157,8 @@ impl Clients {
             Operation::PurgeDead(topic, group) => self.sweep(broker, topic, group, Sweep::PurgeDead).await,
             Operation::Redrive(topic, group) => self.sweep(broker, topic, group, Sweep::Redrive).await,
             Operation::Get(target) => self.get(broker, &target).await,
+            Operation::SendToQueue(topic, delay_s) => self.send_to_queue(number, broker, topic, delay_s).await,
+            Operation::ReceiveFromQueue(consume) => self.receive_from_queue(broker, consume).await,
             Operation::Pause(topic, group, for_ms) => self.pause(broker, topic, group, for_ms).await,
             Operation::Limit(limit) => drop(self.limit(broker, limit).await),
             Operation::Postpone(postpone) => self.postpone(broker, postpone).await,
@@ -196,7 +206,7 @@ impl Clients {
         }
     }
 
-    fn note_push(&self, fact: PushFact) {
+    pub(crate) fn note_push(&self, fact: PushFact) {
         let PushFact { tag, target, policy, outcome, broker, .. } = &fact;
         self.note(&format!("push {} as {tag} {policy:?} at broker {broker}: {outcome:?}", target.name()));
         lock(&self.ledger).pushes.push(fact);
@@ -205,6 +215,7 @@ impl Clients {
     async fn push(&self, number: usize, broker: usize, push: Push) {
         let (sent, tag) = (self.now(), format!("p{number}"));
         let (message, due) = Clients::message(&push, &tag, sent);
+        lock(&self.ledger).ids.insert(tag.clone(), push.target.id.clone());
         let path = format!("/v1/topics/{}/messages", self.topics[push.target.topic].name);
         let answer = self.call(broker, "POST", &path, Some(message)).await;
         let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
@@ -219,6 +230,8 @@ impl Clients {
         let tag = |place: usize| format!("p{number}-{place}");
         let messages = pushes.iter().enumerate().map(|(place, push)| Clients::message(push, &tag(place), sent));
         let (messages, dues): (Vec<_>, Vec<_>) = messages.unzip();
+        let ids = pushes.iter().enumerate().map(|(place, push)| (tag(place), push.target.id.clone()));
+        lock(&self.ledger).ids.extend(ids);
         let path = format!("/v1/topics/{}/messages/batch", self.topics[topic].name);
         let answer = self.call(broker, "POST", &path, Some(json!({"messages": messages}))).await;
         let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
@@ -323,7 +336,7 @@ impl Clients {
         let from = self.now().as_ms() + from_ms;
         let mut body = json!({"action": "postpone", "from": from, "to": from + length_ms, "by": format!("{by_ms}ms")});
         let path = format!("{}/bulk", self.group_path(topic, group));
-        lock(&self.ledger).postponed.insert((topic, group));
+        lock(&self.ledger).postponed.insert(topic);
         // Each request works for a while, and says where the next one goes on.
         for _ in 0..10 {
             let answer = self.call(broker, "POST", &path, Some(body.clone())).await;
@@ -371,7 +384,7 @@ impl Clients {
     }
 
     /// Notes a delivery; answers its number and its receipt.
-    fn delivered(&self, broker: usize, consume: &Consume, sent: Time, delivery: &Value) -> (usize, String) {
+    pub(crate) fn delivered(&self, broker: usize, consume: &Consume, sent: Time, delivery: &Value) -> (usize, String) {
         let text = |field: &str| delivery[field].as_str().unwrap_or_default().to_owned();
         // A stream gives back what it has when it ends; the later messages of a key return when an earlier one fails.
         let is_alone = !consume.is_stream && consume.per_key == 1;
@@ -460,7 +473,7 @@ impl Clients {
         }
     }
 
-    async fn think(&self, random: &mut fastrand::Rng) {
+    pub(crate) async fn think(&self, random: &mut fastrand::Rng) {
         if random.bool() {
             sleep(Duration::from_millis(random.u64(0..1_500))).await;
         }

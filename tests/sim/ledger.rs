@@ -5,7 +5,7 @@
 
 mod judge;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use dwell_simulated_redis::Time;
@@ -173,8 +173,10 @@ pub(crate) struct Ledger {
     pub(crate) controls: Vec<Controlled>,
     pub(crate) sweeps: Vec<Swept>,
     pub(crate) pauses: Vec<Paused>,
-    /// Topic and group of each bulk operation.
-    pub(crate) postponed: BTreeSet<(usize, usize)>,
+    /// The id of each payload that was sent: SQS shows another one.
+    pub(crate) ids: BTreeMap<String, String>,
+    /// Topics with a bulk operation: it changes messages in all groups.
+    pub(crate) postponed: BTreeSet<usize>,
     pub(crate) faults: Vec<Played>,
     /// What no fault excuses: answers 500, panics.
     pub(crate) failures: Vec<String>,

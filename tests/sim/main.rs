@@ -12,6 +12,7 @@ mod pipe;
 mod plan;
 mod run;
 mod shrink;
+mod sqs;
 mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -114,6 +114,9 @@ pub(crate) enum Operation {
     Redrive(usize, usize),
     PurgeDead(usize, usize),
     Get(Target),
+    /// By SQS, seconds of delay.
+    SendToQueue(usize, u64),
+    ReceiveFromQueue(Consume),
     /// For so long, ms.
     Pause(usize, usize, u64),
     Limit(Limit),
@@ -369,13 +372,27 @@ impl Plan {
         let topic = random.usize(0..self.topics.len());
         let group = random.usize(0..self.topics[topic].groups.len());
         match random.u32(0..1_000) {
-            0..380 => Operation::Push(self.push(random, topic, ids)),
+            0..350 => Operation::Push(self.push(random, topic, ids)),
+            // A queue without groups of messages.
+            350..380 if !self.topics[topic].is_ordered => {
+                Operation::SendToQueue(topic, if random.bool() { 0 } else { random.u64(0..20) })
+            }
+            350..380 => Operation::Push(self.push(random, topic, ids)),
             380..430 => {
                 let count = random.usize(2..20);
                 Operation::PushBatch(topic, (0..count).map(|_| self.push(random, topic, ids)).collect())
             }
             430..500 => Operation::Cancel(self.target(random, topic, ids)),
             500..560 => Operation::Reschedule(self.target(random, topic, ids), delay(random)),
+            560..600 if !self.topics[topic].is_ordered => Operation::ReceiveFromQueue(Consume {
+                topic,
+                group,
+                max: random.usize(1..=10),
+                wait_ms: if random.bool() { 0 } else { random.u64(0..3_000) },
+                per_key: 1,
+                is_stream: false,
+                seed: random.u64(..),
+            }),
             560..925 => Operation::Consume(Consume {
                 topic,
                 group,

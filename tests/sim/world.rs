@@ -9,6 +9,7 @@ use dwell::app::engine::{Engine, OutageOptions, RedisOptions, StoreOptions};
 use dwell::broker::Options;
 use dwell::platform::clock::Clock;
 use dwell::platform::tasks::Tasks;
+use dwell::sqs::{Sqs, SqsOptions};
 use dwell_simulated_redis::{Crash, Deployment, NodeId, Time};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -228,7 +229,9 @@ impl World {
                     return;
                 }
             };
-            let app = App::new(engine.broker().clone(), Clock::System, Guard::Unix, Tasks::new());
+            let (broker, loops) = (engine.broker().clone(), engine.groups().clone());
+            let sqs = Sqs::new(broker.clone(), Clock::System, SqsOptions::default(), false, loops);
+            let app = App::new(broker, Clock::System, Guard::Unix, Tasks::new()).with_gateway(sqs);
             let stopping = app.stopping();
             lock(&seats)[number] = Some(Seat { handle: Handle::current(), router: router(app) });
             let _ = stopped.await;

@@ -285,6 +285,7 @@ impl<'a> Judge<'a> {
         let changed = self.controls_of(topic, id).any(|other| other.span.end() >= since)
             || self.pushes_of(topic, id).iter().any(|other| other.span.end() >= since)
             || self.ledger.sweeps.iter().any(|sweep| sweep.sweep == Sweep::Redrive && sweep.span.end() >= since)
+            || self.ledger.postponed.contains(&topic)
             || self.forgot(since, delivery.span.end());
         let at = delivery.span.answered?;
         let due = last.span.sent + delay * 1_000;
@@ -321,7 +322,7 @@ impl<'a> Judge<'a> {
             && !push.has_ttl
             && push.priority == 0
             && !self.ledger.sweeps.iter().any(|sweep| (sweep.topic, sweep.group) == (topic, delivery.group))
-            && !self.ledger.postponed.contains(&(topic, delivery.group))
+            && !self.ledger.postponed.contains(&topic)
             && !self.forgot(push.span.sent, delivery.span.end())
     }
 

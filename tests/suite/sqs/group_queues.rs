@@ -7,7 +7,8 @@ use super::{Broker, Outcome, Store, stories, text};
 stories! {
     an_action_on_a_group_leaves_its_topic_alone,
     a_topic_cannot_shadow_a_group_nor_a_group_a_topic,
-    a_native_push_cannot_take_the_place_of_a_fifo_message,
+    a_native_push_cannot_take_the_place_of_a_fifo_message, parts_of_a_second_are_no_zero,
+    a_delete_of_a_message_that_was_changed_since_is_refused,
 }
 
 /// A request of the native API, and its status and body.
@@ -18,6 +19,52 @@ async fn native(dwell: &Broker, line: &str, body: Value) -> Outcome<(u16, Value)
     let status = response.status().as_u16();
     let bytes = response.bytes().await?;
     Ok((status, serde_json::from_slice(&bytes).unwrap_or_default()))
+}
+
+/// A time of a topic that is not in whole seconds is shown as a longer one: 0 would make every message visible at once.
+async fn parts_of_a_second_are_no_zero(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let settings = json!({"visibility_timeout": "647ms", "ttl": "1500ms"});
+    assert!(native(&dwell, "PUT /v1/topics/quick", settings).await?.0 < 300);
+    let url = text(&dwell.tell("GetQueueUrl", json!({"QueueName": "quick"})).await?["QueueUrl"]);
+    let shown = async |url: &str| -> Outcome<[String; 2]> {
+        let all = dwell.tell("GetQueueAttributes", json!({"QueueUrl": url, "AttributeNames": ["All"]})).await?;
+        Ok(["VisibilityTimeout", "MessageRetentionPeriod"].map(|name| text(&all["Attributes"][name])))
+    };
+    assert_eq!(shown(&url).await?, ["1", "2"]);
+    let zero = dwell.queue("zero", json!({"VisibilityTimeout": "0"})).await?;
+    assert_eq!(shown(&zero).await?, ["0", "345600"]);
+    Ok(())
+}
+
+/// A message that was rescheduled or brought back after its delivery stays: so its delete is not answered with success.
+async fn a_delete_of_a_message_that_was_changed_since_is_refused(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    for (name, is_fifo) in [("shop", false), ("shop.fifo", true)] {
+        let attributes = if is_fifo { json!({"FifoQueue": "true"}) } else { json!({}) };
+        let url = dwell.queue(name, attributes).await?;
+        let mut body = json!({"QueueUrl": url, "MessageBody": "x"});
+        if is_fifo {
+            (body["MessageGroupId"], body["MessageDeduplicationId"]) = (json!("k"), json!("d"));
+        }
+        dwell.tell("SendMessage", body).await?;
+        let taken = dwell.tell("ReceiveMessage", json!({"QueueUrl": url, "WaitTimeSeconds": 20})).await?;
+        let handle = text(&taken["Messages"][0]["ReceiptHandle"]);
+        let back = json!({"QueueUrl": url, "ReceiptHandle": handle, "VisibilityTimeout": 0});
+        dwell.tell("ChangeMessageVisibility", back).await?;
+        let listed = native(&dwell, &format!("GET /v1/topics/{name}/messages"), Value::Null).await?.1;
+        let (id, key) = (text(&listed["messages"][0]["id"]), if is_fifo { "?key=k" } else { "" });
+        let path = format!("PATCH /v1/topics/{name}/messages/{id}{key}");
+        assert_eq!(native(&dwell, &path, json!({"delay": "1h"})).await?.0, 200);
+        let delete = json!({"QueueUrl": url, "ReceiptHandle": handle});
+        let (shape, _, why) = dwell.refused("DeleteMessage", delete).await?;
+        assert_eq!(shape, "InvalidParameterValueException");
+        assert!(why.ends_with("The receipt handle has expired."), "{why}");
+        assert_eq!(native(&dwell, &path.replace("PATCH", "DELETE"), Value::Null).await?.0, 200);
+        // It is gone now, whoever asks.
+        dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": handle})).await?;
+    }
+    Ok(())
 }
 
 async fn counts(dwell: &Broker, url: &str) -> Outcome<String> {

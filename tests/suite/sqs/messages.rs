@@ -161,10 +161,11 @@ async fn an_older_handle_deletes_no_other_message(store: &Store) -> Outcome {
     let first = dwell.receive(&url, json!({"VisibilityTimeout": 1})).await?;
     dwell.visible(&url, 1).await?;
     push("second", "replace").await?;
-    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]})).await?;
+    let older = json!({"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]});
+    assert!(dwell.refused("DeleteMessage", older.clone()).await?.2.ends_with("The receipt handle has expired."));
     let second = dwell.receive(&url, json!({"VisibilityTimeout": 600})).await?;
     assert_eq!(second["Body"], "second");
-    dwell.tell("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]})).await?;
+    assert!(dwell.refused("DeleteMessage", older).await?.2.ends_with("The receipt handle has expired."));
     let counts = json!({"QueueUrl": url, "AttributeNames": ["ApproximateNumberOfMessagesNotVisible"]});
     let counts = dwell.tell("GetQueueAttributes", counts).await?;
     assert_eq!(counts["Attributes"], json!({"ApproximateNumberOfMessagesNotVisible": "1"}));

@@ -1,0 +1,102 @@
+//! Clients that speak SQS: they send, receive and delete the same messages as others.
+
+use serde_json::{Value, json};
+
+use crate::client::Clients;
+use crate::ledger::{Decision, PushFact, Pushed, Settled, Span, Verdict};
+use crate::lock;
+use crate::plan::{Consume, Policy, Target};
+
+impl Clients {
+    async fn act(&self, broker: usize, action: &str, body: &Value) -> Option<(u16, Value)> {
+        let request = axum::http::Request::builder().method("POST").uri("/").header("host", "localhost");
+        let request = request.header("x-amz-target", format!("AmazonSQS.{action}"));
+        let request = request.header("content-type", "application/x-amz-json-1.0").body(body.to_string().into());
+        self.answer(broker, action, request.unwrap_or_default()).await
+    }
+
+    /// A queue of a topic is that of its first group.
+    fn queue(&self, topic: usize, group: usize) -> String {
+        let (topic, group) = (&self.topics[topic].name, &self.topics[topic].groups[group]);
+        match group.as_str() {
+            "default" => format!("http://localhost/000000000000/{topic}"),
+            group => format!("http://localhost/000000000000/{topic}--{group}"),
+        }
+    }
+
+    /// The broker gives the message its id.
+    pub(crate) async fn send_to_queue(&self, number: usize, broker: usize, topic: usize, delay_s: u64) {
+        let (sent, tag) = (self.now(), format!("p{number}"));
+        let body = json!({"QueueUrl": self.queue(topic, 0), "MessageBody": tag, "DelaySeconds": delay_s});
+        let answer = self.act(broker, "SendMessage", &body).await;
+        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        // It says no more than that the message is safe: on the disk of the broker, or in the store.
+        let outcome = match status {
+            200 => Pushed::Buffered,
+            400..=499 => Pushed::Refused,
+            _ => Pushed::Unknown,
+        };
+        let id = body["MessageId"].as_str().unwrap_or(&tag).to_owned();
+        self.note_push(PushFact {
+            target: Target { topic, id, key: None },
+            tag,
+            policy: Policy::Keep,
+            due: sent + delay_s * 1_000_000,
+            has_ttl: false,
+            priority: 0,
+            span,
+            outcome,
+            broker,
+        });
+    }
+
+    pub(crate) async fn receive_from_queue(&self, broker: usize, consume: Consume) {
+        let mut random = fastrand::Rng::with_seed(consume.seed);
+        let (sent, queue) = (self.now(), self.queue(consume.topic, consume.group));
+        let wait_s = consume.wait_ms / 1_000;
+        let body = json!({"QueueUrl": queue, "MaxNumberOfMessages": consume.max, "WaitTimeSeconds": wait_s,
+            "MessageSystemAttributeNames": ["ApproximateReceiveCount"]});
+        let answer = self.act(broker, "ReceiveMessage", &body).await;
+        let Some((200, body)) = answer else {
+            return self.note(&format!("receive at broker {broker}: {answer:?}"));
+        };
+        let messages = body["Messages"].as_array().into_iter().flatten().map(|message| {
+            let count = message["Attributes"]["ApproximateReceiveCount"].as_str().and_then(|count| count.parse().ok());
+            let id = message["Body"].as_str().and_then(|tag| lock(&self.ledger).ids.get(tag).cloned());
+            let id = id.map_or(message["MessageId"].clone(), Value::from);
+            let delivery = json!({"id": id, "payload": message["Body"],
+                "receipt": message["ReceiptHandle"], "attempt": count.unwrap_or(0_u64)});
+            self.delivered(broker, &consume, sent, &delivery)
+        });
+        for (delivery, handle) in messages.collect::<Vec<_>>() {
+            self.think(&mut random).await;
+            let (action, more, decision) = match random.u8(0..10) {
+                0..7 => ("DeleteMessage", None, Decision::Ack),
+                7 => ("ChangeMessageVisibility", Some(0), Decision::Nack { delay_ms: Some(0) }),
+                8 => ("ChangeMessageVisibility", Some(2), Decision::Extend { visibility_ms: 2_000 }),
+                // Forgotten: it comes again.
+                _ => continue,
+            };
+            let mut body = json!({"QueueUrl": queue, "ReceiptHandle": handle});
+            if let Some(seconds) = more {
+                body["VisibilityTimeout"] = json!(seconds);
+            }
+            let at = if random.u8(0..4) == 0 { random.usize(0..lock(&self.seats).len()) } else { broker };
+            let sent = self.now();
+            let answer = self.act(at, action, &body).await;
+            let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+            let (status, body) = answer.unwrap_or((0, Value::Null));
+            let verdict = match status {
+                200 => Verdict::Counts,
+                400..=499 => Verdict::Stale,
+                _ => Verdict::Unknown,
+            };
+            let id = lock(&self.ledger).deliveries[delivery].id.clone();
+            let line =
+                format!("{action} t{}/{id} at broker {at}: {verdict:?} {status} {}", consume.topic, body["__type"]);
+            self.note(&line);
+            lock(&self.ledger).settlements.push(Settled { delivery, decision, span, verdict });
+        }
+    }
+}
