@@ -35,12 +35,3 @@ end
 local function set_due(body, due, version)
   return struct.pack('>I6', due) .. struct.pack('>I7', version) .. string.sub(body, 14)
 end
--- A dead value is the length of its record, 4 bytes, the record, the body.
-local function dead_body(value)
-  return #value >= 4 and string.sub(value, 5 + struct.unpack('>I4', value)) or ''
-end
-local function dead_version(value)
-  if not value or #value < 4 then return 0 end
-  local record = struct.unpack('>I4', value)
-  return version_of(string.sub(value, 5 + record, 17 + record))
-end

@@ -40,27 +40,17 @@ end
 local n = tonumber(ARGV[9])
 local scores, bodies, dedups = 9, 9 + 2 * n, 9 + 4 * n
 local ids, dedup = {}, {}
--- Compares a pushed message with the stored one. Keys are compared only if both have the same id.
-local function compared(i, there, of)
-  if not there or #there < KEY_AT - 1 then return '' end
-  local pushed = ARGV[bodies + 2 * i]
-  local said = '@' .. string.format('%.0f', due_of(there))
-  if (not of or of == ids[i]) and key_of(there) ~= key_of(pushed) then return said .. 'k' end
-  local content, attachment = content_of(there)
-  local own_content, own_attachment = content_of(pushed)
-  return content == own_content and attachment == own_attachment and said or said .. 'c'
-end
-local function is_duplicate(i, there, of)
+-- Keys are compared only if both have the same id.
+local function is_duplicate(i, there, is_dead, of)
   duplicate[i] = true
-  duplicates[#duplicates + 1] = (i - 1) .. compared(i, there, of) .. (of and '=' .. of or '')
+  local said = compared(ARGV[bodies + 2 * i], there, is_dead, not of or of == ids[i])
+  duplicates[#duplicates + 1] = (i - 1) .. said .. (of and '=' .. of or '')
 end
-local function mark(found, body)
+local function mark(found, are_dead)
   for i = 1, n do
-    local there = found[i] and not duplicate[i] and body(found[i])
-    if there then is_duplicate(i, there) end
+    if found[i] and not duplicate[i] then is_duplicate(i, found[i], are_dead) end
   end
 end
-local function live_body(value) return value end
 local looks = ARGV[3] ~= 'fresh'
 if looks or #ARGV > dedups then
   for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
@@ -76,8 +66,8 @@ for g = 10, #KEYS, 3 do
     return {'FULL', answer}
   end
   if looks then
-    mark(redis.call('HMGET', h, unpack(ids)), live_body)
-    if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), dead_body) end
+    mark(redis.call('HMGET', h, unpack(ids)), false)
+    if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), true) end
   end
 end
 if looks and redis.call('EXISTS', KEYS[3]) == 1 then
@@ -101,23 +91,22 @@ if looks and redis.call('EXISTS', KEYS[4]) == 1 then
 end
 for at = dedups + 1, #ARGV, 2 do dedup[tonumber(ARGV[at])] = ARGV[at + 1] end
 local here = {}
--- The body of a message that the partition has, or that this call stores.
-local function body_of(id)
-  if here[id] then return here[id] end
-  for g = 10, #KEYS, 3 do
-    local there = redis.call('HGET', KEYS[g + 1], id)
-    if there then return there end
-    local dead = redis.call('HGET', KEYS[g + 2], id)
-    if dead then return dead_body(dead) end
-  end
-end
 for i = 1, #ids do
   if not duplicate[i] then
     local first = not here[ids[i]] and dedup[i] and first_of(KEYS[8], dedup[i])
     if here[ids[i]] then
       is_duplicate(i, here[ids[i]])
     elseif first then
-      is_duplicate(i, body_of(first), first)
+      -- The first message of its dedup key is in this call, in the partition, or dead there.
+      local there, is_dead = here[first], false
+      for g = 10, #KEYS, 3 do
+        if not there then there = redis.call('HGET', KEYS[g + 1], first) end
+        if not there then
+          there = redis.call('HGET', KEYS[g + 2], first)
+          is_dead = there ~= false
+        end
+      end
+      is_duplicate(i, there, is_dead, first)
     else
       here[ids[i]] = ARGV[bodies + 2 * i]
       if dedup[i] then remember_dedup(KEYS[8], KEYS[9], now, dedup[i], ids[i]) end
