@@ -34,6 +34,9 @@
 #                 25,000 operations each
 # make sim        brokers, clients and Redis in one thread on simulated time, for a minute, with every answer checked; SECONDS=3600,
 #                 SEED=44, SCENARIO=durable, OPERATIONS=600 and VERBOSE=1 make it another one: docs/internals/simulation.md
+# make differential  the same random commands and scripts to the simulated Redis of make sim and to a real one: answers, announcements
+#                 and all keys are compared; 25,000 operations; OPERATIONS=1000000 SEED=7 SERVERS="DIR ..." make it another one, with
+#                 directories as make servers has them
 # make hand-over  50 rounds in which every broker is replaced by one with a fresh disk while Redis is dead, a row for each story
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 # make cron       the times of cron expressions: around every change of offset of every time zone from 1970 to 2100, 2,000 random
@@ -44,7 +47,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races faults histories sim hand-over order cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races faults histories sim differential hand-over order cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 3 \* $$(nproc))
@@ -152,6 +155,13 @@ histories: tools
 # The settings on the command line reach it through the environment.
 sim:
 	@SIM=search SECONDS=$(SECONDS) cargo test --quiet --locked --test sim
+
+differential: TOOLS = $(if $(SERVERS),,redis-server:redis-server)
+differential: tools
+	@for server in $(or $(SERVERS),$$(dirname $$(command -v redis-server))); do \
+	  SERVER="$$server/redis-server" OPERATIONS=$(OPERATIONS) $(if $(SEED),SEED=$(SEED)) cargo test --quiet --locked --release \
+	    --manifest-path tests/sim/redis/Cargo.toml --target-dir target/simulated-redis || exit 1; \
+	done
 
 hand-over: tools
 	@echo "| story | rounds | pods replaced | accepted | lost | again after the ack |"

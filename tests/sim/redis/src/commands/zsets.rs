@@ -251,6 +251,16 @@ struct Options {
     limit: Option<(i64, i64)>,
 }
 
+/// Where a `LIMIT` begins in so many members, if it can. In sets that outgrew their compact form, servers from 7.4 on count a
+/// negative offset from the end.
+fn offset_of(offset: i64, count: usize, from_end: bool) -> Option<usize> {
+    match usize::try_from(offset) {
+        Ok(offset) => Some(offset),
+        Err(_) if from_end => count.checked_sub(usize::try_from(offset.unsigned_abs()).ok()?),
+        Err(_) => None,
+    }
+}
+
 fn range(core: &mut Core, words: Args<'_>, mut options: Options, is_fixed: bool) -> Reply {
     let mut result = |core: &mut Core| {
         let mut rest = words[4..].iter();
@@ -280,12 +290,14 @@ fn range(core: &mut Core, words: Args<'_>, mut options: Options, is_fixed: bool)
             false => (words[2], words[3]),
         };
         let bounds = Bounds::read(options.by, low, high)?;
-        let write = writer(core);
+        let (write, is_recent) = (writer(core), core.config.is_at_least(7, 4));
         Ok(read(core, words[1], |zset| {
             let Some(zset) = zset else { return Reply::Array(Vec::new()) };
             let mut ranks = bounds.ranks(zset, options.is_reverse);
             if let Some((offset, count)) = options.limit {
-                let Ok(offset) = usize::try_from(offset) else { return Reply::Array(Vec::new()) };
+                let Some(offset) = offset_of(offset, ranks.len(), zset.is_large() && is_recent) else {
+                    return Reply::Array(Vec::new());
+                };
                 let (offset, count) = (offset.min(ranks.len()), usize::try_from(count).unwrap_or(usize::MAX));
                 let count = count.min(ranks.len() - offset);
                 ranks = match options.is_reverse {
@@ -420,24 +432,18 @@ pub(super) fn zscan(core: &mut Core, words: Args<'_>) -> Reply {
         Ok(cursor) => cursor,
         Err(refused) => return refused,
     };
-    let write = writer(core);
+    let is_recent = core.config.is_at_least(7, 2);
     read(core, words[1], |zset| {
         let Some(zset) = zset else { return scanned(0, Vec::new()) };
+        // Not as other commands write them: what is large is long, from 7.2 on too.
+        let write = |score| format_double(score, is_recent && !zset.is_large());
         let options = match ScanOptions::read(&words[3..], false) {
             Ok(options) => options,
             Err(refused) => return refused,
         };
         let (found, next) = zset.scan(cursor, mark, options.count);
         let found = found.into_iter().filter(|(member, _)| options.fits(member));
-        let pair = |(member, score): (&Bytes, f64)| [Reply::Bulk(member.clone()), plain(write(score))];
+        let pair = |(member, score): (&Bytes, f64)| [Reply::Bulk(member.clone()), Reply::bulk(write(score))];
         scanned(next, found.flat_map(pair).collect())
     })
-}
-
-/// ZSCAN answers scores as texts in RESP3, too.
-fn plain(score: Reply) -> Reply {
-    match score {
-        Reply::Double(_, text) => Reply::bulk(text),
-        other => other,
-    }
 }

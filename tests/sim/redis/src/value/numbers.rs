@@ -23,16 +23,21 @@ pub(crate) fn float(text: &[u8]) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| !number.is_nan())
 }
 
+/// A whole number below a limit, or an infinite one.
+fn special(number: f64, limit: f64) -> Option<String> {
+    match number {
+        f64::INFINITY => Some("inf".to_owned()),
+        f64::NEG_INFINITY => Some("-inf".to_owned()),
+        0.0 if number.is_sign_negative() => Some("-0".to_owned()),
+        _ if number == number.trunc() && number.abs() < limit => Some((number as i64).to_string()),
+        _ => None,
+    }
+}
+
 /// A score as Redis 7.0 writes it: `%.17g`.
 pub(crate) fn double(number: f64) -> String {
-    if number == number.trunc() && number.abs() < 1e17 {
-        if number == 0.0 && number.is_sign_negative() {
-            return "-0".to_owned();
-        }
-        return (number as i64).to_string();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+    if let Some(text) = special(number, 1e17) {
+        return text;
     }
     let text = format!("{number:.16e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -40,13 +45,17 @@ pub(crate) fn double(number: f64) -> String {
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     let digits = digits.trim_end_matches('0');
     let sign = if number < 0.0 { "-" } else { "" };
-    place_point(sign, digits, exponent, (-4..17).contains(&exponent))
+    match (-4..17).contains(&exponent) {
+        true => plain(sign, digits, exponent),
+        false => with_exponent(sign, digits, exponent, 2),
+    }
 }
 
 /// A score as servers from 7.2 on write it: the shortest text that reads as the same number.
 fn shortest(number: f64) -> String {
-    if number.is_infinite() || number == 0.0 {
-        return double(number);
+    // Half of the greatest integer.
+    if let Some(text) = special(number, 4_611_686_018_427_387_904.0) {
+        return text;
     }
     let text = format!("{number:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -55,17 +64,20 @@ fn shortest(number: f64) -> String {
     let count = i32::try_from(digits.len()).unwrap_or(0);
     let behind = exponent + 1 - count;
     let is_plain = if behind >= 0 { exponent.abs() < count + 7 } else { behind > -7 || exponent.abs() < 4 };
-    place_point(if number < 0.0 { "-" } else { "" }, &digits, exponent, is_plain)
+    let sign = if number < 0.0 { "-" } else { "" };
+    if is_plain { plain(sign, &digits, exponent) } else { with_exponent(sign, &digits, exponent, 1) }
 }
 
-fn place_point(sign: &str, digits: &str, exponent: i32, is_plain: bool) -> String {
+/// The exponent has so many digits at least.
+fn with_exponent(sign: &str, digits: &str, exponent: i32, least: usize) -> String {
+    let (first, rest) = digits.split_at(1.min(digits.len()));
+    let point = if rest.is_empty() { "" } else { "." };
+    let direction = if exponent < 0 { '-' } else { '+' };
+    format!("{sign}{first}{point}{rest}e{direction}{:0least$}", exponent.abs())
+}
+
+fn plain(sign: &str, digits: &str, exponent: i32) -> String {
     let count = i32::try_from(digits.len()).unwrap_or(0);
-    if !is_plain {
-        let (first, rest) = digits.split_at(1.min(digits.len()));
-        let point = if rest.is_empty() { "" } else { "." };
-        let direction = if exponent < 0 { '-' } else { '+' };
-        return format!("{sign}{first}{point}{rest}e{direction}{:02}", exponent.abs());
-    }
     if exponent < 0 {
         let zeros = "0".repeat(usize::try_from(-exponent - 1).unwrap_or(0));
         return format!("{sign}0.{zeros}{digits}");
@@ -102,8 +114,8 @@ mod tests {
         ];
         assert_eq!(texts, expected);
         assert_eq!(
-            [0.1, 1.5, 1e20, 1_700_000_000_000.000_5].map(shortest),
-            ["0.1", "1.5", "1e+20", "1700000000000.0005"]
+            [0.1, 1.5, 1e15, 1e20, -1e-5, 1.0 / 2_048.0, 1_700_000_000_000.000_5, -0.0].map(shortest),
+            ["0.1", "1.5", "1000000000000000", "1e+20", "-0.00001", "4.8828125e-4", "1700000000000.0005", "-0"]
         );
     }
 }

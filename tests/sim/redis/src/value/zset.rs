@@ -39,6 +39,11 @@ impl Zset {
         self.size + 64
     }
 
+    /// Whether it has outgrown the compact form, which it does not take again.
+    pub(crate) fn is_large(&self) -> bool {
+        self.is_large
+    }
+
     pub(crate) fn score(&self, member: &[u8]) -> Option<f64> {
         self.scores.get(member).copied()
     }

@@ -116,6 +116,17 @@ pub(crate) fn words(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
+pub(crate) struct Version {
+    pub(crate) number: String,
+    pub(crate) is_valkey: bool,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_valkey { "Valkey " } else { "Redis " }, self.number)
+    }
+}
+
 pub(crate) struct Real {
     stream: UnixStream,
     buffer: Vec<u8>,
@@ -128,11 +139,13 @@ impl Real {
         Ok(Real { stream, buffer: Vec::new() })
     }
 
-    pub(crate) fn version(&mut self) -> Result<String, Failure> {
+    pub(crate) fn version(&mut self) -> Result<Version, Failure> {
         let info = self.call(&words(&["INFO", "server"]))?.text();
-        // Valkey says with which Redis it is compatible; its own version decides how it writes numbers.
-        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).ok_or("no version")?;
-        Ok(version.trim().to_owned())
+        let say = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(|text| text.trim().to_owned());
+        // Valkey says as `redis_version` with which Redis it is compatible; how it answers depends on its own.
+        let valkey = say("valkey_version:");
+        let is_valkey = valkey.is_some();
+        Ok(Version { number: valkey.or_else(|| say("redis_version:")).ok_or("no version")?, is_valkey })
     }
 
     fn next(&mut self) -> Result<Answer, Failure> {
@@ -162,6 +175,24 @@ pub(crate) struct Fake {
     session: dwell_simulated_redis::SessionId,
     listener: dwell_simulated_redis::SessionId,
     pieces: fastrand::Rng,
+    is_valkey: bool,
+}
+
+/// Errors in which Valkey does not call itself Redis, as Redis and Valkey say them. The simulated one is a Redis.
+const OF_VALKEY: [(&str, &str); 4] = [
+    ("at least one argument for this redis lib call", "at least one argument for this call"),
+    ("Unknown Redis command called", "Unknown command called"),
+    ("Wrong number of args calling Redis command", "Wrong number of args calling command"),
+    ("Lua redis lib command arguments must be", "Command arguments must be"),
+];
+
+fn in_words_of_valkey(answer: Answer) -> Answer {
+    match answer {
+        Answer::Line('-', text) => {
+            Answer::Line('-', OF_VALKEY.iter().fold(text, |text, (redis, valkey)| text.replace(redis, valkey)))
+        }
+        other => other,
+    }
 }
 
 fn now() -> Time {
@@ -170,11 +201,11 @@ fn now() -> Time {
 }
 
 impl Fake {
-    pub(crate) fn new(version: &str, seed: u64) -> Fake {
-        let config = Config { version: version.to_owned(), aof: None, ..Config::default() };
+    pub(crate) fn new(version: &Version, seed: u64) -> Fake {
+        let config = Config { version: version.number.clone(), aof: None, ..Config::default() };
         let mut server = dwell_simulated_redis::Server::new(config, seed);
         let (session, listener) = (server.open(now()), server.open(now()));
-        Fake { server, session, listener, pieces: fastrand::Rng::with_seed(seed) }
+        Fake { server, session, listener, pieces: fastrand::Rng::with_seed(seed), is_valkey: version.is_valkey }
     }
 
     fn call_as(&mut self, session: dwell_simulated_redis::SessionId, words: &[Vec<u8>]) -> Result<Answer, Failure> {
@@ -192,7 +223,8 @@ impl Fake {
     }
 
     pub(crate) fn call(&mut self, words: &[Vec<u8>]) -> Result<Answer, Failure> {
-        self.call_as(self.session, words)
+        let answer = self.call_as(self.session, words)?;
+        Ok(if self.is_valkey { in_words_of_valkey(answer) } else { answer })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Sends the same random commands and calls of dwell's scripts to a real server and to the simulated one, and compares every
 //! answer, every announcement, and again and again all that they hold.
 //!
-//! `cargo test --release --test differential`, with these in the environment: `SEED`, `OPERATIONS` (20,000), `SERVER` (the
-//! program, `redis-server` of the path). The last line says how many differences there were; with any it fails.
+//! `make differential`, or `cargo test --release --test differential` with these in the environment: `SEED`, `OPERATIONS`
+//! (20,000), `SERVER` (the program, `redis-server` of the path). Each 100,000 operations have the next seed and a server of
+//! their own. The last line says how many differences there were; with any it fails.
 
 mod calls;
 mod client;
@@ -10,6 +11,7 @@ mod commands;
 mod scripts;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use client::{Fake, Pair, Real, Server};
 
@@ -17,6 +19,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const DUMP_EVERY: u64 = 500;
 const SHOWN: u64 = 20;
+const OPERATIONS_OF_A_SEED: u64 = 100_000;
 
 fn main() -> ExitCode {
     match run() {
@@ -34,9 +37,18 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn run() -> Result<u64, Failure> {
-    let (seed, operations) = (number("SEED", 1), number("OPERATIONS", 20_000));
+    let (first, operations) = (number("SEED", 1), number("OPERATIONS", 20_000));
     let program = std::env::var("SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-    let server = Server::start(&program)?;
+    let (began, mut differences) = (Instant::now(), 0);
+    for (seed, from) in (first..).zip((0..operations).step_by(OPERATIONS_OF_A_SEED as usize)) {
+        differences += play(&program, seed, OPERATIONS_OF_A_SEED.min(operations - from))?;
+    }
+    println!("{operations} operations in {} s, {differences} differences", began.elapsed().as_secs());
+    Ok(differences)
+}
+
+fn play(program: &str, seed: u64, operations: u64) -> Result<u64, Failure> {
+    let server = Server::start(program)?;
     let mut real = Real::connect(server.socket())?;
     let version = real.version()?;
     println!("seed {seed}, {program} {version}");
@@ -76,6 +88,5 @@ fn run() -> Result<u64, Failure> {
         }
     }
     calls.report();
-    println!("{operations} operations, {differences} differences");
     Ok(differences)
 }
