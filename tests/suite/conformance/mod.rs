@@ -45,7 +45,7 @@ macro_rules! contract {
     };
 }
 
-contract! { [embedded, redis, buffered, redis_as_user, redis_over_tls, redis_cluster] {
+contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls, redis_cluster] {
     push: every_message_gets_its_own_result, existing_id_is_a_duplicate_in_every_state,
         duplicate_says_what_is_there,
         settled_id_is_a_duplicate_within_the_dedup_window, groups_of_a_partition_share_the_dedup_window,

@@ -42,6 +42,15 @@ async fn redis() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn simulated() -> Result<()> {
+    for seed in seeds()? {
+        let told = Seed(seed);
+        play(World::simulated().await?, seed, false).await.map_err(|error| told.blame(error))?;
+    }
+    Ok(())
+}
+
 fn seeds() -> Result<Vec<u64>> {
     match std::env::var("DWELL_SEED") {
         Ok(seed) => Ok(vec![seed.parse().map_err(|error| Error::invalid("DWELL_SEED", error))?]),

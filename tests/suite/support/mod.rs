@@ -11,6 +11,7 @@ mod resp;
 mod running;
 mod sentinel;
 mod sequences;
+mod simulated;
 mod tls;
 mod topic;
 mod world;

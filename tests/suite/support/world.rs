@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 use super::cluster::Cluster;
 use super::redis::{RedisServer, connect};
+use super::simulated::SimulatedRedis;
 use super::tls::Certificates;
 use super::{LEASE, TestTopic, eventually, failed};
 
@@ -77,6 +78,12 @@ impl World {
         World::redis_on(RedisOptions::new(server.url()), server).await
     }
 
+    /// The same with the simulated Redis in its place: what the simulator searches with is a Redis where a store tells its
+    /// stories.
+    pub(crate) async fn simulated() -> Result<World> {
+        World::redis_with(SimulatedRedis::new().options(), Needs::Nothing).await
+    }
+
     /// The same for a user who may do what deploy/redis.acl says, and nothing else.
     pub(crate) async fn redis_as_user() -> Result<World> {
         let acl = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/redis.acl");
@@ -104,11 +111,15 @@ impl World {
     }
 
     async fn redis_on(options: RedisOptions, server: RedisServer) -> Result<World> {
+        World::redis_with(options, Needs::Server(server)).await
+    }
+
+    async fn redis_with(options: RedisOptions, needs: Needs) -> Result<World> {
         let time = Manual::at(START);
         let store = Redis::open(patient(options), Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         let store = Arc::new(store);
         let target: Option<Arc<dyn LogTarget>> = Some(store.clone());
-        Ok(World { target, ..World::of(Store::of(store), time, Needs::Server(server)) })
+        Ok(World { target, ..World::of(Store::of(store), time, needs) })
     }
 
     /// A world with a redis-server of its own, and a store that buffers pushes while it is away.
