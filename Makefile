@@ -37,6 +37,7 @@
 # make differential  the same random commands and scripts to the simulated Redis of make sim and to a real one: answers, announcements
 #                 and all keys are compared; 25,000 operations; OPERATIONS=1000000 SEED=7 SERVERS="DIR ..." make it another one, with
 #                 directories as make servers has them
+# make mutants    errors that are put into a copy of the sources, and that the simulator has to find, SECONDS=60 for each; needs Python
 # make hand-over  50 rounds in which every broker is replaced by one with a fresh disk while Redis is dead, a row for each story
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 # make cron       the times of cron expressions: around every change of offset of every time zone from 1970 to 2100, 2,000 random
@@ -47,7 +48,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races faults histories sim differential hand-over order cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races faults histories sim mutants differential hand-over order cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 3 \* $$(nproc))
@@ -162,6 +163,9 @@ differential: tools
 	  SERVER="$$server/redis-server" OPERATIONS=$(OPERATIONS) $(if $(SEED),SEED=$(SEED)) cargo test --quiet --locked --release \
 	    --manifest-path tests/sim/redis/Cargo.toml --target-dir target/simulated-redis || exit 1; \
 	done
+
+mutants:
+	@SECONDS=$(SECONDS) python3 tests/sim/mutants.py
 
 hand-over: tools
 	@echo "| story | rounds | pods replaced | accepted | lost | again after the ack |"

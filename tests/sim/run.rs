@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::ledger::judge;
@@ -92,6 +92,8 @@ pub(crate) struct Settings {
     plan: Option<PathBuf>,
     /// `VERBOSE`: everything that happened.
     is_verbose: bool,
+    /// `FIRST`: stops at the first history that breaks a promise, and makes it no smaller.
+    is_first_enough: bool,
 }
 
 fn number<T: FromStr>(name: &str) -> Result<Option<T>, Failure> {
@@ -119,6 +121,7 @@ impl Settings {
             only: only.map(|numbers| numbers.0),
             plan: std::env::var_os("PLAN").map(PathBuf::from),
             is_verbose: std::env::var_os("VERBOSE").is_some(),
+            is_first_enough: std::env::var_os("FIRST").is_some(),
         })
     }
 
@@ -212,6 +215,9 @@ fn sentence(line: &str) -> String {
     line.split(" (").next().unwrap_or_default().to_owned()
 }
 
+/// Whether a history broke a promise.
+static BROKEN_ONE: AtomicBool = AtomicBool::new(false);
+
 /// Plays cases in turn, as many at a time as there are processors, while there are any and `goes_on` says so.
 fn play_all(next: impl Fn(usize) -> Option<Case> + Sync, is_verbose: bool) -> Result<Vec<(Case, Report)>, Failure> {
     let (number, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -220,6 +226,9 @@ fn play_all(next: impl Fn(usize) -> Option<Case> + Sync, is_verbose: bool) -> Re
             let number = number.fetch_add(1, Relaxed);
             let Some(case) = next(number) else { return Ok(()) };
             let report = child(&case, is_verbose)?;
+            if report.count > 0 {
+                BROKEN_ONE.store(true, Relaxed);
+            }
             lock(&done).push((number, case, report));
         }
     };
@@ -261,6 +270,9 @@ pub(crate) fn search(settings: &Settings) -> Result<(), Failure> {
         if let Some(kept) = settings.kept() {
             return (number == 0).then_some(kept);
         }
+        if settings.is_first_enough && BROKEN_ONE.load(Relaxed) {
+            return None;
+        }
         let goes_on = if settings.seed.is_some() { number < scenarios.len() } else { began.elapsed() < settings.span };
         goes_on
             .then(|| settings.case(scenarios[number % scenarios.len()], first + number as u64 / scenarios.len() as u64))
@@ -269,7 +281,7 @@ pub(crate) fn search(settings: &Settings) -> Result<(), Failure> {
     if settings.is_verbose {
         played.iter().filter(|(_, report)| report.broken.is_empty()).for_each(|(_, report)| print!("{}", report.text));
     }
-    conclude(&played, settings.span)
+    conclude(&played, if settings.is_first_enough { Duration::ZERO } else { settings.span })
 }
 
 /// Plans of histories that once broke a promise.
