@@ -336,16 +336,21 @@ impl Clients {
         let from = self.now().as_ms() + from_ms;
         let mut body = json!({"action": "postpone", "from": from, "to": from + length_ms, "by": format!("{by_ms}ms")});
         let path = format!("{}/bulk", self.group_path(topic, group));
-        lock(&self.ledger).postponed.insert(topic);
+        let sent = self.now();
         // Each request works for a while, and says where the next one goes on.
         for _ in 0..10 {
             let answer = self.call(broker, "POST", &path, Some(body.clone())).await;
             self.note(&format!("{postpone:?} at broker {broker}: {answer:?}"));
             match answer.map(|(_, body)| body["next_cursor"].clone()) {
                 Some(next) if next.is_string() => body["cursor"] = next,
-                _ => return,
+                Some(_) => {
+                    let span = Span { sent, answered: Some(self.now()) };
+                    return lock(&self.ledger).postponed.push((topic, span));
+                }
+                None => break,
             }
         }
+        lock(&self.ledger).postponed.push((topic, Span { sent, answered: None }));
     }
 
     async fn look(&self, broker: usize, look: Look, target: &Target, group: usize) {

@@ -5,7 +5,7 @@
 
 mod judge;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use dwell_simulated_redis::Time;
@@ -175,8 +175,8 @@ pub(crate) struct Ledger {
     pub(crate) pauses: Vec<Paused>,
     /// The id of each payload that was sent: SQS shows another one.
     pub(crate) ids: BTreeMap<String, String>,
-    /// Topics with a bulk operation: it changes messages in all groups.
-    pub(crate) postponed: BTreeSet<usize>,
+    /// The topic of each bulk operation, which changes messages in all groups, and when it was.
+    pub(crate) postponed: Vec<(usize, Span)>,
     pub(crate) faults: Vec<Played>,
     /// What no fault excuses: answers 500, panics.
     pub(crate) failures: Vec<String>,

@@ -35,8 +35,8 @@ def changed(source, changes):
         places = [at for at, line in enumerate(lines) if line.strip() == wanted.strip()]
         if not places:
             raise SystemExit(f"no line {wanted!r}")
-        # The last one: helpers stand above what uses them.
-        lines[places[-1] : places[-1] + 1] = [line for line in instead if line]
+        for at in reversed(places):
+            lines[at : at + 1] = [line for line in instead if line]
     return "\n".join(lines) + "\n"
 
 

@@ -284,8 +284,11 @@ impl<'a> Judge<'a> {
         let since = last.span.sent;
         let changed = self.controls_of(topic, id).any(|other| other.span.end() >= since)
             || self.pushes_of(topic, id).iter().any(|other| other.span.end() >= since)
-            || self.ledger.sweeps.iter().any(|sweep| sweep.sweep == Sweep::Redrive && sweep.span.end() >= since)
-            || self.ledger.postponed.contains(&topic)
+            || self.ledger.sweeps.iter().any(|sweep| {
+                (sweep.topic, sweep.group, sweep.sweep) == (topic, delivery.group, Sweep::Redrive)
+                    && sweep.span.end() >= since
+            })
+            || self.is_postponed(topic, since, delivery.span.end())
             || self.forgot(since, delivery.span.end());
         let at = delivery.span.answered?;
         let due = last.span.sent + delay * 1_000;
@@ -321,18 +324,25 @@ impl<'a> Judge<'a> {
             && self.controls_of(topic, id).next().is_none()
             && !push.has_ttl
             && push.priority == 0
-            && !self.ledger.sweeps.iter().any(|sweep| (sweep.topic, sweep.group) == (topic, delivery.group))
-            && !self.ledger.postponed.contains(&topic)
+            && !self.is_postponed(topic, push.span.sent, delivery.span.end())
             && !self.forgot(push.span.sent, delivery.span.end())
     }
 
-    /// Whether a message may have been acked, or dead, by then.
+    fn is_postponed(&self, topic: usize, from: Time, to: Time) -> bool {
+        self.ledger.postponed.iter().any(|(of, span)| *of == topic && span.end() >= from && span.sent <= to)
+    }
+
+    /// Whether a message may have been acked, purged, or dead, by then.
     fn has_ended_by(&self, push: &PushFact, group: usize, at: Time) -> bool {
         let deliveries = self.deliveries.get(&(&*push.tag, group)).into_iter().flatten();
         let acked = deliveries.filter_map(|number| self.settlements.get(number)).flatten().any(|settled| {
             settled.decision == Decision::Ack && settled.verdict != Verdict::Stale && settled.span.sent <= at
         });
-        acked || self.end.dead.contains(&(push.target.topic, group, push.tag.clone()))
+        let topic = push.target.topic;
+        let swept = self.ledger.sweeps.iter().any(|sweep| {
+            (sweep.topic, sweep.group) == (topic, group) && sweep.span.end() >= push.span.sent && sweep.span.sent <= at
+        });
+        acked || swept || self.end.dead.contains(&(topic, group, push.tag.clone()))
     }
 
     fn paused(&self, delivery: &Delivered) -> Option<Breach> {
