@@ -339,8 +339,11 @@ impl<'a> Judge<'a> {
             settled.decision == Decision::Ack && settled.verdict != Verdict::Stale && settled.span.sent <= at
         });
         let topic = push.target.topic;
+        // A redrive later brings back what was dead then.
         let swept = self.ledger.sweeps.iter().any(|sweep| {
-            (sweep.topic, sweep.group) == (topic, group) && sweep.span.end() >= push.span.sent && sweep.span.sent <= at
+            (sweep.topic, sweep.group) == (topic, group)
+                && sweep.span.end() >= push.span.sent
+                && (sweep.span.sent <= at || sweep.sweep == Sweep::Redrive)
         });
         acked || swept || self.end.dead.contains(&(topic, group, push.tag.clone()))
     }
