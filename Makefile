@@ -33,7 +33,8 @@
 # make histories  random histories alone, a row for each: 1 to 3 brokers on one Redis, behind Sentinel and on a cluster, with
 #                 25,000 operations each
 # make sim        brokers, clients and Redis in one thread on simulated time, for a minute, with every answer checked; SECONDS=3600,
-#                 SEED=44, SCENARIO=durable, OPERATIONS=600 and VERBOSE=1 make it another one: docs/internals/simulation.md
+#                 SEED=44, SCENARIO=durable, OPERATIONS=600 and VERBOSE=1 make it another one, COVERAGE=1 names the lines of
+#                 scripts that it did not reach: docs/internals/simulation.md
 # make differential  the same random commands and scripts to the simulated Redis of make sim and to a real one: answers, announcements
 #                 and all keys are compared; 25,000 operations; OPERATIONS=1000000 SEED=7 SERVERS="DIR ..." make it another one, with
 #                 directories as make servers has them

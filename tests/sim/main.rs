@@ -4,6 +4,7 @@
 
 mod broker_log;
 mod client;
+mod coverage;
 mod host;
 mod ledger;
 mod network;

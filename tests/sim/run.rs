@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::coverage::{self, Coverage};
 use crate::ledger::judge;
 use crate::lock;
 use crate::numbers::Numbers;
@@ -143,6 +144,8 @@ pub(crate) struct Report {
     count: usize,
     digest: String,
     text: String,
+    /// What it said about the lines of scripts.
+    lines: String,
 }
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -157,7 +160,10 @@ pub(crate) fn one(settings: &Settings) -> Result<(), Failure> {
     }
     fastrand::seed(plan.seed);
     let (topics, scenario, operations) = (plan.topics.clone(), plan.scenario, plan.operations());
-    let (ledger, end) = World::new(plan)?.play();
+    let mut world = World::new(plan)?;
+    let lines = coverage::is_wanted().then(|| world.count_lines());
+    let (ledger, end) = world.play();
+    lines.map_or(Ok(()), |lines| Coverage::of(&lines).map(|coverage| coverage.say()))?;
     let mut ledger = lock(&ledger);
     ledger.failures.append(&mut lock(&PANICS));
     ledger.add(crate::broker_log::take());
@@ -192,20 +198,23 @@ pub(crate) fn child(case: &Case, is_verbose: bool) -> Result<Report, Failure> {
         command.env("VERBOSE", "1");
     }
     let output = command.stdin(Stdio::null()).output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let (lines, text): (Vec<&str>, Vec<&str>) =
+        said.split_inclusive('\n').partition(|line| line.starts_with(coverage::LINES));
+    let (lines, text) = (lines.concat(), text.concat());
     let broken = text.lines().filter_map(|line| line.strip_prefix(BROKEN)).map(sentence).collect();
     let end = text.lines().find_map(|line| line.strip_prefix(END)).unwrap_or_default();
     let words: Vec<&str> = end.split(' ').collect();
     Ok(match words[..] {
         [operations, count, digest] => {
             let (operations, count) = (operations.parse()?, count.parse()?);
-            Report { operations, broken, count, digest: digest.to_owned(), text }
+            Report { operations, broken, count, digest: digest.to_owned(), text, lines }
         }
         _ => {
             let errors = String::from_utf8_lossy(&output.stderr);
             let text = format!("{text}{errors}the history ended early: {}\n", output.status);
             let broken = vec!["a history runs to its end".to_owned()];
-            Report { operations: 0, broken, count: 1, digest: String::new(), text }
+            Report { operations: 0, broken, count: 1, digest: String::new(), text, lines }
         }
     })
 }
@@ -280,6 +289,11 @@ pub(crate) fn search(settings: &Settings) -> Result<(), Failure> {
     let played = play_all(next, settings.is_verbose)?;
     if settings.is_verbose {
         played.iter().filter(|(_, report)| report.broken.is_empty()).for_each(|(_, report)| print!("{}", report.text));
+    }
+    if coverage::is_wanted() {
+        let mut all = Coverage::default();
+        played.iter().for_each(|(_, report)| all.hear(&report.lines));
+        all.report()?;
     }
     conclude(&played, if settings.is_first_enough { Duration::ZERO } else { settings.span })
 }

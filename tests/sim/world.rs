@@ -10,7 +10,7 @@ use dwell::broker::Options;
 use dwell::platform::clock::Clock;
 use dwell::platform::tasks::Tasks;
 use dwell::sqs::{Sqs, SqsOptions};
-use dwell_simulated_redis::{Crash, Deployment, NodeId, Time};
+use dwell_simulated_redis::{Crash, Deployment, LineCounts, NodeId, Time};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -89,6 +89,11 @@ impl World {
         };
         let network = Network::new(plan.seed.wrapping_add(1));
         Ok(World { plan, deployment, network, brokers, clients_host, clients, now: START, later: Vec::new() })
+    }
+
+    /// Counts which lines of scripts run, on all nodes of Redis.
+    pub(crate) fn count_lines(&mut self) -> LineCounts {
+        self.deployment.count_lines()
     }
 
     /// Plays the plan, ends all faults, and lets consumers take what is left.

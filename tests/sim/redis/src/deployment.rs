@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::cluster::{ClusterView, Member, NOBODY, SLOTS};
 use crate::config::Config;
 use crate::core::{Effect, hex40};
+use crate::lua::LineCounts;
 use crate::persistence::Image;
 use crate::server::{Server, SessionId, Snapshot};
 use crate::time::Time;
@@ -121,6 +122,7 @@ pub struct Deployment {
     moves: BTreeMap<u16, usize>,
     voters: Vec<usize>,
     ids: Vec<String>,
+    lines: Option<LineCounts>,
 }
 
 const LAG: u64 = 500;
@@ -180,6 +182,7 @@ impl Deployment {
             moves: BTreeMap::new(),
             voters: Vec::new(),
             ids,
+            lines: None,
         };
         deployment.voters = deployment.voters();
         for number in 0..deployment.nodes.len() {
@@ -246,6 +249,14 @@ impl Deployment {
 
     pub fn snapshot(&self, node: NodeId) -> Option<Snapshot> {
         self.server(node).map(Server::snapshot)
+    }
+
+    /// Counts the lines of scripts on all servers, those too that start later.
+    pub fn count_lines(&mut self) -> LineCounts {
+        let lines = self.lines.get_or_insert_default().clone();
+        let servers = self.nodes.iter_mut().filter_map(|node| node.server.as_mut());
+        servers.for_each(|server| server.count_lines(&lines));
+        lines
     }
 
     // Connections of clients.
@@ -383,6 +394,9 @@ impl Deployment {
         let seed = self.random.u64(..);
         let (now, node) = (self.now, &mut self.nodes[number]);
         let mut server = Server::new(node.config.clone(), seed);
+        if let Some(lines) = &self.lines {
+            server.count_lines(lines);
+        }
         let (image, effects) = std::mem::take(&mut node.files);
         server.load(image, &effects, now, loading_us);
         if let Some(primary) = node.follows {

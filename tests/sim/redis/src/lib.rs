@@ -37,5 +37,6 @@ mod value;
 
 pub use config::{Config, Fsync};
 pub use deployment::{Address, ConnectionId, Crash, Deployment, Layout, NodeId};
+pub use lua::LineCounts;
 pub use server::{Server, SessionId, Snapshot};
 pub use time::Time;

@@ -329,3 +329,28 @@ fn cluster_promotes_a_replica() -> Outcome {
     assert_eq!(world.ask(0, "GET foo")?, "-CLUSTERDOWN The cluster is down");
     Ok(())
 }
+
+#[test]
+fn lines_of_scripts_are_counted_across_a_restart() -> Outcome {
+    let mut world = World::new(Layout::Primary { replicas: 0 }, &Config::default());
+    let lines = world.deployment.count_lines();
+    let script = concat!(
+        "#!lua\n-- No code.\nlocal function double(n)\n  return n * 2\nend\n",
+        "if ARGV[1] == '1' then\n  return double(2)\nend\nreturn 0\n",
+    );
+    let ask = |world: &mut World, word: &str| -> Result<String, String> {
+        let connection = world.connect(0)?;
+        let eval = format!("*4\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n$1\r\n{word}\r\n", script.len());
+        world.deployment.receive(connection, eval.as_bytes(), world.now);
+        Ok(world.read(connection))
+    };
+    assert_eq!(ask(&mut world, "0")?, ":0");
+    // A function is made in the line where it ends.
+    let counted = |of: [u64; 5]| vec![(script.to_owned(), [4, 5, 6, 7, 9].into_iter().zip(of).collect())];
+    assert_eq!(lines.scripts(), counted([0, 1, 1, 0, 1]));
+    world.deployment.crash(NodeId(0), Crash::Process, world.now);
+    world.deployment.restart(NodeId(0), 0, world.now);
+    assert_eq!(ask(&mut world, "1")?, ":4");
+    assert_eq!(lines.scripts(), counted([1, 2, 2, 1, 1]));
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! Scripts: Lua 5.1 with what Redis gives them.
 
 mod convert;
+mod lines;
 mod pack;
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 use rustc_hash::FxBuildHasher;
 
+pub use self::lines::LineCounts;
 use crate::core::{Core, ScriptState};
 use crate::resp::Reply;
 use crate::value::double;
@@ -73,10 +75,9 @@ pub(crate) struct ScriptFlags {
 pub(crate) struct Script {
     function: Function,
     pub(crate) flags: ScriptFlags,
-    number: usize,
+    /// Among those whose lines are counted.
+    number: Option<usize>,
 }
-
-type Counts = Arc<Mutex<(usize, Vec<Vec<u64>>)>>;
 
 pub(crate) struct Engine {
     lua: Lua,
@@ -84,9 +85,7 @@ pub(crate) struct Engine {
     xpcall: Function,
     handler: Function,
     scripts: HashMap<String, Script, FxBuildHasher>,
-    /// The script that runs, and how often each line of each ran.
-    counts: Option<Counts>,
-    sources: Vec<Arc<str>>,
+    lines: Option<LineCounts>,
 }
 
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -118,7 +117,7 @@ impl Engine {
         let handler = lua.create_function(handle_error)?;
         let xpcall = lua.globals().get("xpcall")?;
         let scripts = HashMap::default();
-        Ok(Engine { lua, env, xpcall, handler, scripts, counts: None, sources: Vec::new() })
+        Ok(Engine { lua, env, xpcall, handler, scripts, lines: None })
     }
 
     pub(crate) fn find(&self, digest: &str) -> Option<&Script> {
@@ -144,11 +143,7 @@ impl Engine {
             let text = text.replace("[string \"@user_script\"]", "user_script");
             Reply::error_of(format!("ERR Error compiling script (new function): {text}"))
         })?;
-        let source: Arc<str> = text.into();
-        let number = self.sources.iter().position(|known| *known == source).unwrap_or(self.sources.len());
-        if number == self.sources.len() {
-            self.sources.push(source);
-        }
+        let number = self.lines.as_ref().map(|lines| lines.add(&text, &function));
         self.scripts.insert(digest.clone(), Script { function, flags, number });
         Ok(digest)
     }
@@ -158,8 +153,8 @@ impl Engine {
         let Some(script) = self.scripts.get(digest).cloned() else {
             return Reply::error("NOSCRIPT No matching script. Please use EVAL.");
         };
-        if let Some(counts) = &self.counts {
-            lock(counts).0 = script.number;
+        if let Some(lines) = &self.lines {
+            lines.enter(script.number);
         }
         let result = self.call(&script, digest, keys, words, core);
         lock(core).script = ScriptState::default();
@@ -196,33 +191,16 @@ impl Engine {
         }))
     }
 
-    /// Counts the lines that run from now on.
-    pub(crate) fn count_lines(&mut self) -> mlua::Result<()> {
-        let counts = Counts::default();
-        self.counts = Some(counts.clone());
+    /// Counts the lines of scripts that are loaded from now on.
+    pub(crate) fn count_lines(&mut self, lines: &LineCounts) -> mlua::Result<()> {
+        self.lines = Some(lines.clone());
+        let lines = lines.clone();
         self.lua.set_hook(HookTriggers::EVERY_LINE, move |_, debug| {
             if debug.source().source.as_deref() == Some(CHUNK) {
-                let (mut counts, line) = (lock(&counts), debug.current_line().unwrap_or(0));
-                let number = counts.0;
-                if counts.1.len() <= number {
-                    counts.1.resize_with(number + 1, Vec::new);
-                }
-                let lines = &mut counts.1[number];
-                if lines.len() < line {
-                    lines.resize(line, 0);
-                }
-                if let Some(count) = lines.get_mut(line.wrapping_sub(1)) {
-                    *count += 1;
-                }
+                lines.count(debug.current_line().unwrap_or(0));
             }
             Ok(VmState::Continue)
         })
-    }
-
-    pub(crate) fn line_counts(&self) -> Vec<(String, Vec<u64>)> {
-        let counts = self.counts.as_ref().map(|counts| lock(counts).1.clone()).unwrap_or_default();
-        let of = |number: usize| counts.get(number).cloned().unwrap_or_default();
-        self.sources.iter().enumerate().map(|(number, source)| (source.to_string(), of(number))).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Server, SessionId, Snapshot};
 use crate::commands::{self, Run};
+use crate::lua::LineCounts;
 use crate::resp::Reply;
 use crate::time::Time;
 use crate::value::{Value, double};
@@ -139,15 +140,10 @@ impl Server {
         out
     }
 
-    /// Counts from now on how often each line of each script runs. Scripts become about three times slower.
-    pub fn count_lines(&mut self) {
+    /// Counts how often each line runs of each script that is loaded from now on. Scripts become about three times slower.
+    pub fn count_lines(&mut self, lines: &LineCounts) {
         if let Some(engine) = &mut self.engine {
-            let _ = engine.count_lines();
+            let _ = engine.count_lines(lines);
         }
-    }
-
-    /// The sources of scripts that were loaded, each with the counts of its lines, from line 1.
-    pub fn line_counts(&self) -> Vec<(String, Vec<u64>)> {
-        self.engine.as_ref().map(|engine| engine.line_counts()).unwrap_or_default()
     }
 }
