@@ -140,17 +140,21 @@ impl Network {
         };
     }
 
-    /// Resets the connections of a broker: with or without what is on its way.
+    /// Resets the connections of a broker: what is on its way to the nodes comes or not, and no reply does.
     pub(crate) fn reset(&mut self, broker: usize, with_requests: bool, now: Time) {
-        let streams: Vec<u64> =
-            self.streams.iter().filter(|(_, there)| there.broker == broker).map(|(id, _)| *id).collect();
-        for id in streams {
+        let streams = self.streams.iter().filter(|(_, there)| there.broker == broker);
+        let streams: Vec<(u64, Time)> = streams.map(|(id, there)| (*id, there.requests_until)).collect();
+        for (id, requests_until) in streams {
             self.on_the_way.retain(|_, parcel| match parcel {
                 Parcel::Request(of, _) => *of != id || with_requests,
                 Parcel::Reply(of, _) => *of != id,
                 _ => true,
             });
-            self.send(now, 0, Parcel::End(id, End::Reset));
+            if let Some(there) = self.streams.get(&id) {
+                there.pipe.end(End::Reset);
+            }
+            // The node notices behind the requests.
+            self.send(if with_requests { requests_until.max(now) } else { now }, 0, Parcel::Leave(id));
         }
     }
 

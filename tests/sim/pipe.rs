@@ -50,8 +50,12 @@ impl Pipe {
         self.with(|state| state.is_left)
     }
 
+    /// Gives bytes to the broker, unless the stream has ended.
     pub(crate) fn deliver(&self, bytes: &[u8]) {
         self.with(|state| {
+            if state.end.is_some() {
+                return;
+            }
             state.received.extend(bytes);
             state.reader.take().into_iter().for_each(Waker::wake);
         });
