@@ -19,16 +19,13 @@ const QUESTIONS: [(&str, &[&str], &str); 12] = [
     ("Which message is dead?", &["2 dead of sms", "sms-1"], "Time line Pushed"),
     ("Is the write-ahead log filling?", &["Fleet"], "Write-ahead log"),
     ("Which brokers are there, of which version?", &["Fleet"], concat!("ready ", env!("CARGO_PKG_VERSION"))),
-    ("When does the nightly job run?", &["orders", "Cron jobs"], "nightly active 0 3 * * *"),
+    ("When does the nightly job run?", &["invoices", "Cron jobs"], "nightly active 0 3 * * *"),
 ];
 
 /// A night: late orders, a pause, an expired reminder, and texts that died.
 async fn fallen() -> Result<Console> {
     let console = timely().await?;
     console.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
-    console
-        .tell("PUT /v1/topics/orders/cron/nightly", json!({"cron": "0 3 * * *", "payload": "x", "missed": "skip"}))
-        .await?;
     console.tell("PUT /v1/topics/reminders", json!({"partitions": 1, "on_expiry": "bury"})).await?;
     console.push("reminders", vec![json!({"payload": "x", "id": "r-1", "ttl": "1s"})]).await?;
     console.push("orders", (0..3).map(|n| json!({"payload": "x", "id": format!("o-{n}")})).collect()).await?;
@@ -44,6 +41,10 @@ async fn fallen() -> Result<Console> {
         .await?;
     console.tell("PUT /v1/topics/invoices", json!({"partitions": 1})).await?;
     console.tell("POST /v1/topics/invoices/groups/default/pause", json!({"for": "8h"})).await?;
+    // At whatever hour the test runs, the job pushes nothing that is counted above: its topic is paused.
+    console
+        .tell("PUT /v1/topics/invoices/cron/nightly", json!({"cron": "0 3 * * *", "payload": "x", "missed": "skip"}))
+        .await?;
     Ok(console)
 }
 
