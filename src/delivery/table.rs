@@ -144,7 +144,6 @@ pub struct Table {
     /// Was perhaps handed out before: an attempt has to be charged first.
     uncharged: VecDeque<Held>,
     charging: Vec<Held>,
-    held_bytes: usize,
     out: HashMap<u64, Out>,
     deadlines: BTreeSet<(Instant, u64)>,
     /// With the key that continues once it is settled.
@@ -172,7 +171,6 @@ impl Table {
             ready: VecDeque::new(),
             uncharged: VecDeque::new(),
             charging: Vec::new(),
-            held_bytes: 0,
             out: HashMap::new(),
             deadlines: BTreeSet::new(),
             decided: VecDeque::new(),
@@ -204,8 +202,14 @@ impl Table {
         self.ready.len() + self.uncharged.len() + self.charging.len()
     }
 
+    /// Counted anew each time: there are a few thousand messages at most.
     pub fn prefetched_bytes(&self) -> usize {
-        self.held_bytes
+        self.offered().map(|held| held.bytes).sum()
+    }
+
+    /// What consumers may get next, also while its charge is on its way to the store.
+    fn offered(&self) -> impl Iterator<Item = &Held> {
+        self.ready.iter().chain(&self.uncharged).chain(&self.charging)
     }
 
     /// Whether something can be given back.
@@ -233,10 +237,10 @@ impl Table {
 
     pub fn room(&self) -> Option<ReserveLimit> {
         let held = self.prefetched();
-        let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
-        if held > self.appetite / 2 || bytes == 0 || self.is_full() || self.recalls.is_holding() {
+        if held > self.appetite / 2 || self.is_full() || self.recalls.is_holding() {
             return None;
         }
+        let bytes = PREFETCH_BYTES_MAX.checked_sub(self.prefetched_bytes()).filter(|bytes| *bytes > 0)?;
         let limit = ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes };
         self.order.as_ref().map_or(Some(limit), |order| order.room(limit))
     }
@@ -325,9 +329,7 @@ impl Table {
     }
 
     fn next_ready(&mut self, min_age: Duration, now: Now) -> Option<Held> {
-        let held = self.choose(min_age, now).and_then(|position| self.ready.remove(position))?;
-        self.held_bytes -= held.bytes;
-        Some(held)
+        self.choose(min_age, now).and_then(|position| self.ready.remove(position))
     }
 
     fn hand_out(
@@ -431,7 +433,6 @@ impl Table {
         if self.order.is_some() {
             return self.give_back_in_order();
         }
-        self.held_bytes = 0;
         let held: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
         for held in held {
             self.return_unordered(held, false);

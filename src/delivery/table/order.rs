@@ -402,12 +402,10 @@ impl Table {
 
     pub(super) fn withdraw(&mut self, slot: Slot) -> Option<Held> {
         let position = |line: &VecDeque<Held>| line.iter().position(|held| held.slot == slot);
-        let found = match position(&self.ready) {
+        match position(&self.ready) {
             Some(at) => self.ready.remove(at),
             None => position(&self.uncharged).and_then(|at| self.uncharged.remove(at)),
-        };
-        self.held_bytes -= found.as_ref().map_or(0, |held| held.bytes);
-        found
+        }
     }
 
     /// It is the turn of a message, at once or when its next attempt is due. That has to follow what was decided about it.
@@ -420,7 +418,6 @@ impl Table {
 
     /// Offers a message to consumers, among others by the time since when it could have been handed out.
     fn present(&mut self, held: Held) {
-        self.held_bytes += held.bytes;
         let line = if held.can_be_handed_out() { &mut self.ready } else { &mut self.uncharged };
         if self.order.is_none() {
             return line.push_back(held);
@@ -550,7 +547,6 @@ impl Table {
     pub(super) fn give_back_in_order(&mut self) {
         let Some(order) = &mut self.order else { return };
         let ready: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
-        self.held_bytes = 0;
         let (all, keep) = order.drain(ready);
         order.returning += all.len();
         keep.into_iter().for_each(|held| self.present(held));

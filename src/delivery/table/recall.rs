@@ -215,9 +215,7 @@ impl Table {
             return Some(held);
         }
         if let Some(at) = self.charging.iter().position(|held| held.slot == slot) {
-            let held = self.charging.remove(at);
-            self.held_bytes -= held.bytes;
-            return Some(held);
+            return Some(self.charging.remove(at));
         }
         self.order.as_mut()?.pull_waiting(slot)
     }
@@ -258,7 +256,7 @@ impl Table {
         let wanted: HashSet<&MessageId> = ids.iter().collect();
         let mut found = HashMap::new();
         // A message may be in several of these: what is said last counts.
-        for held in self.ready.iter().chain(&self.uncharged).chain(&self.charging) {
+        for held in self.offered() {
             if wanted.contains(&held.message.id) {
                 found.insert(&held.message.id, MessageLocation::Held);
             }
@@ -300,7 +298,7 @@ impl Table {
         if let Some(held) = order.and_then(|order| order.waiting().find(is_of_lane)) {
             return Blocker { id: held.message.id.clone(), state: BlockerState::Backoff { next_at: held.ready_at } };
         }
-        let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging);
+        let mut held = self.offered();
         let first = held.find(is_of_lane).map(|held| held.message.id.clone());
         // Or it is settled, and the store has not answered yet.
         let first = first.or_else(|| order.and_then(|order| order.first_id(lane)));
@@ -308,15 +306,14 @@ impl Table {
     }
 
     pub fn counts(&self, now: Now) -> HeldCounts {
-        let ready = || self.ready.iter().chain(&self.uncharged).chain(&self.charging);
         let (mut blocked, mut backoff, mut oldest_behind) = (0, 0, None);
         if let Some(order) = &self.order {
             (backoff, oldest_behind) =
                 (order.waiting().count() as u64, order.behind_all().map(|held| held.ready_at).min());
             blocked = order.parked() as u64;
         }
-        let held = ready().count() as u64;
-        let oldest = ready().map(|held| held.ready_at).min().into_iter().chain(oldest_behind).min();
+        let held = self.offered().count() as u64;
+        let oldest = self.offered().map(|held| held.ready_at).min().into_iter().chain(oldest_behind).min();
         let oldest = oldest.filter(|oldest| *oldest <= now.store);
         let out = (self.unsettled as u64).saturating_sub(held + blocked + backoff);
         HeldCounts { out, ready: held, blocked, backoff, oldest }

@@ -225,7 +225,7 @@ impl Table {
 
     pub(super) fn find_held(&self, id: &MessageId) -> Option<&Held> {
         let in_line = self.order.iter().flat_map(|order| order.in_line());
-        let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging).chain(in_line);
+        let mut held = self.offered().chain(in_line);
         held.find(|held| held.message.id == *id)
     }
 
@@ -235,11 +235,7 @@ impl Table {
             return Some((held, true));
         }
         match self.charging.iter().position(|held| held.slot == slot) {
-            Some(at) => {
-                let held = self.charging.remove(at);
-                self.held_bytes -= held.bytes;
-                Some((held, true))
-            }
+            Some(at) => Some((self.charging.remove(at), true)),
             None => self.order.as_mut()?.pull(lane, slot),
         }
     }
@@ -432,6 +428,17 @@ mod tests {
         assert_eq!(table.settle_late(&late("b")?, now()), LateOutcome::Elsewhere);
         table.give_back();
         assert_eq!(table.settle_late(&late("a")?, now()), LateOutcome::Elsewhere);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_given_back_while_charges_are_on_their_way_leaves_their_bytes() -> Result<()> {
+        let mut table = with_retries(false, &["a", "b"])?;
+        assert_eq!(table.charges(1, now()).len(), 1);
+        table.give_back();
+        table.charged();
+        assert_eq!(table.prefetched_bytes(), 100);
+        assert_eq!((take(&mut table), table.prefetched_bytes()), (vec!["a".to_owned()], 0));
         Ok(())
     }
 
