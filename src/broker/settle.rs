@@ -11,6 +11,7 @@ use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::OnFailure;
 use crate::model::time::show_span;
 use crate::model::topic::{Descriptor, check_visibility_timeout};
+use crate::store::restoring;
 
 /// The verdict on a receipt of a group whose partitions this process does not own.
 fn nobodys(receipt: Read, descriptor: &Descriptor, group: &GroupName) -> Verdict {
@@ -94,13 +95,17 @@ impl Broker {
     }
 
     /// Whether a group still has the message of a receipt, alive or dead. Errors: `NotFound`, the store's; `Invalid` for a
-    /// text that is no receipt.
+    /// text that is no receipt; `Unavailable` for what the store lost and may be given back.
     pub async fn is_there(&self, topic: &TopicName, group: &GroupName, receipt: &str) -> Result<bool> {
         let descriptor = self.topics.group(topic, group).await?;
         let read = self.receipt_keys.read(&[receipt.to_owned()]).await.pop();
         let receipt = read.and_then(Result::ok).ok_or_else(|| Error::invalid("receipt", "is not a receipt"))?;
         let partition = descriptor.group_partition(receipt.partition, group);
-        Ok(self.store.reads.peek(&partition, &receipt.id).await?.is_some())
+        let is_there = self.store.reads.peek(&partition, &receipt.id).await?.is_some();
+        if !is_there && self.store.backend.losses().borrow().is_giving_back() {
+            return Err(restoring());
+        }
+        Ok(is_there)
     }
 
     /// To `timeout` from now, each answered for itself. Errors: `NotFound`, `Invalid` out of range.

@@ -182,6 +182,7 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
             Some(reason) => Err(Error::unavailable(reason.detail().to_owned())),
         };
         match looked {
+            Ok(None) if self.is_giving_back() => self.topic_cache.get(topic).map(Some).ok_or_else(restoring),
             Err(error) if error.is_outage() => self.topic_cache.get(topic).map(Some).ok_or(error),
             looked => looked,
         }

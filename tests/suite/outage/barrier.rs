@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::broker::ReserveRequest;
-use dwell::model::error::Result;
+use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Conflict, GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::topic::Settings;
 use dwell::platform::clock::Clock;
@@ -15,7 +15,7 @@ use dwell::telemetry::metrics::Metrics;
 
 use super::journal::journaled;
 use super::{Dwell, Outage};
-use crate::support::{Mode, RedisServer, eventually, scratch};
+use crate::support::{Mode, RedisServer, eventually, kind_of, scratch};
 
 /// A broker that reports within this time is not silent; four times within it each broker looks at the others.
 const SILENCE: Duration = Duration::from_secs(16);
@@ -121,6 +121,38 @@ async fn lost_topic_comes_back_from_the_broker_that_knows_it() -> Result<()> {
     assert_eq!(other.broker().topic(&orders).await?.settings, settings);
     other.close().await?;
     knows.close().await
+}
+
+/// A delete by SQS asks this, and answers success for what is gone.
+#[tokio::test]
+async fn nobody_says_that_a_message_is_gone_while_it_may_come_back() -> Result<()> {
+    let (orders, dir) = (TopicName::new("orders")?, scratch()?);
+    let mut outage = Outage { silence: SILENCE, ..Outage::with(RedisServer::start().await?)? };
+    outage.journal = Some(Duration::from_secs(3_600));
+    let (pushes, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), outage.redis.url(), false).await?);
+    pushes.push_one("orders", "a").await?;
+    let request = ReserveRequest { max: 10, wait: Duration::from_secs(20), visibility_timeout: None };
+    let deliveries = other.broker().reserve(&orders, &GroupName::standard(), request).await?;
+    let receipt = deliveries.first().map(|delivery| delivery.receipt.to_string()).ok_or_else(|| Error::bug("none"))?;
+    assert!(other.broker().is_there(&orders, &GroupName::standard(), &receipt).await?);
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    eventually("the journal with the message is waited for", async || {
+        let detail = other.broker().health().await.detail.unwrap_or_default();
+        Ok(detail.contains("waiting for 1 other broker").then_some(()))
+    })
+    .await?;
+    let answer = other.broker().is_there(&orders, &GroupName::standard(), &receipt).await;
+    assert_eq!(kind_of(answer), Some(Kind::Unavailable));
+    outage.proxy.set(Mode::Pass);
+    eventually("it is there again", async || {
+        let answer = other.broker().is_there(&orders, &GroupName::standard(), &receipt).await;
+        Ok(answer.ok().filter(|is_there| *is_there))
+    })
+    .await?;
+    pushes.close().await?;
+    other.close().await
 }
 
 /// One broker has the push in its journal, and another one the ack, of which the emptied Redis hears later.
