@@ -16,14 +16,17 @@ use tower::ServiceExt;
 
 use crate::host::Clocks;
 use crate::ledger::{
-    Control, Controlled, Decision, Delivered, Effect, Ledger, Paused, PushFact, Pushed, Settled, Span, Sweep, Swept,
-    Verdict,
+    Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Span, Sweep, Swept, Verdict,
 };
 use crate::lock;
-use crate::plan::{Consume, Limit, Look, Operation, Policy, Postpone, Push, Target, Topic};
+use crate::operation::{Consume, Look, Operation, Policy, Push, Target};
+use crate::plan::Topic;
 
 /// The broker that is asked to make the topics.
 pub(crate) const SETS_UP: usize = 0;
+
+/// The payload of every message of a cron job.
+pub(crate) const CRON: &str = "cron";
 
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,6 +45,11 @@ pub(crate) struct Clients {
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) clocks: Arc<Clocks>,
     pub(crate) topics: Arc<Vec<Topic>>,
+}
+
+/// What no other message has: its payload, or the topic and the id of a message of a cron job, which all have the same payload.
+fn tag_of(topic: usize, payload: String, id: &str) -> String {
+    if payload == CRON && id != CRON { format!("t{topic}/{id}") } else { payload }
 }
 
 /// What a look at a group in the end finds.
@@ -65,6 +73,10 @@ impl Clients {
         self.clocks.now()
     }
 
+    pub(crate) async fn wait(&self, ms: u64) {
+        sleep(Duration::from_millis(ms)).await;
+    }
+
     pub(crate) fn note(&self, line: &str) {
         lock(&self.ledger).note(self.now(), line);
     }
@@ -79,7 +91,13 @@ impl Clients {
     }
 
     /// Asks a broker; no answer if it is not there, dies meanwhile, or takes too long.
-    async fn call(&self, broker: usize, method: &str, path: &str, body: Option<Value>) -> Option<(u16, Value)> {
+    pub(crate) async fn call(
+        &self,
+        broker: usize,
+        method: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> Option<(u16, Value)> {
         self.answer(broker, &format!("{method} {path}"), request(method, path, body.as_ref())).await
     }
 
@@ -116,35 +134,6 @@ impl Clients {
         }
     }
 
-    /// Creates the topics and groups, as often as it takes.
-    pub(crate) async fn set_up(&self) {
-        for topic in self.topics.iter() {
-            let settings = json!({
-                "partitions": topic.partitions,
-                "ordering": if topic.is_ordered { "key" } else { "none" },
-                "visibility_timeout_ms": topic.visibility_ms,
-                "max_attempts": topic.max_attempts,
-                "dedup_window_ms": topic.dedup_window_ms,
-                "on_expiry": if topic.buries_expired { "bury" } else { "drop" },
-                "backoff": {"kind": "exponential", "initial": "100ms", "max": "2s", "factor": 2.0, "jitter": 0.5},
-            });
-            self.until_done("PUT", &format!("/v1/topics/{}", topic.name), &settings).await;
-            for group in topic.groups.iter().skip(1) {
-                self.until_done("PUT", &format!("/v1/topics/{}/groups/{group}", topic.name), &json!({})).await;
-            }
-        }
-    }
-
-    async fn until_done(&self, method: &str, path: &str, body: &Value) {
-        loop {
-            match self.call(SETS_UP, method, path, Some(body.clone())).await {
-                Some((200..=299, _)) => return,
-                other => self.note(&format!("set-up: {method} {path}: {other:?}")),
-            }
-            sleep(Duration::from_millis(200)).await;
-        }
-    }
-
     pub(crate) async fn operate(&self, number: usize, broker: usize, operation: Operation) {
         match operation {
             Operation::Push(push) => self.push(number, broker, push).await,
@@ -161,7 +150,10 @@ impl Clients {
             Operation::ReceiveFromQueue(consume) => self.receive_from_queue(broker, consume).await,
             Operation::Pause(topic, group, for_ms) => self.pause(broker, topic, group, for_ms).await,
             Operation::Limit(limit) => drop(self.limit(broker, limit).await),
-            Operation::Postpone(postpone) => self.postpone(broker, postpone).await,
+            Operation::Bulk(bulk) => self.bulk(broker, bulk).await,
+            Operation::Cron(change) => drop(self.cron(broker, change).await),
+            Operation::Delete(topic, group) => self.delete(broker, topic, group).await,
+            Operation::Move(from, to) => self.shift(broker, from, to).await,
             Operation::Look(look, target, group) => self.look(broker, look, &target, group).await,
         }
     }
@@ -310,48 +302,7 @@ impl Clients {
         lock(&self.ledger).sweeps.push(Swept { topic, group, sweep, span });
     }
 
-    // Groups, and many messages at once.
-
-    async fn pause(&self, broker: usize, topic: usize, group: usize, for_ms: u64) {
-        let (sent, place) = (self.now(), self.group_path(topic, group));
-        let body = json!({"for": format!("{for_ms}ms")});
-        let answer = self.call(broker, "POST", &format!("{place}/pause"), Some(body)).await;
-        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
-        let status = answer.map_or(0, |(status, _)| status);
-        self.note(&format!("pause {place} for {for_ms} ms at broker {broker}: {status}"));
-        lock(&self.ledger).pauses.push(Paused { topic, group, for_ms, span, is_done: status == 200 });
-    }
-
-    async fn limit(&self, broker: usize, limit: Limit) -> bool {
-        let place = self.group_path(limit.topic, limit.group);
-        let body = json!({"rate": limit.rate, "max_in_flight": limit.max_in_flight});
-        let answer = self.call(broker, "PUT", &place, Some(body)).await;
-        let status = answer.map_or(0, |(status, _)| status);
-        self.note(&format!("{limit:?} at broker {broker}: {status}"));
-        (200..=299).contains(&status)
-    }
-
-    async fn postpone(&self, broker: usize, postpone: Postpone) {
-        let Postpone { topic, group, from_ms, length_ms, by_ms } = postpone;
-        let from = self.now().as_ms() + from_ms;
-        let mut body = json!({"action": "postpone", "from": from, "to": from + length_ms, "by": format!("{by_ms}ms")});
-        let path = format!("{}/bulk", self.group_path(topic, group));
-        let sent = self.now();
-        // Each request works for a while, and says where the next one goes on.
-        for _ in 0..10 {
-            let answer = self.call(broker, "POST", &path, Some(body.clone())).await;
-            self.note(&format!("{postpone:?} at broker {broker}: {answer:?}"));
-            match answer.map(|(_, body)| body["next_cursor"].clone()) {
-                Some(next) if next.is_string() => body["cursor"] = next,
-                Some(_) => {
-                    let span = Span { sent, answered: Some(self.now()) };
-                    return lock(&self.ledger).postponed.push((topic, span));
-                }
-                None => break,
-            }
-        }
-        lock(&self.ledger).postponed.push((topic, Span { sent, answered: None }));
-    }
+    // Looking.
 
     async fn look(&self, broker: usize, look: Look, target: &Target, group: usize) {
         let topic = format!("/v1/topics/{}", self.topics[target.topic].name);
@@ -368,23 +319,9 @@ impl Clients {
         self.note(&format!("{look:?} at broker {broker}: {}", answer.map_or(0, |(status, _)| status)));
     }
 
-    /// Takes the limits of all groups away, as often as it takes. A group that is gone stays so.
-    pub(crate) async fn unlimited(&self) {
-        for (topic, settings) in self.topics.iter().enumerate() {
-            for group in 0..settings.groups.len() {
-                let place = self.group_path(topic, group);
-                while !matches!(self.call(0, "GET", &place, None).await, Some((404, _)))
-                    && !self.limit(0, Limit { topic, group, rate: 0, max_in_flight: 0 }).await
-                {
-                    sleep(Duration::from_millis(200)).await;
-                }
-            }
-        }
-    }
-
     // Consuming.
 
-    fn group_path(&self, topic: usize, group: usize) -> String {
+    pub(crate) fn group_path(&self, topic: usize, group: usize) -> String {
         format!("/v1/topics/{}/groups/{}", self.topics[topic].name, self.topics[topic].groups[group])
     }
 
@@ -394,11 +331,15 @@ impl Clients {
         // A stream gives back what it has when it ends; the later messages of a key return when an earlier one fails.
         let is_alone = !consume.is_stream && consume.per_key == 1;
         let visibility_ms = if is_alone { self.topics[consume.topic].visibility_ms } else { 0 };
+        // What was moved is still the message that was pushed.
+        let topic = self.topics[consume.topic].takes_from.unwrap_or(consume.topic);
+        let id = text("id");
         let fact = Delivered {
-            tag: text("payload"),
-            topic: consume.topic,
+            tag: tag_of(topic, text("payload"), &id),
+            topic,
+            place: consume.topic,
             group: consume.group,
-            id: text("id"),
+            id,
             attempt: delivery["attempt"].as_u64().unwrap_or(0),
             span: Span { sent, answered: Some(self.now()) },
             visibility_ms,
@@ -639,7 +580,11 @@ impl Clients {
                 return Err(format!("dead letters: {status} {body}"));
             }
             let found = body["dead_letters"].as_array().into_iter().flatten();
-            dead.extend(found.map(|letter| letter["payload"].as_str().unwrap_or_default().to_owned()));
+            dead.extend(found.map(|letter| {
+                let text = |field: &str| letter[field].as_str().unwrap_or_default().to_owned();
+                let source = self.topics[topic].takes_from.unwrap_or(topic);
+                tag_of(source, text("payload"), &text("id"))
+            }));
             match body["next_cursor"].as_str() {
                 None => return Ok(dead),
                 Some(next) => cursor = format!("&cursor={next}"),

@@ -10,7 +10,8 @@ use std::fmt::Write;
 
 use dwell_simulated_redis::Time;
 
-use crate::plan::{Fault, Policy, Target};
+use crate::operation::{BulkAction, Limit, Policy, Target};
+use crate::plan::Fault;
 
 pub(crate) use judge::{End, judge};
 
@@ -68,7 +69,10 @@ pub(crate) struct PushFact {
 #[derive(Debug, Clone)]
 pub(crate) struct Delivered {
     pub(crate) tag: String,
+    /// To which it was pushed.
     pub(crate) topic: usize,
+    /// The topic that it came from: another one after a move.
+    pub(crate) place: usize,
     pub(crate) group: usize,
     pub(crate) id: String,
     pub(crate) attempt: u64,
@@ -157,6 +161,50 @@ pub(crate) struct Paused {
     pub(crate) is_done: bool,
 }
 
+/// New limits of a group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limited {
+    pub(crate) limit: Limit,
+    pub(crate) span: Span,
+    pub(crate) is_done: bool,
+}
+
+/// A topic or a group that was deleted, and when it was there again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Removed {
+    pub(crate) topic: usize,
+    pub(crate) group: Option<usize>,
+    pub(crate) span: Span,
+    pub(crate) back: Time,
+}
+
+/// From when on messages of a topic may have been moved.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moved {
+    pub(crate) topic: usize,
+    pub(crate) sent: Time,
+}
+
+/// A change of what is due in a window, in all groups of a topic.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BulkFact {
+    pub(crate) topic: usize,
+    pub(crate) action: BulkAction,
+    pub(crate) from: Time,
+    pub(crate) to: Time,
+    pub(crate) span: Span,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CronFact {
+    pub(crate) topic: usize,
+    pub(crate) job: usize,
+    /// Nothing: it was deleted.
+    pub(crate) every_ms: Option<u64>,
+    pub(crate) span: Span,
+    pub(crate) is_done: bool,
+}
+
 /// A fault, with the time until which what it did may be felt.
 #[derive(Debug, Clone)]
 pub(crate) struct Played {
@@ -175,8 +223,11 @@ pub(crate) struct Ledger {
     pub(crate) pauses: Vec<Paused>,
     /// The id of each payload that was sent: SQS shows another one.
     pub(crate) ids: BTreeMap<String, String>,
-    /// The topic of each bulk operation, which changes messages in all groups, and when it was.
-    pub(crate) postponed: Vec<(usize, Span)>,
+    pub(crate) limits: Vec<Limited>,
+    pub(crate) removals: Vec<Removed>,
+    pub(crate) moves: Vec<Moved>,
+    pub(crate) bulks: Vec<BulkFact>,
+    pub(crate) crons: Vec<CronFact>,
     pub(crate) faults: Vec<Played>,
     /// What no fault excuses: answers 500, panics.
     pub(crate) failures: Vec<String>,

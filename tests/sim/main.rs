@@ -2,6 +2,7 @@
 //!
 //! docs/internals/simulation.md explains it. `make sim` searches longer.
 
+mod admin;
 mod broker_log;
 mod client;
 mod coverage;
@@ -9,6 +10,7 @@ mod host;
 mod ledger;
 mod network;
 mod numbers;
+mod operation;
 mod pipe;
 mod plan;
 mod run;

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use dwell_simulated_redis::{Config, Fsync, Layout};
 use serde::{Deserialize, Serialize};
 
+use crate::operation::Operation;
+
 /// A kind of world: what Redis is made of, and which faults there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scenario {
@@ -84,6 +86,9 @@ pub(crate) struct Topic {
     /// 0: none.
     pub(crate) dedup_window_ms: u64,
     pub(crate) buries_expired: bool,
+    /// Nobody pushes to it: it gets what is moved there from this topic.
+    #[serde(default)]
+    pub(crate) takes_from: Option<usize>,
 }
 
 /// Something that happens so long after the start.
@@ -100,113 +105,6 @@ pub(crate) enum Action {
     /// Asked of a broker.
     Operation(usize, Operation),
     Fault(Fault),
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Operation {
-    Push(Push),
-    PushBatch(usize, Vec<Push>),
-    Cancel(Target),
-    Reschedule(Target, u64),
-    /// Takes messages and settles them, as its seed says.
-    Consume(Consume),
-    PurgeGroup(usize, usize),
-    Redrive(usize, usize),
-    PurgeDead(usize, usize),
-    Get(Target),
-    /// By SQS, seconds of delay.
-    SendToQueue(usize, u64),
-    ReceiveFromQueue(Consume),
-    /// For so long, ms.
-    Pause(usize, usize, u64),
-    Limit(Limit),
-    Postpone(Postpone),
-    Look(Look, Target, usize),
-}
-
-/// New limits of a group; 0 is none.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Limit {
-    pub(crate) topic: usize,
-    pub(crate) group: usize,
-    /// Hand-overs in a second.
-    pub(crate) rate: u32,
-    pub(crate) max_in_flight: u32,
-}
-
-/// A bulk operation on what is due from so long from now, for so long: later by so much.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Postpone {
-    pub(crate) topic: usize,
-    pub(crate) group: usize,
-    pub(crate) from_ms: u64,
-    pub(crate) length_ms: u64,
-    pub(crate) by_ms: u64,
-}
-
-/// A read, of which only a failure is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Look {
-    Explain,
-    List,
-    ListByDue,
-    Forecast,
-    Verify,
-    Topic,
-}
-
-impl Operation {
-    /// How many requests of a client it stands for, at least.
-    pub(crate) fn count(&self) -> usize {
-        match self {
-            Operation::PushBatch(_, pushes) => pushes.len(),
-            _ => 1,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Target {
-    pub(crate) topic: usize,
-    pub(crate) id: String,
-    pub(crate) key: Option<String>,
-}
-
-impl Target {
-    /// As logs name it.
-    pub(crate) fn name(&self) -> String {
-        format!("t{}/{}", self.topic, self.id)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Policy {
-    Keep,
-    Reject,
-    Replace,
-    Debounce,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Push {
-    pub(crate) target: Target,
-    pub(crate) policy: Policy,
-    pub(crate) delay_ms: u64,
-    /// Says the time, not the delay.
-    pub(crate) is_absolute: bool,
-    pub(crate) ttl_ms: Option<u64>,
-    pub(crate) priority: u8,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Consume {
-    pub(crate) topic: usize,
-    pub(crate) group: usize,
-    pub(crate) max: usize,
-    pub(crate) wait_ms: u64,
-    pub(crate) per_key: usize,
-    pub(crate) is_stream: bool,
-    pub(crate) seed: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -329,7 +227,10 @@ impl Plan {
     pub(crate) fn new(seed: u64, scenario: Scenario, operations: usize) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed);
         let brokers = random.usize(1..=BROKERS_MAX);
-        let topics: Vec<Topic> = (0..random.usize(1..=3)).map(|number| Topic::new(&mut random, number)).collect();
+        let mut topics: Vec<Topic> = (0..random.usize(1..=3)).map(|number| Topic::new(&mut random, number)).collect();
+        if !topics[0].is_ordered && random.bool() {
+            topics.push(topics[0].destination(&mut random));
+        }
         let length = length_ms(operations);
         let mut plan = Plan { seed, scenario, brokers, topics, steps: Vec::new() };
         let mut ids = 0;
@@ -366,96 +267,6 @@ impl Plan {
             Action::Fault(_) => 0,
         });
         counts.sum()
-    }
-
-    fn operation(&self, random: &mut fastrand::Rng, ids: &mut usize) -> Operation {
-        let topic = random.usize(0..self.topics.len());
-        let group = random.usize(0..self.topics[topic].groups.len());
-        match random.u32(0..1_000) {
-            0..350 => Operation::Push(self.push(random, topic, ids)),
-            // A queue without groups of messages.
-            350..380 if !self.topics[topic].is_ordered => {
-                Operation::SendToQueue(topic, if random.bool() { 0 } else { random.u64(0..20) })
-            }
-            350..380 => Operation::Push(self.push(random, topic, ids)),
-            380..430 => {
-                let count = random.usize(2..20);
-                Operation::PushBatch(topic, (0..count).map(|_| self.push(random, topic, ids)).collect())
-            }
-            430..500 => Operation::Cancel(self.target(random, topic, ids)),
-            500..560 => Operation::Reschedule(self.target(random, topic, ids), delay(random)),
-            560..600 if !self.topics[topic].is_ordered => Operation::ReceiveFromQueue(Consume {
-                topic,
-                group,
-                max: random.usize(1..=10),
-                wait_ms: if random.bool() { 0 } else { random.u64(0..3_000) },
-                per_key: 1,
-                is_stream: false,
-                seed: random.u64(..),
-            }),
-            560..925 => Operation::Consume(Consume {
-                topic,
-                group,
-                max: random.usize(1..=10),
-                wait_ms: if random.bool() { 0 } else { random.u64(0..3_000) },
-                per_key: if self.topics[topic].is_ordered && random.bool() { random.usize(1..=10) } else { 1 },
-                is_stream: random.u8(0..8) == 0,
-                seed: random.u64(..),
-            }),
-            925..930 => Operation::Pause(topic, group, random.u64(200..10_000)),
-            930..935 => Operation::Limit(Limit {
-                topic,
-                group,
-                rate: if random.bool() { 0 } else { random.u32(2..60) },
-                max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
-            }),
-            935..940 => {
-                let length_ms = random.u64(1..3_000);
-                let (from_ms, by_ms) = (random.u64(0..5_000), length_ms + random.u64(0..3_000));
-                Operation::Postpone(Postpone { topic, group, from_ms, length_ms, by_ms })
-            }
-            940..944 => Operation::PurgeGroup(topic, group),
-            944..960 => Operation::Redrive(topic, group),
-            960..965 => Operation::PurgeDead(topic, group),
-            965..985 => Operation::Get(self.target(random, topic, ids)),
-            _ => {
-                let looks = [Look::Explain, Look::List, Look::ListByDue, Look::Forecast, Look::Verify, Look::Topic];
-                Operation::Look(looks[random.usize(0..looks.len())], self.target(random, topic, ids), group)
-            }
-        }
-    }
-
-    fn target(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut usize) -> Target {
-        // A few ids that meet often; the others are used once, but for what cancels them.
-        let id = match random.u8(0..3) {
-            0 => format!("m{}", random.u8(0..12)),
-            1 => format!("o{}", *ids - random.usize(0..(*ids).clamp(1, 40)).min(*ids)),
-            _ => {
-                *ids += 1;
-                format!("o{ids}")
-            }
-        };
-        // The key is a part of the id's meaning: one id has one key.
-        let number = id.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
-        let key = (number % 3 != 0 || self.topics[topic].is_ordered).then(|| format!("k{}", number % 7));
-        Target { topic, id, key }
-    }
-
-    fn push(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut usize) -> Push {
-        let policy = match random.u8(0..10) {
-            0 => Policy::Reject,
-            1 => Policy::Replace,
-            2 => Policy::Debounce,
-            _ => Policy::Keep,
-        };
-        Push {
-            target: self.target(random, topic, ids),
-            policy,
-            delay_ms: delay(random),
-            is_absolute: random.u8(0..3) == 0,
-            ttl_ms: (random.u8(0..20) == 0).then(|| random.u64(100..10_000)),
-            priority: if random.u8(0..5) == 0 { random.u8(0..10) } else { 0 },
-        }
     }
 
     fn fault(&self, random: &mut fastrand::Rng) -> Fault {
@@ -503,24 +314,31 @@ impl Topic {
             0 => "default".to_owned(),
             _ => format!("g{group}"),
         });
+        let (is_ordered, is_queue) = (random.u8(0..3) == 0, random.bool());
         Topic {
-            name: format!("t{number}"),
+            name: if is_ordered && is_queue { format!("t{number}.fifo") } else { format!("t{number}") },
             partitions: random.u16(1..=4),
             groups: groups.collect(),
-            is_ordered: random.u8(0..3) == 0,
+            is_ordered,
             visibility_ms: random.u64(500..5_000),
             max_attempts: random.u32(3..12),
             dedup_window_ms: if random.u8(0..3) == 0 { random.u64(1_000..20_000) } else { 0 },
             buries_expired: random.bool(),
+            takes_from: None,
         }
     }
-}
 
-fn delay(random: &mut fastrand::Rng) -> u64 {
-    match random.u8(0..4) {
-        0 => 0,
-        1 => random.u64(1..300),
-        2 => random.u64(1..3_000),
-        _ => random.u64(1..20_000),
+    /// For what is moved from the first topic.
+    fn destination(&self, random: &mut fastrand::Rng) -> Topic {
+        Topic { name: "moved".to_owned(), partitions: random.u16(1..=4), takes_from: Some(0), ..self.clone() }
+    }
+
+    pub(crate) fn is_fifo(&self) -> bool {
+        self.name.ends_with(".fifo")
+    }
+
+    /// Whether clients of SQS may use it: a topic with an order and without the name of a FIFO queue has none.
+    pub(crate) fn is_queue(&self) -> bool {
+        !self.is_ordered || self.is_fifo()
     }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::client::Clients;
+use crate::client::{CRON, Clients};
 use crate::ledger::{Decision, PushFact, Pushed, Settled, Span, Verdict};
 use crate::lock;
-use crate::plan::{Consume, Policy, Target};
+use crate::operation::{Consume, Policy, Target};
 
 impl Clients {
     async fn act(&self, broker: usize, action: &str, body: &Value) -> Option<(u16, Value)> {
@@ -27,7 +27,14 @@ impl Clients {
     /// The broker gives the message its id.
     pub(crate) async fn send_to_queue(&self, number: usize, broker: usize, topic: usize, delay_s: u64) {
         let (sent, tag) = (self.now(), format!("p{number}"));
-        let body = json!({"QueueUrl": self.queue(topic, 0), "MessageBody": tag, "DelaySeconds": delay_s});
+        let mut body = json!({"QueueUrl": self.queue(topic, 0), "MessageBody": tag});
+        // A message of a FIFO queue has no delay of its own.
+        let delay_s = if self.topics[topic].is_fifo() { 0 } else { delay_s };
+        let key = self.topics[topic].is_fifo().then(|| format!("k{}", number % 7));
+        match &key {
+            Some(key) => (body["MessageGroupId"], body["MessageDeduplicationId"]) = (json!(key), json!(tag)),
+            None => body["DelaySeconds"] = json!(delay_s),
+        }
         let answer = self.act(broker, "SendMessage", &body).await;
         let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
         let (status, body) = answer.unwrap_or((0, Value::Null));
@@ -39,7 +46,7 @@ impl Clients {
         };
         let id = body["MessageId"].as_str().unwrap_or(&tag).to_owned();
         self.note_push(PushFact {
-            target: Target { topic, id, key: None },
+            target: Target { topic, id, key },
             tag,
             policy: Policy::Keep,
             due: sent + delay_s * 1_000_000,
@@ -53,6 +60,8 @@ impl Clients {
 
     pub(crate) async fn receive_from_queue(&self, broker: usize, consume: Consume) {
         let mut random = fastrand::Rng::with_seed(consume.seed);
+        // Several messages of a group come together.
+        let consume = Consume { per_key: if self.topics[consume.topic].is_fifo() { 10 } else { 1 }, ..consume };
         let (sent, queue) = (self.now(), self.queue(consume.topic, consume.group));
         let wait_s = consume.wait_ms / 1_000;
         let body = json!({"QueueUrl": queue, "MaxNumberOfMessages": consume.max, "WaitTimeSeconds": wait_s,
@@ -63,7 +72,11 @@ impl Clients {
         };
         let messages = body["Messages"].as_array().into_iter().flatten().map(|message| {
             let count = message["Attributes"]["ApproximateReceiveCount"].as_str().and_then(|count| count.parse().ok());
-            let id = message["Body"].as_str().and_then(|tag| lock(&self.ledger).ids.get(tag).cloned());
+            let id = message["Body"].as_str().and_then(|tag| match tag {
+                // SQS does not say of which time it is.
+                CRON => Some(CRON.to_owned()),
+                tag => lock(&self.ledger).ids.get(tag).cloned(),
+            });
             let id = id.map_or(message["MessageId"].clone(), Value::from);
             let delivery = json!({"id": id, "payload": message["Body"],
                 "receipt": message["ReceiptHandle"], "attempt": count.unwrap_or(0_u64)});

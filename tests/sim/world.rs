@@ -420,7 +420,7 @@ impl World {
     /// Lets consumers take everything, and looks what is left.
     fn end(&mut self) -> Result<End, Failure> {
         let clients = self.clients.clone();
-        self.wait_for("groups without limits", 60, async move { clients.unlimited().await })?;
+        self.wait_for("groups without limits", 60, async move { clients.release().await })?;
         let topics = self.plan.topics.iter().enumerate();
         let groups = topics.flat_map(|(topic, settings)| (0..settings.groups.len()).map(move |group| (topic, group)));
         let groups: Vec<_> = groups.collect();
@@ -436,8 +436,9 @@ impl World {
         let (clients, noted) = (self.clients.clone(), found.clone());
         let look = async move {
             for (topic, group) in groups {
+                let source = clients.topics[topic].takes_from.unwrap_or(topic);
                 match clients.dead(topic, group).await {
-                    Ok(dead) => lock(&noted).dead.extend(dead.into_iter().map(|tag| (topic, group, tag))),
+                    Ok(dead) => lock(&noted).dead.extend(dead.into_iter().map(|tag| (source, group, tag))),
                     Err(failure) => clients.failed(failure),
                 }
                 match clients.left(topic, group).await {

@@ -1,12 +1,15 @@
 //! The sentences.
 
+mod admin;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_simulated_redis::Time;
 
 use super::{Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Sweep, Verdict};
-use crate::client::SETS_UP;
-use crate::plan::{BROKERS_MAX, Policy, Scenario, Topic};
+use crate::client::{CRON, SETS_UP};
+use crate::operation::{BulkAction, Policy};
+use crate::plan::{BROKERS_MAX, Scenario, Topic};
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +61,13 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.nacked(delivery));
         breaches.extend(judge.ordered(delivery));
         breaches.extend(judge.paused(delivery));
+        breaches.extend(judge.removed(delivery));
+        breaches.extend(judge.swept_up(delivery));
+        breaches.extend(judge.in_flight(number, delivery));
+        breaches.extend(judge.scheduled(delivery));
     }
+    breaches.extend(judge.rates());
+    breaches.extend(judge.gaps());
     for push in &ledger.pushes {
         for group in 0..topics[push.target.topic].groups.len() {
             breaches.extend(judge.lost(push, group));
@@ -102,7 +111,8 @@ impl<'a> Judge<'a> {
             }
             by_id.entry(push.target.topic).or_default().entry(&*push.target.id).or_default().push(push);
         }
-        for (number, delivery) in ledger.deliveries.iter().enumerate() {
+        let named = ledger.deliveries.iter().enumerate().filter(|(_, delivery)| delivery.tag != CRON);
+        for (number, delivery) in named {
             deliveries.entry((&*delivery.tag, delivery.group)).or_default().push(number);
         }
         for settled in &ledger.settlements {
@@ -156,11 +166,35 @@ impl<'a> Judge<'a> {
         self.ledger.controls.iter().filter(move |other| other.target.topic == topic && other.target.id == id)
     }
 
+    /// Whether a topic or group may have been absent at any of these times, or made anew.
+    fn was_removed(&self, topic: usize, group: usize, from: Time, to: Time) -> bool {
+        self.ledger.removals.iter().any(|removal| {
+            removal.topic == topic
+                && removal.group.is_none_or(|of| of == group)
+                && removal.span.sent <= to
+                && removal.back >= from
+        })
+    }
+
+    /// Whether two messages may have this id: one that was moved, and one that was pushed since.
+    fn may_be_two(&self, topic: usize, id: &str, by: Time) -> bool {
+        self.pushes_of(topic, id).len() > 1 && self.ledger.moves.iter().any(|of| of.topic == topic && of.sent <= by)
+    }
+
+    /// Whether what is said about this message of a group by this time is beyond doubt.
+    fn is_one(&self, push: &PushFact, group: usize, by: Time) -> bool {
+        let (topic, id) = (push.target.topic, &*push.target.id);
+        !self.may_be_two(topic, id, by) && !self.was_removed(topic, group, push.span.sent, by)
+    }
+
     /// The due times that a message may have had when it was delivered: the last one that is certain, and those that may
     /// have come after it.
     fn early(&self, delivery: &Delivered) -> Option<Breach> {
         let push = self.by_tag.get(&*delivery.tag)?;
         let (topic, id) = (delivery.topic, &*delivery.id);
+        if !self.is_one(push, delivery.group, delivery.span.end()) {
+            return None;
+        }
         let debounced = self.pushes_of(topic, id).iter().filter(|other| {
             other.policy == Policy::Debounce && !matches!(other.outcome, Pushed::Refused | Pushed::Duplicate)
         });
@@ -179,6 +213,7 @@ impl<'a> Judge<'a> {
             |span: &super::Span| span.end() >= last.0.sent || self.forgot(last.0.sent, delivery.span.end());
         let due = changes.iter().filter(|(span, ..)| is_possible(span)).map(|(_, due, _)| *due).min()?;
         let at = delivery.span.answered?;
+        let due = self.advanced(topic, due, push.span.sent, at);
         // Times of messages are whole milliseconds.
         (at.as_ms() < due.as_ms()).then(|| {
             let detail = format!(
@@ -193,6 +228,9 @@ impl<'a> Judge<'a> {
 
     fn refused(&self, delivery: &Delivered) -> Option<Breach> {
         let Some(push) = self.by_tag.get(&*delivery.tag) else {
+            if delivery.tag == CRON || admin::occurrence(&delivery.tag).is_some() {
+                return None;
+            }
             return Some(self.breach(
                 REFUSED,
                 delivery.topic,
@@ -212,6 +250,9 @@ impl<'a> Judge<'a> {
         let acked = settled.filter(|settled| settled.decision == Decision::Ack && settled.verdict == Verdict::Counts);
         let acked = acked.filter_map(|settled| settled.span.answered);
         let at = acked.filter(|at| *at < delivery.span.sent).min()?;
+        if self.was_removed(delivery.topic, delivery.group, Time(0), delivery.span.end()) {
+            return None;
+        }
         // Brokers with journals know what was acked there, while all can be heard.
         let knows = self.by_tag.get(&*delivery.tag).is_some_and(|push| push.outcome == Pushed::Journaled);
         let is_known = knows && !(0..BROKERS_MAX).any(|broker| self.forgot_without(broker, at));
@@ -230,6 +271,9 @@ impl<'a> Judge<'a> {
     fn cancelled(&self, delivery: &Delivered) -> Option<Breach> {
         let push = self.by_tag.get(&*delivery.tag)?;
         let (topic, id) = (delivery.topic, &*delivery.id);
+        if !self.is_one(push, delivery.group, delivery.span.end()) {
+            return None;
+        }
         let cancelled = self.controls_of(topic, id).find(|other| {
             other.control == Control::Cancel
                 && other.effects[delivery.group] == Effect::Done
@@ -260,6 +304,7 @@ impl<'a> Judge<'a> {
             delivery.span.sent > had
                 && delivery.span.end() < over
                 && !self.is_disturbed(first.span.sent, delivery.span.end())
+                && !self.was_removed(first.topic, first.group, first.span.sent, delivery.span.end())
         })?;
         let first = &self.ledger.deliveries[*before];
         let detail = format!(
@@ -288,7 +333,8 @@ impl<'a> Judge<'a> {
                 (sweep.topic, sweep.group, sweep.sweep) == (topic, delivery.group, Sweep::Redrive)
                     && sweep.span.end() >= since
             })
-            || self.is_postponed(topic, since, delivery.span.end())
+            || self.is_changed_with_others(topic, since, delivery.span.end())
+            || self.was_removed(topic, delivery.group, since, delivery.span.end())
             || self.forgot(since, delivery.span.end());
         let at = delivery.span.answered?;
         let due = last.span.sent + delay * 1_000;
@@ -324,12 +370,13 @@ impl<'a> Judge<'a> {
             && self.controls_of(topic, id).next().is_none()
             && !push.has_ttl
             && push.priority == 0
-            && !self.is_postponed(topic, push.span.sent, delivery.span.end())
+            && !self.is_changed_with_others(topic, push.span.sent, delivery.span.end())
+            && !self.was_removed(topic, delivery.group, push.span.sent, delivery.span.end())
             && !self.forgot(push.span.sent, delivery.span.end())
     }
 
-    fn is_postponed(&self, topic: usize, from: Time, to: Time) -> bool {
-        self.ledger.postponed.iter().any(|(of, span)| *of == topic && span.end() >= from && span.sent <= to)
+    fn is_changed_with_others(&self, topic: usize, from: Time, to: Time) -> bool {
+        self.ledger.bulks.iter().any(|bulk| bulk.topic == topic && bulk.span.end() >= from && bulk.span.sent <= to)
     }
 
     /// Whether a message may have been acked, purged, or dead, by then.
@@ -339,12 +386,13 @@ impl<'a> Judge<'a> {
             settled.decision == Decision::Ack && settled.verdict != Verdict::Stale && settled.span.sent <= at
         });
         let topic = push.target.topic;
-        // A redrive later brings back what was dead then.
+        // What was dead then may be redriven, purged or deleted later.
         let swept = self.ledger.sweeps.iter().any(|sweep| {
             (sweep.topic, sweep.group) == (topic, group)
                 && sweep.span.end() >= push.span.sent
-                && (sweep.span.sent <= at || sweep.sweep == Sweep::Redrive)
+                && (sweep.span.sent <= at || sweep.sweep != Sweep::PurgeGroup)
         });
+        let swept = swept || self.was_removed(topic, group, push.span.sent, Time(u64::MAX));
         acked || swept || self.end.dead.contains(&(topic, group, push.tag.clone()))
     }
 
@@ -352,7 +400,7 @@ impl<'a> Judge<'a> {
         let at = delivery.span.answered?;
         let pause = self.ledger.pauses.iter().find(|pause| {
             let (begin, until) = (pause.span.end(), pause.span.sent + pause.for_ms * 1_000);
-            (pause.topic, pause.group) == (delivery.topic, delivery.group)
+            (pause.topic, pause.group) == (delivery.place, delivery.group)
                 && pause.is_done
                 && begin + PAUSE_SLACK < delivery.span.sent
                 && at < until
@@ -362,6 +410,7 @@ impl<'a> Judge<'a> {
                         && other.span.sent < at && other.span != pause.span
                 })
                 && !self.is_disturbed(pause.span.sent, at)
+                && !self.was_removed(delivery.place, delivery.group, pause.span.sent, at)
         })?;
         let ms = delivery.span.sent.since(pause.span.end()) / 1_000;
         Some(self.breach(PAUSED, delivery.topic, &delivery.id, format!("asked for {ms} ms after the pause")))
@@ -400,8 +449,14 @@ impl<'a> Judge<'a> {
         let swept = self.ledger.sweeps.iter().any(|sweep| {
             (sweep.topic, sweep.group) == (topic, group) && sweep.sweep != Sweep::Redrive && sweep.span.end() >= since
         });
+        let is_gone = !self.is_one(push, group, Time(u64::MAX))
+            || self
+                .ledger
+                .bulks
+                .iter()
+                .any(|bulk| (bulk.topic, bulk.action) == (topic, BulkAction::Cancel) && bulk.span.end() >= since);
         let is_without = self.end.missing.contains(&(topic, group)) && self.forgot_topics();
-        if cancelled || replaced || swept || is_without {
+        if cancelled || replaced || swept || is_gone || is_without {
             return None;
         }
         let times = self.deliveries.get(&(&*push.tag, group)).map_or(0, Vec::len);

@@ -1,0 +1,208 @@
+//! Clients that change topics, groups and cron jobs, and many messages at once.
+
+use serde_json::{Value, json};
+
+use crate::client::{CRON, Clients, SETS_UP};
+use crate::ledger::{BulkFact, CronFact, Limited, Moved, Paused, Removed, Span};
+use crate::lock;
+use crate::operation::{Bulk, BulkAction, CronChange, Limit, Missed};
+use dwell_simulated_redis::Time;
+
+/// A day, ms: longer than any simulation.
+const DAY: u64 = 24 * 3_600_000;
+
+fn is_done(answer: &Option<(u16, Value)>) -> bool {
+    matches!(answer, Some((200..=299, _)))
+}
+
+impl Clients {
+    fn span(&self, sent: Time, answer: &Option<(u16, Value)>) -> Span {
+        Span { sent, answered: answer.as_ref().map(|_| self.now()) }
+    }
+
+    // Topics.
+
+    /// Creates the topics and groups, as often as it takes.
+    pub(crate) async fn set_up(&self) {
+        for topic in 0..self.topics.len() {
+            while !self.create(topic).await {
+                self.wait(200).await;
+            }
+        }
+    }
+
+    /// Answers whether the topic is there, with its groups.
+    async fn create(&self, number: usize) -> bool {
+        let topic = &self.topics[number];
+        let settings = json!({
+            "partitions": topic.partitions,
+            "ordering": if topic.is_ordered { "key" } else { "none" },
+            "visibility_timeout_ms": topic.visibility_ms,
+            "max_attempts": topic.max_attempts,
+            "dedup_window_ms": topic.dedup_window_ms,
+            "on_expiry": if topic.buries_expired { "bury" } else { "drop" },
+            "backoff": {"kind": "exponential", "initial": "100ms", "max": "2s", "factor": 2.0, "jitter": 0.5},
+        });
+        let mut requests = vec![(format!("/v1/topics/{}", topic.name), settings)];
+        requests.extend((1..topic.groups.len()).map(|group| (self.group_path(number, group), json!({}))));
+        for (path, body) in requests {
+            let answer = self.call(SETS_UP, "PUT", &path, Some(body)).await;
+            if !is_done(&answer) {
+                self.note(&format!("create {path}: {answer:?}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Deletes a topic or a group, and makes it again, as often as it takes.
+    pub(crate) async fn delete(&self, broker: usize, topic: usize, group: Option<usize>) {
+        let path = match group {
+            None => format!("/v1/topics/{}", self.topics[topic].name),
+            Some(group) => self.group_path(topic, group),
+        };
+        let sent = self.now();
+        let place = {
+            let mut ledger = lock(&self.ledger);
+            ledger.removals.push(Removed { topic, group, span: Span { sent, answered: None }, back: Time(u64::MAX) });
+            ledger.removals.len() - 1
+        };
+        // A push or a consumer may make the topic with other settings meanwhile: then it is deleted once more.
+        loop {
+            let answer = self.call(broker, "DELETE", &path, None).await;
+            self.note(&format!("delete {path} at broker {broker}: {answer:?}"));
+            if !matches!(answer, Some((200..=299 | 404, _))) {
+                self.wait(200).await;
+                continue;
+            }
+            lock(&self.ledger).removals[place].span.answered = Some(self.now());
+            if self.create(topic).await {
+                lock(&self.ledger).removals[place].back = self.now();
+                return self.note(&format!("{path} is there again"));
+            }
+            self.wait(200).await;
+        }
+    }
+
+    pub(crate) async fn shift(&self, broker: usize, from: usize, to: usize) {
+        let path = format!("/v1/topics/{}/move", self.topics[from].name);
+        lock(&self.ledger).moves.push(Moved { topic: from, sent: self.now() });
+        for _ in 0..10 {
+            let answer = self.call(broker, "POST", &path, Some(json!({"to": self.topics[to].name}))).await;
+            self.note(&format!("move of {path} at broker {broker}: {answer:?}"));
+            if answer.is_none_or(|(_, body)| body["done"] == true) {
+                return;
+            }
+            self.wait(100).await;
+        }
+    }
+
+    // Groups.
+
+    pub(crate) async fn pause(&self, broker: usize, topic: usize, group: usize, for_ms: u64) {
+        let (sent, place) = (self.now(), self.group_path(topic, group));
+        let body = json!({"for": format!("{for_ms}ms")});
+        let answer = self.call(broker, "POST", &format!("{place}/pause"), Some(body)).await;
+        let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
+        self.note(&format!("pause {place} for {for_ms} ms at broker {broker}: {is_done}"));
+        lock(&self.ledger).pauses.push(Paused { topic, group, for_ms, span, is_done });
+    }
+
+    pub(crate) async fn limit(&self, broker: usize, limit: Limit) -> bool {
+        let (sent, place) = (self.now(), self.group_path(limit.topic, limit.group));
+        let body = json!({"rate": limit.rate, "max_in_flight": limit.max_in_flight});
+        let answer = self.call(broker, "PUT", &place, Some(body)).await;
+        let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
+        self.note(&format!("{limit:?} at broker {broker}: {is_done}"));
+        lock(&self.ledger).limits.push(Limited { limit, span, is_done });
+        is_done
+    }
+
+    /// Takes the limits of all groups away, deletes the cron jobs and gives back what is parked, as often as it takes. A group
+    /// that is gone stays so.
+    pub(crate) async fn release(&self) {
+        for (topic, settings) in self.topics.iter().enumerate() {
+            for job in 0..2 {
+                let change = CronChange { topic, job, every_ms: None, missed: Missed::Last };
+                while !self.cron(SETS_UP, change).await {
+                    self.wait(200).await;
+                }
+            }
+            for group in 0..settings.groups.len() {
+                let place = self.group_path(topic, group);
+                while !matches!(self.call(SETS_UP, "GET", &place, None).await, Some((404, _)))
+                    && !(self.limit(SETS_UP, Limit { topic, group, rate: 0, max_in_flight: 0 }).await
+                        && self.unpark(topic, group).await)
+                {
+                    self.wait(200).await;
+                }
+            }
+        }
+    }
+
+    // Many messages.
+
+    pub(crate) async fn bulk(&self, broker: usize, bulk: Bulk) {
+        let from = self.now().as_ms() + bulk.from_ms;
+        self.bulk_between(broker, bulk, from, from + bulk.length_ms).await;
+    }
+
+    async fn unpark(&self, topic: usize, group: usize) -> bool {
+        let now = self.now().as_ms();
+        let bulk = Bulk { topic, group, action: BulkAction::Unpark, from_ms: 0, length_ms: 2 * DAY };
+        self.bulk_between(SETS_UP, bulk, now - DAY, now + DAY).await
+    }
+
+    async fn bulk_between(&self, broker: usize, bulk: Bulk, from: u64, to: u64) -> bool {
+        let Bulk { topic, group, action, .. } = bulk;
+        let mut body = json!({"action": action.name(), "from": from, "to": to});
+        if let Some(by_ms) = action.by_ms() {
+            body["by"] = json!(format!("{by_ms}ms"));
+        }
+        let path = format!("{}/bulk", self.group_path(topic, group));
+        let sent = self.now();
+        let mut answered = None;
+        // Each request works for a while, and says where the next one continues.
+        for _ in 0..10 {
+            let answer = self.call(broker, "POST", &path, Some(body.clone())).await;
+            self.note(&format!("{bulk:?} at broker {broker}: {answer:?}"));
+            match answer {
+                Some((200, answer)) if answer["next_cursor"].is_string() => {
+                    body["cursor"] = answer["next_cursor"].clone()
+                }
+                Some((200, _)) => {
+                    answered = Some(self.now());
+                    break;
+                }
+                _ => break,
+            }
+        }
+        let (from, to, span) = (Time::from_ms(from), Time::from_ms(to), Span { sent, answered });
+        lock(&self.ledger).bulks.push(BulkFact { topic, action, from, to, span });
+        answered.is_some()
+    }
+
+    // Cron jobs.
+
+    pub(crate) async fn cron(&self, broker: usize, change: CronChange) -> bool {
+        let CronChange { topic, job, every_ms, missed } = change;
+        let path = format!("/v1/topics/{}/cron/c{job}", self.topics[topic].name);
+        let missed = match missed {
+            Missed::Last => "last",
+            Missed::Skip => "skip",
+            Missed::All => "all",
+        };
+        let sent = self.now();
+        let answer = match every_ms {
+            Some(every) => {
+                let body = json!({"every": format!("{every}ms"), "payload": CRON, "missed": missed});
+                self.call(broker, "PUT", &path, Some(body)).await
+            }
+            None => self.call(broker, "DELETE", &path, None).await,
+        };
+        self.note(&format!("{change:?} at broker {broker}: {answer:?}"));
+        let (span, is_done) = (self.span(sent, &answer), matches!(answer, Some((200..=299 | 404, _))));
+        lock(&self.ledger).crons.push(CronFact { topic, job, every_ms, span, is_done });
+        is_done
+    }
+}

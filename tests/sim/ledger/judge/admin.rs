@@ -1,0 +1,230 @@
+//! Sentences about deletions, bulk changes, limits and cron jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dwell_simulated_redis::Time;
+
+use super::super::{BulkFact, Delivered, Limited, PushFact, Pushed, Sweep};
+use super::{Breach, EARLY, Judge};
+use crate::client::CRON;
+use crate::operation::BulkAction;
+
+const REMOVED: &str = "what was deleted with its topic or group is not delivered";
+const BULK: &str = "what a bulk change took out of its time is not delivered in it";
+const IN_FLIGHT: &str = "no group has more in flight than its limit";
+const RATE: &str = "no group gets more in a second than its rate";
+const NO_JOB: &str = "a cron job pushes from when it is made until it is deleted";
+const GAP: &str = "a cron job pushes at each of its times";
+
+/// Until all brokers know of new limits.
+const LIMIT_SLACK: u64 = 3_000_000;
+/// Brokers believe times of Redis that differ by less.
+const CLOCK_SLACK: u64 = 1_000_000;
+
+/// The job of a cron message, and its time: its tag has both.
+pub(super) fn occurrence(tag: &str) -> Option<(usize, Time)> {
+    let (_, id) = tag.split_once('/')?;
+    let (job, time) = id.strip_prefix('c')?.split_once('@')?;
+    let at: jiff::Timestamp = time.parse().ok()?;
+    Some((job.parse().ok()?, Time::from_ms(u64::try_from(at.as_millisecond()).ok()?)))
+}
+
+impl Judge<'_> {
+    pub(super) fn removed(&self, delivery: &Delivered) -> Option<Breach> {
+        let push = self.by_tag.get(&*delivery.tag)?;
+        let removal = self.ledger.removals.iter().find(|removal| {
+            removal.topic == delivery.topic
+                && removal.group.is_none_or(|group| group == delivery.group)
+                && matches!(push.outcome, Pushed::Stored | Pushed::Journaled | Pushed::Replaced)
+                && push.span.end() < removal.span.sent
+                && removal.span.end() < delivery.span.sent
+        })?;
+        let ms = delivery.span.sent.since(removal.span.end()) / 1_000;
+        let detail = format!("payload {}: asked for {ms} ms after the deletion", delivery.tag);
+        (!self.forgot(push.span.sent, delivery.span.end()))
+            .then(|| self.breach(REMOVED, delivery.topic, &delivery.id, detail))
+    }
+
+    /// The earliest time to which changes of many messages may have moved this one.
+    pub(super) fn advanced(&self, topic: usize, due: Time, from: Time, to: Time) -> Time {
+        let all = self.ledger.bulks.iter().filter(|bulk| bulk.topic == topic);
+        let by_ms = all.filter(|bulk| bulk.span.end() >= from && bulk.span.sent <= to).map(|bulk| match bulk.action {
+            BulkAction::Advance(by_ms) => by_ms,
+            _ => 0,
+        });
+        Time(due.0.saturating_sub(by_ms.sum::<u64>() * 1_000))
+    }
+
+    /// Cancelled, parked or postponed with others, while it certainly waited.
+    pub(super) fn swept_up(&self, delivery: &Delivered) -> Option<Breach> {
+        let push = *self.by_tag.get(&*delivery.tag)?;
+        let at = delivery.span.answered?;
+        let of_topic = || self.ledger.bulks.iter().filter(|bulk| bulk.topic == push.target.topic);
+        let bulk = of_topic().find(|bulk| {
+            let is_only = |to: Time| {
+                let others = of_topic().filter(|other| other.span.end() >= push.span.sent && other.span.sent <= to);
+                others.count() == 1
+            };
+            let is_out = match bulk.action {
+                BulkAction::Cancel | BulkAction::Park => is_only(at),
+                BulkAction::Postpone(by_ms) => is_only(at) && at.as_ms() < push.due.as_ms() + by_ms,
+                BulkAction::Advance(_) | BulkAction::Unpark => false,
+            };
+            is_out && self.certainly_waits(push, bulk) && bulk.span.end() < delivery.span.sent
+        })?;
+        let detail = format!("payload {} after {:?}", delivery.tag, bulk.action);
+        let is_certain = self.is_one(push, delivery.group, at)
+            && self.controls_of(push.target.topic, &push.target.id).next().is_none()
+            && !self.forgot(push.span.sent, at)
+            && !self.is_disturbed(push.span.sent, bulk.span.end());
+        is_certain.then(|| self.breach(BULK, delivery.topic, &delivery.id, detail))
+    }
+
+    /// Whether a message was stored before the change, and was not due until after it, at a time of its window.
+    fn certainly_waits(&self, push: &PushFact, bulk: &BulkFact) -> bool {
+        let latest = push.due + push.span.end().since(push.span.sent) + CLOCK_SLACK;
+        matches!(push.outcome, Pushed::Stored | Pushed::Journaled)
+            && self.pushes_of(push.target.topic, &push.target.id).len() == 1
+            && !push.has_ttl
+            && push.span.end() < bulk.span.sent
+            && push.due >= bulk.from
+            && latest < bulk.to
+            && push.due.0 > bulk.span.end().0.saturating_add(CLOCK_SLACK)
+    }
+
+    /// The limits of a group while they are certainly in force: from when all know them until the next change.
+    fn in_force(&self) -> impl Iterator<Item = (&Limited, Time, Time)> {
+        let of = |limited: &Limited| (limited.limit.topic, limited.limit.group);
+        self.ledger.limits.iter().filter(|limited| limited.is_done).filter_map(move |limited| {
+            let others = self.ledger.limits.iter().filter(|other| of(other) == of(limited));
+            let others = others.filter(|other| !std::ptr::eq(*other, limited) && other.span.end() >= limited.span.sent);
+            let until = others.map(|other| other.span.sent).min().unwrap_or(Time(u64::MAX));
+            let from = limited.span.end() + LIMIT_SLACK;
+            (from < until).then_some((limited, from, until))
+        })
+    }
+
+    pub(super) fn in_flight(&self, number: usize, delivery: &Delivered) -> Option<Breach> {
+        let at = delivery.span.answered?;
+        let (limited, from, _) = self.in_force().find(|(limited, from, until)| {
+            (limited.limit.topic, limited.limit.group) == (delivery.place, delivery.group)
+                && limited.limit.max_in_flight > 0
+                && delivery.span.sent > *from
+                && at < *until
+        })?;
+        let is_held = |other: usize| {
+            let first = &self.ledger.deliveries[other];
+            let settled = self.settlements.get(&other).into_iter().flatten().map(|settled| settled.span.sent).min();
+            (first.place, first.group) == (delivery.place, delivery.group)
+                && first.span.answered.is_some_and(|had| had < delivery.span.sent)
+                && (first.span.sent + first.visibility_ms * 1_000).min(settled.unwrap_or(Time(u64::MAX))) > at
+                // What other limits allowed.
+                && first.span.sent > from
+        };
+        let held = (0..self.ledger.deliveries.len()).filter(|other| *other != number && is_held(*other)).count();
+        let is_over = held >= limited.limit.max_in_flight as usize
+            && !self.is_disturbed(from, at)
+            && !self.was_removed(delivery.place, delivery.group, limited.span.sent, at);
+        let detail = format!("payload {} beside {held} of {}", delivery.tag, limited.limit.max_in_flight);
+        is_over.then(|| self.breach(IN_FLIGHT, delivery.topic, &delivery.id, detail))
+    }
+
+    pub(super) fn rates(&self) -> Option<Breach> {
+        self.in_force().filter(|(limited, ..)| limited.limit.rate > 0).find_map(|(limited, from, until)| {
+            let (topic, group) = (limited.limit.topic, limited.limit.group);
+            let of_group = self.ledger.deliveries.iter().filter(|other| (other.place, other.group) == (topic, group));
+            // A stream has asked long before it gets something.
+            let spans =
+                of_group.filter(|other| other.visibility_ms > 0).map(|other| (other.span.sent, other.span.end()));
+            let mut spans: Vec<_> = spans.filter(|(sent, end)| *sent > from && *end < until).collect();
+            spans.sort_by_key(|(_, end)| *end);
+            let (first, last, count) = (0..spans.len()).find_map(|last| {
+                let end = spans[last].1;
+                (0..=last).find_map(|first| {
+                    let begin = spans[first..=last].iter().map(|(sent, _)| *sent).min()?;
+                    let seconds = end.since(begin).div_ceil(1_000_000).max(1);
+                    let count = last - first + 1;
+                    (count as u64 > seconds * u64::from(limited.limit.rate)).then_some((begin, end, count))
+                })
+            })?;
+            let is_certain = !self.is_disturbed(from, last) && !self.was_removed(topic, group, limited.span.sent, last);
+            let ms = last.since(first) / 1_000;
+            let detail = format!("{count} in {ms} ms, at {} a second", limited.limit.rate);
+            is_certain.then(|| self.breach(RATE, topic, &self.topics[topic].groups[group], detail))
+        })
+    }
+
+    /// What cron jobs push.
+    pub(super) fn scheduled(&self, delivery: &Delivered) -> Option<Breach> {
+        let (job, time) = occurrence(&delivery.tag)?;
+        let at = delivery.span.answered?;
+        if at.as_ms() < time.as_ms() {
+            let detail = format!("{} ms before the time of the cron job", time.as_ms() - at.as_ms());
+            return Some(self.breach(EARLY, delivery.topic, &delivery.id, detail));
+        }
+        let changes = || self.ledger.crons.iter().filter(|of| (of.topic, of.job) == (delivery.topic, job));
+        let was_made = changes().any(|of| of.every_ms.is_some() && of.span.sent <= at);
+        let deleted = changes().filter(|of| of.every_ms.is_none() && of.is_done);
+        let is_over = deleted.filter(|of| of.span.end() + CLOCK_SLACK < time).any(|deleted| {
+            let mut made = changes().filter(|of| of.every_ms.is_some());
+            !made.any(|made| made.span.end() >= deleted.span.sent && made.span.sent <= at)
+                && !self.forgot(deleted.span.sent, at)
+                && !self.is_disturbed(deleted.span.sent, time)
+        });
+        (!was_made || is_over).then(|| self.breach(NO_JOB, delivery.topic, &delivery.id, String::new()))
+    }
+
+    /// Between two messages of a job there is one at each of its times, when nothing happened meanwhile.
+    pub(super) fn gaps(&self) -> Option<Breach> {
+        let mut times: BTreeMap<(usize, usize, usize), BTreeSet<Time>> = BTreeMap::new();
+        for delivery in &self.ledger.deliveries {
+            if let Some((job, time)) = occurrence(&delivery.tag) {
+                times.entry((delivery.topic, delivery.group, job)).or_default().insert(time);
+            }
+        }
+        for (topic, group, tag) in &self.end.dead {
+            if let Some((job, time)) = occurrence(tag) {
+                times.entry((*topic, *group, job)).or_default().insert(time);
+            }
+        }
+        times.into_iter().find_map(|((topic, group, job), times)| {
+            let times: Vec<Time> = times.into_iter().collect();
+            times.windows(2).find_map(|pair| {
+                let (from, to) = (pair[0], pair[1]);
+                let every_ms = self.every(topic, job, from, to)?;
+                let is_gap = to.as_ms() - from.as_ms() != every_ms && !self.may_lack(topic, group, from, to);
+                let detail =
+                    format!("{} ms lie between {from:?} and {to:?}, not {every_ms}", to.as_ms() - from.as_ms());
+                is_gap.then(|| self.breach(GAP, topic, &format!("c{job}"), detail))
+            })
+        })
+    }
+
+    /// How often a job certainly pushed between two times.
+    fn every(&self, topic: usize, job: usize, from: Time, to: Time) -> Option<u64> {
+        let changes = self.ledger.crons.iter().filter(|of| (of.topic, of.job) == (topic, job));
+        let before = changes.clone().filter(|of| of.span.end() + CLOCK_SLACK < from && of.is_done);
+        let last = before.max_by_key(|of| of.span.sent)?;
+        let mut others = changes.filter(|of| !std::ptr::eq(*of, last));
+        let is_last = !others.any(|of| of.span.end() >= last.span.sent && of.span.sent <= to + CLOCK_SLACK);
+        last.every_ms.filter(|_| is_last)
+    }
+
+    /// Whether messages of a topic may be gone undelivered.
+    fn may_lack(&self, topic: usize, group: usize, from: Time, to: Time) -> bool {
+        let is_swept = self.ledger.sweeps.iter().any(|sweep| {
+            (sweep.topic, sweep.group) == (topic, group) && sweep.sweep != Sweep::Redrive && sweep.span.end() >= from
+        });
+        let is_cancelled =
+            |bulk: &BulkFact| (bulk.topic, bulk.action) == (topic, BulkAction::Cancel) && bulk.span.end() >= from;
+        // SQS does not say which one it was.
+        let is_unnamed = |other: &Delivered| other.topic == topic && other.group == group && other.tag == CRON;
+        is_swept
+            || self.ledger.bulks.iter().any(is_cancelled)
+            || self.ledger.deliveries.iter().any(is_unnamed)
+            || self.is_disturbed(from, to + CLOCK_SLACK)
+            || self.was_removed(topic, group, from, Time(u64::MAX))
+            || self.forgot(from, Time(u64::MAX))
+            || self.end.missing.contains(&(topic, group))
+    }
+}

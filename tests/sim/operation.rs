@@ -1,0 +1,302 @@
+//! What clients ask, as data, and how often they ask for what.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Operation {
+    Push(Push),
+    PushBatch(usize, Vec<Push>),
+    Cancel(Target),
+    Reschedule(Target, u64),
+    /// Takes messages and settles them, as its seed says.
+    Consume(Consume),
+    PurgeGroup(usize, usize),
+    Redrive(usize, usize),
+    PurgeDead(usize, usize),
+    Get(Target),
+    /// By SQS, seconds of delay.
+    SendToQueue(usize, u64),
+    ReceiveFromQueue(Consume),
+    /// For so long, ms.
+    Pause(usize, usize, u64),
+    Limit(Limit),
+    Bulk(Bulk),
+    Look(Look, Target, usize),
+    Cron(CronChange),
+    /// The topic, or one of its groups: it is made again at once.
+    Delete(usize, Option<usize>),
+    /// All messages of the first topic, to the second one.
+    Move(usize, usize),
+}
+
+/// New limits of a group; 0 is none.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Limit {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    /// Hand-overs in a second.
+    pub(crate) rate: u32,
+    pub(crate) max_in_flight: u32,
+}
+
+/// A bulk operation on what is due from so long from now, for so long.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Bulk {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) action: BulkAction,
+    pub(crate) from_ms: u64,
+    pub(crate) length_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum BulkAction {
+    Cancel,
+    /// By so many ms.
+    Postpone(u64),
+    Advance(u64),
+    Park,
+    /// The window is of the times before they were parked.
+    Unpark,
+}
+
+impl BulkAction {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BulkAction::Cancel => "cancel",
+            BulkAction::Postpone(_) => "postpone",
+            BulkAction::Advance(_) => "advance",
+            BulkAction::Park => "park",
+            BulkAction::Unpark => "unpark",
+        }
+    }
+
+    pub(crate) fn by_ms(self) -> Option<u64> {
+        match self {
+            BulkAction::Postpone(by) | BulkAction::Advance(by) => Some(by),
+            BulkAction::Cancel | BulkAction::Park | BulkAction::Unpark => None,
+        }
+    }
+}
+
+/// A cron job of a topic, by its number.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct CronChange {
+    pub(crate) topic: usize,
+    pub(crate) job: usize,
+    /// From one message to the next; nothing: it is deleted.
+    pub(crate) every_ms: Option<u64>,
+    pub(crate) missed: Missed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Missed {
+    Last,
+    Skip,
+    All,
+}
+
+/// A read, of which only a failure is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Look {
+    Explain,
+    List,
+    ListByDue,
+    Forecast,
+    Verify,
+    Topic,
+}
+
+impl Operation {
+    /// How many requests of a client it stands for, at least.
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Operation::PushBatch(_, pushes) => pushes.len(),
+            _ => 1,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) topic: usize,
+    pub(crate) id: String,
+    pub(crate) key: Option<String>,
+}
+
+impl Target {
+    /// As logs name it.
+    pub(crate) fn name(&self) -> String {
+        format!("t{}/{}", self.topic, self.id)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Policy {
+    Keep,
+    Reject,
+    Replace,
+    Debounce,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Push {
+    pub(crate) target: Target,
+    pub(crate) policy: Policy,
+    pub(crate) delay_ms: u64,
+    /// Says the time, not the delay.
+    pub(crate) is_absolute: bool,
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) priority: u8,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Consume {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) max: usize,
+    pub(crate) wait_ms: u64,
+    pub(crate) per_key: usize,
+    pub(crate) is_stream: bool,
+    pub(crate) seed: u64,
+}
+
+impl Plan {
+    pub(crate) fn operation(&self, random: &mut fastrand::Rng, ids: &mut usize) -> Operation {
+        let topic = random.usize(0..self.sources());
+        let group = random.usize(0..self.topics[topic].groups.len());
+        let from = if random.bool() { topic } else { random.usize(0..self.topics.len()) };
+        match random.u32(0..1_000) {
+            0..350 => Operation::Push(self.push(random, topic, ids)),
+            350..380 if self.topics[topic].is_queue() => {
+                Operation::SendToQueue(topic, if random.bool() { 0 } else { random.u64(0..20) })
+            }
+            350..380 => Operation::Push(self.push(random, topic, ids)),
+            380..430 => {
+                let count = random.usize(2..20);
+                Operation::PushBatch(topic, (0..count).map(|_| self.push(random, topic, ids)).collect())
+            }
+            430..500 => Operation::Cancel(self.target(random, topic, ids)),
+            500..560 => Operation::Reschedule(self.target(random, topic, ids), delay(random)),
+            560..600 if self.topics[from].is_queue() => Operation::ReceiveFromQueue(Consume {
+                topic: from,
+                group: random.usize(0..self.topics[from].groups.len()),
+                max: random.usize(1..=10),
+                wait_ms: if random.bool() { 0 } else { random.u64(0..3_000) },
+                per_key: 1,
+                is_stream: false,
+                seed: random.u64(..),
+            }),
+            560..922 => Operation::Consume(Consume {
+                topic: from,
+                group: random.usize(0..self.topics[from].groups.len()),
+                max: random.usize(1..=10),
+                wait_ms: if random.bool() { 0 } else { random.u64(0..3_000) },
+                per_key: if self.topics[from].is_ordered && random.bool() { random.usize(1..=10) } else { 1 },
+                is_stream: random.u8(0..8) == 0,
+                seed: random.u64(..),
+            }),
+            922..926 => Operation::Cron(CronChange {
+                topic,
+                job: random.usize(0..2),
+                every_ms: (random.u8(0..3) > 0).then(|| random.u64(1..6) * 1_000),
+                missed: [Missed::Last, Missed::Skip, Missed::All][random.usize(0..3)],
+            }),
+            926 => self.delete(random, topic, group),
+            927 => self.shift(random).unwrap_or(Operation::PurgeDead(topic, group)),
+            928..932 => Operation::Pause(topic, group, random.u64(200..10_000)),
+            932..935 => Operation::Limit(Limit {
+                topic,
+                group,
+                rate: if random.bool() { 0 } else { random.u32(2..60) },
+                max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
+            }),
+            935..941 => Operation::Bulk(bulk(random, topic, group)),
+            941..944 => Operation::PurgeGroup(topic, group),
+            944..960 => Operation::Redrive(topic, group),
+            960..965 => Operation::PurgeDead(topic, group),
+            965..985 => Operation::Get(self.target(random, topic, ids)),
+            _ => {
+                let looks = [Look::Explain, Look::List, Look::ListByDue, Look::Forecast, Look::Verify, Look::Topic];
+                Operation::Look(looks[random.usize(0..looks.len())], self.target(random, topic, ids), group)
+            }
+        }
+    }
+
+    fn target(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut usize) -> Target {
+        // A few ids that meet often; the others are used once, but for what cancels them.
+        let id = match random.u8(0..3) {
+            0 => format!("m{}", random.u8(0..12)),
+            1 => format!("o{}", *ids - random.usize(0..(*ids).clamp(1, 40)).min(*ids)),
+            _ => {
+                *ids += 1;
+                format!("o{ids}")
+            }
+        };
+        // The key is a part of the id's meaning: one id has one key.
+        let number = id.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+        let key = (number % 3 != 0 || self.topics[topic].is_ordered).then(|| format!("k{}", number % 7));
+        Target { topic, id, key }
+    }
+
+    fn push(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut usize) -> Push {
+        let policy = match random.u8(0..10) {
+            0 => Policy::Reject,
+            1 => Policy::Replace,
+            2 => Policy::Debounce,
+            _ => Policy::Keep,
+        };
+        Push {
+            target: self.target(random, topic, ids),
+            policy,
+            delay_ms: delay(random),
+            is_absolute: random.u8(0..3) == 0,
+            ttl_ms: (random.u8(0..20) == 0).then(|| random.u64(100..10_000)),
+            priority: if random.u8(0..5) == 0 { random.u8(0..10) } else { 0 },
+        }
+    }
+
+    /// How many topics are pushed to.
+    fn sources(&self) -> usize {
+        self.topics.iter().filter(|topic| topic.takes_from.is_none()).count()
+    }
+
+    /// What is moved is deleted in neither place.
+    fn delete(&self, random: &mut fastrand::Rng, topic: usize, group: usize) -> Operation {
+        let is_moved = self.topics.iter().any(|other| other.takes_from == Some(topic));
+        match group > 0 && random.bool() {
+            _ if is_moved => Operation::Redrive(topic, group),
+            true => Operation::Delete(topic, Some(group)),
+            false => Operation::Delete(topic, None),
+        }
+    }
+
+    fn shift(&self, random: &mut fastrand::Rng) -> Option<Operation> {
+        let to = self.topics.iter().position(|topic| topic.takes_from.is_some() && random.bool())?;
+        Some(Operation::Move(self.topics[to].takes_from?, to))
+    }
+}
+
+fn bulk(random: &mut fastrand::Rng, topic: usize, group: usize) -> Bulk {
+    let (from_ms, length_ms) = (random.u64(0..8_000), random.u64(1..5_000));
+    let by_ms = length_ms + random.u64(0..3_000);
+    let action = match random.u8(0..8) {
+        0..2 => BulkAction::Cancel,
+        2..4 => BulkAction::Postpone(by_ms),
+        4 => BulkAction::Advance(by_ms),
+        5..7 => BulkAction::Park,
+        _ => BulkAction::Unpark,
+    };
+    Bulk { topic, group, action, from_ms, length_ms }
+}
+
+fn delay(random: &mut fastrand::Rng) -> u64 {
+    match random.u8(0..4) {
+        0 => 0,
+        1 => random.u64(1..300),
+        2 => random.u64(1..3_000),
+        _ => random.u64(1..20_000),
+    }
+}
