@@ -116,7 +116,10 @@ impl Failure {
     /// The broker refused a settlement, or did not hear of its outcome.
     pub(crate) fn of_verdict(verdict: Verdict) -> Failure {
         match verdict {
-            Verdict::Unreachable | Verdict::Pending => Failure::new(UNAVAILABLE, verdict.detail()),
+            // Asking again is right for each: a settlement that was made is answered as before.
+            Verdict::Unreachable | Verdict::Pending | Verdict::UnknownOutcome => {
+                Failure::new(UNAVAILABLE, verdict.detail())
+            }
             _ => Failure::new(INTERNAL, verdict.detail()),
         }
     }
@@ -165,6 +168,13 @@ mod tests {
             assert!(class(kind).is_of_the_sender(), "{kind:?}");
         }
         assert_eq!(class(Kind::NotFound).code, "AWS.SimpleQueueService.NonExistentQueue");
+    }
+
+    #[test]
+    fn a_settlement_without_an_outcome_is_to_be_repeated() {
+        for verdict in [Verdict::Unreachable, Verdict::Pending, Verdict::UnknownOutcome] {
+            assert_eq!(Failure::of_verdict(verdict).class, UNAVAILABLE, "{verdict:?}");
+        }
     }
 
     #[test]

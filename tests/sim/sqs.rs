@@ -101,6 +101,8 @@ impl Clients {
             let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
             let (status, body) = answer.unwrap_or((0, Value::Null));
             let verdict = match status {
+                // The queue does not have it any more: perhaps another one does.
+                200 if lock(&self.ledger).moves.iter().any(|of| of.topic == consume.topic) => Verdict::Unknown,
                 200 => Verdict::Counts,
                 400..=499 => Verdict::Stale,
                 _ => Verdict::Unknown,

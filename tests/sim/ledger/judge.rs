@@ -382,8 +382,15 @@ impl<'a> Judge<'a> {
     /// Whether a message may have been acked, purged, or dead, by then.
     fn has_ended_by(&self, push: &PushFact, group: usize, at: Time) -> bool {
         let deliveries = self.deliveries.get(&(&*push.tag, group)).into_iter().flatten();
+        // Nobody knows what was dead then, if it was lost and came back alive.
+        let may_be_dead = self.forgot(at, Time(u64::MAX));
         let acked = deliveries.filter_map(|number| self.settlements.get(number)).flatten().any(|settled| {
-            settled.decision == Decision::Ack && settled.verdict != Verdict::Stale && settled.span.sent <= at
+            let ends = match settled.decision {
+                Decision::Ack | Decision::Bury => true,
+                Decision::Nack { .. } => may_be_dead,
+                Decision::Extend { .. } => false,
+            };
+            ends && settled.verdict != Verdict::Stale && settled.span.sent <= at
         });
         let topic = push.target.topic;
         // What was dead then may be redriven, purged or deleted later.
