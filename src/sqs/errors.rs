@@ -79,10 +79,17 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Bytes of a text of a client in a message.
 const QUOTED_BYTES_MAX: usize = 2 * 1024;
+/// Bytes of a message: an error does not wait for memory of answers.
+const MESSAGE_BYTES_MAX: usize = QUOTED_BYTES_MAX + 512;
 
 impl Failure {
+    /// Of a long message only the beginning stays.
     pub(crate) fn new(class: Class, message: impl Into<Cow<'static, str>>) -> Failure {
-        Failure { class, message: message.into() }
+        let message = match message.into() {
+            long if long.len() > MESSAGE_BYTES_MAX => beginning(&long, MESSAGE_BYTES_MAX).to_owned().into(),
+            message => message,
+        };
+        Failure { class, message }
     }
 
     pub(crate) fn no_queue() -> Failure {
@@ -133,9 +140,13 @@ impl Failure {
     }
 }
 
-/// At most [`QUOTED_BYTES_MAX`] of a text.
 fn quoted(text: &str) -> &str {
-    let end = (0..=QUOTED_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    beginning(text, QUOTED_BYTES_MAX)
+}
+
+/// At most so many bytes of a text.
+fn beginning(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }
 
@@ -181,6 +192,7 @@ mod tests {
     fn long_client_text_is_cut_at_a_character() {
         let failure = Failure::receipt(&"é".repeat(100_000));
         assert!(failure.message.len() < QUOTED_BYTES_MAX + 100);
+        assert_eq!(Failure::invalid("é".repeat(MESSAGE_BYTES_MAX)).message.len(), MESSAGE_BYTES_MAX);
         assert!(Failure::parameter("X", 7, "Z").message.contains("Value 7 for parameter X is invalid. Reason: Z"));
     }
 }

@@ -376,9 +376,12 @@ pub(crate) fn queue_name<'a>(queue_url: Option<&'a str>, path: &'a str) -> Resul
     is_queue_name(name).then_some(name).ok_or_else(invalid)
 }
 
+/// Bytes of an ARN, as at AWS. It is kept with a move of messages, and shown again.
+const ARN_BYTES_MAX: usize = 2_048;
+
 /// The last part of an ARN.
 pub(crate) fn name_of_arn(arn: &str) -> Option<&str> {
-    let name = arn.strip_prefix("arn:")?.rsplit(':').next()?;
+    let name = arn.strip_prefix("arn:").filter(|_| arn.len() <= ARN_BYTES_MAX)?.rsplit(':').next()?;
     is_queue_name(name).then_some(name)
 }
 
@@ -405,6 +408,9 @@ mod tests {
         }
         assert_eq!(name_of_arn("arn:aws:sqs:eu-west-1:000000000000:orders"), Some("orders"));
         assert_eq!(name_of_arn("orders"), None);
+        let long = |zone: usize| format!("arn:{}:orders", "z".repeat(zone));
+        assert_eq!(name_of_arn(&long(ARN_BYTES_MAX - 11)), Some("orders"));
+        assert_eq!(name_of_arn(&long(ARN_BYTES_MAX - 10)), None);
         assert!(is_queue_name(&"a".repeat(80)) && !is_queue_name(&"a".repeat(81)));
         assert!(!is_queue_name(&format!("{}.fifo", "a".repeat(76))));
     }

@@ -134,3 +134,65 @@ async fn unparsable_bodies_are_refused_and_the_broker_survives() -> Outcome {
     assert_eq!(why, "One or more parameters are invalid. Reason: Message must be shorter than 1048576 bytes.");
     Ok(())
 }
+
+/// A text of a client is quoted in an error, but not all of a long one: errors do not wait for memory of answers.
+#[tokio::test]
+async fn no_error_is_as_long_as_the_text_that_it_is_about() -> Outcome {
+    let dwell = Broker::start(&Store::Embedded).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    let long = "\"&".repeat(200_000);
+    let entry = |more: serde_json::Value| {
+        let mut entry = json!({"Id": "a", "MessageBody": "x"});
+        entry.as_object_mut().into_iter().for_each(|it| it.extend(more.as_object().cloned().unwrap_or_default()));
+        json!({"Entries": [entry]})
+    };
+    for (action, more) in [
+        ("PurgeQueue", json!({"QueueUrl": long})),
+        ("SendMessage", json!({"QueueUrl": format!("http://h/0/{long}"), "MessageBody": "x"})),
+        ("GetQueueUrl", json!({"QueueName": long})),
+        ("GetQueueUrl", json!({"MaxResults": long})),
+        ("ListQueues", json!({"NextToken": long})),
+        ("GetQueueAttributes", json!({"AttributeNames": [long]})),
+        ("SetQueueAttributes", json!({"Attributes": {&long: "x"}})),
+        ("SetQueueAttributes", json!({"Attributes": {"RedrivePolicy": long}})),
+        ("SetQueueAttributes", json!({"Attributes": {"DelaySeconds": long}})),
+        ("TagQueue", json!({"Tags": {format!("sqs.{long}"): "x"}})),
+        ("TagQueue", json!({"Tags": {&long: &long}})),
+        ("DeleteMessage", json!({"ReceiptHandle": long})),
+        ("SendMessage", json!({"MessageBody": "x", "MessageGroupId": long})),
+        ("SendMessage", json!({"MessageBody": "x", "DelaySeconds": long})),
+        ("SendMessageBatch", entry(json!({"Id": long}))),
+        (
+            "SendMessageBatch",
+            entry(json!({"MessageSystemAttributes": {&long: {"DataType": "String", "StringValue": "x"}}})),
+        ),
+        ("SendMessageBatch", entry(json!({"MessageAttributes": {&long: {"DataType": "String", "StringValue": "x"}}}))),
+        ("SendMessageBatch", entry(json!({"MessageAttributes": {"a": {"DataType": long, "StringValue": "x"}}}))),
+        ("StartMessageMoveTask", json!({"SourceArn": long})),
+        ("CancelMessageMoveTask", json!({"TaskHandle": long})),
+        (&long, json!({})),
+    ] {
+        let mut body = json!({"QueueUrl": url});
+        body.as_object_mut().into_iter().for_each(|body| body.extend(more.as_object().cloned().unwrap_or_default()));
+        let action = if action.len() > 1_000 { "Unknown" } else { action };
+        let response = dwell.request(action, &body).send().await?;
+        let (status, name) = (response.status(), response.headers().get("x-amzn-query-error").cloned());
+        let text = response.text().await?;
+        let fields: Vec<_> =
+            more.as_object().into_iter().flatten().map(|(name, _)| name.get(..20).unwrap_or(name)).collect();
+        assert!(text.len() < 16 * 1024, "{action} {fields:?}: {} bytes", text.len());
+        assert!(status.is_client_error() || text.contains("Failed"), "{action} {fields:?}: {status} {name:?}");
+    }
+    for pairs in [
+        vec![("Action", long.as_str())],
+        vec![("Action", "GetQueueUrl"), ("QueueName", &long)],
+        vec![("Action", "GetQueueUrl"), ("QueueName", "orders"), ("MaxResults", &long)],
+        vec![("Action", "PurgeQueue"), ("QueueUrl", &long)],
+        vec![("Action", "DeleteMessage"), ("QueueUrl", &url), ("ReceiptHandle", &long)],
+    ] {
+        let (status, text) = dwell.form(&pairs).await?;
+        let what = &pairs[0].1[..pairs[0].1.len().min(20)];
+        assert!((400..500).contains(&status) && text.len() < 16 * 1024, "{what}: {status}, {} bytes", text.len());
+    }
+    Ok(())
+}
