@@ -1,11 +1,13 @@
 //! Who may do what: tokens with scopes, other machines, other web sites, and the trail that operators leave.
 
+mod bodies;
 mod browsers;
 mod command;
 mod explain;
 mod rotation;
 mod routes;
 mod tls;
+mod two_scopes;
 mod audit_log;
 
 use std::path::Path;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dwell::api::http::{ACTIONS, CONSOLE};
-use dwell::gate::access::Scopes;
+use dwell::app::server::ServerOptions;
+use dwell::gate::access::{Scopes, Token};
 use dwell::gate::{Action, Effect, Needs};
 use dwell::sqs::SqsOptions;
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ fn served() -> BTreeSet<String> {
 }
 
 /// A request of the protocol about these names.
-fn about(action: &Action, name: &str) -> String {
+pub(super) fn about(action: &Action, name: &str) -> String {
     let names = ["{topic}", "{group}", "{id}", "{name}"];
     let path = names.iter().fold(action.name.to_owned(), |path, place| path.replace(place, name));
     format!("{} {path}", action.method)
@@ -39,27 +40,36 @@ fn about(action: &Action, name: &str) -> String {
 async fn filled() -> Outcome<(Served, TempDir)> {
     let dir = tempfile::tempdir()?;
     let tokens = tokens_in(dir.path())?;
+    Ok((filled_with(tokens, |_| {}).await?, dir))
+}
+
+/// What the message and the cron job of [`filled_with`] carry.
+pub(super) const PAYLOAD: &str = "what-only-some-may-see";
+
+/// The same with these tokens, of which one is that of `admin`.
+pub(super) async fn filled_with(tokens: Vec<Token>, change: impl FnOnce(&mut ServerOptions)) -> Outcome<Served> {
     let dwell = Served::start_with(|options| {
         options.tokens = tokens;
         options.broker.auto_create = false;
         options.sqs = Some(SqsOptions::default());
+        change(options);
     })
     .await?;
     for (line, body) in [
         ("PUT /v1/topics/there", json!({"partitions": 1})),
         ("PUT /v1/topics/there/groups/there", json!({})),
-        ("POST /v1/topics/there/messages", json!({"id": "there", "payload": "x", "delay": "1h"})),
-        ("PUT /v1/topics/there/cron/there", json!({"every": "30d", "payload": "x"})),
+        ("POST /v1/topics/there/messages", json!({"id": "there", "payload": PAYLOAD, "delay": "1h"})),
+        ("PUT /v1/topics/there/cron/there", json!({"every": "30d", "payload": PAYLOAD})),
     ] {
         let request = dwell.request(line)?.bearer_auth(token("admin")).json(&body);
         let answer = dwell.send(request).await?;
         assert!(answer.status < 300, "{line}: {} {}", answer.status, answer.body);
     }
-    Ok((dwell, dir))
+    Ok(dwell)
 }
 
 /// Everything that a refused request could have changed.
-async fn state(dwell: &Served) -> Outcome<Vec<Value>> {
+pub(super) async fn state(dwell: &Served) -> Outcome<Vec<Value>> {
     let mut state = Vec::new();
     for line in [
         "GET /v1/topics",
@@ -131,14 +141,19 @@ async fn every_route_enforces_the_scopes_of_the_table() -> Outcome {
 
 /// A request of an SQS client about the queue `there`.
 fn of_sqs(dwell: &Served, action: &str, way: &str) -> Outcome<reqwest::RequestBuilder> {
-    let (url, arn) = ("http://h/000000000000/there", "arn:aws:sqs:us-east-1:000000000000:there");
+    of_sqs_about(dwell, action, way, "there")
+}
+
+/// The same about any queue.
+pub(super) fn of_sqs_about(dwell: &Served, action: &str, way: &str, queue: &str) -> Outcome<reqwest::RequestBuilder> {
+    let (url, arn) = (format!("http://h/000000000000/{queue}"), format!("arn:aws:sqs:us-east-1:000000000000:{queue}"));
     let pairs = [
-        ("QueueUrl", url),
-        ("QueueName", "there"),
+        ("QueueUrl", url.as_str()),
+        ("QueueName", queue),
         ("MessageBody", "x"),
         ("ReceiptHandle", "AAAA"),
         ("VisibilityTimeout", "1"),
-        ("SourceArn", arn),
+        ("SourceArn", arn.as_str()),
         ("Label", "l"),
         ("TaskHandle", "x"),
     ];
@@ -162,6 +177,15 @@ async fn answered(
     if let Some(authorization) = authorization {
         request = request.header("authorization", authorization);
     }
+    error_of(dwell, request, (action, way)).await
+}
+
+/// The status of an answer to an SQS client, and its error, in the protocol of the request.
+pub(super) async fn error_of(
+    dwell: &Served,
+    request: reqwest::RequestBuilder,
+    (action, way): (&str, &str),
+) -> Outcome<(u16, Option<String>)> {
     let response = dwell.driven(request.send()).await??;
     let (status, kind) = (response.status().as_u16(), response.headers()["content-type"].to_str()?.to_owned());
     assert_eq!(kind, if way == "json" { "application/x-amz-json-1.0" } else { "text/xml" }, "{action} {way}");
