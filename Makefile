@@ -28,10 +28,6 @@
 # make lint       format, clippy and documentation, warnings are errors
 # make ci         what continuous integration runs
 # make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
-# make faults     the long form of the fault stories, a row for each, and then of the random histories: more than 200,000
-#                 operations; ROUNDS=50, OPERATIONS=50000 and SEED=7 make it another one
-# make histories  random histories alone, a row for each: 1 to 3 brokers on one Redis, behind Sentinel and on a cluster, with
-#                 25,000 operations each
 # make sim        brokers, clients and Redis in one thread on simulated time, for a minute, with every answer checked; SECONDS=3600,
 #                 SEED=44, SCENARIO=durable, OPERATIONS=600 and VERBOSE=1 make it another one, COVERAGE=1 names the lines of
 #                 scripts that it did not reach: docs/internals/simulation.md
@@ -39,7 +35,6 @@
 #                 and all keys are compared; 25,000 operations; OPERATIONS=1000000 SEED=7 SERVERS="DIR ..." make it another one, with
 #                 directories as make servers has them
 # make mutants    errors that are put into a copy of the sources, and that the simulator has to find, SECONDS=60 for each; needs Python
-# make hand-over  50 rounds in which every broker is replaced by one with a fresh disk while Redis is dead, a row for each story
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 # make cron       the times of cron expressions: around every change of offset of every time zone from 1970 to 2100, 2,000 random
 #                 expressions over 40 years, and 2,000 more against croniter; needs Python. CASES=20000 and SEED=7 make it another one
@@ -49,7 +44,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races faults histories sim mutants differential hand-over order cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential order cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 3 \* $$(nproc))
@@ -139,21 +134,6 @@ RACES ?= 100000
 races: tools
 	DWELL_RACES=$(RACES) cargo test --locked --release --test suite -- races:: --nocapture --test-threads=1
 
-ROUNDS ?= 20
-
-faults: tools
-	@echo "| fault | rounds | acknowledged | lost | again after the ack | recovered | repeated | p99 buffered, ms | slowest, ms | back in, s |"
-	@echo "|---|---|---|---|---|---|---|---|---|---|"
-	@DWELL_ROUNDS=$(ROUNDS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- faults:: --skip redis_faults --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
-	@$(MAKE) --no-print-directory histories
-
-OPERATIONS ?= 25000
-
-histories: tools
-	@echo "| history | operations | acknowledged | pushed | lost | again after the ack | undone | exempt | exempt, again | faults |"
-	@echo "|---|---|---|---|---|---|---|---|---|---|"
-	@DWELL_OPERATIONS=$(OPERATIONS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- histories:: --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
-
 # The settings on the command line reach it through the environment.
 sim:
 	@SIM=search SECONDS=$(SECONDS) cargo test --quiet --locked --test sim
@@ -167,11 +147,6 @@ differential: tools
 
 mutants:
 	@SECONDS=$(SECONDS) python3 tests/sim/mutants.py
-
-hand-over: tools
-	@echo "| story | rounds | pods replaced | accepted | lost | again after the ack |"
-	@echo "|---|---|---|---|---|---|"
-	@DWELL_ROUNDS=50 bash -o pipefail -c 'cargo test --quiet --locked --test suite -- hand_over::rounds --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
 
 ON_SERVERS = conformance random_ops call_sequence groups:: delivery ordered outage:: redis_ doctor deploy::redis
 

@@ -46,7 +46,6 @@ mod priority;
 mod webhooks;
 mod bulk;
 mod groups;
-mod histories;
 mod fixtures;
 mod heavy_reads;
 mod prefetch;

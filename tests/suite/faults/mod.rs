@@ -1,8 +1,7 @@
 //! What Redis and dwell do to each other when one of them fails, held to what producers were answered.
 //!
-//! Each fault is brought about again and again while producers and consumers are at work, and healed; then everything is
-//! drained and the ledger closed. `make faults` is the long form: it prints a row for each fault. `DWELL_ROUNDS` is how
-//! often a fault is brought about, `DWELL_SEED` repeats the choices of a run, if not its timing.
+//! Each fault is brought about while producers and consumers are at work, and healed; then everything is drained and the
+//! ledger closed. What several faults do together the simulator searches: `tests/sim`.
 
 mod story;
 
@@ -17,7 +16,7 @@ use crate::support::{Bounds, Mode, RedisServer, Strike};
 /// Redis dies and comes back with all it had answered.
 #[tokio::test]
 async fn redis_killed() -> Result<()> {
-    told("Redis killed, AOF always", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.redis.kill()?;
         story.outage().await?;
         story.redis.restart().await
@@ -30,7 +29,7 @@ async fn redis_killed() -> Result<()> {
 async fn redis_emptied_with_a_journal() -> Result<()> {
     let story =
         Story::with(RedisServer::start().await?, &[("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")]).await?;
-    told("Redis comes back empty, journal", story, Bounds { uncharged: true, again: true }, async |story| {
+    told(story, Bounds { uncharged: true, again: true }, async |story| {
         story.redis.kill()?;
         story.outage().await?;
         story.redis.restart().await
@@ -44,7 +43,7 @@ async fn redis_emptied_with_a_journal() -> Result<()> {
 async fn a_split_brain_with_a_journal() -> Result<()> {
     let story =
         Story::with(RedisServer::start().await?, &[("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")]).await?;
-    told("split brain, journal", story, Bounds { uncharged: true, again: true }, async |story| {
+    told(story, Bounds { uncharged: true, again: true }, async |story| {
         let replica = RedisServer::start().await?;
         story.redis.copy_to(&replica).await?;
         story.outage().await?;
@@ -58,7 +57,7 @@ async fn a_split_brain_with_a_journal() -> Result<()> {
 /// The way to Redis is cut: connections break, and are refused.
 #[tokio::test]
 async fn connections_refused() -> Result<()> {
-    told("connections refused", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.proxy.set(Mode::Refuse);
         story.outage().await?;
         story.proxy.set(Mode::Pass);
@@ -70,7 +69,7 @@ async fn connections_refused() -> Result<()> {
 /// Nothing gets through any more, and nobody says so.
 #[tokio::test]
 async fn half_open_connections() -> Result<()> {
-    told("half-open connections", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.proxy.set(Mode::BlackHole);
         story.outage().await?;
         story.proxy.set(Mode::Pass);
@@ -82,7 +81,7 @@ async fn half_open_connections() -> Result<()> {
 /// Every call takes 2 s, which is longer than any may.
 #[tokio::test]
 async fn a_slow_redis() -> Result<()> {
-    told("Redis slow, 2 s a call", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.proxy.set(Mode::Delay(Duration::from_secs(2)));
         story.outage().await?;
         story.proxy.set(Mode::Pass);
@@ -94,7 +93,7 @@ async fn a_slow_redis() -> Result<()> {
 /// Redis stands still, and applies what was sent to it when it goes on.
 #[tokio::test]
 async fn a_frozen_redis() -> Result<()> {
-    told("Redis frozen", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.signal(Signal::STOP)?;
         story.outage().await?;
         story.signal(Signal::CONT)
@@ -105,21 +104,19 @@ async fn a_frozen_redis() -> Result<()> {
 /// Redis applies calls, and their replies are lost.
 #[tokio::test]
 async fn replies_cut() -> Result<()> {
-    told("replies cut", Story::durable().await?, Bounds::default(), async |story| story.strikes(Strike::Reply).await)
-        .await
+    told(Story::durable().await?, Bounds::default(), async |story| story.strikes(Strike::Reply).await).await
 }
 
 /// Calls are lost on the way to Redis.
 #[tokio::test]
 async fn requests_cut() -> Result<()> {
-    told("requests cut", Story::durable().await?, Bounds::default(), async |story| story.strikes(Strike::Request).await)
-        .await
+    told(Story::durable().await?, Bounds::default(), async |story| story.strikes(Strike::Request).await).await
 }
 
 /// Redis becomes a replica, on the same connection, and a primary again.
 #[tokio::test]
 async fn a_read_only_redis() -> Result<()> {
-    told("READONLY on the same socket", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.redis.ask::<String>("REPLICAOF 127.0.0.1 1").await?;
         story.outage().await?;
         story.redis.ask::<String>("REPLICAOF NO ONE").await.map(drop)
@@ -130,7 +127,7 @@ async fn a_read_only_redis() -> Result<()> {
 /// Redis has no memory left for a push.
 #[tokio::test]
 async fn a_full_redis() -> Result<()> {
-    told("Redis full", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.redis.ask::<String>("CONFIG SET maxmemory 1").await?;
         story.outage().await?;
         story.redis.ask::<String>("CONFIG SET maxmemory 0").await.map(drop)
@@ -141,7 +138,7 @@ async fn a_full_redis() -> Result<()> {
 /// Redis forgets the scripts: nobody notices.
 #[tokio::test]
 async fn scripts_forgotten() -> Result<()> {
-    told("SCRIPT FLUSH", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.redis.ask::<String>("SCRIPT FLUSH").await?;
         story.outage().await
     })
@@ -151,7 +148,7 @@ async fn scripts_forgotten() -> Result<()> {
 /// dwell dies while Redis is away: what it answered 202 is on its disk.
 #[tokio::test]
 async fn dwell_killed_in_an_outage() -> Result<()> {
-    told("dwell killed while Redis is away", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.proxy.set(Mode::Refuse);
         story.outage().await?;
         story.dwell_killed().await?;
@@ -165,7 +162,7 @@ async fn dwell_killed_in_an_outage() -> Result<()> {
 /// Both die, and Redis comes back later.
 #[tokio::test]
 async fn both_killed() -> Result<()> {
-    told("Redis and dwell killed", Story::durable().await?, Bounds::default(), async |story| {
+    told(Story::durable().await?, Bounds::default(), async |story| {
         story.redis.kill()?;
         story.outage().await?;
         story.dwell_killed().await?;

@@ -66,6 +66,39 @@ async fn emptied_primary_at_a_new_address_is_restored() -> Result<()> {
     dwell.close().await
 }
 
+/// One node fails over to a replica that lacks its last writes, and another one starts again empty before its replica is
+/// promoted.
+#[tokio::test]
+async fn nodes_that_lost_writes_are_restored_and_repeat_nothing() -> Result<()> {
+    let mut cluster = Cluster::start(1).await?;
+    let timeout = Duration::from_secs(1);
+    let outage = Outage { journal: Some(WINDOW), timeout, ..Outage::with(RedisServer::start().await?)? };
+    let dwell = outage.dwell_on(cluster.url(), false).await?;
+    let ids = |prefix: &str| (0..40).map(|n| format!("{prefix}{n:02}")).collect::<Vec<_>>();
+    let (acked, pushed, meanwhile) = (ids("acked"), ids("pushed"), ids("while"));
+    let acked: Vec<&str> = acked.iter().map(String::as_str).collect();
+    dwell.push("orders", &acked, Duration::ZERO).await?;
+    cluster.primaries[0].server.ask::<u64>("WAIT 1 1000").await?;
+    cluster.primaries[0].server.leave_behind(&cluster.replicas[0].server).await?;
+    dwell.delivers("orders", &acked).await?;
+    let mut owed: Vec<&str> = pushed.iter().map(String::as_str).collect();
+    dwell.push("orders", &owed, Duration::ZERO).await?;
+    cluster.primaries[0].server.kill()?;
+    cluster.primaries[1].server.kill()?;
+    cluster.primaries[1].server.restart().await?;
+    eventually("the replica is promoted", async || {
+        let info: String = cluster.replicas[0].server.ask("INFO replication").await?;
+        Ok(info.contains("role:master").then_some(()))
+    })
+    .await?;
+    let more: Vec<&str> = meanwhile.iter().map(String::as_str).collect();
+    dwell.push("orders", &more, Duration::ZERO).await?;
+    owed.extend(more);
+    dwell.recovered().await?;
+    dwell.delivers("orders", &owed).await?;
+    dwell.close().await
+}
+
 /// A node that starts without its data has lost some partitions of a topic, and perhaps its descriptor; the copy of that in
 /// partition 0 may be on another node.
 #[tokio::test]

@@ -7,7 +7,7 @@ use dwell::store::Pushed;
 use serde_json::json;
 
 use super::Outage;
-use crate::support::{Mode, Process, RedisServer, eventually, scratch};
+use crate::support::{Mode, Process, Proxy, RedisServer, Watched, empty, eventually, scratch};
 
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
@@ -131,6 +131,73 @@ async fn writes_of_a_cut_off_primary_reach_its_successor() -> Result<()> {
     all.extend(["before", "promoted"]);
     dwell.delivers("orders", &all).await?;
     dwell.close().await
+}
+
+/// What the brokers push meanwhile goes to two primaries.
+#[tokio::test]
+async fn brokers_that_move_to_a_new_primary_one_by_one_lose_nothing() -> Result<()> {
+    let outage = journaled().await?;
+    let (dir, way) = (scratch()?, Proxy::before(&outage.redis)?);
+    let (first, last) = (outage.dwell().await?, outage.dwell_in(dir.path(), way.url(), false).await?);
+    first.push_one("orders", "before").await?;
+    let replica = RedisServer::start().await?;
+    outage.redis.copy_to(&replica).await?;
+    first.push_one("orders", "a").await?;
+    last.push_one("orders", "b").await?;
+    outage.proxy.lead_to(&replica);
+    first.push_one("orders", "c").await?;
+    last.push_one("orders", "d").await?;
+    way.lead_to(&replica);
+    last.push_one("orders", "e").await?;
+    first.recovered().await?;
+    last.recovered().await?;
+    first.delivers("orders", &["a", "b", "before", "c", "d", "e"]).await?;
+    first.close().await?;
+    last.close().await
+}
+
+/// A push and an ack that only the killed primary had.
+#[tokio::test]
+async fn failover_to_a_replica_without_the_last_writes_loses_and_repeats_nothing() -> Result<()> {
+    let mut watched = Watched::start().await?;
+    let outage = Outage { timeout: Duration::from_secs(1), ..journaled().await? };
+    let dwell = outage.dwell_on(watched.url(), false).await?;
+    dwell.push_one("orders", "acked").await?;
+    watched.primary.ask::<u64>("WAIT 1 1000").await?;
+    watched.primary.leave_behind(&watched.replica).await?;
+    dwell.delivers("orders", &["acked"]).await?;
+    dwell.push_one("orders", "pushed").await?;
+    watched.primary.kill()?;
+    dwell.push_one("orders", "meanwhile").await?;
+    watched.promoted().await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["meanwhile", "pushed"]).await?;
+    dwell.close().await
+}
+
+/// A broker starts again without its directory. Redis keeps its data, and then it does not: the other broker has a journal.
+#[tokio::test]
+async fn broker_without_its_directory_loses_nothing_that_another_one_has() -> Result<()> {
+    let mut outage = journaled().await?;
+    let (stays, dir, url) = (outage.dwell().await?, scratch()?, outage.redis.url());
+    let settings = [("REDIS_URL", url.as_str()), ("DURABILITY", "journal"), ("LEASE_TTL", "1s")];
+    let mut other = Process::serve(dir.path(), &settings).await?;
+    stays.push_one("orders", "acked").await?;
+    let pushed = other.client.post("/v1/topics/orders/messages?id=stored&raw=true", &json!("x")).await;
+    assert_eq!(pushed.map(|(status, _)| status), Some(201));
+    other.kill()?;
+    empty(dir.path())?;
+    let mut other = Process::serve(dir.path(), &settings).await?;
+    stays.delivers("orders", &["acked", "stored"]).await?;
+
+    stays.push_one("orders", "kept").await?;
+    other.kill()?;
+    empty(dir.path())?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let _other = Process::serve(dir.path(), &settings).await?;
+    stays.delivers("orders", &["kept"]).await?;
+    stays.close().await
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dwell::model::error::{Error, Result};
 use dwell::model::time::Timestamp;
@@ -49,8 +49,6 @@ struct Books {
     uncharged: BTreeSet<String>,
     /// Delivered although their ack was answered.
     again: Vec<String>,
-    /// How long each request of a producer took, and whether it was buffered.
-    took: Vec<(Duration, bool)>,
     /// What must not have happened.
     breaches: Vec<String>,
 }
@@ -90,13 +88,8 @@ impl Ledger {
             self.books().pushes.extend(ids.iter().map(|id| (id.clone(), Push::Unknown)));
             let message = |id: &String| json!({"payload": id, "id": id, "delay_ms": rng.u64(0..300)});
             let body = json!({"messages": ids.iter().map(message).collect::<Vec<_>>()});
-            let since = Instant::now();
             let answer = client.post(&format!("{TOPIC}/messages/batch"), &body).await;
-            let took = since.elapsed();
             let results = answer.map_or(Value::Null, |(_, mut body)| body["results"].take());
-            if !results.is_null() {
-                self.books().took.push((took, results[0]["status"] == "buffered"));
-            }
             for (n, id) in ids.into_iter().enumerate() {
                 let first = again.as_ref() != Some(&id);
                 self.books().pushed(id, &results[n], first);
@@ -176,12 +169,7 @@ impl Ledger {
         let of =
             |wanted: fn(&Push) -> bool| books.pushes.iter().filter(move |(_, push)| wanted(push)).map(|(id, _)| id);
         let acknowledged = |push: &Push| matches!(push, Push::Stored(_) | Push::Duplicate);
-        let mut buffered: Vec<Duration> =
-            books.took.iter().filter(|(_, buffered)| *buffered).map(|(took, _)| *took).collect();
-        buffered.sort_unstable();
         Tally {
-            slowest: books.took.iter().map(|(took, _)| *took).max().unwrap_or_default(),
-            buffered_p99: buffered.get(buffered.len() * 99 / 100).copied().unwrap_or_default(),
             acknowledged: of(acknowledged).count(),
             lost: of(acknowledged).filter(|id| !gone(id)).cloned().collect(),
             recovered: of(|push| *push == Push::Unknown).filter(|id| books.delivered.contains(*id)).count(),
@@ -211,10 +199,6 @@ pub(crate) struct Tally {
     pub(crate) uncharged: Vec<String>,
     /// Messages that came after their ack had been answered: a second message in the store.
     pub(crate) again: Vec<String>,
-    /// The longest that a request of a producer took.
-    pub(crate) slowest: Duration,
-    /// The 99th percentile of those that were buffered.
-    pub(crate) buffered_p99: Duration,
     /// What must never happen: early, phantom, refused and delivered, at another time.
     pub(crate) breaches: Vec<String>,
 }

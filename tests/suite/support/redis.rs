@@ -154,6 +154,13 @@ impl RedisServer {
         all.query_async(&mut connection).await.map_err(refused)
     }
 
+    /// From now on a replica gets nothing of what this primary answers.
+    pub(crate) async fn leave_behind(&self, replica: &RedisServer) -> Result<()> {
+        // One that logs in where no password is set is refused.
+        replica.ask::<()>("CONFIG SET masterauth wrong").await?;
+        self.ask::<u64>("CLIENT KILL TYPE replica").await.map(drop)
+    }
+
     async fn answered(&self) -> Result<()> {
         let socket = self.socket();
         eventually("redis-server answers a PING", async || ping(&socket).await).await

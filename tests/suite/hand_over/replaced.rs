@@ -1,21 +1,13 @@
-//! Rounds of an outage in which every pod is replaced by one with a fresh disk.
-//!
-//! `make hand-over` is the long form, 50 rounds of each story.
+//! An outage in which every pod is replaced by one with a fresh disk.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use dwell::model::error::{Error, Result};
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{
-    Process, RedisServer, empty, eventually, eventually_within, failed, from_environment, scratch, signal_to,
-};
-
-/// Rounds of the short form.
-const ROUNDS: usize = 2;
+use crate::support::{Process, RedisServer, empty, eventually, failed, scratch, signal_to};
 
 /// Messages that are pushed to a broker at once.
 const BATCH: usize = 25;
@@ -31,6 +23,7 @@ struct Fleet {
     redis: RedisServer,
     pods: [Pod; 2],
     durability: &'static str,
+    pushes: usize,
     accepted: BTreeSet<String>,
     delivered: BTreeSet<String>,
     /// Delivered again although the ack was answered.
@@ -41,7 +34,7 @@ impl Fleet {
     async fn start(redis: RedisServer, durability: &'static str) -> Result<Fleet> {
         let pod = || Ok::<_, Error>(Pod { dir: scratch()?, process: None });
         let (accepted, delivered) = (BTreeSet::new(), BTreeSet::new());
-        let mut fleet = Fleet { redis, pods: [pod()?, pod()?], durability, accepted, delivered, again: 0 };
+        let mut fleet = Fleet { redis, pods: [pod()?, pod()?], durability, pushes: 0, accepted, delivered, again: 0 };
         for at in 0..2 {
             fleet.serve(at).await?;
         }
@@ -79,7 +72,8 @@ impl Fleet {
 
     /// Pushes to a broker, which accepts everything.
     async fn push(&mut self, at: usize) -> Result<()> {
-        let ids: Vec<String> = (0..BATCH).map(|n| format!("m{}-{n}", self.accepted.len())).collect();
+        self.pushes += 1;
+        let ids: Vec<String> = (0..BATCH).map(|n| format!("m{}-{n}", self.pushes)).collect();
         let messages: Vec<_> = ids.iter().map(|id| json!({"id": id, "payload": id})).collect();
         let process = self.pods[at].process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
         let answer = process.client.post("/v1/topics/orders/messages/batch", &json!({"messages": messages})).await;
@@ -89,20 +83,26 @@ impl Fleet {
         Ok(())
     }
 
-    /// Takes and acks at both brokers until everything that was accepted came, and then until nothing more does.
-    async fn drain(&mut self) -> Result<()> {
-        let accepted = self.accepted.len();
-        for at in [0, 1] {
-            let process = self.pods[at].process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
+    /// Waits until both brokers have given Redis what they have.
+    async fn restored(&self) -> Result<()> {
+        for pod in &self.pods {
+            let process = pod.process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
             let ready = async || {
                 let answer = process.client.get("/readyz").await;
                 Ok(answer.filter(|(status, body)| *status == 200 && body["status"] == "ready"))
             };
-            eventually_within(Duration::from_secs(60), "nothing is buffered", ready).await?;
+            eventually("nothing is buffered", ready).await?;
         }
+        Ok(())
+    }
+
+    /// Takes and acks at both brokers until everything that was accepted came, and then until nothing more does.
+    async fn drain(&mut self) -> Result<()> {
+        let accepted = self.accepted.len();
+        self.restored().await?;
         let mut quiet = 0;
-        while quiet < 4 {
-            let mut taken = 0;
+        while quiet < if self.delivered.len() < accepted { 4 } else { 1 } {
+            quiet += 1;
             for at in [0, 1] {
                 let process = self.pods[at].process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
                 let wait = if self.delivered.len() < accepted { "2s" } else { "300ms" };
@@ -115,7 +115,7 @@ impl Fleet {
                 if deliveries.is_empty() {
                     continue;
                 }
-                taken += deliveries.len();
+                quiet = 0;
                 let receipts: Vec<_> = deliveries.iter().map(|delivery| &delivery["receipt"]).collect();
                 let acked = process.client.post(&format!("{group}/ack"), &json!({"receipts": receipts})).await;
                 for (n, delivery) in deliveries.iter().enumerate() {
@@ -128,60 +128,48 @@ impl Fleet {
                     }
                 }
             }
-            quiet = if taken == 0 { quiet + 1 } else { 0 };
         }
         Ok(())
     }
 
-    fn check(&self, story: &str, rounds: usize) {
+    fn check(&self) {
         let lost: Vec<_> = self.accepted.difference(&self.delivered).collect();
-        println!("| {story} | {rounds} | {} | {} | {} | {} |", 2 * rounds, self.accepted.len(), lost.len(), self.again);
         assert!(lost.is_empty(), "{} of {} lost: {lost:?}", lost.len(), self.accepted.len());
         assert_eq!(self.again, 0, "delivered again after the ack");
     }
 }
 
-fn rounds() -> Result<usize> {
-    Ok(from_environment("DWELL_ROUNDS")?.unwrap_or(ROUNDS))
-}
-
 #[tokio::test]
 async fn buffered_messages_survive_replacing_every_broker() -> Result<()> {
     let mut fleet = Fleet::start(RedisServer::durable().await?, "standard").await?;
-    let rounds = rounds()?;
-    for _ in 0..rounds {
-        fleet.push(0).await?;
-        fleet.redis.kill()?;
-        fleet.push(0).await?;
-        fleet.push(1).await?;
-        for at in [0, 1] {
-            fleet.replace(at).await?;
-            fleet.push(at).await?;
-        }
-        fleet.redis.restart().await?;
-        fleet.drain().await?;
+    fleet.push(0).await?;
+    fleet.redis.kill()?;
+    fleet.push(0).await?;
+    fleet.push(1).await?;
+    for at in [0, 1] {
+        fleet.replace(at).await?;
+        fleet.push(at).await?;
     }
-    fleet.check("buffered, Redis dead", rounds);
+    fleet.redis.restart().await?;
+    fleet.drain().await?;
+    fleet.check();
     Ok(())
 }
 
 #[tokio::test]
 async fn journal_survives_replacing_every_broker_with_redis_emptied() -> Result<()> {
     let mut fleet = Fleet::start(RedisServer::start().await?, "journal").await?;
-    let rounds = rounds()?;
-    for _ in 0..rounds {
-        fleet.push(0).await?;
-        fleet.push(1).await?;
-        fleet.redis.kill()?;
-        fleet.push(1).await?;
-        for at in [0, 1] {
-            fleet.replace(at).await?;
-        }
-        // It comes back without data.
-        fleet.redis.restart().await?;
-        fleet.drain().await?;
+    fleet.push(0).await?;
+    fleet.push(1).await?;
+    fleet.redis.kill()?;
+    fleet.push(1).await?;
+    for at in [0, 1] {
+        fleet.replace(at).await?;
     }
-    fleet.check("journaled, Redis emptied", rounds);
+    // It comes back without data.
+    fleet.redis.restart().await?;
+    fleet.drain().await?;
+    fleet.check();
     Ok(())
 }
 
@@ -196,12 +184,11 @@ async fn deleted_topic_stays_deleted_after_broker_replacement() -> Result<()> {
     // It comes back without data, and the journal of the other broker has the messages of the topic.
     fleet.redis.restart().await?;
     fleet.accepted.clear();
-    fleet.drain().await?;
-    assert_eq!(fleet.delivered, BTreeSet::new(), "messages of a deleted topic came back");
-    // Nor does the deletion take what is pushed to a new topic of the name.
+    fleet.restored().await?;
+    // The deletion does not take what is pushed to a new topic of the name.
     fleet.push(0).await?;
     fleet.drain().await?;
-    assert!(fleet.accepted.is_subset(&fleet.delivered), "{:?} are lost", fleet.accepted);
+    assert_eq!(fleet.delivered, fleet.accepted, "only the messages of the new topic come");
     Ok(())
 }
 
