@@ -35,7 +35,6 @@
 #                 and all keys are compared; 25,000 operations; OPERATIONS=1000000 SEED=7 SERVERS="DIR ..." make it another one, with
 #                 directories as make servers has them
 # make mutants    errors that are put into a copy of the sources, and that the simulator has to find, SECONDS=60 for each; needs Python
-# make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 # make cron       the times of cron expressions: around every change of offset of every time zone from 1970 to 2100, 2,000 random
 #                 expressions over 40 years, and 2,000 more against croniter; needs Python. CASES=20000 and SEED=7 make it another one
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one, PROFILE=quick builds it
@@ -44,10 +43,14 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential order cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 3 \* $$(nproc))
+
+# Their files are in memory, where there is room: they wait for the disk thousands of times, and what a disk loses is simulated.
+MEMORY = $(shell test "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 4 2>/dev/null && echo /dev/shm)
+test quick servers: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
 test: tools
 	cargo test --locked -- --test-threads=$(THREADS)
@@ -155,12 +158,6 @@ servers: tools
 	@for server in $(SERVERS); do \
 	  "$$server/redis-server" --version && PATH="$$server:$$PATH" DWELL_WAITAOF=1 cargo test --locked --test suite -- $(ON_SERVERS) || exit 1; \
 	done
-
-MESSAGES ?= 200000
-KEYS ?= 1000
-
-order: tools
-	DWELL_MESSAGES=$(MESSAGES) DWELL_KEYS=$(KEYS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite -- ordered::fleet --nocapture
 
 CASES ?= 2000
 CRON_DIR = $(CURDIR)/target/cron

@@ -18,7 +18,7 @@ use dwell::store::{Settlement, Store};
 
 use crate::support::{TestTopic, acks, failed, ids_of, scratch, up_to};
 
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 8;
 /// Where the child finds its store, and what its ids begin with.
 const DIR: &str = "DWELL_CHILD_DIR";
 const PREFIX: &str = "DWELL_CHILD_PREFIX";

@@ -238,7 +238,7 @@ async fn history_is_visible_before_a_message_dies(world: World) -> Result<()> {
 }
 
 async fn message_with_unlimited_attempts_never_dies_of_them(world: World) -> Result<()> {
-    let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1)), Step(Duration::from_secs(2))] };
+    let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_millis(10)), Step(Duration::from_millis(20))] };
     let shop = Shop::open(&world, Settings { max_attempts: 1, backoff, ..Settings::default() }).await?;
     let mut unlimited = NewMessage::new("unlimited");
     unlimited.max_attempts = Some(0);

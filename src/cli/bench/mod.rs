@@ -260,6 +260,8 @@ struct Plan {
     bytes: usize,
     partitions: NonZeroU16,
     idle: Duration,
+    /// Until the partitions of a new topic are leased.
+    joining: Duration,
     only: Vec<String>,
     in_redis: bool,
 }
@@ -282,6 +284,7 @@ impl Plan {
             bytes: count(args.bytes)?,
             partitions,
             idle: if messages < 10_000 { Duration::from_secs(1) } else { Duration::from_secs(20) },
+            joining: if messages < 10_000 { Duration::from_millis(300) } else { Duration::from_millis(1_500) },
             only: args.only.clone(),
             in_redis: args.redis.is_some(),
         })

@@ -32,9 +32,6 @@ const SHARED: u16 = 16;
 /// How many messages one of many consumers takes at a time.
 const SHARE: usize = 10;
 
-/// Until the partitions are leased.
-pub(super) const JOINING: Duration = Duration::from_millis(1_500);
-
 /// Bytes of the payloads of one batch, and in the mean of each message, at most.
 const BATCH_BYTES: usize = 1_000_000;
 const MEAN_BYTES: usize = 5_000;
@@ -84,7 +81,7 @@ impl Axis<'_> {
     async fn topic(&self, one: &Target, partitions: u16) -> Result<TopicName, Failure> {
         let partitions = NonZeroU16::new(partitions).unwrap_or(NonZeroU16::MIN);
         let topic = self.bench.topic_of(one, self.of, partitions).await?;
-        one.reserve(&topic, 1, JOINING).await?;
+        one.reserve(&topic, 1, self.bench.plan.joining).await?;
         Ok(topic)
     }
 
@@ -163,7 +160,7 @@ impl Axis<'_> {
     async fn shared(&self, targets: &[Target]) -> Result<(), Failure> {
         let Some(first) = targets.first() else { return Ok(()) };
         let topic = self.topic(first, SHARED).await?;
-        try_join_all(targets.iter().map(|target| target.reserve(&topic, 1, JOINING))).await?;
+        try_join_all(targets.iter().map(|target| target.reserve(&topic, 1, self.bench.plan.joining))).await?;
         let messages = self.bench.plan.messages;
         let lanes = LANES.div_ceil(targets.len());
         let loads: Vec<Load> = targets.iter().map(|target| Load { lanes, ..self.load(target, &topic) }).collect();
@@ -233,7 +230,7 @@ pub(super) async fn fleet(bench: &Bench) -> Result<(), Failure> {
 async fn at_once(bench: &Bench, brokers: &[Sidecar], targets: &[Target]) -> Result<(), Failure> {
     let Some(first) = targets.first() else { return Ok(()) };
     let (topic, messages) = (bench.topic(first, "fleet").await?, bench.plan.pending);
-    try_join_all(targets.iter().map(|target| target.reserve(&topic, 1, JOINING))).await?;
+    try_join_all(targets.iter().map(|target| target.reserve(&topic, 1, bench.plan.joining))).await?;
     let loads: Vec<_> = targets
         .iter()
         .map(|target| Load { target, topic: topic.clone(), payload: &bench.payload, batch: FLEET_BATCH, lanes: LANES })

@@ -228,7 +228,7 @@ async fn buffered_change_reaches_what_an_owner_holds() -> Result<()> {
 /// A delivery whose broker has gone is nobody's: what was buffered behind its replacement does not wait for a consumer to come.
 #[tokio::test]
 async fn buffered_change_of_a_dead_delivery_holds_up_nothing() -> Result<()> {
-    let outage = Outage::begin().await?;
+    let outage = Outage::begin().await?.hasty();
     let dwell = outage.dwell().await?;
     declare_ordered(&dwell, &topic()?).await?;
     dwell.push_one("orders", "held").await?;

@@ -16,12 +16,12 @@ impl Dwell {
         self.broker().create_group(&TopicName::new("orders")?, &GroupName::new(name)?, request).await.map(drop)
     }
 
-    /// The messages that a group gets, until none comes for a moment.
-    async fn reserved(&self, group: &str) -> Result<BTreeSet<String>> {
+    /// The messages that a group gets: so many, and then no more for a moment.
+    async fn reserved(&self, group: &str, count: usize) -> Result<BTreeSet<String>> {
         let (topic, group) = (TopicName::new("orders")?, GroupName::new(group)?);
         let mut got = BTreeSet::new();
         loop {
-            let wait = Duration::from_millis(if got.is_empty() { 5_000 } else { 500 });
+            let wait = Duration::from_millis(if got.len() < count { 20_000 } else { 300 });
             let request = ReserveRequest { max: 100, wait, visibility_timeout: None };
             let deliveries = self.broker().reserve(&topic, &group, request).await?;
             if deliveries.is_empty() {
@@ -46,14 +46,14 @@ async fn restore_gives_a_group_only_its_own_messages() -> Result<()> {
     dwell.push_one("orders", "waits").await?;
     dwell.create_group("copy", Some(GroupName::new("fresh")?)).await?;
     dwell.push_one("orders", "last").await?;
-    assert_eq!(dwell.reserved("copy").await?, set(&["last", "waits"]));
+    assert_eq!(dwell.reserved("copy", 2).await?, set(&["last", "waits"]));
     dwell.close().await?;
     outage.redis.kill()?;
     outage.redis.restart().await?;
     let dwell = outage.dwell().await?;
     dwell.recovered().await?;
     dwell.delivers("orders", &["last", "waits"]).await?;
-    assert_eq!(dwell.reserved("fresh").await?, set(&["last", "waits"]));
-    assert!(dwell.reserved("copy").await?.is_superset(&set(&["last", "waits"])));
+    assert_eq!(dwell.reserved("fresh", 2).await?, set(&["last", "waits"]));
+    assert!(dwell.reserved("copy", 2).await?.is_superset(&set(&["last", "waits"])));
     dwell.close().await
 }

@@ -180,7 +180,8 @@ async fn failover_to_a_replica_without_the_last_writes_loses_and_repeats_nothing
 async fn broker_without_its_directory_loses_nothing_that_another_one_has() -> Result<()> {
     let mut outage = journaled().await?;
     let (stays, dir, url) = (outage.dwell().await?, scratch()?, outage.redis.url());
-    let settings = [("REDIS_URL", url.as_str()), ("DURABILITY", "journal"), ("LEASE_TTL", "1s")];
+    let more = [("DURABILITY", "journal"), ("LEASE_TTL", "1s"), ("REDIS_TIMEOUT", "300ms")];
+    let settings = [&[("REDIS_URL", url.as_str())], &more[..]].concat();
     let mut other = Process::serve(dir.path(), &settings).await?;
     stays.push_one("orders", "acked").await?;
     let pushed = other.client.post("/v1/topics/orders/messages?id=stored&raw=true", &json!("x")).await;
@@ -196,6 +197,9 @@ async fn broker_without_its_directory_loses_nothing_that_another_one_has() -> Re
     outage.redis.kill()?;
     outage.redis.restart().await?;
     let _other = Process::serve(dir.path(), &settings).await?;
+    let noticed = async || Ok((stays.metric("dwell_redis_losses_total")? > 0.0).then_some(()));
+    eventually("the loss is noticed", noticed).await?;
+    stays.recovered().await?;
     stays.delivers("orders", &["kept"]).await?;
     stays.close().await
 }

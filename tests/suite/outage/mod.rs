@@ -131,7 +131,8 @@ impl Outage {
             silence: self.silence,
             ..OutageOptions::new(dir)
         };
-        let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };
+        let second = Duration::from_secs(1);
+        let options = Options { lease_ttl: second, drain_timeout: second, ..Options::default() };
         Ok(Dwell(Engine::start(StoreOptions::Redis { redis, outage }, options, Clock::System).await?))
     }
 }

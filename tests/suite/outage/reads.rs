@@ -21,18 +21,20 @@ async fn failed_read_does_not_buffer_pushes() -> Result<()> {
     let broker = dwell.broker();
     outage.proxy.set(Mode::BlackHole);
     assert_eq!(broker.topic(&topic).await?.topic, topic, "as it was seen last");
-    let failed = [
-        broker.group(&topic, &group).await.is_err(),
-        broker.stats(&topic).await.is_err(),
-        broker.forecast(&topic, &group, HOUR, 2).await.is_err(),
-        broker.count_window(&topic, &group, Window::ALL).await.is_err(),
-        broker.peek(&topic, &group, &id, None).await.is_err(),
-        broker.explain(&topic, &id, None).await.is_err(),
-        broker.list(&topic, &group, Which::Waiting, Window::ALL, None, 1).await.is_err(),
-        broker.dead(&topic, &group, None, 1).await.is_err(),
-        broker.audit(&topic, &group, None, false).await.is_err(),
-        broker.cron_jobs(&topic, None).await.is_err(),
-    ];
+    // All at once, since each of them waits.
+    let failed: [bool; 10] = tokio::join!(
+        async { broker.group(&topic, &group).await.is_err() },
+        async { broker.stats(&topic).await.is_err() },
+        async { broker.forecast(&topic, &group, HOUR, 2).await.is_err() },
+        async { broker.count_window(&topic, &group, Window::ALL).await.is_err() },
+        async { broker.peek(&topic, &group, &id, None).await.is_err() },
+        async { broker.explain(&topic, &id, None).await.is_err() },
+        async { broker.list(&topic, &group, Which::Waiting, Window::ALL, None, 1).await.is_err() },
+        async { broker.dead(&topic, &group, None, 1).await.is_err() },
+        async { broker.audit(&topic, &group, None, false).await.is_err() },
+        async { broker.cron_jobs(&topic, None).await.is_err() },
+    )
+    .into();
     assert!(failed.into_iter().all(|failed| failed), "{failed:?}");
     outage.proxy.set(Mode::Pass);
     assert_eq!(dwell.push("orders", &["b"], HOUR).await?[0].pushed, Pushed::Stored);

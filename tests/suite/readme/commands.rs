@@ -5,6 +5,7 @@
 //! broker, with names in place of placeholders, and with a yes where they ask for one. A command that is only named, as
 //! `dwell topic` in a table, has to exist.
 
+use std::collections::HashSet;
 use std::process::{Command, Stdio};
 
 use dwell::cli;
@@ -153,10 +154,11 @@ fn run<S: AsRef<std::ffi::OsStr>>(broker: &Broker, args: &[S]) -> Result<std::re
 fn every_command_line_of_the_docs_is_run_or_parsed() -> Result<()> {
     let broker = Broker::serve(&[])?;
     let lines: Vec<Line> = pages()?.iter().filter(|page| page.path != "CHANGELOG.md").flat_map(lines).collect();
-    let (mut wrong, mut ran) = (Vec::new(), 0);
+    let (mut wrong, mut ran) = (Vec::new(), HashSet::new());
     for line in &lines {
         match line.check() {
-            Ok(Check::Run) => {
+            // Several pages may have it.
+            Ok(Check::Run) if ran.insert(&line.args) => {
                 for setup in SETUP {
                     run(&broker, &args(setup))?.map_err(Error::bug)?;
                 }
@@ -168,14 +170,13 @@ fn every_command_line_of_the_docs_is_run_or_parsed() -> Result<()> {
                     answer => answer,
                 };
                 wrong.extend(answer.err().map(|said| format!("{}: {said}", line.place)));
-                ran += 1;
             }
-            Ok(Check::Parsed | Check::Named) => {}
+            Ok(Check::Run | Check::Parsed | Check::Named) => {}
             Err(why) => wrong.push(why),
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(lines.len() > 90 && ran > 30, "{ran} of {} lines were run: {lines:#?}", lines.len());
+    assert!(lines.len() > 90 && ran.len() > 30, "{} of {} lines were run: {lines:#?}", ran.len(), lines.len());
     Ok(())
 }
 

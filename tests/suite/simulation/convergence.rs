@@ -54,7 +54,7 @@ fn change(world: &mut World, how: impl FnOnce(&mut World)) -> Change {
 
 /// Tells a story for every seed and some size. None takes longer than `limit`.
 fn each(name: &str, network: Network, limit: Ms, story: impl Fn(World, usize) -> Ms) -> Result<()> {
-    let (mut longest, count) = (0, 40);
+    let (mut longest, count) = (0, 15);
     for seed in seeds(count)? {
         let _told = Seed(seed);
         let (members, partitions) = *Rng::with_seed(seed).choice(&SIZES).unwrap_or(&SIZES[0]);
@@ -88,7 +88,7 @@ fn lose(mut world: World, how: fn(&mut World, Who)) -> Ms {
 #[test]
 fn members_starting_together_converge_quickly() -> Result<()> {
     let mut longest = 0;
-    for seed in seeds(40)? {
+    for seed in seeds(15)? {
         let _told = Seed(seed);
         let (members, partitions) = *Rng::with_seed(seed).choice(&SIZES).unwrap_or(&SIZES[0]);
         let mut world = World::new(seed, partitions, DEFAULTS, Network::CALM)?;
@@ -179,7 +179,7 @@ fn stable_group_makes_few_acquire_attempts() -> Result<()> {
 #[test]
 fn partition_released_to_a_broken_member_is_taken() -> Result<()> {
     let mut longest = 0;
-    for seed in seeds(40)? {
+    for seed in seeds(15)? {
         let _told = Seed(seed);
         let mut world = group(seed, 3, 16, Network::CALM)?;
         let broken = world.join();

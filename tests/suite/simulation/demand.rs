@@ -123,7 +123,7 @@ fn messages_reach_consumers_on_other_members_quickly() -> Result<()> {
     let some_lost = Network { deaf: 3, ..Network::CALM };
     for (name, network) in [("all heard", Network::CALM), ("a third of the announcements lost", some_lost)] {
         let mut waits = Vec::new();
-        for seed in seeds(50)? {
+        for seed in seeds(20)? {
             waits.extend(visits(seed, network)?);
         }
         let (p99, longest) = (at_per_mille(&mut waits, 990), at_per_mille(&mut waits, 1_000));
@@ -137,7 +137,7 @@ fn messages_reach_consumers_on_other_members_quickly() -> Result<()> {
 #[test]
 fn partitions_follow_consumers_within_two_seconds() -> Result<()> {
     let (mut gone, mut back) = (0, 0);
-    for seed in seeds(40)? {
+    for seed in seeds(15)? {
         let _told = Seed(seed);
         let (members, partitions) = *Rng::with_seed(seed).choice(&[(2, 8), (3, 32), (16, 128)]).unwrap_or(&(2, 8));
         let mut world = group(seed, members, partitions, Network::CALM)?;
@@ -164,7 +164,7 @@ fn partitions_follow_consumers_within_two_seconds() -> Result<()> {
 
 #[test]
 fn nothing_moves_without_demand() -> Result<()> {
-    for seed in seeds(20)? {
+    for seed in seeds(10)? {
         let _told = Seed(seed);
         let mut world = group(seed, 3, 16, Network::CALM)?;
         for who in 0..3 {
@@ -189,7 +189,7 @@ fn nothing_moves_without_demand() -> Result<()> {
 /// Consumers with pauses shorter than demand lingers: they ask, work and ask again.
 #[test]
 fn pauses_between_two_requests_move_nothing() -> Result<()> {
-    for seed in seeds(10)? {
+    for seed in seeds(6)? {
         let _told = Seed(seed);
         let mut world = group(seed, 4, 32, Network::CALM)?;
         let moves = world.record.moves;
@@ -233,7 +233,7 @@ fn rebalancing_is_bounded_under_fluctuating_demand() -> Result<()> {
 /// A member that is killed while its consumers wait is taken over when its leases end, by those with demand.
 #[test]
 fn partitions_of_a_dead_member_go_to_those_with_demand() -> Result<()> {
-    for seed in seeds(20)? {
+    for seed in seeds(10)? {
         let _told = Seed(seed);
         let mut world = group(seed, 4, 16, Network::CALM)?;
         world.want(1, false);
@@ -251,7 +251,7 @@ fn partitions_of_a_dead_member_go_to_those_with_demand() -> Result<()> {
 #[test]
 fn demand_changed_during_an_outage_applies_after_it() -> Result<()> {
     let mut longest = 0;
-    for seed in seeds(20)? {
+    for seed in seeds(10)? {
         let _told = Seed(seed);
         let mut world = group(seed, 3, 16, Network::CALM)?;
         only_the_first_wants(&mut world);

@@ -90,18 +90,18 @@ fn story(seed: u64, members: usize, partitions: u16) -> Result<()> {
 
 #[test]
 fn a_hundred_members_and_a_thousand_partitions() -> Result<()> {
-    seeds(2)?.into_iter().try_for_each(|seed| story(seed, 100, 1_024))
+    seeds(1)?.into_iter().try_for_each(|seed| story(seed, 100, 1_024))
 }
 
 #[test]
 fn more_members_than_partitions() -> Result<()> {
-    seeds(2)?.into_iter().try_for_each(|seed| story(seed, 200, 64))
+    seeds(1)?.into_iter().try_for_each(|seed| story(seed, 200, 64))
 }
 
 /// What each member hears of the others is the larger part of such a world, so nobody hears anything: heartbeats do.
 #[test]
-fn a_thousand_members_and_ten_thousand_partitions() -> Result<()> {
-    let seed = seeds(1)?[0];
+fn a_thousand_members_find_ten_thousand_partitions_that_a_sweep_kept() -> Result<()> {
+    let seed = if is_long() { seeds(1)?[0] } else { SWEPT_AGAIN_AND_AGAIN };
     let _told = Seed(seed);
     let mut large = Large::begin(seed, 1_000, 10_000, DEAF)?;
     if is_long() {
@@ -109,10 +109,4 @@ fn a_thousand_members_and_ten_thousand_partitions() -> Result<()> {
         large.gain_some();
     }
     Ok(())
-}
-
-#[test]
-fn partitions_kept_by_a_sweep_are_found_by_others() -> Result<()> {
-    let _told = Seed(SWEPT_AGAIN_AND_AGAIN);
-    Large::begin(SWEPT_AGAIN_AND_AGAIN, 1_000, 10_000, DEAF).map(drop)
 }

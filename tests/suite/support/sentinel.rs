@@ -1,7 +1,6 @@
 //! One primary, one replica and three sentinels, each a real process.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use dwell::model::error::Result;
 use redis::{Client, FromRedisValue};
@@ -9,7 +8,7 @@ use tempfile::TempDir;
 
 use super::redis::RedisServer;
 use super::tls::free_port;
-use super::{eventually, eventually_within, failed, scratch};
+use super::{eventually, failed, scratch};
 
 /// What the primary is called.
 pub(crate) const NAME: &str = "main";
@@ -18,7 +17,6 @@ pub(crate) const NAME: &str = "main";
 pub(crate) struct Watched {
     pub(crate) primary: RedisServer,
     pub(crate) replica: RedisServer,
-    primary_port: String,
     replica_port: String,
     sentinels: Vec<Sentinel>,
 }
@@ -44,7 +42,7 @@ impl Watched {
         })
         .await?;
         let sentinels = (0..3).map(|_| Sentinel::start(&port)).collect::<Result<Vec<_>>>()?;
-        let watched = Watched { primary, replica, primary_port: port, replica_port: other, sentinels };
+        let watched = Watched { primary, replica, replica_port: other, sentinels };
         for sentinel in &watched.sentinels {
             eventually("the sentinels know one another", async || sentinel.knows_all().await).await?;
         }
@@ -61,37 +59,6 @@ impl Watched {
     pub(crate) async fn rejoin(&mut self) -> Result<()> {
         self.replica.ask::<()>("CONFIG SET repl-diskless-sync-delay 0").await?;
         self.primary.restart_with(&["--replicaof", "127.0.0.1", &self.replica_port]).await
-    }
-
-    /// Waits until every sentinel names the server that is the primary, and finds nothing wrong with either.
-    pub(crate) async fn agreed(&self, patience: Duration) -> Result<()> {
-        eventually_within(patience, "the sentinels agree", async || {
-            let info: String = self.primary.ask("INFO replication").await.unwrap_or_default();
-            let (port, other) = match info.contains("role:master") {
-                true => (&self.primary_port, &self.replica_port),
-                false => (&self.replica_port, &self.primary_port),
-            };
-            for sentinel in &self.sentinels {
-                let known: Option<Vec<String>> = sentinel.ask(&format!("SENTINEL MASTER {NAME}")).await;
-                let replicas: Option<Vec<Vec<String>>> = sentinel.ask(&format!("SENTINEL REPLICAS {NAME}")).await;
-                let (known, replicas) = (known.unwrap_or_default(), replicas.unwrap_or_default());
-                let is = |fields: &[String], name: &str, value: &str| {
-                    fields.chunks_exact(2).any(|field| field[0] == name && field[1] == value)
-                };
-                let is_primary = is(&known, "port", port) && is(&known, "flags", "master");
-                let follows = |fields: &Vec<String>| {
-                    is(fields, "port", other)
-                        && is(fields, "flags", "slave")
-                        && is(fields, "master-port", port)
-                        && is(fields, "master-link-status", "ok")
-                };
-                if !(is_primary && replicas.len() == 1 && replicas.iter().all(follows)) {
-                    return Ok(None);
-                }
-            }
-            Ok(Some(()))
-        })
-        .await
     }
 
     /// Returns in the moment in which a sentinel says that the replica is the primary.

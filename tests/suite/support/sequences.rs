@@ -16,8 +16,6 @@ pub(crate) struct Book {
     reached: BTreeMap<String, u64>,
     /// Every one that came.
     pub(crate) came: BTreeSet<(String, u64)>,
-    /// How often one came that had come before.
-    pub(crate) repeated: usize,
     /// What came after a later one of its key: the id, and that one.
     pub(crate) inversions: Vec<(String, u64)>,
 }
@@ -42,7 +40,7 @@ impl Sequences {
             book.inversions.push((id.to_owned(), reached));
         }
         book.reached.insert(key.clone(), number.max(reached));
-        book.repeated += usize::from(!book.came.insert((key, number)));
+        book.came.insert((key, number));
     }
 }
 

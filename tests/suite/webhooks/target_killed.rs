@@ -16,7 +16,7 @@ use crate::support::{Application, World, stories};
 stories! { nothing_is_lost_when_the_target_is_killed }
 
 /// Fewer without optimizations, so that the suite stays short.
-const MESSAGES: usize = if cfg!(debug_assertions) { 10_000 } else { 50_000 };
+const MESSAGES: usize = if cfg!(debug_assertions) { 3_000 } else { 50_000 };
 
 async fn nothing_is_lost_when_the_target_is_killed(world: World) -> Result<()> {
     let got: Arc<Mutex<HashSet<String>>> = Arc::default();
