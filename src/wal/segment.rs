@@ -27,6 +27,9 @@ use crate::platform::disk::{
 /// Bytes that sled may use for its cache, for each open segment.
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
+/// A segment is deleted as a whole, so nothing in it is worth a thread that cleans, and wakes twice a second.
+const CLEAN_EVERY_MS: Option<u64> = None;
+
 const NAME_DIGITS: usize = 20;
 
 /// No log ever has so many records; a greater number in a name or a key is none of ours.
@@ -95,7 +98,7 @@ impl Segment {
     pub(super) fn begin(parent: &Path, first: u64) -> Result<Segment> {
         let dir = parent.join(Segment::name(first));
         let unavailable = |error: io::Error| broken(&dir, &error.into());
-        let disk = Disk::open(&dir, CACHE_BYTES).map_err(|refusal| refused(&dir, refusal))?;
+        let disk = Disk::open(&dir, CACHE_BYTES, CLEAN_EVERY_MS).map_err(|refusal| refused(&dir, refusal))?;
         let (last, _) = MarkerFile::open(&dir.join(LAST)).map_err(unavailable)?;
         last.set(first - 1).map_err(unavailable)?;
         let (sealed, _) = MarkerFile::open(&dir.join(SEALED)).map_err(unavailable)?;
@@ -169,9 +172,9 @@ impl Segment {
         }
         let dir = self.dir.clone();
         let unavailable = |error: io::Error| broken(&dir, &error.into());
-        let mut disk = Disk::open(&dir, CACHE_BYTES);
+        let mut disk = Disk::open(&dir, CACHE_BYTES, CLEAN_EVERY_MS);
         if matches!(disk, Err(Refusal::Damaged(_))) && without_snapshots(&dir) {
-            disk = Disk::open(&dir, CACHE_BYTES);
+            disk = Disk::open(&dir, CACHE_BYTES, CLEAN_EVERY_MS);
         }
         let disk = disk.map_err(|refusal| refused(&dir, refusal))?;
         let (last, _) = MarkerFile::open(&dir.join(LAST)).map_err(unavailable)?;

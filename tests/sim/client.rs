@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use dwell_simulated_machine::Disk;
 use dwell_simulated_redis::Time;
 use futures_util::StreamExt;
 use http_body_util::BodyExt;
@@ -36,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Seat {
     pub(crate) handle: Handle,
     pub(crate) router: Router,
+    /// What a broker answers once its machine has lost power leaves it no more.
+    pub(crate) disk: Arc<Disk>,
 }
 
 /// Shared by all clients.
@@ -107,12 +110,14 @@ impl Clients {
         what: &str,
         request: axum::http::Request<Body>,
     ) -> Option<(u16, Value)> {
-        let Seat { handle, router } = self.seat(broker)?;
+        let Seat { handle, router, disk } = self.seat(broker)?;
         let (sender, answered) = oneshot::channel();
         let task = handle.spawn(async move {
             let Ok(response) = router.oneshot(request).await;
             let status = response.status().as_u16();
-            if let Ok(bytes) = response.into_body().collect().await {
+            if let Ok(bytes) = response.into_body().collect().await
+                && !disk.is_without_power()
+            {
                 let _ = sender.send((status, bytes.to_bytes()));
             }
         });
@@ -426,7 +431,7 @@ impl Clients {
     }
 
     async fn stream(&self, broker: usize, consume: Consume) {
-        let Some(Seat { handle, router }) = self.seat(broker) else { return };
+        let Some(Seat { handle, router, disk }) = self.seat(broker) else { return };
         let mut random = fastrand::Rng::with_seed(consume.seed);
         let sent = self.now();
         let path = format!("{}/stream?max_in_flight={}", self.group_path(consume.topic, consume.group), consume.max);
@@ -436,7 +441,7 @@ impl Clients {
             let Ok(response) = router.oneshot(request).await;
             let mut chunks = response.into_body().into_data_stream();
             while let Some(Ok(chunk)) = chunks.next().await {
-                if sender.send(chunk).is_err() {
+                if disk.is_without_power() || sender.send(chunk).is_err() {
                     break;
                 }
             }

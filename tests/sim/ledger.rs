@@ -11,7 +11,7 @@ use std::fmt::Write;
 use dwell_simulated_redis::Time;
 
 use crate::operation::{BulkAction, Limit, Policy, Target};
-use crate::plan::Fault;
+use crate::plan::{DiskFault, Fault};
 
 pub(crate) use judge::{End, judge};
 
@@ -36,6 +36,8 @@ pub(crate) enum Pushed {
     Stored,
     Journaled,
     Buffered,
+    /// SQS does not say which of these.
+    Safe,
     Replaced,
     Debounced,
     Duplicate,
@@ -229,6 +231,8 @@ pub(crate) struct Ledger {
     pub(crate) bulks: Vec<BulkFact>,
     pub(crate) crons: Vec<CronFact>,
     pub(crate) faults: Vec<Played>,
+    /// The directories of the brokers, which have other names in each run.
+    places: Vec<String>,
     /// What no fault excuses: answers 500, panics.
     pub(crate) failures: Vec<String>,
     lines: Vec<(Time, String)>,
@@ -253,10 +257,41 @@ impl Digest {
 }
 
 impl Ledger {
+    pub(crate) fn new(places: Vec<String>) -> Ledger {
+        Ledger { places, ..Ledger::default() }
+    }
+
     pub(crate) fn note(&mut self, at: Time, line: &str) {
+        let line = self.without_places(line);
         self.digest.add(&at.0.to_le_bytes());
         self.digest.add(line.as_bytes());
-        self.lines.push((at, line.to_owned()));
+        self.lines.push((at, line));
+    }
+
+    fn without_places(&self, line: &str) -> String {
+        let named = |line: String, (broker, place): (usize, &String)| line.replace(place, &format!("disk-{broker}"));
+        self.places.iter().enumerate().fold(line.to_owned(), named)
+    }
+
+    /// sled panics when its disk fails or its files are damaged, and its caller catches that.
+    pub(crate) fn panicked(&mut self, panics: Vec<String>) {
+        let has_bad_disk = self.faults.iter().any(|fault| matches!(fault.fault, Fault::Disk(..)));
+        self.failures.extend(panics.into_iter().filter(|panic| !(has_bad_disk && panic.contains("/sled-"))));
+    }
+
+    /// Whether something that a broker was asked may not be in its journal, because its disk did not take it.
+    pub(crate) fn unjournaled(&self, broker: usize, span: Span) -> bool {
+        self.faults.iter().any(|fault| {
+            let Fault::Disk(of, disk) = fault.fault else { return false };
+            let fails = disk.fails_for().filter(|_| of == broker);
+            fails.is_some_and(|ms| fault.at <= span.end() && fault.at + ms * 1_000 >= span.sent)
+        })
+    }
+
+    /// Whether a broker lost its disk since.
+    pub(crate) fn wiped(&self, broker: usize, since: Time) -> bool {
+        let mut wipes = self.faults.iter().filter(|fault| fault.at >= since);
+        wipes.any(|fault| matches!(fault.fault, Fault::Disk(of, DiskFault::Wipe { .. }) if of == broker))
     }
 
     /// Lines beside the facts.

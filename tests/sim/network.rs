@@ -158,6 +158,13 @@ impl Network {
         }
     }
 
+    /// What a broker has sent since it was collected last never left its machine.
+    pub(crate) fn lose(&mut self, broker: usize) {
+        for there in self.streams.values().filter(|there| there.broker == broker) {
+            drop(there.pipe.take_sent());
+        }
+    }
+
     fn is_cut(&self, broker: usize, node: NodeId, is_reply: bool) -> bool {
         match self.cuts.get(&(broker, node)) {
             None => false,

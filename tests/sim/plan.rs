@@ -20,11 +20,13 @@ pub(crate) enum Scenario {
     Sentinels,
     /// A cluster of three shards with a replica each.
     Cluster,
+    /// A Redis that is restarted, sometimes without its data; brokers have journals, and machines whose disks fail.
+    Disks,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Scenario; 4] =
-        [Scenario::Durable, Scenario::Forgetful, Scenario::Sentinels, Scenario::Cluster];
+    pub(crate) const ALL: [Scenario; 5] =
+        [Scenario::Durable, Scenario::Forgetful, Scenario::Sentinels, Scenario::Cluster, Scenario::Disks];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -33,6 +35,7 @@ impl Scenario {
             Scenario::Emptied => "emptied",
             Scenario::Sentinels => "sentinels",
             Scenario::Cluster => "cluster",
+            Scenario::Disks => "disks",
         }
     }
 
@@ -42,7 +45,9 @@ impl Scenario {
 
     pub(crate) fn layout(self) -> Layout {
         match self {
-            Scenario::Durable | Scenario::Forgetful | Scenario::Emptied => Layout::Primary { replicas: 0 },
+            Scenario::Durable | Scenario::Forgetful | Scenario::Emptied | Scenario::Disks => {
+                Layout::Primary { replicas: 0 }
+            }
             Scenario::Sentinels => Layout::Sentinels { replicas: 1, sentinels: 3 },
             Scenario::Cluster => Layout::Cluster { shards: 3, replicas: 1 },
         }
@@ -153,6 +158,62 @@ pub(crate) enum Fault {
         node: usize,
         for_ms: u64,
     },
+    /// Of a broker's machine.
+    Disk(usize, DiskFault),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum DiskFault {
+    /// The power goes at a call to the disk, behind so many more, and is away for so long.
+    Power { behind: u32, rest: Rest, down_ms: u64 },
+    /// So many bytes are free, for so long. `is_seen`: who asks is told.
+    Full { free: u64, is_seen: bool, for_ms: u64 },
+    /// So many syncs fail, within so long.
+    Syncs { count: u32, for_ms: u64 },
+    /// Everything is gone.
+    Wipe { down_ms: u64 },
+}
+
+/// What a power cut leaves of what was not synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Rest {
+    Nothing,
+    Everything,
+    /// So many eighths.
+    Sectors(u8),
+    Beginning,
+}
+
+impl DiskFault {
+    /// For how long at most the disk does not take what is written, ms: the log tries again each second.
+    pub(crate) fn fails_for(self) -> Option<u64> {
+        match self {
+            DiskFault::Full { for_ms, .. } | DiskFault::Syncs { for_ms, .. } => Some(for_ms + 2_000),
+            DiskFault::Power { .. } | DiskFault::Wipe { .. } => None,
+        }
+    }
+
+    fn new(random: &mut fastrand::Rng, down_ms: u64) -> DiskFault {
+        match random.u8(0..12) {
+            0..6 => DiskFault::Power {
+                behind: if random.u8(0..4) == 0 { 0 } else { random.u32(0..60) },
+                rest: match random.u8(0..4) {
+                    0 => Rest::Nothing,
+                    1 => Rest::Everything,
+                    2 => Rest::Beginning,
+                    _ => Rest::Sectors(random.u8(1..8)),
+                },
+                down_ms,
+            },
+            6..8 => DiskFault::Full {
+                free: if random.bool() { 0 } else { random.u64(0..200_000) },
+                is_seen: random.bool(),
+                for_ms: down_ms,
+            },
+            8..10 => DiskFault::Syncs { count: random.u32(1..6), for_ms: down_ms },
+            _ => DiskFault::Wipe { down_ms },
+        }
+    }
 }
 
 impl Fault {
@@ -163,6 +224,9 @@ impl Fault {
             | Fault::FreezeBroker(broker, ms)
             | Fault::CutLink { broker, for_ms: ms, .. } => Some((broker, ms)),
             Fault::StopBroker(broker, ms) => Some((broker, ms + 20_000)),
+            Fault::Disk(broker, DiskFault::Power { down_ms, .. } | DiskFault::Wipe { down_ms }) => {
+                Some((broker, down_ms + 2_000))
+            }
             // So slow that its calls are given up.
             Fault::SlowLinks(broker, us, ms) if us > 100_000 => Some((broker, ms)),
             _ => None,
@@ -272,16 +336,19 @@ impl Plan {
     fn fault(&self, random: &mut fastrand::Rng) -> Fault {
         let broker = random.usize(0..self.brokers);
         let nodes = match self.scenario {
-            Scenario::Durable | Scenario::Forgetful | Scenario::Emptied => 1,
+            Scenario::Durable | Scenario::Forgetful | Scenario::Emptied | Scenario::Disks => 1,
             Scenario::Sentinels => 2,
             Scenario::Cluster => 6,
         };
         let node = random.usize(0..nodes);
         let down_ms = if random.bool() { random.u64(10..1_000) } else { random.u64(1_000..12_000) };
+        if self.scenario == Scenario::Disks && random.u8(0..5) < 3 {
+            return Fault::Disk(broker, DiskFault::new(random, down_ms));
+        }
         if self.scenario.may_forget() && random.u8(0..3) == 0 {
             return match (self.scenario, random.u8(0..4)) {
                 (Scenario::Emptied, _) => Fault::Empty,
-                (Scenario::Forgetful, _) => Fault::Replace { node, down_ms },
+                (Scenario::Forgetful | Scenario::Disks, _) => Fault::Replace { node, down_ms },
                 (_, 0) => Fault::Lag { node, us: random.u64(1_000..3_000_000), for_ms: down_ms },
                 (_, 1) => Fault::Isolate { node, for_ms: down_ms * 2 },
                 (_, _) => Fault::FailOver { node, is_graceful: random.bool() },

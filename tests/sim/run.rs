@@ -165,7 +165,7 @@ pub(crate) fn one(settings: &Settings) -> Result<(), Failure> {
     let (ledger, end) = world.play();
     lines.map_or(Ok(()), |lines| Coverage::of(&lines).map(|coverage| coverage.say()))?;
     let mut ledger = lock(&ledger);
-    ledger.failures.append(&mut lock(&PANICS));
+    ledger.panicked(std::mem::take(&mut *lock(&PANICS)));
     ledger.add(crate::broker_log::take());
     let breaches = judge(&ledger, &topics, scenario, &end);
     if settings.is_verbose {

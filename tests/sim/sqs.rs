@@ -40,7 +40,7 @@ impl Clients {
         let (status, body) = answer.unwrap_or((0, Value::Null));
         // It says no more than that the message is safe: on the disk of the broker, or in the store.
         let outcome = match status {
-            200 => Pushed::Buffered,
+            200 => Pushed::Safe,
             400..=499 => Pushed::Refused,
             _ => Pushed::Unknown,
         };

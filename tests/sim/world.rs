@@ -1,5 +1,7 @@
 //! Brokers, Redis and clients in one thread, and the hand that moves time and plays faults.
 
+mod disks;
+
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,6 +12,7 @@ use dwell::broker::Options;
 use dwell::platform::clock::Clock;
 use dwell::platform::tasks::Tasks;
 use dwell::sqs::{Sqs, SqsOptions};
+use dwell_simulated_machine::Disk;
 use dwell_simulated_redis::{Crash, Deployment, LineCounts, NodeId, Time};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -36,11 +39,14 @@ const AFTERMATH: u64 = 12 * SECOND;
 
 struct Broker {
     host: Host,
+    disk: Arc<Disk>,
     dir: TempDir,
     /// The process that runs: what stops it, and whether it has stopped.
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     has_ended: Arc<AtomicBool>,
     frozen_until: Option<Time>,
+    /// How long it is down after it lost power.
+    down_us: u64,
 }
 
 /// What a fault leaves to be done later.
@@ -53,6 +59,10 @@ enum Later {
     NotFull(NodeId),
     Lag(NodeId),
     Join(NodeId),
+    /// The power goes now at the latest.
+    PowerCut(usize),
+    Room(usize),
+    Syncs(usize),
 }
 
 pub(crate) struct World {
@@ -71,19 +81,23 @@ impl World {
         let deployment = Deployment::new(plan.scenario.layout(), &plan.scenario.redis(), plan.seed, START);
         let clients_host = Host::new(plan.seed, START);
         let brokers = (0..plan.brokers).map(|number| -> Result<Broker, Failure> {
+            let seed = plan.seed.wrapping_mul(31).wrapping_add(number as u64);
+            let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
             Ok(Broker {
-                host: Host::new(plan.seed.wrapping_mul(31).wrapping_add(number as u64), START),
-                // In memory, where there is such a directory: an fsync there costs nothing.
-                dir: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?,
+                host: Host::new(seed, START),
+                disk: Arc::new(Disk::new(dir.path(), seed)?),
+                dir,
                 stop: None,
                 has_ended: Arc::default(),
                 frozen_until: None,
+                down_us: 0,
             })
         });
         let brokers = brokers.collect::<Result<Vec<_>, _>>()?;
+        let places = brokers.iter().map(|broker| broker.dir.path().display().to_string()).collect();
         let clients = Clients {
             seats: Arc::new(Mutex::new(vec![None; plan.brokers])),
-            ledger: Arc::new(Mutex::new(Ledger::default())),
+            ledger: Arc::new(Mutex::new(Ledger::new(places))),
             clocks: clients_host.clocks(),
             topics: Arc::new(plan.topics.clone()),
         };
@@ -121,7 +135,7 @@ impl World {
                     let clients = self.clients.clone();
                     self.spawn(async move { clients.operate(step.number, broker, operation).await });
                 }
-                Action::Fault(fault) => self.inject(fault),
+                Action::Fault(fault) => self.inject(fault)?,
             }
         }
         self.heal()?;
@@ -191,6 +205,7 @@ impl World {
             }
         }
         self.now = end;
+        self.lose_power(end)?;
         self.network.collect(end);
         self.reap();
         Ok(())
@@ -224,7 +239,7 @@ impl World {
         };
         let (seats, ledger, ended) =
             (self.clients.seats.clone(), self.clients.ledger.clone(), broker.has_ended.clone());
-        let clocks = self.clients.clocks.clone();
+        let (clocks, disk) = (self.clients.clocks.clone(), broker.disk.clone());
         let main = async move {
             let engine = match Engine::start(StoreOptions::Redis { redis, outage }, options, Clock::System).await {
                 Ok(engine) => engine,
@@ -238,7 +253,7 @@ impl World {
             let sqs = Sqs::new(broker.clone(), Clock::System, SqsOptions::default(), false, loops);
             let app = App::new(broker, Clock::System, Guard::Unix, Tasks::new()).with_gateway(sqs);
             let stopping = app.stopping();
-            lock(&seats)[number] = Some(Seat { handle: Handle::current(), router: router(app) });
+            lock(&seats)[number] = Some(Seat { handle: Handle::current(), router: router(app), disk });
             let _ = stopped.await;
             stopping.cancel();
             engine.drain().await;
@@ -254,6 +269,7 @@ impl World {
         Ok(())
     }
 
+    /// Ends its process without a word.
     fn kill(&mut self, number: usize) {
         lock(&self.clients.seats)[number] = None;
         let broker = &mut self.brokers[number];
@@ -278,11 +294,12 @@ impl World {
 
     // Faults.
 
-    fn inject(&mut self, fault: Fault) {
+    fn inject(&mut self, fault: Fault) -> Result<(), Failure> {
         self.note(&format!("! {fault:?}"));
         let now = self.now;
         let mut lasts = 0;
         match fault {
+            Fault::Disk(broker, fault) => lasts = self.damage(broker, fault)?,
             Fault::KillBroker(broker, down_ms) => {
                 self.kill(broker);
                 lasts = down_ms;
@@ -354,6 +371,7 @@ impl World {
         }
         let until = now + lasts * 1_000 + AFTERMATH;
         lock(&self.clients.ledger).faults.push(Played { fault, at: now, until });
+        Ok(())
     }
 
     fn on_servers(&mut self, change: impl Fn(&mut dwell_simulated_redis::Server, Time)) {
@@ -391,6 +409,12 @@ impl World {
             }
             Later::Lag(node) => self.deployment.set_lag(node, 500),
             Later::Join(node) => self.deployment.set_cut_off(node, false, now),
+            Later::PowerCut(broker) => {
+                self.brokers[broker].disk.lose_power_now();
+                self.lose_power(now)?;
+            }
+            Later::Room(broker) => self.brokers[broker].disk.set_free(None, true),
+            Later::Syncs(broker) => self.brokers[broker].disk.fail_syncs(0),
         }
         self.note(&format!("! {later:?} is over"));
         Ok(())

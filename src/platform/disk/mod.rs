@@ -40,8 +40,9 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn open(dir: &Path, cache_bytes: u64) -> Result<Disk, Refusal> {
-        let db = open(dir, cache_bytes)?;
+    /// `clean_every_ms`: how often a thread of sled looks for space that it can use again; `None`: never.
+    pub(crate) fn open(dir: &Path, cache_bytes: u64, clean_every_ms: Option<u64>) -> Result<Disk, Refusal> {
+        let db = open(dir, cache_bytes, clean_every_ms)?;
         let file = File::open(dir.join(SLED_FILE)).map_err(Refusal::Io)?;
         let watchdog = SledWatchdog::start(db.clone()).map_err(Refusal::Io)?;
         Ok(Disk { watchdog, dir: dir.to_owned(), file, db })
@@ -87,24 +88,24 @@ pub(crate) enum Refusal {
     Damaged(String),
 }
 
-fn open(dir: &Path, cache_bytes: u64) -> Result<Db, Refusal> {
+fn open(dir: &Path, cache_bytes: u64, clean_every_ms: Option<u64>) -> Result<Db, Refusal> {
     make_private_directory(dir).map_err(Refusal::Io)?;
     for number in 0..LOCK_ATTEMPTS {
         if number > 0 {
             std::thread::sleep(LOCK_PAUSE);
         }
-        if let Some(db) = attempt(dir, cache_bytes)? {
+        if let Some(db) = attempt(dir, cache_bytes, clean_every_ms)? {
             return Ok(db);
         }
     }
     Err(Refusal::Locked)
 }
 
-fn attempt(dir: &Path, cache_bytes: u64) -> Result<Option<Db>, Refusal> {
+fn attempt(dir: &Path, cache_bytes: u64, clean_every_ms: Option<u64>) -> Result<Option<Db>, Refusal> {
     if !settle(dir).map_err(Refusal::Io)? {
         return Ok(None);
     }
-    let config = sled::Config::new().path(dir).cache_capacity(cache_bytes);
+    let config = sled::Config::new().path(dir).cache_capacity(cache_bytes).flush_every_ms(clean_every_ms);
     let open = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
     let mut opened = open()?;
     if matches!(opened, Err(sled::Error::Corruption { .. })) && std::fs::remove_file(dir.join(SETTINGS_FILE)).is_ok() {

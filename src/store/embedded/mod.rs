@@ -394,7 +394,7 @@ fn guarded<T>(dir: &Path, open: impl FnOnce() -> Result<T>) -> Result<T> {
 fn open(dir: &Path) -> Result<(Disk, Tail)> {
     let place = dir.display();
     let unavailable = |error: std::io::Error| io_error(&format!("the store in {place}"), &error);
-    let disk = Disk::open(dir, CACHE_BYTES).map_err(|refusal| match refusal {
+    let disk = Disk::open(dir, CACHE_BYTES, Some(500)).map_err(|refusal| match refusal {
         Refusal::Locked => {
             let detail = format!("another dwell uses the store in {place}: stop it, or use another --data-dir");
             Error::new(Kind::Conflict, detail)

@@ -9,7 +9,7 @@ use dwell_simulated_redis::Time;
 use super::{Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Sweep, Verdict};
 use crate::client::{CRON, SETS_UP};
 use crate::operation::{BulkAction, Policy};
-use crate::plan::{BROKERS_MAX, Scenario, Topic};
+use crate::plan::{BROKERS_MAX, DiskFault, Fault, Scenario, Topic};
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,11 +132,15 @@ impl<'a> Judge<'a> {
             && self.ledger.faults.iter().any(|fault| fault.fault.forgets() && fault.until >= from && fault.at <= to)
     }
 
-    /// Whether Redis forgot something since, while this broker was silent for longer than the others wait for it.
+    /// Whether Redis forgot something since, while this broker was silent for longer than the others wait for it, or after
+    /// it had lost its disk.
     fn forgot_without(&self, broker: usize, since: Time) -> bool {
         let mut losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
         losses.any(|loss| {
             self.ledger.faults.iter().any(|other| {
+                if matches!(other.fault, Fault::Disk(of, DiskFault::Wipe { .. }) if of == broker) {
+                    return other.at >= since && other.at <= loss.until;
+                }
                 let silent = other.fault.silences().filter(|(of, _)| *of == broker);
                 silent.is_some_and(|(_, ms)| other.at <= loss.until && other.at + ms * 1_000 >= loss.at)
             })
@@ -200,9 +204,10 @@ impl<'a> Judge<'a> {
         });
         let debounced = debounced.map(|other| (other.span, other.due, other.outcome == Pushed::Debounced));
         let rescheduled = self.controls_of(topic, id).filter(|other| other.effects[delivery.group] != Effect::None);
-        let rescheduled = rescheduled.filter_map(|other| match other.control {
-            Control::Reschedule(due) => Some((other.span, due, other.effects[delivery.group] == Effect::Done)),
-            Control::Cancel => None,
+        let rescheduled = rescheduled.filter_map(|other| {
+            let Control::Reschedule(due) = other.control else { return None };
+            let is_lost = other.is_buffered && self.ledger.wiped(other.broker, other.span.sent);
+            Some((other.span, due, other.effects[delivery.group] == Effect::Done && !is_lost))
         });
         let own = (push.span, push.due, true);
         let changes = std::iter::once(own).chain(debounced).chain(rescheduled);
@@ -248,14 +253,15 @@ impl<'a> Judge<'a> {
         let others = self.deliveries.get(&(&*delivery.tag, delivery.group))?;
         let settled = others.iter().filter_map(|other| self.settlements.get(other)).flatten();
         let acked = settled.filter(|settled| settled.decision == Decision::Ack && settled.verdict == Verdict::Counts);
-        let acked = acked.filter_map(|settled| settled.span.answered);
-        let at = acked.filter(|at| *at < delivery.span.sent).min()?;
+        let acked = acked.filter_map(|settled| Some((settled.span.answered?, settled.span)));
+        let (at, span) = acked.filter(|(at, _)| *at < delivery.span.sent).min_by_key(|(at, _)| *at)?;
         if self.was_removed(delivery.topic, delivery.group, Time(0), delivery.span.end()) {
             return None;
         }
-        // Brokers with journals know what was acked there, while all can be heard.
+        // Brokers with journals know what was acked there, while all can be heard, and if their disks took it.
         let knows = self.by_tag.get(&*delivery.tag).is_some_and(|push| push.outcome == Pushed::Journaled);
-        let is_known = knows && !(0..BROKERS_MAX).any(|broker| self.forgot_without(broker, at));
+        let is_without = |broker| self.forgot_without(broker, at) || self.ledger.unjournaled(broker, span);
+        let is_known = knows && !(0..BROKERS_MAX).any(is_without);
         if self.forgot(at, delivery.span.end()) && !is_known {
             return None;
         }
@@ -291,6 +297,12 @@ impl<'a> Judge<'a> {
             .any(|other| matches!(other.control, Control::Reschedule(_)) && other.span.end() >= cancelled.span.sent);
         let detail = format!("payload {}", delivery.tag);
         let is_back = is_back && cancelled.is_buffered || self.forgot_without(push.broker, push.span.sent);
+        // A cancel that was on a disk alone is lost with it.
+        let (broker, span) = (cancelled.broker, cancelled.span);
+        let is_back = is_back
+            || self.ledger.wiped(broker, span.sent)
+                && (cancelled.is_buffered || self.forgot_without(broker, span.sent))
+            || self.ledger.unjournaled(broker, span) && self.forgot(span.sent, delivery.span.end());
         (!is_back).then(|| self.breach(CANCELLED, topic, id, detail))
     }
 
@@ -431,18 +443,25 @@ impl<'a> Judge<'a> {
             Pushed::Stored | Pushed::Journaled => true,
             // A group that had settled what was replaced does not get the replacement.
             Pushed::Replaced => group == 0 && self.topics[topic].groups.len() == 1,
-            Pushed::Buffered => is_alone,
+            Pushed::Buffered | Pushed::Safe => is_alone,
             _ => false,
         };
         let is_kept = match self.scenario.may_forget() {
             false => true,
             // What was only in Redis is lost with it; and after a loss another message may have the id when it is restored.
-            true => matches!(push.outcome, Pushed::Journaled | Pushed::Buffered) && is_alone,
+            true => match push.outcome {
+                Pushed::Journaled | Pushed::Buffered => is_alone,
+                Pushed::Safe => is_alone && !self.ledger.unjournaled(push.broker, push.span),
+                _ => false,
+            },
         };
-        if !is_due || !is_kept || push.has_ttl || self.ended(push, group) {
+        let since = push.span.sent;
+        // What was on a disk alone.
+        let is_gone = self.ledger.wiped(push.broker, since)
+            && (matches!(push.outcome, Pushed::Buffered | Pushed::Safe) || self.forgot_without(push.broker, since));
+        if !is_due || !is_kept || is_gone || push.has_ttl || self.ended(push, group) {
             return None;
         }
-        let since = push.span.sent;
         let cancelled = self.controls_of(topic, id).any(|other| {
             other.control == Control::Cancel && other.effects[group] != Effect::None && other.span.end() >= since
         });

@@ -1,15 +1,23 @@
-//! The clocks and the entropy of a simulated machine.
+//! The clocks, the entropy and the disk of a simulated machine.
 //!
 //! A program that links this crate has its own `clock_gettime` and `getrandom`: they answer as the C library does, except
 //! on a thread that has [entered](enter) a machine. So the code under test reads time and entropy as it does in production,
 //! through the standard library and every crate that it uses, and needs no parameter for them.
 //!
+//! The calls that change files are replaced too: those below the directory of a [`Disk`] may fail, and a power cut leaves
+//! what was synced.
+//!
 //! Not covered: what makes system calls without the C library. `ring` does for random bytes.
+
+mod disk;
+mod files;
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 use libc::{c_int, c_long, c_uint, c_void, clockid_t, size_t, ssize_t, timespec};
+
+pub use disk::{Disk, Keep};
 
 /// What a machine shows to the code that runs on it.
 pub trait Machine {
