@@ -130,9 +130,9 @@ impl Clients {
             }
             for group in 0..settings.groups.len() {
                 let place = self.group_path(topic, group);
-                while !matches!(self.call(SETS_UP, "GET", &place, None).await, Some((404, _)))
-                    && !(self.limit(SETS_UP, Limit { topic, group, rate: 0, max_in_flight: 0 }).await
-                        && self.unpark(topic, group).await)
+                let free = Limit { topic, group, rate: 0, max_in_flight: 0 };
+                while !(matches!(self.call(SETS_UP, "GET", &place, None).await, Some((404, _)))
+                    || self.limit(SETS_UP, free).await && self.unpark(topic, group).await)
                 {
                     self.wait(200).await;
                 }

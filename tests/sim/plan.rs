@@ -168,8 +168,8 @@ pub(crate) enum DiskFault {
     Power { behind: u32, rest: Rest, down_ms: u64 },
     /// So many bytes are free, for so long. `is_seen`: who asks is told.
     Full { free: u64, is_seen: bool, for_ms: u64 },
-    /// So many syncs fail, within so long.
-    Syncs { count: u32, for_ms: u64 },
+    /// So many syncs fail, within so long. `only_barriers`: not those by which sled begins to write.
+    Syncs { count: u32, only_barriers: bool, for_ms: u64 },
     /// Everything is gone.
     Wipe { down_ms: u64 },
 }
@@ -210,7 +210,7 @@ impl DiskFault {
                 is_seen: random.bool(),
                 for_ms: down_ms,
             },
-            8..10 => DiskFault::Syncs { count: random.u32(1..6), for_ms: down_ms },
+            8..10 => DiskFault::Syncs { count: random.u32(1..6), only_barriers: random.bool(), for_ms: down_ms },
             _ => DiskFault::Wipe { down_ms },
         }
     }

@@ -154,7 +154,11 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub(crate) fn one(settings: &Settings) -> Result<(), Failure> {
     let by_seed = || settings.case(settings.scenario.unwrap_or(Scenario::Durable), settings.seed.unwrap_or(0));
     let plan = settings.kept().unwrap_or_else(by_seed).plan()?;
-    std::panic::set_hook(Box::new(|panic| lock(&PANICS).push(panic.to_string())));
+    std::panic::set_hook(Box::new(|panic| {
+        // Shown if the process ends by it.
+        eprintln!("{panic}");
+        lock(&PANICS).push(panic.to_string());
+    }));
     if settings.is_verbose {
         crate::broker_log::keep();
     }

@@ -414,7 +414,7 @@ impl World {
                 self.lose_power(now)?;
             }
             Later::Room(broker) => self.brokers[broker].disk.set_free(None, true),
-            Later::Syncs(broker) => self.brokers[broker].disk.fail_syncs(0),
+            Later::Syncs(broker) => self.brokers[broker].disk.fail_syncs(0, false),
         }
         self.note(&format!("! {later:?} is over"));
         Ok(())

@@ -27,8 +27,8 @@ impl World {
                 self.later.push((now + for_ms * 1_000, Later::Room(number)));
                 for_ms
             }
-            DiskFault::Syncs { count, for_ms } => {
-                disk.fail_syncs(count);
+            DiskFault::Syncs { count, only_barriers, for_ms } => {
+                disk.fail_syncs(count, only_barriers);
                 self.later.push((now + for_ms * 1_000, Later::Syncs(number)));
                 for_ms
             }

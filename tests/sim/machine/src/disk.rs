@@ -80,7 +80,10 @@ enum Left {
 
 #[derive(Debug)]
 struct Full {
+    /// By so much may each file grow: that does not depend on the order of writes at several places of a file.
     free: u64,
+    /// Bytes of the files that were written since, as they were before.
+    before: BTreeMap<Inode, u64>,
     /// Whether who asks is told; otherwise only writes find out.
     is_seen: bool,
 }
@@ -94,8 +97,9 @@ pub(crate) struct State {
     inodes: BTreeMap<Inode, Object>,
     power: Power,
     full: Option<Full>,
-    /// How many syncs fail from now on.
+    /// How many syncs fail from now on, and whether those that are no barrier do too.
     failing: u32,
+    only_barriers: bool,
     /// Failed syncs of each file, and how many of them each descriptor was told: each is told once.
     failures: BTreeMap<Inode, u32>,
     told: BTreeMap<(i32, Inode), u32>,
@@ -142,6 +146,7 @@ impl Disk {
             power: Power::On,
             full: None,
             failing: 0,
+            only_barriers: false,
             failures: BTreeMap::new(),
             told: BTreeMap::new(),
         };
@@ -175,12 +180,12 @@ impl Disk {
 
     /// From here on there are so many bytes free; `None`: as many as anybody wants. `is_seen`: and it is told so.
     pub fn set_free(&self, free: Option<u64>, is_seen: bool) {
-        self.with(|state| state.full = free.map(|free| Full { free, is_seen }));
+        self.with(|state| state.full = free.map(|free| Full { free, before: BTreeMap::new(), is_seen }));
     }
 
-    /// The next syncs fail, so many.
-    pub fn fail_syncs(&self, count: u32) {
-        self.with(|state| state.failing = count);
+    /// The next syncs fail, so many. `only_barriers`: not those that are no barrier.
+    pub fn fail_syncs(&self, count: u32, only_barriers: bool) {
+        self.with(|state| (state.failing, state.only_barriers) = (count, only_barriers));
     }
 
     /// After a power cut and the end of the process: the files are what was left.
@@ -211,7 +216,8 @@ impl Disk {
         }
         let renewed = Disk::new(&self.root, before.seed)?;
         renewed.with(|state| {
-            (state.cuts, state.full, state.failing) = (before.cuts, before.full, before.failing);
+            (state.cuts, state.full) = (before.cuts, before.full);
+            (state.failing, state.only_barriers) = (before.failing, before.only_barriers);
         });
         // Its own disk writes down what is made here, and that is durable.
         let full = renewed.with(|state| state.full.take()).flatten();
@@ -341,11 +347,15 @@ impl State {
         if self.is_off() {
             return Ok(());
         }
+        if !is_barrier {
+            // It comes from any thread, in any order: nothing that is counted depends on it.
+            return if self.failing > 0 && is_changed && !self.only_barriers { Err(libc::EIO) } else { Ok(()) };
+        }
         if self.failing > 0 && is_changed {
             self.failing -= 1;
             *self.failures.entry(inode).or_default() += 1;
             self.lose(object);
-        } else if is_barrier {
+        } else {
             match &mut self.nodes[object] {
                 Node::File { durable, pending } => pending.drain(..).for_each(|change| change.apply(durable)),
                 Node::Directory { now, durable } => durable.clone_from(now),
@@ -370,17 +380,12 @@ impl State {
 
     // Space.
 
-    /// How many of the bytes can be written, of a file that has so many.
-    pub(crate) fn takes(&mut self, size: u64, offset: u64, count: u64) -> Result<u64, Errno> {
+    /// How many of the bytes can be written to a file that has so many.
+    pub(crate) fn takes(&mut self, inode: Inode, size: u64, offset: u64, count: u64) -> Result<u64, Errno> {
         let Some(full) = self.full.as_mut().filter(|_| !matches!(self.power, Power::Off(_))) else { return Ok(count) };
-        let more = (offset + count).saturating_sub(size);
-        if more <= full.free {
-            full.free -= more;
-            return Ok(count);
-        }
-        let fits = count - more + full.free;
-        full.free = 0;
-        if fits == 0 { Err(libc::ENOSPC) } else { Ok(fits) }
+        let before = *full.before.entry(inode).or_insert(size);
+        let fits = before.saturating_add(full.free).saturating_sub(offset).min(count);
+        if fits == 0 && count > 0 { Err(libc::ENOSPC) } else { Ok(fits) }
     }
 
     /// Whether a new name can be made.

@@ -130,7 +130,9 @@ unsafe fn written(descriptor: c_int, bytes: *const c_void, count: size_t, offset
         };
         answer as ssize_t
     };
-    let Some((inode, size)) = disk::is_any().then(|| about(descriptor)).flatten() else { return write(count) };
+    // A panic is told from wherever it is.
+    let is_watched = disk::is_any() && descriptor > libc::STDERR_FILENO;
+    let Some((inode, size)) = is_watched.then(|| about(descriptor)).flatten() else { return write(count) };
     let looked = disk::with_inode(inode, |disk| {
         let at = offset.unwrap_or_else(|| {
             // SAFETY: both calls only ask.
@@ -142,7 +144,7 @@ unsafe fn written(descriptor: c_int, bytes: *const c_void, count: size_t, offset
             }
         });
         let at = u64::try_from(at).unwrap_or(0);
-        let count = match disk.takes(size, at, count as u64) {
+        let count = match disk.takes(inode, size, at, count as u64) {
             Ok(count) => count as size_t,
             Err(error) => return fail(error),
         };
@@ -216,7 +218,7 @@ pub(crate) unsafe extern "C" fn fallocate64(descriptor: c_int, mode: c_int, offs
     let Some((inode, size)) = disk::is_any().then(|| about(descriptor)).flatten() else { return make() };
     let looked = disk::with_inode(inode, |disk| {
         let end = u64::try_from(offset + length).unwrap_or(0).max(size);
-        if disk.takes(size, size, end - size) != Ok(end - size) {
+        if disk.takes(inode, size, size, end - size) != Ok(end - size) {
             return fail(libc::ENOSPC);
         }
         // As long, and empty: the real disk need not have so much.

@@ -89,7 +89,7 @@ fn a_failed_sync_is_told_once_and_loses_what_it_covered() -> io::Result<()> {
     let mut file = synced(&root.join("file"), b"")?;
     let other = File::open(root.join("file"))?;
     file.write_all(&[7; 100_000])?;
-    disk.fail_syncs(1);
+    disk.fail_syncs(1, true);
     assert!(file.sync_data().is_err() && other.sync_data().is_err());
     file.sync_data()?;
     other.sync_data()?;
