@@ -59,6 +59,9 @@ pub use self::collections::rewritten as reservation_rewritten;
 /// Bytes that sled may use for its cache. Its default of 1 GiB is no sidecar's.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
+/// sled's thread also finds the space that is free again, which nothing else does.
+const CLEAN_EVERY_MS: Option<u64> = Some(500);
+
 const VERSION: &[u8] = b"1";
 
 /// Entries that one step of a deletion removes: it runs beside live traffic.
@@ -394,7 +397,7 @@ fn guarded<T>(dir: &Path, open: impl FnOnce() -> Result<T>) -> Result<T> {
 fn open(dir: &Path) -> Result<(Disk, Tail)> {
     let place = dir.display();
     let unavailable = |error: std::io::Error| io_error(&format!("the store in {place}"), &error);
-    let disk = Disk::open(dir, CACHE_BYTES, Some(500)).map_err(|refusal| match refusal {
+    let disk = Disk::open(dir, CACHE_BYTES, CLEAN_EVERY_MS).map_err(|refusal| match refusal {
         Refusal::Locked => {
             let detail = format!("another dwell uses the store in {place}: stop it, or use another --data-dir");
             Error::new(Kind::Conflict, detail)
