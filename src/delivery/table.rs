@@ -207,7 +207,7 @@ impl Table {
         self.offered().map(|held| held.bytes).sum()
     }
 
-    /// What consumers may get next, whether the store has its charge yet or not.
+    /// All that consumers may get next. The store may not have its charge yet.
     fn offered(&self) -> impl Iterator<Item = &Held> {
         self.ready.iter().chain(&self.uncharged).chain(&self.charging)
     }
