@@ -54,8 +54,8 @@ macro_rules! scripts {
 // A full Redis refuses a script without a flag before its first line: a push or a page of a copy. Everything else must
 // work when memory is full, so that dwell can be drained.
 scripts! {
-    push: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_content", "_unordered";
-    push_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_content", "_order", "push";
+    push: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_unordered";
+    push_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_order", "push";
     put: "#!lua", "_time", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
     put_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "put";
     cancel: "#!lua flags=allow-oom", "_time", "_call", "_body";

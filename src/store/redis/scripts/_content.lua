@@ -1,7 +1,4 @@
--- Compares a pushed body with a stored one: '@<due ms>' of the stored one, with a `k` if it has another key, where keys are to be
--- compared, or a `c` if it has other content; nothing if none is stored. A dead value is the length of its record, 4 bytes, the record,
--- the body. Functions stand inside, so that a call without duplicates makes none of them.
-local function compared(pushed, there, is_dead, with_key)
+-- The rest of `compared`, which _compared.lua begins.
   -- The content of a body, attachment and payload, and how many bytes of it are the attachment. It stands behind all that may be in a
   -- body; codec.rs has the forms. Nothing is looked for past the end of a body that no dwell wrote.
   local function content_of(body)

@@ -93,12 +93,13 @@ for at = dedups + 1, #ARGV, 2 do dedup[tonumber(ARGV[at])] = ARGV[at + 1] end
 local here = {}
 for i = 1, #ids do
   if not duplicate[i] then
-    local first = not here[ids[i]] and dedup[i] and first_of(KEYS[8], dedup[i])
-    if here[ids[i]] then
-      is_duplicate(i, here[ids[i]])
+    local other = here[ids[i]]
+    local first = not other and dedup[i] and first_of(KEYS[8], dedup[i])
+    if other then
+      is_duplicate(i, ARGV[bodies + 2 * other])
     elseif first then
       -- The first message of its dedup key is in this call, in the partition, or dead there.
-      local there, is_dead = here[first], false
+      local there, is_dead = here[first] and ARGV[bodies + 2 * here[first]], false
       for g = 10, #KEYS, 3 do
         if not there then there = redis.call('HGET', KEYS[g + 1], first) end
         if not there then
@@ -108,7 +109,7 @@ for i = 1, #ids do
       end
       is_duplicate(i, there, is_dead, first)
     else
-      here[ids[i]] = ARGV[bodies + 2 * i]
+      here[ids[i]] = i
       if dedup[i] then remember_dedup(KEYS[8], KEYS[9], now, dedup[i], ids[i]) end
     end
   end
