@@ -43,7 +43,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 3 \* $$(nproc))
@@ -114,7 +114,8 @@ LANGUAGES ?= python typescript go java shell
 
 clients: TOOLS += $(if $(filter java,$(LANGUAGES)),javac:default-jdk-headless mvn:maven)
 clients: tools
-	cargo build --locked --quiet --bin dwell
+	@# Beside an example, dwell is built of the crates as tests have them: nothing is built twice.
+	cargo build --locked --quiet --bin dwell --example reference
 	DWELL_BIN=target/debug/dwell clients/run $(LANGUAGES)
 
 LANGUAGES_DIR = $(CURDIR)/target/tools/languages
@@ -192,7 +193,8 @@ lint:
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+	@# Beside an example, it reads what clippy has checked: else its crates have other features, and are checked again.
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items --lib --example reference
 
 # A program of the target, which is below the bin of its own directory.
 CARGO_INSTALL = cargo install --locked --debug --root $(@D:/bin=)
@@ -315,8 +317,5 @@ deny: $(firstword $(CARGO_DENY))
 	else echo "make: NOT CHECKED: known vulnerabilities, since github.com is not reached" >&2; fi
 
 # As the tests are built: this shows that the benches build, and costs continuous integration a minute instead of seven.
-bench-build:
-	cargo bench --locked --no-run --profile dev
-
 ci:
 	.ci/run
