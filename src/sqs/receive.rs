@@ -25,6 +25,8 @@ const EARLIER: Duration = Duration::from_millis(100);
 /// Says that a body is base64: it has bytes that no text has.
 const ENCODING: &str = "dwell-encoding";
 const ATTEMPT_ID: &str = "ReceiveRequestAttemptId";
+/// Bytes of all names of attributes of a request: it keeps them while it waits. A message has ten attributes at most.
+const NAMES_BYTES_MAX: usize = 16 * 1024;
 
 /// A request to receive messages.
 struct Wanted {
@@ -50,6 +52,11 @@ impl Wanted {
         let wait = wait.unwrap_or_else(|| queue.number("ReceiveMessageWaitTimeSeconds"));
         let mut system = request.attribute_names;
         system.extend(request.message_system_attribute_names);
+        let names = || system.iter().chain(&request.message_attribute_names);
+        if names().map(String::len).sum::<usize>() > NAMES_BYTES_MAX {
+            let why = format!("The names of attributes cannot be longer than {NAMES_BYTES_MAX} bytes together.");
+            return Err(Failure::invalid(why));
+        }
         Ok(Wanted {
             max: max.and_then(|max| usize::try_from(max).ok()).unwrap_or(1),
             wait: Duration::from_secs(wait).saturating_sub(EARLIER),

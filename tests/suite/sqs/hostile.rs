@@ -91,6 +91,13 @@ async fn wrong_requests_are_refused_with_the_texts_of_aws() -> Outcome {
         ("SetQueueAttributes", json!({}), "MissingRequiredParameterException", "Attributes"),
         ("AddPermission", json!({"Label": "l"}), "MissingRequiredParameterException", "AWSAccountIds"),
         ("ListQueues", json!({"NextToken": "%"}), "InvalidParameterValueException", "token"),
+        // A receive that waits keeps them.
+        (
+            "ReceiveMessage",
+            json!({"AttributeNames": ["All"], "MessageAttributeNames": vec!["x".repeat(1_000); 17], "WaitTimeSeconds": 20}),
+            "InvalidParameterValueException",
+            "names of attributes",
+        ),
         ("Unknown", json!({}), "UnknownOperationException", "Unknown"),
     ] {
         let mut body = json!({"QueueUrl": url});
