@@ -101,6 +101,11 @@ impl AnswerBudget {
         self.is_open() && self.has_share(who)
     }
 
+    /// Errors: `Full`.
+    pub(crate) fn check_room(&self, who: &Identity) -> Result<()> {
+        if self.has_room(who) { Ok(()) } else { Err(self.no_room()) }
+    }
+
     async fn room(&self, who: &Identity) {
         loop {
             // Listening begins before the check, so that no release is missed in between.

@@ -23,7 +23,9 @@ pub use self::identity::{Identity, Trust};
 pub(crate) use self::places::{Place, Places};
 pub(crate) use self::reads::{PARTITIONS_AT_ONCE, PartitionRead, ReadLimiter};
 use crate::model::error::{Error, Result};
-use crate::model::limits::{ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, CONNECTIONS_MAX, WAITING_TENTHS};
+use crate::model::limits::{
+    ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, CONNECTIONS_MAX, SMALL_BODY_BYTES_MAX, WAITING_TENTHS,
+};
 
 /// Whose a request claims to be, before its body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,6 +206,21 @@ impl Gate {
         let (actor, secret) = self.access.named(key_id).ok_or_else(missing)?;
         check(secret.expose())?;
         Ok(known(actor, Shown::new(secret.expose())))
+    }
+
+    /// The second passing, of a request whose body of so many bytes was read before: a large one does not wait for room, since what
+    /// it holds counts nowhere. Errors: as [`Gate::pass`].
+    pub async fn pass_with_body(
+        &self,
+        entrant: Entrant,
+        action: &'static Action,
+        sent: Sent,
+        body_bytes: usize,
+    ) -> Result<Pass, Refusal> {
+        if body_bytes > SMALL_BODY_BYTES_MAX && action.answer == AnswerSize::Counted {
+            self.answers.check_room(entrant.identity()).map_err(Refusal::Full)?;
+        }
+        self.pass(entrant, action, sent).await
     }
 
     /// The second passing, before any effect. Errors: `NoToken`, `Scope`, `ByLink`, `Full`.

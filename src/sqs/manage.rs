@@ -45,8 +45,7 @@ impl Sqs {
         let there = match self.queue_uncached(name).await {
             Ok(queue) => queue,
             Err(failure) if failure.class == NO_QUEUE => {
-                let is_plain = |name: &String| name == FIFO_QUEUE;
-                if !request.attributes.keys().all(is_plain) || !request.tags.is_empty() {
+                if queue::has_settings(&request.attributes) || !request.tags.is_empty() {
                     caller.passes_also(Action::SetQueueAttributes)?;
                 }
                 if !self.broker.creates_topics() && !caller.pass.is_admin() {

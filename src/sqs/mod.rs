@@ -30,7 +30,7 @@ use self::manage::Recent;
 use self::model::{Action, Answer, Request, required};
 use self::moves::Moves;
 use self::protocol::{Protocol, recognise};
-use self::queue::{Queue, queue_name};
+use self::queue::{Queue, has_settings, name_of_arn, queue_name};
 pub use self::rules::actions;
 use self::rules::{BODY_BYTES_MAX, rule};
 use self::sigv4::{Signature, Signed, unknown_token};
@@ -319,6 +319,14 @@ impl Sqs {
     }
 }
 
+/// The name of the queue that a request is about: of a move of messages the one that they leave.
+fn named_in<'a>(request: &'a Request, path: &'a str) -> Option<&'a str> {
+    let of_move = request.source_arn.as_deref().and_then(name_of_arn);
+    let of_name = || request.queue_name.as_deref();
+    let of_url = || queue_name(request.queue_url.as_deref(), path).ok();
+    of_move.or_else(of_name).or_else(of_url)
+}
+
 fn default_queue(name: &str, topic: TopicName, descriptor: Arc<Descriptor>) -> Queue {
     Queue { name: name.to_owned(), topic, group: GroupName::standard(), descriptor }
 }
@@ -433,6 +441,15 @@ impl Sqs {
         gate.enter(Claim::Key { id: &signature.key_id, peer: &head.peer() }).map_err(refused)
     }
 
+    /// Whether it is written to the audit log: as [`rule`] says, and where it does what only operators may, which is a new queue with
+    /// settings, or any where pushes create none.
+    fn is_of_operators(&self, action: Action, request: Option<&Request>) -> bool {
+        let has_settings = |request: &Request| !request.tags.is_empty() || has_settings(&request.attributes);
+        let creates = action == Action::CreateQueue;
+        rule(action).is_of_operators()
+            || creates && (!self.broker.creates_topics() || request.is_some_and(has_settings))
+    }
+
     /// The head and the body end here: a request that waits must not keep what its connection read.
     async fn read(
         &self,
@@ -451,19 +468,22 @@ impl Sqs {
             Decoded::Json(action) => protocol::decode_json(*action, &body),
             Decoded::Query(action, pairs) => protocol::decode_form(*action, pairs),
         };
+        let body_bytes = body.len();
         drop(body);
-        if rule(action).is_of_operators()
-            && let Some(actor) = entrant.actor()
+        if let Some(actor) = entrant.actor()
+            && self.is_of_operators(action, request.as_ref().ok())
         {
-            let url = request.as_ref().ok().and_then(|request| request.queue_url.as_deref());
-            let name = queue_name(url, head.path()).ok();
+            let name = request
+                .as_ref()
+                .ok()
+                .map_or_else(|| queue_name(None, head.path()).ok(), |it| named_in(it, head.path()));
             log.audit = Some((actor.clone(), name.and_then(|name| TopicName::new(name).ok())));
         }
         // Without tokens signatures are not checked; but no link makes a browser send one in a header.
         let asks = desk.gate().access().asks();
         let is_signed = signature.as_ref().is_some_and(|signature| asks || !signature.is_presigned());
         let sent = if head.method() == "GET" && !is_signed { Sent::ByLink } else { Sent::OnPurpose };
-        let pass = desk.gate().pass(entrant, rule(action), sent).await.map_err(refused)?;
+        let pass = desk.gate().pass_with_body(entrant, rule(action), sent, body_bytes).await.map_err(refused)?;
         // A request without the rights for it learns nothing else.
         let request = request?;
         let path = head.path().to_owned();

@@ -73,6 +73,11 @@ const COMPUTED: [&str; 6] = [
 ];
 const OF_FIFO: [&str; 4] = [FIFO_QUEUE, CONTENT_BASED, SCOPE, THROUGHPUT];
 
+/// Whether attributes of a new queue say more than its kind, which its name says too.
+pub(crate) fn has_settings(attributes: &Attributes) -> bool {
+    attributes.keys().any(|name| name != FIFO_QUEUE)
+}
+
 /// Everything that can be asked for.
 pub(crate) fn is_attribute(name: &str) -> bool {
     let all = TEXTS.iter().chain(&COMPUTED).chain(&OF_FIFO).chain(&[REDRIVE, SSE]);

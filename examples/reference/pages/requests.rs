@@ -19,7 +19,7 @@ claims, and after it, before anything happens. This page is the table that the g
 * **body**: bytes of the largest body. Bodies that are arriving share 256 MiB: one token has at most half of them, senders whose
   signature is not checked yet have half of them together, and their bodies yield first.
 * **answer**: a `counted` answer begins only while there is memory for it. Answers that are not read yet share 128 MiB, of which one
-  token has at most half and clients without a token an eighth.
+  token has at most half and clients without a token an eighth. A request of SQS with more than 64 KiB is refused while there is none.
 * **holds**: of two whole reads at a time a token makes one; of the places of waiting consumers, and of the memberships of a broker, it
   takes at most eight tenths. A membership that nobody uses ends when another group needs its room.
 ";

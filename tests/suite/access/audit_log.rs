@@ -126,3 +126,43 @@ async fn audit_actor_is_local_without_tokens() -> Outcome {
     assert_eq!(lines(dir.path())[0]["actor"], "local");
     Ok(())
 }
+
+/// What `/v1` writes to the audit log is written there by whatever protocol it is asked for.
+#[tokio::test]
+async fn queues_made_with_settings_and_moves_of_messages_are_audited() -> Outcome {
+    let dir = scratch()?;
+    let dir = dir.path();
+    let config = configuration(dir)?;
+    let settings =
+        [("LOG_LEVEL", "info"), ("LOG_FORMAT", "json"), ("SQS_ENABLED", "true"), ("CONFIG", config.as_str())];
+    let _process = Process::serve(dir, &settings).await?;
+    let arn = "arn%3Aaws%3Asqs%3Aus-east-1%3A000000000000%3Aorders";
+    for (action, name, status) in [
+        ("CreateQueue&QueueName=orders&Attribute.1.Name=DelaySeconds&Attribute.1.Value=1", "producer", 403),
+        ("CreateQueue&QueueName=orders&Attribute.1.Name=DelaySeconds&Attribute.1.Value=1", "admin", 200),
+        ("CreateQueue&QueueName=tagged&Tag.1.Key=a&Tag.1.Value=b", "admin", 200),
+        ("CreateQueue&QueueName=plain", "producer", 200),
+        ("CreateQueue&QueueName=plain.fifo&Attribute.1.Name=FifoQueue&Attribute.1.Value=true", "producer", 200),
+        (&format!("StartMessageMoveTask&SourceArn={arn}"), "admin", 400),
+        ("PurgeQueue&QueueUrl=http%3A%2F%2Fh%2F0%2Forders", "admin", 200),
+    ] {
+        let authorization = format!("Bearer {}", token(name));
+        let form = ("content-type", "application/x-www-form-urlencoded");
+        let seen = asked(dir, &format!("POST /?Action={action}"), &[("authorization", &authorization), form]).await?;
+        assert_eq!(seen, status, "{action} of {name}");
+    }
+    let expected = [
+        ("producer", "CreateQueue", "orders", 403),
+        ("admin", "CreateQueue", "orders", 200),
+        ("admin", "CreateQueue", "tagged", 200),
+        ("admin", "StartMessageMoveTask", "orders", 400),
+        ("admin", "PurgeQueue", "orders", 200),
+    ];
+    eventually("the lines are written", async || Ok((lines(dir).len() >= expected.len()).then_some(()))).await?;
+    let seen: Vec<_> =
+        lines(dir).iter().map(|line| json!([line["actor"], line["route"], line["topic"], line["status"]])).collect();
+    let expected =
+        expected.map(|(actor, action, topic, status)| json!([actor, format!("AmazonSQS.{action}"), topic, status]));
+    assert_eq!(seen, expected);
+    Ok(())
+}

@@ -418,3 +418,22 @@ async fn no_large_answer_begins_without_memory_for_it() -> Outcome {
     assert_eq!(dwell.ask("GET /readyz").await?.status, 200);
     Ok(())
 }
+
+/// What a request has read counts nowhere while it waits for memory of its answer: so a large one does not wait.
+#[tokio::test]
+async fn large_request_does_not_wait_for_memory_of_its_answer() -> Outcome {
+    let dwell = Served::start_with(|options| {
+        options.sqs = Some(SqsOptions::default());
+        (options.answer_bytes, options.answer_patience) = (0, Duration::from_secs(600));
+    })
+    .await?;
+    for bytes in [100 * 1024, 4 * 1024 * 1024] {
+        let body = json!({"QueueUrl": "http://h/0/orders", "Entries": [{"Id": "a", "MessageBody": "x".repeat(bytes)}]});
+        let request = dwell.request("POST /")?.header("x-amz-target", "AmazonSQS.SendMessageBatch").json(&body);
+        let response = timeout(Duration::from_secs(60), request.send()).await??;
+        assert_eq!(response.status().as_u16(), 503, "{bytes}");
+    }
+    let small = dwell.request("POST /")?.header("x-amz-target", "AmazonSQS.ListQueues").json(&json!({}));
+    assert!(timeout(Duration::from_secs(2), small.send()).await.is_err(), "a small one waits");
+    Ok(())
+}
