@@ -45,7 +45,7 @@ fn secrets_stay(url: &RedisUrl) {
 
 /// The password of a URL, if it is long enough not to be a part of something else by chance.
 fn password(url: &str) -> Option<&str> {
-    // OrderedTopics the scheme of a socket comes a path, which holds what it likes.
+    // After the scheme of a socket comes a path, which holds what it likes.
     let (_, rest) = url.split_once("://").filter(|(scheme, _)| !scheme.ends_with("unix"))?;
     let (before, _) = rest.rsplit_once('@')?;
     let password = before.split_once(':')?.1;

@@ -8,13 +8,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::response::Parts;
 use axum::http::{Request, StatusCode};
+use bytes::Bytes;
 use dwell::api::http::{App, Guard, router};
 use dwell::app::engine::{Engine, StoreOptions};
 use dwell::broker::Options;
 use dwell::model::error::DETAIL_BYTES_MAX;
 use dwell::platform::clock::Clock;
 use dwell::platform::tasks::Tasks;
+use dwell::sqs::{Sqs, SqsOptions};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -27,6 +30,13 @@ pub(crate) struct Broker {
     runtime: Runtime,
     _engine: Engine,
     _dir: TempDir,
+}
+
+/// What was answered to a client of SQS.
+pub(crate) struct SqsAnswer {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) body: Vec<u8>,
 }
 
 /// What was answered.
@@ -45,6 +55,15 @@ pub(crate) fn answer(request: Request<Body>) -> Answer {
     BROKER.with(|broker| broker.answer(request))
 }
 
+/// The same, whatever protocol it is of.
+pub(crate) fn sqs_answer(request: Request<Body>) -> SqsAnswer {
+    BROKER.with(|broker| {
+        let (parts, body) = broker.whole(request);
+        let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        SqsAnswer { status: parts.status.as_u16(), content_type: content_type.to_owned(), body: body.to_vec() }
+    })
+}
+
 /// A request with a JSON body from this machine.
 pub(crate) fn request(method: &str, target: &str, body: impl Into<Body>) -> Request<Body> {
     let request = Request::builder().method(method).uri(target).header(HOST, "localhost");
@@ -59,6 +78,8 @@ impl Broker {
         let store = StoreOptions::Embedded { dir: dir.path().to_owned() };
         let engine = runtime.block_on(Engine::start(store, options, Clock::System)).expect("an engine");
         let app = App::new(engine.broker().clone(), Clock::System, Guard::Loopback { tls: false }, Tasks::new());
+        let sqs = Sqs::new(engine.broker().clone(), Clock::System, SqsOptions::default(), false, Tasks::new());
+        let app = app.with_gateway(sqs);
         let broker = Broker { router: router(app), runtime, _engine: engine, _dir: dir };
         broker.fill();
         broker
@@ -89,13 +110,17 @@ impl Broker {
         say("PUT", "/cron/nightly", json!({"cron": "0 3 1 1 *", "payload": "close the year"}));
     }
 
-    fn answer(&self, request: Request<Body>) -> Answer {
-        let is_head = request.method() == "HEAD";
-        let (parts, body) = self.runtime.block_on(async {
+    fn whole(&self, request: Request<Body>) -> (Parts, Bytes) {
+        self.runtime.block_on(async {
             let answered = self.router.clone().oneshot(request).await.expect("infallible");
             let (parts, body) = answered.into_parts();
             (parts, body.collect().await.expect("a whole body").to_bytes())
-        });
+        })
+    }
+
+    fn answer(&self, request: Request<Body>) -> Answer {
+        let is_head = request.method() == "HEAD";
+        let (parts, body) = self.whole(request);
         let content_type = parts.headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_vec()).unwrap_or_default();
         let is_json = content_type.ends_with(b"json") && !is_head;
         let answer = match serde_json::from_slice(&body) {

@@ -16,6 +16,7 @@ mod encodings;
 mod hosts;
 mod memory;
 mod pages;
+mod queues;
 mod receipts;
 mod requests;
 mod schedules;
@@ -35,7 +36,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 type Target = fn(&[u8]) -> Corpus;
 
 /// Each has a directory of its name in fuzz/corpus.
-const TARGETS: [(&str, Target); 15] = [
+const TARGETS: [(&str, Target); 16] = [
     ("addresses", addresses::run),
     ("bodies", bodies::run),
     ("codec", codec::run),
@@ -45,6 +46,7 @@ const TARGETS: [(&str, Target); 15] = [
     ("encodings", encodings::run),
     ("hosts", hosts::run),
     ("pages", pages::run),
+    ("queues", queues::run),
     ("receipts", receipts::run),
     ("requests", requests::run),
     ("schedules", schedules::run),

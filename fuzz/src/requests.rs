@@ -8,6 +8,8 @@ use crate::broker::answer;
 
 pub(crate) fn run(data: &[u8]) -> Corpus {
     match read(data) {
+        // The target queues has those.
+        Some(request) if is_of_sqs(&request) => Corpus::Reject,
         Some(request) => {
             answer(request);
             Corpus::Keep
@@ -16,7 +18,14 @@ pub(crate) fn run(data: &[u8]) -> Corpus {
     }
 }
 
-fn read(data: &[u8]) -> Option<Request<Body>> {
+fn is_of_sqs(request: &Request<Body>) -> bool {
+    let path = request.uri().path();
+    let is_here =
+        ["/v1", "/ui", "/livez", "/readyz", "/metrics", "/openapi.json"].iter().any(|here| path.starts_with(here));
+    !is_here
+}
+
+pub(crate) fn read(data: &[u8]) -> Option<Request<Body>> {
     let end = data.windows(2).position(|pair| pair == b"\n\n");
     let (head, body) = end.map_or((data, &b""[..]), |end| (&data[..end], &data[end + 2..]));
     let mut lines = head.split(|byte| *byte == b'\n');
