@@ -84,6 +84,10 @@ impl Clients {
         });
         for (delivery, handle) in messages.collect::<Vec<_>>() {
             self.think(&mut random).await;
+            if random.u8(0..8) == 0 {
+                // Perhaps others have it, or its content is another one, when the handle comes.
+                self.wait(random.u64(0..8_000)).await;
+            }
             let (action, more, decision) = match random.u8(0..10) {
                 0..7 => ("DeleteMessage", None, Decision::Ack),
                 7 => ("ChangeMessageVisibility", Some(0), Decision::Nack { delay_ms: Some(0) }),
