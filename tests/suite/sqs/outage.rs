@@ -10,7 +10,7 @@ use super::{Broker, Outcome, Store, text};
 use crate::support::{Proxy, RedisServer, Strike, eventually};
 
 /// How long a call to Redis may take.
-const TIMEOUT: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 struct Story {
     redis: RedisServer,
