@@ -43,7 +43,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny ci
+.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 3 \* $$(nproc))
@@ -317,5 +317,8 @@ deny: $(firstword $(CARGO_DENY))
 	else echo "make: NOT CHECKED: known vulnerabilities, since github.com is not reached" >&2; fi
 
 # As the tests are built: this shows that the benches build, and costs continuous integration a minute instead of seven.
+bench-build:
+	cargo bench --locked --no-run --profile dev
+
 ci:
 	.ci/run
