@@ -192,18 +192,27 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        match self.reach(self.store.topic(topic)).await {
-            Ok(Some(descriptor)) => {
-                self.topic_cache.learn(&descriptor);
-                Ok(Some(descriptor))
-            }
+        let looked = self.reach(self.store.topic(topic)).await;
+        if let Ok(Some(descriptor)) = &looked {
+            self.topic_cache.learn(descriptor);
+        }
+        let found = self.or_remembered(topic, looked)?;
+        if found.is_none() {
+            self.miss(topic).await;
+        }
+        Ok(found)
+    }
+
+    /// A topic as it is remembered, when the store does not answer, or may be given it back: absence is no knowledge then.
+    pub(super) fn or_remembered(
+        &self,
+        topic: &TopicName,
+        looked: Result<Option<Descriptor>>,
+    ) -> Result<Option<Descriptor>> {
+        match looked {
             Ok(None) if self.is_giving_back() => self.topic_cache.get(topic).map(Some).ok_or_else(restoring),
-            Ok(None) => {
-                self.miss(topic).await;
-                Ok(None)
-            }
             Err(error) if error.is_outage() => self.topic_cache.get(topic).map(Some).ok_or(error),
-            Err(error) => Err(error),
+            looked => looked,
         }
     }
 

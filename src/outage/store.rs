@@ -181,11 +181,7 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
             None => self.limited(self.store.topic_uncached(topic)).await,
             Some(reason) => Err(Error::unavailable(reason.detail().to_owned())),
         };
-        match looked {
-            Ok(None) if self.is_giving_back() => self.topic_cache.get(topic).map(Some).ok_or_else(restoring),
-            Err(error) if error.is_outage() => self.topic_cache.get(topic).map(Some).ok_or(error),
-            looked => looked,
-        }
+        self.or_remembered(topic, looked)
     }
 
     async fn topics(&self) -> Result<Vec<TopicName>> {
