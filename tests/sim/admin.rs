@@ -1,12 +1,12 @@
 //! Clients that change topics, groups and cron jobs, and many messages at once.
 
+use dwell_simulated_redis::Time;
 use serde_json::{Value, json};
 
 use crate::client::{CRON, Clients, SETS_UP};
 use crate::ledger::{BulkFact, CronFact, Limited, Moved, Paused, Removed, Span};
 use crate::lock;
 use crate::operation::{Bulk, BulkAction, CronChange, Limit, Missed};
-use dwell_simulated_redis::Time;
 
 /// A day, ms: longer than any simulation.
 const DAY: u64 = 24 * 3_600_000;
@@ -16,10 +16,6 @@ fn is_done(answer: &Option<(u16, Value)>) -> bool {
 }
 
 impl Clients {
-    fn span(&self, sent: Time, answer: &Option<(u16, Value)>) -> Span {
-        Span { sent, answered: answer.as_ref().map(|_| self.now()) }
-    }
-
     // Topics.
 
     /// Creates the topics and groups, as often as it takes.
@@ -84,7 +80,7 @@ impl Clients {
         }
     }
 
-    pub(crate) async fn shift(&self, broker: usize, from: usize, to: usize) {
+    pub(crate) async fn move_topic(&self, broker: usize, from: usize, to: usize) {
         let path = format!("/v1/topics/{}/move", self.topics[from].name);
         lock(&self.ledger).moves.push(Moved { topic: from, sent: self.now() });
         for _ in 0..10 {
@@ -178,7 +174,7 @@ impl Clients {
             }
         }
         let (from, to, span) = (Time::from_ms(from), Time::from_ms(to), Span { sent, answered });
-        lock(&self.ledger).bulks.push(BulkFact { topic, action, from, to, span });
+        lock(&self.ledger).bulks.push(BulkFact { topic, group, action, from, to, span });
         answered.is_some()
     }
 

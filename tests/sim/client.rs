@@ -76,6 +76,11 @@ impl Clients {
         self.clocks.now()
     }
 
+    /// Until now, if there is an answer.
+    pub(crate) fn span<T>(&self, sent: Time, answer: &Option<T>) -> Span {
+        Span { sent, answered: answer.as_ref().map(|_| self.now()) }
+    }
+
     pub(crate) async fn wait(&self, ms: u64) {
         sleep(Duration::from_millis(ms)).await;
     }
@@ -158,7 +163,7 @@ impl Clients {
             Operation::Bulk(bulk) => self.bulk(broker, bulk).await,
             Operation::Cron(change) => drop(self.cron(broker, change).await),
             Operation::Delete(topic, group) => self.delete(broker, topic, group).await,
-            Operation::Move(from, to) => self.shift(broker, from, to).await,
+            Operation::Move(from, to) => self.move_topic(broker, from, to).await,
             Operation::Look(look, target, group) => self.look(broker, look, &target, group).await,
         }
     }
@@ -215,7 +220,7 @@ impl Clients {
         lock(&self.ledger).ids.insert(tag.clone(), push.target.id.clone());
         let path = format!("/v1/topics/{}/messages", self.topics[push.target.topic].name);
         let answer = self.call(broker, "POST", &path, Some(message)).await;
-        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let span = self.span(sent, &answer);
         let outcome = answer.map_or(Pushed::Unknown, |(status, result)| Clients::pushed(status, &result));
         let Push { target, policy, ttl_ms, priority, .. } = push;
         let has_ttl = ttl_ms.is_some();
@@ -231,7 +236,7 @@ impl Clients {
         lock(&self.ledger).ids.extend(ids);
         let path = format!("/v1/topics/{}/messages/batch", self.topics[topic].name);
         let answer = self.call(broker, "POST", &path, Some(json!({"messages": messages}))).await;
-        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let span = self.span(sent, &answer);
         let (status, body) = answer.unwrap_or((0, Value::Null));
         for (place, (push, due)) in pushes.into_iter().zip(dues).enumerate() {
             let result = &body["results"][place];
@@ -266,7 +271,7 @@ impl Clients {
     }
 
     fn controlled(&self, broker: usize, target: Target, control: Control, sent: Time, answer: Option<(u16, Value)>) {
-        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let span = self.span(sent, &answer);
         let topic = &self.topics[target.topic];
         let (status, body) = answer.unwrap_or((0, Value::Null));
         let is_buffered = body["buffered"] == true;
@@ -302,7 +307,7 @@ impl Clients {
         };
         let sent = self.now();
         let answer = self.call(broker, "POST", &path, Some(body)).await;
-        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let span = self.span(sent, &answer);
         self.note(&format!("{sweep:?} {place} at broker {broker}: {answer:?}"));
         lock(&self.ledger).sweeps.push(Swept { topic, group, sweep, span });
     }
@@ -527,7 +532,7 @@ impl Clients {
     ) -> bool {
         let sent = self.now();
         let answer = self.call(broker, "POST", path, Some(body)).await;
-        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let span = self.span(sent, &answer);
         let (status, body) = answer.unwrap_or((0, Value::Null));
         let mut is_unknown = false;
         for (place, (delivery, _)) in taken.iter().enumerate() {

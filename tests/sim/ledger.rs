@@ -187,10 +187,11 @@ pub(crate) struct Moved {
     pub(crate) sent: Time,
 }
 
-/// A change of what is due in a window, in all groups of a topic.
+/// A change of what is due in a window of a group, in all groups of the topic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BulkFact {
     pub(crate) topic: usize,
+    pub(crate) group: usize,
     pub(crate) action: BulkAction,
     pub(crate) from: Time,
     pub(crate) to: Time,

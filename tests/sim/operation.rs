@@ -205,7 +205,7 @@ impl Plan {
                 missed: [Missed::Last, Missed::Skip, Missed::All][random.usize(0..3)],
             }),
             926 => self.delete(random, topic, group),
-            927 => self.shift(random).unwrap_or(Operation::PurgeDead(topic, group)),
+            927 => self.move_topic(random).unwrap_or(Operation::PurgeDead(topic, group)),
             928..932 => Operation::Pause(topic, group, random.u64(200..10_000)),
             932..935 => Operation::Limit(Limit {
                 topic,
@@ -273,7 +273,7 @@ impl Plan {
         }
     }
 
-    fn shift(&self, random: &mut fastrand::Rng) -> Option<Operation> {
+    fn move_topic(&self, random: &mut fastrand::Rng) -> Option<Operation> {
         let to = self.topics.iter().position(|topic| topic.takes_from.is_some() && random.bool())?;
         Some(Operation::Move(self.topics[to].takes_from?, to))
     }

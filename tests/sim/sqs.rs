@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::{CRON, Clients};
-use crate::ledger::{Decision, PushFact, Pushed, Settled, Span, Verdict};
+use crate::ledger::{Decision, PushFact, Pushed, Settled, Verdict};
 use crate::lock;
 use crate::operation::{Consume, Policy, Target};
 
@@ -36,7 +36,7 @@ impl Clients {
             None => body["DelaySeconds"] = json!(delay_s),
         }
         let answer = self.act(broker, "SendMessage", &body).await;
-        let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+        let span = self.span(sent, &answer);
         let (status, body) = answer.unwrap_or((0, Value::Null));
         // It says no more than that the message is safe: on the disk of the broker, or in the store.
         let outcome = match status {
@@ -102,7 +102,7 @@ impl Clients {
             let at = if random.u8(0..4) == 0 { random.usize(0..lock(&self.seats).len()) } else { broker };
             let sent = self.now();
             let answer = self.act(at, action, &body).await;
-            let span = Span { sent, answered: answer.as_ref().map(|_| self.now()) };
+            let span = self.span(sent, &answer);
             let (status, body) = answer.unwrap_or((0, Value::Null));
             let verdict = match status {
                 // The queue does not have it any more: perhaps another one does.

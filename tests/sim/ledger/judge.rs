@@ -388,7 +388,24 @@ impl<'a> Judge<'a> {
     }
 
     fn is_changed_with_others(&self, topic: usize, from: Time, to: Time) -> bool {
-        self.ledger.bulks.iter().any(|bulk| bulk.topic == topic && bulk.span.end() >= from && bulk.span.sent <= to)
+        self.bulks_between(topic, from, to).next().is_some()
+    }
+
+    /// Whether messages of a group may have been purged in this time.
+    fn may_be_purged(&self, topic: usize, group: usize, from: Time, to: Time) -> bool {
+        self.ledger.sweeps.iter().any(|sweep| {
+            (sweep.topic, sweep.group) == (topic, group)
+                && sweep.sweep != Sweep::Redrive
+                && sweep.span.end() >= from
+                && sweep.span.sent <= to
+        })
+    }
+
+    /// Whether messages of a group may have been purged, or cancelled with others, since.
+    fn may_be_swept(&self, topic: usize, group: usize, since: Time) -> bool {
+        let ever = Time(u64::MAX);
+        self.may_be_purged(topic, group, since, ever)
+            || self.bulks_between(topic, since, ever).any(|bulk| bulk.action == BulkAction::Cancel)
     }
 
     /// Whether a message may have been acked, purged, or dead, by then.
@@ -472,17 +489,9 @@ impl<'a> Judge<'a> {
                 (Pushed::Buffered | Pushed::Unknown, Policy::Replace | Policy::Debounce) => true,
                 _ => false,
             });
-        let swept = self.ledger.sweeps.iter().any(|sweep| {
-            (sweep.topic, sweep.group) == (topic, group) && sweep.sweep != Sweep::Redrive && sweep.span.end() >= since
-        });
-        let is_gone = !self.is_one(push, group, Time(u64::MAX))
-            || self
-                .ledger
-                .bulks
-                .iter()
-                .any(|bulk| (bulk.topic, bulk.action) == (topic, BulkAction::Cancel) && bulk.span.end() >= since);
+        let is_gone = !self.is_one(push, group, Time(u64::MAX)) || self.may_be_swept(topic, group, since);
         let is_without = self.end.missing.contains(&(topic, group)) && self.forgot_topics();
-        if cancelled || replaced || swept || is_gone || is_without {
+        if cancelled || replaced || is_gone || is_without {
             return None;
         }
         let times = self.deliveries.get(&(&*push.tag, group)).map_or(0, Vec::len);

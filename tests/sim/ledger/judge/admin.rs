@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_simulated_redis::Time;
 
-use super::super::{BulkFact, Delivered, Limited, PushFact, Pushed, Sweep};
+use super::super::{BulkFact, Delivered, Limited, PushFact, Pushed};
 use super::{Breach, EARLY, Judge};
 use crate::client::CRON;
 use crate::operation::BulkAction;
@@ -45,10 +45,17 @@ impl Judge<'_> {
             .then(|| self.breach(REMOVED, delivery.topic, &delivery.id, detail))
     }
 
+    /// Changes of many messages of a topic that may have had an effect in this time.
+    pub(super) fn bulks_between(&self, topic: usize, from: Time, to: Time) -> impl Iterator<Item = &BulkFact> {
+        self.ledger
+            .bulks
+            .iter()
+            .filter(move |bulk| bulk.topic == topic && bulk.span.end() >= from && bulk.span.sent <= to)
+    }
+
     /// The earliest time to which changes of many messages may have moved this one.
     pub(super) fn advanced(&self, topic: usize, due: Time, from: Time, to: Time) -> Time {
-        let all = self.ledger.bulks.iter().filter(|bulk| bulk.topic == topic);
-        let by_ms = all.filter(|bulk| bulk.span.end() >= from && bulk.span.sent <= to).map(|bulk| match bulk.action {
+        let by_ms = self.bulks_between(topic, from, to).map(|bulk| match bulk.action {
             BulkAction::Advance(by_ms) => by_ms,
             _ => 0,
         });
@@ -59,33 +66,33 @@ impl Judge<'_> {
     pub(super) fn swept_up(&self, delivery: &Delivered) -> Option<Breach> {
         let push = *self.by_tag.get(&*delivery.tag)?;
         let at = delivery.span.answered?;
-        let of_topic = || self.ledger.bulks.iter().filter(|bulk| bulk.topic == push.target.topic);
-        let bulk = of_topic().find(|bulk| {
-            let is_only = |to: Time| {
-                let others = of_topic().filter(|other| other.span.end() >= push.span.sent && other.span.sent <= to);
-                others.count() == 1
-            };
-            let is_out = match bulk.action {
-                BulkAction::Cancel | BulkAction::Park => is_only(at),
-                BulkAction::Postpone(by_ms) => is_only(at) && at.as_ms() < push.due.as_ms() + by_ms,
-                BulkAction::Advance(_) | BulkAction::Unpark => false,
-            };
-            is_out && self.certainly_waits(push, bulk) && bulk.span.end() < delivery.span.sent
-        })?;
+        // It is the only change that can explain where the message is.
+        let mut bulks = self.bulks_between(push.target.topic, push.span.sent, at);
+        let (Some(bulk), None) = (bulks.next(), bulks.next()) else { return None };
+        let is_out = match bulk.action {
+            BulkAction::Cancel | BulkAction::Park => true,
+            BulkAction::Postpone(by_ms) => at.as_ms() < push.due.as_ms() + by_ms,
+            BulkAction::Advance(_) | BulkAction::Unpark => false,
+        };
+        if !is_out || !self.certainly_waits(push, bulk) || bulk.span.end() >= delivery.span.sent {
+            return None;
+        }
         let detail = format!("payload {} after {:?}", delivery.tag, bulk.action);
         let is_certain = self.is_one(push, delivery.group, at)
+            && self.is_one(push, bulk.group, at)
             && self.controls_of(push.target.topic, &push.target.id).next().is_none()
             && !self.forgot(push.span.sent, at)
             && !self.is_disturbed(push.span.sent, bulk.span.end());
         is_certain.then(|| self.breach(BULK, delivery.topic, &delivery.id, detail))
     }
 
-    /// Whether a message was stored before the change, and was not due until after it, at a time of its window.
+    /// Whether a message was in the group of the change before it, and was not due until after it, at a time of its window.
     fn certainly_waits(&self, push: &PushFact, bulk: &BulkFact) -> bool {
         let latest = push.due + push.span.end().since(push.span.sent) + CLOCK_SLACK;
         matches!(push.outcome, Pushed::Stored | Pushed::Journaled)
             && self.pushes_of(push.target.topic, &push.target.id).len() == 1
             && !push.has_ttl
+            && !self.may_be_purged(push.target.topic, bulk.group, push.span.sent, bulk.span.end())
             && push.span.end() < bulk.span.sent
             && push.due >= bulk.from
             && latest < bulk.to
@@ -212,15 +219,9 @@ impl Judge<'_> {
 
     /// Whether messages of a topic may be gone undelivered.
     fn may_lack(&self, topic: usize, group: usize, from: Time, to: Time) -> bool {
-        let is_swept = self.ledger.sweeps.iter().any(|sweep| {
-            (sweep.topic, sweep.group) == (topic, group) && sweep.sweep != Sweep::Redrive && sweep.span.end() >= from
-        });
-        let is_cancelled =
-            |bulk: &BulkFact| (bulk.topic, bulk.action) == (topic, BulkAction::Cancel) && bulk.span.end() >= from;
         // SQS does not say which one it was.
         let is_unnamed = |other: &Delivered| other.topic == topic && other.group == group && other.tag == CRON;
-        is_swept
-            || self.ledger.bulks.iter().any(is_cancelled)
+        self.may_be_swept(topic, group, from)
             || self.ledger.deliveries.iter().any(is_unnamed)
             || self.is_disturbed(from, to + CLOCK_SLACK)
             || self.was_removed(topic, group, from, Time(u64::MAX))
