@@ -38,7 +38,7 @@ use crate::outage::hand_over::HandOverOptions;
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::platform::tasks::blocking;
-use crate::store::LogTarget;
+use crate::store::{Identity, LogTarget};
 use crate::telemetry::metrics::{Metrics, WalMetrics};
 use crate::wal::{Entry, LIMIT_BYTES, Position, Record, Wal, WalOptions};
 
@@ -235,7 +235,11 @@ impl<S: LogTarget> BufferedStore<S> {
         let _naming = self.accepted_logs.lock().await;
         let ours = self.wal.store_identity();
         let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
-        let found = self.limited(self.store.store_id(&offered)).await?;
+        let Identity { id: found, is_new } = self.limited(self.store.identity(&offered)).await?;
+        if is_new && ours.is_some() && !self.is_giving_back() {
+            self.store.suspect_loss();
+            self.store.hold_at_losses(false);
+        }
         if ours.as_ref() != Some(&found) {
             // A Redis that was named after this broker last heard from its own is the same place, emptied.
             let heard = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner).before(self.losses());

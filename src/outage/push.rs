@@ -261,7 +261,9 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
+    /// Changes a topic. While a loss is restored nothing is changed: what is there may be older than what is about to come back.
     pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        self.check_restored()?;
         let updated = self.store.update(wanted).await?;
         self.topic_cache.keep(&updated).await;
         Ok(updated)
@@ -275,7 +277,8 @@ impl<S: LogTarget> BufferedStore<S> {
                 created => return created,
             }
         }
-        if self.is_giving_back() && self.store.topic(&wanted.topic).await?.is_none() {
+        self.until_loss_is_known().await;
+        if self.is_restoring() && self.store.topic(&wanted.topic).await?.is_none() {
             // Another broker may know it, and is about to create it as it was.
             return Err(restoring());
         }

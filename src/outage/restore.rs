@@ -18,7 +18,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{Change, LogTarget, Progress, Purge, Reports};
+use crate::store::{Change, LogTarget, Progress, Purge, Reports, restoring};
 use crate::wal::{Entry, Position, Record};
 
 const LOOK_AFTER: Duration = Duration::from_millis(50);
@@ -53,12 +53,27 @@ impl<S: LogTarget> BufferedStore<S> {
         self.store.losses().borrow().is_giving_back()
     }
 
+    /// Waits, as long as a call may take, while a broker that starts does not know yet whether there was a loss.
+    pub(super) async fn until_loss_is_known(&self) {
+        let mut losses = self.store.losses();
+        tokio::select! {
+            _ = losses.wait_for(|loss| !loss.is_restoring || loss.is_giving_back()) => {}
+            () = Clock::System.sleep(self.timeout) => {}
+        }
+    }
+
+    /// Errors: `Unavailable` while a loss is restored.
+    pub(super) fn check_restored(&self) -> Result<()> {
+        if self.is_giving_back() { Err(restoring()) } else { Ok(()) }
+    }
+
     /// Watches over the journal until `stop`: drops old records, and offers all when the store may have lost some, also
     /// at the start.
     pub(super) async fn watch(&self, stop: CancellationToken) {
         let mut losses = self.store.losses();
-        let (mut restored, mut noticed, mut cause) = (None, losses.borrow().count, Cause::Start);
         self.store.hold_at_losses(false);
+        let (mut restored, mut noticed) = (None, 0);
+        let mut cause = if self.is_giving_back() { Cause::Detected } else { Cause::Start };
         loop {
             let count = losses.borrow_and_update().count;
             self.metrics.store.losses.inc_by(count - noticed);

@@ -201,12 +201,14 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+        self.check_restored()?;
         self.store.delete(descriptor).await?;
         self.is_deleted(descriptor).await;
         Ok(())
     }
 
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
+        self.check_restored()?;
         self.store.delete_unchanged(descriptor).await?;
         self.is_deleted(descriptor).await;
         Ok(())
@@ -269,9 +271,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         call: &Call,
         purge: &Purge,
     ) -> Result<Purged> {
-        if self.is_giving_back() {
-            return Err(restoring());
-        }
+        self.check_restored()?;
         let losses = self.losses();
         let purged = self.reach(self.store.purge_group(descriptor, partition, call, purge)).await?;
         self.keep_purge(descriptor, partition, purge, purged.version, losses).await?;
@@ -326,9 +326,7 @@ impl<S: LogTarget> store::DeadLetters for BufferedStore<S> {
 
     /// While a loss is restored nothing is purged: a journal that is not offered yet may have it.
     async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
-        if self.is_giving_back() {
-            return Err(restoring());
-        }
+        self.check_restored()?;
         let losses = self.losses();
         let versions = self.store.purge(partition, ids).await?;
         let purged = ids.iter().zip(&versions).filter_map(|(id, version)| Some((id, (*version)?)));
@@ -342,9 +340,7 @@ impl<S: LogTarget> store::DeadLetters for BufferedStore<S> {
 
     /// While a loss is restored nothing is forwarded: what the store has is older than what it answered.
     async fn forward(&self, partition: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {
-        if self.is_giving_back() {
-            return Err(restoring());
-        }
+        self.check_restored()?;
         let losses = self.losses();
         let forward = self.store.forward(partition, to, ids).await?;
         if let (Forward::Done(page), Some(to)) = (&forward, to) {
@@ -409,9 +405,7 @@ impl<S: LogTarget> store::Maintenance for BufferedStore<S> {
 
     /// While a loss is restored nothing is moved: what the store has is older than what it answered.
     async fn move_page(&self, from: &Descriptor, partition: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
-        if self.is_giving_back() {
-            return Err(restoring());
-        }
+        self.check_restored()?;
         let losses = self.losses();
         let page = self.store.move_page(from, partition, to).await?;
         // The other groups have what they had.
@@ -426,9 +420,7 @@ impl<S: LogTarget> store::Maintenance for BufferedStore<S> {
 
     /// While a loss is restored nothing is given back, as nothing is moved.
     async fn call_back_move(&self, partition: &GroupPartition) -> Result<()> {
-        if self.is_giving_back() {
-            return Err(restoring());
-        }
+        self.check_restored()?;
         self.store.call_back_move(partition).await
     }
 

@@ -88,12 +88,24 @@ pub struct BrokerReport {
     pub at: Timestamp,
 }
 
+/// Which data a store has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub id: String,
+    /// It had none, and took the offered one.
+    pub is_new: bool,
+}
+
 /// For how long a deleted topic leaves a tombstone: without one, a topic that was there since is not deleted but lost.
 pub const TOMBSTONE_KEPT: Duration = Duration::from_secs(86_400);
 
 /// A store to which logs are applied. Everything here may be said again, and in any order of logs.
 #[async_trait]
 pub trait LogTarget: Contract {
+    /// As [`Backend::store_id`](super::Backend::store_id), and whether the store had none. One that had another before has lost it, and
+    /// perhaps all that it had.
+    async fn identity(&self, offered: &str) -> Result<Identity>;
+
     /// A topic, also a deleted one, for as long as it leaves a tombstone. `last` is the topic as it was last seen, if it was.
     async fn topic_or_tombstone(&self, topic: &TopicName, last: Option<&Descriptor>) -> Result<Option<Descriptor>>;
 
@@ -163,6 +175,9 @@ pub trait LogTarget: Contract {
     /// Says how far this broker is with restoring, and answers what all brokers said that keep a journal. A broker that
     /// began to offer before a loss that another one noticed is not settled, whatever it says.
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports>;
+
+    /// This broker has found a loss that no call met: what is restored before it counts for nothing.
+    fn suspect_loss(&self);
 
     /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`]. `is_heard` when there was
     /// a loss that the store did not notice.

@@ -41,7 +41,9 @@ pub use groups::{
     Acquired, Claim, Groups, Heartbeat, Leases, LiveMember, MemberId, MemberReport, MemberState, OwnerRecord, Renewal,
     SlotAsk, Slots, slot_of,
 };
-pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports, TOMBSTONE_KEPT, origin_page};
+pub use log_target::{
+    BrokerReport, Change, Identity, LogTarget, Progress, Replayed, Reports, TOMBSTONE_KEPT, origin_page,
+};
 pub use maintenance::{
     Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, StatsClaim, VerifyCursor, VerifyPage,
 };

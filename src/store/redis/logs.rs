@@ -15,10 +15,14 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallPart, Version};
-use crate::store::{BrokerReport, Change, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page};
+use crate::store::{BrokerReport, Change, Identity, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page};
 
 #[async_trait]
 impl LogTarget for Redis {
+    async fn identity(&self, offered: &str) -> Result<Identity> {
+        self.shared.identity(offered).await
+    }
+
     async fn topic_or_tombstone(&self, topic: &TopicName, last: Option<&Descriptor>) -> Result<Option<Descriptor>> {
         self.shared.topic_or_tombstone(topic, last).await
     }
@@ -198,6 +202,10 @@ impl LogTarget for Redis {
             Ok(BrokerReport { broker, is_settled, at })
         })?;
         Ok(Reports { now, lost_at, brokers })
+    }
+
+    fn suspect_loss(&self) {
+        self.shared.suspect_loss();
     }
 
     fn hold_at_losses(&self, is_heard: bool) {

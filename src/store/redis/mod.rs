@@ -53,7 +53,7 @@ use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::secret::Secret;
 use crate::platform::signing_key::SigningKey;
-use crate::store::{self, Description, HealthSnapshot, Loss, Owners, StoreClock, Wakes, random_text};
+use crate::store::{self, Description, HealthSnapshot, Identity, Loss, Owners, StoreClock, Wakes, random_text};
 use crate::telemetry::metrics::Metrics;
 
 pub struct Redis {
@@ -186,7 +186,7 @@ impl store::Backend for Redis {
     }
 
     async fn store_id(&self, offered: &str) -> Result<String> {
-        self.identity(offered).await
+        Ok(self.identity(offered).await?.id)
     }
 
     async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey> {
@@ -241,17 +241,18 @@ impl RedisOptions {
 impl Shared {
     /// The identity of the store, which the first who offers one sets. It is read before it is written, so that a Redis that is
     /// full still says it.
-    async fn identity(&self, offered: &str) -> Result<String> {
+    async fn identity(&self, offered: &str) -> Result<Identity> {
         self.after_time().await?;
         let key = self.keys.store_id();
         let there = self.connection.call(redis::cmd("GET").arg(&key)).await?;
         if let Some(there) = maybe_text(there)? {
-            return Ok(there);
+            return Ok(Identity { id: there, is_new: false });
         }
         // Answers what was there, or nothing when the offer was taken.
         let mut offer = redis::cmd("SET");
         offer.arg(&key).arg(offered).arg("NX").arg("GET");
-        Ok(maybe_text(self.connection.call(&offer).await?)?.unwrap_or_else(|| offered.to_owned()))
+        let there = maybe_text(self.connection.call(&offer).await?)?;
+        Ok(Identity { is_new: there.is_none(), id: there.unwrap_or_else(|| offered.to_owned()) })
     }
 
     /// Nothing goes to a Redis that has not said what time it is.

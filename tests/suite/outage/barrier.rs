@@ -145,6 +145,8 @@ async fn nobody_says_that_a_message_is_gone_while_it_may_come_back() -> Result<(
     .await?;
     let answer = other.broker().is_there(&orders, &GroupName::standard(), &receipt).await;
     assert_eq!(kind_of(answer), Some(Kind::Unavailable));
+    // Nor is a topic deleted that may come back, or changed to what it was before a loss.
+    assert_eq!(kind_of(other.broker().delete_topic(&orders).await), Some(Kind::Unavailable));
     outage.proxy.set(Mode::Pass);
     eventually("it is there again", async || {
         let answer = other.broker().is_there(&orders, &GroupName::standard(), &receipt).await;
