@@ -57,7 +57,7 @@ test: tools
 
 # Tests that take 20 seconds together on two processors, of every room.
 QUICK = conformance::embedded conformance::redis:: sessions verdicts bulk:: message_id:: outage::control config_check
-QUICK += http::invalid_requests http::envelope cli::usage_errors reference tidy::
+QUICK += api::invalid_requests api::envelope cli::usage_errors reference tidy::
 
 quick: tools
 	cargo test --locked --lib
@@ -152,7 +152,8 @@ differential: tools
 mutants:
 	@SECONDS=$(SECONDS) python3 tests/sim/mutants.py
 
-ON_SERVERS = conformance random_ops call_sequence groups:: delivery ordered outage:: redis_ doctor deploy::redis
+ON_SERVERS = conformance random_ops call_sequence groups:: delivery::end_to_end ordered outage:: redis::cluster redis::connection
+ON_SERVERS += redis::keys redis::sentinel redis::unfinished_groups doctor deploy::redis
 
 servers: tools
 	@[ -n "$(SERVERS)" ] || { echo 'make: SERVERS="DIR ..." is needed: directories that hold a redis-server' >&2; exit 1; }

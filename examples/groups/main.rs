@@ -16,24 +16,24 @@ mod support;
 mod trouble;
 mod webhook;
 
-#[path = "../../tests/suite/groups/settle_chaos.rs"]
+#[path = "../../tests/suite/brokers/groups/settle_chaos.rs"]
 mod everywhere;
-#[path = "../../tests/suite/groups/backlog.rs"]
+#[path = "../../tests/suite/brokers/groups/backlog.rs"]
 mod backlog;
-#[path = "../../tests/suite/groups/fleet.rs"]
+#[path = "../../tests/suite/brokers/groups/fleet.rs"]
 mod fleet;
-#[path = "../../tests/suite/groups/ledger.rs"]
+#[path = "../../tests/suite/brokers/groups/ledger.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod ledger;
-#[path = "../../tests/suite/groups/load.rs"]
+#[path = "../../tests/suite/brokers/groups/load.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod load;
-#[path = "../../tests/suite/groups/printer.rs"]
+#[path = "../../tests/suite/brokers/groups/printer.rs"]
 mod printer;
-#[path = "../../tests/suite/groups/sidecar.rs"]
+#[path = "../../tests/suite/brokers/groups/sidecar.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod sidecar;
-#[path = "../../tests/suite/groups/signals.rs"]
+#[path = "../../tests/suite/brokers/groups/signals.rs"]
 mod signals;
 
 use std::path::PathBuf;

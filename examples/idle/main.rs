@@ -9,13 +9,13 @@
 #[allow(dead_code, unused_imports, reason = "the other stories need more of it")]
 mod support;
 
-#[path = "../../tests/suite/groups/fleet.rs"]
+#[path = "../../tests/suite/brokers/groups/fleet.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod fleet;
-#[path = "../../tests/suite/groups/sidecar.rs"]
+#[path = "../../tests/suite/brokers/groups/sidecar.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod sidecar;
-#[path = "../../tests/suite/groups/signals.rs"]
+#[path = "../../tests/suite/brokers/groups/signals.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod signals;
 

@@ -25,7 +25,7 @@ mod times;
 mod wal;
 // A second implementation of cron, of which the tests use more.
 #[allow(dead_code)]
-#[path = "../../tests/suite/cron_times/walker.rs"]
+#[path = "../../tests/suite/delivery/cron_times/walker.rs"]
 mod walker;
 
 use std::sync::LazyLock;

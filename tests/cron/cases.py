@@ -1,4 +1,4 @@
-"""Cron expressions with their occurrences by croniter, a line for each, for tests/suite/cron_times.rs.
+"""Cron expressions with their occurrences by croniter, a line for each, for tests/suite/delivery/cron_times.rs.
 
     cases.py COUNT SEED
 

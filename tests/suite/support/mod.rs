@@ -36,7 +36,7 @@ pub(crate) use self::topic::{
     LEASE, TestTopic, acks, buries, cron_job, every, fates_of, ids, ids_of, member, new_call, retries, returns, up_to,
 };
 pub(crate) use self::world::{World, scratch};
-pub(crate) use crate::groups::signals::signal as signal_to;
+pub(crate) use crate::brokers::groups::signals::signal as signal_to;
 
 /// How long something may take before a story fails: longer than any machine needs, since no story measures with it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

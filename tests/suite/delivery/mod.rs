@@ -1,0 +1,21 @@
+//! One broker below HTTP: what consumers get, when, in which order, and what their decisions do. A clock that only the
+//! story moves, on both stores.
+
+mod bulk;
+mod cron;
+mod cron_times;
+mod dead_letter_topics;
+mod dead_letters;
+mod end_to_end;
+mod group_limits;
+mod late_settlement;
+mod message_id;
+mod ordered;
+mod prefetch;
+mod priority;
+mod receipts;
+mod sessions;
+mod subscriptions;
+mod test_clock;
+mod verdicts;
+mod webhooks;

@@ -1,0 +1,13 @@
+//! What an operator holds and reads: commands, metrics, logs, spans, dashboards, and the files of deploy/.
+
+mod cli;
+mod config_check;
+mod deploy;
+mod doctor;
+mod logs;
+mod metrics;
+mod observability;
+mod overview;
+mod progress;
+mod spans;
+mod top;

@@ -1,0 +1,157 @@
+//! The alert rules: Prometheus takes them, each has a runbook and stories in which it fires and does not, and no metric
+//! was forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use dwell::model::error::Result;
+
+use super::{boards, grafana, queries, read};
+use crate::support::failed;
+
+const RUNBOOKS: &str = include_str!("../../../../docs/operate/runbooks.md");
+const MONITOR: &str = include_str!("../../../../docs/how-to/monitor.md");
+const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
+const RULES: &str = include_str!("../../../../grafana/prometheus/rules.yml");
+const STORIES: &str = include_str!("../../../../grafana/prometheus/rules_test.yml");
+
+/// Metrics that neither a panel nor a rule uses, on purpose.
+const UNUSED: [(&str, &str); 4] = [
+    ("dwell_restore_seconds", "losses are rare: one figure for each stands in the log of the day"),
+    ("dwell_spans_total", "only with trace.otlp_endpoint; the log says when the receiver does not take spans"),
+    ("process_threads", "a matter of the runtime; their number says nothing of health"),
+    ("process_virtual_memory_bytes", "address space costs nothing; what does is process_resident_memory_bytes"),
+];
+
+/// An alert as it stands in the rules.
+struct Alert {
+    name: &'static str,
+    /// All of it.
+    text: &'static str,
+}
+
+fn alerts() -> Vec<Alert> {
+    let parts = RULES.split("- alert: ").skip(1);
+    parts.filter_map(|text| Some(Alert { name: text.lines().next()?, text })).collect()
+}
+
+/// What promtool says to this, and that it has nothing against it.
+fn promtool(arguments: &[&str], file: &str) -> Result<String> {
+    let mut command = Command::new("promtool");
+    command.args(arguments).arg(grafana(file)).current_dir(grafana("prometheus"));
+    let output =
+        command.output().map_err(failed("promtool, of Debian's package prometheus; `make tools` installs it"))?;
+    let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+    assert!(output.status.success(), "promtool {arguments:?} {file}: {said}");
+    Ok(said)
+}
+
+#[test]
+fn promtool_accepts_rules_and_configuration() -> Result<()> {
+    let said = promtool(&["check", "rules"], "prometheus/rules.yml")?;
+    let count = RULES.matches("- alert: ").count() + RULES.matches("- record: ").count();
+    assert!(said.contains(&format!("{count} rules found")), "{said}");
+    promtool(&["check", "config"], "prometheus/prometheus.yml")?;
+    Ok(())
+}
+
+#[test]
+fn alert_unit_tests_pass() -> Result<()> {
+    promtool(&["test", "rules"], "prometheus/rules_test.yml").map(drop)
+}
+
+/// A story that expects nothing of an alert would pass without the alert.
+#[test]
+fn every_alert_has_a_firing_and_a_silent_test() {
+    let mut told: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (_, rest) in STORIES.match_indices("alertname: ").map(|(at, found)| (at, &STORIES[at + found.len()..])) {
+        let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        let (silent, fires) = told.entry(name).or_default();
+        match rest[name.len()..].trim_start_matches([',', '\n', ' ']) {
+            expected if expected.starts_with("exp_alerts: []") => *silent += 1,
+            expected => *fires += usize::from(expected.starts_with("exp_alerts:\n")),
+        }
+    }
+    let names: BTreeSet<&str> = alerts().iter().map(|alert| alert.name).collect();
+    assert_eq!(told.keys().copied().collect::<BTreeSet<_>>(), names);
+    let half: Vec<_> = told.iter().filter(|(_, (silent, fires))| *silent == 0 || *fires == 0).collect();
+    assert!(half.is_empty(), "silent, fires: {half:?}");
+}
+
+#[test]
+fn every_alert_has_a_summary_and_a_runbook() {
+    let chapter =
+        RUNBOOKS.split("\n## Alerts\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
+    let runbooks: BTreeMap<&str, &str> =
+        chapter.split("\n### ").skip(1).filter_map(|section| section.split_once('\n')).collect();
+    let alerts = alerts();
+    assert_eq!(alerts.iter().map(|alert| alert.name).collect::<BTreeSet<_>>(), runbooks.keys().copied().collect());
+    for Alert { name, text } in alerts {
+        let field = |field: &str| text.lines().find_map(|line| line.trim().strip_prefix(field));
+        assert!(matches!(field("severity: "), Some("critical" | "warning")), "{name}");
+        assert!(field("summary: ").is_some() && field("description: ").is_some(), "{name}");
+        let base = "{{ with $externalLabels.runbook_page }}{{ . }}{{ else }}";
+        let page = format!("'{base}{}{{{{ end }}}}#{}'", boards::RUNBOOKS, name.to_lowercase());
+        assert_eq!(field("runbook_url: "), Some(page.as_str()), "{name}");
+        for part in ["**Means**: ", "**Check**: ", "**Do**: "] {
+            assert!(runbooks[name].contains(part), "the runbook of {name} has no {part}");
+        }
+    }
+}
+
+/// What is promised is the same in the rules, in the panels and on the page.
+#[test]
+fn slo_thresholds_agree_in_rules_panels_and_docs() {
+    let bucket = format!("le=\"{}\"", boards::ON_TIME_SECONDS);
+    assert_eq!(RULES.matches("le=\"").count(), RULES.matches(&bucket).count());
+    let promises = [("group:dwell_late", boards::LATE_PART), ("instance:dwell_pushes_failed", boards::FAILED_PART)];
+    for (ratio, budget) in promises {
+        for (burn, long, short) in boards::BURN_RATES {
+            let limit = f64::round(burn * budget * 1e6) / 1e6;
+            let of = |window: &str| format!("{ratio}:ratio_rate{window} > {limit}");
+            let condition = format!("({} and {})\n", of(long), of(short));
+            assert_eq!(RULES.matches(&condition).count(), 1, "{condition}");
+        }
+    }
+    let ms = boards::ON_TIME_SECONDS * 1e3;
+    for page in [RUNBOOKS, RULES] {
+        assert!(page.contains(&format!("99 of 100 come within {ms} ms")) && page.contains("999 of 1,000 are accepted"));
+    }
+}
+
+/// Whether an expression uses a metric, or the parts of a histogram.
+fn uses(expression: &str, metric: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let mut words = expression.split(|c: char| !part(c));
+    words.any(|word| word.strip_prefix(metric).is_some_and(|end| ["", "_bucket", "_sum", "_count"].contains(&end)))
+}
+
+#[test]
+fn every_metric_is_on_a_dashboard_or_exempt() -> Result<()> {
+    let row = |line: &'static str| line.strip_prefix("| `")?.split('`').next();
+    let names = METRICS.lines().filter_map(row);
+    let metrics: BTreeSet<_> =
+        names.filter(|name| name.starts_with("dwell_") || name.starts_with("process_")).collect();
+    assert!(metrics.len() > 30, "{metrics:?}");
+    let words = ["#", "summary:", "description:"];
+    let rules = RULES.lines().filter(|line| !words.iter().any(|word| line.trim().starts_with(word)));
+    let panels = queries::all()?.into_iter().map(|query| query.expression);
+    let expressions: Vec<String> = panels.chain(rules.map(str::to_owned)).collect();
+    let unused: BTreeSet<_> =
+        metrics.into_iter().filter(|metric| !expressions.iter().any(|expression| uses(expression, metric))).collect();
+    assert_eq!(unused, UNUSED.iter().map(|(metric, _)| *metric).collect());
+    assert!(UNUSED.iter().all(|(_, reason)| !reason.is_empty()));
+    Ok(())
+}
+
+/// What Grafana is told to read is where the page says it is.
+#[test]
+fn grafana_provisioning_paths_exist() -> Result<()> {
+    let source = read(&grafana("provisioning/datasources/dwell.yml"))?;
+    let folder = read(&grafana("provisioning/dashboards/dwell.yml"))?;
+    assert!(source.contains("type: prometheus") && source.contains("url: $PROMETHEUS_URL"));
+    let path = folder.lines().find_map(|line| line.trim().strip_prefix("path: ")).unwrap_or_default();
+    assert!(path.starts_with('/') && MONITOR.contains(&format!("`{path}`")), "{path}");
+    assert!(MONITOR.contains("`PROMETHEUS_URL`"));
+    Ok(())
+}
