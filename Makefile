@@ -1,6 +1,8 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
 #                 prometheus 2.42 or newer, curl, chromium-headless-shell; THREADS tests at a time, three for each processor
 # make quick      what finds most mistakes within a minute after a small change: the unit tests, and the short tests of each room
+# make repeat     the tests that docs/internals/faults.md names, a hundred times each, eight at a time, each in a process of its own;
+#                 TESTS='outage:: crash' TIMES=20 AT_ONCE=4 make it others; what a failed run said is in target/repeat
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
 # make grafana    the dashboards against Grafana's strict types, and provisioned and imported in a Grafana 10, which answers each query;
@@ -43,14 +45,14 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick repeat tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 3 \* $$(nproc))
 
 # Their files are in memory, where there is room: they wait for the disk thousands of times, and what a disk loses is simulated.
 MEMORY = $(shell test "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 4 2>/dev/null && echo /dev/shm)
-test quick servers: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
+test quick repeat servers: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
 test: tools
 	cargo test --locked -- --test-threads=$(THREADS)
@@ -62,6 +64,12 @@ QUICK += api::invalid_requests api::envelope cli::usage_errors reference tidy::
 quick: tools
 	cargo test --locked --lib
 	cargo test --locked --test suite -- $(QUICK) --test-threads=$(THREADS)
+
+TIMES ?= 100
+AT_ONCE ?= 8
+
+repeat: tools
+	@tests/repeat $(TIMES) $(AT_ONCE) $(TESTS)
 
 # Programs that the tests start, each with the Debian package that has it; one a line, sorted.
 TOOLS += cc:gcc
