@@ -39,6 +39,9 @@ const SETUP: [&str; 4] = [
     "push orders close --id close-4711 --delay 1h",
 ];
 
+/// What a line that waits for a message gets: else it would wait to its end. And what takes it away again, as nothing acks it.
+const DUE: [&str; 2] = ["push orders now", "topic delete orders --yes"];
+
 /// What a page tells its reader to type.
 #[derive(Debug)]
 struct Line {
@@ -162,6 +165,10 @@ fn every_command_line_of_the_docs_is_run_or_parsed() -> Result<()> {
                 for setup in SETUP {
                     run(&broker, &args(setup))?.map_err(Error::bug)?;
                 }
+                let waits = line.args.iter().any(|arg| arg == "--wait");
+                if waits {
+                    run(&broker, &args(DUE[0]))?.map_err(Error::bug)?;
+                }
                 let first = run(&broker, &line.args)?;
                 let answer = match first {
                     Err(said) if said.contains("repeat with --yes") => {
@@ -170,6 +177,9 @@ fn every_command_line_of_the_docs_is_run_or_parsed() -> Result<()> {
                     answer => answer,
                 };
                 wrong.extend(answer.err().map(|said| format!("{}: {said}", line.place)));
+                if waits {
+                    run(&broker, &args(DUE[1]))?.map_err(Error::bug)?;
+                }
             }
             Ok(Check::Run | Check::Parsed | Check::Named) => {}
             Err(why) => wrong.push(why),

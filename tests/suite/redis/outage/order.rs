@@ -96,9 +96,8 @@ async fn replay_under_constant_load_keeps_key_order_and_ends() -> Result<()> {
         })
     });
     let producers: Vec<_> = producers.collect();
-    // Several pages of the log for each outage, with a few messages of each key in a page.
-    let more = async |what: &str, count: &AtomicUsize| {
-        let goal = count.load(Atomic::Relaxed) + 1_800;
+    let more = async |what: &str, count: &AtomicUsize, pushes: usize| {
+        let goal = count.load(Atomic::Relaxed) + pushes;
         while count.load(Atomic::Relaxed) < goal {
             let before = count.load(Atomic::Relaxed);
             eventually(what, async || Ok((count.load(Atomic::Relaxed) > before).then_some(()))).await?;
@@ -106,12 +105,13 @@ async fn replay_under_constant_load_keeps_key_order_and_ends() -> Result<()> {
         Ok::<_, Error>(())
     };
     for _ in 0..2 {
-        more("pushes go to Redis", &stored).await?;
+        more("pushes go to Redis", &stored, 400).await?;
         outage.proxy.set(Mode::Refuse);
-        more("pushes are buffered", &buffered).await?;
+        // Several pages of the log, with a few messages of each key in a page.
+        more("pushes are buffered", &buffered, 1_800).await?;
         outage.proxy.set(Mode::Pass);
     }
-    more("pushes go to Redis again", &stored).await?;
+    more("pushes go to Redis again", &stored, 400).await?;
     rests.cancel();
     for producer in producers {
         producer.await.map_err(|error| Error::bug(error.to_string()))??;

@@ -13,7 +13,10 @@ const RUNBOOKS: &str = include_str!("../../../../docs/operate/runbooks.md");
 const MONITOR: &str = include_str!("../../../../docs/how-to/monitor.md");
 const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
 const RULES: &str = include_str!("../../../../grafana/prometheus/rules.yml");
-const STORIES: &str = include_str!("../../../../grafana/prometheus/rules_test.yml");
+const STORIES: &str = concat!(
+    include_str!("../../../../grafana/prometheus/rules_test.yml"),
+    include_str!("../../../../grafana/prometheus/rules_test_hours.yml")
+);
 
 /// Metrics that neither a panel nor a rule uses, on purpose.
 const UNUSED: [(&str, &str); 4] = [
@@ -57,7 +60,8 @@ fn promtool_accepts_rules_and_configuration() -> Result<()> {
 
 #[test]
 fn alert_unit_tests_pass() -> Result<()> {
-    promtool(&["test", "rules"], "prometheus/rules_test.yml").map(drop)
+    promtool(&["test", "rules"], "prometheus/rules_test.yml")?;
+    promtool(&["test", "rules"], "prometheus/rules_test_hours.yml").map(drop)
 }
 
 /// A story that expects nothing of an alert would pass without the alert.
