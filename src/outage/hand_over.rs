@@ -7,7 +7,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -96,7 +95,7 @@ impl<S: LogTarget> BufferedStore<S> {
     /// one, until it is asked.
     fn last_contact_by_name(&self) -> Option<Timestamp> {
         let heard = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.identified.load(Ordering::Relaxed) { heard.ever() } else { heard.before(self.losses()) }
+        if self.is_identified(self.losses()) { heard.ever() } else { heard.before(self.losses()) }
     }
 
     pub(super) async fn take(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {

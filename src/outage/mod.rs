@@ -97,8 +97,9 @@ pub struct BufferedStore<S> {
     made_up: AtomicU64,
     /// When the last whole offer of the journal began, ms by the store's clock.
     offered_at: AtomicU64,
-    /// Whether the store was asked, since it last came back, if it is the one that the WAL belongs to.
-    identified: AtomicBool,
+    /// How many losses there were, and one more, when the store was asked last whether it is the one that the WAL belongs to; 0 before
+    /// it was asked.
+    identified: AtomicU64,
     offering: Mutex<()>,
     /// Whether the first page of the WAL was sent to the store, which did not answer.
     page_sent: AtomicBool,
@@ -183,7 +184,7 @@ impl<S: LogTarget> BufferedStore<S> {
             None => None,
         };
         let broker = broker.unwrap_or_else(|| ulid::Ulid::new().to_string());
-        let (identified, buffered) = (AtomicBool::new(false), Notify::new());
+        let (identified, buffered) = (AtomicU64::new(0), Notify::new());
         let opened = BufferedStore {
             store: Arc::new(store),
             clock,
@@ -233,6 +234,7 @@ impl<S: LogTarget> BufferedStore<S> {
     async fn identify(&self) -> Result<()> {
         use std::sync::atomic::Ordering::Relaxed;
         let _naming = self.accepted_logs.lock().await;
+        let losses = self.losses();
         let ours = self.wal.store_identity();
         let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
         let Identity { id: found, is_new } = self.limited(self.store.identity(&offered)).await?;
@@ -254,7 +256,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 tracing::warn!(%error, "name of the store not noted");
             }
         }
-        self.identified.store(true, Relaxed);
+        self.identified.store(losses + 1, Relaxed);
         Ok(())
     }
 
@@ -270,10 +272,16 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Nothing is created in a store before this. Errors: `Unavailable`.
     fn check_identified(&self) -> Result<()> {
-        match self.identified.load(std::sync::atomic::Ordering::Relaxed) {
+        match self.is_identified(self.losses()) {
             true => Ok(()),
             false => Err(Error::unavailable("it is not known yet whether it is the same store")),
         }
+    }
+
+    /// Whether the store that there was after so many losses is known to be the one that the WAL belongs to. After another loss another one
+    /// may answer.
+    fn is_identified(&self, losses: u64) -> bool {
+        self.identified.load(std::sync::atomic::Ordering::Relaxed) == losses + 1
     }
 
     async fn load_last_contact(&self) {

@@ -85,12 +85,15 @@ impl<S: LogTarget> BufferedStore<S> {
 
     async fn step(&self, owners: &dyn Owners) -> Step {
         let began = Clock::System.instant();
-        let unsure = !self.identified.load(Ordering::Relaxed) || self.wal.store_identity().is_none();
+        let losses = self.losses();
+        let unsure = !self.is_identified(losses) || self.wal.store_identity().is_none();
         if unsure && let Err(error) = self.identify().await {
             self.breaker.open(&error);
             return Step::Stuck;
         }
-        let losses = self.losses();
+        if self.losses() != losses {
+            return Step::Stuck;
+        }
         // A cancel of a buffered message waits until the outcome of a page is known.
         let _offering = self.offering.lock().await;
         let end = self.wal.depth().end;

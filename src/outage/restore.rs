@@ -80,8 +80,6 @@ impl<S: LogTarget> BufferedStore<S> {
             noticed = count;
             if restored != Some(count) {
                 if restored.is_some() {
-                    // Another Redis may answer there now.
-                    self.identified.store(false, Ordering::Relaxed);
                     cause = Cause::Detected;
                 }
                 self.metrics.store.restoring.set(1);
@@ -140,7 +138,7 @@ impl<S: LogTarget> BufferedStore<S> {
             let says = if cause == Cause::Detected { Progress::Lost } else { Progress::Look };
             let offered_at = self.begin_offer(says, began).await;
             if known_at.is_some() {
-                self.give_back_topics().await;
+                self.give_back_topics(count).await;
             }
             let changed = self.offer_journal(count).await;
             if self.losses() != count {
@@ -184,10 +182,13 @@ impl<S: LogTarget> BufferedStore<S> {
         Clock::System.instant().since(began) >= self.options.silence * most
     }
 
-    async fn give_back_topics(&self) {
+    /// Until there is another loss, which begins everything again.
+    async fn give_back_topics(&self, losses: u64) {
         for last in self.topic_cache.all() {
             let mut pause = PAUSE.0;
-            while let Err(error) = self.give_back_topic(&last).await {
+            while self.losses() == losses
+                && let Err(error) = self.give_back_topic(&last).await
+            {
                 if !error.is_outage() {
                     tracing::warn!(%error, topic = %last.topic, "a topic that the store lost is not created again");
                     break;
@@ -224,7 +225,7 @@ impl<S: LogTarget> BufferedStore<S> {
                     continue;
                 }
             };
-            let Reports { now, lost_at, brokers: reports } = reports;
+            let Reports { now, lost_at, brokers: reports, .. } = reports;
             if self.journal.is_some() && lost_at > offered_at && waited < self.options.silence * BUSY_MAX {
                 return true;
             }
@@ -271,6 +272,8 @@ impl<S: LogTarget> BufferedStore<S> {
         let before = self.losses();
         let offered_at = Timestamp::from_ms(self.offered_at.load(Ordering::Relaxed));
         match self.limited(self.store.report(&self.broker, Progress::Settled(offered_at))).await {
+            // It was listed when it restored what was lost before: so the list is lost, with whatever else.
+            Ok(reports) if !reports.was_listed && self.losses() == before => self.store.suspect_loss(),
             Ok(Reports { lost_at, .. }) if lost_at > offered_at => {
                 journal.broken();
                 return true;

@@ -77,6 +77,8 @@ impl Progress {
 pub struct Reports {
     pub now: Timestamp,
     pub lost_at: Timestamp,
+    /// Whether the store knew of this broker before.
+    pub was_listed: bool,
     pub brokers: Vec<BrokerReport>,
 }
 

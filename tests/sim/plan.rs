@@ -14,7 +14,7 @@ pub(crate) enum Scenario {
     Durable,
     /// A Redis that is restarted without its data; brokers have journals.
     Forgetful,
-    /// A Redis that is emptied under open connections. Not among all: promises are broken there.
+    /// A Redis that is emptied under open connections.
     Emptied,
     /// A primary with a replica behind three sentinels.
     Sentinels,
@@ -25,8 +25,14 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Scenario; 5] =
-        [Scenario::Durable, Scenario::Forgetful, Scenario::Sentinels, Scenario::Cluster, Scenario::Disks];
+    pub(crate) const ALL: [Scenario; 6] = [
+        Scenario::Durable,
+        Scenario::Forgetful,
+        Scenario::Sentinels,
+        Scenario::Cluster,
+        Scenario::Disks,
+        Scenario::Emptied,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -40,7 +46,7 @@ impl Scenario {
     }
 
     pub(crate) fn of(name: &str) -> Option<Scenario> {
-        Scenario::ALL.into_iter().chain([Scenario::Emptied]).find(|scenario| scenario.name() == name)
+        Scenario::ALL.into_iter().find(|scenario| scenario.name() == name)
     }
 
     pub(crate) fn layout(self) -> Layout {

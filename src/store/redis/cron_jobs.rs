@@ -5,7 +5,6 @@ use redis::Value;
 
 use super::failure::full;
 use super::scripts::{Call, Reply, SCRIPTS};
-use super::topics::sixteen_digits;
 use super::{Redis, Shared};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Kind, Result};
@@ -58,15 +57,17 @@ impl store::CronJobs for Redis {
         // Listed first: a place without schedules is harmless, a schedule that nobody finds is not.
         self.connection.call(redis::cmd("SADD").arg(&name).arg(place(&descriptor.topic, partition))).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
-        let call = Call::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules])
-            .arg(sixteen_digits(descriptor.generation))
-            .arg(change.schedule.name.as_str())
-            .arg(change.seen.as_deref().unwrap_or_default())
-            .arg(&change.revision)
-            .arg(change.last.map_or(String::new(), |last| last.as_ms().to_string()))
-            .arg(change.schedule.to_json()?)
-            .arg(SCHEDULES_MAX);
-        match Reply::of(self.connection.eval(&call).await?)?.text()?.as_str() {
+        let make = || {
+            Ok(Call::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules])
+                .arg(self.knowledge(descriptor, partition))
+                .arg(change.schedule.name.as_str())
+                .arg(change.seen.as_deref().unwrap_or_default())
+                .arg(&change.revision)
+                .arg(change.last.map_or(String::new(), |last| last.as_ms().to_string()))
+                .arg(change.schedule.to_json()?)
+                .arg(SCHEDULES_MAX))
+        };
+        match Reply::of(self.eval_known(&descriptor.topic, partition, make).await?)?.text()?.as_str() {
             "OK" => {
                 self.announce_cron_jobs().await?;
                 Ok(true)
@@ -94,20 +95,22 @@ impl store::CronJobs for Redis {
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
-        let mut call = Call::new(&SCRIPTS.fire_cron_job, &keys)
-            .arg(sixteen_digits(descriptor.generation))
-            .arg(firing.name.as_str())
-            .arg(&firing.revision)
-            .arg(firing.last.as_ms())
-            .arg(firing.done.as_ms())
-            .arg(GROUP_PARTITION_MESSAGES_MAX)
-            .arg(self.time_override());
         let version = self.clock.versions(firing.messages.len());
-        for (n, message) in firing.messages.iter().enumerate() {
-            let body = encode_body(message, version.plus(n))?;
-            call = call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
-        }
-        let (status, mut reply) = self.ask(&call).await?;
+        let make = || {
+            let call = Call::new(&SCRIPTS.fire_cron_job, &keys)
+                .arg(self.knowledge(descriptor, partition))
+                .arg(firing.name.as_str())
+                .arg(&firing.revision)
+                .arg(firing.last.as_ms())
+                .arg(firing.done.as_ms())
+                .arg(GROUP_PARTITION_MESSAGES_MAX)
+                .arg(self.time_override());
+            firing.messages.iter().enumerate().try_fold(call, |call, (n, message)| {
+                let body = encode_body(message, version.plus(n))?;
+                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body))
+            })
+        };
+        let (status, mut reply) = self.ask_known(&descriptor.topic, partition, make).await?;
         match status.as_str() {
             "OK" => Ok(Fired::Done(usize::try_from(reply.number()?).unwrap_or(usize::MAX))),
             "EARLY" => Ok(Fired::Early),

@@ -9,7 +9,6 @@ use futures_util::future::try_join_all;
 use super::failure::full;
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
-use super::topics::sixteen_digits;
 use super::{Redis, Shared};
 use crate::codec::{body_version, decode_body, decode_dead, encode_body};
 use crate::model::error::{Error, Kind, Result};
@@ -284,21 +283,29 @@ impl Shared {
         }
         let script = if to.is_ordered() { &SCRIPTS.forward_ordered } else { &SCRIPTS.forward };
         keys.extend(to.is_ordered().then_some(shared.order.as_str()));
-        let mut call = Call::new(script, &keys)
-            .after_losses(losses)
-            .arg(sixteen_digits(to.generation))
-            .arg(page.page)
-            .arg(GROUP_PARTITION_MESSAGES_MAX)
-            .arg(due_at.as_ms())
-            .arg(self.time_override())
-            .arg(self.valid_until(Clock::System.instant().plus(self.connection.timeout())));
-        let mut others = Vec::with_capacity(messages.len());
-        for ForwardedMessage { message, new_version, .. } in messages.iter() {
-            let other = other_id(message, to, partition, *new_version);
-            call = call.arg(message.id.as_str()).arg(other.as_str()).arg(encode_body(message, *new_version)?);
-            others.push(other);
-        }
-        let mut reply = Reply::of(self.connection.eval(&call).await?)?;
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let others: Vec<MessageId> = messages
+            .iter()
+            .map(|forwarded| other_id(&forwarded.message, to, partition, forwarded.new_version))
+            .collect();
+        let make = || {
+            let call = Call::new(script, &keys)
+                .after_losses(losses)
+                .arg(self.knowledge(to, partition))
+                .arg(page.page)
+                .arg(GROUP_PARTITION_MESSAGES_MAX)
+                .arg(due_at.as_ms())
+                .arg(self.time_override())
+                .arg(self.valid_until(until));
+            messages.iter().zip(&others).try_fold(
+                call,
+                |call, (ForwardedMessage { message, new_version, .. }, other)| {
+                    let body = encode_body(message, *new_version)?;
+                    Ok(call.arg(message.id.as_str()).arg(other.as_str()).arg(body))
+                },
+            )
+        };
+        let mut reply = Reply::of(self.eval_known(&to.topic, partition, make).await?)?;
         match reply.text()?.as_str() {
             "OK" => {}
             "LATE" => return Err(Error::unavailable("Redis answered too late")),

@@ -12,7 +12,7 @@ use super::failure::ms;
 use super::keys::MemberKeys;
 use super::owner::RedisOwner;
 use super::scripts::{Call, Reply, SCRIPTS, text};
-use super::{Redis, Shared, topics};
+use super::{Redis, Shared};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
 use crate::model::message::{GroupName, TopicName};
@@ -188,14 +188,16 @@ impl Redis {
             line => text(line)?.split('/').next().unwrap_or_default().to_owned(),
         };
         let epoch = Epoch::after(Epoch::parse(&expected).map_or(0, |epoch| epoch.number()));
-        let call = Call::new(&SCRIPTS.acquire, &[&keys.lease, &keys.reservations, &partition.generation])
-            .arg(member.as_str())
-            .arg(ms(ttl))
-            .arg(&expected)
-            .arg(epoch.to_string())
-            .arg(topics::sixteen_digits(generation))
-            .arg(self.time_override());
-        let (status, mut reply) = self.ask(&call).await?;
+        let make = || {
+            Ok(Call::new(&SCRIPTS.acquire, &[&partition.generation, &keys.lease, &keys.reservations])
+                .arg(self.knowledge_under(&group_partition.topic, group_partition.partition, generation))
+                .arg(member.as_str())
+                .arg(ms(ttl))
+                .arg(&expected)
+                .arg(epoch.to_string())
+                .arg(self.time_override()))
+        };
+        let (status, mut reply) = self.ask_known(&group_partition.topic, group_partition.partition, make).await?;
         match status.as_str() {
             "OK" => {
                 let left = (reply.text()?, reply.number()?);

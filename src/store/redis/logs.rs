@@ -6,7 +6,7 @@ use super::messages::{Canceller, dedup_argument, outcome, with_groups};
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::Answer;
-use super::{Redis, Shared, topics};
+use super::{Redis, Shared};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Result};
 use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
@@ -76,19 +76,21 @@ impl LogTarget for Redis {
         let mut keys = with_groups(&front, &groups);
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
-        let mut call = Call::new(script, &keys)
-            .after_losses(losses)
-            .arg(topics::sixteen_digits(descriptor.generation))
-            .arg(GROUP_PARTITION_MESSAGES_MAX)
-            .arg(conflict.name())
-            .arg(self.time_override());
-        for Replayed { number, version, message, origin } in messages {
-            let body = encode_body(message, *version)?;
-            let origin = origin.as_ref().map_or(String::new(), |origin| origin.seq.to_string());
-            call = call.arg(*number).arg(origin).arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
-            call = call.arg(dedup_argument(message));
-        }
-        self.apply(descriptor, partition, &call).await?.each(|reply| outcome(&reply.text()?))
+        let make = || {
+            let call = Call::new(script, &keys)
+                .after_losses(losses)
+                .arg(self.knowledge(descriptor, partition))
+                .arg(GROUP_PARTITION_MESSAGES_MAX)
+                .arg(conflict.name())
+                .arg(self.time_override());
+            messages.iter().try_fold(call, |call, Replayed { number, version, message, origin }| {
+                let body = encode_body(message, *version)?;
+                let origin = origin.as_ref().map_or(String::new(), |origin| origin.seq.to_string());
+                let call = call.arg(*number).arg(origin).arg(message.due_at.as_ms()).arg(message.id.as_str());
+                Ok(call.arg(body).arg(dedup_argument(message)))
+            })
+        };
+        self.apply(descriptor, partition, make).await?.each(|reply| outcome(&reply.text()?))
     }
 
     async fn withdraw(
@@ -123,15 +125,17 @@ impl LogTarget for Redis {
         self.call_all_back(&descriptor.group_partition(partition, &purge.group)).await?;
         let (mut cursor, mut deleted) = ("0".to_owned(), 0);
         loop {
-            let call = Call::new(&SCRIPTS.reapply_purge, &keys.map(String::as_str))
-                .after_losses(losses)
-                .arg(topics::sixteen_digits(descriptor.generation))
-                .arg(purge.group.as_str())
-                .arg(u8::from(purge.dead_letters))
-                .arg(version.as_us())
-                .arg(&cursor)
-                .arg(self.time_override());
-            let mut reply = self.apply(descriptor, partition, &call).await?;
+            let make = || {
+                Ok(Call::new(&SCRIPTS.reapply_purge, &keys.map(String::as_str))
+                    .after_losses(losses)
+                    .arg(self.knowledge(descriptor, partition))
+                    .arg(purge.group.as_str())
+                    .arg(u8::from(purge.dead_letters))
+                    .arg(version.as_us())
+                    .arg(&cursor)
+                    .arg(self.time_override()))
+            };
+            let mut reply = self.apply(descriptor, partition, make).await?;
             deleted += reply.number()?;
             cursor = reply.text()?;
             if cursor == "0" {
@@ -164,27 +168,27 @@ impl LogTarget for Redis {
         keys.extend(memories.iter().map(String::as_str));
         let script = if descriptor.is_ordered() { &SCRIPTS.restore_ordered } else { &SCRIPTS.restore };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
-        let mut call = Call::new(script, &keys)
-            .after_losses(losses)
-            .arg(topics::sixteen_digits(descriptor.generation))
-            .arg(groups.len())
-            .arg(self.time_override());
-        for change in changes {
-            call = match change {
-                Change::Set { message, version, groups, call: id } => {
-                    let at =
-                        streams.binary_search(&id.stream.as_str()).map_err(|_| Error::bug("a call of no stream"))?;
-                    let call = call.arg(joined(groups)).arg(message.id.as_str()).arg(version.as_us());
-                    let call = call.arg(message.due_at.as_ms()).arg(encode_body(message, *version)?);
-                    call.arg(at + 1).arg(id.seq).arg(dedup_argument(message))
-                }
-                Change::End { id, version, groups } => {
-                    let call = call.arg(joined(groups)).arg(id.as_str()).arg(version.as_us());
-                    call.arg("").arg("").arg("").arg("").arg("")
-                }
-            };
-        }
-        self.apply(descriptor, partition, &call).await?.number()
+        let with_change = |call: Call, change: &Change| match change {
+            Change::Set { message, version, groups, call: id } => {
+                let at = streams.binary_search(&id.stream.as_str()).map_err(|_| Error::bug("a call of no stream"))?;
+                let call = call.arg(joined(groups)).arg(message.id.as_str()).arg(version.as_us());
+                let call = call.arg(message.due_at.as_ms()).arg(encode_body(message, *version)?);
+                Ok(call.arg(at + 1).arg(id.seq).arg(dedup_argument(message)))
+            }
+            Change::End { id, version, groups } => {
+                let call = call.arg(joined(groups)).arg(id.as_str()).arg(version.as_us());
+                Ok(call.arg("").arg("").arg("").arg("").arg(""))
+            }
+        };
+        let make = || {
+            let call = Call::new(script, &keys)
+                .after_losses(losses)
+                .arg(self.knowledge(descriptor, partition))
+                .arg(groups.len())
+                .arg(self.time_override());
+            changes.iter().try_fold(call, with_change)
+        };
+        self.apply(descriptor, partition, make).await?.number()
     }
 
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports> {
@@ -196,12 +200,13 @@ impl LogTarget for Redis {
             .arg(self.time_override());
         let (_, mut reply) = self.ask(&call).await?;
         let (now, lost_at) = (Timestamp::from_ms(reply.number()?), Timestamp::from_ms(reply.number()?));
+        let was_listed = reply.number()? == 1;
         let brokers = reply.each(|reply| {
             let (broker, progress, at) = (reply.text()?, reply.text()?, Timestamp::from_ms(reply.number()?));
             let is_settled = progress == Progress::Settled(at).name();
             Ok(BrokerReport { broker, is_settled, at })
         })?;
-        Ok(Reports { now, lost_at, brokers })
+        Ok(Reports { now, lost_at, was_listed, brokers })
     }
 
     fn suspect_loss(&self) {
@@ -245,9 +250,14 @@ impl Shared {
     }
 
     /// Makes a call once, and again after the partition was shown the descriptor.
-    async fn apply(&self, descriptor: &Descriptor, partition: Partition, call: &Call) -> Result<Reply> {
+    async fn apply(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        make: impl Fn() -> Result<Call>,
+    ) -> Result<Reply> {
         loop {
-            match self.expire(descriptor, partition, call).await? {
+            match self.expire(descriptor, partition, &make).await? {
                 Answer::Done(reply) => return Ok(reply),
                 Answer::Behind => self.publish_descriptor(descriptor, partition).await?,
                 Answer::Late | Answer::Outdated(_) | Answer::Gap => {

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use super::dead_letters::{destination, read, with_body};
 use super::failure::full;
 use super::scripts::{Call, Reply, SCRIPTS};
-use super::topics::sixteen_digits;
 use super::{Redis, Shared, ms};
 use crate::codec::{body_version, decode_body, encode_body};
 use crate::model::error::{Error, Kind, Result};
@@ -286,13 +285,8 @@ impl Shared {
         let answered = self.keys.call(&group_partition.topic, group_partition.partition, &moved.arrived.stream);
         let own = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash].map(String::as_str);
         let places = [&[shared.generation.as_str(), &shared.moved, &shared.wake][..], &own, &[&answered]].concat();
-        let mut call = Call::new(&SCRIPTS.move_in, &places)
-            .after_losses(losses)
-            .arg(sixteen_digits(to.generation))
-            .arg(stream)
-            .arg(moved.arrived.page)
-            .arg(GROUP_PARTITION_MESSAGES_MAX);
         let mut messages = Vec::with_capacity(taken.len());
+        let mut entries = Vec::with_capacity(taken.len());
         for MovedMessage { id, is_dead, score, charge, value, found } in taken {
             let value = match found {
                 Ok((message, version)) => {
@@ -309,10 +303,20 @@ impl Shared {
                 }
                 Err(_) => value,
             };
-            call =
-                call.arg(id.as_str()).arg(if is_dead { "d" } else { "w" }).arg(score).arg(charge).arg(value.as_ref());
+            entries.push((id, if is_dead { "d" } else { "w" }, score, charge, value));
         }
-        let mut reply = Reply::of(self.connection.eval(&call).await?)?;
+        let make = || {
+            let call = Call::new(&SCRIPTS.move_in, &places)
+                .after_losses(losses)
+                .arg(self.knowledge(to, group_partition.partition))
+                .arg(stream)
+                .arg(moved.arrived.page)
+                .arg(GROUP_PARTITION_MESSAGES_MAX);
+            Ok(entries.iter().fold(call, |call, (id, state, score, charge, value)| {
+                call.arg(id.as_str()).arg(*state).arg(score).arg(charge).arg(value.as_ref())
+            }))
+        };
+        let mut reply = Reply::of(self.eval_known(&to.topic, group_partition.partition, make).await?)?;
         match reply.text()?.as_str() {
             "OK" => {}
             "CLOSED" => return Ok(false),

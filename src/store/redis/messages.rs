@@ -6,7 +6,7 @@ use super::keys::GroupPartitionKeys;
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::DeadlineCall;
-use super::{Redis, Shared, topics};
+use super::{Redis, Shared};
 use crate::codec::{encode_body, encode_failure};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{
@@ -78,7 +78,7 @@ impl store::Messages for Redis {
         let version = call.version;
         let make = || {
             let call = Call::new(script, &keys)
-                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.knowledge(descriptor, partition))
                 .arg(self.valid_until(until))
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
                 .arg(conflict.name())
@@ -129,7 +129,7 @@ impl store::Messages for Redis {
         let expected = reschedule.expected;
         let make = || {
             Ok(Call::new(&SCRIPTS.reschedule, &keys)
-                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.knowledge(descriptor, partition))
                 .arg(self.valid_until(until))
                 .arg(reschedule.id.as_str())
                 .arg(reschedule.due_at.as_ms())
@@ -173,7 +173,7 @@ impl store::Messages for Redis {
         let window = u64::try_from(descriptor.settings.dedup_window.as_millis()).unwrap_or(u64::MAX);
         let make = || {
             let call = Call::new(&SCRIPTS.settle_late, &keys)
-                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.knowledge(descriptor, partition))
                 .arg(self.valid_until(until))
                 .arg(self.time_override())
                 .arg(call.id.seq)
@@ -232,7 +232,7 @@ impl Shared {
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = || {
             Ok(Call::new(&SCRIPTS.purge_group, &keys.map(String::as_str))
-                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.knowledge(descriptor, partition))
                 .arg(self.valid_until(until))
                 .arg(purge.group.as_str())
                 .arg(u8::from(purge.dead_letters))
@@ -277,7 +277,7 @@ impl Shared {
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = || {
             let call = Call::new(&SCRIPTS.cancel, &keys)
-                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.knowledge(descriptor, partition))
                 .arg(self.valid_until(until))
                 .arg(id.as_str())
                 .arg(CANCELLED_KEPT.as_micros() as u64)
@@ -318,7 +318,7 @@ impl Shared {
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
         let mut call = Call::new(script, &keys)
-            .arg(topics::sixteen_digits(descriptor.generation))
+            .arg(self.knowledge(descriptor, partition))
             .arg(valid_until)
             .arg(if id.is_fresh { "fresh" } else { "live" })
             .arg(GROUP_PARTITION_MESSAGES_MAX)

@@ -14,6 +14,7 @@ mod cron_jobs;
 mod dead_letters;
 mod failure;
 mod groups;
+mod histories;
 mod info;
 mod keys;
 mod logs;
@@ -44,6 +45,7 @@ pub use self::diagnostics::{
 };
 pub use self::dial::{Dialer, Stream};
 use self::failure::ms;
+use self::histories::Histories;
 use self::info::Losses;
 use self::keys::Keys;
 use self::scripts::{Call, Reply, SCRIPTS, maybe_text};
@@ -75,6 +77,7 @@ pub struct Shared {
     clock: StoreClock,
     wakes: Wakes,
     losses: Losses,
+    histories: Histories,
     metrics: Arc<Metrics>,
     refusal: Option<String>,
     /// Tells the pages of dead letters that this broker forwarded from those of others.
@@ -98,6 +101,7 @@ impl Redis {
             clock,
             wakes: Wakes::default(),
             losses,
+            histories: Histories::default(),
             metrics,
             refusal,
             name: random_text(),
@@ -139,8 +143,8 @@ impl Shared {
 
     fn read(&self, sent: Instant, value: Value) -> Result<(String, Reply)> {
         let mut reply = Reply::of(value)?;
-        let (status, now_us) = (reply.text()?, reply.number()?);
-        self.clock.observe(sent, now_us);
+        let (status, now_us) = (reply.text()?, reply.maybe_number()?);
+        now_us.into_iter().for_each(|now_us| self.clock.observe(sent, now_us));
         Ok((status, reply))
     }
 }

@@ -54,21 +54,21 @@ macro_rules! scripts {
 // A full Redis refuses a script without a flag before its first line: a push or a page of a copy. Everything else must
 // work when memory is full, so that dwell can be drained.
 scripts! {
-    push: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_unordered";
-    push_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_order", "push";
-    put: "#!lua", "_time", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
-    put_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "put";
-    cancel: "#!lua flags=allow-oom", "_time", "_call", "_body";
-    purge_group: "#!lua flags=allow-oom", "_time", "_call", "_purged";
-    reapply_purge: "#!lua flags=allow-oom", "_time", "_call", "_body", "_purged";
-    reschedule: "#!lua flags=allow-oom", "_time", "_call", "_tombstones", "_body", "_charge";
+    push: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_unordered";
+    push_ordered: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_order", "push";
+    put: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
+    put_ordered: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "put";
+    cancel: "#!lua flags=allow-oom", "_time", "_history", "_call", "_body";
+    purge_group: "#!lua flags=allow-oom", "_time", "_history", "_call", "_purged";
+    reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_call", "_body", "_purged";
+    reschedule: "#!lua flags=allow-oom", "_time", "_history", "_call", "_tombstones", "_body", "_charge";
     fence: "#!lua flags=allow-oom", "_call";
-    replay: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_unordered";
-    replay_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
-    restore: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_unordered";
-    restore_ordered: "#!lua", "_time", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_order", "restore";
+    replay: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_unordered";
+    replay_ordered: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
+    restore: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_unordered";
+    restore_ordered: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_order", "restore";
     restore_progress: "#!lua flags=allow-oom", "_time";
-    acquire: "#!lua flags=allow-oom", "_time";
+    acquire: "#!lua flags=allow-oom", "_time", "_history";
     renew: "#!lua flags=allow-oom", "_time";
     owner_record: "#!lua flags=allow-oom,no-writes";
     heartbeat: "#!lua flags=allow-oom", "_time";
@@ -84,7 +84,7 @@ scripts! {
     reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence";
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence";
     settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge";
-    settle_late: "#!lua flags=allow-oom", "_time", "_call", "_tombstones", "_body", "_charge", "_moving";
+    settle_late: "#!lua flags=allow-oom", "_time", "_history", "_call", "_tombstones", "_body", "_charge", "_moving";
     start: "#!lua flags=allow-oom", "_time", "_call_sequence";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     waiting: "#!lua flags=allow-oom,no-writes";
@@ -99,17 +99,17 @@ scripts! {
     purge_dead_letters: "#!lua flags=allow-oom", "_body", "_dead", "_on_its_way";
     trim_dead_letters: "#!lua flags=allow-oom";
     stage: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page";
-    forward: "#!lua", "_time", "_call", "_unordered";
-    forward_ordered: "#!lua", "_time", "_call", "_order", "forward";
+    forward: "#!lua", "_time", "_history", "_call", "_unordered";
+    forward_ordered: "#!lua", "_time", "_history", "_call", "_order", "forward";
     unstage: "#!lua flags=allow-oom", "_body", "_dead", "_page";
     cron_jobs: "#!lua flags=allow-oom,no-writes";
-    put_cron_job: "#!lua flags=allow-oom";
-    fire_cron_job: "#!lua", "_time";
+    put_cron_job: "#!lua flags=allow-oom", "_history";
+    fire_cron_job: "#!lua", "_time", "_history";
     move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page";
-    move_in: "#!lua", "_call";
+    move_in: "#!lua", "_history", "_call";
     move_done: "#!lua flags=allow-oom", "_body", "_dead", "_page";
     move_close: "#!lua flags=allow-oom";
-    publish_settings: "#!lua flags=allow-oom";
+    publish_settings: "#!lua flags=allow-oom", "_time", "_history";
     set_descriptor: "#!lua flags=allow-oom";
     delete_partition: "#!lua flags=allow-oom";
     unsubscribe: "#!lua flags=allow-oom";
@@ -232,6 +232,13 @@ impl Reply {
     pub(super) fn number(&mut self) -> Result<u64> {
         let value = self.value()?;
         number(&value).ok_or_else(|| unexpected("a number", &value))
+    }
+
+    pub(super) fn maybe_number(&mut self) -> Result<Option<u64>> {
+        match self.value()? {
+            Value::BulkString(bytes) if bytes.is_empty() => Ok(None),
+            value => number(&value).map(Some).ok_or_else(|| unexpected("a number", &value)),
+        }
     }
 
     /// A time in ms, or nothing for an empty text. Digits behind the ms are the position within it.

@@ -9,6 +9,7 @@ use futures_util::future::{try_join, try_join_all};
 use redis::Value;
 
 use super::failure::is_too_few;
+use super::histories::{another, sixteen_digits};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Call, Reply, SCRIPTS, maybe_text};
 use super::{Redis, Shared, ms};
@@ -19,7 +20,7 @@ use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{self, TOMBSTONE_KEPT};
+use crate::store::{self, TOMBSTONE_KEPT, random_text};
 
 #[async_trait]
 impl store::Topics for Redis {
@@ -136,6 +137,7 @@ impl Shared {
             rolled => rolled?,
         }
         self.delete_data(&tombstone).await?;
+        self.histories.forget(&tombstone.topic);
         self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
         if !self.put(&key, &tombstone, "").await?.is_empty() {
             self.list(&tombstone.topic).await?;
@@ -255,7 +257,7 @@ impl Shared {
             };
             let answers =
                 self.connection.eval_all(&SCRIPTS.unsubscribe, descriptor.partitions().map(wipe).collect()).await;
-            answers.into_iter().try_for_each(|answer| rolled(answer?))?;
+            answers.into_iter().try_for_each(|answer| left(answer?))?;
         }
         let generation = self.next_generation(descriptor.generation);
         let clean = Descriptor { generation, leaving: Vec::new(), ..descriptor.clone() };
@@ -303,21 +305,52 @@ impl Shared {
 
     /// Shows the descriptor to every partition; the first one announces it.
     async fn roll_all(&self, descriptor: &Descriptor, keep: Option<Duration>) -> Result<()> {
-        let keep = keep.map_or(String::new(), |keep| ms(keep).to_string());
-        let bytes = write(descriptor)?;
-        let calls: Vec<Call> = descriptor
+        let shows: Vec<Show> = descriptor
             .partitions()
-            .map(|partition| {
-                let keys = self.keys.partition(&descriptor.topic, partition);
-                let announce = u8::from(partition == Partition(0));
-                Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake])
-                    .arg(&bytes)
-                    .arg(&keep)
-                    .arg(announce)
-            })
+            .map(|partition| Show { partition, keep, announce: partition == Partition(0) })
             .collect();
+        let losses = self.losses.borrow().count;
+        let calls = shows.iter().map(|show| self.show_call(descriptor, show)).collect::<Result<Vec<_>>>()?;
         let answers = self.connection.eval_all(&SCRIPTS.publish_settings, calls).await;
-        answers.into_iter().try_for_each(|answer| rolled(answer?))
+        for (show, answer) in shows.iter().zip(answers) {
+            let answer = answer?;
+            match another(&answer)? {
+                None => self.rolled(&descriptor.topic, show.partition, losses, answer)?,
+                Some(there) => {
+                    self.meet(&descriptor.topic, show.partition, &there, losses)?;
+                    self.show(descriptor, show).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn show(&self, descriptor: &Descriptor, show: &Show) -> Result<()> {
+        let losses = self.losses.borrow().count;
+        let answer = self.eval_known(&descriptor.topic, show.partition, || self.show_call(descriptor, show)).await?;
+        self.rolled(&descriptor.topic, show.partition, losses, answer)
+    }
+
+    fn show_call(&self, descriptor: &Descriptor, show: &Show) -> Result<Call> {
+        let keys = self.keys.partition(&descriptor.topic, show.partition);
+        Ok(Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake])
+            .arg(self.knowledge(descriptor, show.partition))
+            .arg(to_json(descriptor)?)
+            .arg(show.keep.map_or(String::new(), |keep| ms(keep).to_string()))
+            .arg(u8::from(show.announce))
+            .arg(random_text().get(..8).unwrap_or_default())
+            .arg(self.time_override()))
+    }
+
+    fn rolled(&self, topic: &TopicName, partition: Partition, losses: u64, answer: Value) -> Result<()> {
+        let mut reply = Reply::of(answer)?;
+        reply.text()?;
+        let (is_in_place, history) = (reply.number()? == 1, reply.text()?);
+        self.shown(topic, partition, &history, losses);
+        if !is_in_place {
+            return Err(Error::stale("a partition has seen a newer descriptor; load the topic again"));
+        }
+        Ok(())
     }
 
     async fn replace(&self, key: &str, before: &Descriptor, after: &Descriptor) -> Result<Descriptor> {
@@ -342,24 +375,32 @@ impl Shared {
     }
 }
 
-/// A generation as text that sorts like the number.
-pub(super) fn sixteen_digits(generation: u64) -> String {
-    format!("{generation:016}")
-}
-
 /// A descriptor as Redis keeps it: its generation, a space, JSON that people can read with redis-cli.
 pub(super) fn write(descriptor: &Descriptor) -> Result<String> {
-    let json = serde_json::to_string(descriptor)
-        .map_err(|error| Error::bug(format!("a descriptor did not serialize: {error}")))?;
-    Ok(format!("{} {json}", sixteen_digits(descriptor.generation)))
+    Ok(format!("{} {}", sixteen_digits(descriptor.generation), to_json(descriptor)?))
 }
 
+fn to_json(descriptor: &Descriptor) -> Result<String> {
+    serde_json::to_string(descriptor).map_err(|error| Error::bug(format!("a descriptor did not serialize: {error}")))
+}
+
+/// The descriptor that Redis keeps for a topic, or a partition behind the id of its history.
 pub(super) fn read(text: &str) -> Result<Descriptor> {
-    let json = text.split_once(' ').map_or("", |(_, json)| json);
+    let json = text.find('{').and_then(|at| text.get(at..)).unwrap_or_default();
     serde_json::from_str(json).map_err(|error| Error::corrupt(format!("a descriptor is unreadable ({error})")))
 }
 
-pub(super) fn rolled(answer: Value) -> Result<()> {
+/// How a descriptor is shown to a partition.
+struct Show {
+    partition: Partition,
+    /// How long it stays there; `None` is indefinitely.
+    keep: Option<Duration>,
+    /// Whether it is announced that the topic changed.
+    announce: bool,
+}
+
+/// Whether a group that leaves was deleted in a partition.
+fn left(answer: Value) -> Result<()> {
     let mut reply = Reply::of(answer)?;
     reply.text()?;
     match reply.number()? {
@@ -405,9 +446,9 @@ impl Shared {
         read: impl Fn(Reply) -> Result<T>,
     ) -> Result<T> {
         let until = expiring.until;
-        let (mut call, mut was_late, mut unknown) = (make()?, false, None);
+        let (mut was_late, mut unknown) = (false, None);
         loop {
-            let error = match self.expire(expiring.descriptor, expiring.partition, &call).await {
+            let error = match self.expire(expiring.descriptor, expiring.partition, &make).await {
                 Ok(Answer::Done(reply)) => return read(reply),
                 Ok(Answer::Behind) => match self.publish_descriptor(expiring.descriptor, expiring.partition).await {
                     Ok(()) => continue,
@@ -419,7 +460,7 @@ impl Shared {
                     Error::stale("Redis lost data: it does not remember the call before this one; make another call")
                 }
                 Ok(Answer::Late) if !was_late && Clock::System.instant() < until => {
-                    (call, was_late) = (make()?, true);
+                    was_late = true;
                     continue;
                 }
                 Ok(Answer::Outdated(version)) => {
@@ -444,8 +485,13 @@ impl Shared {
         }
     }
 
-    pub(super) async fn expire(&self, descriptor: &Descriptor, partition: Partition, call: &Call) -> Result<Answer> {
-        let (status, mut reply) = self.ask(call).await?;
+    pub(super) async fn expire(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        make: impl Fn() -> Result<Call>,
+    ) -> Result<Answer> {
+        let (status, mut reply) = self.ask_known(&descriptor.topic, partition, make).await?;
         match status.as_str() {
             "OK" => Ok(Answer::Done(reply)),
             "BEHIND" => Ok(Answer::Behind),
@@ -464,9 +510,6 @@ impl Shared {
 
     /// Shows the descriptor to a partition. Errors: `Stale` when it has seen a newer one.
     pub(super) async fn publish_descriptor(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
-        let keys = self.keys.partition(&descriptor.topic, partition);
-        let call = Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake]);
-        let call = call.arg(write(descriptor)?).arg("").arg(0);
-        rolled(self.connection.eval(&call).await?)
+        self.show(descriptor, &Show { partition, keep: None, announce: false }).await
     }
 }

@@ -1,10 +1,10 @@
 -- cancel: takes a message out of every group in which it waits, and remembers that it did.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:x   then for each group T:<group>:z, :h, :a, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] id   ARGV[4] us that cancelled ids are remembered
+--   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] id   ARGV[4] us that cancelled ids are remembered
 --   ARGV[5] how many at most   ARGV[6] version, us   ARGV[7] number of the call, or '' when a log says it again
 --   ARGV[8] time override, us, or ''   then the names of the groups
 -- Returns {'OK', now us, version of the cancel us or '', 'done' 'in_flight' 'dead' or 'absent' for each group} or, with nothing
---   changed, {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}.
+--   changed, {'LATE', now us}, a refusal of _history,  {'GAP', now us}.
 -- Repeats and late copies as in push. Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
 -- `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels again, finds that it was done,
 -- and in which groups; `<id> ` has the version of the cancel that found it, since a log may still have a push from in between.
@@ -12,11 +12,7 @@
 -- is remembered also when nothing is there: what it meant may come out of the log behind it.
 local now_us, answer = time_us(ARGV[8])
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 
 local x, id, version, is_log = KEYS[3], ARGV[3], tonumber(ARGV[6]), ARGV[7] == ''
 local groups = #ARGV - 8

@@ -1,14 +1,14 @@
 -- fire_cron_job: pushes occurrences of a schedule into the partitions of all groups and marks them as done, all or nothing.
 --   KEYS[1] T:gen   KEYS[2] T:s   KEYS[3] T:seen   KEYS[4] T:wake   then for each group T:<group>:z, :h, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] name   ARGV[3] revision   ARGV[4] done up to, ms   ARGV[5] done up to then, ms
+--   ARGV[1] as in _history   ARGV[2] name   ARGV[3] revision   ARGV[4] done up to, ms   ARGV[5] done up to then, ms
 --   ARGV[6] bodies a partition may hold   ARGV[7] time override, us, or ''   then n times (due ms, id, body), 100 at most
--- Returns {'OK', now us, messages that are new} or, with nothing changed, {'EARLY', now us} {'STALE', now us}
+-- Returns {'OK', now us, messages that are new} or, with nothing changed, {'EARLY', now us}, a refusal of _history,
 --   {'FULL', now us} {'BEFORE', now us, done up to, ms} {'CHANGED', now us}.
 -- The mark is in the slot of its messages, so one call writes both: whoever comes second, at once or when the message was
 -- long consumed, finds another mark than it names, and pushes nothing. So does a repeat of this very call.
 local now_us, answer = time_us(ARGV[7])
 local now = math.floor(now_us / 1000)
-if redis.call('GETRANGE', KEYS[1], 0, 15) > ARGV[1] then return {'STALE', answer} end
+if refusal and refusal[1] ~= 'BEHIND' then return refusal end
 local revision, last, definition = string.match(redis.call('HGET', KEYS[2], ARGV[2]) or '', '^(%S+) (%d+) (.*)$')
 if revision ~= ARGV[3] then return {'CHANGED', answer} end
 if last ~= ARGV[4] then return {'BEFORE', answer, last} end

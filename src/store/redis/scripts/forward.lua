@@ -1,16 +1,16 @@
 -- forward: stores dead letters of another topic for all groups of this one, all or none.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:x   KEYS[4] T:wake   KEYS[5] T:c:<stream>@<broker>
 --   then for each group T:<group>:z, :h, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] page   ARGV[3] bodies a partition may hold   ARGV[4] due, ms   ARGV[5] time override, us,
+--   ARGV[1] as in _history   ARGV[2] page   ARGV[3] bodies a partition may hold   ARGV[4] due, ms   ARGV[5] time override, us,
 --   or ''   ARGV[6] valid until, ms   then n times (id, id if that one is taken, body)
--- Returns {'OK', indexes of those that have their other id, 1 if the page was stored before} or, with nothing changed, {'LATE'} {'STALE'} {'FULL'}, {'CLOSED'}: the
+-- Returns {'OK', indexes of those that have their other id, 1 if the page was stored before} or, with nothing changed, {'LATE'}, a refusal of _history, {'FULL'}, {'CLOSED'}: the
 -- page was called back, and is never stored.
 -- The page is remembered as a call is: a repeat, also one that comes when its messages were consumed, is answered as before,
 -- and a late copy of an older page stores nothing. Each broker to which a page was answered has a memory too: pages of a stream
 -- are in the journals of several brokers, which are restored in any order. An id that is held, dead or cancelled here is taken.
 local now = math.floor(time_us(ARGV[5]) / 1000)
 if now > tonumber(ARGV[6]) then return {'LATE'} end
-if redis.call('GETRANGE', KEYS[1], 0, 15) > ARGV[1] then return {'STALE'} end
+if refusal and refusal[1] ~= 'BEHIND' then return refusal end
 local last, answered = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+) ?(.*)$')
 local renamed = {}
 local function remember_broker()

@@ -1,14 +1,14 @@
 -- move_in: puts the messages of a page that was taken from another topic into a partition of this one.
 --   KEYS[1] T:gen   KEYS[2] T:moved   KEYS[3] T:wake   KEYS[4] T:<group>:z  [5] T:<group>:h  [6] T:<group>:a  [7] T:<group>:dz  [8] T:<group>:dh
 --   KEYS[9] T:c:<stream>@<broker>
---   ARGV[1] generation, 16 digits   ARGV[2] stream of the page   ARGV[3] page   ARGV[4] bodies a partition may hold
+--   ARGV[1] as in _history   ARGV[2] stream of the page   ARGV[3] page   ARGV[4] bodies a partition may hold
 --   then n times (id, 'w' or 'd', score, charge or '', body or dead value)
--- Returns {'OK', 1 if the page was placed before, ids that were there already} or, with nothing changed, {'STALE'} {'FULL'} {'CLOSED'}: the
+-- Returns {'OK', 1 if the page was placed before, ids that were there already} or, with nothing changed,, a refusal of _history, {'FULL'} {'CLOSED'}: the
 --   page was called back, or ended long ago.
 -- The page is remembered beside its messages: a repeat, also one that comes when they were long consumed, and a late copy of
 -- an older page find that it was placed, and place nothing. Each broker to which a page was answered has a memory of it, as of a
 -- call: pages of a stream are in the journals of several brokers, which are restored in any order.
-if redis.call('GETRANGE', KEYS[1], 0, 15) > ARGV[1] then return {'STALE'} end
+if refusal and refusal[1] ~= 'BEHIND' then return refusal end
 local function remember_broker()
   local before = tonumber(string.match(redis.call('GET', KEYS[9]) or '0', '^%d+'))
   redis.call('SET', KEYS[9], string.format('%.0f', math.max(before, tonumber(ARGV[3]))), 'PX', CALL_KEPT)

@@ -2,21 +2,17 @@
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:purged   KEYS[4] T:wake   KEYS[5] T:<group>:z  [6] T:<group>:h
 --   [7] T:<group>:r  [8] T:<group>:a  [9] T:<group>:dz  [10] T:<group>:dh  [11] T:<group>:lease
 --   [12] T:<group>:f
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] group   ARGV[4] '1' to delete dead messages too
+--   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] group   ARGV[4] '1' to delete dead messages too
 --   ARGV[5] version, us   ARGV[6] number of the call   ARGV[7] time override, us, or ''
 -- Returns {'OK', now us, version of the purge us, messages, dead messages} or, with nothing changed, {'LATE', now us}
---   {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}, {'OK', now us, '0', '0', '0'}: messages or dead letters are
+--   a refusal of _history,  {'GAP', now us}, {'OK', now us, '0', '0', '0'}: messages or dead letters are
 --   on their way to another topic: call them back first.
 -- Repeats and late copies as in push: none deletes what was pushed since. The owner record names no owner, so that every call of
 -- the last epoch is refused, and the next epoch has a higher number. The version is not below the time, so it is above every message
 -- that was answered before.
 local now_us, answer = time_us(ARGV[7])
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 local known, answered = begin_call(KEYS[2], ARGV[6])
 if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end

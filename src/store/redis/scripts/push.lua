@@ -1,14 +1,14 @@
 -- push: stores messages of one partition for all groups, all or none.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:wake   KEYS[6] T:gone
 --   KEYS[7] T:purged   KEYS[8] T:dedup   KEYS[9] T:dedup-end   then for each group T:<group>:z, :h, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'fresh' or 'live'   ARGV[4] bodies a partition may hold
+--   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] 'fresh' or 'live'   ARGV[4] bodies a partition may hold
 --   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] number of the call   ARGV[8] version of the first
 --   message, us; those of the others count up   ARGV[9] n   then n times (due ms, id), then n times (id, body), then for each
 --   message with a dedup key (which one, from 1; the dedup key)
 -- Returns {'OK', now us, for each duplicate `<index>`, then `@<due ms>` of the message that is there, if any is, with a `k` if that has
 --   another key, or a `c` if it has other content, and then `=<id of the first>` for its dedup key} or, with nothing changed,
---   {'LATE', now us} {'STALE', now us, descriptor}
---   {'BEHIND', now us} {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled or a group purged under this
+--   {'LATE', now us}, a refusal of _history,
+--   {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled or a group purged under this
 --   version, which is not lower: push with later ones; {'GAP', now us}: the partition does not know the call before this one.
 -- 'fresh' is for ids that were made for this call: it does not look for them.
 -- Equal ids and dedup keys of one call meet in their order. T:x has cancelled ids: who pushes such an id makes it a message again, and it is not cancelled any more; T:gone has its version.
@@ -17,11 +17,7 @@
 local now_us, answer = time_us(ARGV[6])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 local known, answered = begin_call(KEYS[2], ARGV[7])
 if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end

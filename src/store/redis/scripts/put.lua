@@ -1,22 +1,18 @@
 -- put: stores messages of one partition under a policy about ids that are there, one after the other.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   KEYS[7] T:purged
 --   then for each group T:<group>:z, :h, :a, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold   ARGV[4] 'reject', 'replace' or
+--   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold   ARGV[4] 'reject', 'replace' or
 --   'debounce'   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
 --   of the others count up   then n times (due ms, id, body)
 -- Returns {'OK', now us, n times 'stored' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires'} or, with nothing
---   changed, {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us} {'OUTDATED', now us, version us}
+--   changed, {'LATE', now us}, a refusal of _history,  {'FULL', now us} {'OUTDATED', now us, version us}
 --   {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push; T:seen and T:x as in push. A group that
 -- has settled the message does not get it again. A message of the id with another key is another message, and stays.
 local now_us, answer = time_us(ARGV[5])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 local known, answered = begin_call(KEYS[2], ARGV[6])
 if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end

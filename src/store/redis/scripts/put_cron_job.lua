@@ -1,10 +1,10 @@
 -- put_cron_job: makes a schedule, or changes the version of it that its author saw.
 --   KEYS[1] T:gen   KEYS[2] T:s
---   ARGV[1] generation, 16 digits   ARGV[2] name   ARGV[3] revision that was seen, or ''   ARGV[4] revision that it becomes
+--   ARGV[1] as in _history   ARGV[2] name   ARGV[3] revision that was seen, or ''   ARGV[4] revision that it becomes
 --   ARGV[5] done up to, ms, or '' to keep what is there   ARGV[6] definition   ARGV[7] schedules at most
--- Returns {'OK'} or, with nothing changed, {'CHANGED'} {'STALE'} {'FULL'}.
+-- Returns {'OK'} or, with nothing changed, {'CHANGED'}, a refusal of _history, {'FULL'}.
 -- A repeat finds its own revision and answers OK. The time up to which it is done never goes back.
-if redis.call('GETRANGE', KEYS[1], 0, 15) > ARGV[1] then return {'STALE'} end
+if refusal and refusal[1] ~= 'BEHIND' then return refusal end
 local there = redis.call('HGET', KEYS[2], ARGV[2])
 local revision, last = string.match(there or '', '^(%S+) (%d+) ')
 if revision == ARGV[4] then return {'OK'} end

@@ -1,17 +1,13 @@
 -- reapply_purge: says a purge again that a journal kept: deletes a page of what a group had before it, if Redis lost the purge.
 --   KEYS[1] T:gen   KEYS[2] T:purged   KEYS[3] T:<group>:z  [4] T:<group>:h  [5] T:<group>:a  [6] T:<group>:dz  [7] T:<group>:dh
---   ARGV[1] generation, 16 digits   ARGV[2] group   ARGV[3] '1' to delete dead messages too   ARGV[4] version, us
+--   ARGV[1] as in _history   ARGV[2] group   ARGV[3] '1' to delete dead messages too   ARGV[4] version, us
 --   ARGV[5] cursor, '0' at first   ARGV[6] time override, us, or ''
--- Returns {'OK', now us, messages that were deleted, next cursor or '0'} or, with nothing changed, {'STALE', now us, descriptor}
---   {'BEHIND', now us}.
+-- Returns {'OK', now us, messages that were deleted, next cursor or '0'} or, with nothing changed, a refusal of _history
+--   .
 -- From the first page on no log brings back what was purged. A repeat of a page, or of all of them, finds nothing. A message that
 -- is reserved leaves its id behind, which means nothing without a body. Cursors of the dead messages begin with 'd'.
 local now_us, answer = time_us(ARGV[6])
-local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 local purged, group, version, deleted = KEYS[2], ARGV[2], tonumber(ARGV[4]), 0
 local in_dead, cursor = string.match(ARGV[5], '^(d?)(%d+)$')
 if ARGV[5] == '0' then

@@ -3,23 +3,19 @@
 --   KEYS[7] T:c:<origin>   KEYS[8] T:c:<origin>#<page>, a hash: number of a record that was handed over -> 1
 --   KEYS[9] T:purged   KEYS[10] T:dedup   KEYS[11] T:dedup-end
 --   then for each group T:<group>:z, :h, :a, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
+--   ARGV[1] as in _history   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
 --   broker that handed it over or '', due ms, id, body, dedup key or '')
 -- A log of which something was handed over and replayed is closed: its broker has given it another name.
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'duplicate=<id of the first>' 'replaced' 'debounced', up to an 'in_flight' or an
---   'other_key', behind which nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
+--   'other_key', behind which nothing was looked at} or, with nothing changed, a refusal of _history,  {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
 -- when it was consumed meanwhile or is in the log of another broker; or it is a duplicate of a message of its dedup key, as it was the first time. A message with the same version or a later one stays, and so does its cancel or end; its dedup key is remembered all the same. A
 -- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
 -- is older, makes room. One with another key is another message, and stays. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
 local now_us, answer = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
-local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 local policy, groups, n = ARGV[3], (#KEYS - 11) / 4, (#ARGV - 4) / 6
 local z, h, a, dh, names = {}, {}, {}, {}, {}
 for g = 1, groups do

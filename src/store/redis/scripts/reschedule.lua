@@ -1,20 +1,16 @@
 -- reschedule: gives a message another due time in every group in which it waits.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:gone   KEYS[4] T:wake   then for each group T:<group>:z, :h, :a, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] id   ARGV[4] due time, ms
+--   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] id   ARGV[4] due time, ms
 --   ARGV[5] due time that it has to have, ms, or ''   ARGV[6] attempts that it has to have, or ''
 --   ARGV[7] time override, us, or ''   ARGV[8] number of the call   ARGV[9] version, us
 -- Returns {'OK', now us, 'done' 'in_flight' 'dead' 'absent' 'changed' or 'expires' for each group} or, with nothing changed,
---   {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'OUTDATED', now us, version us} {'GAP', now us}. With a
+--   {'LATE', now us}, a refusal of _history,  {'OUTDATED', now us, version us} {'GAP', now us}. With a
 --   'changed' or an 'expires', which is before the due time that is asked for, nothing was changed either.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. A reschedule to the present
 -- due time is done already, whatever was expected.
 local now_us, answer = time_us(ARGV[7])
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 local known, answered = begin_call(KEYS[2], ARGV[8])
 if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end

@@ -1,10 +1,10 @@
 -- restore: brings messages of one partition to the state that a journal says Redis had answered for.
 --   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   KEYS[5] T:purged   KEYS[6] T:dedup   KEYS[7] T:dedup-end
 --   then for each group T:<group>:z, :h, :a, :dz, :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
---   ARGV[1] generation, 16 digits   ARGV[2] number of groups   ARGV[3] time override, us, or ''
+--   ARGV[1] as in _history   ARGV[2] number of groups   ARGV[3] time override, us, or ''
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
 --   its keys, number of the call, dedup key or ''; at an end these five are '')
--- Returns {'OK', now us, messages that were changed} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us}.
+-- Returns {'OK', now us, messages that were changed} or, with nothing changed, a refusal of _history.
 -- The messages that a call set are brought back only if the partition does not remember the call, so that Redis lost it: otherwise
 -- whatever became of it since is the truth. Of two operations on a message the one with the later version counts, whichever
 -- comes first: T:gone remembers what has ended. So journals may be offered in any order and again.
@@ -14,11 +14,7 @@
 -- So all that one call set comes in one call of this script, and the calls of a stream come in their order.
 local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
-local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 local groups = tonumber(ARGV[2])
 local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do

@@ -2,23 +2,19 @@
 --   the ack is for that too.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:gone   KEYS[5] T:wake
 --   KEYS[6] T:<group>:r   KEYS[7] T:<group>:z   KEYS[8] T:<group>:h   KEYS[9] T:<group>:a
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] time override, us, or ''   ARGV[4] number of the call
+--   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] time override, us, or ''   ARGV[4] number of the call
 --   ARGV[5] dedup window, ms   ARGV[6] 1 with ordering, else 0   ARGV[7] group
 --   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '',
 --   1 if an ack counts after more attempts too, else 0)
 -- Returns {'OK', now us, a letter for each: d done, r done before, f in flight, o over} or, with nothing changed, {'LATE', now us}
---   {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}.
+--   a refusal of _history,  {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
 -- A message on its way to another topic is in flight. After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
 -- T:gone has the version up to which a message is over in a group, so a repeated ack finds that it was done.
 local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
-local generation = redis.call('GETRANGE', KEYS[1], '0', '15')
-if generation ~= ARGV[1] then
-  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
-  return {'BEHIND', answer}
-end
+if refusal then return refusal end
 local known, answered = begin_call(KEYS[2], ARGV[4])
 if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end

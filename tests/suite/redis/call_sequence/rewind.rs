@@ -11,7 +11,7 @@ use dwell::store::{Charge, Owner, Renewal, Settlement};
 use futures_util::future::{BoxFuture, join};
 
 use super::OrderedTopics;
-use crate::support::{LEASE, RedisServer, World, acks, ids_of, member, up_to};
+use crate::support::{LEASE, RedisServer, World, acks, ids_of, kind_of, member, up_to};
 
 /// Redis goes on from an earlier moment of this epoch. The owner notices with its next call, whichever that is.
 #[tokio::test]
@@ -88,6 +88,9 @@ async fn emptied_redis_is_used_again() -> Result<()> {
     let shop = behind.shop()?;
     let lost = shop.reserve(9).await?;
     behind.server.ask::<()>("FLUSHALL").await?;
+    // Whoever comes first finds the loss, and has changed nothing.
+    assert_eq!(kind_of(behind.push(&["c"]).await), Some(Kind::Stale));
+    assert_eq!(behind.orders.store.backend.losses().borrow().count, 1);
     behind.push(&["c", "d"]).await?;
     assert_eq!(shop.ids(2).await?, ["c", "d"]);
     assert_eq!(shop.ack(&lost[0]).await?, Verdict::Stale(StaleReason::LostPartition));

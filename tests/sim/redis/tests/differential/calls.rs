@@ -167,7 +167,10 @@ impl Calls {
                 .collect::<Vec<_>>()
         };
         let now = if self.is(40) { String::new() } else { self.now.to_string() };
-        let generation = if self.is(12) { "0000000000000002" } else { "0000000000000003" };
+        let number = if self.is(12) { "0000000000000002" } else { "0000000000000003" };
+        let history = if self.is(15) { String::new() } else { self.read(pair, &["GETRANGE", &t("gen"), "17", "41"])? };
+        let generation = format!("{number} {history}");
+        let generation = generation.as_str();
         let until = (self.now / 1_000).saturating_add_signed(if self.is(20) { -5 } else { 50 }).to_string();
         let stream = format!("s{}", self.random.u32(..3));
         let memory = t(&format!("c:{stream}"));
@@ -388,9 +391,9 @@ impl Calls {
                 let number: u64 = epoch.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
                 say_all(
                     &mut words,
-                    &[member, "60000", &expected, &format!("{}.{member}", number + 1), generation, &now],
+                    &[generation, member, "60000", &expected, &format!("{}.{member}", number + 1), &now],
                 );
-                vec![g("lease"), g("r"), t("gen")]
+                vec![t("gen"), g("lease"), g("r")]
             }
             "renew" => {
                 say_all(&mut words, &[member, "60000", &epoch, &now]);
@@ -627,11 +630,15 @@ impl Calls {
                 let leaving = if self.is(6) { r#","leaving":["h"]"# } else { "" };
                 say_all(
                     &mut words,
-                    &[&format!(
-                        "{generation} {{\"subscriptions\":{{\"g\":{{\"born\":1,\"a\":null}},\"h\":{{\"copy_of\":\"g\",\"born\":2}}}}{leaving}}}"
-                    )],
+                    &[
+                        generation,
+                        &format!(
+                            "{{\"subscriptions\":{{\"g\":{{\"born\":1,\"a\":null}},\"h\":{{\"copy_of\":\"g\",\"born\":2}}}}{leaving}}}"
+                        ),
+                    ],
                 );
                 say_all(&mut words, &[if self.is(3) { "500000" } else { "" }, if self.is(2) { "1" } else { "" }]);
+                say_all(&mut words, &[&format!("{:08}", self.random.u32(..100_000_000)), &now]);
                 vec![t("gen"), t("wake")]
             }
             "set_descriptor" => {
@@ -648,7 +655,7 @@ impl Calls {
                 vec!["dwell:receipt-key".to_owned()]
             }
             "delete_partition" => {
-                say_all(&mut words, &[if self.is(9) { generation } else { "0000000000000009" }]);
+                say_all(&mut words, &[if self.is(9) { number } else { "0000000000000009" }]);
                 let mut keys = vec![t("gen"), t("seen"), t("x")];
                 keys.extend(each(&["z", "h", "r", "a", "dz", "dh", "m", "f", "lease"]));
                 keys
