@@ -284,12 +284,17 @@ impl<S: LogTarget> BufferedStore<S> {
         self.identified.load(std::sync::atomic::Ordering::Relaxed) == losses + 1
     }
 
+    /// The journal says when the store last took something, and the WAL when it began to take nothing. Without records it was
+    /// before this start.
     async fn load_last_contact(&self) {
-        if let Some(journal) = &self.journal {
-            let before = journal.log().newest().await.ok().flatten().map(|entry| entry.at);
-            *self.last_contact.lock().unwrap_or_else(PoisonError::into_inner) =
-                LastContact { before, ..LastContact::default() };
-        }
+        let newest = match &self.journal {
+            Some(journal) => journal.log().newest().await.ok().flatten(),
+            None => None,
+        };
+        let oldest = self.wal.peek(None, 1, 1).await.unwrap_or_default();
+        let before = newest.iter().chain(&oldest).map(|entry| entry.at).max().or(Some(self.clock.now()));
+        *self.last_contact.lock().unwrap_or_else(PoisonError::into_inner) =
+            LastContact { before, ..LastContact::default() };
     }
 
     fn restorers(&self) -> Option<Vec<String>> {

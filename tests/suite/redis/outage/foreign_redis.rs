@@ -56,6 +56,29 @@ async fn unexpected_redis_receives_nothing() -> Result<()> {
     dwell.close().await
 }
 
+/// A broker that started without its Redis knows when it began to buffer: a Redis that was named later is its own, emptied.
+#[tokio::test]
+async fn redis_emptied_before_the_start_is_known_by_the_time_of_its_name() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    outage.dwell().await?.close().await?;
+    let before = ulid::Ulid::new();
+    outage.redis.kill()?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Buffered);
+    dwell.close().await?;
+    let dwell = outage.dwell().await?;
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.restart().await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    outage.redis.ask::<String>(&format!("SET dwell:id {before}")).await?;
+    outage.proxy.set(Mode::Pass);
+    eventually("it is another one", async || Ok((!dwell.broker().health().await.ready).then_some(()))).await?;
+    outage.redis.ask::<String>(&format!("SET dwell:id {}", ulid::Ulid::new())).await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["a"]).await?;
+    dwell.close().await
+}
+
 #[tokio::test]
 async fn empty_wal_is_bound_to_the_next_redis() -> Result<()> {
     let outage = Outage::begin().await?;
