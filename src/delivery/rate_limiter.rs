@@ -117,7 +117,9 @@ impl GroupDelivery {
     /// to slots, and does nothing else meanwhile: a call that is given up would waste the slots that it brings.
     pub(super) async fn next_chance(&self, arrival: Pin<&mut Notified<'_>>, want: Want, until: Instant) {
         let clock = self.store.backend.clock().local();
-        let Some(rate) = self.rate().filter(|_| self.has_ready(want)) else { return arrival.await };
+        // A group that is paused gets nothing in a slot either.
+        let is_paused = self.rest(self.now().store).is_some();
+        let Some(rate) = self.rate().filter(|_| !is_paused && self.has_ready(want)) else { return arrival.await };
         let Some(_porter) = self.gate.attend(&self.arrivals) else { return arrival.await };
         let now = clock.instant();
         if let NextSlot::At(at) = self.gate.next_slot(now) {
