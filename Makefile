@@ -56,6 +56,9 @@ test quick repeat servers: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
 test: tools
 	cargo test --locked -- --test-threads=$(THREADS)
+	cargo test --quiet --locked --manifest-path tests/sim/machine/Cargo.toml --target-dir target/simulated-machine
+	cargo test --quiet --locked --manifest-path tests/sim/redis/Cargo.toml --target-dir target/simulated-redis \
+	  --lib --test deployment --test versions
 
 # Tests that take 20 seconds together on two processors, of every room.
 QUICK = conformance::embedded conformance::redis:: sessions verdicts bulk:: message_id:: outage::control config_check

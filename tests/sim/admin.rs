@@ -20,17 +20,20 @@ impl Clients {
 
     /// Creates the topics and groups, as often as it takes.
     pub(crate) async fn set_up(&self) {
-        for topic in 0..self.topics.len() {
-            while !self.create(topic).await {
+        // Where dead letters go is there before they do.
+        for topic in (0..self.topics.len()).rev() {
+            while !self.create(topic, None).await {
                 self.wait(200).await;
             }
         }
     }
 
     /// Answers whether the topic is there, with its groups.
-    async fn create(&self, number: usize) -> bool {
+    async fn create(&self, number: usize, copies: Option<usize>) -> bool {
         let topic = &self.topics[number];
+        let forwards_to = topic.forwards_to.map_or("", |to| &*self.topics[to].name);
         let settings = json!({
+            "dead_letter": {"topic": forwards_to},
             "partitions": topic.partitions,
             "ordering": if topic.is_ordered { "key" } else { "none" },
             "visibility_timeout_ms": topic.visibility_ms,
@@ -40,7 +43,10 @@ impl Clients {
             "backoff": {"kind": "exponential", "initial": "100ms", "max": "2s", "factor": 2.0, "jitter": 0.5},
         });
         let mut requests = vec![(format!("/v1/topics/{}", topic.name), settings)];
-        requests.extend((1..topic.groups.len()).map(|group| (self.group_path(number, group), json!({}))));
+        requests.extend((1..topic.groups.len()).map(|group| {
+            let body = if copies == Some(group) { json!({"copy_of": topic.groups[0]}) } else { json!({}) };
+            (self.group_path(number, group), body)
+        }));
         for (path, body) in requests {
             let answer = self.call(SETS_UP, "PUT", &path, Some(body)).await;
             if !is_done(&answer) {
@@ -52,7 +58,7 @@ impl Clients {
     }
 
     /// Deletes a topic or a group, and makes it again, as often as it takes.
-    pub(crate) async fn delete(&self, broker: usize, topic: usize, group: Option<usize>) {
+    pub(crate) async fn delete(&self, broker: usize, topic: usize, group: Option<usize>, is_copy: bool) {
         let path = match group {
             None => format!("/v1/topics/{}", self.topics[topic].name),
             Some(group) => self.group_path(topic, group),
@@ -60,7 +66,8 @@ impl Clients {
         let sent = self.now();
         let place = {
             let mut ledger = lock(&self.ledger);
-            ledger.removals.push(Removed { topic, group, span: Span { sent, answered: None }, back: Time(u64::MAX) });
+            let span = Span { sent, answered: None };
+            ledger.removals.push(Removed { topic, group, span, back: Time(u64::MAX), is_copy });
             ledger.removals.len() - 1
         };
         // A push or a consumer may make the topic with other settings meanwhile: then it is deleted once more.
@@ -72,7 +79,7 @@ impl Clients {
                 continue;
             }
             lock(&self.ledger).removals[place].span.answered = Some(self.now());
-            if self.create(topic).await {
+            if self.create(topic, group.filter(|_| is_copy)).await {
                 lock(&self.ledger).removals[place].back = self.now();
                 return self.note(&format!("{path} is there again"));
             }

@@ -162,7 +162,8 @@ impl Clients {
             Operation::Limit(limit) => drop(self.limit(broker, limit).await),
             Operation::Bulk(bulk) => self.bulk(broker, bulk).await,
             Operation::Cron(change) => drop(self.cron(broker, change).await),
-            Operation::Delete(topic, group) => self.delete(broker, topic, group).await,
+            Operation::Delete(topic, group) => self.delete(broker, topic, group, false).await,
+            Operation::Copy(topic, group) => self.delete(broker, topic, Some(group), true).await,
             Operation::Move(from, to) => self.move_topic(broker, from, to).await,
             Operation::Look(look, target, group) => self.look(broker, look, &target, group).await,
         }
@@ -248,6 +249,28 @@ impl Clients {
             let Push { target, policy, ttl_ms, priority, .. } = push;
             let (tag, has_ttl) = (tag(place), ttl_ms.is_some());
             self.note_push(PushFact { tag, target, policy, due, has_ttl, priority, span, outcome, broker });
+        }
+    }
+
+    /// Lets a broker have something that it keeps for this Redis.
+    pub(crate) async fn bind(&self, broker: usize) {
+        let target = Target { topic: 0, id: "bound".to_owned(), key: None };
+        let (policy, delay_ms, is_absolute, ttl_ms, priority) = (Policy::Keep, 0, false, None, 0);
+        let push = Push { target, policy, delay_ms, is_absolute, ttl_ms, priority };
+        while !lock(&self.ledger).pushes.iter().any(|push| push.outcome == Pushed::Journaled) {
+            self.push(usize::MAX, broker, push.clone()).await;
+        }
+    }
+
+    /// What others have in a Redis of theirs: of the ids that ours have too.
+    pub(crate) async fn push_of_others(&self) {
+        for topic in self.topics.iter() {
+            let message =
+                |number: u64| json!({"id": format!("m{number}"), "payload": format!("theirs-{number}"), "delay": "1h"});
+            let path = format!("/v1/topics/{}/messages/batch", topic.name);
+            let messages: Vec<Value> = (0..6).map(message).collect();
+            let answer = self.call(SETS_UP, "POST", &path, Some(json!({"messages": messages}))).await;
+            self.note(&format!("others push to {}: {}", topic.name, answer.map_or(0, |(status, _)| status)));
         }
     }
 

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use dwell_simulated_redis::Time;
 
 use crate::operation::{BulkAction, Limit, Policy, Target};
-use crate::plan::{DiskFault, Fault};
+use crate::plan::Fault;
 
 pub(crate) use judge::{End, judge};
 
@@ -178,6 +178,8 @@ pub(crate) struct Removed {
     pub(crate) group: Option<usize>,
     pub(crate) span: Span,
     pub(crate) back: Time,
+    /// It is a copy of the first group now.
+    pub(crate) is_copy: bool,
 }
 
 /// From when on messages of a topic may have been moved.
@@ -216,6 +218,14 @@ pub(crate) struct Played {
     pub(crate) until: Time,
 }
 
+/// What a Redis of others had more when it went away than when it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Strange {
+    pub(crate) from: Time,
+    pub(crate) until: Time,
+    pub(crate) given: Vec<String>,
+}
+
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) pushes: Vec<PushFact>,
@@ -232,6 +242,7 @@ pub(crate) struct Ledger {
     pub(crate) bulks: Vec<BulkFact>,
     pub(crate) crons: Vec<CronFact>,
     pub(crate) faults: Vec<Played>,
+    pub(crate) strange: Vec<Strange>,
     /// The directories of the brokers, which have other names in each run.
     places: Vec<String>,
     /// What no fault excuses: answers 500, panics.
@@ -289,10 +300,10 @@ impl Ledger {
         })
     }
 
-    /// Whether a broker lost its disk since.
+    /// Whether a broker lost its disk since, or a part of it.
     pub(crate) fn wiped(&self, broker: usize, since: Time) -> bool {
         let mut wipes = self.faults.iter().filter(|fault| fault.at >= since);
-        wipes.any(|fault| matches!(fault.fault, Fault::Disk(of, DiskFault::Wipe { .. }) if of == broker))
+        wipes.any(|fault| fault.fault.loses_disk() == Some(broker))
     }
 
     /// Lines beside the facts.

@@ -27,6 +27,8 @@ pub(crate) enum Operation {
     Cron(CronChange),
     /// The topic, or one of its groups: it is made again at once.
     Delete(usize, Option<usize>),
+    /// A group is deleted, and is a copy of the first one at once.
+    Copy(usize, usize),
     /// All messages of the first topic, to the second one.
     Move(usize, usize),
 }
@@ -198,13 +200,13 @@ impl Plan {
                 is_stream: random.u8(0..8) == 0,
                 seed: random.u64(..),
             }),
-            922..926 => Operation::Cron(CronChange {
+            922..925 => Operation::Cron(CronChange {
                 topic,
                 job: random.usize(0..2),
                 every_ms: (random.u8(0..3) > 0).then(|| random.u64(1..6) * 1_000),
                 missed: [Missed::Last, Missed::Skip, Missed::All][random.usize(0..3)],
             }),
-            926 => self.delete(random, topic, group),
+            925..927 => self.delete(random, topic, group),
             927 => self.move_topic(random).unwrap_or(Operation::PurgeDead(topic, group)),
             928..932 => Operation::Pause(topic, group, random.u64(200..10_000)),
             932..935 => Operation::Limit(Limit {
@@ -268,6 +270,7 @@ impl Plan {
         let is_moved = self.topics.iter().any(|other| other.takes_from == Some(topic));
         match group > 0 && random.bool() {
             _ if is_moved => Operation::Redrive(topic, group),
+            true if random.bool() => Operation::Copy(topic, group),
             true => Operation::Delete(topic, Some(group)),
             false => Operation::Delete(topic, None),
         }

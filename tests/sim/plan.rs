@@ -16,6 +16,8 @@ pub(crate) enum Scenario {
     Forgetful,
     /// A Redis that is emptied under open connections.
     Emptied,
+    /// A Redis whose address another one has for a while, with data and an identity of its own; brokers have journals.
+    Foreign,
     /// A primary with a replica behind three sentinels.
     Sentinels,
     /// A cluster of three shards with a replica each.
@@ -39,6 +41,7 @@ impl Scenario {
             Scenario::Durable => "durable",
             Scenario::Forgetful => "forgetful",
             Scenario::Emptied => "emptied",
+            Scenario::Foreign => "foreign",
             Scenario::Sentinels => "sentinels",
             Scenario::Cluster => "cluster",
             Scenario::Disks => "disks",
@@ -46,22 +49,20 @@ impl Scenario {
     }
 
     pub(crate) fn of(name: &str) -> Option<Scenario> {
-        Scenario::ALL.into_iter().find(|scenario| scenario.name() == name)
+        Scenario::ALL.into_iter().chain([Scenario::Foreign]).find(|scenario| scenario.name() == name)
     }
 
     pub(crate) fn layout(self) -> Layout {
         match self {
-            Scenario::Durable | Scenario::Forgetful | Scenario::Emptied | Scenario::Disks => {
-                Layout::Primary { replicas: 0 }
-            }
             Scenario::Sentinels => Layout::Sentinels { replicas: 1, sentinels: 3 },
             Scenario::Cluster => Layout::Cluster { shards: 3, replicas: 1 },
+            _ => Layout::Primary { replicas: 0 },
         }
     }
 
     pub(crate) fn redis(self) -> Config {
         let aof = match self {
-            Scenario::Durable => Some(Fsync::Always),
+            Scenario::Durable | Scenario::Foreign => Some(Fsync::Always),
             _ => Some(Fsync::EverySecond),
         };
         Config { aof, ..Config::default() }
@@ -73,7 +74,7 @@ impl Scenario {
 
     /// Whether Redis may lose what it has answered.
     pub(crate) fn may_forget(self) -> bool {
-        self != Scenario::Durable
+        !matches!(self, Scenario::Durable | Scenario::Foreign)
     }
 }
 
@@ -100,6 +101,9 @@ pub(crate) struct Topic {
     /// Nobody pushes to it: it gets what is moved there from this topic.
     #[serde(default)]
     pub(crate) takes_from: Option<usize>,
+    /// Where its dead letters go.
+    #[serde(default)]
+    pub(crate) forwards_to: Option<usize>,
 }
 
 /// Something that happens so long after the start.
@@ -151,6 +155,11 @@ pub(crate) enum Fault {
         node: usize,
         down_ms: u64,
     },
+    /// Redis ends, another one stands at its address for so long, and Redis comes back; between them nobody is there.
+    Stranger {
+        down_ms: u64,
+        for_ms: u64,
+    },
     FailOver {
         node: usize,
         is_graceful: bool,
@@ -178,6 +187,10 @@ pub(crate) enum DiskFault {
     Syncs { count: u32, only_barriers: bool, for_ms: u64 },
     /// Everything is gone.
     Wipe { down_ms: u64 },
+    /// No write succeeds, for so long.
+    Broken { for_ms: u64 },
+    /// So many bits are others when it starts again.
+    Flipped { bits: u32, down_ms: u64 },
 }
 
 /// What a power cut leaves of what was not synced.
@@ -194,13 +207,15 @@ impl DiskFault {
     /// For how long at most the disk does not take what is written, ms: the log tries again each second.
     pub(crate) fn fails_for(self) -> Option<u64> {
         match self {
-            DiskFault::Full { for_ms, .. } | DiskFault::Syncs { for_ms, .. } => Some(for_ms + 2_000),
-            DiskFault::Power { .. } | DiskFault::Wipe { .. } => None,
+            DiskFault::Full { for_ms, .. } | DiskFault::Syncs { for_ms, .. } | DiskFault::Broken { for_ms } => {
+                Some(for_ms + 2_000)
+            }
+            DiskFault::Power { .. } | DiskFault::Wipe { .. } | DiskFault::Flipped { .. } => None,
         }
     }
 
     fn new(random: &mut fastrand::Rng, down_ms: u64) -> DiskFault {
-        match random.u8(0..12) {
+        match random.u8(0..15) {
             0..6 => DiskFault::Power {
                 behind: if random.u8(0..4) == 0 { 0 } else { random.u32(0..60) },
                 rest: match random.u8(0..4) {
@@ -217,6 +232,8 @@ impl DiskFault {
                 for_ms: down_ms,
             },
             8..10 => DiskFault::Syncs { count: random.u32(1..6), only_barriers: random.bool(), for_ms: down_ms },
+            10..12 => DiskFault::Broken { for_ms: down_ms },
+            12..14 => DiskFault::Flipped { bits: random.u32(1..40), down_ms },
             _ => DiskFault::Wipe { down_ms },
         }
     }
@@ -230,11 +247,20 @@ impl Fault {
             | Fault::FreezeBroker(broker, ms)
             | Fault::CutLink { broker, for_ms: ms, .. } => Some((broker, ms)),
             Fault::StopBroker(broker, ms) => Some((broker, ms + 20_000)),
-            Fault::Disk(broker, DiskFault::Power { down_ms, .. } | DiskFault::Wipe { down_ms }) => {
-                Some((broker, down_ms + 2_000))
-            }
+            Fault::Disk(
+                broker,
+                DiskFault::Power { down_ms, .. } | DiskFault::Wipe { down_ms } | DiskFault::Flipped { down_ms, .. },
+            ) => Some((broker, down_ms + 2_000)),
             // So slow that its calls are given up.
             Fault::SlowLinks(broker, us, ms) if us > 100_000 => Some((broker, ms)),
+            _ => None,
+        }
+    }
+
+    /// The broker whose disk, or a part of it, is lost.
+    pub(crate) fn loses_disk(self) -> Option<usize> {
+        match self {
+            Fault::Disk(broker, DiskFault::Wipe { .. } | DiskFault::Flipped { .. }) => Some(broker),
             _ => None,
         }
     }
@@ -301,6 +327,11 @@ impl Plan {
         if !topics[0].is_ordered && random.bool() {
             topics.push(topics[0].destination(&mut random));
         }
+        // A group of the first topic is the group of its dead letters, too.
+        if !topics[0].is_ordered && topics[0].groups.len() == 1 && random.bool() {
+            topics[0].forwards_to = Some(topics.len());
+            topics.push(Topic { name: "dead".to_owned(), forwards_to: None, ..topics[0].destination(&mut random) });
+        }
         let length = length_ms(operations);
         let mut plan = Plan { seed, scenario, brokers, topics, steps: Vec::new() };
         let mut ids = 0;
@@ -344,14 +375,22 @@ impl Plan {
     fn fault(&self, random: &mut fastrand::Rng) -> Fault {
         let broker = random.usize(0..self.brokers);
         let nodes = match self.scenario {
-            Scenario::Durable | Scenario::Forgetful | Scenario::Emptied | Scenario::Disks => 1,
             Scenario::Sentinels => 2,
             Scenario::Cluster => 6,
+            _ => 1,
         };
         let node = random.usize(0..nodes);
         let down_ms = if random.bool() { random.u64(10..1_000) } else { random.u64(1_000..12_000) };
-        if self.scenario == Scenario::Disks && random.u8(0..5) < 3 {
+        let bad_disks = match self.scenario {
+            Scenario::Disks => 60,
+            Scenario::Emptied | Scenario::Foreign => 0,
+            _ => 5,
+        };
+        if random.u8(0..100) < bad_disks {
             return Fault::Disk(broker, DiskFault::new(random, down_ms));
+        }
+        if self.scenario == Scenario::Foreign && random.u8(0..3) == 0 {
+            return Fault::Stranger { down_ms, for_ms: random.u64(1_000..12_000) };
         }
         if self.scenario.may_forget() && random.u8(0..3) == 0 {
             return match (self.scenario, random.u8(0..4)) {
@@ -400,6 +439,7 @@ impl Topic {
             dedup_window_ms: if random.u8(0..3) == 0 { random.u64(1_000..20_000) } else { 0 },
             buries_expired: random.bool(),
             takes_from: None,
+            forwards_to: None,
         }
     }
 

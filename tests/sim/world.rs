@@ -1,6 +1,7 @@
 //! Brokers, Redis and clients in one thread, and the hand that moves time and plays faults.
 
 mod disks;
+mod stranger;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -18,13 +19,14 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use crate::broker_log;
-use crate::client::{Clients, Left, Seat};
+use crate::client::{Clients, Left, SETS_UP, Seat};
 use crate::host::Host;
 use crate::ledger::{End, Ledger, Played};
 use crate::lock;
 use crate::network::{Network, Way};
-use crate::plan::{Action, Fault, Plan};
+use crate::plan::{Action, Fault, Plan, Scenario};
 use crate::run::Failure;
+use stranger::Stranger;
 
 /// When every simulation begins, microseconds since 1970.
 const START: Time = Time(1_700_000_000_000_000);
@@ -49,6 +51,21 @@ struct Broker {
     down_us: u64,
 }
 
+impl Broker {
+    fn new(seed: u64, now: Time) -> Result<Broker, Failure> {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+        Ok(Broker {
+            host: Host::new(seed, now),
+            disk: Arc::new(Disk::new(dir.path(), seed)?),
+            dir,
+            stop: None,
+            has_ended: Arc::default(),
+            frozen_until: None,
+            down_us: 0,
+        })
+    }
+}
+
 /// What a fault leaves to be done later.
 #[derive(Debug, Clone, Copy)]
 enum Later {
@@ -63,6 +80,14 @@ enum Later {
     PowerCut(usize),
     Room(usize),
     Syncs(usize),
+    Writes(usize),
+    StrangerComes {
+        down_ms: u64,
+        for_ms: u64,
+    },
+    StrangerLeaves {
+        down_ms: u64,
+    },
 }
 
 pub(crate) struct World {
@@ -74,25 +99,15 @@ pub(crate) struct World {
     clients: Clients,
     now: Time,
     later: Vec<(Time, Later)>,
+    stranger: Option<Stranger>,
 }
 
 impl World {
     pub(crate) fn new(plan: Plan) -> Result<World, Failure> {
         let deployment = Deployment::new(plan.scenario.layout(), &plan.scenario.redis(), plan.seed, START);
         let clients_host = Host::new(plan.seed, START);
-        let brokers = (0..plan.brokers).map(|number| -> Result<Broker, Failure> {
-            let seed = plan.seed.wrapping_mul(31).wrapping_add(number as u64);
-            let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
-            Ok(Broker {
-                host: Host::new(seed, START),
-                disk: Arc::new(Disk::new(dir.path(), seed)?),
-                dir,
-                stop: None,
-                has_ended: Arc::default(),
-                frozen_until: None,
-                down_us: 0,
-            })
-        });
+        let seed = |number: usize| plan.seed.wrapping_mul(31).wrapping_add(number as u64);
+        let brokers = (0..plan.brokers).map(|number| Broker::new(seed(number), START));
         let brokers = brokers.collect::<Result<Vec<_>, _>>()?;
         let places = brokers.iter().map(|broker| broker.dir.path().display().to_string()).collect();
         let clients = Clients {
@@ -102,7 +117,17 @@ impl World {
             topics: Arc::new(plan.topics.clone()),
         };
         let network = Network::new(plan.seed.wrapping_add(1));
-        Ok(World { plan, deployment, network, brokers, clients_host, clients, now: START, later: Vec::new() })
+        Ok(World {
+            plan,
+            deployment,
+            network,
+            brokers,
+            clients_host,
+            clients,
+            now: START,
+            later: Vec::new(),
+            stranger: None,
+        })
     }
 
     /// Counts which lines of scripts run, on all nodes of Redis.
@@ -121,12 +146,21 @@ impl World {
     }
 
     fn run(&mut self) -> Result<End, Failure> {
+        self.clients_host.start(self.now, async {})?;
+        if self.plan.scenario == Scenario::Foreign {
+            self.make_stranger()?;
+        }
         for number in 0..self.brokers.len() {
             self.start(number)?;
         }
-        self.clients_host.start(self.now, async {})?;
         let clients = self.clients.clone();
-        self.wait_for("the topics", 60, async move { clients.set_up().await })?;
+        let is_bound = self.stranger.is_some();
+        self.wait_for("the topics", 60, async move {
+            clients.set_up().await;
+            if is_bound {
+                clients.bind(SETS_UP).await;
+            }
+        })?;
         let begun = self.now;
         for step in self.plan.steps.clone() {
             self.pass(begun + step.at_ms * 1_000)?;
@@ -339,6 +373,11 @@ impl World {
                 lasts = down_ms;
                 self.later.push((now + down_ms * 1_000, Later::StartRedis(NodeId(node), 0)));
             }
+            Fault::Stranger { down_ms, for_ms } => {
+                self.deployment.crash(NodeId(0), Crash::Process, now);
+                lasts = 2 * down_ms + for_ms;
+                self.later.push((now + down_ms * 1_000, Later::StrangerComes { down_ms, for_ms }));
+            }
             Fault::FreezeRedis(node, for_ms) => {
                 self.deployment.freeze(NodeId(node), now + for_ms * 1_000);
                 lasts = for_ms;
@@ -414,6 +453,9 @@ impl World {
                 self.lose_power(now)?;
             }
             Later::Room(broker) => self.brokers[broker].disk.set_free(None, true),
+            Later::Writes(broker) => self.brokers[broker].disk.set_broken(false),
+            Later::StrangerComes { down_ms, for_ms } => self.stranger_comes(down_ms, for_ms),
+            Later::StrangerLeaves { down_ms } => self.stranger_leaves(down_ms),
             Later::Syncs(broker) => self.brokers[broker].disk.fail_syncs(0, false),
         }
         self.note(&format!("! {later:?} is over"));
@@ -431,6 +473,8 @@ impl World {
                 Later::Start(broker) if self.brokers[broker].host.is_running() => {
                     self.later.push((self.now + SECOND, later));
                 }
+                Later::StrangerComes { .. } => self.undo(Later::StartRedis(NodeId(0), 0))?,
+                Later::StrangerLeaves { .. } => self.undo(Later::StrangerLeaves { down_ms: 0 })?,
                 later => self.undo(later)?,
             }
         }

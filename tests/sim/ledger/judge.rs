@@ -1,15 +1,20 @@
 //! The sentences.
 
 mod admin;
+mod copied;
+mod late;
+mod strange;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_simulated_redis::Time;
 
-use super::{Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Sweep, Verdict};
+use super::{
+    Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Span, Sweep, Verdict,
+};
 use crate::client::{CRON, SETS_UP};
 use crate::operation::{BulkAction, Policy};
-use crate::plan::{BROKERS_MAX, DiskFault, Fault, Scenario, Topic};
+use crate::plan::{BROKERS_MAX, Scenario, Topic};
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,10 +70,13 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.swept_up(delivery));
         breaches.extend(judge.in_flight(number, delivery));
         breaches.extend(judge.scheduled(delivery));
+        breaches.extend(judge.late(number, delivery));
     }
+    breaches.extend(judge.strange());
     breaches.extend(judge.rates());
     breaches.extend(judge.gaps());
     for push in &ledger.pushes {
+        breaches.extend(judge.copied(push));
         for group in 0..topics[push.target.topic].groups.len() {
             breaches.extend(judge.lost(push, group));
         }
@@ -138,13 +146,22 @@ impl<'a> Judge<'a> {
         let mut losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
         losses.any(|loss| {
             self.ledger.faults.iter().any(|other| {
-                if matches!(other.fault, Fault::Disk(of, DiskFault::Wipe { .. }) if of == broker) {
+                if other.fault.loses_disk() == Some(broker) {
                     return other.at >= since && other.at <= loss.until;
                 }
                 let silent = other.fault.silences().filter(|(of, _)| *of == broker);
                 silent.is_some_and(|(_, ms)| other.at <= loss.until && other.at + ms * 1_000 >= loss.at)
             })
         })
+    }
+
+    /// Whether Redis forgot something after the disk of a broker had failed.
+    fn is_unjournaled_at_a_loss(&self, broker: usize, since: Time) -> bool {
+        let losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
+        losses
+            .map(|loss| loss.until)
+            .max()
+            .is_some_and(|last| self.ledger.unjournaled(broker, Span { sent: since, answered: Some(last) }))
     }
 
     /// Whether Redis forgot while the broker was silent that made the topics: the others need not know them.
@@ -182,7 +199,8 @@ impl<'a> Judge<'a> {
 
     /// Whether two messages may have this id: one that was moved, and one that was pushed since.
     fn may_be_two(&self, topic: usize, id: &str, by: Time) -> bool {
-        self.pushes_of(topic, id).len() > 1 && self.ledger.moves.iter().any(|of| of.topic == topic && of.sent <= by)
+        let is_moved = || self.ledger.moves.iter().any(|of| of.topic == topic && of.sent <= by);
+        self.pushes_of(topic, id).len() > 1 && (self.topics[topic].forwards_to.is_some() || is_moved())
     }
 
     /// Whether what is said about this message of a group by this time is beyond doubt.
@@ -336,6 +354,10 @@ impl<'a> Judge<'a> {
             .filter(|settled| settled.verdict == Verdict::Counts && settled.span.end() < delivery.span.sent)
             .max_by_key(|settled| settled.span.sent)?;
         let Decision::Nack { delay_ms: Some(delay) } = last.decision else { return None };
+        // What died of it is due at once where it went.
+        if self.ledger.deliveries[last.delivery].place != delivery.place {
+            return None;
+        }
         // It had another due time meanwhile, or was made ready again.
         let (topic, id) = (delivery.topic, &*delivery.id);
         let since = last.span.sent;
@@ -476,7 +498,11 @@ impl<'a> Judge<'a> {
         // What was on a disk alone.
         let is_gone = self.ledger.wiped(push.broker, since)
             && (matches!(push.outcome, Pushed::Buffered | Pushed::Safe) || self.forgot_without(push.broker, since));
-        if !is_due || !is_kept || is_gone || push.has_ttl || self.ended(push, group) {
+        // What was buffered goes to Redis alone while the disk takes no more records of the journal.
+        let is_gone = is_gone
+            || matches!(push.outcome, Pushed::Buffered | Pushed::Safe)
+                && self.is_unjournaled_at_a_loss(push.broker, since);
+        if !is_due || !is_kept || is_gone || push.has_ttl || !self.is_bound(push.broker) || self.ended(push, group) {
             return None;
         }
         let cancelled = self.controls_of(topic, id).any(|other| {

@@ -32,6 +32,17 @@ impl World {
                 self.later.push((now + for_ms * 1_000, Later::Syncs(number)));
                 for_ms
             }
+            DiskFault::Broken { for_ms } => {
+                disk.set_broken(true);
+                self.later.push((now + for_ms * 1_000, Later::Writes(number)));
+                for_ms
+            }
+            DiskFault::Flipped { bits, down_ms } => {
+                self.kill(number);
+                disk.flip(bits)?;
+                self.later.push((now + down_ms * 1_000, Later::Start(number)));
+                down_ms
+            }
             DiskFault::Wipe { down_ms } => {
                 self.kill(number);
                 disk.wipe()?;

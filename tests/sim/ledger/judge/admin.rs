@@ -127,6 +127,7 @@ impl Judge<'_> {
                 && (first.span.sent + first.visibility_ms * 1_000).min(settled.unwrap_or(Time(u64::MAX))) > at
                 // What other limits allowed.
                 && first.span.sent > from
+                && !self.may_be_purged(first.place, first.group, first.span.sent, at)
         };
         let held = (0..self.ledger.deliveries.len()).filter(|other| *other != number && is_held(*other)).count();
         let is_over = held >= limited.limit.max_in_flight as usize

@@ -97,6 +97,8 @@ pub(crate) struct State {
     inodes: BTreeMap<Inode, Object>,
     power: Power,
     full: Option<Full>,
+    /// Whether nothing can be written: EIO.
+    is_broken: bool,
     /// How many syncs fail from now on, and whether those that are no barrier do too.
     failing: u32,
     only_barriers: bool,
@@ -145,6 +147,7 @@ impl Disk {
             inodes: BTreeMap::from([((there.dev(), there.ino()), 0)]),
             power: Power::On,
             full: None,
+            is_broken: false,
             failing: 0,
             only_barriers: false,
             failures: BTreeMap::new(),
@@ -188,6 +191,30 @@ impl Disk {
         self.with(|state| (state.failing, state.only_barriers) = (count, only_barriers));
     }
 
+    /// From here on every write fails with EIO, or none does.
+    pub fn set_broken(&self, is_broken: bool) {
+        self.with(|state| state.is_broken = is_broken);
+    }
+
+    /// After the end of the process: so many bits are flipped in what is there, wherever the seed says.
+    ///
+    /// # Errors
+    /// The real disk fails.
+    pub fn flip(&self, bits: u32) -> io::Result<()> {
+        let left = self.with(|state| {
+            state.settle();
+            state.cuts += 1;
+            let mut left = Vec::new();
+            state.leave(0, Path::new(""), Keep::Everything, &mut left);
+            let (seed, cuts) = (state.seed, state.cuts);
+            for bit in 0..u64::from(bits) {
+                flip_one(&mut left, mixed([seed, cuts, bit, 0]));
+            }
+            left
+        });
+        self.renew(left.unwrap_or_default())
+    }
+
     /// After a power cut and the end of the process: the files are what was left.
     ///
     /// # Errors
@@ -217,7 +244,7 @@ impl Disk {
         let renewed = Disk::new(&self.root, before.seed)?;
         renewed.with(|state| {
             (state.cuts, state.full) = (before.cuts, before.full);
-            (state.failing, state.only_barriers) = (before.failing, before.only_barriers);
+            (state.failing, state.only_barriers, state.is_broken) = (before.failing, before.only_barriers, false);
         });
         // Its own disk writes down what is made here, and that is durable.
         let full = renewed.with(|state| state.full.take()).flatten();
@@ -230,6 +257,7 @@ impl Disk {
         }
         renewed.with(|state| {
             state.full = full;
+            state.is_broken = before.is_broken;
             state.settle();
         });
         std::mem::forget(renewed);
@@ -249,6 +277,20 @@ impl Drop for Disk {
     fn drop(&mut self) {
         self.forget();
     }
+}
+
+/// Flips a bit of a file: of one of the bytes through the last one that is not zero, behind which nothing was written.
+fn flip_one(left: &mut [(PathBuf, Left)], place: u64) {
+    let used = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let files = left.iter_mut().filter_map(|(_, left)| match left {
+        Left::File(bytes) => Some(bytes),
+        Left::Directory => None,
+    });
+    let mut files: Vec<&mut Vec<u8>> = files.filter(|bytes| used(bytes) > 0).collect();
+    let count = files.len() as u64;
+    let Some(bytes) = place.checked_rem(count).and_then(|file| files.get_mut(file as usize)) else { return };
+    let (at, bit) = ((place >> 8) as usize % used(bytes), (place >> 3) % 8);
+    bytes[at] ^= 1 << bit;
 }
 
 /// Zeros at the end take no time.
@@ -382,6 +424,9 @@ impl State {
 
     /// How many of the bytes can be written to a file that has so many.
     pub(crate) fn takes(&mut self, inode: Inode, size: u64, offset: u64, count: u64) -> Result<u64, Errno> {
+        if self.is_broken && !self.is_off() && count > 0 {
+            return Err(libc::EIO);
+        }
         let Some(full) = self.full.as_mut().filter(|_| !matches!(self.power, Power::Off(_))) else { return Ok(count) };
         let before = *full.before.entry(inode).or_insert(size);
         let fits = before.saturating_add(full.free).saturating_sub(offset).min(count);

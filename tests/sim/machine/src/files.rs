@@ -218,8 +218,10 @@ pub(crate) unsafe extern "C" fn fallocate64(descriptor: c_int, mode: c_int, offs
     let Some((inode, size)) = disk::is_any().then(|| about(descriptor)).flatten() else { return make() };
     let looked = disk::with_inode(inode, |disk| {
         let end = u64::try_from(offset + length).unwrap_or(0).max(size);
-        if disk.takes(inode, size, size, end - size) != Ok(end - size) {
-            return fail(libc::ENOSPC);
+        match disk.takes(inode, size, size, end - size) {
+            Ok(count) if count == end - size => {}
+            Ok(_) => return fail(libc::ENOSPC),
+            Err(error) => return fail(error),
         }
         // As long, and empty: the real disk need not have so much.
         // SAFETY: the descriptor is that of the caller.

@@ -65,6 +65,8 @@ struct Node {
     server: Option<Server>,
     /// What the next start finds, while it is down.
     files: (Image, Vec<Arc<Effect>>),
+    /// What another server has that may stand at the same address.
+    others: (Image, Vec<Arc<Effect>>),
     /// The primary that it follows; nothing for a primary.
     follows: Option<usize>,
     lag_us: u64,
@@ -152,6 +154,7 @@ impl Deployment {
                 is_sentinel,
                 server: None,
                 files: (Image::default(), Vec::new()),
+                others: (Image::default(), Vec::new()),
                 follows: (primaries..servers).contains(&number).then(|| (number - primaries) % primaries),
                 lag_us: LAG,
                 link: Link::Down,

@@ -119,3 +119,21 @@ fn a_full_disk_takes_what_needs_no_space() -> io::Result<()> {
     drop(disk);
     fs::remove_dir_all(root)
 }
+
+#[test]
+fn writes_fail_while_the_disk_is_broken_and_bits_are_flipped_in_what_is_there() -> io::Result<()> {
+    let (root, disk) = disk("broken")?;
+    let mut file = synced(&root.join("file"), b"old")?;
+    disk.set_broken(true);
+    assert_eq!(file.write(b"new").map_err(|error| error.raw_os_error()), Err(Some(libc::EIO)));
+    disk.set_broken(false);
+    file.write_all(b"er")?;
+    drop(file);
+    disk.flip(1)?;
+    let found = fs::read(root.join("file"))?;
+    let flipped: u32 = found.iter().zip(b"older").map(|(there, was)| (there ^ was).count_ones()).sum();
+    assert_eq!((found.len(), flipped), (5, 1));
+    enter(None);
+    drop(disk);
+    fs::remove_dir_all(root)
+}

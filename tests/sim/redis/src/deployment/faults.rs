@@ -50,6 +50,13 @@ impl Deployment {
         }
     }
 
+    /// Another server stands at the address of a node that is down, with its own files; the next time the first one again.
+    pub fn exchange(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.0).filter(|node| node.server.is_none()) {
+            std::mem::swap(&mut node.files, &mut node.others);
+        }
+    }
+
     pub fn is_up(&self, node: NodeId) -> bool {
         self.nodes.get(node.0).is_some_and(|node| node.server.is_some())
     }

@@ -1,0 +1,50 @@
+//! The sentence about how long a consumer waits for what is due.
+
+use dwell_simulated_redis::Time;
+
+use super::super::{Delivered, PushFact};
+use super::{Breach, Judge, PAUSE_SLACK};
+
+const LATE: &str = "a consumer that waits gets what is due";
+
+/// A lease ttl and a few calls: the longest time from when a message is due and a consumer asks until it is there, without a fault.
+const LATE_AFTER: u64 = 3_500_000;
+
+impl Judge<'_> {
+    /// For the first delivery of messages that nothing held up: not their order, a pause, a limit or a change.
+    pub(super) fn late(&self, number: usize, delivery: &Delivered) -> Option<Breach> {
+        let push = *self.by_tag.get(&*delivery.tag)?;
+        let at = delivery.span.answered?;
+        let begin = push.due.max(push.span.answered?).max(delivery.span.sent);
+        if delivery.is_batch || at.since(begin) <= LATE_AFTER || !self.is_free(push, number, delivery, begin) {
+            return None;
+        }
+        let detail = format!("payload {}: {} ms late", delivery.tag, at.since(begin) / 1_000);
+        Some(self.breach(LATE, delivery.topic, &delivery.id, detail))
+    }
+
+    fn is_free(&self, push: &PushFact, number: usize, delivery: &Delivered, begin: Time) -> bool {
+        let (topic, group, at) = (delivery.topic, delivery.group, delivery.span.end());
+        let of_group = |other: (usize, usize)| other == (topic, group);
+        let pauses = self.ledger.pauses.iter().filter(|pause| of_group((pause.topic, pause.group)));
+        let limits =
+            || self.ledger.limits.iter().filter(|limited| of_group((limited.limit.topic, limited.limit.group)));
+        let is_limited =
+            limits().filter(|limited| limited.limit.rate + limited.limit.max_in_flight > 0).any(|limited| {
+                let mut later = limits().filter(|other| other.is_done && other.span.sent > limited.span.end());
+                limited.span.sent <= at && !later.any(|other| other.span.end() + PAUSE_SLACK < begin)
+            });
+        let mut pauses = pauses.filter(|pause| pause.span.sent <= at);
+        self.deliveries.get(&(&*push.tag, group)).is_some_and(|all| all.first() == Some(&number))
+            && delivery.place == topic
+            && !self.topics[topic].is_ordered
+            && push.outcome.is_new()
+            && self.pushes_of(topic, &push.target.id).len() == 1
+            && self.controls_of(topic, &push.target.id).next().is_none()
+            && !self.is_changed_with_others(topic, Time(0), at)
+            && !is_limited
+            && !pauses.any(|pause| pause.span.end().0.saturating_add(pause.for_ms * 1_000) + PAUSE_SLACK >= begin.0)
+            && !self.is_disturbed(begin, at)
+            && !self.was_removed(topic, group, push.span.sent, at)
+    }
+}
