@@ -97,6 +97,17 @@ async fn emptied_redis_is_used_again() -> Result<()> {
     Ok(())
 }
 
+/// Nothing is released yet, so data of before is refused, and not read.
+#[tokio::test]
+async fn partition_without_a_history_is_of_another_version() -> Result<()> {
+    let behind = OrderedTopics::start().await?;
+    let older = r#"SET {dwell:orders:0}:gen 0000000000000001{"topic":"orders","partitions":1}"#;
+    behind.server.ask::<()>(older).await?;
+    let refused = behind.push(&["a"]).await.err();
+    assert!(refused.is_some_and(|error| error.detail().contains("another version of dwell")));
+    Ok(())
+}
+
 #[tokio::test]
 async fn scripts_are_reloaded_after_a_script_flush() -> Result<()> {
     let behind = OrderedTopics::start().await?;
