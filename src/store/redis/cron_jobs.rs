@@ -57,9 +57,9 @@ impl store::CronJobs for Redis {
         // Listed first: a place without schedules is harmless, a schedule that nobody finds is not.
         self.connection.call(redis::cmd("SADD").arg(&name).arg(place(&descriptor.topic, partition))).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
-        let make = || {
+        let make = |known: &str| {
             Ok(Call::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules])
-                .arg(self.knowledge(descriptor, partition))
+                .arg(known)
                 .arg(change.schedule.name.as_str())
                 .arg(change.seen.as_deref().unwrap_or_default())
                 .arg(&change.revision)
@@ -67,7 +67,10 @@ impl store::CronJobs for Redis {
                 .arg(change.schedule.to_json()?)
                 .arg(SCHEDULES_MAX))
         };
-        match Reply::of(self.eval_known(&descriptor.topic, partition, make).await?)?.text()?.as_str() {
+        match Reply::of(self.eval_known(&descriptor.topic, partition, descriptor.generation, make).await?)?
+            .text()?
+            .as_str()
+        {
             "OK" => {
                 self.announce_cron_jobs().await?;
                 Ok(true)
@@ -96,9 +99,9 @@ impl store::CronJobs for Redis {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
         let version = self.clock.versions(firing.messages.len());
-        let make = || {
+        let make = |known: &str| {
             let call = Call::new(&SCRIPTS.fire_cron_job, &keys)
-                .arg(self.knowledge(descriptor, partition))
+                .arg(known)
                 .arg(firing.name.as_str())
                 .arg(&firing.revision)
                 .arg(firing.last.as_ms())
@@ -110,7 +113,7 @@ impl store::CronJobs for Redis {
                 Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body))
             })
         };
-        let (status, mut reply) = self.ask_known(&descriptor.topic, partition, make).await?;
+        let (status, mut reply) = self.ask_known(&descriptor.topic, partition, descriptor.generation, make).await?;
         match status.as_str() {
             "OK" => Ok(Fired::Done(usize::try_from(reply.number()?).unwrap_or(usize::MAX))),
             "EARLY" => Ok(Fired::Early),

@@ -288,10 +288,10 @@ impl Shared {
             .iter()
             .map(|forwarded| other_id(&forwarded.message, to, partition, forwarded.new_version))
             .collect();
-        let make = || {
+        let make = |known: &str| {
             let call = Call::new(script, &keys)
                 .after_losses(losses)
-                .arg(self.knowledge(to, partition))
+                .arg(known)
                 .arg(page.page)
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
                 .arg(due_at.as_ms())
@@ -305,7 +305,7 @@ impl Shared {
                 },
             )
         };
-        let mut reply = Reply::of(self.eval_known(&to.topic, partition, make).await?)?;
+        let mut reply = Reply::of(self.eval_known(&to.topic, partition, to.generation, make).await?)?;
         match reply.text()?.as_str() {
             "OK" => {}
             "LATE" => return Err(Error::unavailable("Redis answered too late")),

@@ -188,16 +188,17 @@ impl Redis {
             line => text(line)?.split('/').next().unwrap_or_default().to_owned(),
         };
         let epoch = Epoch::after(Epoch::parse(&expected).map_or(0, |epoch| epoch.number()));
-        let make = || {
+        let make = |known: &str| {
             Ok(Call::new(&SCRIPTS.acquire, &[&partition.generation, &keys.lease, &keys.reservations])
-                .arg(self.knowledge_under(&group_partition.topic, group_partition.partition, generation))
+                .arg(known)
                 .arg(member.as_str())
                 .arg(ms(ttl))
                 .arg(&expected)
                 .arg(epoch.to_string())
                 .arg(self.time_override()))
         };
-        let (status, mut reply) = self.ask_known(&group_partition.topic, group_partition.partition, make).await?;
+        let (status, mut reply) =
+            self.ask_known(&group_partition.topic, group_partition.partition, generation, make).await?;
         match status.as_str() {
             "OK" => {
                 let left = (reply.text()?, reply.number()?);

@@ -12,7 +12,6 @@ use super::scripts::{Call, Reply, text};
 use crate::model::error::{Error, Result};
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
-use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
 
 /// The histories of the partitions that this broker has called.
@@ -21,8 +20,8 @@ pub(super) struct Histories {
     known: RwLock<HashMap<TopicName, HashMap<Partition, Known>>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+#[derive(Debug, Clone)]
+pub(super) struct Known {
     history: Arc<str>,
     /// How many losses had been noticed when the partition last answered in this history. After a later one, another history is no
     /// news.
@@ -30,15 +29,12 @@ struct Known {
 }
 
 impl Histories {
-    fn of(&self, topic: &TopicName, partition: Partition) -> Option<Known> {
+    pub(super) fn of(&self, topic: &TopicName, partition: Partition) -> Option<Known> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(topic)?.get(&partition).cloned()
     }
 
     /// Notes that a partition answered in a history; `None` is that it has none.
     fn note(&self, topic: &TopicName, partition: Partition, known: Option<Known>) {
-        if self.of(topic, partition) == known {
-            return;
-        }
         let mut histories = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match known {
             Some(known) => {
@@ -57,25 +53,16 @@ impl Histories {
 }
 
 impl Shared {
-    /// The first argument of a call: the generation that it is made under, and the history that is known.
-    pub(super) fn knowledge(&self, descriptor: &Descriptor, partition: Partition) -> String {
-        self.knowledge_under(&descriptor.topic, partition, descriptor.generation)
-    }
-
-    pub(super) fn knowledge_under(&self, topic: &TopicName, partition: Partition, generation: u64) -> String {
-        let known = self.histories.of(topic, partition);
-        format!("{} {}", sixteen_digits(generation), known.as_ref().map_or("", |known| &known.history))
-    }
-
-    /// Makes a call in the partition that is meant. One that does not know its history is told, and made again. Errors: `Stale` if
-    /// the partition has lost what this broker knows of.
+    /// Makes a call under a generation in the partition that is meant; `make` gets its first argument. One that does not know the history
+    /// is told, and made again. Errors: `Stale` if the partition has lost what this broker knows of.
     pub(super) async fn eval_known(
         &self,
         topic: &TopicName,
         partition: Partition,
-        make: impl Fn() -> Result<Call>,
+        generation: u64,
+        make: impl Fn(&str) -> Result<Call>,
     ) -> Result<Value> {
-        Ok(self.eval_sent(topic, partition, make).await?.1)
+        Ok(self.eval_sent(topic, partition, generation, make).await?.1)
     }
 
     /// The same for a script that says what time it is.
@@ -83,9 +70,10 @@ impl Shared {
         &self,
         topic: &TopicName,
         partition: Partition,
-        make: impl Fn() -> Result<Call>,
+        generation: u64,
+        make: impl Fn(&str) -> Result<Call>,
     ) -> Result<(String, Reply)> {
-        let (sent, answer) = self.eval_sent(topic, partition, make).await?;
+        let (sent, answer) = self.eval_sent(topic, partition, generation, make).await?;
         self.read(sent, answer)
     }
 
@@ -93,31 +81,36 @@ impl Shared {
         &self,
         topic: &TopicName,
         partition: Partition,
-        make: impl Fn() -> Result<Call>,
+        generation: u64,
+        make: impl Fn(&str) -> Result<Call>,
     ) -> Result<(Instant, Value)> {
         loop {
             let (losses, sent) = (self.losses.borrow().count, self.clock.local().instant());
             let known = self.histories.of(topic, partition);
-            let answer = self.connection.eval(&make()?).await?;
-            match another(&answer)? {
-                Some(there) => self.meet(topic, partition, &there, losses)?,
-                None => {
-                    let known = known.map(|known| Known { losses: losses.max(known.losses), ..known });
-                    known.into_iter().for_each(|known| self.histories.note(topic, partition, Some(known)));
-                    return Ok((sent, answer));
+            let answer = self.connection.eval(&make(&knowledge(generation, known.as_ref()))?).await?;
+            let Some(there) = another(&answer)? else {
+                if let Some(known) = known.filter(|known| known.losses < losses) {
+                    self.histories.note(topic, partition, Some(Known { losses, ..known }));
                 }
-            }
+                return Ok((sent, answer));
+            };
+            self.meet(topic, partition, &there, (known, losses))?;
         }
     }
 
-    /// Learns which history a partition has that refused another one, from its descriptor, which may be missing; the call was made after
-    /// so many losses. Errors: `Stale` if there was another loss since, or if this is one that was not noticed before.
-    pub(super) fn meet(&self, topic: &TopicName, partition: Partition, there: &str, losses: u64) -> Result<()> {
+    /// Learns which history a partition has that refused another one, from its descriptor, which may be missing. `known` is what the call said,
+    /// which was made after so many losses. Errors: `Stale` if there was another loss since, or if this is one that was not noticed
+    /// before.
+    pub(super) fn meet(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        there: &str,
+        (known, losses): (Option<Known>, u64),
+    ) -> Result<()> {
         let history: Option<Arc<str>> = if there.is_empty() { None } else { Some(Arc::from(history_of(there)?)) };
         let now = self.losses.borrow().count;
-        let known = self.histories.of(topic, partition);
-        // Another call may have learned it meanwhile.
-        let is_news = known.is_some_and(|known| known.losses == now && Some(&known.history) != history.as_ref());
+        let is_news = known.is_some_and(|known| known.losses == now);
         if is_news {
             self.suspect_loss();
         }
@@ -132,6 +125,11 @@ impl Shared {
     pub(super) fn shown(&self, topic: &TopicName, partition: Partition, history: &str, losses: u64) {
         self.histories.note(topic, partition, Some(Known { history: Arc::from(history), losses }));
     }
+}
+
+/// The first argument of a call: the generation that it is made under, and the history that is known.
+pub(super) fn knowledge(generation: u64, known: Option<&Known>) -> String {
+    format!("{} {}", sixteen_digits(generation), known.map_or("", |known| &known.history))
 }
 
 /// The `T:gen` with which a partition refused a call for its history; `None` if it did not.

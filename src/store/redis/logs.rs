@@ -76,10 +76,10 @@ impl LogTarget for Redis {
         let mut keys = with_groups(&front, &groups);
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
-        let make = || {
+        let make = |known: &str| {
             let call = Call::new(script, &keys)
                 .after_losses(losses)
-                .arg(self.knowledge(descriptor, partition))
+                .arg(known)
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
                 .arg(conflict.name())
                 .arg(self.time_override());
@@ -125,10 +125,10 @@ impl LogTarget for Redis {
         self.call_all_back(&descriptor.group_partition(partition, &purge.group)).await?;
         let (mut cursor, mut deleted) = ("0".to_owned(), 0);
         loop {
-            let make = || {
+            let make = |known: &str| {
                 Ok(Call::new(&SCRIPTS.reapply_purge, &keys.map(String::as_str))
                     .after_losses(losses)
-                    .arg(self.knowledge(descriptor, partition))
+                    .arg(known)
                     .arg(purge.group.as_str())
                     .arg(u8::from(purge.dead_letters))
                     .arg(version.as_us())
@@ -180,12 +180,9 @@ impl LogTarget for Redis {
                 Ok(call.arg("").arg("").arg("").arg("").arg(""))
             }
         };
-        let make = || {
-            let call = Call::new(script, &keys)
-                .after_losses(losses)
-                .arg(self.knowledge(descriptor, partition))
-                .arg(groups.len())
-                .arg(self.time_override());
+        let make = |known: &str| {
+            let call =
+                Call::new(script, &keys).after_losses(losses).arg(known).arg(groups.len()).arg(self.time_override());
             changes.iter().try_fold(call, with_change)
         };
         self.apply(descriptor, partition, make).await?.number()
@@ -254,7 +251,7 @@ impl Shared {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        make: impl Fn() -> Result<Call>,
+        make: impl Fn(&str) -> Result<Call>,
     ) -> Result<Reply> {
         loop {
             match self.expire(descriptor, partition, &make).await? {

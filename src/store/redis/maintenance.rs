@@ -305,10 +305,10 @@ impl Shared {
             };
             entries.push((id, if is_dead { "d" } else { "w" }, score, charge, value));
         }
-        let make = || {
+        let make = |known: &str| {
             let call = Call::new(&SCRIPTS.move_in, &places)
                 .after_losses(losses)
-                .arg(self.knowledge(to, group_partition.partition))
+                .arg(known)
                 .arg(stream)
                 .arg(moved.arrived.page)
                 .arg(GROUP_PARTITION_MESSAGES_MAX);
@@ -316,7 +316,7 @@ impl Shared {
                 call.arg(id.as_str()).arg(*state).arg(score).arg(charge).arg(value.as_ref())
             }))
         };
-        let mut reply = Reply::of(self.eval_known(&to.topic, group_partition.partition, make).await?)?;
+        let mut reply = Reply::of(self.eval_known(&to.topic, group_partition.partition, to.generation, make).await?)?;
         match reply.text()?.as_str() {
             "OK" => {}
             "CLOSED" => return Ok(false),

@@ -39,8 +39,8 @@ impl store::Messages for Redis {
         let until = Clock::System.instant().plus(self.connection.timeout());
         // A Redis that is found to have lost data does not know every dedup key.
         let losses = messages.iter().any(Message::has_dedup_key).then(|| self.losses.borrow().count);
-        let make = || {
-            let call = self.push_call(descriptor, partition, call, messages, self.valid_until(until))?;
+        let make = |known: &str| {
+            let call = self.push_call(descriptor, partition, call, messages, (known, self.valid_until(until)))?;
             Ok(Call { losses, ..call })
         };
         let duplicates =
@@ -76,9 +76,9 @@ impl store::Messages for Redis {
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let until = Clock::System.instant().plus(self.connection.timeout());
         let version = call.version;
-        let make = || {
+        let make = |known: &str| {
             let call = Call::new(script, &keys)
-                .arg(self.knowledge(descriptor, partition))
+                .arg(known)
                 .arg(self.valid_until(until))
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
                 .arg(conflict.name())
@@ -127,9 +127,9 @@ impl store::Messages for Redis {
         let keys = with_groups(&[&shared.generation, &memory, &shared.gone, &shared.wake], &groups);
         let until = Clock::System.instant().plus(self.connection.timeout());
         let expected = reschedule.expected;
-        let make = || {
+        let make = |known: &str| {
             Ok(Call::new(&SCRIPTS.reschedule, &keys)
-                .arg(self.knowledge(descriptor, partition))
+                .arg(known)
                 .arg(self.valid_until(until))
                 .arg(reschedule.id.as_str())
                 .arg(reschedule.due_at.as_ms())
@@ -171,9 +171,9 @@ impl store::Messages for Redis {
         let keys: Vec<&str> = shared.into_iter().chain(own).map(String::as_str).collect();
         let until = Clock::System.instant().plus(self.connection.timeout());
         let window = u64::try_from(descriptor.settings.dedup_window.as_millis()).unwrap_or(u64::MAX);
-        let make = || {
+        let make = |known: &str| {
             let call = Call::new(&SCRIPTS.settle_late, &keys)
-                .arg(self.knowledge(descriptor, partition))
+                .arg(known)
                 .arg(self.valid_until(until))
                 .arg(self.time_override())
                 .arg(call.id.seq)
@@ -230,9 +230,9 @@ impl Shared {
             &group_partition.forwarding,
         ];
         let until = Clock::System.instant().plus(self.connection.timeout());
-        let make = || {
+        let make = |known: &str| {
             Ok(Call::new(&SCRIPTS.purge_group, &keys.map(String::as_str))
-                .arg(self.knowledge(descriptor, partition))
+                .arg(known)
                 .arg(self.valid_until(until))
                 .arg(purge.group.as_str())
                 .arg(u8::from(purge.dead_letters))
@@ -275,9 +275,9 @@ impl Shared {
         let memory = self.keys.call(&descriptor.topic, partition, stream);
         let keys = with_groups(&[&shared.generation, &memory, &shared.cancelled], &groups);
         let until = Clock::System.instant().plus(self.connection.timeout());
-        let make = || {
+        let make = |known: &str| {
             let call = Call::new(&SCRIPTS.cancel, &keys)
-                .arg(self.knowledge(descriptor, partition))
+                .arg(known)
                 .arg(self.valid_until(until))
                 .arg(id.as_str())
                 .arg(CANCELLED_KEPT.as_micros() as u64)
@@ -304,7 +304,7 @@ impl Shared {
         partition: Partition,
         id: &store::Call,
         messages: &[Message],
-        valid_until: u64,
+        (known, valid_until): (&str, u64),
     ) -> Result<Call> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &id.id.stream);
@@ -318,7 +318,7 @@ impl Shared {
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
         let mut call = Call::new(script, &keys)
-            .arg(self.knowledge(descriptor, partition))
+            .arg(known)
             .arg(valid_until)
             .arg(if id.is_fresh { "fresh" } else { "live" })
             .arg(GROUP_PARTITION_MESSAGES_MAX)

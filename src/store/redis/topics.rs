@@ -9,7 +9,7 @@ use futures_util::future::{try_join, try_join_all};
 use redis::Value;
 
 use super::failure::is_too_few;
-use super::histories::{another, sixteen_digits};
+use super::histories::{Known, another, knowledge, sixteen_digits};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Call, Reply, SCRIPTS, maybe_text};
 use super::{Redis, Shared, ms};
@@ -310,14 +310,18 @@ impl Shared {
             .map(|partition| Show { partition, keep, announce: partition == Partition(0) })
             .collect();
         let losses = self.losses.borrow().count;
-        let calls = shows.iter().map(|show| self.show_call(descriptor, show)).collect::<Result<Vec<_>>>()?;
+        let known: Vec<_> = shows.iter().map(|show| self.histories.of(&descriptor.topic, show.partition)).collect();
+        let call = |(show, known): (&Show, &Option<Known>)| {
+            self.show_call(descriptor, show, &knowledge(descriptor.generation, known.as_ref()))
+        };
+        let calls = shows.iter().zip(&known).map(call).collect::<Result<Vec<_>>>()?;
         let answers = self.connection.eval_all(&SCRIPTS.publish_settings, calls).await;
-        for (show, answer) in shows.iter().zip(answers) {
+        for ((show, known), answer) in shows.iter().zip(known).zip(answers) {
             let answer = answer?;
             match another(&answer)? {
                 None => self.rolled(&descriptor.topic, show.partition, losses, answer)?,
                 Some(there) => {
-                    self.meet(&descriptor.topic, show.partition, &there, losses)?;
+                    self.meet(&descriptor.topic, show.partition, &there, (known, losses))?;
                     self.show(descriptor, show).await?;
                 }
             }
@@ -327,14 +331,15 @@ impl Shared {
 
     async fn show(&self, descriptor: &Descriptor, show: &Show) -> Result<()> {
         let losses = self.losses.borrow().count;
-        let answer = self.eval_known(&descriptor.topic, show.partition, || self.show_call(descriptor, show)).await?;
+        let make = |known: &str| self.show_call(descriptor, show, known);
+        let answer = self.eval_known(&descriptor.topic, show.partition, descriptor.generation, make).await?;
         self.rolled(&descriptor.topic, show.partition, losses, answer)
     }
 
-    fn show_call(&self, descriptor: &Descriptor, show: &Show) -> Result<Call> {
+    fn show_call(&self, descriptor: &Descriptor, show: &Show, known: &str) -> Result<Call> {
         let keys = self.keys.partition(&descriptor.topic, show.partition);
         Ok(Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake])
-            .arg(self.knowledge(descriptor, show.partition))
+            .arg(known)
             .arg(to_json(descriptor)?)
             .arg(show.keep.map_or(String::new(), |keep| ms(keep).to_string()))
             .arg(u8::from(show.announce))
@@ -442,7 +447,7 @@ impl Shared {
     pub(super) async fn until_answered<T>(
         &self,
         expiring: &DeadlineCall<'_>,
-        make: impl Fn() -> Result<Call>,
+        make: impl Fn(&str) -> Result<Call>,
         read: impl Fn(Reply) -> Result<T>,
     ) -> Result<T> {
         let until = expiring.until;
@@ -489,9 +494,9 @@ impl Shared {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        make: impl Fn() -> Result<Call>,
+        make: impl Fn(&str) -> Result<Call>,
     ) -> Result<Answer> {
-        let (status, mut reply) = self.ask_known(&descriptor.topic, partition, make).await?;
+        let (status, mut reply) = self.ask_known(&descriptor.topic, partition, descriptor.generation, make).await?;
         match status.as_str() {
             "OK" => Ok(Answer::Done(reply)),
             "BEHIND" => Ok(Answer::Behind),

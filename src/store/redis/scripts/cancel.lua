@@ -4,7 +4,7 @@
 --   ARGV[5] how many at most   ARGV[6] version, us   ARGV[7] number of the call, or '' when a log says it again
 --   ARGV[8] time override, us, or ''   then the names of the groups
 -- Returns {'OK', now us, version of the cancel us or '', 'done' 'in_flight' 'dead' or 'absent' for each group} or, with nothing
---   changed, {'LATE', now us}, a refusal of _history,  {'GAP', now us}.
+--   changed, a refusal of _history, {'LATE', now us} {'GAP', now us}.
 -- Repeats and late copies as in push. Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
 -- `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels again, finds that it was done,
 -- and in which groups; `<id> ` has the version of the cancel that found it, since a log may still have a push from in between.

@@ -2,7 +2,7 @@
 --   KEYS[1] T:gen   KEYS[2] T:s   KEYS[3] T:seen   KEYS[4] T:wake   then for each group T:<group>:z, :h, :dh
 --   ARGV[1] as in _history   ARGV[2] name   ARGV[3] revision   ARGV[4] done up to, ms   ARGV[5] done up to then, ms
 --   ARGV[6] bodies a partition may hold   ARGV[7] time override, us, or ''   then n times (due ms, id, body), 100 at most
--- Returns {'OK', now us, messages that are new} or, with nothing changed, {'EARLY', now us}, a refusal of _history,
+-- Returns {'OK', now us, messages that are new} or, with nothing changed, a refusal of _history, {'EARLY', now us}
 --   {'FULL', now us} {'BEFORE', now us, done up to, ms} {'CHANGED', now us}.
 -- The mark is in the slot of its messages, so one call writes both: whoever comes second, at once or when the message was
 -- long consumed, finds another mark than it names, and pushes nothing. So does a repeat of this very call.

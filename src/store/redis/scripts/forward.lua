@@ -3,8 +3,8 @@
 --   then for each group T:<group>:z, :h, :dh
 --   ARGV[1] as in _history   ARGV[2] page   ARGV[3] bodies a partition may hold   ARGV[4] due, ms   ARGV[5] time override, us,
 --   or ''   ARGV[6] valid until, ms   then n times (id, id if that one is taken, body)
--- Returns {'OK', indexes of those that have their other id, 1 if the page was stored before} or, with nothing changed, {'LATE'}, a refusal of _history, {'FULL'}, {'CLOSED'}: the
--- page was called back, and is never stored.
+-- Returns {'OK', indexes of those that have their other id, 1 if the page was stored before} or, with nothing changed, a refusal of _history, {'LATE'}
+--   {'FULL'} {'CLOSED'}: the page was called back, and is never stored.
 -- The page is remembered as a call is: a repeat, also one that comes when its messages were consumed, is answered as before,
 -- and a late copy of an older page stores nothing. Each broker to which a page was answered has a memory too: pages of a stream
 -- are in the journals of several brokers, which are restored in any order. An id that is held, dead or cancelled here is taken.

@@ -3,7 +3,7 @@
 --   KEYS[9] T:c:<stream>@<broker>
 --   ARGV[1] as in _history   ARGV[2] stream of the page   ARGV[3] page   ARGV[4] bodies a partition may hold
 --   then n times (id, 'w' or 'd', score, charge or '', body or dead value)
--- Returns {'OK', 1 if the page was placed before, ids that were there already} or, with nothing changed,, a refusal of _history, {'FULL'} {'CLOSED'}: the
+-- Returns {'OK', 1 if the page was placed before, ids that were there already} or, with nothing changed, a refusal of _history, {'FULL'} {'CLOSED'}: the
 --   page was called back, or ended long ago.
 -- The page is remembered beside its messages: a repeat, also one that comes when they were long consumed, and a late copy of
 -- an older page find that it was placed, and place nothing. Each broker to which a page was answered has a memory of it, as of a

@@ -4,8 +4,8 @@
 --   [12] T:<group>:f
 --   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] group   ARGV[4] '1' to delete dead messages too
 --   ARGV[5] version, us   ARGV[6] number of the call   ARGV[7] time override, us, or ''
--- Returns {'OK', now us, version of the purge us, messages, dead messages} or, with nothing changed, {'LATE', now us}
---   a refusal of _history,  {'GAP', now us}, {'OK', now us, '0', '0', '0'}: messages or dead letters are
+-- Returns {'OK', now us, version of the purge us, messages, dead messages} or, with nothing changed, a refusal of _history,
+--   {'LATE', now us} {'GAP', now us} {'OK', now us, '0', '0', '0'}: messages or dead letters are
 --   on their way to another topic: call them back first.
 -- Repeats and late copies as in push: none deletes what was pushed since. The owner record names no owner, so that every call of
 -- the last epoch is refused, and the next epoch has a higher number. The version is not below the time, so it is above every message

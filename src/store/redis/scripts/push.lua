@@ -7,8 +7,7 @@
 --   message with a dedup key (which one, from 1; the dedup key)
 -- Returns {'OK', now us, for each duplicate `<index>`, then `@<due ms>` of the message that is there, if any is, with a `k` if that has
 --   another key, or a `c` if it has other content, and then `=<id of the first>` for its dedup key} or, with nothing changed,
---   {'LATE', now us}, a refusal of _history,
---   {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled or a group purged under this
+--   a refusal of _history, {'LATE', now us} {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled or a group purged under this
 --   version, which is not lower: push with later ones; {'GAP', now us}: the partition does not know the call before this one.
 -- 'fresh' is for ids that were made for this call: it does not look for them.
 -- Equal ids and dedup keys of one call meet in their order. T:x has cancelled ids: who pushes such an id makes it a message again, and it is not cancelled any more; T:gone has its version.

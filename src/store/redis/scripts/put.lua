@@ -5,7 +5,7 @@
 --   'debounce'   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
 --   of the others count up   then n times (due ms, id, body)
 -- Returns {'OK', now us, n times 'stored' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires'} or, with nothing
---   changed, {'LATE', now us}, a refusal of _history,  {'FULL', now us} {'OUTDATED', now us, version us}
+--   changed, a refusal of _history, {'LATE', now us} {'FULL', now us} {'OUTDATED', now us, version us}
 --   {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push; T:seen and T:x as in push. A group that
 -- has settled the message does not get it again. A message of the id with another key is another message, and stays.

@@ -2,7 +2,7 @@
 --   KEYS[1] T:gen   KEYS[2] T:s
 --   ARGV[1] as in _history   ARGV[2] name   ARGV[3] revision that was seen, or ''   ARGV[4] revision that it becomes
 --   ARGV[5] done up to, ms, or '' to keep what is there   ARGV[6] definition   ARGV[7] schedules at most
--- Returns {'OK'} or, with nothing changed, {'CHANGED'}, a refusal of _history, {'FULL'}.
+-- Returns {'OK'} or, with nothing changed, a refusal of _history, {'CHANGED'} {'FULL'}.
 -- A repeat finds its own revision and answers OK. The time up to which it is done never goes back.
 if refusal and refusal[1] ~= 'BEHIND' then return refusal end
 local there = redis.call('HGET', KEYS[2], ARGV[2])

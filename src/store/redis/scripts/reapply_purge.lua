@@ -2,8 +2,7 @@
 --   KEYS[1] T:gen   KEYS[2] T:purged   KEYS[3] T:<group>:z  [4] T:<group>:h  [5] T:<group>:a  [6] T:<group>:dz  [7] T:<group>:dh
 --   ARGV[1] as in _history   ARGV[2] group   ARGV[3] '1' to delete dead messages too   ARGV[4] version, us
 --   ARGV[5] cursor, '0' at first   ARGV[6] time override, us, or ''
--- Returns {'OK', now us, messages that were deleted, next cursor or '0'} or, with nothing changed, a refusal of _history
---   .
+-- Returns {'OK', now us, messages that were deleted, next cursor or '0'} or, with nothing changed, a refusal of _history.
 -- From the first page on no log brings back what was purged. A repeat of a page, or of all of them, finds nothing. A message that
 -- is reserved leaves its id behind, which means nothing without a body. Cursors of the dead messages begin with 'd'.
 local now_us, answer = time_us(ARGV[6])

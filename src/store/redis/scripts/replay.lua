@@ -8,7 +8,7 @@
 --   broker that handed it over or '', due ms, id, body, dedup key or '')
 -- A log of which something was handed over and replayed is closed: its broker has given it another name.
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'duplicate=<id of the first>' 'replaced' 'debounced', up to an 'in_flight' or an
---   'other_key', behind which nothing was looked at} or, with nothing changed, a refusal of _history,  {'FULL', now us}.
+--   'other_key', behind which nothing was looked at} or, with nothing changed, a refusal of _history, {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
 -- when it was consumed meanwhile or is in the log of another broker; or it is a duplicate of a message of its dedup key, as it was the first time. A message with the same version or a later one stays, and so does its cancel or end; its dedup key is remembered all the same. A
 -- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which

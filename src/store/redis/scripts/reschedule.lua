@@ -4,7 +4,7 @@
 --   ARGV[5] due time that it has to have, ms, or ''   ARGV[6] attempts that it has to have, or ''
 --   ARGV[7] time override, us, or ''   ARGV[8] number of the call   ARGV[9] version, us
 -- Returns {'OK', now us, 'done' 'in_flight' 'dead' 'absent' 'changed' or 'expires' for each group} or, with nothing changed,
---   {'LATE', now us}, a refusal of _history,  {'OUTDATED', now us, version us} {'GAP', now us}. With a
+--   a refusal of _history, {'LATE', now us} {'OUTDATED', now us, version us} {'GAP', now us}. With a
 --   'changed' or an 'expires', which is before the due time that is asked for, nothing was changed either.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. A reschedule to the present
 -- due time is done already, whatever was expected.

@@ -2,7 +2,8 @@
 --   KEYS[1] <prefix>:brokers: broker -> 'busy' or 'settled', and when it said so, ms; '!' -> when a broker last noticed a loss, ms
 --   ARGV[1] broker   ARGV[2] 'lost' when it noticed a loss, 'busy', 'settled', 'gone' to be forgotten, or 'look' to change nothing
 --   ARGV[3] for 'settled': when it began to offer what it had, ms   ARGV[4] time override, us, or ''
--- Returns {'OK', now us, now ms, when a loss was noticed last, ms, 1 if this broker was listed before, n times (broker, 'busy' or 'settled', when it said so, ms)}.
+-- Returns {'OK', now us, now ms, when a loss was noticed last, ms, 1 if this broker was listed before, n times (broker,
+--   'busy' or 'settled', when it said so, ms)}.
 --   A repeat says it again. A broker that began to offer before a loss that another one noticed is not settled, whatever it
 --   says: it may have met a Redis, or a node of the cluster, that lost nothing yet. So nobody is settled right after a loss.
 local now_us, now_text = time_us(ARGV[4])

@@ -6,8 +6,8 @@
 --   ARGV[5] dedup window, ms   ARGV[6] 1 with ordering, else 0   ARGV[7] group
 --   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '',
 --   1 if an ack counts after more attempts too, else 0)
--- Returns {'OK', now us, a letter for each: d done, r done before, f in flight, o over} or, with nothing changed, {'LATE', now us}
---   a refusal of _history,  {'GAP', now us}.
+-- Returns {'OK', now us, a letter for each: d done, r done before, f in flight, o over} or, with nothing changed,
+--   a refusal of _history, {'LATE', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
 -- A message on its way to another topic is in flight. After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
 -- T:gone has the version up to which a message is over in a group, so a repeated ack finds that it was done.

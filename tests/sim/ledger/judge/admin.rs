@@ -30,6 +30,7 @@ pub(super) fn occurrence(tag: &str) -> Option<(usize, Time)> {
 }
 
 impl Judge<'_> {
+    /// A group that was made again as a copy has what its source had, also what was deleted with the group before.
     pub(super) fn removed(&self, delivery: &Delivered) -> Option<Breach> {
         let push = self.by_tag.get(&*delivery.tag)?;
         let removal = self.ledger.removals.iter().find(|removal| {
@@ -38,11 +39,22 @@ impl Judge<'_> {
                 && matches!(push.outcome, Pushed::Stored | Pushed::Journaled | Pushed::Replaced)
                 && push.span.end() < removal.span.sent
                 && removal.span.end() < delivery.span.sent
+                && !(removal.group.is_some() && self.may_be_copied(delivery, removal.span.sent))
         })?;
         let ms = delivery.span.sent.since(removal.span.end()) / 1_000;
         let detail = format!("payload {}: asked for {ms} ms after the deletion", delivery.tag);
         (!self.forgot(push.span.sent, delivery.span.end()))
             .then(|| self.breach(REMOVED, delivery.topic, &delivery.id, detail))
+    }
+
+    /// Whether what was delivered may be there since its group was made again as a copy, from this time on.
+    fn may_be_copied(&self, delivery: &Delivered, from: Time) -> bool {
+        self.ledger.removals.iter().any(|removal| {
+            removal.is_copy
+                && (removal.topic, removal.group) == (delivery.topic, Some(delivery.group))
+                && removal.span.sent >= from
+                && removal.span.sent < delivery.span.end()
+        })
     }
 
     /// Changes of many messages of a topic that may have had an effect in this time.
