@@ -1,4 +1,4 @@
-//! Which ids and dedup keys the WAL holds: a later push of one goes behind its record, and not past it.
+//! Which ids and dedup keys the WAL holds, in pushes and cancels: a later push of one goes behind its record, and not past it.
 //!
 //! A wrong yes is harmless: that push is buffered, and replayed in its order.
 
@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::model::limits::HELD_IDS_MAX;
-use crate::model::message::{Message, TopicName};
+use crate::model::message::{Message, MessageId, TopicName};
 use crate::wal::{Position, Record};
 
 #[derive(Debug)]
@@ -81,6 +81,7 @@ impl HeldIds {
     pub(super) fn keys_of(&self, record: &Record) -> Vec<u64> {
         match record {
             Record::Push { topic, message, .. } => self.keys(topic, message).into_iter().flatten().collect(),
+            Record::Cancel { topic, id, .. } => vec![self.key_of_id(topic, id)],
             _ => Vec::new(),
         }
     }
@@ -109,9 +110,15 @@ impl HeldIds {
     }
 
     fn keys(&self, topic: &TopicName, message: &Message) -> [Option<u64>; 2] {
-        let id = self.hasher.hash_one((topic.as_str(), 'i', message.id.as_str()));
         let dedup = message.envelope.dedup_window();
-        [Some(id), dedup.map(|(key, ..)| self.hasher.hash_one((topic.as_str(), 'd', key.as_str())))]
+        [
+            Some(self.key_of_id(topic, &message.id)),
+            dedup.map(|(key, ..)| self.hasher.hash_one((topic.as_str(), 'd', key.as_str()))),
+        ]
+    }
+
+    fn key_of_id(&self, topic: &TopicName, id: &MessageId) -> u64 {
+        self.hasher.hash_one((topic.as_str(), 'i', id.as_str()))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Marks> {

@@ -481,7 +481,9 @@ impl<S: LogTarget> BufferedStore<S> {
             return Err(away.unwrap_or_else(|| Error::unavailable("the topic is on its way to the store")));
         }
         let (topic, version) = (descriptor.topic.clone(), self.store.clock().versions(1));
-        let appended = self.wal.append(vec![Record::Cancel { topic, partition, id: id.clone(), version }]).await;
+        let cancel = vec![Record::Cancel { topic, partition, id: id.clone(), version }];
+        let appended = self.wal.append(cancel.clone()).await;
+        self.held.appended(&cancel, self.wal.depth().end);
         self.buffered.notify_one();
         if unbuffered == wal::Cancelled::RemovedSent {
             return Err(perhaps_sent());

@@ -137,6 +137,33 @@ async fn push_of_an_id_that_the_log_holds_goes_behind_it() -> Result<()> {
     dwell.close().await
 }
 
+/// A buffered cancel keeps its place in the log although the push that it ended is gone from there: a later push of its id would
+/// otherwise find the message of before in Redis, be a duplicate of it, and end with it.
+#[tokio::test]
+async fn push_of_an_id_whose_cancel_the_log_holds_goes_behind_it() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let receipt = dwell.with_one_in_flight().await?;
+    let base = dwell.broker().now().plus(HOUR);
+    assert_eq!(dwell.push_due("back", "old", base, Conflict::Keep).await?.pushed, Pushed::Stored);
+    outage.proxy.set(Mode::Refuse);
+    assert_eq!(dwell.push_due("held", "new", base, Conflict::Replace).await?.pushed, Pushed::Buffered);
+    assert_eq!(dwell.push_due("back", "first", base, Conflict::Keep).await?.pushed, Pushed::Buffered);
+    dwell.broker().cancel(&topic()?, &MessageId::new("back")?, None).await?;
+    // More than a page, so the first one goes to the end of the log and holds up nothing.
+    let others: Vec<String> = (0..600).map(|n| format!("other{n}")).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    dwell.push("orders", &others, HOUR).await?;
+    outage.proxy.set(Mode::Pass);
+    dwell.takes_pushes().await?;
+    dwell.push_due("back", "second", base, Conflict::Keep).await?;
+    dwell.ack_receipt(receipt).await?;
+    dwell.recovered().await?;
+    let stored = dwell.stored_as("back").await?.ok_or_else(|| Error::not_found("back"))?.message;
+    assert_eq!(stored.envelope.payload, "second");
+    dwell.close().await
+}
+
 /// A broker that is started again knows what its log holds before it takes a push.
 #[tokio::test]
 async fn log_of_an_earlier_process_is_not_overtaken() -> Result<()> {
