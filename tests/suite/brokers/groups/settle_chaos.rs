@@ -93,7 +93,7 @@ impl Book {
                     }
                 }
                 (Said::Nack, "nacked" | "buried" | "none" | "pending" | "unreachable" | "unknown_outcome") => {}
-                (Said::Extend, "extended" | "none" | "unreachable" | "unknown_outcome") => {}
+                (Said::Extend, "extended" | "none" | "pending" | "unreachable" | "unknown_outcome") => {}
                 (_, stale) if stale.starts_with("stale, ") => {}
                 (_, other) => self.wrong.push(format!("{said:?} of {receipt}: {other}")),
             }
