@@ -126,7 +126,9 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Whether another broker may restore what decides about a record: what became of the message of its id, its topic, or the
     /// first message of its dedup key. Consumers wait for that too, so nobody gets it later.
     fn waits_for_others(&self, record: &Record) -> bool {
-        self.is_giving_back() || self.is_restoring() && is_deduped(record)
+        let has_unknown_topic =
+            || matches!(record, Record::Create(_)) || self.topic_cache.last(record.topic()).is_none();
+        self.is_giving_back() || self.is_restoring() && (is_deduped(record) || has_unknown_topic())
     }
 
     /// The first page of the WAL, which has all that it has of a call. The journal must not have a call in parts: the store

@@ -358,8 +358,12 @@ impl Shared {
         Ok(())
     }
 
+    /// Answers what is in place now. Errors: `Stale` if that is nothing, since Redis lost it or somebody else deleted it.
     async fn replace(&self, key: &str, before: &Descriptor, after: &Descriptor) -> Result<Descriptor> {
-        read(&self.put(key, before, &write(after)?).await?)
+        match self.put(key, before, &write(after)?).await?.as_str() {
+            "" => Err(Error::stale(format!("topic {} was deleted or lost meanwhile; load it again", before.topic))),
+            there => read(there),
+        }
     }
 
     /// The same with descriptors as Redis keeps them; an empty one is none.
