@@ -1,5 +1,5 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
-#                 prometheus 2.42 or newer, curl, chromium-headless-shell; THREADS tests at a time, three for each processor
+#                 prometheus 2.42 or newer, curl, chromium-headless-shell; THREADS tests at a time, five for each processor
 # make quick      what finds most mistakes within a minute after a small change: the unit tests, and the short tests of each room
 # make repeat     the tests that docs/internals/faults.md names, a hundred times each, eight at a time, each in a process of its own;
 #                 TESTS='outage:: crash' TIMES=20 AT_ONCE=4 make it others; what a failed run said is in target/repeat
@@ -47,8 +47,8 @@
 
 .PHONY: test quick repeat tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
-# Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
-THREADS ?= $(shell expr 3 \* $$(nproc))
+# The longest tests wait for most of their time, such as for a lease that ends, so more than one for each processor run at a time.
+THREADS ?= $(shell expr 5 \* $$(nproc))
 
 # Their files are in memory, where there is room: they wait for the disk thousands of times, and what a disk loses is simulated.
 MEMORY = $(shell test "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 4 2>/dev/null && echo /dev/shm)
@@ -153,11 +153,12 @@ races: tools
 sim:
 	@SIM=search SECONDS=$(SECONDS) cargo test --quiet --locked --test sim
 
+# Without OPERATIONS it is what make test has built: a release build takes a minute, and saves a second.
 differential: TOOLS = $(if $(SERVERS),,redis-server:redis-server)
 differential: tools
 	@for server in $(or $(SERVERS),$$(dirname $$(command -v redis-server))); do \
-	  SERVER="$$server/redis-server" OPERATIONS=$(OPERATIONS) $(if $(SEED),SEED=$(SEED)) cargo test --quiet --locked --release \
-	    --manifest-path tests/sim/redis/Cargo.toml --target-dir target/simulated-redis || exit 1; \
+	  SERVER="$$server/redis-server" OPERATIONS=$(OPERATIONS) $(if $(SEED),SEED=$(SEED)) cargo test --quiet --locked \
+	    $(if $(OPERATIONS),--release) --manifest-path tests/sim/redis/Cargo.toml --target-dir target/simulated-redis || exit 1; \
 	done
 
 mutants:
