@@ -5,20 +5,20 @@
 
 mod stats_collector;
 mod held;
-mod control;
 mod dead_letters;
 mod explain;
 mod groups;
-mod push_batcher;
 mod list;
 mod list_by_due;
-mod push;
 mod cron;
 mod hand_over;
 mod late;
 mod settle;
 mod settle_anywhere;
 mod topics;
+mod control;
+mod push_batcher;
+mod push;
 mod overview;
 mod attention;
 mod test_clock;

@@ -1,32 +1,32 @@
 //! The command line. Every subcommand but `serve`, `demo`, `bench`, `doctor` and `config` is a client of a running broker over
 //! HTTP.
 
-mod address;
 mod api;
-mod bench;
-mod bulk;
+mod figures;
+mod failure;
+mod address;
 mod client;
 mod clock;
 mod completions;
 mod config;
-mod consume;
-mod cron;
-mod dead_letters;
-mod demo;
-mod doctor;
-mod figures;
-mod failure;
-mod group;
-mod health;
-mod message;
 mod output;
+mod doctor;
 mod process;
 mod parse;
+mod bulk;
+mod cron;
+mod dead_letters;
+mod health;
+mod message;
 mod push;
 mod serve;
 mod settle;
+mod consume;
 mod top;
 mod topic;
+mod bench;
+mod demo;
+mod group;
 
 use std::fmt::Display;
 use std::path::PathBuf;

@@ -4,8 +4,8 @@
 //! After it, before any effect: what it asks for ([`Gate::pass`]), with the scope, the method, and room for the answer. A handler
 //! needs a [`Pass`], and only the gate makes one. The gate keeps no message, and knows neither HTTP nor the store.
 
-pub mod access;
 mod identity;
+pub mod access;
 mod action;
 mod answers;
 mod bodies;

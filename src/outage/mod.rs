@@ -7,13 +7,13 @@
 mod clock_offset;
 mod held_ids;
 pub mod hand_over;
-mod journal;
-mod kept_keys;
 mod push;
 mod offer;
+mod journal;
 mod replay;
 mod restore;
 mod state_file;
+mod kept_keys;
 mod store;
 mod topic_cache;
 

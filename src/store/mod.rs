@@ -9,17 +9,17 @@
 
 mod clock;
 mod dead_letters;
-pub mod embedded;
-mod groups;
-mod log_target;
-mod maintenance;
 mod messages;
-mod notifications;
+mod log_target;
 mod owner;
+mod groups;
+mod maintenance;
+mod notifications;
 mod owners;
 mod reads;
-pub mod redis;
 mod topics;
+pub mod embedded;
+pub mod redis;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,13 +6,13 @@
 //!
 //! The log does not know what its records are for: it never talks to a store, and decides nothing about when to replay.
 
-mod command;
-mod committer;
-mod directory;
-mod handle;
-mod log;
 mod record_batch;
 mod segment;
+mod directory;
+mod log;
+mod command;
+mod committer;
+mod handle;
 
 use std::path::PathBuf;
 use std::sync::Arc;

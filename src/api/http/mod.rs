@@ -1,46 +1,46 @@
 //! HTTP: requests become calls of the broker, and outcomes become replies. docs/reference is the contract.
 
 mod actions;
-mod admitted;
-mod authorization;
-mod batch;
-mod body;
-mod body_errors;
-mod bulk;
 mod connection_limit;
-mod console;
-mod consume;
 mod counted_answer;
+mod half_close;
+mod reply;
+mod schema;
+mod field_errors;
+mod message_json;
+mod problem;
+mod admitted;
+mod body;
+mod console;
+mod origin_guard;
+mod listen;
+mod path_params;
+mod authorization;
+mod document;
+mod body_errors;
+mod list;
+mod overview;
+mod strict_json;
+mod bulk;
+mod consume;
 mod cron;
 mod dead_letters;
-mod document;
-mod field_errors;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 mod gateway;
-mod groups;
-mod half_close;
-mod list;
-mod listen;
-mod listener;
 mod message;
-mod message_json;
 mod operations;
-mod origin_guard;
-mod overview;
-mod path_params;
-mod problem;
 mod push;
-mod reply;
+mod batch;
 mod request_log;
-mod schema;
 mod settle;
-mod strict_json;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod listener;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod topics;
+mod groups;
 
 use std::ops::{ControlFlow, Deref};
 use std::panic::AssertUnwindSafe;

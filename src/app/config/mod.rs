@@ -6,9 +6,9 @@
 //! may set a variable of the process shall not be able to send its messages elsewhere, nor to let others in. This module
 //! starts nothing.
 
+mod sources;
 mod reader;
 mod redis_store;
-mod sources;
 mod tokens;
 #[cfg(test)]
 mod tests;

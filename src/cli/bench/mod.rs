@@ -4,10 +4,10 @@
 
 mod results;
 mod target;
-mod scale;
-mod speed;
 mod store;
 mod latency;
+mod scale;
+mod speed;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;

@@ -2,10 +2,10 @@
 //!
 //! It reads, and writes one small file that it removes, so it may run beside the broker.
 
-mod disk;
 mod persistence;
-mod redis;
 mod speed;
+mod disk;
+mod redis;
 mod machine;
 
 use std::path::Path;

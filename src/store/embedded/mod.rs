@@ -11,19 +11,19 @@
 //!
 //! sled's calls run where they are made: they touch memory, seldom the disk. Only the commit waits, elsewhere.
 
-mod changes;
-mod collections;
-mod commit;
-mod dead_letters;
-mod dedup_windows;
 mod groups;
 mod keys;
-mod maintenance;
-mod messages;
-mod owner;
+mod commit;
+mod collections;
+mod dedup_windows;
 mod group_partition;
-mod reads;
 mod topics;
+mod dead_letters;
+mod maintenance;
+mod owner;
+mod changes;
+mod messages;
+mod reads;
 
 use std::collections::HashMap;
 use std::ops::Deref;

@@ -3,28 +3,28 @@
 //! One Lua script a verb makes every change atomic; `owner` repeats calls until they are answered; this file maps the
 //! contract to scripts. The header of each script explains the effect of a crash or a lost reply.
 
-mod address;
-mod baseline;
-mod diagnostics;
 mod dial;
-mod cluster;
-mod confirmed;
-mod connection;
-mod cron_jobs;
-mod dead_letters;
 mod failure;
-mod groups;
+mod address;
+mod keys;
+mod scripts;
+mod baseline;
+mod confirmed;
+mod cron_jobs;
 mod histories;
 mod info;
-mod keys;
-mod logs;
-mod maintenance;
-mod messages;
 mod owner;
+mod dead_letters;
+mod groups;
+mod maintenance;
 mod reads;
-mod scripts;
 mod sentinel;
+mod connection;
+mod cluster;
 mod topics;
+mod diagnostics;
+mod messages;
+mod logs;
 mod topology;
 mod wake_listener;
 

@@ -15,24 +15,27 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Rooms that are folders of modules: each of these has its own rank.
 const FOLDERS: [&str; 6] = ["model", "platform", "telemetry", "coordination", "api", "app"];
 
-/// The public modules that a file declares, in its order.
-fn declared(sources: &[File], path: &str) -> Vec<String> {
+/// The modules that a file declares, in its order.
+fn modules_declared(sources: &[File], path: &str) -> Vec<String> {
     let code = sources.iter().find(|file| file.path == path).map(File::code).unwrap_or_default();
-    let name = |line: &str| Some(line.strip_prefix("pub mod ")?.strip_suffix(';')?.to_owned());
+    let name = |line: &str| {
+        let declaration = ["pub mod ", "pub(crate) mod ", "pub(super) mod ", "mod "];
+        Some(declaration.iter().find_map(|words| line.strip_prefix(words))?.strip_suffix(';')?.to_owned())
+    };
     code.lines().filter_map(name).collect()
 }
 
 /// The modules bottom-up: rooms in the order of lib.rs, and in each folder the order of its mod.rs.
 fn modules(sources: &[File]) -> Vec<String> {
     let in_room = |room: String| {
-        let inner = declared(sources, &format!("src/{room}/mod.rs"));
+        let inner = modules_declared(sources, &format!("src/{room}/mod.rs"));
         if FOLDERS.contains(&room.as_str()) {
             inner.into_iter().map(|module| format!("{room}::{module}")).collect()
         } else {
             vec![room]
         }
     };
-    let modules: Vec<_> = declared(sources, "src/lib.rs").into_iter().flat_map(in_room).collect();
+    let modules: Vec<_> = modules_declared(sources, "src/lib.rs").into_iter().flat_map(in_room).collect();
     assert!(modules.len() > 30, "{modules:?}");
     modules
 }
@@ -150,8 +153,9 @@ fn lead(path: &[String], here: &Parts, modules: &BTreeSet<Parts>) -> Option<(Par
     Some((base, rest.first().cloned().unwrap_or_default()))
 }
 
-/// Files that import each other in a circle, with what they import. A folder's file and those in the folder may.
-fn circles(sources: &[File]) -> BTreeMap<String, BTreeSet<String>> {
+/// Which modules each module imports: those that define what it names, wherever they are exported again. A folder's file and
+/// those in the folder are one family, whose imports are not among them; unit tests are not looked at.
+fn imports(sources: &[File]) -> BTreeMap<Parts, BTreeSet<Parts>> {
     let files: Vec<_> = sources.iter().filter(|file| !file.is_test() && file.path != "src/main.rs").collect();
     let modules: BTreeSet<Parts> = files.iter().map(|file| parts_of_file(&file.path)).collect();
     let (mut uses, mut exports) = (Vec::new(), BTreeMap::new());
@@ -175,6 +179,33 @@ fn circles(sources: &[File]) -> BTreeMap<String, BTreeSet<String>> {
             imports.entry(here).or_default().insert(used.0);
         }
     }
+    imports
+}
+
+/// Imports of a module that the folder of both declares below the importing one.
+fn out_of_order(sources: &[File]) -> Vec<String> {
+    let declared = |folder: &[String]| {
+        let file = match folder.join("/").as_str() {
+            "" => vec!["src/lib.rs".to_owned()],
+            folder => vec![format!("src/{folder}/mod.rs"), format!("src/{folder}.rs")],
+        };
+        file.iter().flat_map(|path| modules_declared(sources, path)).collect::<Vec<_>>()
+    };
+    let mut wrong = Vec::new();
+    for (here, used) in imports(sources).iter().flat_map(|(here, all)| all.iter().map(move |used| (here, used))) {
+        let shared = here.iter().zip(used).take_while(|(a, b)| a == b).count();
+        let order = declared(&here[..shared]);
+        let rank = |part: &String| order.iter().position(|module| module == part);
+        if rank(&used[shared]).is_none_or(|used| Some(used) > rank(&here[shared])) {
+            wrong.push(format!("{} uses {}", here.join("::"), used.join("::")));
+        }
+    }
+    wrong
+}
+
+/// Files that import each other in a circle, with what they import.
+fn circles(sources: &[File]) -> BTreeMap<String, BTreeSet<String>> {
+    let imports = imports(sources);
     let within = |(here, used): (&Parts, &BTreeSet<Parts>)| {
         let back: BTreeSet<_> = used.iter().filter(|used| leads_to(&imports, used, here)).collect();
         (here.join("::"), back.into_iter().map(|used| used.join("::")).collect::<BTreeSet<_>>())
@@ -194,6 +225,31 @@ fn leads_to(imports: &BTreeMap<Parts, BTreeSet<Parts>>, from: &Parts, to: &Parts
         }
     }
     false
+}
+
+#[test]
+fn modules_of_a_folder_use_only_those_above_them() -> Result<()> {
+    let wrong = out_of_order(&files("src", ".rs")?);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+#[test]
+fn imports_of_a_module_below_are_detected() {
+    let file = |(path, text): &(&str, &str)| File { path: format!("src/{path}"), text: (*text).to_owned() };
+    let found = |sources: &[(&str, &str)]| out_of_order(&sources.iter().map(file).collect::<Vec<_>>()).join(", ");
+    let lib = ("lib.rs", "pub mod low;\npub mod high;\n");
+    let room = ("low/mod.rs", "mod a;\npub(crate) mod b;\npub use self::b::B;\n");
+    assert_eq!(
+        found(&[lib, room, ("low/a.rs", ""), ("low/b.rs", "use super::a::A;"), ("high.rs", "use crate::low::B;")]),
+        ""
+    );
+    // What the folder's file exports again counts as the module that has it; a path without `use` counts too.
+    assert_eq!(found(&[lib, room, ("low/a.rs", "use super::B;"), ("low/b.rs", "")]), "low::a uses low::b");
+    assert_eq!(
+        found(&[lib, room, ("low/a.rs", "fn a() { crate::high::f() }"), ("low/b.rs", ""), ("high.rs", "")]),
+        "low::a uses high"
+    );
 }
 
 #[test]
