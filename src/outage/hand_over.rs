@@ -6,10 +6,11 @@
 //! in the order of the calls that set them, so a journal is given as a whole.
 
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use async_trait::async_trait;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 
@@ -61,7 +62,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let store = self.wal.store_identity().ok_or_else(|| {
             Error::refused("the store was never reached, so another broker cannot tell whether it has the same one")
         })?;
-        let successor = Successor::new(options)?;
+        let successor = Successor::new(options, self.options.courier.clone())?;
         let heard = self.last_contact_by_name();
         let mut outcome = Ok(());
         for (kind, log) in logs {
@@ -353,14 +354,59 @@ pub fn check_url(text: &str) -> std::result::Result<String, String> {
     }
 }
 
+/// Carries requests to the other broker: HTTP over sockets, unless something else is given.
+#[async_trait]
+pub trait Courier: std::fmt::Debug + Send + Sync {
+    /// The status and the first bytes of the answer. Errors: why there is none; the request may have come all the same.
+    async fn post(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> std::result::Result<(StatusCode, Vec<u8>), String>;
+}
+
+impl PartialEq for dyn Courier {
+    fn eq(&self, other: &dyn Courier) -> bool {
+        std::ptr::addr_eq(self, other)
+    }
+}
+
+impl Eq for dyn Courier {}
+
+#[async_trait]
+impl Courier for Client {
+    async fn post(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> std::result::Result<(StatusCode, Vec<u8>), String> {
+        let request = self.post(url).headers(headers).body(body);
+        let mut response = request.send().await.map_err(|error| innermost_cause(&error.without_url()))?;
+        let mut answer = Vec::new();
+        while answer.len() < ANSWER_BYTES
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            answer.extend_from_slice(&chunk);
+        }
+        answer.truncate(ANSWER_BYTES);
+        Ok((response.status(), answer))
+    }
+}
+
 pub struct Successor {
-    client: Client,
+    courier: Arc<dyn Courier>,
     url: String,
     token: Option<TokenFile>,
 }
 
 impl Successor {
-    pub fn new(options: &HandOverOptions) -> Result<Successor> {
+    pub fn new(options: &HandOverOptions, courier: Option<Arc<dyn Courier>>) -> Result<Successor> {
+        let token = options.token_file.clone().map(TokenFile::new);
+        if let Some(courier) = courier {
+            return Ok(Successor { courier, url: options.url.clone(), token });
+        }
         let is_tls = options.url.starts_with("https:");
         let roots = Roots::choose("wal.hand_over_ca_file", options.ca_file.as_deref(), is_tls)?;
         let builder = https::broker_client(&roots)?;
@@ -368,9 +414,7 @@ impl Successor {
             Some(path) => (builder.unix_socket(Path::new(path)), "http://localhost"),
             None => (builder, options.url.as_str()),
         };
-        let client = https::build(builder)?;
-        let token = options.token_file.clone().map(TokenFile::new);
-        Ok(Successor { client, url: format!("{base}{PATH}"), token })
+        Ok(Successor { courier: Arc::new(https::build(builder)?), url: format!("{base}{PATH}"), token })
     }
 
     /// Repeats a page until it is taken, refused, or `until`. After an error it may have been taken all the same.
@@ -397,31 +441,20 @@ impl Successor {
     }
 
     async fn post(&self, page: &HandedOver, body: Vec<u8>) -> std::result::Result<TakenOver, PostError> {
-        let mut request = self
-            .client
-            .post(&self.url)
-            .header(CONTENT_TYPE, MEDIA_TYPE)
-            .header(STORE, &page.store)
-            .header(KIND, page.kind.name())
-            .header(LOG, &page.log)
-            .header(AFTER, page.after)
-            .body(body);
+        let mut headers = HeaderMap::new();
+        let name = |text: &str| HeaderValue::from_str(text).map_err(|_| PostError::Refused("a name".to_owned()));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(STORE, name(&page.store)?);
+        headers.insert(KIND, HeaderValue::from_static(page.kind.name()));
+        headers.insert(LOG, name(&page.log)?);
+        headers.insert(AFTER, page.after.into());
         if let Some(heard) = page.heard {
-            request = request.header(HEARD, heard.as_ms());
+            headers.insert(HEARD, heard.as_ms().into());
         }
         if let Some(value) = self.authorization()? {
-            request = request.header(AUTHORIZATION, value);
+            headers.insert(AUTHORIZATION, value);
         }
-        let failed = |error: reqwest::Error| PostError::Failed(innermost_cause(&error.without_url()));
-        let mut response = request.send().await.map_err(failed)?;
-        let status = response.status();
-        let mut body = Vec::new();
-        while body.len() < ANSWER_BYTES
-            && let Ok(Some(chunk)) = response.chunk().await
-        {
-            body.extend_from_slice(&chunk);
-        }
-        body.truncate(ANSWER_BYTES);
+        let (status, body) = self.courier.post(&self.url, headers, body).await.map_err(PostError::Failed)?;
         if status == StatusCode::OK {
             let answer = serde_json::from_slice(&body);
             let Answer { taken, refused } =

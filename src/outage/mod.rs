@@ -34,7 +34,7 @@ use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, ENVELOPE_BYTES_MAX, PAY
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::version::CallPart;
-use crate::outage::hand_over::HandOverOptions;
+use crate::outage::hand_over::{Courier, HandOverOptions};
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::platform::tasks::blocking;
@@ -58,6 +58,8 @@ pub struct OutageOptions {
     /// How long another broker may be silent after a loss before nobody waits for what it could give back: a lease ttl.
     pub silence: Duration,
     pub hand_over: Option<HandOverOptions>,
+    /// Carries what is handed over instead of HTTP over sockets.
+    pub courier: Option<Arc<dyn Courier>>,
     /// See [`WalOptions::in_place`].
     pub in_place: bool,
 }
@@ -73,6 +75,7 @@ impl OutageOptions {
             start_without: false,
             silence: Duration::from_secs(10),
             hand_over: None,
+            courier: None,
             in_place: false,
         }
     }

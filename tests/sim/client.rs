@@ -172,7 +172,10 @@ impl Clients {
     // Producing.
 
     fn message(push: &Push, tag: &str, sent: Time) -> (Value, Time) {
-        let due = sent + push.delay_ms * 1_000;
+        let mut due = sent + push.delay_ms * 1_000;
+        if push.is_absolute && push.is_rounded {
+            due = Time(due.0 - due.0 % 1_000_000);
+        }
         let mut message = json!({"id": push.target.id, "payload": tag});
         if let Some(key) = &push.target.key {
             message["key"] = json!(key);
@@ -223,9 +226,9 @@ impl Clients {
         let answer = self.call(broker, "POST", &path, Some(message)).await;
         let span = self.span(sent, &answer);
         let outcome = answer.map_or(Pushed::Unknown, |(status, result)| Clients::pushed(status, &result));
-        let Push { target, policy, ttl_ms, priority, .. } = push;
+        let Push { target, policy, is_absolute, ttl_ms, priority, .. } = push;
         let has_ttl = ttl_ms.is_some();
-        self.note_push(PushFact { tag, target, policy, due, has_ttl, priority, span, outcome, broker });
+        self.note_push(PushFact { tag, target, policy, due, is_absolute, has_ttl, priority, span, outcome, broker });
     }
 
     async fn push_batch(&self, number: usize, broker: usize, topic: usize, pushes: Vec<Push>) {
@@ -246,17 +249,28 @@ impl Clients {
                 None => status,
             };
             let outcome = Clients::pushed(status, result);
-            let Push { target, policy, ttl_ms, priority, .. } = push;
+            let Push { target, policy, is_absolute, ttl_ms, priority, .. } = push;
             let (tag, has_ttl) = (tag(place), ttl_ms.is_some());
-            self.note_push(PushFact { tag, target, policy, due, has_ttl, priority, span, outcome, broker });
+            self.note_push(PushFact {
+                tag,
+                target,
+                policy,
+                due,
+                is_absolute,
+                has_ttl,
+                priority,
+                span,
+                outcome,
+                broker,
+            });
         }
     }
 
     /// Lets a broker have something that it keeps for this Redis.
     pub(crate) async fn bind(&self, broker: usize) {
         let target = Target { topic: 0, id: "bound".to_owned(), key: None };
-        let (policy, delay_ms, is_absolute, ttl_ms, priority) = (Policy::Keep, 0, false, None, 0);
-        let push = Push { target, policy, delay_ms, is_absolute, ttl_ms, priority };
+        let (policy, is_absolute, is_rounded, ttl_ms) = (Policy::Keep, false, false, None);
+        let push = Push { target, policy, delay_ms: 0, is_absolute, is_rounded, ttl_ms, priority: 0 };
         while !lock(&self.ledger).pushes.iter().any(|push| push.outcome == Pushed::Journaled) {
             self.push(usize::MAX, broker, push.clone()).await;
         }
@@ -332,7 +346,8 @@ impl Clients {
         let answer = self.call(broker, "POST", &path, Some(body)).await;
         let span = self.span(sent, &answer);
         self.note(&format!("{sweep:?} {place} at broker {broker}: {answer:?}"));
-        lock(&self.ledger).sweeps.push(Swept { topic, group, sweep, span });
+        let is_done = matches!(answer, Some((200, _)));
+        lock(&self.ledger).sweeps.push(Swept { topic, group, sweep, span, is_done, broker });
     }
 
     // Looking.
@@ -441,6 +456,13 @@ impl Clients {
                     self.settle(&mut random, broker, &consume, Decision::Ack, false, &only).await;
                     let other = Decision::Nack { delay_ms: None };
                     self.settle(&mut random, broker, &consume, other, false, &only).await;
+                }
+                18 => {
+                    // Long after its deadline: meanwhile it was delivered again, changed, or is another one.
+                    sleep(Duration::from_millis(random.u64(3_000..20_000))).await;
+                    let decision =
+                        if random.u8(0..4) > 0 { Decision::Ack } else { Decision::Nack { delay_ms: Some(500) } };
+                    self.settle(&mut random, broker, &consume, decision, true, &[(number, receipt)]).await;
                 }
                 // Forgotten: it comes again after its deadline.
                 _ => {}

@@ -51,6 +51,11 @@ impl Pushed {
     pub(crate) fn is_new(self) -> bool {
         matches!(self, Pushed::Stored | Pushed::Journaled | Pushed::Replaced)
     }
+
+    /// Whether it is there now, or on the disk of its broker.
+    pub(crate) fn is_accepted(self) -> bool {
+        self.is_new() || matches!(self, Pushed::Buffered | Pushed::Safe)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +66,8 @@ pub(crate) struct PushFact {
     pub(crate) policy: Policy,
     /// Not before this.
     pub(crate) due: Time,
+    /// The client said the time, not the delay.
+    pub(crate) is_absolute: bool,
     pub(crate) has_ttl: bool,
     pub(crate) priority: u8,
     pub(crate) span: Span,
@@ -151,6 +158,8 @@ pub(crate) struct Swept {
     pub(crate) group: usize,
     pub(crate) sweep: Sweep,
     pub(crate) span: Span,
+    pub(crate) is_done: bool,
+    pub(crate) broker: usize,
 }
 
 /// For so long from its span on, no delivery begins.
@@ -245,6 +254,8 @@ pub(crate) struct Ledger {
     pub(crate) strange: Vec<Strange>,
     /// The directories of the brokers, which have other names in each run.
     places: Vec<String>,
+    /// Whether brokers that are stopped give others what they have on their disks.
+    hands_over: bool,
     /// What no fault excuses: answers 500, panics.
     pub(crate) failures: Vec<String>,
     lines: Vec<(Time, String)>,
@@ -269,8 +280,8 @@ impl Digest {
 }
 
 impl Ledger {
-    pub(crate) fn new(places: Vec<String>) -> Ledger {
-        Ledger { places, ..Ledger::default() }
+    pub(crate) fn new(places: Vec<String>, hands_over: bool) -> Ledger {
+        Ledger { places, hands_over, ..Ledger::default() }
     }
 
     pub(crate) fn note(&mut self, at: Time, line: &str) {
@@ -295,15 +306,26 @@ impl Ledger {
     pub(crate) fn unjournaled(&self, broker: usize, span: Span) -> bool {
         self.faults.iter().any(|fault| {
             let Fault::Disk(of, disk) = fault.fault else { return false };
-            let fails = disk.fails_for().filter(|_| of == broker);
+            let fails = disk.fails_for().filter(|_| self.may_hold(of, broker, span.sent));
             fails.is_some_and(|ms| fault.at <= span.end() && fault.at + ms * 1_000 >= span.sent)
         })
+    }
+
+    /// Whether a broker may have given to another one, since, what it had on its disk.
+    pub(crate) fn handed_over(&self, broker: usize, since: Time) -> bool {
+        let mut stops = self.faults.iter().filter(|stop| stop.until >= since);
+        self.hands_over && stops.any(|stop| matches!(stop.fault, Fault::StopBroker(of, _) if of == broker))
+    }
+
+    /// Whether this disk may have what a broker had on its own, since.
+    pub(crate) fn may_hold(&self, disk: usize, broker: usize, since: Time) -> bool {
+        disk == broker || self.handed_over(broker, since)
     }
 
     /// Whether a broker lost its disk since, or a part of it.
     pub(crate) fn wiped(&self, broker: usize, since: Time) -> bool {
         let mut wipes = self.faults.iter().filter(|fault| fault.at >= since);
-        wipes.any(|fault| fault.fault.loses_disk() == Some(broker))
+        wipes.any(|fault| fault.fault.loses_disk().is_some_and(|of| self.may_hold(of, broker, since)))
     }
 
     /// Lines beside the facts.

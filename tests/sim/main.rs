@@ -5,6 +5,7 @@
 mod admin;
 mod broker_log;
 mod client;
+mod courier;
 mod coverage;
 mod host;
 mod ledger;

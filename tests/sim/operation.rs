@@ -150,6 +150,9 @@ pub(crate) struct Push {
     pub(crate) delay_ms: u64,
     /// Says the time, not the delay.
     pub(crate) is_absolute: bool,
+    /// Of a whole second, as people say times: many are due in the same millisecond, some in the past.
+    #[serde(default)]
+    pub(crate) is_rounded: bool,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) priority: u8,
 }
@@ -182,11 +185,11 @@ impl Plan {
             }
             430..500 => Operation::Cancel(self.target(random, topic, ids)),
             500..560 => Operation::Reschedule(self.target(random, topic, ids), delay(random)),
-            560..600 if self.topics[from].is_queue() => Operation::ReceiveFromQueue(Consume {
+            560..640 if self.topics[from].is_queue() => Operation::ReceiveFromQueue(Consume {
                 topic: from,
                 group: random.usize(0..self.topics[from].groups.len()),
                 max: random.usize(1..=10),
-                wait_ms: if random.bool() { 0 } else { random.u64(0..3_000) },
+                wait_ms: wait(random),
                 per_key: 1,
                 is_stream: false,
                 seed: random.u64(..),
@@ -195,7 +198,7 @@ impl Plan {
                 topic: from,
                 group: random.usize(0..self.topics[from].groups.len()),
                 max: random.usize(1..=10),
-                wait_ms: if random.bool() { 0 } else { random.u64(0..3_000) },
+                wait_ms: wait(random),
                 per_key: if self.topics[from].is_ordered && random.bool() { random.usize(1..=10) } else { 1 },
                 is_stream: random.u8(0..8) == 0,
                 seed: random.u64(..),
@@ -216,8 +219,8 @@ impl Plan {
                 max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
             }),
             935..941 => Operation::Bulk(bulk(random, topic, group)),
-            941..944 => Operation::PurgeGroup(topic, group),
-            944..960 => Operation::Redrive(topic, group),
+            941..947 => Operation::PurgeGroup(topic, group),
+            947..960 => Operation::Redrive(topic, group),
             960..965 => Operation::PurgeDead(topic, group),
             965..985 => Operation::Get(self.target(random, topic, ids)),
             _ => {
@@ -250,11 +253,13 @@ impl Plan {
             2 => Policy::Debounce,
             _ => Policy::Keep,
         };
+        let (is_absolute, is_rounded) = (random.u8(0..3) == 0, random.bool());
         Push {
             target: self.target(random, topic, ids),
             policy,
             delay_ms: delay(random),
-            is_absolute: random.u8(0..3) == 0,
+            is_absolute,
+            is_rounded,
             ttl_ms: (random.u8(0..20) == 0).then(|| random.u64(100..10_000)),
             priority: if random.u8(0..5) == 0 { random.u8(0..10) } else { 0 },
         }
@@ -293,6 +298,15 @@ fn bulk(random: &mut fastrand::Rng, topic: usize, group: usize) -> Bulk {
         _ => BulkAction::Unpark,
     };
     Bulk { topic, group, action, from_ms, length_ms }
+}
+
+/// How long a consumer waits, ms: some for so long that nothing but a due message wakes their owner.
+fn wait(random: &mut fastrand::Rng) -> u64 {
+    match random.u8(0..16) {
+        0..8 => 0,
+        8..15 => random.u64(0..3_000),
+        _ => random.u64(3_000..15_000),
+    }
 }
 
 fn delay(random: &mut fastrand::Rng) -> u64 {

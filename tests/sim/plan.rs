@@ -84,6 +84,9 @@ pub(crate) struct Plan {
     pub(crate) scenario: Scenario,
     pub(crate) brokers: usize,
     pub(crate) topics: Vec<Topic>,
+    /// A broker that is stopped gives what it has on its disk to another one.
+    #[serde(default)]
+    pub(crate) hands_over: bool,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -333,7 +336,8 @@ impl Plan {
             topics.push(Topic { name: "dead".to_owned(), forwards_to: None, ..topics[0].destination(&mut random) });
         }
         let length = length_ms(operations);
-        let mut plan = Plan { seed, scenario, brokers, topics, steps: Vec::new() };
+        let hands_over = brokers > 1 && scenario != Scenario::Foreign && random.bool();
+        let mut plan = Plan { seed, scenario, brokers, topics, hands_over, steps: Vec::new() };
         let mut ids = 0;
         let tide = Tide::new(&mut random, length);
         for _ in 0..operations {
@@ -348,6 +352,7 @@ impl Plan {
         while !is_calm && at < length {
             let fault = plan.fault(&mut random);
             plan.add(at, Action::Fault(fault));
+            plan.follow_up(&mut random, at, fault);
             // Some come together.
             at += if random.u8(0..4) == 0 { random.u64(0..500) } else { random.u64(500..pause) };
         }
@@ -357,6 +362,43 @@ impl Plan {
 
     fn add(&mut self, at_ms: u64, action: Action) {
         self.steps.push(Step { number: self.steps.len(), at_ms, action });
+    }
+
+    /// A broker that is stopped has something to hand over only if it was without Redis for a while: it alone, or all.
+    fn cut_off(&mut self, random: &mut fastrand::Rng, at_ms: u64, broker: usize) {
+        let (before, for_ms) = (random.u64(300..2_500), random.u64(4_000..16_000));
+        let is_alone = random.bool();
+        for node in 0..self.nodes() {
+            let fault = match is_alone {
+                true => Fault::CutLink { broker, node, way: 0, for_ms },
+                false => Fault::KillRedis { node, power: false, down_ms: for_ms, loading_ms: 0 },
+            };
+            self.add(at_ms.saturating_sub(before), Action::Fault(fault));
+        }
+    }
+
+    fn nodes(&self) -> usize {
+        match self.scenario {
+            Scenario::Sentinels => 2,
+            Scenario::Cluster => 6,
+            _ => 1,
+        }
+    }
+
+    /// What a failed sync did not keep is missed only if the power goes before Redis has it, or if Redis forgets it then.
+    fn follow_up(&mut self, random: &mut fastrand::Rng, at_ms: u64, fault: Fault) {
+        let broker = match fault {
+            Fault::StopBroker(broker, _) if self.hands_over && random.u8(0..4) > 0 => {
+                return self.cut_off(random, at_ms, broker);
+            }
+            Fault::Disk(broker, DiskFault::Syncs { .. }) if self.scenario == Scenario::Disks && random.bool() => broker,
+            _ => return,
+        };
+        let (down_ms, cut_at) = (random.u64(1_000..4_000), at_ms + random.u64(50..2_000));
+        let rest = if random.bool() { Rest::Nothing } else { Rest::Sectors(random.u8(1..8)) };
+        let loss_at = if random.bool() { at_ms.saturating_sub(500) } else { cut_at };
+        self.add(loss_at, Action::Fault(Fault::Replace { node: 0, down_ms }));
+        self.add(cut_at, Action::Fault(Fault::Disk(broker, DiskFault::Power { behind: 0, rest, down_ms })));
     }
 
     /// Leaves out all other steps.
@@ -374,13 +416,11 @@ impl Plan {
 
     fn fault(&self, random: &mut fastrand::Rng) -> Fault {
         let broker = random.usize(0..self.brokers);
-        let nodes = match self.scenario {
-            Scenario::Sentinels => 2,
-            Scenario::Cluster => 6,
-            _ => 1,
-        };
-        let node = random.usize(0..nodes);
+        let node = random.usize(0..self.nodes());
         let down_ms = if random.bool() { random.u64(10..1_000) } else { random.u64(1_000..12_000) };
+        if self.hands_over && random.u8(0..6) == 0 {
+            return Fault::StopBroker(broker, down_ms);
+        }
         let bad_disks = match self.scenario {
             Scenario::Disks => 60,
             Scenario::Emptied | Scenario::Foreign => 0,
@@ -434,7 +474,7 @@ impl Topic {
             partitions: random.u16(1..=4),
             groups: groups.collect(),
             is_ordered,
-            visibility_ms: random.u64(500..5_000),
+            visibility_ms: if random.u8(0..4) == 0 { random.u64(500..1_000) } else { random.u64(500..5_000) },
             max_attempts: random.u32(3..12),
             dedup_window_ms: if random.u8(0..3) == 0 { random.u64(1_000..20_000) } else { 0 },
             buries_expired: random.bool(),

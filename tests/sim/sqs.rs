@@ -50,6 +50,7 @@ impl Clients {
             tag,
             policy: Policy::Keep,
             due: sent + delay_s * 1_000_000,
+            is_absolute: false,
             has_ttl: false,
             priority: 0,
             span,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use dwell::api::http::{App, Guard, router};
 use dwell::app::engine::{Engine, OutageOptions, RedisOptions, StoreOptions};
 use dwell::broker::Options;
+use dwell::outage::hand_over::HandOverOptions;
 use dwell::platform::clock::Clock;
 use dwell::platform::tasks::Tasks;
 use dwell::sqs::{Sqs, SqsOptions};
@@ -20,6 +21,7 @@ use tokio::runtime::Handle;
 
 use crate::broker_log;
 use crate::client::{Clients, Left, SETS_UP, Seat};
+use crate::courier::ToOthers;
 use crate::host::Host;
 use crate::ledger::{End, Ledger, Played};
 use crate::lock;
@@ -112,7 +114,7 @@ impl World {
         let places = brokers.iter().map(|broker| broker.dir.path().display().to_string()).collect();
         let clients = Clients {
             seats: Arc::new(Mutex::new(vec![None; plan.brokers])),
-            ledger: Arc::new(Mutex::new(Ledger::new(places))),
+            ledger: Arc::new(Mutex::new(Ledger::new(places, plan.hands_over))),
             clocks: clients_host.clocks(),
             topics: Arc::new(plan.topics.clone()),
         };
@@ -261,6 +263,14 @@ impl World {
         };
         let mut outage = OutageOptions::new(broker.dir.path());
         (outage.silence, outage.in_place) = (LEASE_TTL, true);
+        if self.plan.hands_over {
+            let (from, clients) = (number, self.clients.clone());
+            let seed = self.plan.seed.wrapping_add(number as u64) ^ self.now.0;
+            let random = Mutex::new(fastrand::Rng::with_seed(seed));
+            outage.courier = Some(Arc::new(ToOthers { from, clients, random }));
+            let (url, limit) = ("http://others".to_owned(), Duration::from_secs(8));
+            outage.hand_over = Some(HandOverOptions { url, token_file: None, ca_file: None, limit });
+        }
         outage.journal_window = self.plan.scenario.has_journal().then_some(Duration::from_secs(3_600));
         let options = Options {
             lease_ttl: LEASE_TTL,

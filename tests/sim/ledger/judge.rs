@@ -3,7 +3,9 @@
 mod admin;
 mod copied;
 mod late;
+mod purged;
 mod strange;
+mod withdrawn;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,6 +64,8 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.refused(delivery));
         breaches.extend(judge.acked(delivery));
         breaches.extend(judge.cancelled(delivery));
+        breaches.extend(judge.withdrawn(number, delivery));
+        breaches.extend(judge.purged(number, delivery));
         breaches.extend(judge.holder(number, delivery));
         breaches.extend(judge.nacked(delivery));
         breaches.extend(judge.ordered(delivery));
@@ -146,10 +150,10 @@ impl<'a> Judge<'a> {
         let mut losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
         losses.any(|loss| {
             self.ledger.faults.iter().any(|other| {
-                if other.fault.loses_disk() == Some(broker) {
+                if other.fault.loses_disk().is_some_and(|of| self.ledger.may_hold(of, broker, since)) {
                     return other.at >= since && other.at <= loss.until;
                 }
-                let silent = other.fault.silences().filter(|(of, _)| *of == broker);
+                let silent = other.fault.silences().filter(|(of, _)| self.ledger.may_hold(*of, broker, since));
                 silent.is_some_and(|(_, ms)| other.at <= loss.until && other.at + ms * 1_000 >= loss.at)
             })
         })
@@ -303,7 +307,11 @@ impl<'a> Judge<'a> {
                 && other.effects[delivery.group] == Effect::Done
                 // While the store is unavailable it is the message on the disk of that broker that is cancelled.
                 && match other.is_buffered {
-                    true => push.outcome == Pushed::Buffered && push.broker == other.broker,
+                    true => {
+                        push.outcome == Pushed::Buffered
+                            && push.broker == other.broker
+                            && !self.ledger.handed_over(push.broker, push.span.sent)
+                    }
                     false => push.outcome.is_new(),
                 }
                 && push.span.end() < other.span.sent
@@ -388,7 +396,8 @@ impl<'a> Judge<'a> {
         }
         let earlier = self.by_key.get(&(topic, push.target.key.as_deref()?))?.iter().find(|other| {
             other.span.end() < push.span.sent
-                && other.due + ORDER_SLACK <= push.due
+                && (other.due + ORDER_SLACK <= push.due
+                    || other.is_absolute && push.is_absolute && other.due == push.due)
                 && self.has_plain_place(other, delivery)
                 && !self.has_ended_by(other, group, at)
         })?;
