@@ -20,13 +20,15 @@ COPY = ROOT / "target" / "mutants"
 def mutants(text):
     for block in re.split(r"(?m)^= ", text)[1:]:
         lines = [line for line in block.splitlines() if line.strip() and not line.startswith("#")]
-        changes = []
-        for line in lines[2:]:
+        files = []
+        for line in lines[1:]:
             if line.startswith("< "):
-                changes.append((line[2:], []))
+                files[-1][1].append((line[2:], []))
+            elif line.startswith(">"):
+                files[-1][1][-1][1].append(line[1:].strip())
             else:
-                changes[-1][1].append(line[1:].strip())
-        yield lines[0], lines[1], changes
+                files.append((line, []))
+        yield lines[0], files
 
 
 def changed(source, changes):
@@ -68,13 +70,15 @@ def main():
     copy()
     print("| error | operations | sentences |\n|---|---|---|", flush=True)
     found = 0
-    for name, path, changes in every:
-        source = (COPY / path).read_text()
+    for name, files in every:
+        sources = {path: (COPY / path).read_text() for path, _ in files}
         try:
-            (COPY / path).write_text(changed(source, changes))
+            for path, changes in files:
+                (COPY / path).write_text(changed(sources[path], changes))
             broken, operations = look(seconds)
         finally:
-            (COPY / path).write_text(source)
+            for path, source in sources.items():
+                (COPY / path).write_text(source)
         found += bool(broken)
         print(f"| {name} | {operations} | {'; '.join(broken) or '**not found**'} |", flush=True)
     print(f"{found} of {len(every)} found")
