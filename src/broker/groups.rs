@@ -31,7 +31,7 @@ const CHANGE_TRIES_MAX: usize = 5;
 /// How long creating a group waits for its copy to complete; the copy continues after the answer.
 const COPY_WAIT: Duration = Duration::from_secs(2);
 
-type Place = (TopicName, GroupName);
+type GroupInTopic = (TopicName, GroupName);
 
 pub(super) struct Groups {
     store: Store,
@@ -42,7 +42,7 @@ pub(super) struct Groups {
     terms: Terms,
     tracer: Tracer,
     most: usize,
-    joined: Arc<Mutex<HashMap<Place, Joined>>>,
+    joined: Arc<Mutex<HashMap<GroupInTopic, Joined>>>,
 }
 
 struct Joined {
@@ -159,15 +159,15 @@ impl Groups {
     }
 }
 
-fn lock(joined: &Mutex<HashMap<Place, Joined>>) -> MutexGuard<'_, HashMap<Place, Joined>> {
+fn lock(joined: &Mutex<HashMap<GroupInTopic, Joined>>) -> MutexGuard<'_, HashMap<GroupInTopic, Joined>> {
     joined.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends memberships that nobody uses until there is room for so many partitions: past the share of a token its own, otherwise
 /// first those of the token that has most, and of those the one that was asked for longest ago. Errors: `Full`.
 fn make_room(
-    joined: &mut HashMap<Place, Joined>,
-    place: &Place,
+    joined: &mut HashMap<GroupInTopic, Joined>,
+    place: &GroupInTopic,
     (who, partitions): (&Identity, usize),
     most: usize,
 ) -> Result<()> {
@@ -181,7 +181,7 @@ fn make_room(
     }
     let mut held: HashMap<Option<&Arc<str>>, usize> = HashMap::new();
     others().for_each(|(_, there)| *held.entry(there.who.name()).or_default() += there.partitions);
-    let vacant = |(place, there): (&Place, &Joined)| {
+    let vacant = |(place, there): (&GroupInTopic, &Joined)| {
         let held = held.get(&there.who.name()).copied().unwrap_or(0);
         Some((held, there.delivery.vacant_for()?, there.who == *who, there.partitions, place.clone()))
     };
@@ -229,7 +229,7 @@ impl Joined {
     }
 }
 
-fn place(descriptor: &Descriptor, group: &GroupName) -> Place {
+fn place(descriptor: &Descriptor, group: &GroupName) -> GroupInTopic {
     (descriptor.topic.clone(), group.clone())
 }
 

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use super::Broker;
 use crate::codec::Failure;
-use crate::delivery::remote::{Ask, Place, What};
+use crate::delivery::remote::{Ask, TopicGroup, What};
 use crate::delivery::{Decision, Late, LateVerdict, Read, Receipt, Verdict};
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, TopicName};
@@ -31,7 +31,7 @@ impl Broker {
     /// `Unreachable` if it is not known whether it does.
     pub(super) async fn settle_late(
         &self,
-        place: Place<'_>,
+        place: TopicGroup<'_>,
         ask: &Ask,
         receipts: &[Read],
         verdicts: &mut [Verdict],
@@ -91,7 +91,7 @@ impl Broker {
 
     async fn settle_late_in(
         &self,
-        place: Place<'_>,
+        place: TopicGroup<'_>,
         partition: Partition,
         mut open: Vec<Open>,
         until: Instant,
@@ -114,7 +114,7 @@ impl Broker {
     /// False if this process does not own the partition.
     async fn ask_memory(
         &self,
-        (topic, group): Place<'_>,
+        (topic, group): TopicGroup<'_>,
         partition: Partition,
         open: &mut Vec<Open>,
         made: &mut Vec<(usize, Verdict)>,
@@ -143,7 +143,7 @@ impl Broker {
     /// False if the store did not answer.
     async fn ask_store(
         &self,
-        (topic, group): Place<'_>,
+        (topic, group): TopicGroup<'_>,
         partition: Partition,
         open: &mut Vec<Open>,
         made: &mut Vec<(usize, Verdict)>,
@@ -195,7 +195,7 @@ impl Broker {
     }
 
     /// Counts what the store decided; an owner counts what it decides in memory.
-    fn count_late(&self, (topic, group): Place<'_>, verdict: Verdict) {
+    fn count_late(&self, (topic, group): TopicGroup<'_>, verdict: Verdict) {
         let counts = self.metrics.group(topic, group);
         match verdict {
             Verdict::Acked => counts.acked.inc(),

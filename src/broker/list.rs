@@ -101,7 +101,7 @@ pub struct MessageList {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum Place {
+enum ListCursor {
     #[default]
     Beginning,
     Waiting(WaitingCursor),
@@ -111,13 +111,13 @@ enum Place {
     Dead(DeadLetterCursor),
 }
 
-impl Place {
+impl ListCursor {
     fn is_of(&self, which: Which) -> bool {
         match self {
-            Place::Beginning => true,
-            Place::Waiting(_) => which.waits_in_store(),
-            Place::Reserved | Place::InFlight(_) => which.may_be_reserved(),
-            Place::Dead(_) => which == Which::Dead,
+            ListCursor::Beginning => true,
+            ListCursor::Waiting(_) => which.waits_in_store(),
+            ListCursor::Reserved | ListCursor::InFlight(_) => which.may_be_reserved(),
+            ListCursor::Dead(_) => which == Which::Dead,
         }
     }
 }
@@ -154,7 +154,7 @@ impl Broker {
             messages.extend(page);
             match next {
                 Some(next) => place = next,
-                None => (partition, place) = (Partition(partition.0 + 1), Place::Beginning),
+                None => (partition, place) = (Partition(partition.0 + 1), ListCursor::Beginning),
             }
             if messages.len() >= limit || bytes >= CALL_BYTES_MAX {
                 break;
@@ -169,28 +169,28 @@ impl Broker {
         descriptor: &Descriptor,
         group_partition: &GroupPartition,
         (which, window): (Which, Window),
-        place: &Place,
+        place: &ListCursor,
         limit: usize,
-    ) -> Result<(Vec<ListEntry>, Option<Place>)> {
+    ) -> Result<(Vec<ListEntry>, Option<ListCursor>)> {
         let now = self.store.backend.clock().now();
         let window = which.narrowed(window, now);
         let partition = group_partition.partition;
         if which == Which::Dead {
-            let after = if let Place::Dead(after) = place { Some(after) } else { None };
+            let after = if let ListCursor::Dead(after) = place { Some(after) } else { None };
             let page = self.store.dead_letters.dead(group_partition, after, limit).await?;
             let entries = page.dead.into_iter().map(|dead| of_dead(partition, dead));
             let entries = entries.filter(|entry| is_due_in(&entry.listed, window));
-            return Ok((entries.collect(), page.next.map(Place::Dead)));
+            return Ok((entries.collect(), page.next.map(ListCursor::Dead)));
         }
         let after = match place {
-            Place::Beginning if which.waits_in_store() => None,
-            Place::Waiting(after) => Some(after),
+            ListCursor::Beginning if which.waits_in_store() => None,
+            ListCursor::Waiting(after) => Some(after),
             _ => return self.list_reserved(descriptor, group_partition, (which, window), place, limit).await,
         };
         let page = self.store.reads.waiting(group_partition, window, after, limit).await?;
         let entries = page.messages.into_iter().map(|listed| ListEntry::waiting(partition, listed, now));
-        let end = which.may_be_reserved().then_some(Place::Reserved);
-        Ok((entries.collect(), page.next.map(Place::Waiting).or(end)))
+        let end = which.may_be_reserved().then_some(ListCursor::Reserved);
+        Ok((entries.collect(), page.next.map(ListCursor::Waiting).or(end)))
     }
 
     async fn list_reserved(
@@ -198,10 +198,10 @@ impl Broker {
         descriptor: &Descriptor,
         group_partition: &GroupPartition,
         (which, window): (Which, Window),
-        place: &Place,
+        place: &ListCursor,
         limit: usize,
-    ) -> Result<(Vec<ListEntry>, Option<Place>)> {
-        let after = if let Place::InFlight(after) = place { Some(after) } else { None };
+    ) -> Result<(Vec<ListEntry>, Option<ListCursor>)> {
+        let after = if let ListCursor::InFlight(after) = place { Some(after) } else { None };
         let GroupPartition { partition, group, .. } = group_partition;
         let page = self.store.reads.in_flight(group_partition, after, limit).await?;
         let ids: Vec<MessageId> = page.messages.iter().map(|listed| listed.id.clone()).collect();
@@ -219,7 +219,7 @@ impl Broker {
             which.has_reserved(&entry.state) && is_due
         };
         let entries = page.messages.into_iter().zip(states).map(entry).filter(is_wanted);
-        Ok((entries.collect(), page.next.map(Place::InFlight)))
+        Ok((entries.collect(), page.next.map(ListCursor::InFlight)))
     }
 }
 
@@ -235,38 +235,38 @@ fn of_dead(partition: Partition, dead: Dead) -> ListEntry {
 }
 
 /// `<partition>`, or behind it `.w.<next at ms>.<id>`, `.r`, `.i.<step>.<id or nothing>` or `.d.<died at ms>.<id>`.
-fn write_cursor(partition: Partition, place: &Place) -> String {
+fn write_cursor(partition: Partition, place: &ListCursor) -> String {
     match place {
-        Place::Beginning => partition.to_string(),
-        Place::Waiting(after) => format!("{partition}.w.{}.{}", after.next_at.as_ms(), after.id),
-        Place::Reserved => format!("{partition}.r"),
-        Place::InFlight(after) => {
+        ListCursor::Beginning => partition.to_string(),
+        ListCursor::Waiting(after) => format!("{partition}.w.{}.{}", after.next_at.as_ms(), after.id),
+        ListCursor::Reserved => format!("{partition}.r"),
+        ListCursor::InFlight(after) => {
             let id = after.after.as_ref().map_or("", MessageId::as_str);
             format!("{partition}.i.{}.{id}", after.step)
         }
-        Place::Dead(after) => format!("{partition}.d.{}.{}", after.died_at.as_ms(), after.id),
+        ListCursor::Dead(after) => format!("{partition}.d.{}.{}", after.died_at.as_ms(), after.id),
     }
 }
 
-fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Place)> {
-    let Some(text) = cursor else { return Ok((Partition(0), Place::Beginning)) };
+fn read_cursor(cursor: Option<&str>) -> Result<(Partition, ListCursor)> {
+    let Some(text) = cursor else { return Ok((Partition(0), ListCursor::Beginning)) };
     let wrong = wrong_cursor;
     let mut parts = text.splitn(4, '.');
     let partition = Partition(parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?);
-    let Some(kind) = parts.next() else { return Ok((partition, Place::Beginning)) };
+    let Some(kind) = parts.next() else { return Ok((partition, ListCursor::Beginning)) };
     if kind == "r" {
-        return if parts.next().is_none() { Ok((partition, Place::Reserved)) } else { Err(wrong()) };
+        return if parts.next().is_none() { Ok((partition, ListCursor::Reserved)) } else { Err(wrong()) };
     }
     let (Some(at), Some(id)) = (parts.next(), parts.next()) else { return Err(wrong()) };
     let number: u64 = at.parse().map_err(|_| wrong())?;
     let named = || MessageId::new(id).map_err(|_| wrong());
     let time = Timestamp::from_ms(number);
     let place = match kind {
-        "w" => Place::Waiting(WaitingCursor { next_at: time, id: named()? }),
-        "d" => Place::Dead(DeadLetterCursor { died_at: time, id: named()? }),
+        "w" => ListCursor::Waiting(WaitingCursor { next_at: time, id: named()? }),
+        "d" => ListCursor::Dead(DeadLetterCursor { died_at: time, id: named()? }),
         "i" => {
             let after = if id.is_empty() { None } else { Some(named()?) };
-            Place::InFlight(InFlightCursor { step: number.to_string(), after })
+            ListCursor::InFlight(InFlightCursor { step: number.to_string(), after })
         }
         _ => return Err(wrong()),
     };
@@ -379,12 +379,12 @@ mod tests {
     fn cursor_round_trips_and_garbage_is_refused() -> Result<()> {
         let (at, id) = (Timestamp::from_ms(5), MessageId::new("a.b.c")?);
         let places = [
-            Place::Beginning,
-            Place::Reserved,
-            Place::Waiting(WaitingCursor { next_at: at, id: id.clone() }),
-            Place::Dead(DeadLetterCursor { died_at: at, id: id.clone() }),
-            Place::InFlight(InFlightCursor { step: "18446744073709551615".to_owned(), after: Some(id) }),
-            Place::InFlight(InFlightCursor { step: "7".to_owned(), after: None }),
+            ListCursor::Beginning,
+            ListCursor::Reserved,
+            ListCursor::Waiting(WaitingCursor { next_at: at, id: id.clone() }),
+            ListCursor::Dead(DeadLetterCursor { died_at: at, id: id.clone() }),
+            ListCursor::InFlight(InFlightCursor { step: "18446744073709551615".to_owned(), after: Some(id) }),
+            ListCursor::InFlight(InFlightCursor { step: "7".to_owned(), after: None }),
         ];
         for place in places {
             let text = write_cursor(Partition(3), &place);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Broker, check_count};
-use crate::delivery::remote::Place;
+use crate::delivery::remote::TopicGroup;
 use crate::delivery::{Decision, Delivery, GroupTag, Read, Receipt, StaleReason, Verdict, check_receipt, is_of};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
@@ -63,7 +63,7 @@ impl Broker {
     }
 
     /// Counts the decisions that do not count, since their deliveries have ended.
-    pub(super) fn count_ended(&self, (topic, group): Place<'_>, verdicts: &[Verdict]) {
+    pub(super) fn count_ended(&self, (topic, group): TopicGroup<'_>, verdicts: &[Verdict]) {
         let count = |is: fn(&&Verdict) -> bool| verdicts.iter().filter(is).count() as u64;
         let stale = count(|verdict| matches!(verdict, Verdict::Stale(_)));
         let unknown_outcome = count(|verdict| **verdict == Verdict::UnknownOutcome);
@@ -149,7 +149,7 @@ impl Broker {
 
     pub(super) async fn elsewhere_of(
         &self,
-        (topic, group): Place<'_>,
+        (topic, group): TopicGroup<'_>,
         receipts: &[Read],
         late: bool,
     ) -> Result<Vec<(usize, Receipt)>> {

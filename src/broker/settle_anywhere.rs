@@ -10,7 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
-use crate::delivery::remote::{Ask, Opened, Place, Ruling, What};
+use crate::delivery::remote::{Ask, Opened, Ruling, TopicGroup, What};
 use crate::delivery::{Decision, Late, Read, Receipt, StaleReason, Verdict};
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, TopicName};
@@ -86,7 +86,7 @@ impl Broker {
         self.rule((topic, group), Ask { what: What::Extend(receipts, timeout), late: late.into() }).await
     }
 
-    async fn rule(&self, place: Place<'_>, ask: Ask) -> Result<Vec<Ruling>> {
+    async fn rule(&self, place: TopicGroup<'_>, ask: Ask) -> Result<Vec<Ruling>> {
         let receipts = self.receipt_keys.read(&ask.receipts()).await;
         let elsewhere = self.elsewhere_of(place, &receipts, ask.late.counts()).await?;
         if elsewhere.is_empty() {
@@ -109,7 +109,7 @@ impl Broker {
     /// Decides here. `receipts` are those of the request, read.
     async fn here(
         &self,
-        (topic, group): Place<'_>,
+        (topic, group): TopicGroup<'_>,
         ask: &Ask,
         receipts: Vec<Read>,
         timeout: Duration,
@@ -134,7 +134,13 @@ impl Broker {
     }
 
     /// Decides here about some receipts of a request.
-    async fn picked(&self, place: Place<'_>, ask: &Ask, items: Vec<(usize, Read)>, until: Instant) -> Result<Rulings> {
+    async fn picked(
+        &self,
+        place: TopicGroup<'_>,
+        ask: &Ask,
+        items: Vec<(usize, Read)>,
+        until: Instant,
+    ) -> Result<Rulings> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
@@ -145,7 +151,7 @@ impl Broker {
 
     /// To the broker that each receipt names. About one that was silent the store is asked first: if the epoch is over, nothing is
     /// sent.
-    async fn routes(&self, place: Place<'_>, items: Vec<Item>, late: bool, until: Instant) -> Routes {
+    async fn routes(&self, place: TopicGroup<'_>, items: Vec<Item>, late: bool, until: Instant) -> Routes {
         let (silent, others): (Vec<Item>, Vec<Item>) =
             items.into_iter().partition(|(_, receipt)| self.remote.silent.has(&receipt.owner));
         let mut routes = self.routes_now(place, silent, late, until).await;
@@ -155,7 +161,7 @@ impl Broker {
 
     /// As the store says who owns the partitions now. Late settlements of an epoch that is over are for the owner of now,
     /// and if there is none for this process. If the store does not say, they are for the broker that the receipt names.
-    async fn routes_now(&self, place: Place<'_>, items: Vec<Item>, late: bool, until: Instant) -> Routes {
+    async fn routes_now(&self, place: TopicGroup<'_>, items: Vec<Item>, late: bool, until: Instant) -> Routes {
         let mut routes = Routes::default();
         let records = self.owner_records(place, &items, until).await;
         for item in items {
@@ -176,7 +182,7 @@ impl Broker {
     /// now, after a pause.
     fn there<'a>(
         &'a self,
-        place: Place<'a>,
+        place: TopicGroup<'a>,
         ask: &'a Ask,
         routes: Routes,
         pauses: Pauses,
@@ -220,7 +226,7 @@ impl Broker {
     /// `None` if the store does not say until then.
     async fn owner_records(
         &self,
-        (topic, group): Place<'_>,
+        (topic, group): TopicGroup<'_>,
         items: &[Item],
         until: Instant,
     ) -> Option<BTreeMap<Partition, OwnerRecord>> {
@@ -246,7 +252,7 @@ impl Broker {
     /// Brings receipts to a broker, all in one request, which is repeated unchanged until it is answered.
     async fn ask_owner(
         &self,
-        place: Place<'_>,
+        place: TopicGroup<'_>,
         ask: &Ask,
         owner: &MemberId,
         items: &[Item],
@@ -297,7 +303,7 @@ impl Broker {
     /// received.
     async fn are_over(
         &self,
-        place: Place<'_>,
+        place: TopicGroup<'_>,
         items: &[Item],
         (perhaps_received, late): (bool, bool),
         until: Instant,

@@ -21,19 +21,19 @@ use crate::model::topic::Settings;
 
 /// An answer together with its JSON, which is what is printed: it has also the fields that are not read here.
 #[derive(Debug, Clone)]
-pub(super) struct Answer<T> {
+pub(super) struct WithJson<T> {
     read: T,
     json: Box<RawValue>,
 }
 
-impl<T> Answer<T> {
+impl<T> WithJson<T> {
     /// The value alone, without its JSON.
     pub(super) fn read(self) -> T {
         self.read
     }
 }
 
-impl<T> Deref for Answer<T> {
+impl<T> Deref for WithJson<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -41,15 +41,15 @@ impl<T> Deref for Answer<T> {
     }
 }
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Answer<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Answer<T>, D::Error> {
+impl<'de, T: DeserializeOwned> Deserialize<'de> for WithJson<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WithJson<T>, D::Error> {
         let json = Box::<RawValue>::deserialize(deserializer)?;
         let read = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
-        Ok(Answer { read, json })
+        Ok(WithJson { read, json })
     }
 }
 
-impl<T> Serialize for Answer<T> {
+impl<T> Serialize for WithJson<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.json.serialize(serializer)
     }
@@ -167,7 +167,7 @@ impl Counts {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Groups {
-    pub(super) groups: Vec<Answer<Group>>,
+    pub(super) groups: Vec<WithJson<Group>>,
 }
 
 /// A group; counts only where it is described.
@@ -377,7 +377,7 @@ pub(super) struct Verdict {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct DeadLetterPage {
-    pub(super) dead_letters: Vec<Answer<Dead>>,
+    pub(super) dead_letters: Vec<WithJson<Dead>>,
     pub(super) next_cursor: Option<String>,
 }
 
@@ -512,7 +512,7 @@ pub(super) struct Moved {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CronPage {
-    pub(super) cron_jobs: Vec<Answer<CronJob>>,
+    pub(super) cron_jobs: Vec<WithJson<CronJob>>,
     pub(super) next_cursor: Option<String>,
 }
 
@@ -576,7 +576,7 @@ pub(super) struct GroupReason {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct MessagePage {
-    pub(super) messages: Vec<Answer<Value>>,
+    pub(super) messages: Vec<WithJson<Value>>,
     pub(super) next_cursor: Option<String>,
 }
 

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
 use super::api::{
-    Answer, BulkChange, BulkChanged, BulkCount, Control, CronJob, CronPage, DeadLetterFilter, DeadLetterPage,
-    Deliveries, Delivery, Explained, Extension, Findings, Forecast, Group, Groups, MessageInfo, MessagePage, MoveTo,
-    Moved, Nack, NackOfAll, NewDue, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Topics, Verdict, Which,
+    BulkChange, BulkChanged, BulkCount, Control, CronJob, CronPage, DeadLetterFilter, DeadLetterPage, Deliveries,
+    Delivery, Explained, Extension, Findings, Forecast, Group, Groups, MessageInfo, MessagePage, MoveTo, Moved, Nack,
+    NackOfAll, NewDue, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Topics, Verdict, Which, WithJson,
 };
 use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
@@ -63,7 +63,7 @@ impl Client {
         Ok(Client { http, server: server.clone(), credentials })
     }
 
-    pub(super) async fn live(&self) -> CallResult<Answer<Value>> {
+    pub(super) async fn live(&self) -> CallResult<WithJson<Value>> {
         self.call(self.http.get(format!("{}/livez", self.base()))).await
     }
 
@@ -72,7 +72,7 @@ impl Client {
         self.text("/readyz").await.map(drop)
     }
 
-    pub(super) async fn readiness(&self) -> CallResult<Answer<Readiness>> {
+    pub(super) async fn readiness(&self) -> CallResult<WithJson<Readiness>> {
         self.call(self.http.get(format!("{}/readyz", self.base()))).await
     }
 
@@ -90,7 +90,7 @@ impl Client {
         self.get::<Topics>("").await.map(|topics| topics.topics)
     }
 
-    pub(super) async fn topic(&self, topic: &TopicName) -> CallResult<Answer<Topic>> {
+    pub(super) async fn topic(&self, topic: &TopicName) -> CallResult<WithJson<Topic>> {
         self.get(&format!("/{topic}")).await
     }
 
@@ -99,12 +99,16 @@ impl Client {
         &self,
         topic: &TopicName,
         settings: &impl Serialize,
-    ) -> CallResult<(bool, Answer<Topic>)> {
+    ) -> CallResult<(bool, WithJson<Topic>)> {
         self.put(&format!("/{topic}"), settings).await
     }
 
     /// Changes settings of a topic, which is not created if it was deleted meanwhile.
-    pub(super) async fn update_topic(&self, topic: &TopicName, settings: &impl Serialize) -> CallResult<Answer<Topic>> {
+    pub(super) async fn update_topic(
+        &self,
+        topic: &TopicName,
+        settings: &impl Serialize,
+    ) -> CallResult<WithJson<Topic>> {
         self.call(self.request(Method::PUT, &format!("/{topic}")).header(IF_MATCH, "*").json(settings)).await
     }
 
@@ -113,15 +117,15 @@ impl Client {
     }
 
     /// Creates or updates a group, and says whether it was created.
-    pub(super) async fn put_group(&self, group: &GroupOf, new: &impl Serialize) -> CallResult<(bool, Answer<Group>)> {
+    pub(super) async fn put_group(&self, group: &GroupOf, new: &impl Serialize) -> CallResult<(bool, WithJson<Group>)> {
         self.put(&group.place(), new).await
     }
 
-    pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<Answer<Group>>> {
+    pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<WithJson<Group>>> {
         self.get::<Groups>(&format!("/{topic}/groups")).await.map(|all| all.groups)
     }
 
-    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<Answer<Group>> {
+    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<WithJson<Group>> {
         self.get(&group.place()).await
     }
 
@@ -133,11 +137,11 @@ impl Client {
         self.post(&group.path("purge"), purge).await
     }
 
-    pub(super) async fn pause(&self, group: &GroupOf, pause: &impl Serialize) -> CallResult<Answer<Group>> {
+    pub(super) async fn pause(&self, group: &GroupOf, pause: &impl Serialize) -> CallResult<WithJson<Group>> {
         self.post(&group.path("pause"), pause).await
     }
 
-    pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<Answer<Group>> {
+    pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<WithJson<Group>> {
         self.call(self.request(Method::POST, &group.path("resume"))).await
     }
 
@@ -146,7 +150,7 @@ impl Client {
         topic: &TopicName,
         message: NewMessage,
         query: &Query,
-    ) -> CallResult<Answer<Pushed>> {
+    ) -> CallResult<WithJson<Pushed>> {
         let mut request =
             self.request(Method::POST, &format!("/{topic}/messages")).query(&query.0).header("dwell-raw", "true");
         if let Some(content_type) = &message.content_type {
@@ -182,7 +186,7 @@ impl Client {
         }
     }
 
-    pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<Answer<Delivery>>> {
+    pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<WithJson<Delivery>>> {
         self.reserve_as(group, reserve).await
     }
 
@@ -260,12 +264,12 @@ impl Client {
         &self,
         message: &MessageOf<'_>,
         group: &GroupName,
-    ) -> CallResult<Answer<MessageInfo>> {
+    ) -> CallResult<WithJson<MessageInfo>> {
         self.call(self.message(Method::GET, message, "").query(&[("group", group.as_str())])).await
     }
 
     /// Why a message is not delivered yet.
-    pub(super) async fn explain(&self, message: &MessageOf<'_>) -> CallResult<Answer<Explained>> {
+    pub(super) async fn explain(&self, message: &MessageOf<'_>) -> CallResult<WithJson<Explained>> {
         self.call(self.message(Method::GET, message, "/explain")).await
     }
 
@@ -273,7 +277,7 @@ impl Client {
         self.call(self.request(Method::GET, &format!("/{topic}/messages")).query(&query.0)).await
     }
 
-    pub(super) async fn cancel(&self, message: &MessageOf<'_>) -> CallResult<Answer<Control>> {
+    pub(super) async fn cancel(&self, message: &MessageOf<'_>) -> CallResult<WithJson<Control>> {
         self.call(self.message(Method::DELETE, message, "")).await
     }
 
@@ -283,7 +287,7 @@ impl Client {
         message: &MessageOf<'_>,
         due: &NewDue,
         if_match: Option<&str>,
-    ) -> CallResult<Answer<Control>> {
+    ) -> CallResult<WithJson<Control>> {
         let mut request = self.message(Method::PATCH, message, "").json(due);
         if let Some(etag) = if_match {
             request = request.header(IF_MATCH, etag);
@@ -321,7 +325,7 @@ impl Client {
     }
 
     /// How many messages become due in spans ahead.
-    pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Answer<Forecast>> {
+    pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<WithJson<Forecast>> {
         let query = [("step", show_span(step)), ("spans", spans.to_string())];
         self.call(self.request(Method::GET, &group.path("forecast")).query(&query)).await
     }
@@ -355,7 +359,7 @@ impl Client {
         topic: &TopicName,
         name: &CronJobName,
         cron: &impl Serialize,
-    ) -> CallResult<(bool, Answer<CronJob>)> {
+    ) -> CallResult<(bool, WithJson<CronJob>)> {
         self.put(&format!("/{topic}/cron/{name}"), cron).await
     }
 
@@ -375,7 +379,7 @@ impl Client {
         topic: &TopicName,
         name: &CronJobName,
         verb: &str,
-    ) -> CallResult<Answer<CronJob>> {
+    ) -> CallResult<WithJson<CronJob>> {
         self.call(self.request(Method::POST, &format!("/{topic}/cron/{name}/{verb}"))).await
     }
 
@@ -464,7 +468,7 @@ pub(super) struct DeliveryStream {
 
 impl DeliveryStream {
     /// The next deliveries; none for a keep-alive. # Errors: `NoAnswer` at the end of the stream, or when it is silent.
-    pub(super) async fn next(&mut self) -> CallResult<Vec<Answer<Delivery>>> {
+    pub(super) async fn next(&mut self) -> CallResult<Vec<WithJson<Delivery>>> {
         let chunk = tokio::select! {
             chunk = self.response.chunk() => chunk.map_err(|error| self.client.unreachable(error))?,
             () = Clock::System.sleep(STREAM_SILENCE_MAX * 2) => None,

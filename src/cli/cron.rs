@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::api::{Answer, CronJob};
+use super::api::{CronJob, WithJson};
 use super::client::Client;
 use super::failure::Failure;
 use super::{PrintArgs, ServerArgs, output, parse};
@@ -164,7 +164,7 @@ pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
             print.value(&cron, |cron| format!("{} updated; {}", cron.name, next_is(cron)))
         }
         CronCommand::Get(one) => {
-            let cron: Answer<CronJob> = client.cron_job(&one.topic, &one.name).await?;
+            let cron: WithJson<CronJob> = client.cron_job(&one.topic, &one.name).await?;
             print.value(&cron, |cron| described(cron))
         }
         CronCommand::List { topic } => print.list(&list(&client, topic).await?, table),
@@ -183,7 +183,7 @@ async fn pause(client: &Client, one: &OneArgs, verb: &str, print: &PrintArgs) ->
     print.value(&cron, |cron| format!("{} {}", cron.name, next_is(cron)))
 }
 
-async fn list(client: &Client, topic: &TopicName) -> Result<Vec<Answer<CronJob>>, Failure> {
+async fn list(client: &Client, topic: &TopicName) -> Result<Vec<WithJson<CronJob>>, Failure> {
     let (mut cursor, mut all) = (None, Vec::new());
     loop {
         let page = client.cron_jobs(topic, cursor.as_deref()).await?;
@@ -257,8 +257,8 @@ fn timing(cron: &CronJob) -> Option<Timing> {
     }
 }
 
-fn table(cron_jobs: &[Answer<CronJob>]) -> String {
-    let row = |cron: &Answer<CronJob>| [cron.name.clone(), occurs(cron), next(cron), cron.payload.shown()];
+fn table(cron_jobs: &[WithJson<CronJob>]) -> String {
+    let row = |cron: &WithJson<CronJob>| [cron.name.clone(), occurs(cron), next(cron), cron.payload.shown()];
     output::table(["name", "occurs", "next", "payload"], cron_jobs.iter().map(row), &[])
 }
 
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn cron_jobs_are_printed_as_a_table() -> serde_json::Result<()> {
-        let all: Vec<Answer<CronJob>> = serde_json::from_str(
+        let all: Vec<WithJson<CronJob>> = serde_json::from_str(
             r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false,
                  "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
                 {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true, "payload_base64": "/wA="},

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::api::{self, Answer, Dead, DeadLetterFilter, Swept, Which};
+use super::api::{self, Dead, DeadLetterFilter, Swept, Which, WithJson};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{self, YesArgs};
@@ -191,10 +191,10 @@ fn attempt(failure: &api::Failure) -> String {
 }
 
 /// A line for each, and below it how each attempt failed, if that is wanted.
-fn table(dead_letters: &[Answer<Dead>], history: bool) -> String {
+fn table(dead_letters: &[WithJson<Dead>], history: bool) -> String {
     let labels = ["died", "id", "reason", "attempts", "last error", "payload"];
     let table = output::table(labels, dead_letters.iter().map(|dead| row(dead)), &[3]);
-    let attempts = |dead: &Answer<Dead>| dead.history.iter().filter(|_| history).map(attempt).collect::<Vec<_>>();
+    let attempts = |dead: &WithJson<Dead>| dead.history.iter().filter(|_| history).map(attempt).collect::<Vec<_>>();
     output::with_lines_below(&table, dead_letters.iter().map(attempts)).join("\n")
 }
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn dead_letter_is_printed_on_one_line() -> serde_json::Result<()> {
-        let dead: Answer<Dead> = serde_json::from_str(
+        let dead: WithJson<Dead> = serde_json::from_str(
             r#"{"id": "a", "partition": 3, "died_at": "1970-01-01T00:00:00Z", "reason": "max_attempts", "attempts": 3,
                 "last_error": "smtp: 451\n", "history": [{"at": "1970-01-01T00:00:00Z", "attempt": 3, "reason": "smtp: 451"}],
                 "due_at": "1970-01-01T00:00:00Z", "pushed_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "x\ny"}"#,

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::json;
 
-use super::api::{Answer, Group, Member};
+use super::api::{Group, Member, WithJson};
 use super::client::GroupOf;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -177,7 +177,7 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
             print.value(&group, |group| format!("{} updated; {}", group.group, state(group)))
         }
         GroupCommand::List { topic } => {
-            let row = |group: &Answer<Group>| [group.group.clone(), state(group)];
+            let row = |group: &WithJson<Group>| [group.group.clone(), state(group)];
             print.list(&client.groups(topic).await?, |groups| {
                 output::table(["group", "state"], groups.iter().map(row), &[])
             })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Deserialize;
 
-use super::api::{Answer, Findings, Found};
+use super::api::{Findings, Found, WithJson};
 use super::client::{Client, GroupOf};
 use super::failure::{Failure, UNAVAILABLE};
 use super::output::{self, columns};
@@ -160,7 +160,7 @@ struct Concern {
 }
 
 pub(super) async fn attention(args: &AttentionArgs) -> Result<(), Failure> {
-    let found: Answer<Attention> = args.server.client()?.attention().await?;
+    let found: WithJson<Attention> = args.server.client()?.attention().await?;
     args.server.print.value(&found, |found| {
         if found.attention.is_empty() {
             return format!("all is well: {} of {} looked at", found.topics_seen, counted(found.topics, "topic"));
@@ -206,7 +206,7 @@ struct ListedBroker {
 }
 
 pub(super) async fn brokers(args: &BrokersArgs) -> Result<(), Failure> {
-    let found: Answer<Brokers> = args.server.client()?.brokers().await?;
+    let found: WithJson<Brokers> = args.server.client()?.brokers().await?;
     args.server.print.value(&found, |found| {
         let labels =
             ["broker", "version", "groups", "with demand", "waiting", "partitions", "log records", "log bytes"];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::Value;
 
-use super::api::{Answer, Control, GroupReason, MessageInfo, NewDue, Payload};
+use super::api::{Control, GroupReason, MessageInfo, NewDue, Payload, WithJson};
 use super::client::{Client, MessageOf, Query};
 use super::failure::Failure;
 use super::{PrintArgs, ServerArgs, output, parse};
@@ -169,7 +169,7 @@ async fn list(client: &Client, args: &ListArgs, print: &PrintArgs) -> Result<(),
     Ok(())
 }
 
-fn table(messages: &[Answer<Value>]) -> String {
+fn table(messages: &[WithJson<Value>]) -> String {
     let labels = ["next, or since", "id", "state", "partition", "payload"];
     output::table(labels, messages.iter().map(|message| row(message)), &[3])
 }

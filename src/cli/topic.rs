@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use super::api::{Answer, Counts, DeadLetterTo, Group, MoveTo, Moved, Topic, printable};
+use super::api::{Counts, DeadLetterTo, Group, MoveTo, Moved, Topic, WithJson, printable};
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -260,7 +260,7 @@ fn kept_dead(settings: &Settings) -> String {
 
 /// Settings, and a table with a line for every partition and group and one for all of a group. Between the two what keeps
 /// messages of a group from being handed out, if anything does.
-fn described(topic: &Topic, groups: &[Answer<Group>]) -> String {
+fn described(topic: &Topic, groups: &[WithJson<Group>]) -> String {
     let counts: Vec<&Counts> = topic.partitions.iter().chain(&topic.totals).collect();
     let held = groups.iter().map(|group| (&group.group, state(group))).filter(|(_, state)| state != "active");
     let held: String = held.map(|(group, state)| format!("\n{group} is {state}")).collect();
@@ -347,7 +347,7 @@ partition  group    scheduled  ready  blocked  in flight  dead  next due        
       all  default         12      3        0          2     1  -                         -             -";
         let group = |more: &str| {
             let group = r#"{"group": "default", "state": "STATE"}"#;
-            serde_json::from_str::<Answer<Group>>(&group.replace("STATE", more))
+            serde_json::from_str::<WithJson<Group>>(&group.replace("STATE", more))
         };
         assert_eq!(described(&topic, &[group("active")?]), expected);
         let paused = described(&topic, &[group("paused")?]);

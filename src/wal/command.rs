@@ -9,34 +9,35 @@ use crate::codec::UnnumberedRecord;
 use crate::model::error::Result;
 use crate::model::message::{MessageId, TopicName};
 
-pub(super) type Answer<T> = oneshot::Sender<Result<T>>;
+/// Sends the outcome of a command to its caller.
+pub(super) type ReplyTo<T> = oneshot::Sender<Result<T>>;
 
 pub(super) enum Command {
-    Append(Addition, Answer<()>),
+    Append(Addition, ReplyTo<()>),
     Page {
         after: Option<Position>,
         records_max: usize,
         bytes_max: usize,
-        answer: Answer<Vec<Entry>>,
+        answer: ReplyTo<Vec<Entry>>,
     },
     Peek {
         after: Option<Position>,
         records_max: usize,
         bytes_max: usize,
-        answer: Answer<Vec<Entry>>,
+        answer: ReplyTo<Vec<Entry>>,
     },
-    Trim(Position, Answer<()>),
+    Trim(Position, ReplyTo<()>),
     Cancel {
         topic: TopicName,
         id: MessageId,
         from: u64,
-        answer: Answer<Step>,
+        answer: ReplyTo<Step>,
     },
-    TakeBack(Answer<()>),
-    SetNote(Note, String, Answer<()>),
+    TakeBack(ReplyTo<()>),
+    SetNote(Note, String, ReplyTo<()>),
     /// Try a failed disk again. Nobody waits.
     RetryDisk,
-    Close(Answer<()>),
+    Close(ReplyTo<()>),
 }
 
 #[derive(Debug)]

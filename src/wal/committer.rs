@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::WalOptions;
-use super::command::{Addition, Answer, Command};
+use super::command::{Addition, Command, ReplyTo};
 use super::directory::{Directory, Note};
 use super::log::{Log, again};
 use super::record_batch::Depth;
@@ -113,7 +113,7 @@ impl Committer {
     }
 
     /// Does this, with what has gathered behind it. Answers who waits for the files to be closed, if that is the command.
-    pub(super) fn obey(&mut self, command: Command, commands: &Receiver<Command>) -> Option<Answer<()>> {
+    pub(super) fn obey(&mut self, command: Command, commands: &Receiver<Command>) -> Option<ReplyTo<()>> {
         let mut next = Some(command);
         while let Some(command) = next.take() {
             match command {
@@ -129,7 +129,7 @@ impl Committer {
     }
 
     /// Appends all that has gathered, and answers the command behind it.
-    fn append(&mut self, addition: Addition, answer: Answer<()>, commands: &Receiver<Command>) -> Option<Command> {
+    fn append(&mut self, addition: Addition, answer: ReplyTo<()>, commands: &Receiver<Command>) -> Option<Command> {
         let mut bytes = addition.bytes();
         let (mut additions, mut answers, mut behind) = (vec![addition], vec![answer], None);
         while bytes < GROUP_BYTES_MAX {
@@ -190,7 +190,7 @@ impl Committer {
         }
     }
 
-    fn reply<T>(&mut self, answer: Answer<T>, outcome: Result<T>) {
+    fn reply<T>(&mut self, answer: ReplyTo<T>, outcome: Result<T>) {
         self.show();
         let _ = answer.send(outcome);
     }

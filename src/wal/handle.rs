@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::command::{Answer, Command};
+use super::command::{Command, ReplyTo};
 use super::committer::{Committer, REST_AFTER};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Instant;
@@ -65,7 +65,7 @@ impl CommitterHandle {
 }
 
 impl Desk {
-    fn obey(&mut self, command: Command) -> Option<Answer<()>> {
+    fn obey(&mut self, command: Command) -> Option<ReplyTo<()>> {
         let now = self.committer.now();
         if now.since(self.last) >= REST_AFTER {
             self.committer.rest();

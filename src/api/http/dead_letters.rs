@@ -226,7 +226,7 @@ pub(crate) struct Which {
     dry_run: bool,
 }
 
-enum Selection {
+enum DeadLetterSelection {
     Ids(Vec<MessageId>),
     Matching(DeadLetterSweep),
     Counting(DeadLetterSweep),
@@ -246,7 +246,7 @@ impl Which {
         }
     }
 
-    fn read(self) -> Result<Selection, Problem> {
+    fn read(self) -> Result<DeadLetterSelection, Problem> {
         let filter = DeadLetterFilter {
             reason: self.reason.as_deref().map(read_reason).transpose()?,
             older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
@@ -260,7 +260,11 @@ impl Which {
         let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);
         let sweep = DeadLetterSweep { filter, limit, rate, cursor };
         let Some(Items(ids)) = self.ids else {
-            return Ok(if self.dry_run { Selection::Counting(sweep) } else { Selection::Matching(sweep) });
+            return Ok(if self.dry_run {
+                DeadLetterSelection::Counting(sweep)
+            } else {
+                DeadLetterSelection::Matching(sweep)
+            });
         };
         if sweep != DeadLetterSweep::default() || self.all || self.dry_run {
             let why = "are given beside another field; name the messages or describe them";
@@ -268,7 +272,7 @@ impl Which {
         }
         let ids = ids.into_iter().map(|id| MessageId::new(id).map_err(Problem::from));
         // Each is an item, not the field `id` of one.
-        collect(ids.enumerate(), |error, i| error.moved(format!("/ids/{i}"))).map(Selection::Ids)
+        collect(ids.enumerate(), |error, i| error.moved(format!("/ids/{i}"))).map(DeadLetterSelection::Ids)
     }
 }
 
@@ -379,23 +383,23 @@ async fn change(
     app: &Admitted,
     topic: &TopicName,
     group: &GroupName,
-    selection: Selection,
+    selection: DeadLetterSelection,
     purges: bool,
 ) -> Result<Changed, Problem> {
     let broker = app.broker();
     let DeadLetterSweepResult { count, next } = match selection {
-        Selection::Counting(sweep) => {
+        DeadLetterSelection::Counting(sweep) => {
             let DeadLetterSweepResult { count, next } = broker.count_dead(topic, group, &sweep).await?;
             return Ok(Changed { count: 0, matching: Some(count), next });
         }
-        Selection::Ids(ids) => {
+        DeadLetterSelection::Ids(ids) => {
             let ids = Some(&ids[..]);
             let changed =
                 if purges { broker.purge(topic, group, ids).await } else { broker.redrive(topic, group, ids).await };
             DeadLetterSweepResult { count: changed?, next: None }
         }
-        Selection::Matching(sweep) if purges => broker.purge_many(topic, group, &sweep).await?,
-        Selection::Matching(sweep) => broker.redrive_many(topic, group, &sweep).await?,
+        DeadLetterSelection::Matching(sweep) if purges => broker.purge_many(topic, group, &sweep).await?,
+        DeadLetterSelection::Matching(sweep) => broker.redrive_many(topic, group, &sweep).await?,
     };
     Ok(Changed { count, matching: None, next })
 }

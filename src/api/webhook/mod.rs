@@ -18,7 +18,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio_util::sync::CancellationToken;
 
-use self::post::{Answer, OUTCOMES, Poster};
+use self::post::{EndpointAnswer, OUTCOMES, Poster};
 use crate::broker::{Broker, StreamRequest};
 use crate::delivery::{Decision, Delivery, Session, Verdict};
 use crate::model::error::Result;
@@ -250,7 +250,7 @@ impl Subscription {
     }
 
     /// Logs when a target begins to fail and when it works again, not each message.
-    fn note(&self, id: &MessageId, answer: &Answer) {
+    fn note(&self, id: &MessageId, answer: &EndpointAnswer) {
         let (topic, group) = (&self.topic, &self.group);
         let fails = matches!(answer.decision(), Decision::Nack { .. });
         match fails {

@@ -50,13 +50,13 @@ impl Poster {
         Ok(Poster { client, anew, answered: Mutex::default(), webhook, signer, clock })
     }
 
-    pub(super) async fn post(&self, delivery: Delivery) -> Answer {
+    pub(super) async fn post(&self, delivery: Delivery) -> EndpointAnswer {
         let timeout = self.webhook.timeout;
         let until = self.clock.instant().plus(timeout);
         let headers = self.headers(&delivery);
         let response = tokio::select! {
             response = self.send(headers, delivery.message.envelope.payload) => response,
-            () = self.clock.sleep_until(until) => return Answer::TimedOut(timeout),
+            () = self.clock.sleep_until(until) => return EndpointAnswer::TimedOut(timeout),
         };
         match response {
             Ok(response) => {
@@ -69,9 +69,9 @@ impl Poster {
                 }
                 self.note_answer();
                 let text = String::from_utf8_lossy(&text).trim().to_owned();
-                Answer::Status { status, retry_after, text }
+                EndpointAnswer::Status { status, retry_after, text }
             }
-            Err(error) => Answer::Failed(innermost_cause(&error.without_url())),
+            Err(error) => EndpointAnswer::Failed(innermost_cause(&error.without_url())),
         }
     }
 
@@ -176,20 +176,20 @@ pub(super) const TEXT_BYTES: usize = 200;
 pub(super) const OUTCOMES: [&str; 5] = ["ok", "gone", "refused", "timed_out", "failed"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum EndpointAnswer {
     Status { status: u16, retry_after: Option<Duration>, text: String },
     TimedOut(Duration),
     Failed(String),
 }
 
-impl Answer {
+impl EndpointAnswer {
     pub(super) fn outcome(&self) -> &'static str {
         match self {
-            Answer::Status { status: 200..=299, .. } => "ok",
-            Answer::Status { status: 410, .. } => "gone",
-            Answer::Status { .. } => "refused",
-            Answer::TimedOut(_) => "timed_out",
-            Answer::Failed(_) => "failed",
+            EndpointAnswer::Status { status: 200..=299, .. } => "ok",
+            EndpointAnswer::Status { status: 410, .. } => "gone",
+            EndpointAnswer::Status { .. } => "refused",
+            EndpointAnswer::TimedOut(_) => "timed_out",
+            EndpointAnswer::Failed(_) => "failed",
         }
     }
 
@@ -197,37 +197,43 @@ impl Answer {
     /// repaired.
     pub(super) fn decision(&self) -> Decision {
         match self {
-            Answer::Status { status: 200..=299, .. } => Decision::Ack,
-            Answer::Status { status: 410, .. } => Decision::Bury { reason: Some(self.reason()) },
-            Answer::Status { retry_after, .. } => Decision::Nack { delay: *retry_after, reason: Some(self.reason()) },
-            Answer::TimedOut(_) | Answer::Failed(_) => Decision::Nack { delay: None, reason: Some(self.reason()) },
+            EndpointAnswer::Status { status: 200..=299, .. } => Decision::Ack,
+            EndpointAnswer::Status { status: 410, .. } => Decision::Bury { reason: Some(self.reason()) },
+            EndpointAnswer::Status { retry_after, .. } => {
+                Decision::Nack { delay: *retry_after, reason: Some(self.reason()) }
+            }
+            EndpointAnswer::TimedOut(_) | EndpointAnswer::Failed(_) => {
+                Decision::Nack { delay: None, reason: Some(self.reason()) }
+            }
         }
     }
 
     /// The error without the words of the target, which may repeat the payload.
     pub(super) fn fault(&self) -> Option<String> {
         match self {
-            Answer::Status { status: 200..=299, .. } => None,
-            Answer::Status { status, .. } => Some(format!("status {status}")),
-            Answer::TimedOut(_) | Answer::Failed(_) => Some(self.reason()),
+            EndpointAnswer::Status { status: 200..=299, .. } => None,
+            EndpointAnswer::Status { status, .. } => Some(format!("status {status}")),
+            EndpointAnswer::TimedOut(_) | EndpointAnswer::Failed(_) => Some(self.reason()),
         }
     }
 
     pub(super) fn describe(&self, span: Span) -> Span {
         let span = match self {
-            Answer::Status { status, .. } => span.number("http.response.status_code", *status),
-            Answer::TimedOut(_) | Answer::Failed(_) => span,
+            EndpointAnswer::Status { status, .. } => span.number("http.response.status_code", *status),
+            EndpointAnswer::TimedOut(_) | EndpointAnswer::Failed(_) => span,
         };
         span.text("dwell.outcome", self.outcome())
     }
 
     pub(super) fn reason(&self) -> String {
         match self {
-            Answer::Status { status: status @ 300..=399, .. } => format!("status {status}: redirects are not followed"),
-            Answer::Status { status, text, .. } if text.is_empty() => format!("status {status}"),
-            Answer::Status { status, text, .. } => format!("status {status}: {text}"),
-            Answer::TimedOut(timeout) => format!("no answer within {}", show_span(*timeout)),
-            Answer::Failed(why) => why.clone(),
+            EndpointAnswer::Status { status: status @ 300..=399, .. } => {
+                format!("status {status}: redirects are not followed")
+            }
+            EndpointAnswer::Status { status, text, .. } if text.is_empty() => format!("status {status}"),
+            EndpointAnswer::Status { status, text, .. } => format!("status {status}: {text}"),
+            EndpointAnswer::TimedOut(timeout) => format!("no answer within {}", show_span(*timeout)),
+            EndpointAnswer::Failed(why) => why.clone(),
         }
     }
 }
@@ -299,7 +305,7 @@ mod tests {
 
     #[test]
     fn status_code_selects_ack_or_nack() {
-        let status = |status, text: &str| Answer::Status { status, retry_after: None, text: text.to_owned() };
+        let status = |status, text: &str| EndpointAnswer::Status { status, retry_after: None, text: text.to_owned() };
         let nack = |delay, reason: &str| Decision::Nack { delay, reason: Some(reason.to_owned()) };
         let two = Some(Duration::from_secs(2));
         let cases = [
@@ -309,9 +315,13 @@ mod tests {
             (status(302, "moved"), "refused", nack(None, "status 302: redirects are not followed")),
             (status(404, ""), "refused", nack(None, "status 404")),
             (status(500, "oops"), "refused", nack(None, "status 500: oops")),
-            (Answer::Status { status: 503, retry_after: two, text: String::new() }, "refused", nack(two, "status 503")),
-            (Answer::TimedOut(Duration::from_secs(10)), "timed_out", nack(None, "no answer within 10s")),
-            (Answer::Failed("Connection refused".into()), "failed", nack(None, "Connection refused")),
+            (
+                EndpointAnswer::Status { status: 503, retry_after: two, text: String::new() },
+                "refused",
+                nack(two, "status 503"),
+            ),
+            (EndpointAnswer::TimedOut(Duration::from_secs(10)), "timed_out", nack(None, "no answer within 10s")),
+            (EndpointAnswer::Failed("Connection refused".into()), "failed", nack(None, "Connection refused")),
         ];
         for (answer, outcome, decision) in cases {
             assert_eq!((answer.outcome(), answer.decision()), (outcome, decision), "{answer:?}");

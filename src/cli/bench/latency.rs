@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use super::results::Name;
-use super::store::{Place, Sidecar, cpu as cpu_of, resident};
+use super::store::{BenchStore, Sidecar, cpu as cpu_of, resident};
 use super::target::{Load, Taken, Target, Wanted, per_second};
 use super::{BATCH, Bench, LANES};
 use crate::app::engine::{BaselineRedis, RedisUsage};
@@ -178,7 +178,7 @@ pub(super) async fn pending(bench: &Bench) -> Result<(), Failure> {
         }
     }
     note_resident(bench, &sidecar, way(", after lateness"))?;
-    if matches!(place, Place::Redis { .. }) {
+    if matches!(place, BenchStore::Redis { .. }) {
         target.delete(&topic).await?;
     }
     sidecar.stop().await

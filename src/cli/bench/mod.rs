@@ -28,7 +28,7 @@ use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
 use latency::{RATE, levels};
 use results::{Name, Results};
-use store::{Place, Sidecar, Stores};
+use store::{BenchStore, Sidecar, Stores};
 use target::Target;
 
 const BATCH: usize = 100;
@@ -172,8 +172,8 @@ impl Bench {
 
     fn bare_prefix(&self) -> String {
         match self.stores.place("bare") {
-            Place::Redis { prefix, .. } => prefix,
-            Place::Embedded => String::new(),
+            BenchStore::Redis { prefix, .. } => prefix,
+            BenchStore::Embedded => String::new(),
         }
     }
 

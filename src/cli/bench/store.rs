@@ -28,8 +28,9 @@ const BARE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Suffix of the prefix: brokers that are measured beside each other share nothing.
 const PARTS: [&str; 6] = ["library", "http", "pending", "scale", "fleet", "bare"];
 
+/// The store of a broker that is measured.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum BenchStore {
     Embedded,
     Redis { url: RedisUrl, prefix: String },
 }
@@ -60,18 +61,18 @@ impl Stores {
         Ok(Stores { scratch, redis: Some((url.clone(), prefix)), bare: Some(bare) })
     }
 
-    pub(super) fn place(&self, part: &str) -> Place {
+    pub(super) fn place(&self, part: &str) -> BenchStore {
         match &self.redis {
-            None => Place::Embedded,
-            Some((url, prefix)) => Place::Redis { url: url.clone(), prefix: format!("{prefix}-{part}") },
+            None => BenchStore::Embedded,
+            Some((url, prefix)) => BenchStore::Redis { url: url.clone(), prefix: format!("{prefix}-{part}") },
         }
     }
 
     pub(super) async fn library(&self, part: &str, name: &str) -> Result<Dwell, Failure> {
         let dir = self.scratch.path().join(name);
         let store = match self.place(part) {
-            Place::Embedded => StoreOptions::Embedded { dir: dir.join("store") },
-            Place::Redis { url, prefix } => {
+            BenchStore::Embedded => StoreOptions::Embedded { dir: dir.join("store") },
+            BenchStore::Redis { url, prefix } => {
                 std::fs::create_dir_all(&dir)
                     .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
                 let options = RedisOptions::new(url.secret().clone());
@@ -106,13 +107,13 @@ pub(super) struct Sidecar {
 }
 
 impl Sidecar {
-    pub(super) async fn start(dir: &Path, place: &Place) -> Result<Sidecar, Failure> {
+    pub(super) async fn start(dir: &Path, place: &BenchStore) -> Result<Sidecar, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("cannot start a sidecar: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         // Nothing from the environment: every bench is the same. The URL may hold a password, so it is no argument.
         command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data-dir").arg(dir).env_clear();
         command.env("DWELL_LOG_LEVEL", "warn").env("HOME", dir);
-        if let Place::Redis { url, prefix } = place {
+        if let BenchStore::Redis { url, prefix } = place {
             command.env("DWELL_REDIS_URL", url.secret().expose()).env("DWELL_REDIS_PREFIX", prefix);
             command.env("DWELL_REDIS_ALLOW_EVICTION", "true");
         }

@@ -8,7 +8,7 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::api::{Answer, Delivery, Nack, Reserve, Verdict};
+use super::api::{Delivery, Nack, Reserve, Verdict, WithJson};
 use super::client::{Client, DeliveryStream, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::process::Signals;
@@ -139,7 +139,7 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    async fn handle(&mut self, deliveries: Vec<Answer<Delivery>>, tally: &mut Tally) -> Result<(), Failure> {
+    async fn handle(&mut self, deliveries: Vec<WithJson<Delivery>>, tally: &mut Tally) -> Result<(), Failure> {
         let Some(command) = &self.args.exec else {
             for delivery in &deliveries {
                 self.args.server.print.value(delivery, |delivery| delivery.shown())?;
@@ -164,7 +164,7 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    async fn run_one(&self, exec: &Exec, delivery: &Answer<Delivery>) -> Result<Vec<Verdict>, Failure> {
+    async fn run_one(&self, exec: &Exec, delivery: &WithJson<Delivery>) -> Result<Vec<Verdict>, Failure> {
         if self.args.server.print.json {
             output::json(delivery)?
         } else {
@@ -233,7 +233,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     /// The next deliveries: at least one, and not more than `max` at a time.
-    async fn take(&mut self, max: usize) -> Result<Vec<Answer<Delivery>>, Failure> {
+    async fn take(&mut self, max: usize) -> Result<Vec<WithJson<Delivery>>, Failure> {
         let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
         let mut first = true;
         loop {
@@ -254,7 +254,7 @@ impl Source<'_> {
         }
     }
 
-    async fn ask(&mut self, max: usize) -> CallResult<Vec<Answer<Delivery>>> {
+    async fn ask(&mut self, max: usize) -> CallResult<Vec<WithJson<Delivery>>> {
         let (visibility_timeout, min_age) = (self.args.visibility_timeout, self.args.min_age);
         if !self.args.stream {
             let request = Reserve { max, wait: WAIT, visibility_timeout, min_age, per_key: None, on_failure: None };

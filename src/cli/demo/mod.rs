@@ -16,7 +16,7 @@ use indicatif::{MultiProgress, ProgressBar};
 
 use super::PrintArgs;
 use super::address::ServerAddress;
-use super::api::{Answer, Counts, DeadLetterFilter, Delivery, Nack, Reserve, Topic, Verdict};
+use super::api::{Counts, DeadLetterFilter, Delivery, Nack, Reserve, Topic, Verdict, WithJson};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{note, styled};
@@ -192,7 +192,7 @@ impl Demo {
         }
         let mut dead = self.client.dead(&self.orders, &DeadLetterFilter::default(), BATCH, None).await?.dead_letters;
         dead.extend(self.client.dead(&self.pulse, &DeadLetterFilter::default(), BATCH, None).await?.dead_letters);
-        let dead = dead.into_iter().map(Answer::read).collect();
+        let dead = dead.into_iter().map(WithJson::read).collect();
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };
         Ok(report::Facts { left_over, dead, took, store_ahead: ahead })

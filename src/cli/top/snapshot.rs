@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, future, stream};
 
-use crate::cli::api::{Answer, Counts, Group, Topic};
+use crate::cli::api::{Counts, Group, Topic, WithJson};
 use crate::cli::client::{Client, GroupOf, Readiness};
 use crate::cli::failure::{CallError, CallResult, Failure};
 use crate::cli::figures::{self, Sample};
@@ -251,7 +251,7 @@ async fn answer(client: &Client, wanted: Wanted) -> Result<Asked, String> {
 
 async fn describe(client: &Client, name: TopicName, members: bool) -> CallResult<Described> {
     let (topic, listed) = future::try_join(client.topic(&name), client.groups(&name)).await?;
-    let mut groups: Vec<Group> = listed.into_iter().map(Answer::read).collect();
+    let mut groups: Vec<Group> = listed.into_iter().map(WithJson::read).collect();
     for group in groups.iter_mut().filter(|_| members) {
         // A name that the broker sent is one.
         let Ok(of) = GroupName::new(&group.group) else { continue };

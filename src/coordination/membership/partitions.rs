@@ -113,7 +113,7 @@ impl Partitions {
 #[derive(Debug)]
 pub(super) struct ClaimOrder {
     ranked_member: RankedMember,
-    places: BTreeMap<Partition, Place>,
+    places: BTreeMap<Partition, ClaimKeys>,
     /// By the span in which it was announced, the newest first, and among equals by preference: who hears the same
     /// announcements tries other partitions first.
     announced: BTreeSet<(Reverse<u64>, u32, Partition)>,
@@ -129,8 +129,9 @@ pub(super) struct ClaimOrder {
     untried: usize,
 }
 
+/// Where a partition stands in each of the sets of a `ClaimOrder`; `None` where it does not.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ClaimKeys {
     news: Option<u64>,
     at: Option<Instant>,
     number: Option<u64>,
@@ -219,7 +220,7 @@ impl ClaimOrder {
         self.announced.extend(news.map(|news| (Reverse(news), rank, partition)));
         self.timed.extend(at.map(|at| (at, rank, partition)));
         self.tried.extend(number.map(|number| (number, partition)));
-        self.places.insert(partition, Place { news, at, number });
+        self.places.insert(partition, ClaimKeys { news, at, number });
     }
 
     /// A partition was announced as free. A pause after a failure is kept.
@@ -257,11 +258,12 @@ pub(super) struct OrphanSweep {
     round: u32,
     next: Instant,
     pending: Vec<Partition>,
-    found: BTreeMap<Partition, Found>,
+    found: BTreeMap<Partition, Orphan>,
 }
 
+/// A partition without an owner, as a sweep found it.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct Orphan {
     times: u32,
     stage: Stage,
 }
@@ -329,7 +331,7 @@ impl OrphanSweep {
     pub(super) fn keep(&mut self, partition: Partition, now: Instant) {
         let times = self.found.get(&partition).map_or(0, |found| found.times.saturating_add(1));
         let stage = Stage::Kept(now.plus(self.timing.keep(times)));
-        self.found.insert(partition, Found { times, stage });
+        self.found.insert(partition, Orphan { times, stage });
     }
 
     /// A partition that was kept for long enough is offered, and one that was offered for long enough is tried again.

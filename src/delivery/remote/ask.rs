@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::inquiry::{Inquiry, InquiryMessage, Report};
 use super::name::RequestName;
 use super::wire::RemoteMessage;
-use super::{Place, Remote};
+use super::{Remote, TopicGroup};
 use crate::delivery::RecallGuard;
 use crate::model::limits::RECALL_HOLD_MAX;
 use crate::model::message::{GroupName, TopicName};
@@ -99,7 +99,7 @@ impl Remote {
     pub(crate) async fn inquire(
         &self,
         owner: &MemberId,
-        (topic, group): Place<'_>,
+        (topic, group): TopicGroup<'_>,
         inquiry: Inquiry,
         until: Instant,
     ) -> (RequestName, Result<Report, NoReport>) {
@@ -130,7 +130,7 @@ impl Remote {
 
     fn encode_inquiry(
         &self,
-        (topic, group): Place<'_>,
+        (topic, group): TopicGroup<'_>,
         name: &RequestName,
         inquiry: Inquiry,
         until: Timestamp,
@@ -140,7 +140,7 @@ impl Remote {
     }
 
     /// Says that a recall is over. If this is lost, the hold ends by itself.
-    pub(crate) async fn release(&self, owner: &MemberId, place: Place<'_>, recall: RequestName) {
+    pub(crate) async fn release(&self, owner: &MemberId, place: TopicGroup<'_>, recall: RequestName) {
         let until = self.store.backend.clock().now().plus(RECALL_HOLD_MAX);
         let datagram = self.encode_inquiry(place, &RequestName::fresh(), Inquiry::Release { recall }, until);
         self.send(owner, datagram).await;

@@ -21,8 +21,8 @@ pub(crate) use self::ask::{InquiryRequest, NoReport};
 use self::inquiry::InquiryMessage;
 pub(crate) use self::inquiry::{Inquiry, Report};
 pub(crate) use self::name::RequestName;
-use self::wire::{Answer, RemoteMessage, Request};
 pub(crate) use self::wire::{Ask, What};
+use self::wire::{OwnerAnswer, RemoteMessage, Request};
 use crate::delivery::Verdict;
 use crate::model::error::Result;
 use crate::model::limits::{REMOTE_VERDICTS_MAX, SILENT_BROKERS_MAX};
@@ -43,7 +43,7 @@ pub struct Ruling {
     pub owner: Option<MemberId>,
 }
 
-pub(crate) type Place<'a> = (&'a TopicName, &'a GroupName);
+pub(crate) type TopicGroup<'a> = (&'a TopicName, &'a GroupName);
 
 pub(crate) struct Remote {
     store: Store,
@@ -108,7 +108,7 @@ impl Remote {
     }
 
     /// Registers a request; it is not sent yet.
-    pub(crate) fn question(&self, (topic, group): Place<'_>, ask: Ask, until: Timestamp) -> Question<'_> {
+    pub(crate) fn question(&self, (topic, group): TopicGroup<'_>, ask: Ask, until: Timestamp) -> Question<'_> {
         let (name, receipts) = (RequestName::fresh(), ask.receipts().len());
         let (sender, answer) = oneshot::channel();
         self.asking().insert(name.clone(), Asking { receipts, answer: sender });
@@ -171,7 +171,7 @@ impl Remote {
                 }))
             }
             Admission::Again(verdicts) => {
-                Some(Opened::Repeat(from, RemoteMessage::Answer(Answer { name, verdicts }).encode()))
+                Some(Opened::Repeat(from, RemoteMessage::Answer(OwnerAnswer { name, verdicts }).encode()))
             }
             Admission::Busy => None,
             Admission::Full => {
@@ -182,7 +182,7 @@ impl Remote {
     }
 
     /// An answer that is not awaited, or that is about something else, is dropped.
-    fn take(&self, Answer { name, verdicts }: Answer) {
+    fn take(&self, OwnerAnswer { name, verdicts }: OwnerAnswer) {
         let mut asking = self.asking();
         if asking.get(&name).is_some_and(|asking| asking.receipts == verdicts.len())
             && let Some(asking) = asking.remove(&name)
@@ -197,7 +197,7 @@ impl Remote {
         match decided {
             Ok(verdicts) => {
                 self.answered().answered(&name, &verdicts);
-                self.send(&from, RemoteMessage::Answer(Answer { name, verdicts }).encode()).await;
+                self.send(&from, RemoteMessage::Answer(OwnerAnswer { name, verdicts }).encode()).await;
             }
             Err(error) => {
                 tracing::debug!(%from, %error, "a request of another broker was not worked on");

@@ -39,7 +39,7 @@ pub(super) struct Request {
 
 /// The answer of an owner: a verdict for each receipt, in the order asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct OwnerAnswer {
     pub(super) name: RequestName,
     pub(super) verdicts: Vec<Verdict>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RemoteMessage {
     Request(Request),
-    Answer(Answer),
+    Answer(OwnerAnswer),
     Inquiry(InquiryMessage),
     Report(RequestName, Report),
 }
@@ -164,7 +164,7 @@ impl RemoteMessage {
             }
             WireMessage::Answer { name, verdicts } => {
                 let verdicts = verdicts.iter().map(WireVerdict::read).collect::<Option<_>>()?;
-                Some(RemoteMessage::Answer(Answer { name, verdicts }))
+                Some(RemoteMessage::Answer(OwnerAnswer { name, verdicts }))
             }
             WireMessage::Inquiry { name, from, until_ms, topic, group, inquiry } => {
                 let (from, until) = (MemberId::from_store(&from), Timestamp::from_ms(until_ms));
@@ -189,7 +189,7 @@ impl From<RemoteMessage> for WireMessage {
                 ask: ask.what.into(),
                 late: ask.late,
             },
-            RemoteMessage::Answer(Answer { name, verdicts }) => {
+            RemoteMessage::Answer(OwnerAnswer { name, verdicts }) => {
                 WireMessage::Answer { name, verdicts: verdicts.into_iter().map(WireVerdict::of).collect() }
             }
             RemoteMessage::Inquiry(InquiryMessage { name, from, until, topic, group, inquiry }) => {
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(extend.pick(&[0]).late, Late::Redelivered);
         let mut verdicts = vec![Verdict::Acked, Verdict::Extended(Timestamp::from_ms(9)), Verdict::Pending];
         verdicts.extend(Verdict::REFUSALS);
-        let answer = RemoteMessage::Answer(Answer { name: RequestName::fresh(), verdicts });
+        let answer = RemoteMessage::Answer(OwnerAnswer { name: RequestName::fresh(), verdicts });
         for message in [request(ask)?, request(extend)?, answer] {
             assert_eq!(RemoteMessage::decode(&message.clone().encode()), Some(message));
         }

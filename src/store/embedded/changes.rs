@@ -8,7 +8,7 @@ use sled::{Batch, Tree};
 use super::Inner;
 use super::commit::broken;
 use super::group_partition::{Counts, Lease, Stored};
-use super::keys::{Kind, Place, Score, scored_of};
+use super::keys::{KeyPrefix, Kind, Score, scored_of};
 use super::owner::{remember, schedule, unschedule};
 use super::topics::{PartitionState, Topic, Topics, locked};
 use crate::codec::{body_due_at, body_version, decode_body, set_body_due_at};
@@ -193,7 +193,7 @@ impl Inner {
     fn settle_one_late(
         &self,
         descriptor: &Descriptor,
-        place: Place,
+        place: KeyPrefix,
         state: &mut PartitionState,
         late: &LateSettlement,
     ) -> Result<(LateFate, bool)> {
@@ -256,7 +256,7 @@ pub(super) fn current<'a>(
     topics: &'a Topics,
     descriptor: &Descriptor,
     partition: Partition,
-) -> Result<(&'a Topic, Vec<(GroupName, Place)>)> {
+) -> Result<(&'a Topic, Vec<(GroupName, KeyPrefix)>)> {
     let topic = topics.live(&descriptor.topic).filter(|topic| topic.descriptor().generation == descriptor.generation);
     let stale = || Error::stale(format!("topic {} has changed or is deleted: read it again", descriptor.topic));
     let topic = topic.ok_or_else(stale)?;
@@ -269,7 +269,7 @@ fn version_at(at: Timestamp) -> Version {
     Version::from_us(at.as_ms().saturating_mul(1_000))
 }
 
-fn counts_of(state: &PartitionState, place: Place) -> Counts {
+fn counts_of(state: &PartitionState, place: KeyPrefix) -> Counts {
     state.groups.get(&place.group).map_or(Counts::default(), |partition| partition.counts)
 }
 
@@ -292,11 +292,11 @@ pub(super) struct Memory {
 #[derive(Clone, Copy)]
 pub(super) struct CancelledIds<'a> {
     tree: &'a Tree,
-    place: Place,
+    place: KeyPrefix,
 }
 
 impl<'a> CancelledIds<'a> {
-    pub(super) fn new(tree: &'a Tree, place: Place) -> CancelledIds<'a> {
+    pub(super) fn new(tree: &'a Tree, place: KeyPrefix) -> CancelledIds<'a> {
         CancelledIds { tree, place: place.shared() }
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sled::{Batch, IVec, Tree};
 
 use super::commit::broken;
-use super::keys::{Kind, Place, Score, TIES, name_of, read_id, read_score, score_bytes, score_of, scored_of};
+use super::keys::{KeyPrefix, Kind, Score, TIES, name_of, read_id, read_score, score_bytes, score_of, scored_of};
 use crate::model::error::{Error, Result};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
@@ -19,24 +19,24 @@ use crate::store::{Epoch, Reservation};
 #[derive(Clone, Copy)]
 pub(super) struct Hash<'a> {
     tree: &'a Tree,
-    place: Place,
+    place: KeyPrefix,
     kind: Kind,
 }
 
 impl<'a> Hash<'a> {
-    pub(super) fn messages(tree: &'a Tree, place: Place) -> Hash<'a> {
+    pub(super) fn messages(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
         Hash { tree, place, kind: Kind::Hash }
     }
 
-    pub(super) fn dead(tree: &'a Tree, place: Place) -> Hash<'a> {
+    pub(super) fn dead(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
         Hash { tree, place, kind: Kind::DeadHash }
     }
 
-    pub(super) fn reservations(tree: &'a Tree, place: Place) -> Hash<'a> {
+    pub(super) fn reservations(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
         Hash { tree, place, kind: Kind::Reservation }
     }
 
-    pub(super) fn schedules(tree: &'a Tree, place: Place) -> Hash<'a> {
+    pub(super) fn schedules(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
         Hash { tree, place: place.shared(), kind: Kind::Schedule }
     }
 
@@ -59,7 +59,7 @@ impl<'a> Hash<'a> {
         self.entries().map(|entry| entry.map(|(_, value)| value))
     }
 
-    pub(super) fn charges(tree: &'a Tree, place: Place) -> Hash<'a> {
+    pub(super) fn charges(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
         Hash { tree, place, kind: Kind::Attempts }
     }
 
@@ -116,7 +116,7 @@ impl<'a> Hash<'a> {
 /// The ids of one kind that follow `id` by name, whether or not that one is still there; all without one.
 fn ids_after(
     tree: &Tree,
-    place: Place,
+    place: KeyPrefix,
     kind: Kind,
     id: Option<&MessageId>,
 ) -> impl Iterator<Item = Result<MessageId>> + use<> {
@@ -243,22 +243,22 @@ pub fn rewritten(value: &[u8]) -> Result<Vec<u8>> {
 #[derive(Clone, Copy)]
 pub(super) struct Zset<'a> {
     tree: &'a Tree,
-    place: Place,
+    place: KeyPrefix,
     by_score: Kind,
     by_id: Kind,
 }
 
 impl<'a> Zset<'a> {
-    pub(super) fn messages(tree: &'a Tree, place: Place) -> Zset<'a> {
+    pub(super) fn messages(tree: &'a Tree, place: KeyPrefix) -> Zset<'a> {
         Zset { tree, place, by_score: Kind::ByScore, by_id: Kind::ById }
     }
 
-    pub(super) fn dead(tree: &'a Tree, place: Place) -> Zset<'a> {
+    pub(super) fn dead(tree: &'a Tree, place: KeyPrefix) -> Zset<'a> {
         Zset { tree, place, by_score: Kind::DeadByScore, by_id: Kind::DeadById }
     }
 
     /// The settled ids that a partition remembers, by the time until which it does.
-    pub(super) fn seen(tree: &'a Tree, place: Place) -> Zset<'a> {
+    pub(super) fn seen(tree: &'a Tree, place: KeyPrefix) -> Zset<'a> {
         Zset { tree, place: place.shared(), by_score: Kind::SeenByScore, by_id: Kind::SeenById }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sled::{Batch, Tree};
 
 use super::commit::broken;
-use super::keys::{Kind as KeyKind, Place, read_id, read_time};
+use super::keys::{KeyPrefix, Kind as KeyKind, read_id, read_time};
 use crate::model::error::{Error, Result};
 use crate::model::message::{DedupKey, Envelope, Message, MessageId};
 use crate::model::time::Timestamp;
@@ -16,13 +16,13 @@ const FORGOTTEN_MAX: usize = 2;
 /// The windows in which another push of a key is a duplicate.
 pub(super) struct DedupWindows<'a> {
     tree: &'a Tree,
-    place: Place,
+    place: KeyPrefix,
     /// Those that the batch adds, which the tree has not got yet.
     added: HashMap<&'a DedupKey, Vec<&'a Message>>,
 }
 
 impl<'a> DedupWindows<'a> {
-    pub(super) fn new(tree: &'a Tree, place: Place) -> DedupWindows<'a> {
+    pub(super) fn new(tree: &'a Tree, place: KeyPrefix) -> DedupWindows<'a> {
         DedupWindows { tree, place: place.shared(), added: HashMap::new() }
     }
 

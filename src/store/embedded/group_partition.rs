@@ -7,7 +7,7 @@ use sled::{Batch, Tree};
 
 use super::collections::{Hash, Zset};
 use super::commit::broken;
-use super::keys::{Kind, Place, read_time};
+use super::keys::{KeyPrefix, Kind, read_time};
 use crate::codec::{Failure, extend_history};
 use crate::model::error::{Error, Result};
 use crate::model::message::MessageId;
@@ -30,11 +30,11 @@ pub(super) struct GroupPartitionState {
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'a> {
     tree: &'a Tree,
-    place: Place,
+    place: KeyPrefix,
 }
 
 impl<'a> Stored<'a> {
-    pub(super) fn new(tree: &'a Tree, place: Place) -> Stored<'a> {
+    pub(super) fn new(tree: &'a Tree, place: KeyPrefix) -> Stored<'a> {
         Stored { tree, place }
     }
 

@@ -77,16 +77,17 @@ const SHARED: u16 = 0;
 
 pub(super) const FIRST_GROUP: u16 = 1;
 
+/// The first bytes of all keys of a group in a partition. The group `SHARED` is for keys that all groups share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct KeyPrefix {
     pub(super) topic: u32,
     pub(super) partition: Partition,
     pub(super) group: u16,
 }
 
-impl Place {
-    pub(super) fn shared(self) -> Place {
-        Place { group: SHARED, ..self }
+impl KeyPrefix {
+    pub(super) fn shared(self) -> KeyPrefix {
+        KeyPrefix { group: SHARED, ..self }
     }
 
     pub(super) fn is_shared(self) -> bool {
@@ -144,11 +145,11 @@ impl Place {
     }
 }
 
-pub(super) fn place_of(key: &[u8]) -> Option<(Place, u8)> {
+pub(super) fn place_of(key: &[u8]) -> Option<(KeyPrefix, u8)> {
     let (topic, rest) = key.split_first_chunk::<4>()?;
     let (partition, rest) = rest.split_first_chunk::<2>()?;
     let (group, rest) = rest.split_first_chunk::<2>()?;
-    let place = Place {
+    let place = KeyPrefix {
         topic: u32::from_be_bytes(*topic),
         partition: Partition(u16::from_be_bytes(*partition)),
         group: u16::from_be_bytes(*group),
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn keys_sort_by_score_and_parse_back() -> Result<()> {
-        let place = Place { topic: 7, partition: Partition(3), group: 2 };
+        let place = KeyPrefix { topic: 7, partition: Partition(3), group: 2 };
         let early = place.scored(Kind::ByScore, Timestamp::from_ms(255), "b");
         let late = place.scored(Kind::ByScore, Timestamp::from_ms(256), "a");
         assert!(early < late && late < place.behind(Kind::ByScore));

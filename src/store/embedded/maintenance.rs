@@ -10,7 +10,7 @@ use sled::Batch;
 use super::collections::reservation_entries;
 use super::dead_letters::read_dead;
 use super::group_partition::{Counts, Stored};
-use super::keys::{Place, Score};
+use super::keys::{KeyPrefix, Score};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, decode_body};
@@ -219,13 +219,13 @@ impl Inner {
 }
 
 struct End<'a> {
-    place: Place,
+    place: KeyPrefix,
     stored: Stored<'a>,
     state: Arc<Mutex<PartitionState>>,
 }
 
 impl<'a> End<'a> {
-    fn new(inner: &'a Inner, topic: &Topic, place: Place) -> End<'a> {
+    fn new(inner: &'a Inner, topic: &Topic, place: KeyPrefix) -> End<'a> {
         End { place, stored: Stored::new(&inner.tree, place), state: topic.partition(place.partition) }
     }
 }

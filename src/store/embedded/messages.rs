@@ -10,7 +10,7 @@ use super::changes::{CancelledIds, current};
 use super::dead_letters::read_dead;
 use super::dedup_windows::DedupWindows;
 use super::group_partition::{Counts, GroupPartitionState, Stored};
-use super::keys::{Place, Score};
+use super::keys::{KeyPrefix, Score};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
@@ -351,7 +351,7 @@ struct Terms {
 }
 
 struct Found {
-    bodies: Vec<(Place, Vec<u8>, Option<Score>)>,
+    bodies: Vec<(KeyPrefix, Vec<u8>, Option<Score>)>,
     dead: bool,
 }
 
@@ -380,7 +380,7 @@ impl Inner {
 
     fn put_one(
         &self,
-        places: &[(GroupName, Place)],
+        places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
         terms: Terms,
         message: &Message,
@@ -426,7 +426,7 @@ impl Inner {
 
     fn score(
         &self,
-        places: &[(GroupName, Place)],
+        places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
         terms: Terms,
         due_at: Timestamp,
@@ -439,7 +439,7 @@ impl Inner {
         Ok(given.first().copied().flatten().unwrap_or(due_at.into()))
     }
 
-    fn find(&self, places: &[(GroupName, Place)], message: &Message) -> Result<Found> {
+    fn find(&self, places: &[(GroupName, KeyPrefix)], message: &Message) -> Result<Found> {
         let mut found = Found { bodies: Vec::new(), dead: false };
         for (_, place) in places {
             let stored = Stored::new(&self.tree, *place);
@@ -454,7 +454,7 @@ impl Inner {
     /// Stores a message whose id nobody has, unless it was settled lately, or cancelled after it was pushed.
     fn add(
         &self,
-        places: &[(GroupName, Place)],
+        places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
         terms: Terms,
         message: &Message,

@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::{Checked, Committer, Tail, broken, io_error};
 use self::groups::{Members, SlotBook};
-use self::keys::{Kind as KeyKind, Place, place_of, score_of};
+use self::keys::{KeyPrefix, Kind as KeyKind, place_of, score_of};
 use self::topics::{Topic, Topics, locked};
 use super::{Description, HealthSnapshot, Loss, StoreClock, Wakes};
 use crate::model::error::{Error, Kind, Result};
@@ -441,7 +441,8 @@ fn unreadable(dir: &Path, why: &str) -> Error {
 /// Counts what every partition holds, and finishes interrupted deletions. Run before anything else uses the tree.
 fn count(tree: &Tree, topics: &Topics) -> Result<()> {
     let live: HashMap<u32, &Topic> = topics.all().map(|topic| (topic.number(), topic)).collect();
-    let owner = |place: Place| live.get(&place.topic).filter(|topic| topic.has_group(place.group) || place.is_shared());
+    let owner =
+        |place: KeyPrefix| live.get(&place.topic).filter(|topic| topic.has_group(place.group) || place.is_shared());
     let mut from = keys::topic_data(keys::FIRST_TOPIC);
     while let Some(place) = next_place(tree, &from)? {
         let Some(topic) = owner(place) else {
@@ -474,12 +475,12 @@ fn count(tree: &Tree, topics: &Topics) -> Result<()> {
     Ok(())
 }
 
-fn next_place(tree: &Tree, from: &[u8]) -> Result<Option<Place>> {
+fn next_place(tree: &Tree, from: &[u8]) -> Result<Option<KeyPrefix>> {
     let first = tree.range(from..).keys().next().transpose().map_err(broken)?;
     Ok(first.and_then(|key| place_of(&key)).map(|(place, _)| place))
 }
 
-fn count_kind(tree: &Tree, place: Place, kind: KeyKind) -> Result<u64> {
+fn count_kind(tree: &Tree, place: KeyPrefix, kind: KeyKind) -> Result<u64> {
     let mut count = 0;
     for key in tree.scan_prefix(place.of(kind)).keys() {
         key.map_err(broken)?;

@@ -14,7 +14,7 @@ use sled::{Batch, Tree};
 use super::collections::{Hash, Order};
 use super::commit::broken;
 use super::group_partition::GroupPartitionState;
-use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, Place};
+use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, KeyPrefix};
 use super::{Embedded, Inner};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{SCHEDULES_MAX, TOPICS_MAX};
@@ -86,29 +86,29 @@ impl Topic {
         self.record.number
     }
 
-    pub(super) fn places(&self, partition: Partition) -> impl Iterator<Item = Place> {
+    pub(super) fn places(&self, partition: Partition) -> impl Iterator<Item = KeyPrefix> {
         let topic = self.record.number;
-        self.record.groups.iter().map(move |(_, group)| Place { topic, partition, group: *group })
+        self.record.groups.iter().map(move |(_, group)| KeyPrefix { topic, partition, group: *group })
     }
 
-    pub(super) fn place(&self, partition: Partition, group: &GroupName) -> Option<Place> {
+    pub(super) fn place(&self, partition: Partition, group: &GroupName) -> Option<KeyPrefix> {
         let (_, group) = self.record.groups.iter().find(|(name, _)| name == group)?;
         let exists = partition.0 < self.record.descriptor.settings.partitions.get();
-        exists.then_some(Place { topic: self.record.number, partition, group: *group })
+        exists.then_some(KeyPrefix { topic: self.record.number, partition, group: *group })
     }
 
     pub(super) fn has_group(&self, number: u16) -> bool {
         self.record.groups.iter().any(|(_, group)| *group == number)
     }
 
-    fn forget_groups(&self, old: &Record) -> Vec<Place> {
+    fn forget_groups(&self, old: &Record) -> Vec<KeyPrefix> {
         let numbers = old.groups.iter().map(|(_, number)| *number);
         let gone: Vec<u16> = numbers.filter(|number| !self.has_group(*number)).collect();
         for state in locked(&self.partitions).values() {
             locked(state).groups.retain(|group, _| !gone.contains(group));
         }
         let topic = self.number();
-        let in_all = |group| self.descriptor().partitions().map(move |partition| Place { topic, partition, group });
+        let in_all = |group| self.descriptor().partitions().map(move |partition| KeyPrefix { topic, partition, group });
         gone.into_iter().flat_map(in_all).collect()
     }
 
@@ -146,7 +146,7 @@ impl Topics {
         self.live.get(name)
     }
 
-    pub(super) fn group_partition(&self, group_partition: &GroupPartition) -> Option<(&Topic, Place)> {
+    pub(super) fn group_partition(&self, group_partition: &GroupPartition) -> Option<(&Topic, KeyPrefix)> {
         let topic = self.live(&group_partition.topic)?;
         Some((topic, topic.place(group_partition.partition, &group_partition.group)?))
     }
@@ -186,7 +186,7 @@ impl Topics {
         inner: &Inner,
         wanted: &Descriptor,
         now: Timestamp,
-    ) -> Result<(Descriptor, Vec<Place>)> {
+    ) -> Result<(Descriptor, Vec<KeyPrefix>)> {
         let generation = self.next_generation(&wanted.topic, now);
         let missing = || Error::not_found(format!("topic {} does not exist", wanted.topic));
         let topic = self.live.get_mut(&wanted.topic).ok_or_else(missing)?;
@@ -437,7 +437,7 @@ impl store::CronJobs for Embedded {
 }
 
 impl Inner {
-    fn cron_jobs_at(&self, place: Place) -> Hash<'_> {
+    fn cron_jobs_at(&self, place: KeyPrefix) -> Hash<'_> {
         Hash::schedules(&self.tree, place)
     }
 
@@ -468,8 +468,8 @@ impl Inner {
     }
 }
 
-fn place_of(topic: &Topic, partition: Partition) -> Place {
-    Place { topic: topic.number(), partition, group: keys::FIRST_GROUP }.shared()
+fn place_of(topic: &Topic, partition: Partition) -> KeyPrefix {
+    KeyPrefix { topic: topic.number(), partition, group: keys::FIRST_GROUP }.shared()
 }
 
 fn is_current(topic: &Topic, descriptor: &Descriptor) -> bool {
