@@ -72,12 +72,11 @@ impl<S: LogTarget> BufferedStore<S> {
     pub(super) async fn watch(&self, stop: CancellationToken) {
         let mut losses = self.store.losses();
         self.store.hold_at_losses(false);
-        let (mut restored, mut noticed) = (None, 0);
+        // The journal of an earlier process, or of another broker, says more than this process was answered.
+        let (mut restored, mut offers_all) = (None, true);
         let mut cause = if self.is_giving_back() { Cause::Detected } else { Cause::Start };
         loop {
             let count = losses.borrow_and_update().count;
-            self.metrics.store.losses.inc_by(count - noticed);
-            noticed = count;
             if restored != Some(count) {
                 if restored.is_some() {
                     cause = Cause::Detected;
@@ -86,9 +85,10 @@ impl<S: LogTarget> BufferedStore<S> {
                 self.buffered.notify_one();
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.restore(cause) => {}
+                    () = self.restore(cause, offers_all) => {}
                 }
                 restored = Some(count);
+                offers_all &= self.losses() != count;
                 self.store.restored(count);
                 self.metrics.store.restoring.set(i64::from(self.is_restoring()));
                 continue;
@@ -99,7 +99,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 () = self.taken.notified() => {
                     // The broker that had them is perhaps the only one that would notice what the store lost.
                     self.store.hold_at_losses(false);
-                    (restored, cause) = (None, Cause::Detected);
+                    (restored, cause, offers_all) = (None, Cause::Detected, true);
                 }
                 missed = self.maintain_journal() => if missed {
                     self.store.hold_at_losses(true);
@@ -128,9 +128,9 @@ impl<S: LogTarget> BufferedStore<S> {
         format!("restoring what the store lost{left}")
     }
 
-    /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss, or if only what
-    /// was given back at the start shows that there was one.
-    async fn restore(&self, mut cause: Cause) {
+    /// Gives back what the store lost of what this broker knows, or offers all of it, and waits for the others; again if one of them
+    /// notices another loss, or if only what was given back at the start shows that there was one.
+    async fn restore(&self, mut cause: Cause, offers_all: bool) {
         let (began, count) = (Clock::System.instant(), self.losses());
         let mut given_back = 0;
         loop {
@@ -138,9 +138,13 @@ impl<S: LogTarget> BufferedStore<S> {
             let says = if cause == Cause::Detected { Progress::Lost } else { Progress::Look };
             let offered_at = self.begin_offer(says, began).await;
             if known_at.is_some() {
+                self.compare(count, began).await;
                 self.give_back_topics(count).await;
             }
-            let changed = self.offer_journal(count).await;
+            let changed = match offers_all || self.store.has_lost() {
+                true => self.offer_journal(count, offers_all).await,
+                false => 0,
+            };
             if self.losses() != count {
                 return;
             }
@@ -180,6 +184,21 @@ impl<S: LogTarget> BufferedStore<S> {
     fn gives_up(&self, error: &Error, began: Instant) -> bool {
         let most = if error.is_outage() { BUSY_MAX } else { 1 };
         Clock::System.instant().since(began) >= self.options.silence * most
+    }
+
+    /// Asks the store what it has, until it answers, or another loss begins everything again.
+    async fn compare(&self, losses: u64, began: Instant) {
+        let mut pause = PAUSE.0;
+        while self.losses() == losses
+            && let Err(error) = self.store.compare().await
+        {
+            if self.gives_up(&error, began) {
+                tracing::warn!(%error, "it is not known what the store lost");
+                return;
+            }
+            Clock::System.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
     }
 
     /// Until there is another loss, which begins everything again.
@@ -294,7 +313,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Offers the store all that the journal has, until it has answered for all, or is suspected of another loss; and
     /// answers how many messages it had lost. Newer records must not go to a store that lost the older ones once more.
-    async fn offer_journal(&self, losses: u64) -> u64 {
+    async fn offer_journal(&self, losses: u64, offers_all: bool) -> u64 {
         let Some(journal) = &self.journal else { return 0 };
         let (mut after, mut given_back, mut pause) = (None, 0, PAUSE.0);
         let (mut reported_at, mut unread_since) = (None, None);
@@ -306,7 +325,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 reported_at = Some(now);
             }
             let why = match journal.log().peek(after, CALL_PAGE_RECORDS, CALL_PAGE_BYTES).await {
-                Ok(page) => match self.offer_page(journal, page, losses).await {
+                Ok(page) => match self.offer_page(journal, page, losses, offers_all).await {
                     Ok(None) => break,
                     Ok(Some((last, changed))) => {
                         (after, pause, given_back, unread_since) = (Some(last), PAUSE.0, given_back + changed, None);
@@ -337,6 +356,7 @@ impl<S: LogTarget> BufferedStore<S> {
         journal: &Journal,
         mut page: Vec<Entry>,
         losses: u64,
+        offers_all: bool,
     ) -> Result<Option<(Position, u64)>> {
         self.check_identified()?;
         drop_part_of_a_call(&mut page, journal.log().depth().end);
@@ -347,13 +367,19 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         let mut changed = 0;
         for (topic, records) in topics {
-            changed += self.restore_topic(&topic, records, losses).await?;
+            changed += self.restore_topic(&topic, records, losses, offers_all).await?;
         }
         journal.metrics().replayed.inc_by(changed);
         Ok(Some((last, changed)))
     }
 
-    async fn restore_topic(&self, topic: &TopicName, records: Vec<Record>, losses: u64) -> Result<u64> {
+    async fn restore_topic(
+        &self,
+        topic: &TopicName,
+        records: Vec<Record>,
+        losses: u64,
+        offers_all: bool,
+    ) -> Result<u64> {
         for record in &records {
             if let Record::Delete(deleted) = record {
                 self.reapply_deletion(deleted).await?;
@@ -367,7 +393,8 @@ impl<S: LogTarget> BufferedStore<S> {
         let Some(descriptor) = found else { return Ok(0) };
         let mut changed = 0;
         let mut partitions = Changes::new();
-        for record in records {
+        let is_offered = |record: &Record| offers_all || self.store.may_lack(topic, record.partition_in(&descriptor));
+        for record in records.into_iter().filter(is_offered) {
             changed += self.reapply_purge(&descriptor, &record, losses).await?;
             if let Some(change) = change(&descriptor, &record) {
                 partitions.entry(record.partition_in(&descriptor)).or_default().push((record, change));

@@ -178,6 +178,17 @@ pub trait LogTarget: Contract {
     /// began to offer before a loss that another one noticed is not settled, whatever it says.
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports>;
 
+    /// Asks every partition that this broker has called whether it has all that it answered. Errors: those of a partition that did not
+    /// say; what others said is known.
+    async fn compare(&self) -> Result<()>;
+
+    /// Whether a partition may have lost something that this broker, or its journal, was answered: it was found to, or was not
+    /// compared since this process began.
+    fn may_lack(&self, topic: &TopicName, partition: Partition) -> bool;
+
+    /// Whether any partition was found to have lost something that is not restored yet.
+    fn has_lost(&self) -> bool;
+
     /// This broker has found a loss that no call met: what is restored before it counts for nothing.
     fn suspect_loss(&self);
 

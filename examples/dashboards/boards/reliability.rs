@@ -29,12 +29,8 @@ fn zeros() -> Vec<Panel> {
             "dwell_repairs_total",
         )
         .watched_by("DwellRepairs"),
-        zero(
-            "Losses of Redis",
-            "Times that Redis came back without its last writes, perhaps.",
-            "dwell_redis_losses_total",
-        )
-        .watched_by("DwellRedisLosses"),
+        zero("Losses of Redis", "Times that Redis lost what it had answered.", "dwell_redis_losses_total")
+            .watched_by("DwellRedisLosses"),
         zero("Damaged records", "Damages found in the logs on the local disk.", "dwell_wal_damaged_total")
             .watched_by("DwellWalDamaged"),
         zero("Lost records", "Records that damage took.", "dwell_wal_lost_total").watched_by("DwellWalDamaged"),

@@ -206,8 +206,8 @@ impl Cluster {
         loop {
             let connection = self.connection(&node, slot);
             let answer = match request {
-                Request::Script(call) if asking => connection.asking(command, Some(call)).await,
-                Request::Command(command) if asking => connection.asking(command, None).await,
+                Request::Script(call) if asking => connection.asking_call(call).await,
+                Request::Command(command) if asking => connection.asking(command).await,
                 Request::Script(call) => connection.eval(call).await,
                 Request::Command(command) => connection.call(command).await,
             };

@@ -14,6 +14,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::address::Address;
 use super::confirmed::{Confirmation, ConfirmedConnection, Unconfirmed};
+use super::histories::another_process;
 use super::info::{self, History, Info};
 use super::scripts::{COMMAND, Call, Script};
 use super::sentinel::PrimaryDiscovery;
@@ -37,6 +38,7 @@ struct Made {
     /// The one for calls that are confirmed, if any are: to the same server, and dropped together with the other one.
     confirmed: Option<ConfirmedConnection>,
     location: String,
+    process: Arc<str>,
 }
 
 #[derive(Debug, Clone)]
@@ -161,46 +163,70 @@ impl Connection {
             return join_all(calls.iter().map(|call| self.eval(call))).await;
         }
         let began = Clock::System.instant();
-        let mut pipeline = Pipeline::with_capacity(calls.len());
-        calls.iter().for_each(|call| {
-            pipeline.add_command(call.command.clone());
-        });
-        let mut answers = self.pipeline(&pipeline, calls.len(), None).await;
+        let mut answers = self.send_calls(calls).await;
         if answers.iter().any(failure::is_noscript) && self.load(script).await.is_ok() {
-            answers = self.pipeline(&pipeline, calls.len(), None).await;
+            answers = self.send_calls(calls).await;
         }
         self.measure(script.verb, began, answers.iter().find_map(|answer| answer.as_ref().err()));
         answers
     }
 
     async fn load(&self, script: &Script) -> Result<Value> {
-        self.send(&script.load(), None).await
+        self.send(&script.load()).await
+    }
+
+    /// Sends calls in one write. What is for another process of Redis is not sent.
+    async fn send_calls(&self, calls: &[Call]) -> Vec<Result<Value>> {
+        if calls.is_empty() {
+            return Vec::new();
+        }
+        let (number, made) = match self.connect().await {
+            Ok(connected) => connected,
+            Err(error) => return vec![Err(error); calls.len()],
+        };
+        let commands: Vec<_> = calls.iter().map(|call| call.for_process(&made.process)).collect();
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        commands.iter().flatten().for_each(|command| {
+            pipeline.add_command(Cmd::clone(command));
+        });
+        let count = commands.iter().flatten().count();
+        let mut sent = self.pipeline((number, made.connection), &pipeline, count).await.into_iter();
+        let answer = |is_sent: bool| match is_sent {
+            true => sent.next().unwrap_or_else(|| Err(failure::silent())),
+            false => Ok(another_process()),
+        };
+        commands.iter().map(Option::is_some).map(answer).collect()
     }
 
     /// Calls a node that is getting the slot: it takes the call only after ASKING.
-    pub(super) async fn asking(&self, command: &Cmd, script: Option<&Call>) -> Result<Value> {
-        let losses = script.and_then(|call| call.losses);
-        if let Some(call) = script.filter(|call| self.confirms(call.script)) {
-            let commands = || vec![redis::cmd("ASKING"), command.clone()];
-            let answer = self.confirm(commands(), losses).await;
-            if !failure::is_noscript(&answer) {
-                return answer;
-            }
-            self.load(call.script).await?;
-            return self.confirm(commands(), losses).await;
+    pub(super) async fn asking_call(&self, call: &Call) -> Result<Value> {
+        let answer = self.ask_once(call).await;
+        if !failure::is_noscript(&answer) {
+            return answer;
         }
+        self.load(call.script).await?;
+        self.ask_once(call).await
+    }
+
+    async fn ask_once(&self, call: &Call) -> Result<Value> {
+        let (number, made) = self.connect_after(call.losses).await?;
+        let Some(command) = call.for_process(&made.process) else { return Ok(another_process()) };
+        match self.confirms(call.script) {
+            true => self.confirm((number, made), vec![redis::cmd("ASKING"), command.into_owned()]).await,
+            false => self.after_asking((number, made.connection), &command).await,
+        }
+    }
+
+    /// The same for a command.
+    pub(super) async fn asking(&self, command: &Cmd) -> Result<Value> {
+        let (number, made) = self.connect().await?;
+        self.after_asking((number, made.connection), command).await
+    }
+
+    async fn after_asking(&self, connected: (u64, MultiplexedConnection), command: &Cmd) -> Result<Value> {
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command.clone());
-        let last =
-            |answers: Vec<Result<Value>>| answers.into_iter().next_back().unwrap_or_else(|| Err(failure::silent()));
-        let answer = last(self.pipeline(&pipeline, 2, losses).await);
-        match script.filter(|_| failure::is_noscript(&answer)) {
-            Some(call) => {
-                self.load(call.script).await?;
-                last(self.pipeline(&pipeline, 2, losses).await)
-            }
-            None => answer,
-        }
+        self.pipeline(connected, &pipeline, 2).await.into_iter().next_back().unwrap_or_else(|| Err(failure::silent()))
     }
 
     fn measure(&self, verb: &str, began: Instant, error: Option<&Error>) {
@@ -210,7 +236,7 @@ impl Connection {
 
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
         let began = Clock::System.instant();
-        let answer = self.send(command, None).await;
+        let answer = self.send(command).await;
         self.measure(COMMAND, began, answer.as_ref().err());
         answer
     }
@@ -220,15 +246,16 @@ impl Connection {
     }
 
     async fn send_call(&self, call: &Call) -> Result<Value> {
+        let (number, made) = self.connect_after(call.losses).await?;
+        let Some(command) = call.for_process(&made.process) else { return Ok(another_process()) };
         match self.confirms(call.script) {
-            true => Box::pin(self.confirm(vec![call.command.clone()], call.losses)).await,
-            false => self.send(&call.command, call.losses).await,
+            true => Box::pin(self.confirm((number, made), vec![command.into_owned()])).await,
+            false => self.answer((number, made.connection), &command).await,
         }
     }
 
     /// Calls commands, of which the last one is answered once enough servers have what they changed.
-    async fn confirm(&self, commands: Vec<Cmd>, losses: Option<u64>) -> Result<Value> {
-        let (number, made) = self.connect_after(losses).await?;
+    async fn confirm(&self, (number, made): (u64, Made), commands: Vec<Cmd>) -> Result<Value> {
         let confirmed = made.confirmed.ok_or_else(|| Error::bug("a connection that confirms nothing"))?;
         match confirmed.call(commands).await {
             Ok(Value::ServerError(error)) => Err(self.failed(number, error.into()).await),
@@ -247,11 +274,15 @@ impl Connection {
         }
     }
 
-    async fn send(&self, command: &Cmd, losses: Option<u64>) -> Result<Value> {
-        let (number, mut connection) = {
-            let (number, made) = self.connect_after(losses).await?;
+    async fn send(&self, command: &Cmd) -> Result<Value> {
+        let connected = {
+            let (number, made) = self.connect().await?;
             (number, made.connection)
         };
+        self.answer(connected, command).await
+    }
+
+    async fn answer(&self, (number, mut connection): (u64, MultiplexedConnection), command: &Cmd) -> Result<Value> {
         let error = match connection.send_packed_command(command).await {
             Ok(Value::ServerError(error)) => error.into(),
             Ok(value) => {
@@ -263,14 +294,15 @@ impl Connection {
         Err(Box::pin(self.failed(number, error)).await)
     }
 
-    async fn pipeline(&self, pipeline: &Pipeline, count: usize, losses: Option<u64>) -> Vec<Result<Value>> {
+    async fn pipeline(
+        &self,
+        (number, mut connection): (u64, MultiplexedConnection),
+        pipeline: &Pipeline,
+        count: usize,
+    ) -> Vec<Result<Value>> {
         if count == 0 {
             return Vec::new();
         }
-        let (number, mut connection) = match self.connect_after(losses).await {
-            Ok((number, made)) => (number, made.connection),
-            Err(error) => return vec![Err(error); count],
-        };
         match connection.send_packed_commands(pipeline, 0, count).await {
             Ok(values) => {
                 self.answered();
@@ -360,7 +392,7 @@ impl Connection {
             true => Some(self.open_confirmed(address, &info).await?),
             false => None,
         };
-        Ok(Made { connection, confirmed, location: address.location() })
+        Ok(Made { connection, confirmed, location: address.location(), process: info.process() })
     }
 
     async fn open_confirmed(&self, address: &Address, beside: &Info) -> Result<ConfirmedConnection> {

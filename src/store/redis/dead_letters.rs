@@ -53,14 +53,14 @@ impl store::DeadLetters for Redis {
     async fn redrive(&self, group_partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.group_partition(group_partition);
-        let wake = self.keys.partition(&group_partition.topic, group_partition.partition).wake;
-        let places = [&keys.dead_zset, &keys.dead_hash, &keys.zset, &keys.hash, &keys.attempts, &wake];
-        let places = [&places[..], &[&keys.moving, &keys.forwarding]].concat();
+        let shared = self.keys.partition(&group_partition.topic, group_partition.partition);
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.zset, &keys.hash, &keys.attempts, &shared.wake];
+        let places = [&places[..], &[&keys.moving, &keys.forwarding, &shared.generation]].concat();
         let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
         for _ in 0..CALL_BACKS_MAX {
             let call = Call::new(&SCRIPTS.redrive, &places).arg(self.time_override());
             let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
-            let (status, reply) = self.ask(&call).await?;
+            let (status, reply) = self.ask_counted(group_partition, call).await?;
             if status == "OK" {
                 return reply.each(|reply| Ok(reply.number()? == 1));
             }
@@ -71,12 +71,13 @@ impl store::DeadLetters for Redis {
 
     async fn purge(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Version>>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
-        let keys = self.keys.group_partition(partition);
-        let places = [&keys.dead_zset, &keys.dead_hash, &keys.moving, &keys.forwarding].map(String::as_str);
+        let (keys, generation) = (self.keys.group_partition(partition), self.keys.generation(partition));
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.moving, &keys.forwarding, &generation];
+        let places = places.map(String::as_str);
         for _ in 0..CALL_BACKS_MAX {
             let call = Call::new(&SCRIPTS.purge_dead_letters, &places);
             let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
-            let mut reply = Reply::of(self.connection.eval(&call).await?)?;
+            let mut reply = Reply::of(self.eval_counted(partition, call).await?)?;
             if reply.text()? == "OK" {
                 return reply.each(|reply| Ok(reply.text()?.parse().ok().map(Version::from_us)));
             }
@@ -159,13 +160,16 @@ pub(super) fn destination(to: &str) -> Result<(TopicName, u64)> {
 impl Shared {
     async fn stage(&self, partition: &GroupPartition, to: &str, ids: &[MessageId]) -> Result<Staged> {
         let (keys, losses) = (self.keys.group_partition(partition), self.losses.borrow().count);
-        let call = Call::new(&SCRIPTS.stage, &[&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &keys.moving])
+        let generation = self.keys.generation(partition);
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &keys.moving, &generation];
+        let call = Call::new(&SCRIPTS.stage, &places.map(String::as_str))
             .arg(CALL_BYTES_MAX)
             .arg(random_text())
             .arg(to)
             .arg(self.time_override());
         let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
-        let mut reply = self.reply(&call).await?;
+        let mut reply = Reply::of(self.eval_counted(partition, call).await?)?;
+        reply.text()?;
         let (page, stream, to) = (reply.number()?, reply.text()?, reply.text()?);
         let dead = reply.each(|reply| {
             let id = MessageId::new(reply.text()?)?;
@@ -177,12 +181,12 @@ impl Shared {
 
     /// Ends a page; what is not stored of one whose stream is closed stays.
     async fn unstage(&self, partition: &GroupPartition, page: u64, given_back: Option<&[MessageId]>) -> Result<()> {
-        let keys = self.keys.group_partition(partition);
-        let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding];
+        let (keys, generation) = (self.keys.group_partition(partition), self.keys.generation(partition));
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &generation];
         let call = Call::new(&SCRIPTS.unstage, &places.map(String::as_str)).arg(page);
         let call = call.arg(u8::from(given_back.is_some()));
         let call = given_back.unwrap_or_default().iter().fold(call, |call, id| call.arg(id.as_str()));
-        self.connection.eval(&call).await.map(drop)
+        self.eval_counted(partition, call).await.map(drop)
     }
 
     /// Ends what is on its way to another topic: messages that are moved, and dead letters that are forwarded.

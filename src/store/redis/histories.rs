@@ -1,60 +1,114 @@
-//! The histories of partitions: each has an id, from when it is made until its data goes. A call says which one its broker
-//! knows, and a partition with another one refuses it. So any call finds that Redis was emptied, or that another Redis answers,
-//! however it came to that, and nothing is written there.
+//! The histories of partitions, and how far this broker was answered in each. A history is an id that a partition has in one process of
+//! Redis; its count says how many calls have changed the partition. A call names the history that its broker knows, and goes only to the
+//! process in which that began. So any call finds that Redis was emptied, restarted or replaced, however it came to that, and what
+//! was lost is a comparison: of the count that the broker was answered with the one at which the history ended.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use redis::Value;
 
 use super::Shared;
-use super::scripts::{Call, Reply, text};
+use super::scripts::{Call, Reply, SCRIPTS};
 use crate::model::error::{Error, Result};
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
+use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
+use crate::store::random_text;
 
-/// The histories of the partitions that this broker has called.
+/// What this broker knows of the partitions that it has called.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    known: RwLock<HashMap<TopicName, HashMap<Partition, Known>>>,
+    known: RwLock<HashMap<TopicName, HashMap<Partition, Arc<Known>>>>,
+    /// Partitions that lost something that this broker was answered, until all of it is restored.
+    lost: Mutex<BTreeSet<(TopicName, Partition)>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Known {
     history: Arc<str>,
-    /// How many losses had been noticed when the partition last answered in this history. After a later one, another history is no
-    /// news.
-    losses: u64,
+    /// The process of Redis in which it began.
+    process: Arc<str>,
+    /// The newest count that was answered.
+    count: AtomicU64,
+    /// How many losses had been suspected when that was.
+    losses: AtomicU64,
+}
+
+impl Known {
+    pub(super) fn new(history: &str, count: u64, losses: u64) -> Known {
+        let process = Arc::from(history.get(..PROCESS_LENGTH).unwrap_or_default());
+        Known { history: Arc::from(history), process, count: AtomicU64::new(count), losses: AtomicU64::new(losses) }
+    }
+
+    fn answered(&self, count: u64, losses: u64) {
+        self.count.fetch_max(count, Ordering::Relaxed);
+        self.losses.fetch_max(losses, Ordering::Relaxed);
+    }
+
+    pub(super) fn process(&self) -> Arc<str> {
+        self.process.clone()
+    }
 }
 
 impl Histories {
-    pub(super) fn of(&self, topic: &TopicName, partition: Partition) -> Option<Known> {
+    pub(super) fn of(&self, topic: &TopicName, partition: Partition) -> Option<Arc<Known>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(topic)?.get(&partition).cloned()
     }
 
-    /// Notes that a partition answered in a history; `None` is that it has none.
-    fn note(&self, topic: &TopicName, partition: Partition, known: Option<Known>) {
+    fn all(&self) -> Vec<(TopicName, Partition, Arc<Known>)> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let of_topic = |(topic, partitions): (&TopicName, &HashMap<Partition, Arc<Known>>)| {
+            partitions.iter().map(|(partition, known)| (topic.clone(), *partition, known.clone())).collect::<Vec<_>>()
+        };
+        known.iter().flat_map(of_topic).collect()
+    }
+
+    /// Puts `after` in the place of `before`, unless another one is there by now. `None` is a partition without data, or one that
+    /// was never called.
+    fn replace(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        before: Option<&Arc<Known>>,
+        after: Option<Known>,
+    ) -> bool {
         let mut histories = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        match known {
-            Some(known) => {
-                histories.entry(topic.clone()).or_default().insert(partition, known);
-            }
-            None => {
-                histories.get_mut(topic).map(|partitions| partitions.remove(&partition));
-            }
+        let partitions = histories.entry(topic.clone()).or_default();
+        if !is_same(partitions.get(&partition), before) {
+            return false;
         }
+        match after {
+            Some(after) => partitions.insert(partition, Arc::new(after)),
+            None => partitions.remove(&partition),
+        };
+        true
     }
 
     /// A deleted topic that is made again has new histories once its tombstone is gone.
     pub(super) fn forget(&self, topic: &TopicName) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
+        self.lost().retain(|(of, _)| of != topic);
+    }
+
+    pub(super) fn lost(&self) -> MutexGuard<'_, BTreeSet<(TopicName, Partition)>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_same(one: Option<&Arc<Known>>, other: Option<&Arc<Known>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
     }
 }
 
 impl Shared {
     /// Makes a call under a generation in the partition that is meant; `make` gets its first argument. One that does not know the history
-    /// is told, and made again. Errors: `Stale` if the partition has lost what this broker knows of.
+    /// compares, and is made again. Errors: `Stale` if the partition has lost what this broker knows of.
     pub(super) async fn eval_known(
         &self,
         topic: &TopicName,
@@ -87,72 +141,221 @@ impl Shared {
         loop {
             let (losses, sent) = (self.losses.borrow().count, self.clock.local().instant());
             let known = self.histories.of(topic, partition);
-            let answer = self.connection.eval(&make(&knowledge(generation, known.as_ref()))?).await?;
-            let Some(there) = another(&answer)? else {
-                if let Some(known) = known.filter(|known| known.losses < losses) {
-                    self.histories.note(topic, partition, Some(Known { losses, ..known }));
-                }
+            let answer = self.connection.eval(&known_call(generation, known.as_ref(), &make)?).await?;
+            if let Some(answer) = self.known_answer(topic, partition, (known, losses), answer).await? {
                 return Ok((sent, answer));
-            };
-            self.meet(topic, partition, &there, (known, losses))?;
+            }
         }
     }
 
-    /// Learns which history a partition has that refused another one, from its descriptor, which may be missing. `known` is what the call said,
-    /// which was made after so many losses. Errors: `Stale` if there was another loss since, or if this is one that was not noticed
-    /// before.
-    pub(super) fn meet(
+    /// The answer to a call that named what was known when so many losses were suspected, without the count; `None` if it was refused
+    /// for that, and is to be made again. Errors: `Stale` if the partition has lost what this broker knows of.
+    pub(super) async fn known_answer(
         &self,
         topic: &TopicName,
         partition: Partition,
-        there: &str,
-        (known, losses): (Option<Known>, u64),
+        (known, losses): (Option<Arc<Known>>, u64),
+        mut answer: Value,
+    ) -> Result<Option<Value>> {
+        if is_another(&answer) {
+            self.compare(topic, partition, known).await?;
+            return Ok(None);
+        }
+        let Some(count) = take_count(&mut answer) else { return Ok(Some(answer)) };
+        self.answered(topic, partition, known, (count, losses)).await?;
+        Ok(Some(answer))
+    }
+
+    /// Makes a call that names no history, and counts as those that do.
+    pub(super) async fn eval_counted(&self, group_partition: &GroupPartition, call: Call) -> Result<Value> {
+        Ok(self.counted_sent(group_partition, call).await?.1)
+    }
+
+    /// The same for a script that says what time it is.
+    pub(super) async fn ask_counted(&self, group_partition: &GroupPartition, call: Call) -> Result<(String, Reply)> {
+        let (sent, answer) = self.counted_sent(group_partition, call).await?;
+        self.read(sent, answer)
+    }
+
+    async fn counted_sent(&self, group_partition: &GroupPartition, mut call: Call) -> Result<(Instant, Value)> {
+        let GroupPartition { topic, partition, .. } = group_partition;
+        if self.histories.of(topic, *partition).is_none() {
+            self.compare(topic, *partition, None).await?;
+        }
+        loop {
+            let (losses, sent) = (self.losses.borrow().count, self.clock.local().instant());
+            let known = self.histories.of(topic, *partition);
+            call.only_in(known.as_ref().map(|known| known.process()));
+            let answer = self.connection.eval(&call).await?;
+            if let Some(answer) = self.known_answer(topic, *partition, (known, losses), answer).await? {
+                return Ok((sent, answer));
+            }
+        }
+    }
+
+    /// Notes the count that a call was answered in a history. If the partition was compared meanwhile, it is once more.
+    pub(super) async fn answered(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        known: Option<Arc<Known>>,
+        (count, losses): (u64, u64),
     ) -> Result<()> {
-        let history: Option<Arc<str>> = if there.is_empty() { None } else { Some(Arc::from(history_of(there)?)) };
-        let now = self.losses.borrow().count;
-        let is_news = known.is_some_and(|known| known.losses == now);
-        if is_news {
-            self.suspect_loss();
+        let Some(known) = known else { return Ok(()) };
+        known.answered(count, losses);
+        match is_same(self.histories.of(topic, partition).as_ref(), Some(&known)) {
+            true => Ok(()),
+            false => self.compare(topic, partition, Some(known)).await,
         }
-        if is_news || now != losses {
-            return Err(Error::stale("Redis lost data: it does not have what it answered for; make another call"));
+    }
+
+    /// Asks a partition what became of the history that this broker knows, and learns the present one. Errors: `Stale` if it lost what
+    /// this broker was answered.
+    pub(super) async fn compare(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        known: Option<Arc<Known>>,
+    ) -> Result<()> {
+        let losses = self.losses.borrow().count;
+        let answer = self.connection.eval(&self.compare_call(topic, partition, known.as_deref())).await?;
+        match self.compared(topic, partition, known, losses, answer)? {
+            Compared::Kept => Ok(()),
+            Compared::Lost => {
+                Err(Error::stale("Redis lost data: it does not have what it answered for; make another call"))
+            }
         }
-        self.histories.note(topic, partition, history.map(|history| Known { history, losses }));
+    }
+
+    /// Compares all partitions that this broker knows. Errors: those of the first one that does not answer; the others are compared.
+    pub(super) async fn compare_all(&self) -> Result<()> {
+        for page in self.histories.all().chunks(COMPARED_AT_ONCE) {
+            let losses = self.losses.borrow().count;
+            let call = |(topic, partition, known): &(TopicName, Partition, Arc<Known>)| {
+                self.compare_call(topic, *partition, Some(known))
+            };
+            let answers = self.connection.eval_all(&SCRIPTS.compare, page.iter().map(call).collect()).await;
+            let mut failed = Ok(());
+            for ((topic, partition, known), answer) in page.iter().zip(answers) {
+                let compared = answer
+                    .and_then(|answer| self.compared(topic, *partition, Some(known.clone()), losses, answer).map(drop));
+                failed = failed.and(compared);
+            }
+            failed?;
+        }
         Ok(())
     }
 
-    /// Notes the history of a partition that was shown a descriptor.
+    fn compare_call(&self, topic: &TopicName, partition: Partition, known: Option<&Known>) -> Call {
+        let keys = self.keys.partition(topic, partition);
+        Call::new(&SCRIPTS.compare, &[&keys.generation, &keys.past])
+            .arg(known.map_or("", |known| &known.history))
+            .arg(known.map_or(String::new(), |known| sixteen_digits(known.count.load(Ordering::Relaxed))))
+            .arg(four_by_chance())
+            .arg(self.time_override())
+            .naming_process()
+    }
+
+    /// A loss that is found while one is suspected already, which this partition was not asked about yet, is no news.
+    fn compared(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        known: Option<Arc<Known>>,
+        losses: u64,
+        answer: Value,
+    ) -> Result<Compared> {
+        let mut reply = Reply::of(answer)?;
+        reply.text()?;
+        let (history, count, is_lost) =
+            (reply.text()?, reply.maybe_number()?.unwrap_or_default(), reply.number()? == 1);
+        if !history.is_empty() && history.len() != HISTORY_LENGTH {
+            return Err(Error::corrupt("a partition has no history: another version of dwell made it"));
+        }
+        let after = (!history.is_empty()).then(|| Known::new(&history, count, losses));
+        let was_current = self.histories.replace(topic, partition, known.as_ref(), after);
+        let Some(known) = known.filter(|_| is_lost) else { return Ok(Compared::Kept) };
+        if self.lose(topic, partition) {
+            tracing::warn!(%topic, %partition, "Redis lost data: a partition does not have what it answered");
+            self.metrics.store.losses.inc();
+        }
+        if !was_current || known.losses.load(Ordering::Relaxed) == self.losses.borrow().count {
+            self.suspect_loss();
+        }
+        Ok(Compared::Lost)
+    }
+
+    /// Answers whether it is the first one of a loss.
+    fn lose(&self, topic: &TopicName, partition: Partition) -> bool {
+        let mut lost = self.histories.lost();
+        let is_first = lost.is_empty();
+        lost.insert((topic.clone(), partition));
+        is_first
+    }
+
+    /// Notes the history of a partition that was shown a descriptor, which may have made it.
     pub(super) fn shown(&self, topic: &TopicName, partition: Partition, history: &str, losses: u64) {
-        self.histories.note(topic, partition, Some(Known { history: Arc::from(history), losses }));
+        let known = self.histories.of(topic, partition);
+        if known.as_ref().is_none_or(|known| *known.history != *history) {
+            self.histories.replace(topic, partition, known.as_ref(), Some(Known::new(history, 0, losses)));
+        }
     }
 }
 
-/// The first argument of a call: the generation that it is made under, and the history that is known.
-pub(super) fn knowledge(generation: u64, known: Option<&Known>) -> String {
-    format!("{} {}", sixteen_digits(generation), known.map_or("", |known| &known.history))
+enum Compared {
+    Kept,
+    Lost,
 }
 
-/// The `T:gen` with which a partition refused a call for its history; `None` if it did not.
-pub(super) fn another(answer: &Value) -> Result<Option<String>> {
-    match answer {
-        Value::Array(values) => match values.as_slice() {
-            [Value::BulkString(status), _, there] if status == b"ANOTHER" => text(there.clone()).map(Some),
-            _ => Ok(None),
-        },
-        _ => Ok(None),
+/// Makes a call that names what is known, in the process that it is known of.
+pub(super) fn known_call(
+    generation: u64,
+    known: Option<&Arc<Known>>,
+    make: impl Fn(&str) -> Result<Call>,
+) -> Result<Call> {
+    let history = known.map_or("", |known| &known.history);
+    let mut call = make(&format!("{} {history}", sixteen_digits(generation)))?;
+    call.only_in(known.map(|known| known.process()));
+    Ok(call)
+}
+
+/// What a call is answered that was not sent, since it was for another process of Redis.
+pub(super) fn another_process() -> Value {
+    Value::Array(vec![Value::BulkString(ANOTHER.to_vec()), Value::BulkString(Vec::new())])
+}
+
+/// Whether a call was refused since the partition has another history than it named.
+pub(super) fn is_another(answer: &Value) -> bool {
+    matches!(answer, Value::Array(values) if matches!(values.first(), Some(Value::BulkString(status)) if status == ANOTHER))
+}
+
+/// Takes the count off the end of the answer to a call that was applied.
+fn take_count(answer: &mut Value) -> Option<u64> {
+    let Value::Array(values) = answer else { return None };
+    match values.first() {
+        Some(Value::BulkString(status)) if status == b"OK" => {}
+        _ => return None,
+    }
+    match values.pop() {
+        Some(Value::BulkString(count)) => std::str::from_utf8(&count).ok()?.parse().ok(),
+        _ => None,
     }
 }
 
-/// The history in `<generation> <history> <descriptor>`.
-fn history_of(there: &str) -> Result<&str> {
-    let history =
-        there.split(' ').nth(1).filter(|history| history.len() == HISTORY_LENGTH && !history.starts_with('{'));
-    history.ok_or_else(|| Error::corrupt("a partition has no history: another version of dwell made it"))
+/// A generation or a count as text that sorts like the number.
+pub(super) fn sixteen_digits(number: u64) -> String {
+    format!("{number:016}")
 }
 
-/// A generation as text that sorts like the number.
-pub(super) fn sixteen_digits(generation: u64) -> String {
-    format!("{generation:016}")
+pub(super) fn four_by_chance() -> String {
+    random_text().get(..4).unwrap_or_default().to_owned()
 }
 
-const HISTORY_LENGTH: usize = 25;
+const ANOTHER: &[u8] = b"ANOTHER";
+
+const HISTORY_LENGTH: usize = 32;
+
+/// Of the name of a process of Redis, with which the id of a history begins.
+pub(super) const PROCESS_LENGTH: usize = 12;
+
+const COMPARED_AT_ONCE: usize = 500;

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::confirmed::Confirmation;
 use super::failure;
+use super::histories::PROCESS_LENGTH;
 use super::keys::{Keys, slot_tag};
 use super::scripts::{Call, Reply, SCRIPTS, text};
 use crate::model::error::{Error, Result};
@@ -131,6 +132,12 @@ impl Info {
             offset: field("master_repl_offset").parse().unwrap_or(0),
             confirmation: Confirmation::default(),
         }
+    }
+
+    /// The name of its process in histories: 12 characters that change with its run and its replication history.
+    pub(super) fn process(&self) -> Arc<str> {
+        let digest = sha1_smol::Sha1::from(&self.identity).digest().to_string();
+        Arc::from(digest.get(..PROCESS_LENGTH).unwrap_or_default())
     }
 
     pub(super) fn check(&self, allow_eviction: bool) -> Result<()> {
@@ -298,7 +305,7 @@ impl History {
             });
         }
         if lost {
-            tracing::warn!("another Redis than before: it may have lost its last writes");
+            tracing::warn!("another Redis than before, or one that restarted: it is compared with what brokers know");
         }
         *self.met.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
         Ok(())

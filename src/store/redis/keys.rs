@@ -85,13 +85,14 @@ impl Keys {
             dedup_end: key(":dedup-end"),
             schedules: key(":s"),
             moved: key(":moved"),
+            past: key(":past"),
             wake: key(":wake"),
             order: key(":o"),
         }
     }
 
-    pub(super) fn seen(&self, topic: &TopicName, partition: Partition) -> String {
-        format!("{}:seen", self.partition_tag(topic, partition))
+    pub(super) fn generation(&self, group_partition: &GroupPartition) -> String {
+        format!("{}:gen", self.partition_tag(&group_partition.topic, group_partition.partition))
     }
 
     pub(super) fn wake(&self, topic: &TopicName, partition: Partition) -> String {
@@ -169,6 +170,8 @@ pub(super) struct PartitionKeys {
     pub(super) schedules: String,
     /// Hash: where messages were taken to be moved here -> the last page of them that was placed.
     pub(super) moved: String,
+    /// Hash with expiry: history of before -> its count at the end.
+    pub(super) past: String,
     /// Channel: an earlier head arrived.
     pub(super) wake: String,
     /// Zset: millisecond -> the place given last to what is due in it; only with ordering.

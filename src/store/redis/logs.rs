@@ -206,6 +206,18 @@ impl LogTarget for Redis {
         Ok(Reports { now, lost_at, was_listed, brokers })
     }
 
+    async fn compare(&self) -> Result<()> {
+        self.compare_all().await
+    }
+
+    fn may_lack(&self, topic: &TopicName, partition: Partition) -> bool {
+        self.histories.of(topic, partition).is_none() || self.histories.lost().contains(&(topic.clone(), partition))
+    }
+
+    fn has_lost(&self) -> bool {
+        !self.histories.lost().is_empty()
+    }
+
     fn suspect_loss(&self) {
         self.shared.suspect_loss();
     }
@@ -220,7 +232,10 @@ impl LogTarget for Redis {
     fn restored(&self, losses: u64) {
         self.losses.send_if_modified(|loss| {
             let over = loss.is_restoring && loss.count == losses;
-            loss.is_restoring &= !over;
+            if over {
+                self.histories.lost().clear();
+                loss.is_restoring = false;
+            }
             over
         });
     }
@@ -235,7 +250,7 @@ impl Shared {
         Ok(reply.number()? == 1)
     }
 
-    /// Redis lost data although its connection never broke.
+    /// Redis perhaps lost data although its connection never broke.
     pub(super) fn suspect_loss(&self) {
         let now = self.clock.local().instant();
         self.losses.send_modify(|loss| {
@@ -243,7 +258,7 @@ impl Shared {
             loss.is_restoring |= loss.restores;
             loss.since = Some(now);
         });
-        tracing::warn!("Redis lost data: it does not remember what it answered");
+        tracing::warn!("Redis does not remember what it answered: it is compared with what brokers know");
     }
 
     /// Makes a call once, and again after the partition was shown the descriptor.

@@ -169,7 +169,8 @@ impl Shared {
     async fn leaving(&self, group_partition: &GroupPartition, to: &str) -> Result<Leaving> {
         let (keys, losses) = (self.keys.group_partition(group_partition), self.losses.borrow().count);
         let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
-        let places = [&places[..], &[&keys.reservations, &keys.forwarding]].concat();
+        let generation = self.keys.generation(group_partition);
+        let places = [&places[..], &[&keys.reservations, &keys.forwarding, &generation]].concat();
         let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
         let take = Call::new(&SCRIPTS.move_out, &places)
             .arg(RECOVER_IDS_MAX)
@@ -177,7 +178,8 @@ impl Shared {
             .arg(self.time_override())
             .arg(random_text())
             .arg(to);
-        let mut reply = self.reply(&take).await?;
+        let mut reply = Reply::of(self.eval_counted(group_partition, take).await?)?;
+        reply.text()?;
         let (page, stream, to) = (reply.number()?, reply.text()?, reply.text()?);
         Ok(Leaving { page, stream, to, messages: read_page(reply)?, losses })
     }
@@ -225,13 +227,13 @@ impl Shared {
     /// Ends a page: these go back, the others are in the other topic.
     async fn end_move(&self, group_partition: &GroupPartition, page: u64, given_back: &[MessageId]) -> Result<()> {
         let keys = self.keys.group_partition(group_partition);
-        let wake = self.keys.partition(&group_partition.topic, group_partition.partition).wake;
+        let shared = self.keys.partition(&group_partition.topic, group_partition.partition);
         let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
-        let places = [&places[..], &[&keys.reservations, &wake]].concat();
+        let places = [&places[..], &[&keys.reservations, &shared.wake, &shared.generation]].concat();
         let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
         let call = Call::new(&SCRIPTS.move_done, &places).arg(page);
         let call = given_back.iter().fold(call, |call, id| call.arg(id.as_str()));
-        self.connection.eval(&call).await.map(drop)
+        self.eval_counted(group_partition, call).await.map(drop)
     }
 
     /// Gives back what is on its way to another topic, of this page or of any, except for what is there already: first the

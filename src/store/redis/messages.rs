@@ -38,10 +38,11 @@ impl store::Messages for Redis {
         }
         let until = Clock::System.instant().plus(self.connection.timeout());
         // A Redis that is found to have lost data does not know every dedup key.
-        let losses = messages.iter().any(Message::has_dedup_key).then(|| self.losses.borrow().count);
+        let has_dedup_key = messages.iter().any(Message::has_dedup_key);
+        let losses = self.losses.borrow().count;
         let make = |known: &str| {
             let call = self.push_call(descriptor, partition, call, messages, (known, self.valid_until(until)))?;
-            Ok(Call { losses, ..call })
+            Ok(if has_dedup_key { call.after_losses(losses) } else { call })
         };
         let duplicates =
             self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read_duplicates).await?;

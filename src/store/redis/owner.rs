@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use redis::Value;
 
 use super::Shared;
+use super::histories::{Known, is_another};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Call, Reply, SCRIPTS, Script, time_of};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_dead, encode_failure};
@@ -88,11 +90,16 @@ impl RedisOwner {
 
     /// Makes a call of the sequence, again and again until it is answered.
     async fn answer(&mut self, call: Call) -> Result<Reply> {
+        Ok(self.known_answer(call).await?.0)
+    }
+
+    /// The same, with what was known of the partition when the call was made.
+    async fn known_answer(&mut self, mut call: Call) -> Result<(Reply, Option<Arc<Known>>)> {
         if self.out {
             return Err(Error::stale("a call of this owner was abandoned, so nobody knows whether the store made it"));
         }
         self.out = true;
-        let (mut reply, sent) = self.repeat(&call).await?;
+        let Repeated { mut reply, sent, known } = self.repeat(&mut call).await?;
         let (status, line) = (reply.text()?, reply.text()?);
         if status != "OK" {
             let detail = format!("{} found the owner line {line:?}: {status}", call.script.verb);
@@ -106,26 +113,43 @@ impl RedisOwner {
         self.seq += 1;
         self.out = false;
         self.in_doubt = false;
-        Ok(reply)
+        Ok((reply, known))
     }
 
     fn lost(&self) -> Error {
         Error::stale(format!("epoch {} owns the partition no more", self.epoch))
     }
 
-    /// Makes a call until it is answered. With the answer comes when it was sent, if it was sent only once.
-    async fn repeat(&mut self, call: &Call) -> Result<(Reply, Option<Instant>)> {
+    /// Makes a call in the process of Redis in which the partition is known; `None` if there is another one: then the partition was
+    /// compared, and nothing was sent. The owner line says whether the store still has what this owner did.
+    async fn call_known(&self, call: &mut Call) -> Result<Option<(Value, Option<Arc<Known>>)>> {
+        let GroupPartition { topic, partition, .. } = &self.group_partition;
+        let known = self.shared.histories.of(topic, *partition);
+        call.only_in(known.as_ref().map(|known| known.process()));
+        let value = self.shared.connection.eval(call).await?;
+        if !is_another(&value) {
+            return Ok(Some((value, known)));
+        }
+        match self.shared.compare(topic, *partition, known).await {
+            Err(error) if error.kind() != Kind::Stale => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes a call until it is answered, each time in the process of Redis in which the partition is known.
+    async fn repeat(&mut self, call: &mut Call) -> Result<Repeated> {
         let mut pause = REPEAT_AFTER.0;
         let mut unanswered = false;
         let mut sent = Some(self.shared.clock.local().instant());
         loop {
             // This future may be dropped while the copy is out.
             self.in_doubt = true;
-            match self.shared.connection.eval(call).await {
-                Ok(value) => {
+            match self.call_known(call).await {
+                Ok(Some((value, known))) => {
                     self.in_doubt = unanswered;
-                    return Ok((Reply::of(value)?, sent));
+                    return Ok(Repeated { reply: Reply::of(value)?, sent, known });
                 }
+                Ok(None) => {}
                 Err(error) if error.is_outage() => {
                     unanswered |= error.kind() == Kind::OutcomeUnknown;
                     self.in_doubt = unanswered;
@@ -157,11 +181,11 @@ impl Owner for RedisOwner {
     async fn recover(&mut self) -> Result<Recovered> {
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
-        let call = Call::new(&SCRIPTS.recover, &keys)
+        let mut call = Call::new(&SCRIPTS.recover, &keys)
             .arg(self.epoch.to_string())
             .arg(RECOVER_IDS_MAX)
             .arg(self.shared.time_override());
-        let (mut reply, _) = self.repeat(&call).await?;
+        let mut reply = self.repeat(&mut call).await?.reply;
         if reply.text()? != "OK" {
             return Err(self.lost());
         }
@@ -174,11 +198,11 @@ impl Owner for RedisOwner {
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
-        let call = Call::new(&SCRIPTS.repair, &keys)
+        let mut call = Call::new(&SCRIPTS.repair, &keys)
             .arg(self.epoch.to_string())
             .arg(from.map_or("0".to_owned(), |RepairCursor(cursor)| cursor))
             .arg(self.shared.time_override());
-        let (mut reply, _) = self.repeat(&call).await?;
+        let mut reply = self.repeat(&mut call).await?.reply;
         if reply.text()? != "OK" {
             return Err(self.lost());
         }
@@ -216,15 +240,18 @@ impl Owner for RedisOwner {
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
         check_ids(settlement.len(), CALL_IDS_MAX)?;
-        let (keys, seen) =
-            (self.keys(), self.shared.keys.seen(&self.group_partition.topic, self.group_partition.partition));
-        let keys =
-            [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &seen];
-        let call = self.numbered_call(&SCRIPTS.settle, &keys.map(String::as_str));
+        let GroupPartition { topic, partition, .. } = self.group_partition.clone();
+        let (keys, shared) = (self.keys(), self.shared.keys.partition(&topic, partition));
+        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash];
+        let keys = [&keys[..], &[&shared.seen, &shared.generation]].concat();
+        let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
+        let call = self.numbered_call(&SCRIPTS.settle, &keys);
         let call = settlement_args(call, &self.epoch, settlement, &self.positions)?;
-        self.answer(call).await?;
+        let losses = self.shared.losses.borrow().count;
+        let (mut reply, known) = self.known_answer(call).await?;
         self.positions.forget(settlement);
-        Ok(())
+        let count = reply.maybe_number()?.unwrap_or_default();
+        self.shared.answered(&topic, partition, known, (count, losses)).await
     }
 
     async fn start(&mut self, charges: &[Charge]) -> Result<()> {
@@ -249,6 +276,13 @@ impl Owner for RedisOwner {
             _ => Err(self.lost()),
         }
     }
+}
+
+/// An answer to a call, when it was sent, if it was sent only once, and what was known of the partition then.
+struct Repeated {
+    reply: Reply,
+    sent: Option<Instant>,
+    known: Option<Arc<Known>>,
 }
 
 pub(super) fn check_ids(count: usize, most: usize) -> Result<()> {

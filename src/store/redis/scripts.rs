@@ -1,7 +1,8 @@
 //! The Lua scripts: one verb, one file, with a header that names every key, argument and answer; and reading what they
 //! answer.
 
-use std::sync::LazyLock;
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use redis::{Cmd, ToRedisArgs, Value};
@@ -83,7 +84,7 @@ scripts! {
     repair: "#!lua flags=allow-oom", "_time", "_moving";
     reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence";
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence";
-    settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge";
+    settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_count";
     settle_late: "#!lua flags=allow-oom", "_time", "_history", "_call", "_tombstones", "_body", "_charge", "_moving";
     start: "#!lua flags=allow-oom", "_time", "_call_sequence";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
@@ -95,21 +96,22 @@ scripts! {
     bulk_range: "#!lua flags=allow-oom,no-writes";
     forecast: "#!lua flags=allow-oom,no-writes";
     dead_letters: "#!lua flags=allow-oom,no-writes";
-    redrive: "#!lua flags=allow-oom", "_time", "_on_its_way";
-    purge_dead_letters: "#!lua flags=allow-oom", "_body", "_dead", "_on_its_way";
+    redrive: "#!lua flags=allow-oom", "_time", "_on_its_way", "_count";
+    purge_dead_letters: "#!lua flags=allow-oom", "_body", "_dead", "_on_its_way", "_count";
     trim_dead_letters: "#!lua flags=allow-oom";
-    stage: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page";
+    stage: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_count";
     forward: "#!lua", "_time", "_history", "_call", "_unordered";
     forward_ordered: "#!lua", "_time", "_history", "_call", "_order", "forward";
-    unstage: "#!lua flags=allow-oom", "_body", "_dead", "_page";
+    unstage: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_count";
     cron_jobs: "#!lua flags=allow-oom,no-writes";
     put_cron_job: "#!lua flags=allow-oom", "_history";
     fire_cron_job: "#!lua", "_time", "_history";
-    move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page";
+    move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_count";
     move_in: "#!lua", "_history", "_call";
-    move_done: "#!lua flags=allow-oom", "_body", "_dead", "_page";
+    move_done: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_count";
     move_close: "#!lua flags=allow-oom";
-    publish_settings: "#!lua flags=allow-oom", "_time", "_history";
+    publish_settings: "#!lua flags=allow-oom", "_time", "_history", "_new_history";
+    compare: "#!lua flags=allow-oom", "_time", "_new_history";
     set_descriptor: "#!lua flags=allow-oom";
     delete_partition: "#!lua flags=allow-oom";
     unsubscribe: "#!lua flags=allow-oom";
@@ -171,6 +173,11 @@ pub(super) struct Call {
     pub(super) command: Cmd,
     /// How many losses may be suspected when it is sent; with more it is not sent.
     pub(super) losses: Option<u64>,
+    /// The process of Redis that it is for, as connections name it: the digest of a run and a replication id. Another one may have
+    /// other data.
+    process: Option<Arc<str>>,
+    /// Whether the last argument is the process that it is sent to.
+    names_process: bool,
 }
 
 impl Call {
@@ -180,7 +187,31 @@ impl Call {
         for key in keys {
             command.arg(*key);
         }
-        Call { script, command, losses: None }
+        Call { script, command, losses: None, process: None, names_process: false }
+    }
+
+    /// The call is only for this process of Redis, if one is given. To another one it is not sent, and is answered as by a partition
+    /// with another history.
+    pub(super) fn only_in(&mut self, process: Option<Arc<str>>) {
+        self.process = process;
+    }
+
+    /// The last argument is the process that the call is sent to.
+    pub(super) fn naming_process(self) -> Call {
+        Call { names_process: true, ..self }
+    }
+
+    /// The command for a connection to this process; `None` if the call is for another one.
+    pub(super) fn for_process(&self, process: &str) -> Option<Cow<'_, Cmd>> {
+        if self.process.as_ref().is_some_and(|only| **only != *process) {
+            return None;
+        }
+        if !self.names_process {
+            return Some(Cow::Borrowed(&self.command));
+        }
+        let mut command = self.command.clone();
+        command.arg(process);
+        Some(Cow::Owned(command))
     }
 
     /// The call is only for a Redis that was suspected of so many losses: a new connection may find another one.

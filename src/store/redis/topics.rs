@@ -2,6 +2,7 @@
 //! have a deadline. Their callers wait for a while and then take another way. Within that time such calls are repeated;
 //! after it Redis does nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +10,7 @@ use futures_util::future::{try_join, try_join_all};
 use redis::Value;
 
 use super::failure::is_too_few;
-use super::histories::{Known, another, knowledge, sixteen_digits};
+use super::histories::{Known, four_by_chance, known_call, sixteen_digits};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Call, Reply, SCRIPTS, maybe_text};
 use super::{Redis, Shared, ms};
@@ -20,7 +21,7 @@ use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{self, TOMBSTONE_KEPT, random_text};
+use crate::store::{self, TOMBSTONE_KEPT};
 
 #[async_trait]
 impl store::Topics for Redis {
@@ -289,6 +290,7 @@ impl Shared {
                 &shared.dedup_end,
                 &shared.schedules,
                 &shared.moved,
+                &shared.past,
                 &shared.order,
             ];
             keys.extend(group_partitions.iter().flat_map(GroupPartitionKeys::all));
@@ -311,19 +313,15 @@ impl Shared {
             .collect();
         let losses = self.losses.borrow().count;
         let known: Vec<_> = shows.iter().map(|show| self.histories.of(&descriptor.topic, show.partition)).collect();
-        let call = |(show, known): (&Show, &Option<Known>)| {
-            self.show_call(descriptor, show, &knowledge(descriptor.generation, known.as_ref()))
+        let call = |(show, known): (&Show, &Option<Arc<Known>>)| {
+            known_call(descriptor.generation, known.as_ref(), |known| self.show_call(descriptor, show, known))
         };
         let calls = shows.iter().zip(&known).map(call).collect::<Result<Vec<_>>>()?;
         let answers = self.connection.eval_all(&SCRIPTS.publish_settings, calls).await;
         for ((show, known), answer) in shows.iter().zip(known).zip(answers) {
-            let answer = answer?;
-            match another(&answer)? {
-                None => self.rolled(&descriptor.topic, show.partition, losses, answer)?,
-                Some(there) => {
-                    self.meet(&descriptor.topic, show.partition, &there, (known, losses))?;
-                    self.show(descriptor, show).await?;
-                }
+            match self.known_answer(&descriptor.topic, show.partition, (known, losses), answer?).await? {
+                Some(answer) => self.rolled(&descriptor.topic, show.partition, losses, answer)?,
+                None => self.show(descriptor, show).await?,
             }
         }
         Ok(())
@@ -343,8 +341,9 @@ impl Shared {
             .arg(to_json(descriptor)?)
             .arg(show.keep.map_or(String::new(), |keep| ms(keep).to_string()))
             .arg(u8::from(show.announce))
-            .arg(random_text().get(..8).unwrap_or_default())
-            .arg(self.time_override()))
+            .arg(four_by_chance())
+            .arg(self.time_override())
+            .naming_process())
     }
 
     fn rolled(&self, topic: &TopicName, partition: Partition, losses: u64, answer: Value) -> Result<()> {

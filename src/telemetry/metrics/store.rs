@@ -38,8 +38,7 @@ impl StoreMetrics {
             )?,
             losses: make.counter(
                 "dwell_redis_losses_total",
-                "times that Redis came back as another run or replica, or with a smaller offset: it may have lost its last \
-                 writes",
+                "times that Redis was found to have lost something that this broker was answered",
             )?,
             restoring: make.gauge(
                 "dwell_restoring",

@@ -1,17 +1,30 @@
--- Which data a partition has: T:gen is `<generation, 16 digits> <history> <descriptor>`. The history is an id of 25 characters that the
--- partition gets when it is made, and that goes when its data goes. A caller says what it knows.
+-- Which data a partition has: T:gen is `<generation, 16 digits> <history> <count, 16 digits> <descriptor>`. The history is an id of 32
+-- characters: 12 for the process of Redis in which it began, 16 digits for when, in us, and 4 by chance. The partition gets it when it
+-- is made, and another one from `compare` in each later process; it goes with the data. The count says how many calls have changed
+-- the partition. A caller says what it knows.
 --   KEYS[1] T:gen   ARGV[1] `<generation, 16 digits> <history>`, with nothing for a history that it does not know
--- `refusal` is nothing if that is so; else what to answer, with nothing changed: {'ANOTHER', '', T:gen or ''} when the history is another
--- one, so that what the caller knows of is not here, or when the caller knows none; {'STALE', ''} when the partition has seen a newer
--- descriptor; {'BEHIND', ''} when it has not seen this one yet, or is not made.
+-- `refusal` is nothing if that is so; else what to answer, with nothing changed: {'ANOTHER', ''} when the history is another one, so that
+-- perhaps what the caller knows of is not here, or when the caller knows none: it compares; {'STALE', ''} when the partition has seen a
+-- newer descriptor; {'BEHIND', ''} when it has not seen this one yet, or is not made.
 local refusal
-do
-  local there = redis.call('GETRANGE', KEYS[1], '0', '41')
-  if there ~= ARGV[1] then
-    if string.sub(there, 18) ~= string.sub(ARGV[1], 18) then
-      refusal = {'ANOTHER', '', redis.call('GET', KEYS[1]) or ''}
-    else
-      refusal = {there > ARGV[1] and 'STALE' or 'BEHIND', ''}
-    end
+local there = redis.call('GETRANGE', KEYS[1], '0', '65')
+if string.sub(there, 1, 49) ~= ARGV[1] then
+  if string.sub(there, 18, 49) ~= string.sub(ARGV[1], 18) then
+    refusal = {'ANOTHER', ''}
+  else
+    refusal = {string.sub(there, 1, 49) > ARGV[1] and 'STALE' or 'BEHIND', ''}
   end
+end
+-- The answer to a call that was applied before: the count comes behind it.
+local function repeated(answers)
+  answers[#answers + 1] = string.sub(there, 51)
+  return answers
+end
+-- The answer to a call that is applied now, which raises the count. A partition that is not made counts nothing.
+local function counted(answers)
+  if there == '' then return repeated(answers) end
+  local count = string.format('%016.0f', string.sub(there, 51) + 1)
+  redis.call('SETRANGE', KEYS[1], '50', count)
+  answers[#answers + 1] = count
+  return answers
 end

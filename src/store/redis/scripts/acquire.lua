@@ -18,4 +18,4 @@ if epoch ~= ARGV[5] then
   line = ARGV[5] .. '/0/' .. answer
   redis.call('HSET', KEYS[3], '@', line)
 end
-return {'OK', answer, line, redis.call('HLEN', KEYS[3]) - 1 - redis.call('HEXISTS', KEYS[3], 'm')}
+return counted({'OK', answer, line, redis.call('HLEN', KEYS[3]) - 1 - redis.call('HEXISTS', KEYS[3], 'm')})

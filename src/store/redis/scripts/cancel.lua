@@ -23,12 +23,12 @@ if not is_log then
   if known == 'gap' then return {'GAP', answer} end
   if known == 'repeat' then
     for verdict in string.gmatch(answered, '%S+') do verdicts[#verdicts + 1] = verdict end
-    return {'OK', answer, (string.gsub(verdicts[1] or '-', '-', '')), unpack(verdicts, 2)}
+    return repeated({'OK', answer, (string.gsub(verdicts[1] or '-', '-', '')), unpack(verdicts, 2)})
   end
 end
 local function reply(at)
   if not is_log then end_call(KEYS[2], ARGV[7], (at == '' and '-' or at) .. ' ' .. table.concat(verdicts, ' ')) end
-  return {'OK', answer, at, unpack(verdicts)}
+  return counted({'OK', answer, at, unpack(verdicts)})
 end
 local function named(g) return id .. ' ' .. ARGV[8 + g] end
 local before = redis.call('ZSCORE', x, id)

@@ -11,7 +11,7 @@
 -- a late call and a scan from the beginning find what is there and leave it alone; afterwards they are STALE.
 -- A message is due when its producer said. That is its score in the source, unless the source tried it or holds it now.
 local seen = redis.call('GET', KEYS[1])
-local descriptor = seen and cjson.decode(string.sub(seen, 44)) or {}
+local descriptor = seen and cjson.decode(string.sub(seen, 68)) or {}
 local subscription = (descriptor.subscriptions or {})[ARGV[1]]
 if descriptor.deleted or not subscription or subscription.copy_of ~= ARGV[3] or subscription.born ~= tonumber(ARGV[2]) then
   return {'STALE'}

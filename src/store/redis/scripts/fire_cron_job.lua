@@ -43,4 +43,4 @@ for i = 8, #ARGV, 3 do
 end
 redis.call('HSET', KEYS[2], ARGV[2], revision .. ' ' .. ARGV[5] .. ' ' .. definition)
 if woken then redis.call('SPUBLISH', KEYS[4], string.format('%.0f', earliest)) end
-return {'OK', answer, new}
+return counted({'OK', answer, new})

@@ -23,7 +23,7 @@ if tonumber(last) >= tonumber(ARGV[2]) then
     for index in string.gmatch(answered, '%d+') do renamed[#renamed + 1] = tonumber(index) end
   end
   remember_broker()
-  return {'OK', renamed, 1}
+  return repeated({'OK', renamed, 1})
 end
 if answered == 'closed' then return {'CLOSED'} end
 local n = (#ARGV - 6) / 3
@@ -59,4 +59,4 @@ if place then remember_places(now) end
 redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. table.concat(renamed, ','), 'PX', CALL_KEPT)
 remember_broker()
 if earlier then redis.call('SPUBLISH', KEYS[4], ARGV[4]) end
-return {'OK', renamed, 0}
+return counted({'OK', renamed, 0})

@@ -17,7 +17,7 @@ local last, closed = string.match(redis.call('HGET', KEYS[2], ARGV[2]) or '0', '
 if tonumber(last) > tonumber(ARGV[3]) or tonumber(last) == tonumber(ARGV[3]) and closed ~= '' then return {'CLOSED'} end
 if tonumber(last) == tonumber(ARGV[3]) then
   remember_broker()
-  return {'OK', 1, {}}
+  return repeated({'OK', 1, {}})
 end
 if redis.call('HLEN', KEYS[5]) + (#ARGV - 4) / 5 > tonumber(ARGV[4]) then return {'FULL'} end
 local head = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2]
@@ -41,4 +41,4 @@ remember_broker()
 if earliest and (not head or tonumber(earliest) < tonumber(head)) then
   redis.call('SPUBLISH', KEYS[3], string.format('%.0f', math.floor(tonumber(earliest))))
 end
-return {'OK', 0, there}
+return counted({'OK', 0, there})

@@ -1,6 +1,6 @@
 -- move_out: begins a page of messages that are moved to another topic: what waits, then what is dead.
 --   KEYS[1] T:<group>:z  [2] T:<group>:h  [3] T:<group>:a  [4] T:<group>:dz  [5] T:<group>:dh  [6] T:<group>:m  [7] T:<group>:r
---   [8] T:<group>:f
+--   [8] T:<group>:f  [9] T:gen
 --   ARGV[1] messages at most   ARGV[2] bytes at most   ARGV[3] time override, us, or ''   ARGV[4] the stream of the pages of a
 --   partition that has none yet   ARGV[5] where they go, or '' to begin none
 -- Returns {'OK', page, stream, where it goes, n times (id, 'w' waits or 'd' dead, score, charge or '', body or dead value)}; without
@@ -25,13 +25,13 @@ if redis.call('HLEN', m) > 1 then
     local value = kind and redis.call('HGET', kind == 'w' and h or dh, id)
     if value then add(id, kind, score, kind == 'w' and redis.call('HGET', a, id) or '', value) end
   end
-  if #taken > 0 then return {'OK', string.format('%.0f', page), stream, to, unpack(taken)} end
+  if #taken > 0 then return repeated({'OK', string.format('%.0f', page), stream, to, unpack(taken)}) end
   local header = redis.call('HGET', m, ' ')
   redis.call('UNLINK', m)
   redis.call('HSET', m, ' ', header)
   redis.call('HDEL', KEYS[7], 'm')
 end
-if ARGV[5] == '' then return {'OK', string.format('%.0f', page), stream, ''} end
+if ARGV[5] == '' then return repeated({'OK', string.format('%.0f', page), stream, ''}) end
 local function put(id, kind, version, score, charge, value)
   bytes = bytes - #value
   if bytes < 0 and #taken > 0 then return false end
@@ -61,4 +61,4 @@ if #taken > 0 then
   redis.call('HSET', m, ' ', page .. ' ' .. stream .. ' ' .. ARGV[5])
   redis.call('HSET', KEYS[7], 'm', table.concat(reserved, ' '))
 end
-return {'OK', page, stream, ARGV[5], unpack(taken)}
+return counted({'OK', page, stream, ARGV[5], unpack(taken)})

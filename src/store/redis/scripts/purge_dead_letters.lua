@@ -1,5 +1,5 @@
 -- purge_dead_letters: deletes dead messages.
---   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:m  [4] T:<group>:f   ARGV ids
+--   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:m  [4] T:<group>:f  [5] T:gen   ARGV ids
 -- Returns {'OK', version us of each or '' if it was not there} or, with nothing changed, {'ON_ITS_WAY'}: one of them is on its way to
 -- another topic: call it back first. A repeat finds them gone.
 local answers = {'OK'}
@@ -15,4 +15,4 @@ for i = 1, #ARGV do
   end
   redis.call('ZREM', KEYS[1], ARGV[i])
 end
-return answers
+return counted(answers)

@@ -16,10 +16,10 @@ if refusal then return refusal end
 local known, answered = begin_call(KEYS[2], ARGV[6])
 if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end
-if known == 'repeat' then return {'OK', answer, string.match(answered, '^(%d+) (%d+) (%d+)$')} end
+if known == 'repeat' then return repeated({'OK', answer, string.match(answered, '^(%d+) (%d+) (%d+)$')}) end
 if redis.call('HEXISTS', KEYS[7], 'm') == 1 or ARGV[4] == '1' and redis.call('HLEN', KEYS[12]) > 1 then
   refuse_call(KEYS[2])
-  return {'OK', answer, '0', '0', '0'}
+  return repeated({'OK', answer, '0', '0', '0'})
 end
 
 local version = math.max(tonumber(ARGV[5]), now_us, purged_at(KEYS[3], ARGV[3]) + 1)
@@ -35,4 +35,4 @@ remember_purge(KEYS[3], ARGV[3], version, '')
 local counts = string.format('%.0f %d %d', version, messages, dead)
 end_call(KEYS[2], ARGV[6], counts)
 redis.call('SPUBLISH', KEYS[4], 'released')
-return {'OK', answer, string.match(counts, '^(%d+) (%d+) (%d+)$')}
+return counted({'OK', answer, string.match(counts, '^(%d+) (%d+) (%d+)$')})

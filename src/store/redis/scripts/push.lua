@@ -23,7 +23,7 @@ if known == 'gap' then return {'GAP', answer} end
 local duplicate, duplicates = {}, {}
 if known == 'repeat' then
   for said in string.gmatch(answered, '%S+') do duplicates[#duplicates + 1] = said end
-  return {'OK', answer, duplicates}
+  return repeated({'OK', answer, duplicates})
 end
 
 local purged = last_purge(KEYS[7])
@@ -110,7 +110,7 @@ for i = 1, #ids do
   end
 end
 if #duplicates > 0 then end_call(KEYS[2], ARGV[7], table.concat(duplicates, ' ')) end
-if #duplicates == n then return {'OK', answer, duplicates} end
+if #duplicates == n then return counted({'OK', answer, duplicates}) end
 
 if place then
   local zsets = {}
@@ -148,4 +148,4 @@ for _, i in ipairs(forgotten) do
   end
 end
 if earlier then redis.call('SPUBLISH', KEYS[5], ARGV[5]) end
-return {'OK', answer, duplicates}
+return counted({'OK', answer, duplicates})

@@ -21,7 +21,7 @@ if known == 'repeat' then
   for verdict in string.gmatch(answered, '%S+') do answers[#answers + 1] = verdict end
   -- A message that a journal brought back was stored.
   if #answers == 2 then for _ = 8, #ARGV, 3 do answers[#answers + 1] = 'stored' end end
-  return answers
+  return repeated(answers)
 end
 local policy, groups = ARGV[4], (#KEYS - 7) / 4
 local z, h, a, dh = {}, {}, {}, {}
@@ -133,4 +133,4 @@ end
 end_call(KEYS[2], ARGV[6], table.concat(answers, ' ', 3))
 if place then remember_places(now) end
 if earliest then redis.call('SPUBLISH', KEYS[6], earliest) end
-return answers
+return counted(answers)

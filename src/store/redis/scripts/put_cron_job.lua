@@ -7,10 +7,10 @@
 if refusal and refusal[1] ~= 'BEHIND' then return refusal end
 local there = redis.call('HGET', KEYS[2], ARGV[2])
 local revision, last = string.match(there or '', '^(%S+) (%d+) ')
-if revision == ARGV[4] then return {'OK'} end
+if revision == ARGV[4] then return repeated({'OK'}) end
 if (revision or '') ~= ARGV[3] then return {'CHANGED'} end
 if not there and redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[7]) then return {'FULL'} end
 local done = ARGV[5]
 if done == '' or tonumber(done) < tonumber(last or 0) then done = last end
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[4] .. ' ' .. done .. ' ' .. ARGV[6])
-return {'OK'}
+return counted({'OK'})

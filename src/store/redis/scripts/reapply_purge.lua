@@ -11,7 +11,7 @@ local purged, group, version, deleted = KEYS[2], ARGV[2], tonumber(ARGV[4]), 0
 local in_dead, cursor = string.match(ARGV[5], '^(d?)(%d+)$')
 if ARGV[5] == '0' then
   local said = redis.call('HGET', purged, group)
-  if version_of_purge(said) >= version and not string.find(said, 'begun', 1, true) then return {'OK', answer, 0, '0'} end
+  if version_of_purge(said) >= version and not string.find(said, 'begun', 1, true) then return counted({'OK', answer, 0, '0'}) end
   remember_purge(purged, group, math.max(version, version_of_purge(said)), ' begun')
 end
 
@@ -35,4 +35,4 @@ elseif next_cursor == '0' then
 else
   next_cursor = in_dead .. next_cursor
 end
-return {'OK', answer, deleted, next_cursor}
+return counted({'OK', answer, deleted, next_cursor})

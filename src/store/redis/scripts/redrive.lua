@@ -1,6 +1,6 @@
 -- redrive: makes dead messages ready again, as if they had just become due and were never tried.
 --   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:z  [4] T:<group>:h  [5] T:<group>:a  [6] T:wake
---   KEYS[7] T:<group>:m  [8] T:<group>:f
+--   KEYS[7] T:<group>:m  [8] T:<group>:f  [9] T:gen
 --   ARGV[1] time override, us, or ''   then ids
 -- Returns {'OK', now us, 1 or 0 for each id} or, with nothing changed, {'ON_ITS_WAY', now us}: one of them is on its way to another
 --   topic: call it back first. A repeat finds them gone and answers 0.
@@ -26,4 +26,4 @@ for i = 2, #ARGV do
   end
 end
 if moved then redis.call('SPUBLISH', KEYS[6], now) end
-return answers
+return counted(answers)

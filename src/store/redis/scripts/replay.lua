@@ -148,4 +148,4 @@ end
 redis.call('SET', KEYS[2], string.format('%.0f', last), 'PX', CALL_KEPT)
 if place then remember_places(now) end
 if earliest then redis.call('SPUBLISH', KEYS[6], earliest) end
-return answers
+return counted(answers)

@@ -19,7 +19,7 @@ if known == 'repeat' then
   for verdict in string.gmatch(answered, '%S+') do verdicts[#verdicts + 1] = verdict end
   -- A call that a journal brought back was done.
   if #verdicts == 0 then for _ = 5, #KEYS, 4 do verdicts[#verdicts + 1] = 'done' end end
-  return {'OK', answer, unpack(verdicts)}
+  return repeated({'OK', answer, unpack(verdicts)})
 end
 
 local id, due, version = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[9])
@@ -54,7 +54,7 @@ for g = 1, groups do
   end
 end
 end_call(KEYS[2], ARGV[8], table.concat(verdicts, ' '))
-if changed then return {'OK', answer, unpack(verdicts)} end
+if changed then return counted({'OK', answer, unpack(verdicts)}) end
 
 if next(waiting) then remember_version(KEYS[3], now_us, id, version) end
 local earlier = false
@@ -66,4 +66,4 @@ for g, found in pairs(waiting) do
   if found[2] then redis.call('HSET', a[g], id, charged_due(found[2], ARGV[4])) end
 end
 if earlier then redis.call('SPUBLISH', KEYS[4], ARGV[4]) end
-return {'OK', answer, unpack(verdicts)}
+return counted({'OK', answer, unpack(verdicts)})

@@ -94,4 +94,4 @@ for call, seq in pairs(raised) do
 end
 if place then remember_places(now) end
 if earliest then redis.call('SPUBLISH', KEYS[4], earliest) end
-return {'OK', answer, changed}
+return counted({'OK', answer, changed})

@@ -1,12 +1,12 @@
 -- settle: applies an owner's decisions about reserved messages, all or none.
---   KEYS[1] T:<group>:r  [2] T:<group>:z  [3] T:<group>:h  [4] T:<group>:a  [5] T:<group>:dz  [6] T:<group>:dh  [7] T:seen
+--   KEYS[1] T:<group>:r  [2] T:<group>:z  [3] T:<group>:h  [4] T:<group>:a  [5] T:<group>:dz  [6] T:<group>:dh  [7] T:seen  [8] T:gen
 --   ARGV[1..3] the call sequence   ARGV[4] dedup window, ms
 --   then six blocks, each with its number of values in front: acked (id) · scheduled again (ms, id)
 --   · charged (id, attempts and due ms, line of the history or '') · buried (id, dead record, line of the history or '')
 --   · reservations that remain (field, ids) · reservations with nothing left (field)
 -- Returns {'OK', owner line} or what the call sequence answers.
 -- A body leaves the hash only here, and only through the call sequence, so an old epoch removes nothing. A repeat does nothing.
-if applied then return {'OK', line} end
+if applied then return repeated({'OK', line}) end
 local at = 5
 local function block()
   local from, to = at + 1, at + tonumber(ARGV[at])
@@ -71,4 +71,4 @@ call('HSET', KEYS[1], from, to)
 from, to = block()
 call('HDEL', KEYS[1], from, to)
 redis.call('HSET', KEYS[1], '@', line)
-return {'OK', line}
+return counted({'OK', line})

@@ -18,7 +18,7 @@ if refusal then return refusal end
 local known, answered = begin_call(KEYS[2], ARGV[4])
 if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end
-if known == 'repeat' then return {'OK', answer, answered} end
+if known == 'repeat' then return repeated({'OK', answer, answered}) end
 
 local seen, gone, z, h, a = KEYS[3], KEYS[4], KEYS[7], KEYS[8], KEYS[9]
 local window, ordered, group = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
@@ -70,4 +70,4 @@ if #old > 0 then redis.call('ZREM', seen, unpack(old)) end
 local fates = table.concat(letters)
 end_call(KEYS[2], ARGV[4], fates)
 if earliest < head then redis.call('SPUBLISH', KEYS[5], string.format('%.0f', earliest)) end
-return {'OK', answer, fates}
+return counted({'OK', answer, fates})

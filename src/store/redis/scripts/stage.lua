@@ -1,5 +1,5 @@
 -- stage: begins a page of dead letters that are forwarded to another topic.
---   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:f  [4] T:<group>:m
+--   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:f  [4] T:<group>:m  [5] T:gen
 --   ARGV[1] bytes at most   ARGV[2] the stream of the pages of a partition that has none yet   ARGV[3] where they are going, or ''
 --   for none   ARGV[4] time override, us, or ''   then ids
 -- Returns {'OK', page, stream, where it is going, n times (id, died at ms, dead value)}; without ids when nothing is staged.
@@ -20,7 +20,7 @@ if redis.call('HLEN', f) > 1 then
     local died_at, value = redis.call('ZSCORE', KEYS[1], id), redis.call('HGET', KEYS[2], id)
     if died_at and value then add(id, died_at, value) end
   end
-  if #staged > 0 then return {'OK', page, stream, to, unpack(staged)} end
+  if #staged > 0 then return repeated({'OK', page, stream, to, unpack(staged)}) end
   local header = redis.call('HGET', f, ' ')
   redis.call('UNLINK', f)
   redis.call('HSET', f, ' ', header)
@@ -38,4 +38,4 @@ for i = 5, to == '' and 0 or #ARGV do
   end
 end
 if #staged > 0 then redis.call('HSET', f, ' ', page .. ' ' .. stream .. ' ' .. to) end
-return {'OK', page, stream, to, unpack(staged)}
+return counted({'OK', page, stream, to, unpack(staged)})

@@ -5,7 +5,7 @@
 -- descriptor that says it is leaving on, no push writes to these keys and nobody acquires them; an owner finds its line
 -- gone. A repeat finds nothing.
 local seen = redis.call('GET', KEYS[1])
-for _, group in ipairs(seen and cjson.decode(string.sub(seen, 44)).leaving or {}) do
+for _, group in ipairs(seen and cjson.decode(string.sub(seen, 68)).leaving or {}) do
   if group == ARGV[1] then
     redis.call('HDEL', KEYS[2], group)
     redis.call('UNLINK', unpack(KEYS, 3))

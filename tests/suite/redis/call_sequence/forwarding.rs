@@ -16,7 +16,7 @@ const STAGE: &str = "orders-dead 1";
 /// In a call that stores, and in no other: the payload.
 const STORE: &str = "refund 4711";
 /// In a call that ends a page, and in no other: two keys and the number of the page.
-const GIVE_BACK: &str = ":default:dh\r\n$26\r\n{dwell:orders:0}:default:f\r\n$16\r\n";
+const GIVE_BACK: &str = ":default:f\r\n$20\r\n{dwell:orders:0}:gen\r\n$16\r\n";
 
 struct Forwarding {
     behind: OrderedTopics,

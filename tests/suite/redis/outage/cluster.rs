@@ -229,11 +229,13 @@ async fn renamed_store_with_the_brokers_topics_is_accepted() -> Result<()> {
 
 /// Redis starts again with what it has, which may be other than what it had.
 async fn restart(outage: &mut Outage, brokers: &[&Dwell]) -> Result<()> {
+    let compared: Vec<f64> =
+        brokers.iter().map(|dwell| dwell.metric("dwell_restore_seconds_count")).collect::<Result<_>>()?;
     outage.redis.kill()?;
     outage.redis.restart().await?;
-    for dwell in brokers {
-        let noticed = async || Ok((dwell.metric("dwell_redis_losses_total")? > 0.0).then_some(()));
-        eventually("the loss is noticed", noticed).await?;
+    for (dwell, before) in brokers.iter().zip(compared) {
+        let noticed = async || Ok((dwell.metric("dwell_restore_seconds_count")? > before).then_some(()));
+        eventually("the restart is noticed", noticed).await?;
         dwell.recovered().await?;
     }
     Ok(())

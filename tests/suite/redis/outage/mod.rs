@@ -8,6 +8,7 @@ mod barrier;
 mod topics;
 mod metrics;
 mod clock;
+mod comparison;
 mod control;
 mod dedup;
 mod first_start;

@@ -108,6 +108,7 @@ const DATA: &[Row] = &[
     ("SET", -3, FULL, (1, 1, 1), Run::Data(strings::set)),
     ("SETEX", 4, FULL, (1, 1, 1), Run::Data(strings::setex)),
     ("SETNX", 3, FULL, (1, 1, 1), Run::Data(strings::setnx)),
+    ("SETRANGE", 4, FULL, (1, 1, 1), Run::Data(strings::setrange)),
     ("SISMEMBER", 3, 0, (1, 1, 1), Run::Data(sets::sismember)),
     ("SMEMBERS", 2, 0, (1, 1, 1), Run::Data(sets::smembers)),
     ("SMISMEMBER", -3, 0, (1, 1, 1), Run::Data(sets::smismember)),

@@ -177,6 +177,30 @@ pub(super) fn append(core: &mut Core, words: Args<'_>) -> Reply {
     either(result(core))
 }
 
+pub(super) fn setrange(core: &mut Core, words: Args<'_>) -> Reply {
+    let result = |core: &mut Core| {
+        let at = to_int(words[2])?;
+        let at = usize::try_from(at).map_err(|_| Reply::error("ERR offset is out of range"))?;
+        let there = text(core, words[1])?;
+        if words[3].is_empty() {
+            return Ok(Reply::count(there.map_or(0, |text| text.len())));
+        }
+        let mut whole = there.unwrap_or_default().to_vec();
+        let end = at + words[3].len();
+        if end > PROTO_MAX {
+            return Err(Reply::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)"));
+        }
+        whole.resize(whole.len().max(end), 0);
+        whole[at..end].copy_from_slice(words[3]);
+        store(core, words[1], &whole, None, true);
+        Ok(Reply::count(whole.len()))
+    };
+    either(result(core))
+}
+
+/// Bytes of a text at most.
+const PROTO_MAX: usize = 512 * 1024 * 1024;
+
 fn add(core: &mut Core, key: &[u8], by: i64) -> Reply {
     let result = |core: &mut Core| {
         let before = text(core, key)?.map_or(Ok(0), |text| int(&text).ok_or(NOT_AN_INTEGER))?;

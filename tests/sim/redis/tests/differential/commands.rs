@@ -25,6 +25,8 @@ const COMMANDS: [&str; 98] = [
     "STRLEN k",
     "APPEND k v",
     "GETRANGE k n n",
+    "SETRANGE k 7 v",
+    "SETRANGE k -1 v",
     "INCR k",
     "DECR k",
     "INCRBY k n",

@@ -1,0 +1,75 @@
+//! What was lost is a comparison: of what brokers were answered with what the partitions count.
+
+use std::time::Duration;
+
+use dwell::model::error::Result;
+use dwell::model::message::{MessageId, TopicName};
+use dwell::store::Pushed;
+
+use super::journal::WINDOW;
+use super::{Dwell, Outage};
+use crate::support::{Mode, RedisServer, eventually, scratch};
+
+const COMPARED: &str = "dwell_restore_seconds_count";
+
+const LOSSES: &str = "dwell_redis_losses_total";
+
+const REPLAYED: &str = r#"dwell_wal_replayed_total{log="journal"}"#;
+
+impl Dwell {
+    /// Waits until this broker has looked again what Redis has.
+    async fn compares_again(&self, before: f64) -> Result<()> {
+        eventually("it is compared", async || Ok((self.metric(COMPARED)? > before).then_some(()))).await?;
+        self.recovered().await
+    }
+}
+
+#[tokio::test]
+async fn restart_of_a_redis_that_kept_everything_is_no_loss() -> Result<()> {
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let (dwell, other_dir) = (outage.dwell().await?, scratch()?);
+    let other = outage.dwell_in(other_dir.path(), outage.redis.url(), false).await?;
+    let pushed = dwell.push("orders", &["acked", "cancelled", "waits"], Duration::ZERO).await?;
+    assert!(pushed.iter().all(|outcome| outcome.pushed == Pushed::Journaled), "{pushed:?}");
+    other.push("orders", &["later"], Duration::from_secs(4)).await?;
+    dwell.broker().cancel(&TopicName::new("orders")?, &MessageId::new("cancelled")?, None).await?;
+    dwell.recovered().await?;
+    other.recovered().await?;
+    let before = [dwell.metric(COMPARED)?, other.metric(COMPARED)?];
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    for (dwell, before) in [&dwell, &other].into_iter().zip(before) {
+        dwell.compares_again(before).await?;
+        assert_eq!((dwell.metric(LOSSES)?, dwell.metric(REPLAYED)?), (0.0, 0.0));
+    }
+    dwell.delivers("orders", &["acked", "later", "waits"]).await?;
+    dwell.close().await?;
+    other.close().await
+}
+
+/// Whoever comes first in the new process ends the history of before, so what others change there hides nothing.
+#[tokio::test]
+async fn changes_of_others_do_not_hide_a_loss() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let mut outage = Outage { journal: Some(WINDOW), silence: Duration::from_millis(200), ..Outage::with(redis)? };
+    let (dwell, other_dir) = (outage.dwell().await?, scratch()?);
+    dwell.push("orders", &["kept"], Duration::from_secs(3_600)).await?;
+    dwell.recovered().await?;
+    outage.redis.ask::<String>("SAVE").await?;
+    dwell.push("orders", &["lost"], Duration::ZERO).await?;
+    let before = dwell.metric(COMPARED)?;
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let other = outage.dwell_in(other_dir.path(), outage.redis.url(), false).await?;
+    let ids: Vec<String> = (0..40).map(|n| format!("other{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    other.push("orders", &ids, Duration::from_secs(3_600)).await?;
+    outage.proxy.set(Mode::Pass);
+    dwell.compares_again(before).await?;
+    assert_eq!(dwell.metric(LOSSES)?, 1.0);
+    other.recovered().await?;
+    other.delivers("orders", &["lost"]).await?;
+    dwell.close().await?;
+    other.close().await
+}
