@@ -71,6 +71,8 @@ pub enum Record {
         version: Version,
         /// Empty means all groups.
         groups: Vec<GroupName>,
+        /// A consumer acknowledged it: a repeat of that may be told so.
+        is_acked: bool,
     },
     /// The store answered that a group was purged in a partition: messages of this version or a lower one are gone.
     Purge {
@@ -171,6 +173,13 @@ enum Header<'a> {
         dead_letters: bool,
         version: u64,
     },
+    Acked {
+        topic: &'a str,
+        partition: u16,
+        id: &'a str,
+        version: u64,
+        groups: List<&'a str>,
+    },
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -241,9 +250,13 @@ fn parts(record: &Record) -> Result<(Vec<u8>, Vec<u8>)> {
             let (id, groups) = (message.id.as_str(), names(groups));
             (Header::Set { topic, id, groups, call: call.into() }, encode_body(message, *version)?)
         }
-        Record::End { partition, id, version, groups, .. } => {
-            let (partition, id, version) = (partition.0, id.as_str(), version.as_us());
-            (Header::End { topic, partition, id, version, groups: names(groups) }, Vec::new())
+        Record::End { partition, id, version, groups, is_acked, .. } => {
+            let (partition, id, version, groups) = (partition.0, id.as_str(), version.as_us(), names(groups));
+            let header = match is_acked {
+                true => Header::Acked { topic, partition, id, version, groups },
+                false => Header::End { topic, partition, id, version, groups },
+            };
+            (header, Vec::new())
         }
         Record::Purge { partition, group, dead_letters, version, .. } => {
             let (partition, group, version) = (partition.0, group.as_str(), version.as_us());
@@ -320,6 +333,15 @@ fn decode(bytes: &Bytes) -> Result<Record> {
             id: MessageId::new(id)?,
             version: Version::from_us(version),
             groups: groups.0.into_iter().map(GroupName::new).collect::<Result<_>>()?,
+            is_acked: false,
+        },
+        Header::Acked { topic, partition, id, version, groups } => Record::End {
+            topic: TopicName::new(topic)?,
+            partition: Partition(partition),
+            id: MessageId::new(id)?,
+            version: Version::from_us(version),
+            groups: groups.0.into_iter().map(GroupName::new).collect::<Result<_>>()?,
+            is_acked: true,
         },
         Header::Purge { topic, partition, group, dead_letters, version } => Record::Purge {
             topic: TopicName::new(topic)?,
@@ -388,7 +410,7 @@ mod tests {
     use crate::model::message::NewMessage;
     use crate::model::topic::Settings;
 
-    fn samples() -> Result<[Record; 8]> {
+    fn samples() -> Result<[Record; 9]> {
         let topic = TopicName::new("orders")?;
         let mut descriptor = Descriptor::new(topic.clone(), Settings::default());
         descriptor.generation = 7;
@@ -414,7 +436,14 @@ mod tests {
                 groups: groups.clone(),
                 call: call.clone(),
             },
-            Record::End { topic: topic.clone(), partition, id, version, groups },
+            Record::End {
+                topic: topic.clone(),
+                partition,
+                id: id.clone(),
+                version,
+                groups: groups.clone(),
+                is_acked: false,
+            },
             push(Conflict::Replace, None, Some(call)),
             Record::Purge {
                 topic: topic.clone(),
@@ -423,6 +452,7 @@ mod tests {
                 dead_letters: true,
                 version,
             },
+            Record::End { topic: topic.clone(), partition, id, version, groups, is_acked: true },
         ])
     }
 

@@ -188,7 +188,7 @@ impl<S: LogTarget> BufferedStore<S> {
             return Ok(());
         }
         let (topic, id) = (descriptor.topic.clone(), id.clone());
-        let end = Record::End { topic, partition, id, version, groups };
+        let end = Record::End { topic, partition, id, version, groups, is_acked: false };
         self.kept(journal, vec![end], losses).await.map(drop)
     }
 
@@ -251,9 +251,9 @@ impl<S: LogTarget> BufferedStore<S> {
         let Some(journal) = &self.journal else { return Ok(()) };
         // The broker that did it may have ended before it kept it.
         let is_done = |fate: &LateFate| matches!(fate, LateFate::Done | LateFate::Repeated);
-        let acked = settled.filter(|(late, fate)| late.next_at.is_none() && is_done(fate));
+        let done = settled.filter(|(late, fate)| late.next_at.is_none() && is_done(fate));
         let group_partition = descriptor.group_partition(partition, group);
-        let ends = acked.map(|(late, _)| end(&group_partition, late.id.clone(), late.version)).collect();
+        let ends = done.map(|(late, _)| acked(&group_partition, late.id.clone(), late.version)).collect();
         self.kept(journal, ends, losses).await.map(drop)
     }
 
@@ -351,12 +351,18 @@ fn lost_meanwhile() -> Error {
 /// A message of this version is over for a group.
 fn end(of: &GroupPartition, id: MessageId, version: Version) -> Record {
     let GroupPartition { topic, partition, group } = of.clone();
-    Record::End { topic, partition, id, version, groups: vec![group] }
+    Record::End { topic, partition, id, version, groups: vec![group], is_acked: false }
+}
+
+/// A consumer acknowledged a message of this version.
+fn acked(of: &GroupPartition, id: MessageId, version: Version) -> Record {
+    let GroupPartition { topic, partition, group } = of.clone();
+    Record::End { topic, partition, id, version, groups: vec![group], is_acked: true }
 }
 
 fn over(descriptor: &Descriptor, partition: Partition, message: &Message, version: Version) -> Record {
     let (topic, id) = (descriptor.topic.clone(), message.id.clone());
-    Record::End { topic, partition, id, version, groups: Vec::new() }
+    Record::End { topic, partition, id, version, groups: Vec::new(), is_acked: false }
 }
 
 pub(super) struct JournaledOwner {
@@ -381,7 +387,7 @@ impl JournaledOwner {
 
     fn end(&mut self, id: &MessageId) -> Option<Record> {
         let version = self.reserved.remove(id)?;
-        Some(end(&self.group_partition, id.clone(), version))
+        Some(acked(&self.group_partition, id.clone(), version))
     }
 }
 

@@ -406,7 +406,7 @@ pub(super) fn is_deduped(record: &Record) -> bool {
 fn ended(cancel: &Record) -> Record {
     match cancel.clone() {
         Record::Cancel { topic, partition, id, version } => {
-            Record::End { topic, partition, id, version, groups: Vec::new() }
+            Record::End { topic, partition, id, version, groups: Vec::new(), is_acked: false }
         }
         record => record,
     }

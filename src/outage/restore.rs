@@ -477,7 +477,7 @@ fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
             let groups = with_copies(descriptor, groups, version);
             descriptor.is_after_deletion(version).then_some(Change::Set { message, version, groups, call })
         }
-        Record::End { id, version, groups, .. } => Some(Change::End { id, version, groups }),
+        Record::End { id, version, groups, is_acked, .. } => Some(Change::End { id, version, groups, is_acked }),
         Record::Create(_) | Record::Delete(_) | Record::Purge { .. } | Record::Push { .. } | Record::Cancel { .. } => {
             None
         }

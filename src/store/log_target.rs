@@ -45,6 +45,8 @@ pub enum Change {
         /// A message with this version or a lower one is over.
         version: Version,
         groups: Vec<GroupName>,
+        /// A consumer acknowledged it.
+        is_acked: bool,
     },
 }
 

@@ -175,9 +175,9 @@ impl LogTarget for Redis {
                 let call = call.arg(message.due_at.as_ms()).arg(encode_body(message, *version)?);
                 Ok(call.arg(at + 1).arg(id.seq).arg(dedup_argument(message)))
             }
-            Change::End { id, version, groups } => {
+            Change::End { id, version, groups, is_acked } => {
                 let call = call.arg(joined(groups)).arg(id.as_str()).arg(version.as_us());
-                Ok(call.arg("").arg("").arg("").arg("").arg(""))
+                Ok(call.arg("").arg(if *is_acked { "acked" } else { "" }).arg("").arg("").arg(""))
             }
         };
         let make = |known: &str| {

@@ -107,7 +107,7 @@ fn part(call: &Call, at: u32) -> CallPart {
 }
 
 fn end(id: &str, version: Version) -> Result<Change> {
-    Ok(Change::End { id: MessageId::new(id)?, version, groups: Vec::new() })
+    Ok(Change::End { id: MessageId::new(id)?, version, groups: Vec::new(), is_acked: false })
 }
 
 #[tokio::test]
@@ -418,7 +418,7 @@ async fn restored_settlement_ends_only_its_own_version() -> Result<()> {
     let call = new_call(&*orders.store.backend, 1);
     story.push_as(&call, &[orders.message("a", 50)?]).await?;
     let group = vec![GroupName::standard()];
-    let end = Change::End { id: MessageId::new("a")?, version: call.version, groups: group };
+    let end = Change::End { id: MessageId::new("a")?, version: call.version, groups: group, is_acked: true };
     let later = new_call(&*orders.store.backend, 1);
     orders.cancel("a").await?;
     story.push_as(&Call { version: story.version(), ..later }, &[orders.message("a", 60)?]).await?;

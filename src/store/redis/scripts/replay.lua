@@ -37,7 +37,7 @@ end
 
 -- Whether a message of this version is over in a group: ended there, or purged with it.
 local function is_over(g, id, version)
-  return math.max(tonumber(redis.call('ZSCORE', KEYS[5], id .. ' ' .. names[g]) or 0), purged_at(KEYS[9], names[g])) >= version
+  return math.max(ended_version(KEYS[5], id, names[g]), purged_at(KEYS[9], names[g])) >= version
 end
 local function is_over_everywhere(id, version)
   for g = 1, groups do

@@ -3,7 +3,7 @@
 --   then for each group T:<group>:z, :h, :a, :dz, :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
 --   ARGV[1] as in _history   ARGV[2] number of groups   ARGV[3] time override, us, or ''
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
---   its keys, number of the call, dedup key or ''; at an end these five are '')
+--   its keys, number of the call, dedup key or ''; at an end these five are '', but the body is 'acked' if it is one of an ack)
 -- Returns {'OK', now us, messages that were changed} or, with nothing changed, a refusal of _history.
 -- The messages that a call set are brought back only if the partition does not remember the call, so that Redis lost it: otherwise
 -- whatever became of it since is the truth. Of two operations on a message the one with the later version counts, whichever
@@ -33,7 +33,7 @@ local function ended(g, id)
   local cancelled = tonumber(redis.call('ZSCORE', KEYS[2], id) or 0)
   cancelled = math.max(cancelled, tonumber(redis.call('ZSCORE', KEYS[2], id .. ' ') or 0))
   if cancelled > 0 and redis.call('ZSCORE', KEYS[2], id .. ' ' .. names[g]) then cancelled = 0 end
-  return math.max(cancelled, purged_at(KEYS[5], names[g]), tonumber(redis.call('ZSCORE', KEYS[3], id .. ' ' .. names[g]) or 0))
+  return math.max(cancelled, purged_at(KEYS[5], names[g]), ended_version(KEYS[3], id, names[g]))
 end
 local function set(g, id, version, due, body)
   local old = redis.call('HGET', h[g], id)
@@ -52,8 +52,8 @@ local function set(g, id, version, due, body)
   return true
 end
 
-local function finish(g, id, version, is_named)
-  remember_version(KEYS[3], now_us, id .. ' ' .. names[g], tonumber(version))
+local function finish(g, id, version, is_named, is_acked)
+  remember_version(KEYS[3], now_us, id .. ' ' .. names[g] .. (is_acked and ' acked' or ''), tonumber(version))
   local old = redis.call('HGET', h[g], id)
   local dead = is_named and not old and redis.call('HGET', dh[g], id)
   if dead and dead_version(dead) <= tonumber(version) then
@@ -77,7 +77,7 @@ for i = 4, #ARGV, 8 do
     for g = 1, groups do
       if wanted == '' or string.find(' ' .. wanted .. ' ', ' ' .. names[g] .. ' ', 1, true) then
         if is_end then
-          any = finish(g, id, version, wanted ~= '') or any
+          any = finish(g, id, version, wanted ~= '', body == 'acked') or any
         else
           any = set(g, id, tonumber(version), due, body) or any
         end

@@ -10,7 +10,7 @@
 --   a refusal of _history, {'LATE', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
 -- A message on its way to another topic is in flight. After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
--- T:gone has the version up to which a message is over in a group, so a repeated ack finds that it was done.
+-- T:gone has the version up to which a message was acked in a group, so a repeated ack finds that it was done.
 local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -31,8 +31,7 @@ local earliest = math.huge
 local function settle(id, version, attempts, next_at, failure, redelivered)
   local body = redis.call('HGET', h, id)
   if not body then
-    local over = next_at == '' and redis.call('ZSCORE', gone, id .. ' ' .. group)
-    return over and tonumber(over) >= version and 'r' or 'o'
+    return next_at == '' and acked_version(gone, id, group) >= version and 'r' or 'o'
   end
   if version_of(body) ~= version then return 'o' end
   local score = redis.call('ZSCORE', z, id)
@@ -46,7 +45,7 @@ local function settle(id, version, attempts, next_at, failure, redelivered)
     redis.call('HDEL', h, id)
     redis.call('HDEL', a, id)
     if window > 0 then redis.call('ZADD', seen, now + window, id) end
-    remember_version(gone, now_us, id .. ' ' .. group, version)
+    remember_version(gone, now_us, id .. ' ' .. group .. ' acked', version)
     return 'd'
   end
   local lines = history_with(charge, failure)

@@ -18,7 +18,7 @@ async fn declare(dwell: &Dwell, topics: &[&str]) -> Result<()> {
 }
 
 /// Moves all that a topic has.
-async fn move_all(dwell: &Dwell, from: &str, to: &str) -> Result<()> {
+pub(super) async fn move_all(dwell: &Dwell, from: &str, to: &str) -> Result<()> {
     let (from, to) = (TopicName::new(from)?, TopicName::new(to)?);
     eventually("all is moved", async || {
         // Owners may still have what they took, after another broker ended.
