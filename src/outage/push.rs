@@ -263,8 +263,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Changes a topic. While a loss is restored nothing is changed: what is there may be older than what is about to come back.
     pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        self.check_restored()?;
-        let updated = self.store.update(wanted).await?;
+        let updated = self.unless_lost(self.store.update(wanted)).await?;
         self.topic_cache.keep(&updated).await;
         Ok(updated)
     }

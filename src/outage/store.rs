@@ -201,15 +201,13 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        self.check_restored()?;
-        self.store.delete(descriptor).await?;
+        self.unless_lost(self.store.delete(descriptor)).await?;
         self.is_deleted(descriptor).await;
         Ok(())
     }
 
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
-        self.check_restored()?;
-        self.store.delete_unchanged(descriptor).await?;
+        self.unless_lost(self.store.delete_unchanged(descriptor)).await?;
         self.is_deleted(descriptor).await;
         Ok(())
     }
@@ -430,6 +428,19 @@ impl<S: LogTarget> store::Maintenance for BufferedStore<S> {
 }
 
 impl<S: LogTarget> BufferedStore<S> {
+    /// A change of a topic in the store that has all that it had. Errors: `Unavailable` while a loss is restored; `OutcomeUnknown` if one is
+    /// suspected meanwhile, since a new connection may have found a store that lost the topic.
+    pub(super) async fn unless_lost<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
+        self.check_restored()?;
+        let losses = self.losses();
+        match change.await {
+            changed if self.losses() == losses => changed,
+            Err(error) if error.kind() == Kind::NotFound => Err(restoring()),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::outcome_unknown("the store perhaps lost data during the call: repeat it")),
+        }
+    }
+
     /// Cancels a message in the store and in the WAL. Errors: While the store is unavailable: `Unavailable` for what is
     /// not in the WAL, or was on its way to the store when it became unavailable; `OutcomeUnknown` for what was in the
     /// WAL, and is not any more, but was sent to the store before without an answer.

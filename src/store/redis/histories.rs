@@ -3,7 +3,7 @@
 //! process in which that began. So any call finds that Redis was emptied, restarted or replaced, however it came to that, and what
 //! was lost is a comparison: of the count that the broker was answered with the one at which the history ended.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -21,7 +21,7 @@ use crate::store::random_text;
 /// What this broker knows of the partitions that it has called.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    known: RwLock<HashMap<TopicName, HashMap<Partition, Arc<Known>>>>,
+    known: RwLock<BTreeMap<TopicName, BTreeMap<Partition, Arc<Known>>>>,
     /// Partitions that lost something that this broker was answered, until all of it is restored.
     lost: Mutex<BTreeSet<(TopicName, Partition)>>,
 }
@@ -60,7 +60,7 @@ impl Histories {
 
     fn all(&self) -> Vec<(TopicName, Partition, Arc<Known>)> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let of_topic = |(topic, partitions): (&TopicName, &HashMap<Partition, Arc<Known>>)| {
+        let of_topic = |(topic, partitions): (&TopicName, &BTreeMap<Partition, Arc<Known>>)| {
             partitions.iter().map(|(partition, known)| (topic.clone(), *partition, known.clone())).collect::<Vec<_>>()
         };
         known.iter().flat_map(of_topic).collect()
