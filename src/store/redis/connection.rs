@@ -175,7 +175,7 @@ impl Connection {
         self.send(&script.load()).await
     }
 
-    /// Sends calls in one write. What is for another process of Redis is not sent.
+    /// Sends calls in one write. Those for another process of Redis are not sent.
     async fn send_calls(&self, calls: &[Call]) -> Vec<Result<Value>> {
         if calls.is_empty() {
             return Vec::new();

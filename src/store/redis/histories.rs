@@ -18,7 +18,7 @@ use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::random_text;
 
-/// What this broker knows of the partitions that it has called.
+/// The histories of the partitions that this broker has called, and how far it was answered.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
     known: RwLock<BTreeMap<TopicName, BTreeMap<Partition, Arc<Known>>>>,
@@ -319,7 +319,7 @@ pub(super) fn known_call(
     Ok(call)
 }
 
-/// What a call is answered that was not sent, since it was for another process of Redis.
+/// The answer to a call that was not sent, since it was for another process of Redis.
 pub(super) fn another_process() -> Value {
     Value::Array(vec![Value::BulkString(ANOTHER.to_vec()), Value::BulkString(Vec::new())])
 }

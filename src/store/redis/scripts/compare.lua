@@ -5,7 +5,7 @@
 -- Returns {'OK', history or '' for a partition without data, count, 1 if the partition lost something that the caller was answered, else 0}.
 -- Only calls of the process in which a history began are made in it. So whoever comes first in a process finds at which count the one
 -- before it ended, and a change above that is lost, whatever others have changed since. A repeat finds the new history.
--- What is forgotten of the past, after seven days or 64 processes, counts as lost.
+-- The past is forgotten after seven days, or 64 processes; then all of it counts as lost.
 local there = redis.call('GETRANGE', KEYS[1], '0', '65')
 local is_known = ARGV[1] ~= ''
 if there == '' then return {'OK', '', '', is_known and 1 or 0} end
