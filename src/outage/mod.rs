@@ -251,7 +251,12 @@ impl<S: LogTarget> BufferedStore<S> {
             let is_successor = heard.is_some_and(|heard| named_at(&found) > Some(heard));
             let kept =
                 self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
-            if ours.is_some() && kept > 0 && !is_successor && !self.options.adopt && !self.finds_own_topics().await? {
+            if ours.is_some()
+                && kept > 0
+                && !is_successor
+                && !self.options.adopt
+                && !self.limited(self.store.remembers()).await?
+            {
                 return Err(Error::new(Kind::Conflict, another_store(&self.options, &*self.store, kept)));
             }
             if let Err(error) = self.wal.remember_store(&found).await {
@@ -259,18 +264,9 @@ impl<S: LogTarget> BufferedStore<S> {
                 tracing::warn!(%error, "name of the store not noted");
             }
         }
+        self.store.accept(&found);
         self.identified.store(losses + 1, Relaxed);
         Ok(())
-    }
-
-    /// Whether the store has a topic that this broker knows: then only its name was lost, and given anew.
-    async fn finds_own_topics(&self) -> Result<bool> {
-        for topic in self.topic_cache.all().iter().take(OWN_TOPICS_TRIED) {
-            if self.limited(self.store.has_some_of(topic)).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Nothing is created in a store before this. Errors: `Unavailable`.
@@ -335,9 +331,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 }
-
-/// Topics that are looked for in a store with another name. In a store that lost a part, most would do.
-const OWN_TOPICS_TRIED: usize = 20;
 
 const PAGE_RECORDS: usize = 500;
 

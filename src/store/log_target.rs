@@ -113,8 +113,11 @@ pub trait LogTarget: Contract {
     /// A topic, also a deleted one, for as long as it leaves a tombstone. `last` is the topic as it was last seen, if it was.
     async fn topic_or_tombstone(&self, topic: &TopicName, last: Option<&Descriptor>) -> Result<Option<Descriptor>>;
 
-    /// Whether the store has anything that says that this very topic is, or was, in it.
-    async fn has_some_of(&self, topic: &Descriptor) -> Result<bool>;
+    /// Whether any partition remembers what it answered this broker: then it is the same store, whatever its name.
+    async fn remembers(&self) -> Result<bool>;
+
+    /// The store of this identity is the one that calls are for; one that answers under another name is given nothing.
+    fn accept(&self, identity: &str);
 
     /// Creates a topic again as it was, unless it is there or was deleted, and lets the newest of its descriptors count; lists
     /// it and its cron jobs again, since only the lists may be lost. Answers whether it was not there.

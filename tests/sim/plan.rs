@@ -27,13 +27,14 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Scenario; 6] = [
+    pub(crate) const ALL: [Scenario; 7] = [
         Scenario::Durable,
         Scenario::Forgetful,
         Scenario::Sentinels,
         Scenario::Cluster,
         Scenario::Disks,
         Scenario::Emptied,
+        Scenario::Foreign,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -49,7 +50,7 @@ impl Scenario {
     }
 
     pub(crate) fn of(name: &str) -> Option<Scenario> {
-        Scenario::ALL.into_iter().chain([Scenario::Foreign]).find(|scenario| scenario.name() == name)
+        Scenario::ALL.into_iter().find(|scenario| scenario.name() == name)
     }
 
     pub(crate) fn layout(self) -> Layout {

@@ -180,7 +180,7 @@ impl Connection {
         if calls.is_empty() {
             return Vec::new();
         }
-        let (number, made) = match self.connect().await {
+        let (number, made) = match self.connect_to_own().await {
             Ok(connected) => connected,
             Err(error) => return vec![Err(error); calls.len()],
         };
@@ -219,7 +219,7 @@ impl Connection {
 
     /// The same for a command.
     pub(super) async fn asking(&self, command: &Cmd) -> Result<Value> {
-        let (number, made) = self.connect().await?;
+        let (number, made) = self.connect_to_own().await?;
         self.after_asking((number, made.connection), command).await
     }
 
@@ -235,6 +235,12 @@ impl Connection {
     }
 
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
+        self.connect_to_own().await?;
+        self.ask_any(command).await
+    }
+
+    /// Asks whichever store answers, also another one than calls are for.
+    pub(super) async fn ask_any(&self, command: &Cmd) -> Result<Value> {
         let began = Clock::System.instant();
         let answer = self.send(command).await;
         self.measure(COMMAND, began, answer.as_ref().err());
@@ -322,11 +328,22 @@ impl Connection {
     /// A connection to a Redis that was suspected of so many losses. It leads to the same Redis until it breaks, so
     /// what is true before the call is sent stays true.
     async fn connect_after(&self, losses: Option<u64>) -> Result<(u64, Made)> {
-        let connected = self.connect().await?;
+        let connected = self.connect_to_own().await?;
         if losses.is_some_and(|losses| losses != self.history.losses()) {
             return Err(Error::unavailable("Redis may have lost data: what it lost is restored first"));
         }
         Ok(connected)
+    }
+
+    /// A connection to the store that calls are for.
+    async fn connect_to_own(&self) -> Result<(u64, Made)> {
+        let connected = self.connect().await?;
+        self.history.belonging().check()?;
+        Ok(connected)
+    }
+
+    pub(super) fn accept(&self, store: &str) {
+        self.history.belonging().accept(store);
     }
 
     async fn connect(&self) -> Result<(u64, Made)> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use redis::Value;
 
 use super::Shared;
-use super::scripts::{Call, Reply, SCRIPTS};
+use super::scripts::{Call, Reply, SCRIPTS, text};
 use crate::model::error::{Error, Result};
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
@@ -246,6 +246,23 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether a partition has a history that this broker knows, now or in its past. Changes nothing.
+    pub(super) async fn remembers_histories(&self) -> Result<bool> {
+        for (topic, partition, known) in self.histories.all().into_iter().take(REMEMBERED_TRIED) {
+            let keys = self.keys.partition(&topic, partition);
+            let mut present = redis::cmd("GETRANGE");
+            present.arg(&keys.generation).arg(17).arg(16 + HISTORY_LENGTH);
+            let mut past = redis::cmd("HEXISTS");
+            past.arg(&keys.past).arg(&*known.history);
+            if text(self.connection.ask_any(&present).await?)? == *known.history
+                || self.connection.ask_any(&past).await? == Value::Int(1)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn compare_call(&self, topic: &TopicName, partition: Partition, known: Option<&Known>) -> Call {
         let keys = self.keys.partition(topic, partition);
         Call::new(&SCRIPTS.compare, &[&keys.generation, &keys.past])
@@ -357,5 +374,8 @@ const HISTORY_LENGTH: usize = 32;
 
 /// Of the name of a process of Redis, with which the id of a history begins.
 pub(super) const PROCESS_LENGTH: usize = 12;
+
+/// Partitions that are looked at in a store with another name. In one that lost a part, most would do.
+const REMEMBERED_TRIED: usize = 20;
 
 const COMPARED_AT_ONCE: usize = 500;

@@ -5,7 +5,7 @@
 //! its last writes. The first broker that finds another Redis notes it in Redis itself, for processes that start later.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -233,12 +233,42 @@ impl Note {
     }
 }
 
+/// The store that calls are for, once it is known, and whether the Redis that answers has the name of another one.
+#[derive(Clone, Default)]
+pub(super) struct Belonging(Arc<Mutex<(Option<String>, bool)>>);
+
+impl Belonging {
+    /// Another store answers under its own name: it is given nothing until it is accepted. Errors: `Unavailable`.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.lock().1 {
+            true => Err(Error::unavailable("another store answers than before: it is given nothing")),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn accept(&self, store: &str) {
+        *self.lock() = (Some(store.to_owned()), false);
+    }
+
+    /// Answers whether a Redis with this name is another store.
+    fn meets(&self, found: Option<String>) -> bool {
+        let mut belonging = self.lock();
+        belonging.1 = belonging.0.is_some() && found.is_some() && belonging.0 != found;
+        belonging.1
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Option<String>, bool)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(super) struct History {
     keys: Keys,
     clock: Clock,
     note: Note,
     met: LastSeen,
     losses: Losses,
+    belonging: Belonging,
 }
 
 /// A Redis as it was met last, whichever connection met it.
@@ -271,7 +301,11 @@ impl Seen {
 
 impl History {
     pub(super) fn new(keys: Keys, clock: Clock, note: Note, met: LastSeen, losses: Losses) -> History {
-        History { keys, clock, note, met, losses }
+        History { keys, clock, note, met, losses, belonging: Belonging::default() }
+    }
+
+    pub(super) fn belonging(&self) -> &Belonging {
+        &self.belonging
     }
 
     pub(super) fn keys(&self) -> &Keys {
@@ -291,6 +325,11 @@ impl History {
         let now = Seen { identity: info.identity.clone(), offset: info.offset };
         let known = self.met.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut lost = known.as_ref().is_some_and(|known| known.lost(&now));
+        // A node of a cluster need not have the name.
+        if self.note.began.is_none() {
+            let found: Option<String> = redis::cmd("GET").arg(self.keys.store_id()).query_async(connection).await?;
+            lost |= self.belonging.meets(found);
+        }
         if known.is_none() || lost {
             let before = self.clock.instant();
             let rewound = known.as_ref().is_some_and(|known| known.identity == now.identity);

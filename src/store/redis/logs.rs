@@ -27,8 +27,12 @@ impl LogTarget for Redis {
         self.shared.topic_or_tombstone(topic, last).await
     }
 
-    async fn has_some_of(&self, topic: &Descriptor) -> Result<bool> {
-        self.shared.has_some_of(topic).await
+    async fn remembers(&self) -> Result<bool> {
+        self.remembers_histories().await
+    }
+
+    fn accept(&self, identity: &str) {
+        self.connection.accept(identity);
     }
 
     async fn give_back(&self, topic: &Descriptor) -> Result<bool> {

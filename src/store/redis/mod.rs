@@ -122,7 +122,7 @@ impl Shared {
 
     async fn observe_time(&self) -> Result<()> {
         let sent = self.clock.local().instant();
-        let mut time = Reply::of(self.connection.call(&redis::cmd("TIME")).await?)?;
+        let mut time = Reply::of(self.connection.ask_any(&redis::cmd("TIME")).await?)?;
         let (seconds, micros) = (time.number()?, time.number()?);
         self.clock.observe(sent, seconds * 1_000_000 + micros);
         Ok(())
@@ -248,14 +248,14 @@ impl Shared {
     async fn identity(&self, offered: &str) -> Result<Identity> {
         self.after_time().await?;
         let key = self.keys.store_id();
-        let there = self.connection.call(redis::cmd("GET").arg(&key)).await?;
+        let there = self.connection.ask_any(redis::cmd("GET").arg(&key)).await?;
         if let Some(there) = maybe_text(there)? {
             return Ok(Identity { id: there, is_new: false });
         }
         // Answers what was there, or nothing when the offer was taken.
         let mut offer = redis::cmd("SET");
         offer.arg(&key).arg(offered).arg("NX").arg("GET");
-        let there = maybe_text(self.connection.call(&offer).await?)?;
+        let there = maybe_text(self.connection.ask_any(&offer).await?)?;
         Ok(Identity { is_new: there.is_none(), id: there.unwrap_or_else(|| offered.to_owned()) })
     }
 

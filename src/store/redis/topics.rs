@@ -174,12 +174,6 @@ impl Shared {
         Ok(copies.into_iter().flatten().max_by_key(|copy| copy.generation))
     }
 
-    /// Whether the descriptor of this very topic, or a copy of it, is there.
-    pub(super) async fn has_some_of(&self, topic: &Descriptor) -> Result<bool> {
-        let (there, copy) = try_join(self.descriptor(&self.keys.topic(&topic.topic)), self.newest_copy(topic)).await?;
-        Ok([there, copy].into_iter().flatten().any(|there| there.incarnation == topic.incarnation))
-    }
-
     /// A topic is what its newest descriptor says, which only a partition may have: nodes of a cluster lose what they have
     /// each for itself. Answers it, and whether the topic was not there.
     pub(super) async fn bring_back(&self, last: &Descriptor) -> Result<(Descriptor, bool)> {

@@ -149,6 +149,21 @@ impl Topology {
         }
     }
 
+    /// Asks whichever store answers, also another one than calls are for.
+    pub(super) async fn ask_any(&self, command: &Cmd) -> Result<Value> {
+        match self {
+            Topology::One(connection) => connection.ask_any(command).await,
+            Topology::Cluster(cluster) => Box::pin(cluster.call(command)).await,
+        }
+    }
+
+    /// Calls are for the store of this name from now on.
+    pub(super) fn accept(&self, store: &str) {
+        if let Topology::One(connection) = self {
+            connection.accept(store);
+        }
+    }
+
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
         match self {
             Topology::One(connection) => connection.call(command).await,
