@@ -168,7 +168,7 @@ impl Calls {
         };
         let now = if self.is(40) { String::new() } else { self.now.to_string() };
         let number = if self.is(12) { "0000000000000002" } else { "0000000000000003" };
-        let history = if self.is(15) { String::new() } else { self.read(pair, &["GETRANGE", &t("gen"), "17", "41"])? };
+        let history = if self.is(15) { String::new() } else { self.read(pair, &["GETRANGE", &t("gen"), "17", "48"])? };
         let generation = format!("{number} {history}");
         let generation = generation.as_str();
         let until = (self.now / 1_000).saturating_add_signed(if self.is(20) { -5 } else { 50 }).to_string();
@@ -452,7 +452,7 @@ impl Calls {
                     words.push(block_words.len().to_string().into_bytes());
                     words.extend(block_words);
                 }
-                vec![g("r"), g("z"), g("h"), g("a"), g("dz"), g("dh"), t("seen")]
+                vec![g("r"), g("z"), g("h"), g("a"), g("dz"), g("dh"), t("seen"), t("gen")]
             }
             "settle_late" => {
                 say_all(
@@ -543,11 +543,11 @@ impl Calls {
             "redrive" => {
                 say_all(&mut words, &[&now]);
                 words.extend(ids(&mut self.random, 3).into_iter().map(String::into_bytes));
-                vec![g("dz"), g("dh"), g("z"), g("h"), g("a"), t("wake"), g("m"), g("f")]
+                vec![g("dz"), g("dh"), g("z"), g("h"), g("a"), t("wake"), g("m"), g("f"), t("gen")]
             }
             "purge_dead_letters" => {
                 words.extend(ids(&mut self.random, 3).into_iter().map(String::into_bytes));
-                vec![g("dz"), g("dh"), g("m"), g("f")]
+                vec![g("dz"), g("dh"), g("m"), g("f"), t("gen")]
             }
             "trim_dead_letters" => {
                 let before = if self.is(2) { (self.now / 1_000 - 5).to_string() } else { String::new() };
@@ -557,13 +557,13 @@ impl Calls {
             "stage" => {
                 say_all(&mut words, &["150", "st", if self.is(4) { "" } else { "u" }, &now]);
                 words.extend(ids(&mut self.random, 4).into_iter().map(String::into_bytes));
-                vec![g("dz"), g("dh"), g("f"), g("m")]
+                vec![g("dz"), g("dh"), g("f"), g("m"), t("gen")]
             }
             "unstage" => {
                 let page = page_number(self.read(pair, &["HGET", &g("f"), " "])?);
                 say_all(&mut words, &[&page, if self.is(3) { "1" } else { "" }]);
                 words.extend(ids(&mut self.random, 2).into_iter().map(String::into_bytes));
-                vec![g("dz"), g("dh"), g("f")]
+                vec![g("dz"), g("dh"), g("f"), t("gen")]
             }
             "cron_jobs" => vec![t("s")],
             "put_cron_job" => {
@@ -594,12 +594,12 @@ impl Calls {
             }
             "move_out" => {
                 say_all(&mut words, &["3", "200", &now, "mv", if self.is(4) { "" } else { "u" }]);
-                vec![g("z"), g("h"), g("a"), g("dz"), g("dh"), g("m"), g("r"), g("f")]
+                vec![g("z"), g("h"), g("a"), g("dz"), g("dh"), g("m"), g("r"), g("f"), t("gen")]
             }
             "move_done" => {
                 say_all(&mut words, &[&page_number(self.read(pair, &["HGET", &g("m"), " "])?)]);
                 words.extend(ids(&mut self.random, 2).into_iter().map(String::into_bytes));
-                vec![g("z"), g("h"), g("a"), g("dz"), g("dh"), g("m"), g("r"), t("wake")]
+                vec![g("z"), g("h"), g("a"), g("dz"), g("dh"), g("m"), g("r"), t("wake"), t("gen")]
             }
             "move_in" => {
                 say_all(
@@ -638,8 +638,18 @@ impl Calls {
                     ],
                 );
                 say_all(&mut words, &[if self.is(3) { "500000" } else { "" }, if self.is(2) { "1" } else { "" }]);
-                say_all(&mut words, &[&format!("{:08}", self.random.u32(..100_000_000)), &now]);
+                let process = format!("{:012}", self.random.u32(..3));
+                say_all(&mut words, &[&format!("{:04}", self.random.u32(..10_000)), &now, &process]);
                 vec![t("gen"), t("wake")]
+            }
+            "compare" => {
+                let there = self.read(pair, &["GETRANGE", &t("gen"), "17", "65"])?;
+                let (history, count) = there.split_once(' ').unwrap_or_default();
+                let count = if self.is(3) { format!("{:016}", self.random.u32(..40)) } else { count.to_owned() };
+                let history = if self.is(6) { "" } else { history };
+                let process = format!("{:012}", self.random.u32(..3));
+                say_all(&mut words, &[history, &count, &format!("{:04}", self.random.u32(..10_000)), &now, &process]);
+                vec![t("gen"), t("past")]
             }
             "set_descriptor" => {
                 let there = self.read(pair, &["GETRANGE", "dwell:topic:t", "0", "15"])?;

@@ -8,7 +8,7 @@ fn pick<'a>(random: &mut Rng, from: &[&'a str]) -> &'a str {
 
 /// Commands with the kinds of their words: k key, K key of members with equal scores, f field, s score, n number, v value, b score bound, l lexical bound, and
 /// words of their own; the words behind `|` repeat.
-const COMMANDS: [&str; 98] = [
+const COMMANDS: [&str; 100] = [
     "GET k",
     "SET k v",
     "SET k v NX",
