@@ -304,6 +304,17 @@ pub fn decode_record(bytes: Bytes) -> Result<NumberedRecord> {
     Ok(NumberedRecord { number: u64::from_be_bytes(number), at: Timestamp::from_ms(u64::from_be_bytes(at)), record })
 }
 
+fn end((topic, partition): (&str, u16), id: &str, version: u64, groups: List<&str>, is_acked: bool) -> Result<Record> {
+    Ok(Record::End {
+        topic: TopicName::new(topic)?,
+        partition: Partition(partition),
+        id: MessageId::new(id)?,
+        version: Version::from_us(version),
+        groups: groups.0.into_iter().map(GroupName::new).collect::<Result<_>>()?,
+        is_acked,
+    })
+}
+
 fn decode(bytes: &Bytes) -> Result<Record> {
     let (header, body) = header_of(bytes)?;
     let version = body_version(&body);
@@ -327,22 +338,8 @@ fn decode(bytes: &Bytes) -> Result<Record> {
             groups: groups.0.into_iter().map(GroupName::new).collect::<Result<_>>()?,
             call: call.into(),
         },
-        Header::End { topic, partition, id, version, groups } => Record::End {
-            topic: TopicName::new(topic)?,
-            partition: Partition(partition),
-            id: MessageId::new(id)?,
-            version: Version::from_us(version),
-            groups: groups.0.into_iter().map(GroupName::new).collect::<Result<_>>()?,
-            is_acked: false,
-        },
-        Header::Acked { topic, partition, id, version, groups } => Record::End {
-            topic: TopicName::new(topic)?,
-            partition: Partition(partition),
-            id: MessageId::new(id)?,
-            version: Version::from_us(version),
-            groups: groups.0.into_iter().map(GroupName::new).collect::<Result<_>>()?,
-            is_acked: true,
-        },
+        Header::End { topic, partition, id, version, groups } => end((topic, partition), id, version, groups, false)?,
+        Header::Acked { topic, partition, id, version, groups } => end((topic, partition), id, version, groups, true)?,
         Header::Purge { topic, partition, group, dead_letters, version } => Record::Purge {
             topic: TopicName::new(topic)?,
             partition: Partition(partition),

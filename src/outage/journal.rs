@@ -350,14 +350,17 @@ fn lost_meanwhile() -> Error {
 
 /// A message of this version is over for a group.
 fn end(of: &GroupPartition, id: MessageId, version: Version) -> Record {
-    let GroupPartition { topic, partition, group } = of.clone();
-    Record::End { topic, partition, id, version, groups: vec![group], is_acked: false }
+    ended(of, id, version, false)
 }
 
 /// A consumer acknowledged a message of this version.
 fn acked(of: &GroupPartition, id: MessageId, version: Version) -> Record {
+    ended(of, id, version, true)
+}
+
+fn ended(of: &GroupPartition, id: MessageId, version: Version, is_acked: bool) -> Record {
     let GroupPartition { topic, partition, group } = of.clone();
-    Record::End { topic, partition, id, version, groups: vec![group], is_acked: true }
+    Record::End { topic, partition, id, version, groups: vec![group], is_acked }
 }
 
 fn over(descriptor: &Descriptor, partition: Partition, message: &Message, version: Version) -> Record {

@@ -172,7 +172,7 @@ impl Connection {
     }
 
     async fn load(&self, script: &Script) -> Result<Value> {
-        self.send(&script.load()).await
+        self.send(&script.load(), self.connect()).await
     }
 
     /// Sends calls in one write. Those for another process of Redis are not sent.
@@ -235,14 +235,17 @@ impl Connection {
     }
 
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
-        self.connect_to_own().await?;
-        self.ask_any(command).await
+        self.measured(command, self.connect_to_own()).await
     }
 
     /// Asks whichever store answers, also another one than calls are for.
     pub(super) async fn ask_any(&self, command: &Cmd) -> Result<Value> {
+        self.measured(command, self.connect()).await
+    }
+
+    async fn measured(&self, command: &Cmd, connecting: impl Future<Output = Result<(u64, Made)>>) -> Result<Value> {
         let began = Clock::System.instant();
-        let answer = self.send(command).await;
+        let answer = self.send(command, connecting).await;
         self.measure(COMMAND, began, answer.as_ref().err());
         answer
     }
@@ -280,9 +283,9 @@ impl Connection {
         }
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Value> {
+    async fn send(&self, command: &Cmd, connecting: impl Future<Output = Result<(u64, Made)>>) -> Result<Value> {
         let connected = {
-            let (number, made) = self.connect().await?;
+            let (number, made) = connecting.await?;
             (number, made.connection)
         };
         self.answer(connected, command).await
