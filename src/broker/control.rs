@@ -516,7 +516,7 @@ impl Broker {
 
     /// Waits until the store's clock has passed a version, so that other brokers buffer later pushes above it. Their clocks are not
     /// behind the store's.
-    async fn pass(&self, version: Version) {
+    pub(super) async fn pass(&self, version: Version) {
         let clock = self.store.backend.clock();
         let passed = clock.reaches(Timestamp::from_ms(version.as_us().div_ceil(1_000)));
         tokio::select! {

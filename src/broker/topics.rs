@@ -17,6 +17,7 @@ use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition, Settings};
+use crate::model::version::Version;
 use crate::platform::clock::Instant;
 use crate::store::{Call, Calls, MemberReport, PartitionStats, Store};
 use crate::telemetry::metrics::{Metrics, TopicMetrics};
@@ -348,9 +349,13 @@ impl Broker {
     pub async fn delete_topic_if(&self, topic: &TopicName, precondition: Precondition) -> Result<()> {
         let descriptor = self.topics.load(topic).await?;
         precondition.check(topic, Some(&descriptor))?;
-        match precondition {
+        let tombstone = match precondition {
             Precondition::Generation(_) => self.store.topics.delete_unchanged(&descriptor).await?,
             Precondition::None | Precondition::Exists => self.store.topics.delete(&descriptor).await?,
+        };
+        if let Some(tombstone) = tombstone {
+            // Later pushes to the name are above it.
+            self.pass(Version::from_us(tombstone.generation.saturating_mul(1_000))).await;
         }
         self.topics.evict(topic);
         self.metrics.deleted(topic);

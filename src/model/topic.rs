@@ -151,14 +151,12 @@ pub struct Descriptor {
     pub generation: u64,
     /// The generation at which this topic was made: a topic deleted and made again is another one.
     pub incarnation: u64,
-    /// True once the topic was deleted: what remains is this tombstone.
+    /// True once the topic was deleted: what remains is this tombstone, whose generation says when that was.
     pub deleted: bool,
-    /// ms on the store's clock; 0 if none is known. Messages pushed before that are not for this topic.
+    /// When a topic of this name was deleted before, ms on the store's clock; 0 if none is known. Messages pushed before that are not for
+    /// this topic.
     #[serde(default, skip_serializing_if = "is_never")]
     pub deleted_at: u64,
-    /// Of a deletion that a journal brought back: when it was, ms on the store's clock; 0 of any other.
-    #[serde(default, skip_serializing_if = "is_never")]
-    pub restored_deletion: u64,
     pub groups: Vec<GroupName>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub subscriptions: BTreeMap<GroupName, Subscription>,
@@ -182,7 +180,6 @@ impl Descriptor {
             incarnation: 0,
             deleted: false,
             deleted_at: 0,
-            restored_deletion: 0,
             groups,
             subscriptions,
             leaving,
@@ -198,11 +195,7 @@ impl Descriptor {
 
     /// ms on the store's clock; 0 if none is known.
     pub fn last_deletion(&self) -> u64 {
-        match (self.deleted, self.restored_deletion) {
-            (false, _) => self.deleted_at,
-            (true, 0) => self.generation.max(self.deleted_at),
-            (true, restored) => restored.max(self.deleted_at),
-        }
+        if self.deleted { self.generation } else { self.deleted_at }
     }
 
     pub fn dead_letter_topic(&self) -> Option<&TopicName> {

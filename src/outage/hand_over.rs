@@ -262,7 +262,7 @@ fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
         return wrong("have a record that is not for this log");
     }
     let deleted_at = match record {
-        Record::Delete(deleted) => Version::from_us(deleted.deleted_at.saturating_mul(1_000)),
+        Record::Delete(deleted) => Version::from_us(deleted.last_deletion().saturating_mul(1_000)),
         _ => Version::default(),
     };
     if record.version().unwrap_or_default().max(deleted_at) > most {

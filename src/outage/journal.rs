@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::BufferedStore;
 use super::offer::Answer;
 use crate::model::error::{Error, Result};
-use crate::model::message::{GroupName, Message, MessageId};
+use crate::model::message::{GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, Version};
@@ -257,17 +257,12 @@ impl<S: LogTarget> BufferedStore<S> {
         self.kept(journal, ends, losses).await.map(drop)
     }
 
-    pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
-        self.topic_cache.forget(&descriptor.topic);
+    /// Forgets a topic, and keeps the tombstone that the store has of it.
+    pub(super) async fn keep_deletion(&self, topic: &TopicName, tombstone: Option<&Descriptor>) {
+        self.topic_cache.forget(topic);
         self.topic_cache.save().await;
-        self.keep_deletion(descriptor).await;
-    }
-
-    async fn keep_deletion(&self, descriptor: &Descriptor) {
-        if let Some(journal) = &self.journal {
-            // Above all that was pushed to it.
-            let deleted_at = self.store.clock().versions(1).as_us() / 1_000 + 1;
-            journal.keep(vec![Record::Delete(Descriptor { deleted_at, ..descriptor.clone() })]).await;
+        if let (Some(journal), Some(tombstone)) = (&self.journal, tombstone) {
+            journal.keep(vec![Record::Delete(tombstone.clone())]).await;
         }
     }
 

@@ -342,8 +342,7 @@ impl<S: LogTarget> BufferedStore<S> {
         newest: Version,
         losses: u64,
     ) -> Result<Option<Descriptor>> {
-        let last = self.topic_cache.last(topic);
-        let found = self.limited(self.store.topic_or_tombstone(topic, last.as_ref())).await?;
+        let found = self.limited(self.store.register(topic)).await?;
         let wanted = match found {
             Some(there) if !there.deleted => {
                 self.topic_cache.learn(&there);

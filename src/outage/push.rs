@@ -222,8 +222,8 @@ impl<S: LogTarget> BufferedStore<S> {
         let is_deleted = match self.topic_cache.get(topic) {
             None => false,
             Some(_) if !self.topic_cache.was_there_within(topic, TOMBSTONE_KEPT) => true,
-            Some(known) => {
-                let found = self.limited(self.store.topic_or_tombstone(topic, Some(&known))).await;
+            Some(_) => {
+                let found = self.limited(self.store.register(topic)).await;
                 found.is_ok_and(|found| found.is_some_and(|there| there.deleted))
             }
         };

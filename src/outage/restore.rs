@@ -220,8 +220,13 @@ impl<S: LogTarget> BufferedStore<S> {
 
     async fn give_back_topic(&self, last: &Descriptor) -> Result<()> {
         self.check_identified()?;
-        if self.limited(self.store.give_back(last)).await? {
+        let (newest, was_missing) = self.limited(self.store.merge(last)).await?;
+        if was_missing {
             tracing::warn!(topic = %last.topic, "topic lost by the store: created again");
+        }
+        match newest.deleted {
+            true => self.topic_cache.forget(&last.topic),
+            false => drop(self.topic_cache.learn(&newest)),
         }
         Ok(())
     }
@@ -381,8 +386,9 @@ impl<S: LogTarget> BufferedStore<S> {
         offers_all: bool,
     ) -> Result<u64> {
         for record in &records {
-            if let Record::Delete(deleted) = record {
-                self.reapply_deletion(deleted).await?;
+            // A topic that this broker deleted, and that another one brought back, goes again.
+            if let Record::Delete(tombstone) = record {
+                self.limited(self.store.merge(tombstone)).await?;
             }
         }
         // An end makes its topic again too: another broker may give back what has ended here.
@@ -439,18 +445,6 @@ impl<S: LogTarget> BufferedStore<S> {
             }
             answered => answered,
         }
-    }
-
-    /// A topic that this broker deleted, and that another one brought back, goes again.
-    async fn reapply_deletion(&self, deleted: &Descriptor) -> Result<()> {
-        let found = self.limited(self.store.topic_or_tombstone(&deleted.topic, Some(deleted))).await?;
-        let there = match found {
-            Some(there) if there.deleted || there.incarnation != deleted.incarnation => return Ok(()),
-            Some(there) => there,
-            // So that a tombstone is left.
-            None => self.limited(self.store.create(deleted)).await?,
-        };
-        self.limited(self.store.reapply_deletion(&there, deleted.deleted_at)).await
     }
 }
 

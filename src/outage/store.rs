@@ -200,16 +200,16 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
         self.store.publish_settings(descriptor).await
     }
 
-    async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        self.unless_lost(self.store.delete(descriptor)).await?;
-        self.is_deleted(descriptor).await;
-        Ok(())
+    async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
+        let tombstone = self.unless_lost(self.store.delete(descriptor)).await?;
+        self.keep_deletion(&descriptor.topic, tombstone.as_ref()).await;
+        Ok(tombstone)
     }
 
-    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
-        self.unless_lost(self.store.delete_unchanged(descriptor)).await?;
-        self.is_deleted(descriptor).await;
-        Ok(())
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
+        let tombstone = self.unless_lost(self.store.delete_unchanged(descriptor)).await?;
+        self.keep_deletion(&descriptor.topic, tombstone.as_ref()).await;
+        Ok(tombstone)
     }
 }
 

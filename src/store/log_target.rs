@@ -110,8 +110,8 @@ pub trait LogTarget: Contract {
     /// perhaps all that it had.
     async fn identity(&self, offered: &str) -> Result<Identity>;
 
-    /// A topic, also a deleted one, for as long as it leaves a tombstone. `last` is the topic as it was last seen, if it was.
-    async fn topic_or_tombstone(&self, topic: &TopicName, last: Option<&Descriptor>) -> Result<Option<Descriptor>>;
+    /// The descriptor of a topic, or its tombstone for as long as there is one.
+    async fn register(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 
     /// Whether any partition remembers what it answered this broker: then it is the same store, whatever its name.
     async fn remembers(&self) -> Result<bool>;
@@ -119,12 +119,10 @@ pub trait LogTarget: Contract {
     /// The store of this identity is the one that calls are for; one that answers under another name is given nothing.
     fn accept(&self, identity: &str);
 
-    /// Creates a topic again as it was, unless it is there or was deleted, and lets the newest of its descriptors count; lists
-    /// it and its cron jobs again, since only the lists may be lost. Answers whether it was not there.
-    async fn give_back(&self, topic: &Descriptor) -> Result<bool>;
-
-    /// Deletes a topic again that was deleted at `deleted_at`, ms on the store's clock; later pushes to its name stay.
-    async fn reapply_deletion(&self, topic: &Descriptor, deleted_at: u64) -> Result<()>;
+    /// Lets the newest descriptor of a topic count, of `known` and those that the store has: one that is missing is created again as it
+    /// was, and one whose tombstone is newer deleted. Lists it and its cron jobs again, since only the lists may be lost. Answers the
+    /// newest, and whether the topic was missing.
+    async fn merge(&self, known: &Descriptor) -> Result<(Descriptor, bool)>;
 
     /// Whether a message of an unanswered call was set by it, or its id was there; if not, no copy of it ever sets it.
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool>;

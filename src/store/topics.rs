@@ -35,11 +35,12 @@ pub trait Topics: Send + Sync + 'static {
     /// `Stale` when a partition has seen a newer one, or the topic is gone.
     async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()>;
 
-    /// Deletes a topic with all its messages. Deleting one that is gone does nothing.
-    async fn delete(&self, descriptor: &Descriptor) -> Result<()>;
+    /// Deletes a topic with all its messages. Answers the tombstone that is left, if the store leaves one; its generation is above
+    /// the versions of all that was pushed to the topic. Deleting one that is gone does nothing.
+    async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>>;
 
     /// The same, if the generation is still that of `descriptor`. Errors: `Stale` when it is not.
-    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()>;
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>>;
 }
 
 #[async_trait]

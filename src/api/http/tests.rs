@@ -388,8 +388,8 @@ always_away! {
         create(&Descriptor) -> Descriptor;
         update(&Descriptor) -> Descriptor;
         publish_settings(&Descriptor) -> ();
-        delete(&Descriptor) -> ();
-        delete_unchanged(&Descriptor) -> ();
+        delete(&Descriptor) -> Option<Descriptor>;
+        delete_unchanged(&Descriptor) -> Option<Descriptor>;
     } and {}
     store::Messages {
         take_over(HandedOver, bool) -> TakenOver;

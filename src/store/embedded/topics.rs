@@ -162,13 +162,19 @@ impl Topics {
         if self.live.len() >= TOPICS_MAX {
             return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics, which is the limit")));
         }
-        let deleted = self.tombstones.get(&wanted.topic).map(|tombstone| tombstone.descriptor.incarnation);
-        if deleted == Some(wanted.incarnation) {
-            return Err(Error::not_found(format!("topic {} was deleted", wanted.topic)));
-        }
-        let generation = self.next_generation(&wanted.topic, now).max(wanted.generation.saturating_add(1));
-        let incarnation = if wanted.incarnation == 0 { generation } else { wanted.incarnation };
-        let descriptor = Descriptor { generation, incarnation, deleted: false, ..wanted.clone() };
+        let descriptor = match wanted.incarnation {
+            0 => {
+                let generation = self.next_generation(&wanted.topic, now);
+                Descriptor { generation, incarnation: generation, deleted: false, ..wanted.clone() }
+            }
+            // It was there, and comes back as it was.
+            _ => match self.tombstones.get(&wanted.topic) {
+                Some(tombstone) if tombstone.descriptor.generation > wanted.generation => {
+                    return Err(Error::not_found(format!("topic {} was deleted", wanted.topic)));
+                }
+                _ => wanted.clone(),
+            },
+        };
         let (number, next_group) = (self.next_number, FIRST_GROUP);
         let mut record = Record { descriptor, number, groups: Vec::new(), next_group, changed_at: now };
         record.number_groups()?;
@@ -315,14 +321,14 @@ impl store::Topics for Embedded {
         this.topics().publish_settings(descriptor)
     }
 
-    async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+    async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
         let this = self.opened()?;
-        this.delete_topic(descriptor, false).await
+        this.delete_topic(descriptor, false).await.map(|()| None)
     }
 
-    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
         let this = self.opened()?;
-        this.delete_topic(descriptor, true).await
+        this.delete_topic(descriptor, true).await.map(|()| None)
     }
 }
 

@@ -19,6 +19,7 @@ use super::sentinel::{Parts, PrimaryDiscovery};
 use super::{RedisOptions, failure, topics};
 use crate::model::error::{Error, Result};
 use crate::model::message::TopicName;
+use crate::model::partition::Partition;
 use crate::platform::clock::Clock;
 
 #[derive(Debug)]
@@ -267,7 +268,7 @@ async fn topic_keys(
     lease_ttl: Duration,
     found: &mut KeyDiagnostics,
 ) -> Result<()> {
-    let key = keys.topic(topic);
+    let key = keys.partition(topic, Partition(0)).generation;
     let Some(value) = connections.one(found, &key, command("GET", &key)).await? else { return Ok(()) };
     // A name without a descriptor is harmless: it was being made, or deleted.
     let Some(text) = maybe_text(value)? else { return Ok(()) };

@@ -116,7 +116,7 @@ impl Shared {
         generation: u64,
         make: impl Fn(&str) -> Result<Call>,
     ) -> Result<Value> {
-        Ok(self.eval_sent(topic, partition, generation, make).await?.1)
+        Ok(self.eval_sent(topic, partition, |known| known_call(generation, known, &make)).await?.1)
     }
 
     /// The same for a script that says what time it is.
@@ -127,7 +127,7 @@ impl Shared {
         generation: u64,
         make: impl Fn(&str) -> Result<Call>,
     ) -> Result<(String, Reply)> {
-        let (sent, answer) = self.eval_sent(topic, partition, generation, make).await?;
+        let (sent, answer) = self.eval_sent(topic, partition, |known| known_call(generation, known, &make)).await?;
         self.read(sent, answer)
     }
 
@@ -135,13 +135,12 @@ impl Shared {
         &self,
         topic: &TopicName,
         partition: Partition,
-        generation: u64,
-        make: impl Fn(&str) -> Result<Call>,
+        make: impl Fn(Option<&Arc<Known>>) -> Result<Call>,
     ) -> Result<(Instant, Value)> {
         loop {
             let (losses, sent) = (self.losses.borrow().count, self.clock.local().instant());
             let known = self.histories.of(topic, partition);
-            let answer = self.connection.eval(&known_call(generation, known.as_ref(), &make)?).await?;
+            let answer = self.connection.eval(&make(known.as_ref())?).await?;
             if let Some(answer) = self.known_answer(topic, partition, (known, losses), answer).await? {
                 return Ok((sent, answer));
             }
@@ -177,20 +176,17 @@ impl Shared {
         self.read(sent, answer)
     }
 
-    async fn counted_sent(&self, group_partition: &GroupPartition, mut call: Call) -> Result<(Instant, Value)> {
+    async fn counted_sent(&self, group_partition: &GroupPartition, call: Call) -> Result<(Instant, Value)> {
         let GroupPartition { topic, partition, .. } = group_partition;
         if self.histories.of(topic, *partition).is_none() {
             self.compare(topic, *partition, None).await?;
         }
-        loop {
-            let (losses, sent) = (self.losses.borrow().count, self.clock.local().instant());
-            let known = self.histories.of(topic, *partition);
-            call.only_in(known.as_ref().map(|known| known.process()));
-            let answer = self.connection.eval(&call).await?;
-            if let Some(answer) = self.known_answer(topic, *partition, (known, losses), answer).await? {
-                return Ok((sent, answer));
-            }
-        }
+        let make = |known: Option<&Arc<Known>>| {
+            let mut call = call.clone();
+            call.only_in(known.map(|known| known.process()));
+            Ok(call)
+        };
+        self.eval_sent(topic, *partition, make).await
     }
 
     /// Notes the count that a call was answered in a history. If the partition was compared meanwhile, it is once more.

@@ -25,11 +25,6 @@ impl Keys {
         format!("{}:topics", self.prefix)
     }
 
-    /// String: the descriptor of a topic.
-    pub(super) fn topic(&self, topic: &TopicName) -> String {
-        format!("{}:topic:{topic}", self.prefix)
-    }
-
     /// String: which Redis this was when someone last looked, and since when.
     pub(super) fn history(&self) -> String {
         format!("{}:history", self.prefix)
@@ -152,7 +147,8 @@ pub(super) struct MemberKeys {
 
 #[derive(Debug, Clone)]
 pub(super) struct PartitionKeys {
-    /// String: the generation of the descriptor that this partition has seen, and a copy of it.
+    /// String: the newest descriptor of the topic that this partition has seen, behind its generation, and the history and
+    /// the count of the partition. That of partition 0 is written first, and read.
     pub(super) generation: String,
     /// Zset: settled message id -> until when a push of it is a duplicate, ms.
     pub(super) seen: String,
@@ -261,7 +257,6 @@ mod tests {
         assert_eq!(keys.group_partition(&group_partition).hash, "{dwell:orders:3}:default:h");
         assert_eq!(keys.group_partition(&group_partition).lease, "{dwell:orders:3}:default:lease");
         assert_eq!(keys.partition(&topic, Partition(3)).generation, "{dwell:orders:3}:gen");
-        assert_eq!(keys.topic(&topic), "dwell:topic:orders");
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 
-use super::messages::{Canceller, dedup_argument, outcome, with_groups};
+use super::keys::GroupPartitionKeys;
+use super::messages::{Canceller, dedup_argument, outcome};
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::Answer;
@@ -23,8 +24,8 @@ impl LogTarget for Redis {
         self.shared.identity(offered).await
     }
 
-    async fn topic_or_tombstone(&self, topic: &TopicName, last: Option<&Descriptor>) -> Result<Option<Descriptor>> {
-        self.shared.topic_or_tombstone(topic, last).await
+    async fn register(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.shared.register(topic).await
     }
 
     async fn remembers(&self) -> Result<bool> {
@@ -35,18 +36,13 @@ impl LogTarget for Redis {
         self.connection.accept(identity);
     }
 
-    async fn give_back(&self, topic: &Descriptor) -> Result<bool> {
-        let (descriptor, is_lost) = self.bring_back(topic).await?;
-        if descriptor.deleted {
-            return Ok(false);
+    async fn merge(&self, known: &Descriptor) -> Result<(Descriptor, bool)> {
+        let (newest, is_missing) = self.shared.merge(known).await?;
+        if !newest.deleted {
+            self.list(&newest.topic).await?;
+            self.list_cron_jobs(&newest).await?;
         }
-        self.list(&descriptor.topic).await?;
-        self.list_cron_jobs(&descriptor).await?;
-        Ok(is_lost)
-    }
-
-    async fn reapply_deletion(&self, topic: &Descriptor, deleted_at: u64) -> Result<()> {
-        self.delete_topic(topic, false, deleted_at).await
+        Ok((newest, is_missing))
     }
 
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
@@ -77,7 +73,8 @@ impl LogTarget for Redis {
         };
         let front = [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
         let front = [&front[..], &[&origin, &page, &shared.purged, &shared.dedup, &shared.dedup_end]].concat();
-        let mut keys = with_groups(&front, &groups);
+        let mut keys: Vec<&str> = front.iter().map(|key| key.as_str()).collect();
+        keys.extend(groups.iter().flat_map(message_keys));
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let make = |known: &str| {
@@ -165,10 +162,7 @@ impl LogTarget for Redis {
             streams.iter().map(|stream| self.keys.call(&descriptor.topic, partition, stream)).collect();
         let mut keys = vec![shared.generation.as_str(), &shared.cancelled, &shared.gone, &shared.wake];
         keys.extend([shared.purged.as_str(), &shared.dedup, &shared.dedup_end]);
-        for group in &groups {
-            keys.extend([group.zset.as_str(), &group.hash, &group.attempts]);
-            keys.extend([group.dead_zset.as_str(), &group.dead_hash]);
-        }
+        keys.extend(groups.iter().flat_map(message_keys));
         keys.extend(memories.iter().map(String::as_str));
         let script = if descriptor.is_ordered() { &SCRIPTS.restore_ordered } else { &SCRIPTS.restore };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
@@ -282,6 +276,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// The keys that have the messages of a group in a partition, and its dead letters.
+fn message_keys(group: &GroupPartitionKeys) -> [&str; 5] {
+    [&group.zset, &group.hash, &group.attempts, &group.dead_zset, &group.dead_hash]
 }
 
 fn stream_of(change: &Change) -> Option<&str> {

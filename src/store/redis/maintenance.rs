@@ -244,7 +244,7 @@ impl Shared {
             return Ok(());
         }
         let (topic, incarnation) = destination(&leaving.to)?;
-        let there = self.descriptor(&self.keys.topic(&topic)).await?;
+        let there = self.register(&topic).await?;
         let there = there.filter(|there| !there.deleted && there.incarnation == incarnation);
         let mut by_partition: BTreeMap<Option<Partition>, Vec<MessageId>> = BTreeMap::new();
         for message in &leaving.messages {

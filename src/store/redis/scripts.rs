@@ -55,21 +55,21 @@ macro_rules! scripts {
 // A full Redis refuses a script without a flag before its first line: a push or a page of a copy. Everything else must
 // work when memory is full, so that dwell can be drained.
 scripts! {
-    push: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_unordered";
-    push_ordered: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_order", "push";
-    put: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
-    put_ordered: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "put";
-    cancel: "#!lua flags=allow-oom", "_time", "_history", "_call", "_body";
-    purge_group: "#!lua flags=allow-oom", "_time", "_history", "_call", "_purged";
-    reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_call", "_body", "_purged";
-    reschedule: "#!lua flags=allow-oom", "_time", "_history", "_call", "_tombstones", "_body", "_charge";
+    push: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_unordered";
+    push_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_order", "push";
+    put: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
+    put_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "put";
+    cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body";
+    purge_group: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_purged";
+    reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_purged";
+    reschedule: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge";
     fence: "#!lua flags=allow-oom", "_call";
-    replay: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_unordered";
-    replay_ordered: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
-    restore: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_unordered";
-    restore_ordered: "#!lua", "_time", "_history", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_order", "restore";
+    replay: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_unordered";
+    replay_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
+    restore: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_unordered";
+    restore_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_order", "restore";
     restore_progress: "#!lua flags=allow-oom", "_time";
-    acquire: "#!lua flags=allow-oom", "_time", "_history";
+    acquire: "#!lua flags=allow-oom", "_time", "_history", "_count";
     renew: "#!lua flags=allow-oom", "_time";
     owner_record: "#!lua flags=allow-oom,no-writes";
     heartbeat: "#!lua flags=allow-oom", "_time";
@@ -84,8 +84,8 @@ scripts! {
     repair: "#!lua flags=allow-oom", "_time", "_moving";
     reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence";
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence";
-    settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_count";
-    settle_late: "#!lua flags=allow-oom", "_time", "_history", "_call", "_tombstones", "_body", "_charge", "_moving";
+    settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_no_history", "_count";
+    settle_late: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge", "_moving";
     start: "#!lua flags=allow-oom", "_time", "_call_sequence";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     waiting: "#!lua flags=allow-oom,no-writes";
@@ -96,23 +96,22 @@ scripts! {
     bulk_range: "#!lua flags=allow-oom,no-writes";
     forecast: "#!lua flags=allow-oom,no-writes";
     dead_letters: "#!lua flags=allow-oom,no-writes";
-    redrive: "#!lua flags=allow-oom", "_time", "_on_its_way", "_count";
-    purge_dead_letters: "#!lua flags=allow-oom", "_body", "_dead", "_on_its_way", "_count";
+    redrive: "#!lua flags=allow-oom", "_time", "_on_its_way", "_no_history", "_count";
+    purge_dead_letters: "#!lua flags=allow-oom", "_body", "_dead", "_on_its_way", "_no_history", "_count";
     trim_dead_letters: "#!lua flags=allow-oom";
-    stage: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_count";
-    forward: "#!lua", "_time", "_history", "_call", "_unordered";
-    forward_ordered: "#!lua", "_time", "_history", "_call", "_order", "forward";
-    unstage: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_count";
+    stage: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_no_history", "_count";
+    forward: "#!lua", "_time", "_history", "_count", "_call", "_unordered";
+    forward_ordered: "#!lua", "_time", "_history", "_count", "_call", "_order", "forward";
+    unstage: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_no_history", "_count";
     cron_jobs: "#!lua flags=allow-oom,no-writes";
-    put_cron_job: "#!lua flags=allow-oom", "_history";
-    fire_cron_job: "#!lua", "_time", "_history";
-    move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_count";
-    move_in: "#!lua", "_history", "_call";
-    move_done: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_count";
+    put_cron_job: "#!lua flags=allow-oom", "_history", "_count";
+    fire_cron_job: "#!lua", "_time", "_history", "_count";
+    move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_no_history", "_count";
+    move_in: "#!lua", "_history", "_count", "_call";
+    move_done: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_no_history", "_count";
     move_close: "#!lua flags=allow-oom";
-    publish_settings: "#!lua flags=allow-oom", "_time", "_history", "_new_history";
+    merge_descriptor: "#!lua flags=allow-oom", "_time", "_history", "_new_history";
     compare: "#!lua flags=allow-oom", "_time", "_new_history";
-    set_descriptor: "#!lua flags=allow-oom";
     delete_partition: "#!lua flags=allow-oom";
     unsubscribe: "#!lua flags=allow-oom";
     copy: "#!lua";
@@ -121,7 +120,7 @@ scripts! {
 
 /// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
 /// back and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
-const CONFIRMED: [&str; 26] = [
+const CONFIRMED: [&str; 25] = [
     "push",
     "push_ordered",
     "put",
@@ -145,8 +144,7 @@ const CONFIRMED: [&str; 26] = [
     "forward",
     "forward_ordered",
     "copy",
-    "set_descriptor",
-    "publish_settings",
+    "merge_descriptor",
     "delete_partition",
 ];
 
@@ -167,7 +165,7 @@ impl Script {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) script: &'static Script,
     pub(super) command: Cmd,

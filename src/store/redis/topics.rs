@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::try_join_all;
 use redis::Value;
 
 use super::failure::is_too_few;
@@ -26,7 +26,7 @@ use crate::store::{self, TOMBSTONE_KEPT};
 #[async_trait]
 impl store::Topics for Redis {
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        Ok(self.descriptor(&self.keys.topic(topic)).await?.filter(|descriptor| !descriptor.deleted))
+        Ok(self.register(topic).await?.filter(|there| !there.deleted))
     }
 
     async fn topics(&self) -> Result<Vec<TopicName>> {
@@ -37,190 +37,176 @@ impl store::Topics for Redis {
     }
 
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        self.create_topic(wanted).await
+        let losses = self.losses.borrow().count;
+        match self.topic(&wanted.topic).await? {
+            Some(there) => Ok(there),
+            None => self.create_topic(wanted, losses).await,
+        }
     }
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        let key = self.keys.topic(&wanted.topic);
-        let Some(there) = self.descriptor(&key).await?.filter(|there| !there.deleted) else {
+        let Some(there) = self.topic(&wanted.topic).await? else {
             return Err(Error::not_found(format!("there is no topic {}", wanted.topic)));
         };
         if there.generation != wanted.generation {
-            return Err(Error::stale(format!("topic {} was changed by someone else; load it again", wanted.topic)));
+            return Err(changed(&wanted.topic));
         }
-        let there = self.finish_leaving(&key, there).await?;
+        let there = self.finish_leaving(there).await?;
         let new = there.followed_by(wanted, self.next_generation(there.generation));
-        let in_place = self.replace(&key, &there, &new).await?;
-        if in_place != new {
-            return Err(Error::stale(format!("topic {} was changed by someone else; load it again", wanted.topic)));
-        }
-        self.roll_all(&new, None).await?;
-        self.finish_leaving(&key, new).await
+        self.write(Some(&there), &new).await?;
+        self.publish(&new).await?;
+        self.finish_leaving(new).await
     }
 
     async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
-        self.roll_all(descriptor, None).await
+        self.publish(descriptor).await
     }
 
-    async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        self.delete_topic(descriptor, false, 0).await
+    async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
+        self.delete_topic(descriptor, false).await
     }
 
-    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
-        self.delete_topic(descriptor, true, 0).await
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
+        self.delete_topic(descriptor, true).await
     }
 }
 
+/// A topic is a register: what its newest descriptor says, of which a deletion is one too (a *tombstone*). It is written to partition 0
+/// first, under the condition that this still has the one before it, and then shown to the others, which keep the newest that
+/// they have seen. So whatever some nodes have lost, the newest copy that is left counts.
 impl Shared {
-    /// A descriptor that Redis lost is found again in partition 0, so a topic never changes its number of partitions.
-    /// It is made in the Redis in which it was missing, and in no other that a new connection finds meanwhile: another broker may
-    /// know what that one has lost.
-    async fn create_topic(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        let losses = self.losses.borrow().count;
-        let key = self.keys.topic(&wanted.topic);
-        match self.descriptor(&key).await? {
-            Some(there) if !there.deleted => return Ok(there),
-            // A deletion that was interrupted is finished first.
-            Some(deleted) => self.delete_topic(&deleted, false, 0).await?,
-            None => {}
-        }
-        let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
-        let descriptor = match copy {
-            // The newer of the two: the partition may have lost its last copy.
-            Some(lost) if !lost.deleted && wanted.generation > lost.generation => wanted.clone(),
-            Some(lost) if !lost.deleted => lost,
-            Some(tombstone) if tombstone.incarnation == wanted.incarnation => {
-                return Err(Error::not_found(format!("topic {} was deleted", wanted.topic)));
-            }
-            tombstone => self.born(wanted, tombstone.as_ref()).await?,
-        };
-        // Listed first: a name without a descriptor is harmless, an unlisted topic is not. And again afterwards: a
-        // deletion that ends now takes the name off the list.
-        self.list(&descriptor.topic).await?;
-        let create = Call::new(&SCRIPTS.set_descriptor, &[&key]).arg("").arg(write(&descriptor)?).after_losses(losses);
-        let in_place = read(&self.reply(&create).await?.text()?)?;
-        self.list(&descriptor.topic).await?;
-        self.roll_all(&in_place, None).await?;
-        tracing::info!(topic = %in_place.topic, partitions = in_place.settings.partitions, "topic created");
-        Ok(in_place)
+    /// The descriptor of a topic, or its tombstone for as long as there is one.
+    pub(super) async fn register(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.copy(topic, HOME).await
     }
 
-    /// Deletes a topic; if `is_unchanged`, only while its generation is that of `descriptor`. `restored_deletion` is
-    /// not 0 when a journal says that it was deleted then. The descriptor is marked deleted first, then every partition
-    /// refuses pushes and owners, then the data goes, then the descriptor. Deleting or creating the topic again
-    /// finishes an interrupted deletion. A broker that was overtaken touches nothing of a new topic of that name.
-    pub(super) async fn delete_topic(
-        &self,
-        descriptor: &Descriptor,
-        is_unchanged: bool,
-        restored_deletion: u64,
-    ) -> Result<()> {
-        let key = self.keys.topic(&descriptor.topic);
+    async fn copy(&self, topic: &TopicName, partition: Partition) -> Result<Option<Descriptor>> {
+        let key = self.keys.partition(topic, partition).generation;
+        let value = self.connection.call(redis::cmd("GET").arg(key)).await?;
+        maybe_text(value)?.map(|text| read(&text)).transpose()
+    }
+
+    /// Lets the newest of the descriptors of a topic count: of `known`, and of those that its partitions have seen. Answers it, and
+    /// whether the topic was missing before.
+    pub(super) async fn merge(&self, known: &Descriptor) -> Result<(Descriptor, bool)> {
+        let losses = self.losses.borrow().count;
+        self.merge_after(known, losses).await
+    }
+
+    async fn merge_after(&self, known: &Descriptor, losses: u64) -> Result<(Descriptor, bool)> {
+        let copies = self.copies(known).await?;
+        let newest = newest(copies.iter().flatten().chain([known])).unwrap_or(known).clone();
+        let is_missing = !newest.deleted && copies.first().is_none_or(Option::is_none);
+        if copies.iter().all(|copy| copy.as_ref() == Some(&newest)) {
+            return Ok((newest, false));
+        }
+        let show = Show { losses: Some(losses), ..Show::at(HOME) };
+        let there = self.show(&newest, &show).await?.unwrap_or(newest);
+        if there.deleted {
+            self.bury(&there).await?;
+        } else {
+            self.list(&there.topic).await?;
+            self.publish(&there).await?;
+        }
+        Ok((there, is_missing))
+    }
+
+    async fn copies(&self, known: &Descriptor) -> Result<Vec<Option<Descriptor>>> {
+        try_join_all(known.partitions().map(|partition| self.copy(&known.topic, partition))).await
+    }
+
+    /// A topic that partitions remember is that topic, so it never changes its number of partitions. A new one is made in the Redis
+    /// in which it was missed, after so many losses, and in no other that a new connection finds meanwhile: another broker may know what
+    /// that one has lost.
+    async fn create_topic(&self, wanted: &Descriptor, losses: u64) -> Result<Descriptor> {
+        let copies = self.copies(wanted).await?;
+        let was_there = (wanted.incarnation > 0).then_some(wanted);
+        let there = match newest(copies.iter().flatten().chain(was_there)) {
+            Some(newest) if !newest.deleted => self.merge_after(newest, losses).await?.0,
+            Some(_) if was_there.is_some() => return Err(was_deleted(&wanted.topic)),
+            tombstone => {
+                // A deletion that was interrupted is finished first.
+                if let Some(tombstone) = tombstone {
+                    self.bury(tombstone).await?;
+                }
+                let born = self.born(wanted, tombstone).await?;
+                // Listed first: a name without a descriptor is harmless, an unlisted topic is not. And again afterwards: a
+                // deletion that ends now takes the name off the list.
+                self.list(&born.topic).await?;
+                let create = Show { partition: HOME, losses: Some(losses), replaces: Replaces::of(tombstone) };
+                let there = self.show(&born, &create).await?.unwrap_or(born);
+                self.list(&there.topic).await?;
+                self.publish(&there).await?;
+                there
+            }
+        };
+        if there.deleted {
+            return Err(was_deleted(&wanted.topic));
+        }
+        tracing::info!(topic = %there.topic, partitions = there.settings.partitions, "topic created");
+        Ok(there)
+    }
+
+    /// Deletes a topic; if `is_unchanged`, only while its generation is that of `descriptor`. Answers its tombstone; `None` if another
+    /// topic has its name, or none. Its generation is above all versions that were pushed here.
+    async fn delete_topic(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<Option<Descriptor>> {
         // A caller that means an older topic of this name deletes nothing of the new one.
-        let there = self.descriptor(&key).await?.filter(|there| there.incarnation == descriptor.incarnation);
-        let Some(there) = there else { return Ok(()) };
-        let stale = || Error::stale(format!("topic {} was changed by someone else; try again", descriptor.topic));
+        let there = self.register(&descriptor.topic).await?;
+        let Some(there) = there.filter(|there| there.incarnation == descriptor.incarnation) else { return Ok(None) };
         let tombstone = if there.deleted {
             there
         } else {
             if is_unchanged && there.generation != descriptor.generation {
-                return Err(stale());
+                return Err(changed(&descriptor.topic));
             }
-            let generation = self.next_generation(there.generation);
-            let tombstone = Descriptor { deleted: true, generation, restored_deletion, ..there.clone() };
-            if self.replace(&key, &there, &tombstone).await? != tombstone {
-                return Err(stale());
-            }
+            let above = self.clock.versions(1).as_us() / 1_000 + 1;
+            let generation = self.next_generation(there.generation).max(above);
+            let tombstone = Descriptor { deleted: true, generation, ..there.clone() };
+            self.write(Some(&there), &tombstone).await?;
             tombstone
         };
-        match self.roll_all(&tombstone, Some(TOMBSTONE_KEPT)).await {
+        self.bury(&tombstone).await?;
+        Ok(Some(tombstone))
+    }
+
+    /// Shows a tombstone to every partition, which refuses pushes and owners from then on, and deletes what they have. It may be said
+    /// again: one that was interrupted is finished by whoever deletes or creates the topic again. Nothing of a newer topic of that
+    /// name is touched.
+    async fn bury(&self, tombstone: &Descriptor) -> Result<()> {
+        match self.publish(tombstone).await {
             Err(error) if error.kind() == Kind::Stale => return Ok(()),
-            rolled => rolled?,
+            published => published?,
         }
-        self.delete_data(&tombstone).await?;
+        self.delete_data(tombstone).await?;
         self.histories.forget(&tombstone.topic);
         self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
-        if !self.put(&key, &tombstone, "").await?.is_empty() {
+        if self.register(&tombstone.topic).await?.is_some_and(|there| !there.deleted) {
             self.list(&tombstone.topic).await?;
         }
         Ok(())
     }
 
-    /// `last` is the topic as it was last seen: it says how many partitions may have a tombstone.
-    pub(super) async fn topic_or_tombstone(
-        &self,
-        topic: &TopicName,
-        last: Option<&Descriptor>,
-    ) -> Result<Option<Descriptor>> {
-        match self.descriptor(&self.keys.topic(topic)).await? {
-            Some(there) => Ok(Some(there)),
-            // The copy of a topic that was not deleted may outlive its descriptor, on another node: then the topic is lost.
-            None => {
-                let newest = match last {
-                    Some(last) => self.newest_copy(last).await?,
-                    None => self.descriptor(&self.keys.partition(topic, Partition(0)).generation).await?,
-                };
-                Ok(newest.filter(|newest| newest.deleted))
-            }
-        }
-    }
-
-    /// The newest descriptor that a partition of a topic has seen.
-    async fn newest_copy(&self, topic: &Descriptor) -> Result<Option<Descriptor>> {
-        let copies = topic
-            .partitions()
-            .map(async |partition| self.descriptor(&self.keys.partition(&topic.topic, partition).generation).await);
-        let copies = try_join_all(copies).await?;
-        Ok(copies.into_iter().flatten().max_by_key(|copy| copy.generation))
-    }
-
-    /// A topic is what its newest descriptor says, which only a partition may have: nodes of a cluster lose what they have
-    /// each for itself. Answers it, and whether the topic was not there.
-    pub(super) async fn bring_back(&self, last: &Descriptor) -> Result<(Descriptor, bool)> {
-        let key = self.keys.topic(&last.topic);
-        let (there, copy) = try_join(self.descriptor(&key), self.newest_copy(last)).await?;
-        let copy = copy.filter(|copy| there.as_ref().is_none_or(|there| there.generation < copy.generation));
-        match (there, copy) {
-            (Some(there), None) => Ok((there, false)),
-            (Some(there), Some(tombstone)) if tombstone.deleted => {
-                if there.incarnation == tombstone.incarnation {
-                    self.delete_topic(&there, false, tombstone.restored_deletion).await?;
-                }
-                Ok((tombstone, false))
-            }
-            (Some(there), Some(newer)) => {
-                let in_place = self.replace(&key, &there, &newer).await?;
-                self.roll_all(&in_place, None).await?;
-                tracing::warn!(topic = %in_place.topic, "descriptor of a topic is older than its partitions: replaced by theirs");
-                Ok((in_place, false))
-            }
-            (None, Some(tombstone)) if tombstone.deleted => Ok((tombstone, false)),
-            (None, newest) => {
-                let wanted = newest.filter(|newest| newest.incarnation == last.incarnation);
-                let created = self.create_topic(wanted.as_ref().unwrap_or(last)).await?;
-                Ok((created, true))
-            }
-        }
-    }
-
-    /// A partition refused a descriptor since it has seen a newer one. A descriptor is written before any partition sees it: if that
-    /// of the topic is older too, Redis lost it, and would refuse the topic until somebody changes it. Answers what to tell the
-    /// caller, who loads the topic again.
+    /// A partition refused a descriptor since it has seen a newer one. A descriptor is written to partition 0 before any other sees it:
+    /// if that of partition 0 is older too, Redis lost it, and would refuse the topic until somebody changes it. Answers what to
+    /// tell the caller, who loads the topic again.
     pub(super) async fn overtaken(&self, topic: &TopicName, partition: Partition) -> Error {
-        if let Err(error) = self.catch_up(topic, partition).await {
+        let compare = async {
+            let seen = self.copy(topic, partition).await?;
+            // Read after that of the partition, so it is older only if it was lost.
+            match (seen, self.register(topic).await?) {
+                (Some(seen), Some(there)) if there.generation < seen.generation => {
+                    self.merge(&seen).await?;
+                    tracing::warn!(%topic, "descriptor of a topic is older than its partitions: replaced by theirs");
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        };
+        if let Err(error) = compare.await {
+            let error: Error = error;
             tracing::debug!(%topic, %partition, %error, "the descriptor of a topic could not be compared with its partitions");
         }
         Error::stale(format!("topic {topic} was changed or deleted; load it again"))
-    }
-
-    async fn catch_up(&self, topic: &TopicName, partition: Partition) -> Result<()> {
-        let seen = self.descriptor(&self.keys.partition(topic, partition).generation).await?;
-        // Read after that of the partition, so it is older only if it was lost.
-        let there = self.descriptor(&self.keys.topic(topic)).await?;
-        match (seen, there) {
-            (Some(seen), Some(there)) if there.generation < seen.generation => self.bring_back(&seen).await.map(drop),
-            _ => Ok(()),
-        }
     }
 
     async fn born(&self, wanted: &Descriptor, tombstone: Option<&Descriptor>) -> Result<Descriptor> {
@@ -231,17 +217,16 @@ impl Shared {
         let deleted_at = wanted.deleted_at.max(tombstone.map_or(0, Descriptor::last_deletion));
         let before = tombstone.map_or(0, |tombstone| tombstone.generation);
         let generation = self.next_generation(before.max(wanted.generation));
-        let incarnation = if wanted.incarnation == 0 { generation } else { wanted.incarnation };
-        Ok(Descriptor { generation, incarnation, deleted: false, deleted_at, restored_deletion: 0, ..wanted.clone() })
+        Ok(Descriptor { generation, incarnation: generation, deleted: false, deleted_at, ..wanted.clone() })
     }
 
     /// Deletes what removed groups have left, and then takes them off the descriptor. After an interruption the next
     /// change of the topic finishes it: until then the descriptor names them.
-    async fn finish_leaving(&self, key: &str, descriptor: Descriptor) -> Result<Descriptor> {
+    async fn finish_leaving(&self, descriptor: Descriptor) -> Result<Descriptor> {
         if descriptor.leaving.is_empty() {
             return Ok(descriptor);
         }
-        self.roll_all(&descriptor, None).await?;
+        self.publish(&descriptor).await?;
         for group in &descriptor.leaving {
             let wipe = |partition| {
                 let shared = self.keys.partition(&descriptor.topic, partition);
@@ -256,12 +241,13 @@ impl Shared {
         }
         let generation = self.next_generation(descriptor.generation);
         let clean = Descriptor { generation, leaving: Vec::new(), ..descriptor.clone() };
-        let in_place = self.replace(key, &descriptor, &clean).await?;
-        if in_place.deleted || in_place.incarnation != clean.incarnation {
-            return Err(Error::not_found(format!("topic {} was deleted meanwhile", clean.topic)));
-        }
+        let replace = Show { replaces: Replaces::of(Some(&descriptor)), ..Show::at(HOME) };
         // Someone else may have changed it again.
-        self.roll_all(&in_place, None).await?;
+        let in_place = self.show(&clean, &replace).await?.unwrap_or(clean);
+        if in_place.deleted || in_place.incarnation != descriptor.incarnation {
+            return Err(Error::not_found(format!("topic {} was deleted meanwhile", descriptor.topic)));
+        }
+        self.publish(&in_place).await?;
         Ok(in_place)
     }
 
@@ -299,76 +285,79 @@ impl Shared {
         self.connection.call(redis::cmd("SADD").arg(self.keys.topics()).arg(topic.as_str())).await.map(drop)
     }
 
-    /// Shows the descriptor to every partition; the first one announces it.
-    async fn roll_all(&self, descriptor: &Descriptor, keep: Option<Duration>) -> Result<()> {
-        let shows: Vec<Show> = descriptor
-            .partitions()
-            .map(|partition| Show { partition, keep, announce: partition == Partition(0) })
-            .collect();
+    /// Puts a descriptor in the place of the one before it in partition 0. Errors: `Stale` when another one is there by now, or none.
+    async fn write(&self, before: Option<&Descriptor>, after: &Descriptor) -> Result<()> {
+        let show = Show { replaces: Replaces::of(before), ..Show::at(HOME) };
+        match self.show(after, &show).await? {
+            None => Ok(()),
+            Some(_) => Err(changed(&after.topic)),
+        }
+    }
+
+    /// Shows a descriptor to every partition. Errors: `Stale` when one has seen a newer one.
+    async fn publish(&self, descriptor: &Descriptor) -> Result<()> {
+        let shows: Vec<Show> = descriptor.partitions().map(Show::at).collect();
         let losses = self.losses.borrow().count;
         let known: Vec<_> = shows.iter().map(|show| self.histories.of(&descriptor.topic, show.partition)).collect();
         let call = |(show, known): (&Show, &Option<Arc<Known>>)| {
             known_call(descriptor.generation, known.as_ref(), |known| self.show_call(descriptor, show, known))
         };
         let calls = shows.iter().zip(&known).map(call).collect::<Result<Vec<_>>>()?;
-        let answers = self.connection.eval_all(&SCRIPTS.publish_settings, calls).await;
+        let answers = self.connection.eval_all(&SCRIPTS.merge_descriptor, calls).await;
         for ((show, known), answer) in shows.iter().zip(known).zip(answers) {
-            match self.known_answer(&descriptor.topic, show.partition, (known, losses), answer?).await? {
-                Some(answer) => self.rolled(&descriptor.topic, show.partition, losses, answer)?,
+            let other = match self.known_answer(&descriptor.topic, show.partition, (known, losses), answer?).await? {
+                Some(answer) => self.shown_answer(&descriptor.topic, show.partition, losses, answer)?,
                 None => self.show(descriptor, show).await?,
+            };
+            if other.is_some() {
+                return Err(changed(&descriptor.topic));
             }
         }
         Ok(())
     }
 
-    async fn show(&self, descriptor: &Descriptor, show: &Show) -> Result<()> {
+    /// Answers the descriptor that is there instead, if this one is not in place then. Errors: `Stale` if the partition has none, and is to
+    /// have one.
+    async fn show(&self, descriptor: &Descriptor, show: &Show) -> Result<Option<Descriptor>> {
         let losses = self.losses.borrow().count;
         let make = |known: &str| self.show_call(descriptor, show, known);
         let answer = self.eval_known(&descriptor.topic, show.partition, descriptor.generation, make).await?;
-        self.rolled(&descriptor.topic, show.partition, losses, answer)
+        self.shown_answer(&descriptor.topic, show.partition, losses, answer)
     }
 
     fn show_call(&self, descriptor: &Descriptor, show: &Show, known: &str) -> Result<Call> {
         let keys = self.keys.partition(&descriptor.topic, show.partition);
-        Ok(Call::new(&SCRIPTS.publish_settings, &[&keys.generation, &keys.wake])
+        let keep = if descriptor.deleted { ms(TOMBSTONE_KEPT).to_string() } else { String::new() };
+        let call = Call::new(&SCRIPTS.merge_descriptor, &[&keys.generation, &keys.wake])
             .arg(known)
             .arg(to_json(descriptor)?)
-            .arg(show.keep.map_or(String::new(), |keep| ms(keep).to_string()))
-            .arg(u8::from(show.announce))
+            .arg(keep)
+            .arg(u8::from(show.partition == HOME))
+            .arg(show.replaces.as_text())
             .arg(four_by_chance())
             .arg(self.time_override())
-            .naming_process())
+            .naming_process();
+        Ok(match show.losses {
+            Some(losses) => call.after_losses(losses),
+            None => call,
+        })
     }
 
-    fn rolled(&self, topic: &TopicName, partition: Partition, losses: u64, answer: Value) -> Result<()> {
+    fn shown_answer(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        losses: u64,
+        answer: Value,
+    ) -> Result<Option<Descriptor>> {
         let mut reply = Reply::of(answer)?;
         reply.text()?;
-        let (is_in_place, history) = (reply.number()? == 1, reply.text()?);
+        let (is_in_place, instead, history) = (reply.number()? == 1, reply.text()?, reply.text()?);
+        if !is_in_place && instead.is_empty() {
+            return Err(Error::stale(format!("topic {topic} was deleted or lost meanwhile; load it again")));
+        }
         self.shown(topic, partition, &history, losses);
-        if !is_in_place {
-            return Err(Error::stale("a partition has seen a newer descriptor; load the topic again"));
-        }
-        Ok(())
-    }
-
-    /// Answers what is in place now. Errors: `Stale` if that is nothing, since Redis lost it or somebody else deleted it.
-    async fn replace(&self, key: &str, before: &Descriptor, after: &Descriptor) -> Result<Descriptor> {
-        match self.put(key, before, &write(after)?).await?.as_str() {
-            "" => Err(Error::stale(format!("topic {} was deleted or lost meanwhile; load it again", before.topic))),
-            there => read(there),
-        }
-    }
-
-    /// The same with descriptors as Redis keeps them; an empty one is none.
-    async fn put(&self, key: &str, before: &Descriptor, after: &str) -> Result<String> {
-        let call = Call::new(&SCRIPTS.set_descriptor, &[key]).arg(sixteen_digits(before.generation)).arg(after);
-        let mut reply = self.reply(&call).await?;
-        reply.text()
-    }
-
-    pub(super) async fn descriptor(&self, key: &str) -> Result<Option<Descriptor>> {
-        let value = self.connection.call(redis::cmd("GET").arg(key)).await?;
-        maybe_text(value)?.map(|text| read(&text)).transpose()
+        if is_in_place { Ok(None) } else { read(&instead).map(Some) }
     }
 
     /// Generations never go back, even when Redis lost the last ones.
@@ -377,28 +366,64 @@ impl Shared {
     }
 }
 
-/// A descriptor as Redis keeps it: its generation, a space, JSON that people can read with redis-cli.
-pub(super) fn write(descriptor: &Descriptor) -> Result<String> {
-    Ok(format!("{} {}", sixteen_digits(descriptor.generation), to_json(descriptor)?))
-}
-
 fn to_json(descriptor: &Descriptor) -> Result<String> {
     serde_json::to_string(descriptor).map_err(|error| Error::bug(format!("a descriptor did not serialize: {error}")))
 }
 
-/// The descriptor that Redis keeps for a topic, or a partition behind the id of its history.
+/// The descriptor that a partition keeps behind its history and count; JSON that people can read with redis-cli.
 pub(super) fn read(text: &str) -> Result<Descriptor> {
     let json = text.find('{').and_then(|at| text.get(at..)).unwrap_or_default();
     serde_json::from_str(json).map_err(|error| Error::corrupt(format!("a descriptor is unreadable ({error})")))
 }
 
+fn newest<'a>(copies: impl Iterator<Item = &'a Descriptor>) -> Option<&'a Descriptor> {
+    copies.max_by_key(|copy| copy.generation)
+}
+
+fn changed(topic: &TopicName) -> Error {
+    Error::stale(format!("topic {topic} was changed by someone else; load it again"))
+}
+
+fn was_deleted(topic: &TopicName) -> Error {
+    Error::not_found(format!("topic {topic} was deleted"))
+}
+
+/// The partition in which a descriptor is written first, and announced.
+const HOME: Partition = Partition(0);
+
 /// How a descriptor is shown to a partition.
 struct Show {
     partition: Partition,
-    /// How long it stays there; `None` is indefinitely.
-    keep: Option<Duration>,
-    /// Whether it is announced that the topic changed.
-    announce: bool,
+    replaces: Replaces,
+    /// How many losses may be suspected when it is.
+    losses: Option<u64>,
+}
+
+impl Show {
+    fn at(partition: Partition) -> Show {
+        Show { partition, replaces: Replaces::Older, losses: None }
+    }
+}
+
+/// Which descriptor another one is put in the place of.
+enum Replaces {
+    Older,
+    Nothing,
+    Generation(u64),
+}
+
+impl Replaces {
+    fn of(before: Option<&Descriptor>) -> Replaces {
+        before.map_or(Replaces::Nothing, |before| Replaces::Generation(before.generation))
+    }
+
+    fn as_text(&self) -> String {
+        match self {
+            Replaces::Older => String::new(),
+            Replaces::Nothing => "none".to_owned(),
+            Replaces::Generation(generation) => sixteen_digits(*generation),
+        }
+    }
 }
 
 /// Whether a group that leaves was deleted in a partition.
@@ -512,6 +537,9 @@ impl Shared {
 
     /// Shows the descriptor to a partition. Errors: `Stale` when it has seen a newer one.
     pub(super) async fn publish_descriptor(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
-        self.show(descriptor, &Show { partition, keep: None, announce: false }).await
+        match self.show(descriptor, &Show::at(partition)).await? {
+            None => Ok(()),
+            Some(_) => Err(changed(&descriptor.topic)),
+        }
     }
 }

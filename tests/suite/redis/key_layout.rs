@@ -20,7 +20,7 @@ const RECEIPT_KEY: &str = "dwell:receipt-key";
 fn keys(of_partition: &[&str], others: &[&str]) -> Vec<String> {
     let of = |partition| of_partition.iter().map(move |key| format!("{{dwell:orders:{partition}}}:{key}"));
     let partitions: BTreeSet<String> = (0..PARTITIONS).flat_map(of).collect();
-    let others = ["dwell:history", "dwell:topic:orders", "dwell:topics"].iter().chain(others);
+    let others = ["dwell:history", "dwell:topics"].iter().chain(others);
     others.map(|key| key.to_string()).collect::<BTreeSet<_>>().into_iter().chain(partitions).collect()
 }
 

@@ -1,12 +1,14 @@
 //! Groups in Redis, when whoever changed them died half-way: what such a process leaves is made by hand.
 
+use std::num::NonZeroU16;
+
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::GroupName;
+use dwell::model::message::{GroupName, TopicName};
 use dwell::model::partition::Partition;
-use dwell::model::topic::Descriptor;
+use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{CopyCursor, PartitionStats, Pushed};
 
-use crate::support::{TestTopic, World, kind_of};
+use crate::support::{TestTopic, World, kind_of, new_call};
 
 fn audit() -> Result<GroupName> {
     GroupName::new("audit")
@@ -16,27 +18,35 @@ async fn meddle(world: &World, command: &[&str]) -> Result<String> {
     world.meddle(&command.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>()).await
 }
 
-/// Puts a descriptor in place as an update does that dies before any partition has seen it.
+/// Puts a descriptor in place as an update does that dies before any partition but the first has seen it.
 async fn put(world: &World, descriptor: &Descriptor) -> Result<TestTopic> {
     let json = serde_json::to_string(descriptor).unwrap_or_default();
-    let text = format!("{:016} {json}", descriptor.generation);
-    meddle(world, &["SET", &format!("dwell:topic:{}", descriptor.topic), &text]).await?;
+    let key = format!("{{dwell:{}:0}}:gen", descriptor.topic);
+    let history_and_count = meddle(world, &["GETRANGE", &key, "17", "65"]).await?;
+    let text = format!("{:016} {history_and_count} {json}", descriptor.generation);
+    meddle(world, &["SET", &key, &text]).await?;
     Ok(world.existing(descriptor.clone()))
 }
 
 #[tokio::test]
 async fn partially_created_group_is_completed() -> Result<()> {
     let world = World::redis().await?;
-    let old = world.topic("orders").await?;
-    let mut wanted = old.descriptor.clone();
+    let two = Settings { partitions: NonZeroU16::MIN.saturating_add(1), ..Settings::default() };
+    let old = world.store.topics.create(&Descriptor::new(TopicName::new("orders")?, two)).await?;
+    let mut wanted = old.clone();
     wanted.groups.push(audit()?);
-    let new = put(&world, &old.descriptor.followed_by(&wanted, old.descriptor.generation + 1)).await?;
+    let new = put(&world, &old.followed_by(&wanted, old.generation + 1)).await?;
+    let push = async |descriptor: &Descriptor, id| {
+        let (call, message) = (new_call(&*world.store.backend, 1), new.message(id, 0)?);
+        let pushed = world.store.messages.push(descriptor, Partition(1), &call, &[message]).await?;
+        Ok(pushed.into_iter().next().map(|verdict| verdict.pushed))
+    };
     // Who does not know of the group goes on, until making it again is answered.
-    assert_eq!(old.push("before", 0).await?, Pushed::Stored);
+    assert_eq!(push(&old, "before").await?, Some(Pushed::Stored));
     world.store.topics.publish_settings(&new.descriptor).await?;
-    assert_eq!(kind_of(old.push("passed-by", 0).await), Some(Kind::Stale));
-    assert_eq!(new.push("after", 0).await?, Pushed::Stored);
-    assert_eq!(new.stats_of(&new.partition_of("audit")?).await?.ready, 1);
+    assert_eq!(kind_of(push(&old, "passed-by").await), Some(Kind::Stale));
+    assert_eq!(push(&new.descriptor, "after").await?, Some(Pushed::Stored));
+    assert_eq!(new.stats_of(&new.descriptor.group_partition(Partition(1), &audit()?)).await?.ready, 1);
     Ok(())
 }
 

@@ -1,20 +1,14 @@
--- The count of a partition, as in _history, in scripts whose callers need no history.
---   KEYS[#KEYS] T:gen
-local function count_before()
-  return redis.call('GETRANGE', KEYS[#KEYS], '50', '65')
-end
+-- The count of a partition, behind _history or _no_history, which have read it.
 -- The answer to a call that was applied before, or changes nothing: the count comes behind it.
 local function repeated(answers)
-  answers[#answers + 1] = count_before()
+  answers[#answers + 1] = string.sub(there, 51)
   return answers
 end
--- The answer to a call that is applied now, which raises the count.
+-- The answer to a call that is applied now, which raises the count. A partition that is not made counts nothing.
 local function counted(answers)
-  local count = count_before()
-  if count ~= '' then
-    count = string.format('%016.0f', count + 1)
-    redis.call('SETRANGE', KEYS[#KEYS], '50', count)
-  end
+  if there == '' then return repeated(answers) end
+  local count = string.format('%016.0f', string.sub(there, 51) + 1)
+  redis.call('SETRANGE', gen, '50', count)
   answers[#answers + 1] = count
   return answers
 end

@@ -7,24 +7,12 @@
 -- perhaps what the caller knows of is not here, or when the caller knows none: it compares; {'STALE', ''} when the partition has seen a
 -- newer descriptor; {'BEHIND', ''} when it has not seen this one yet, or is not made.
 local refusal
-local there = redis.call('GETRANGE', KEYS[1], '0', '65')
+local gen = KEYS[1]
+local there = redis.call('GETRANGE', gen, '0', '65')
 if string.sub(there, 1, 49) ~= ARGV[1] then
   if string.sub(there, 18, 49) ~= string.sub(ARGV[1], 18) then
     refusal = {'ANOTHER', ''}
   else
     refusal = {string.sub(there, 1, 49) > ARGV[1] and 'STALE' or 'BEHIND', ''}
   end
-end
--- The answer to a call that was applied before: the count comes behind it.
-local function repeated(answers)
-  answers[#answers + 1] = string.sub(there, 51)
-  return answers
-end
--- The answer to a call that is applied now, which raises the count. A partition that is not made counts nothing.
-local function counted(answers)
-  if there == '' then return repeated(answers) end
-  local count = string.format('%016.0f', string.sub(there, 51) + 1)
-  redis.call('SETRANGE', KEYS[1], '50', count)
-  answers[#answers + 1] = count
-  return answers
 end

@@ -26,13 +26,22 @@ if known == 'repeat' then
   return repeated({'OK', answer, duplicates})
 end
 
-local purged = last_purge(KEYS[7])
+local n, looks = tonumber(ARGV[9]), ARGV[3] ~= 'fresh'
+-- Most partitions have none of the keys that would make an id known beside its message: one question for all of them.
+local rare = {KEYS[3], KEYS[4], KEYS[7]}
+for g = 10, #KEYS, 3 do rare[#rare + 1] = KEYS[g + 2] end
+local has_rare = not looks or redis.call('EXISTS', unpack(rare)) > 0
+-- Asked for many ids, a key that is not there costs more than the question whether it is.
+local function has(key)
+  return looks and has_rare and (n == 1 or redis.call('EXISTS', key) == 1)
+end
+
+local purged = has_rare and last_purge(KEYS[7]) or 0
 if purged >= tonumber(ARGV[8]) then
   refuse_call(KEYS[2])
   return {'OUTDATED', answer, string.format('%.0f', purged)}
 end
 
-local n = tonumber(ARGV[9])
 local scores, bodies, dedups = 9, 9 + 2 * n, 9 + 4 * n
 local ids, dedup = {}, {}
 -- Keys are compared only if both have the same id.
@@ -46,7 +55,6 @@ local function mark(found, are_dead)
     if found[i] and not duplicate[i] then is_duplicate(i, found[i], are_dead) end
   end
 end
-local looks = ARGV[3] ~= 'fresh'
 if looks or #ARGV > dedups then
   for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
 end
@@ -62,17 +70,17 @@ for g = 10, #KEYS, 3 do
   end
   if looks then
     mark(redis.call('HMGET', h, unpack(ids)), false)
-    if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), true) end
+    if has(dh) then mark(redis.call('HMGET', dh, unpack(ids)), true) end
   end
 end
-if looks and redis.call('EXISTS', KEYS[3]) == 1 then
+if has(KEYS[3]) then
   local seen = redis.call('ZMSCORE', KEYS[3], unpack(ids))
   for i = 1, n do
     if seen[i] and tonumber(seen[i]) > now and not duplicate[i] then is_duplicate(i) end
   end
 end
 local forgotten = {}
-if looks and redis.call('EXISTS', KEYS[4]) == 1 then
+if has(KEYS[4]) then
   local cancelled = redis.call('ZMSCORE', KEYS[4], unpack(ids))
   for i = 1, n do
     if cancelled[i] and not duplicate[i] then

@@ -2,7 +2,7 @@
 --   KEYS[1] T:gen   KEYS[2] T:c:<log>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake
 --   KEYS[7] T:c:<origin>   KEYS[8] T:c:<origin>#<page>, a hash: number of a record that was handed over -> 1
 --   KEYS[9] T:purged   KEYS[10] T:dedup   KEYS[11] T:dedup-end
---   then for each group T:<group>:z, :h, :a, :dh
+--   then for each group T:<group>:z, :h, :a, :dz, :dh
 --   ARGV[1] as in _history   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
 --   broker that handed it over or '', due ms, id, body, dedup key or '')
@@ -16,10 +16,10 @@
 local now_us, answer = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
 if refusal then return refusal end
-local policy, groups, n = ARGV[3], (#KEYS - 11) / 4, (#ARGV - 4) / 6
-local z, h, a, dh, names = {}, {}, {}, {}, {}
+local policy, groups, n = ARGV[3], (#KEYS - 11) / 5, (#ARGV - 4) / 6
+local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dh[g] = KEYS[4 * g + 8], KEYS[4 * g + 9], KEYS[4 * g + 10], KEYS[4 * g + 11]
+  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 7, 5 * g + 11)
   names[g] = string.match(z[g], '([^:]+):z$')
   if redis.call('HLEN', h[g]) + n > tonumber(ARGV[2]) then return {'FULL', answer} end
 end
@@ -111,7 +111,7 @@ local function replay(is_done, due, id, body, dedup)
       redis.call('HSET', h[g], id, body)
       redis.call('HDEL', a[g], id)
       if dead then
-        redis.call('ZREM', string.sub(dh[g], 1, -2) .. 'z', id)
+        redis.call('ZREM', dz[g], id)
         redis.call('HDEL', dh[g], id)
       end
     end

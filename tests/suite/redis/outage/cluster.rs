@@ -99,8 +99,7 @@ async fn nodes_that_lost_writes_are_restored_and_repeat_nothing() -> Result<()> 
     dwell.close().await
 }
 
-/// A node that starts without its data has lost some partitions of a topic, and perhaps its descriptor; the copy of that in
-/// partition 0 may be on another node.
+/// A node that starts without its data has lost some partitions of a topic, and perhaps partition 0 with the descriptor that is read.
 #[tokio::test]
 async fn lost_descriptor_is_restored_from_its_copy() -> Result<()> {
     let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
@@ -112,13 +111,13 @@ async fn lost_descriptor_is_restored_from_its_copy() -> Result<()> {
     acks.delivers("orders", &ids).await?;
 
     let lost = placed.iter().map(|outcome| outcome.partition.0).find(|partition| *partition != 0).unwrap_or_default();
-    outage.redis.ask::<u64>("DEL dwell:topic:orders").await?;
+    outage.redis.ask::<u64>("DEL {dwell:orders:0}:gen").await?;
     for key in outage.redis.ask::<Vec<String>>(&format!("KEYS {{dwell:orders:{lost}}}:*")).await? {
         outage.redis.ask::<u64>(&format!("DEL {key}")).await?;
     }
     restart(&mut outage, &[&pushes, &acks]).await?;
     assert_eq!(pushes.broker().topics().await?, [TopicName::new("orders")?]);
-    assert_eq!(outage.redis.ask::<u64>("EXISTS dwell:topic:orders").await?, 1);
+    assert_eq!(outage.redis.ask::<u64>("EXISTS {dwell:orders:0}:gen").await?, 1);
     pushes.push_one("orders", "next").await?;
     acks.delivers("orders", &["next"]).await?;
     pushes.close().await?;
@@ -191,11 +190,11 @@ async fn older_descriptor_is_replaced_when_a_consumer_meets_a_newer_copy() -> Re
 /// Leaves a topic with a message, whose partitions have a newer descriptor than the topic; answers the newer settings.
 async fn lose_newer_descriptor(outage: &Outage, dwell: &Dwell) -> Result<Settings> {
     dwell.push_one("orders", "before").await?;
-    outage.redis.ask::<u64>("COPY dwell:topic:orders older").await?;
+    outage.redis.ask::<u64>("COPY {dwell:orders:0}:gen older").await?;
     let orders = TopicName::new("orders")?;
     let settings = Settings { max_attempts: 7, ..dwell.broker().topic(&orders).await?.settings.clone() };
     dwell.broker().declare(orders, settings.clone()).await?;
-    outage.redis.ask::<u64>("COPY older dwell:topic:orders REPLACE").await?;
+    outage.redis.ask::<u64>("COPY older {dwell:orders:0}:gen REPLACE").await?;
     Ok(settings)
 }
 

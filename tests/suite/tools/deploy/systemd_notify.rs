@@ -49,7 +49,13 @@ impl Supervised {
     /// The lines of the next thing that it says.
     fn heard(&self) -> Result<Vec<String>> {
         let mut bytes = [0; 4_096];
-        let length = self.socket.recv(&mut bytes).map_err(failed("nothing was said"))?;
+        // A child that ends meanwhile interrupts a wait with a time limit.
+        let length = loop {
+            match self.socket.recv(&mut bytes) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                said => break said.map_err(failed("nothing was said"))?,
+            }
+        };
         Ok(String::from_utf8_lossy(&bytes[..length]).lines().map(str::to_owned).collect())
     }
 

@@ -85,7 +85,7 @@ impl Calls {
             self.digests.keys().filter(|verb| !self.is_large || !SCANNING.contains(&verb.as_str())).cloned().collect();
         let verb = match self.random.u32(..10) {
             // What others need to go on.
-            0..4 => ["push", "put", "reserve", "settle", "acquire", "publish_settings", "push_ordered", "reserve"]
+            0..4 => ["push", "put", "reserve", "settle", "acquire", "merge_descriptor", "push_ordered", "reserve"]
                 [self.random.usize(..8)]
             .to_owned(),
             _ => verbs[self.random.usize(..verbs.len())].clone(),
@@ -293,7 +293,7 @@ impl Calls {
                     t("dedup"),
                     t("dedup-end"),
                 ];
-                keys.extend(each(&["z", "h", "a", "dh"]));
+                keys.extend(each(&["z", "h", "a", "dz", "dh"]));
                 keys
             }
             "restore" => {
@@ -626,7 +626,7 @@ impl Calls {
                 say_all(&mut words, &[&format!("mv{}", self.random.u32(..3)), &(self.now + 1).to_string()]);
                 vec![t("moved")]
             }
-            "publish_settings" => {
+            "merge_descriptor" => {
                 let leaving = if self.is(6) { r#","leaving":["h"]"# } else { "" };
                 say_all(
                     &mut words,
@@ -638,8 +638,13 @@ impl Calls {
                     ],
                 );
                 say_all(&mut words, &[if self.is(3) { "500000" } else { "" }, if self.is(2) { "1" } else { "" }]);
+                let replaces = match self.random.u32(..4) {
+                    0 => self.read(pair, &["GETRANGE", &t("gen"), "0", "15"])?,
+                    1 => "none".to_owned(),
+                    _ => String::new(),
+                };
                 let process = format!("{:012}", self.random.u32(..3));
-                say_all(&mut words, &[&format!("{:04}", self.random.u32(..10_000)), &now, &process]);
+                say_all(&mut words, &[&replaces, &format!("{:04}", self.random.u32(..10_000)), &now, &process]);
                 vec![t("gen"), t("wake")]
             }
             "compare" => {
@@ -650,15 +655,6 @@ impl Calls {
                 let process = format!("{:012}", self.random.u32(..3));
                 say_all(&mut words, &[history, &count, &format!("{:04}", self.random.u32(..10_000)), &now, &process]);
                 vec![t("gen"), t("past")]
-            }
-            "set_descriptor" => {
-                let there = self.read(pair, &["GETRANGE", "dwell:topic:t", "0", "15"])?;
-                let there = if self.is(4) { "0".repeat(16) } else { there };
-                say_all(
-                    &mut words,
-                    &[&there, &if self.is(5) { String::new() } else { format!("{:016} {{}}", self.random.u32(..9)) }],
-                );
-                vec!["dwell:topic:t".to_owned()]
             }
             "set_once" => {
                 say_all(&mut words, &[&self.random.u32(..9).to_string()]);
