@@ -55,8 +55,8 @@ macro_rules! scripts {
 // A full Redis refuses a script without a flag before its first line: a push or a page of a copy. Everything else must
 // work when memory is full, so that dwell can be drained.
 scripts! {
-    push: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_unordered";
-    push_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_compared", "_body", "_content", "_order", "push";
+    push: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_content", "_unordered";
+    push_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_content", "_order", "push";
     put: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
     put_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "put";
     cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body";
@@ -64,10 +64,10 @@ scripts! {
     reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_purged";
     reschedule: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge";
     fence: "#!lua flags=allow-oom", "_call";
-    replay: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_unordered";
-    replay_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
-    restore: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_unordered";
-    restore_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_dedup", "_body", "_dead", "_order", "restore";
+    replay: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_charge", "_unordered";
+    replay_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
+    restore: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_dead", "_unordered";
+    restore_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_dead", "_order", "restore";
     restore_progress: "#!lua flags=allow-oom", "_time";
     acquire: "#!lua flags=allow-oom", "_time", "_history", "_count";
     renew: "#!lua flags=allow-oom", "_time";
@@ -85,7 +85,7 @@ scripts! {
     reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence";
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence";
     settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_no_history", "_count";
-    settle_late: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge", "_moving";
+    settle_late: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_body", "_charge", "_moving";
     start: "#!lua flags=allow-oom", "_time", "_call_sequence";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     waiting: "#!lua flags=allow-oom,no-writes";

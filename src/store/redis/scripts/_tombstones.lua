@@ -9,9 +9,3 @@ local function remember_version(gone, now_us, member, version)
   if excess > 0 then redis.call('ZREMRANGEBYRANK', gone, 0, math.min(excess, 17) - 1) end
   redis.call('PEXPIRE', gone, 604800000)
 end
-local function acked_version(gone, id, group)
-  return tonumber(redis.call('ZSCORE', gone, id .. ' ' .. group .. ' acked') or 0)
-end
-local function ended_version(gone, id, group)
-  return math.max(acked_version(gone, id, group), tonumber(redis.call('ZSCORE', gone, id .. ' ' .. group) or 0))
-end
