@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::Broker;
 use crate::model::error::{Error, Kind, Missing, Result};
 use crate::model::limits::SCHEDULE_FIRES_MAX;
-use crate::model::message::{CronJobName, TopicName};
+use crate::model::message::{CronJobName, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::schedule::{Missed, Occurrences, Schedule, Timing};
 use crate::model::time::Timestamp;
@@ -82,12 +82,12 @@ impl Broker {
     pub async fn delete_cron_job(&self, topic: &TopicName, name: &CronJobName) -> Result<()> {
         let descriptor = self.topics.get(topic).await?;
         let partition = descriptor.partition_of(name.as_str());
-        match self.store.cron_jobs.delete_cron_job(topic, partition, name).await? {
-            true => {
+        match self.store.cron_jobs.delete_cron_job(&descriptor, partition, name).await? {
+            Some(_) => {
                 tracing::info!(%topic, cron = %name, "cron job deleted");
                 Ok(())
             }
-            false => Err(missing(topic, name)),
+            None => Err(missing(topic, name)),
         }
     }
 
@@ -132,16 +132,15 @@ impl Broker {
             if let Some(before) = before.as_ref().filter(|before| before.schedule == schedule) {
                 return Ok(before.clone());
             }
-            let revision = format!("{:016x}", fastrand::u64(..));
-            let seen = before.as_ref().map(|before| before.revision.clone());
+            let revision = self.store.backend.clock().versions(1);
+            let seen = before.as_ref().map(|before| before.revision);
             let change = CronJobChange { schedule, seen, revision, last };
             match self.store.cron_jobs.put_cron_job(&descriptor, partition, &change).await {
-                Ok(true) => {
+                Ok(Some(last)) => {
                     log_change(&descriptor.topic, before.as_ref().map(|before| &before.schedule), &change.schedule);
-                    let last = change.last.or(before.map(|before| before.last)).unwrap_or_default();
-                    return Ok(CronJobRecord { schedule: change.schedule, revision: change.revision, last });
+                    return Ok(CronJobRecord { schedule: change.schedule, revision, last });
                 }
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(error) if error.kind() == Kind::Stale => descriptor = self.topics.load(&descriptor.topic).await?,
                 Err(error) => return Err(error),
             }
@@ -367,16 +366,19 @@ async fn try_to_fire(broker: &Broker, known: &TrackedCronJob, now: Timestamp) ->
     let TrackedCronJob { topic, partition, record, .. } = known;
     let Some(fires) = record.schedule.fires(record.last, now) else { return Ok(Outcome::Wait(CLOCK_BEHIND_PAUSE)) };
     let descriptor = broker.topics.get(topic).await?;
-    let messages = fires.occurrences.iter().map(|at| record.schedule.message(*at, now)).collect::<Result<_>>()?;
+    let messages: Vec<Message> =
+        fires.occurrences.iter().map(|at| record.schedule.message(*at, now)).collect::<Result<_>>()?;
     let firing = Firing {
-        name: record.schedule.name.clone(),
-        revision: record.revision.clone(),
+        schedule: record.schedule.clone(),
+        revision: record.revision,
         last: record.last,
         done: fires.done,
+        version: broker.store.backend.clock().versions(messages.len()),
         messages,
     };
     match broker.store.cron_jobs.fire(&descriptor, *partition, &firing).await? {
         Fired::Done(new) => {
+            let new = new.into_iter().filter(|is_new| *is_new).count();
             let metrics = broker.topic_metrics(topic);
             metrics.stored.inc_by(new as u64);
             metrics.fired.inc_by(new as u64);

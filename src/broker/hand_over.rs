@@ -6,7 +6,7 @@ use crate::model::limits::HANDED_OVER_AHEAD_MAX;
 use crate::model::message::{Conflict, Due, Message, MessageId, NewMessage};
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::store::{HandedOver, TakenOver};
+use crate::store::{HandedOver, TakenOver, is_firing};
 use crate::wal::Record;
 
 impl Broker {
@@ -63,6 +63,7 @@ fn check(record: &Record, now: Timestamp) -> Result<()> {
         Record::Push { message, conflict, .. } => (message, *conflict),
         Record::Set { message, .. } => (message, Conflict::Keep),
         Record::Cancel { id, .. } | Record::End { id, .. } => return check_occurrence(id, now),
+        Record::CronJob { last, .. } => return check_mark(last.as_ms(), now),
         Record::Create(_) | Record::Purge { .. } | Record::Delete(_) => return Ok(()),
     };
     let wrong =
@@ -75,11 +76,24 @@ fn check(record: &Record, now: Timestamp) -> Result<()> {
             as_pushed(message, conflict, None).check(now).map_err(wrong)?
         }
     };
+    if let Record::Set { call, .. } = record
+        && is_firing(call)
+    {
+        check_mark(call.seq, now)?;
+    }
     let ahead = now.as_ms() + HANDED_OVER_AHEAD_MAX as u64 / 1_000;
     if message.envelope.pushed_at.as_ms() > ahead {
         return Err(Error::invalid("records", "have a message that was pushed in the future"));
     }
     Ok(())
+}
+
+/// No cron job has done what is still to come: such a mark would suppress it. Errors: `Invalid`.
+fn check_mark(done_ms: u64, now: Timestamp) -> Result<()> {
+    match done_ms > now.as_ms() + HANDED_OVER_AHEAD_MAX as u64 / 1_000 {
+        true => Err(Error::invalid("records", "have a cron job that is done with what is still to come")),
+        false => Ok(()),
+    }
 }
 
 /// The occurrence of a cron job that is still to come has not been fired by any broker. Errors: `Invalid`.

@@ -10,8 +10,9 @@ use bytes::{Buf, Bytes};
 use super::{CONFIG, List, body_version, decode_body, encode_body};
 use crate::model::error::{Error, Result};
 use crate::model::limits::ENVELOPE_BYTES_MAX;
-use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::model::message::{Conflict, CronJobName, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
+use crate::model::schedule::Schedule;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallId, CallPart, Version};
@@ -28,7 +29,7 @@ const PREFIX: usize = NUMBER_END + 8;
 const RECORD_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + 64 * 1024;
 
 /// A record of a log. The WAL keeps requests: [`Record::Create`], [`Record::Push`] and [`Record::Cancel`], to be replayed.
-/// The journal keeps answers: [`Record::Set`], [`Record::End`], [`Record::Purge`] and
+/// The journal keeps answers: [`Record::Set`], [`Record::End`], [`Record::Purge`], [`Record::CronJob`] and
 /// [`Record::Delete`], to be restored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
@@ -82,6 +83,16 @@ pub enum Record {
         dead_letters: bool,
         version: Version,
     },
+    /// The store answered that a cron job is this one now, and that its occurrences up to `last` are done; or that it was deleted, if it
+    /// has no schedule.
+    CronJob {
+        topic: TopicName,
+        partition: Partition,
+        name: CronJobName,
+        revision: Version,
+        last: Timestamp,
+        schedule: Option<Schedule>,
+    },
 }
 
 impl Record {
@@ -92,7 +103,8 @@ impl Record {
             | Record::Cancel { topic, .. }
             | Record::Set { topic, .. }
             | Record::End { topic, .. }
-            | Record::Purge { topic, .. } => topic,
+            | Record::Purge { topic, .. }
+            | Record::CronJob { topic, .. } => topic,
         }
     }
 
@@ -103,9 +115,10 @@ impl Record {
             Record::Push { message, .. } | Record::Set { message, .. } => {
                 descriptor.partition_of(message.routing_key())
             }
-            Record::Cancel { partition, .. } | Record::End { partition, .. } | Record::Purge { partition, .. } => {
-                Partition(partition.0.min(descriptor.settings.partitions.get() - 1))
-            }
+            Record::Cancel { partition, .. }
+            | Record::End { partition, .. }
+            | Record::Purge { partition, .. }
+            | Record::CronJob { partition, .. } => Partition(partition.0.min(descriptor.settings.partitions.get() - 1)),
         }
     }
 
@@ -117,7 +130,8 @@ impl Record {
             | Record::Cancel { version, .. }
             | Record::Set { version, .. }
             | Record::End { version, .. }
-            | Record::Purge { version, .. } => Some(*version),
+            | Record::Purge { version, .. }
+            | Record::CronJob { revision: version, .. } => Some(*version),
         }
     }
 }
@@ -179,6 +193,13 @@ enum Header<'a> {
         id: &'a str,
         version: u64,
         groups: List<&'a str>,
+    },
+    CronJob {
+        topic: &'a str,
+        partition: u16,
+        name: &'a str,
+        revision: u64,
+        last: u64,
     },
 }
 
@@ -261,6 +282,11 @@ fn parts(record: &Record) -> Result<(Vec<u8>, Vec<u8>)> {
         Record::Purge { partition, group, dead_letters, version, .. } => {
             let (partition, group, version) = (partition.0, group.as_str(), version.as_us());
             (Header::Purge { topic, partition, group, dead_letters: *dead_letters, version }, Vec::new())
+        }
+        Record::CronJob { partition, name, revision, last, schedule, .. } => {
+            let (partition, name, revision, last) = (partition.0, name.as_str(), revision.as_us(), last.as_ms());
+            let definition = schedule.as_ref().map(Schedule::to_json).transpose()?.unwrap_or_default();
+            (Header::CronJob { topic, partition, name, revision, last }, definition.into_bytes())
         }
     };
     Ok((bincode::encode_to_vec(header, CONFIG).map_err(|error| bug(&error))?, body))
@@ -347,6 +373,14 @@ fn decode(bytes: &Bytes) -> Result<Record> {
             dead_letters,
             version: Version::from_us(version),
         },
+        Header::CronJob { topic, partition, name, revision, last } => Record::CronJob {
+            topic: TopicName::new(topic)?,
+            partition: Partition(partition),
+            name: CronJobName::new(name)?,
+            revision: Version::from_us(revision),
+            last: Timestamp::from_ms(last),
+            schedule: schedule_of(&body)?,
+        },
     })
 }
 
@@ -363,6 +397,12 @@ fn push_of((topic, id, conflict, call, origin): PushHeader<'_>, body: Bytes) -> 
 
 fn descriptor_of(json: &[u8]) -> Result<Descriptor> {
     serde_json::from_slice(json).map_err(|error| Error::corrupt(format!("has an unreadable topic ({error})")))
+}
+
+/// The definition of a cron job; `None` of one that was deleted.
+fn schedule_of(json: &[u8]) -> Result<Option<Schedule>> {
+    let json = std::str::from_utf8(json).map_err(|_| Error::corrupt("has an unreadable cron job"))?;
+    if json.is_empty() { Ok(None) } else { Schedule::from_json(json).map(Some) }
 }
 
 fn header_of<'a, H: BorrowDecode<'a, ()>>(bytes: &'a Bytes) -> Result<(H, Bytes)> {

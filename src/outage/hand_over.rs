@@ -17,7 +17,9 @@ use serde::Deserialize;
 use super::{BufferedStore, CALL_PAGE_RECORDS, REQUEST_PAGE_BYTES, drop_part_of_a_call};
 use crate::codec::{NumberedRecord, encode_page};
 use crate::model::error::{Error, Kind, Result, innermost_cause};
-use crate::model::limits::{HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, SOCKET_PATH_BYTES_MAX, STREAM_BYTES_MAX};
+use crate::model::limits::{
+    HANDED_OVER_AHEAD_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, SOCKET_PATH_BYTES_MAX, STREAM_BYTES_MAX,
+};
 use crate::model::time::Timestamp;
 use crate::model::version::{CallId, Version};
 use crate::platform::clock::{Clock, Instant};
@@ -117,7 +119,9 @@ impl<S: LogTarget> BufferedStore<S> {
             return Ok(TakenOver::LacksEarlier);
         }
         let (given, through) = (handed.records.len(), handed.records.last().map(|record| record.number));
-        let is_allowed = |record: &Record| is_admin || !matches!(record, Record::Delete(_) | Record::Purge { .. });
+        let is_change =
+            |record: &Record| matches!(record, Record::Delete(_) | Record::Purge { .. } | Record::CronJob { .. });
+        let is_allowed = |record: &Record| is_admin || !is_change(record);
         let records = handed.records.into_iter().map(|record| record.record).filter(is_allowed);
         let records: Vec<Record> = records.collect();
         let taken = records.len();
@@ -235,7 +239,7 @@ async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result
     *handed += taken;
     if refused > 0 {
         return Err(Error::refused(format!(
-            "{refused} records need a token with `admin`: deletions of topics, purges of groups, and messages of topics that are \
+            "{refused} records need a token with `admin`: deletions of topics, purges of groups, cron jobs, and messages of topics that are \
              not there, where pushes create none"
         )));
     }
@@ -251,7 +255,8 @@ fn belongs(kind: LogKind, record: &Record) -> bool {
             matches!(record, Record::Create(_) | Record::Push { origin: Some(_), .. } | Record::Cancel { .. })
         }
         LogKind::Journal => {
-            matches!(record, Record::Set { .. } | Record::End { .. } | Record::Purge { .. } | Record::Delete(_))
+            let is_change = matches!(record, Record::Purge { .. } | Record::Delete(_) | Record::CronJob { .. });
+            is_change || matches!(record, Record::Set { .. } | Record::End { .. })
         }
     }
 }
@@ -273,17 +278,20 @@ fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
             (Some(message), [call.as_ref().map(|part| &part.call), origin.as_ref()])
         }
         Record::Set { message, call, .. } => (Some(message), [Some(call), None]),
-        Record::Create(_) | Record::Cancel { .. } | Record::End { .. } | Record::Purge { .. } | Record::Delete(_) => {
-            (None, [None, None])
-        }
+        Record::Create(_)
+        | Record::Cancel { .. }
+        | Record::End { .. }
+        | Record::Purge { .. }
+        | Record::CronJob { .. }
+        | Record::Delete(_) => (None, [None, None]),
     };
     if message.is_some_and(|message| message.envelope.size() > PAYLOAD_BYTES_MAX) {
         return wrong("have a payload of more than 1 MiB");
     }
     let is_stream = |stream: &str| {
-        // Pages of dead letters are `<stream>@<broker>`.
-        let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'@');
-        (1..=STREAM_BYTES_MAX).contains(&stream.len()) && stream.bytes().all(known)
+        // Pages of dead letters are `<stream>@<broker>`, and what a cron job fires is `cron.<name>`.
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'@' | b'-' | b'_');
+        (1..=STREAM_BYTES_MAX.max(5 + NAME_BYTES_MAX)).contains(&stream.len()) && stream.bytes().all(known)
     };
     match calls.into_iter().flatten().all(|call| is_stream(&call.stream)) {
         true => Ok(()),

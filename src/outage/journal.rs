@@ -266,6 +266,13 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
+    pub(super) async fn keep_records(&self, records: Vec<Record>, losses: u64) -> Result<()> {
+        match &self.journal {
+            Some(journal) => self.kept(journal, records, losses).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     async fn kept(&self, journal: &Journal, records: Vec<Record>, losses: u64) -> Result<bool> {
         let is_kept = journal.keep(records).await;
         if self.losses() == losses {

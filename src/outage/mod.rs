@@ -10,6 +10,7 @@ pub mod hand_over;
 mod push;
 mod offer;
 mod journal;
+mod cron_jobs;
 mod replay;
 mod restore;
 mod state_file;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, watch};
 
+use self::cron_jobs::UnansweredFirings;
 use self::held_ids::HeldIds;
 use self::journal::Journal;
 use self::kept_keys::KeptKeys;
@@ -96,6 +98,7 @@ pub struct BufferedStore<S> {
     kept_keys: KeptKeys,
     behind: OrderedTopics,
     held: HeldIds,
+    unanswered_firings: UnansweredFirings,
     /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
     made_up: AtomicU64,
     /// When the last whole offer of the journal began, ms by the store's clock.
@@ -203,6 +206,7 @@ impl<S: LogTarget> BufferedStore<S> {
             kept_keys,
             behind,
             held,
+            unanswered_firings: UnansweredFirings::default(),
             made_up: AtomicU64::new(0),
             offered_at: AtomicU64::new(0),
             identified,

@@ -293,6 +293,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 | Record::Set { .. }
                 | Record::End { .. }
                 | Record::Purge { .. }
+                | Record::CronJob { .. }
                 | Record::Delete(_) => offered.passed += 1,
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::cron_jobs::kept_cron_job;
 use super::journal::Journal;
 use super::{BufferedStore, CALL_PAGE_BYTES, CALL_PAGE_RECORDS, PAUSE, call_of, drop_part_of_a_call};
 use crate::model::error::{Error, Kind, Result};
@@ -402,6 +403,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let is_offered = |record: &Record| offers_all || self.store.may_lack(topic, record.partition_in(&descriptor));
         for record in records.into_iter().filter(is_offered) {
             changed += self.reapply_purge(&descriptor, &record, losses).await?;
+            changed += self.restore_cron_job(&descriptor, &record, losses).await?;
             if let Some(change) = change(&descriptor, &record) {
                 partitions.entry(record.partition_in(&descriptor)).or_default().push((record, change));
             }
@@ -423,6 +425,15 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         let purge = Purge { group: group.clone(), dead_letters: *dead_letters };
         self.store.reapply_purge(descriptor, *partition, &purge, *version, losses).await
+    }
+
+    async fn restore_cron_job(&self, descriptor: &Descriptor, record: &Record, losses: u64) -> Result<u64> {
+        let Some(job) = kept_cron_job(record).filter(|job| descriptor.is_after_deletion(job.revision)) else {
+            return Ok(0);
+        };
+        let partition = record.partition_in(descriptor);
+        let is_changed = self.limited(self.store.restore_cron_job(descriptor, partition, &job, losses)).await?;
+        Ok(u64::from(is_changed))
     }
 
     /// A record that the store refuses for its content goes to the WAL, so that it holds up nothing.
@@ -472,9 +483,12 @@ fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
             descriptor.is_after_deletion(version).then_some(Change::Set { message, version, groups, call })
         }
         Record::End { id, version, groups, is_acked, .. } => Some(Change::End { id, version, groups, is_acked }),
-        Record::Create(_) | Record::Delete(_) | Record::Purge { .. } | Record::Push { .. } | Record::Cancel { .. } => {
-            None
-        }
+        Record::Create(_)
+        | Record::Delete(_)
+        | Record::Purge { .. }
+        | Record::CronJob { .. }
+        | Record::Push { .. }
+        | Record::Cancel { .. } => None,
     }
 }
 
@@ -486,9 +500,12 @@ fn request(record: Record) -> Option<Record> {
         Record::End { topic, partition, id, version, .. } => {
             Some(Record::Cancel { topic, partition, id, version: version.plus(1) })
         }
-        Record::Create(_) | Record::Delete(_) | Record::Purge { .. } | Record::Push { .. } | Record::Cancel { .. } => {
-            None
-        }
+        Record::Create(_)
+        | Record::Delete(_)
+        | Record::Purge { .. }
+        | Record::CronJob { .. }
+        | Record::Push { .. }
+        | Record::Cancel { .. } => None,
     }
 }
 

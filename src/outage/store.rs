@@ -37,6 +37,7 @@ impl<S: LogTarget> BufferedStore<S> {
             topics: self.clone(),
             messages: self.clone(),
             dead_letters: self.clone(),
+            cron_jobs: self.clone(),
             leases: self.clone(),
             maintenance: self.clone(),
             ..Store::of(self.store.clone())

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 
 use super::{Contract, Purge, Put};
 use crate::model::error::Result;
-use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::model::message::{Conflict, CronJobName, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
+use crate::model::schedule::Schedule;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallId, CallPart, Version};
@@ -48,6 +49,18 @@ pub enum Change {
         /// A consumer acknowledged it.
         is_acked: bool,
     },
+}
+
+/// A cron job as a journal keeps it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptCronJob {
+    pub name: CronJobName,
+    /// The version of its last change, of which a deletion is one.
+    pub revision: Version,
+    /// Every occurrence up to here is done with.
+    pub last: Timestamp,
+    /// `None` if it was deleted.
+    pub schedule: Option<Schedule>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +177,16 @@ pub trait LogTarget: Contract {
         version: Version,
         losses: u64,
     ) -> Result<u64>;
+
+    /// Brings a cron job to the state that a journal says the store had answered for, and answers whether that changed it. Errors: as
+    /// [`LogTarget::restore`].
+    async fn restore_cron_job(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        job: &KeptCronJob,
+        losses: u64,
+    ) -> Result<bool>;
 
     /// Brings messages of a partition to the state that a journal says the store had answered for, where the store lost
     /// it; and answers how many it changed. At most [`crate::model::limits::RESTORE_CHANGES_MAX`] changes, all of what

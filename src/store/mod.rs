@@ -42,7 +42,7 @@ pub use groups::{
     SlotAsk, Slots, slot_of,
 };
 pub use log_target::{
-    BrokerReport, Change, Identity, LogTarget, Progress, Replayed, Reports, TOMBSTONE_KEPT, origin_page,
+    BrokerReport, Change, Identity, KeptCronJob, LogTarget, Progress, Replayed, Reports, TOMBSTONE_KEPT, origin_page,
 };
 pub use maintenance::{
     Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, StatsClaim, VerifyCursor, VerifyPage,
@@ -62,7 +62,7 @@ pub use reads::{
     Forecast, InFlightCursor, Listed, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Reads, Spans,
     State, WaitingCursor, WaitingRange, Window, WindowPage,
 };
-pub use topics::{CronJobChange, CronJobRecord, CronJobs, Fired, Firing, Topics};
+pub use topics::{CronJobChange, CronJobRecord, CronJobs, Fired, Firing, Topics, is_firing};
 
 pub trait Contract:
     Backend + Topics + Messages + Reads + DeadLetters + CronJobs + Groups + Leases + Maintenance

@@ -8,6 +8,7 @@ use crate::model::partition::Partition;
 use crate::model::schedule::Schedule;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
+use crate::model::version::{CallId, Version};
 
 #[async_trait]
 pub trait Topics: Send + Sync + 'static {
@@ -51,14 +52,25 @@ pub trait CronJobs: Send + Sync + 'static {
     /// The schedules of a partition, sorted by name; none of a topic that is gone. One that cannot be read is among them.
     async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>>;
 
-    /// Creates a cron job, or changes it if it is still as the author of the change saw it; false otherwise. The mark
-    /// of done occurrences never goes back. Wakes [`crate::store::Channel::CronJobs`]. Errors: `Stale` when the partition has seen a
-    /// newer descriptor; `Full` past [`crate::model::limits::SCHEDULES_MAX`].
-    async fn put_cron_job(&self, descriptor: &Descriptor, partition: Partition, change: &CronJobChange)
-    -> Result<bool>;
+    /// Creates a cron job, or changes it if it is still as the author of the change saw it. Answers the mark up to which occurrences
+    /// are done then, which never goes back; `None` if it is not as the author saw it. Wakes [`crate::store::Channel::CronJobs`].
+    /// Errors: `Stale` when the partition has seen a newer descriptor, or a revision that is not older than this one; `Full` past
+    /// [`crate::model::limits::SCHEDULES_MAX`].
+    async fn put_cron_job(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &CronJobChange,
+    ) -> Result<Option<Timestamp>>;
 
-    /// Removes a schedule, and answers whether it was there. [`crate::store::Channel::CronJobs`] is woken.
-    async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool>;
+    /// Deletes a cron job. Answers the revision of the deletion, which is above that of the cron job; `None` if there was none. Wakes
+    /// [`crate::store::Channel::CronJobs`]. Errors: `Stale` when the partition has seen a newer descriptor.
+    async fn delete_cron_job(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        name: &CronJobName,
+    ) -> Result<Option<Version>>;
 
     /// Pushes the messages of occurrences and marks these as done in one step, once for all callers and repeats.
     /// Errors: `Stale` when the partition has seen a newer descriptor; `Full`.
@@ -68,28 +80,30 @@ pub trait CronJobs: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CronJobRecord {
     pub schedule: Schedule,
-    pub revision: String,
+    /// The version of its last change.
+    pub revision: Version,
     /// Every occurrence up to here is done with, for good.
     pub last: Timestamp,
 }
 
 impl CronJobRecord {
-    /// `<revision> <done up to, ms> <definition>`, as both stores keep it.
+    /// `<revision, us> <done up to, ms> <definition>`, as both stores keep it.
     pub fn to_text(&self) -> Result<String> {
-        Ok(format!("{} {} {}", self.revision, self.last.as_ms(), self.schedule.to_json()?))
+        Ok(format!("{} {} {}", self.revision.as_us(), self.last.as_ms(), self.schedule.to_json()?))
     }
 
     /// An unreadable one is [`crate::model::schedule::Timing::Unreadable`], so that it stops no other cron job.
     pub fn from_text(name: &CronJobName, text: &str) -> CronJobRecord {
         let mut parts = text.splitn(3, ' ');
-        let marks = parts.next().zip(parts.next().and_then(|last| last.parse().ok())).zip(parts.next());
-        let Some(((revision, last), json)) = marks else {
+        let mut number = || parts.next().and_then(|number| number.parse().ok());
+        let marks = number().zip(number());
+        let Some(((revision, last), json)) = marks.zip(parts.next()) else {
             let why = Error::corrupt("a cron job is not what dwell wrote");
             let schedule = Schedule::unreadable(name.clone(), text, &why);
-            return CronJobRecord { schedule, revision: String::new(), last: Timestamp::ZERO };
+            return CronJobRecord { schedule, revision: Version::default(), last: Timestamp::ZERO };
         };
         let schedule = Schedule::from_json(json).unwrap_or_else(|why| Schedule::unreadable(name.clone(), json, &why));
-        CronJobRecord { schedule, revision: revision.to_owned(), last: Timestamp::from_ms(last) }
+        CronJobRecord { schedule, revision: Version::from_us(revision), last: Timestamp::from_ms(last) }
     }
 }
 
@@ -97,8 +111,8 @@ impl CronJobRecord {
 pub struct CronJobChange {
     pub schedule: Schedule,
     /// The revision that its author saw; `None` when there was none.
-    pub seen: Option<String>,
-    pub revision: String,
+    pub seen: Option<Version>,
+    pub revision: Version,
     /// Up to where occurrences are done with; `None` keeps what the store has.
     pub last: Option<Timestamp>,
 }
@@ -106,19 +120,36 @@ pub struct CronJobChange {
 /// Occurrences of a schedule to be fired: pushed and marked as done, all or nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Firing {
-    pub name: CronJobName,
-    pub revision: String,
+    pub schedule: Schedule,
+    pub revision: Version,
     /// If the store has done with occurrences up to here.
     pub last: Timestamp,
     /// Then it is done with those up to here,
     pub done: Timestamp,
     pub messages: Vec<Message>,
+    /// The version of the first message; those of the others count up.
+    pub version: Version,
+}
+
+impl Firing {
+    /// The call that a partition remembers of it: the calls of a cron job are numbered by what is done then.
+    pub fn call(&self) -> CallId {
+        CallId { stream: format!("{FIRINGS}{}", self.schedule.name), seq: self.done.as_ms() }
+    }
+}
+
+/// What the stream of a cron job begins with; its name follows.
+const FIRINGS: &str = "cron.";
+
+/// Whether a call fired a cron job, so that its number is a time, ms.
+pub fn is_firing(call: &CallId) -> bool {
+    call.stream.starts_with(FIRINGS)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fired {
-    /// It was done by this call; so many messages are new.
-    Done(usize),
+    /// It was done by this call; for each message whether it is new.
+    Done(Vec<bool>),
     /// By the store's clock nothing has occurred yet.
     Early,
     /// Someone was faster: the same version is done up to there.

@@ -448,6 +448,7 @@ mod tests {
             Record::Push { message, .. } | Record::Set { message, .. } => message.id.to_string(),
             Record::Cancel { id, .. } | Record::End { id, .. } => id.to_string(),
             Record::Purge { group, .. } => group.to_string(),
+            Record::CronJob { name, .. } => name.to_string(),
         };
         Ok(log.page(None, 100, 1 << 20)?.into_iter().map(name).collect())
     }

@@ -421,8 +421,8 @@ always_away! {
     store::CronJobs {
         cron_partitions() -> Vec<(TopicName, Partition)>;
         list(&TopicName, Partition) -> Vec<CronJobRecord>;
-        put_cron_job(&Descriptor, Partition, &CronJobChange) -> bool;
-        delete_cron_job(&TopicName, Partition, &CronJobName) -> bool;
+        put_cron_job(&Descriptor, Partition, &CronJobChange) -> Option<Timestamp>;
+        delete_cron_job(&Descriptor, Partition, &CronJobName) -> Option<Version>;
         fire(&Descriptor, Partition, &Firing) -> Fired;
     } and {}
     store::Groups {

@@ -22,6 +22,7 @@ use crate::model::message::{CronJobName, GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
+use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{self, Channel, CronJobChange, CronJobRecord, Fired, Firing, Pushed, TOMBSTONE_KEPT};
 
@@ -378,22 +379,26 @@ impl store::CronJobs for Embedded {
         descriptor: &Descriptor,
         partition: Partition,
         change: &CronJobChange,
-    ) -> Result<bool> {
+    ) -> Result<Option<Timestamp>> {
         let this = self.opened()?;
         this.check_storable()?;
-        if !this.change_cron_job(descriptor, partition, change)? {
-            return Ok(false);
-        }
+        let Some(last) = this.change_cron_job(descriptor, partition, change)? else { return Ok(None) };
         this.commit().await?;
         this.wakes.wake(&Channel::CronJobs);
-        Ok(true)
+        Ok(Some(last))
     }
 
-    async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool> {
+    async fn delete_cron_job(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        name: &CronJobName,
+    ) -> Result<Option<Version>> {
         let this = self.opened()?;
+        let revision = this.clock.versions(1);
         let removed = {
             let topics = this.topics();
-            let Some(topic) = topics.live(topic) else { return Ok(false) };
+            let Some(topic) = topics.live(&descriptor.topic) else { return Ok(None) };
             let state = topic.partition(partition);
             let _state = locked(&state);
             let mut batch = Batch::default();
@@ -404,29 +409,29 @@ impl store::CronJobs for Embedded {
         };
         this.commit().await?;
         this.wakes.wake(&Channel::CronJobs);
-        Ok(removed)
+        Ok(removed.then_some(revision))
     }
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         let this = self.opened()?;
         this.check_storable()?;
         let messages = &firing.messages;
-        let values = this.values(messages, this.clock.versions(messages.len()))?;
+        let (values, name) = (this.values(messages, firing.version)?, &firing.schedule.name);
         let mut fired = Fired::Changed;
         let mark = |batch: &mut Batch, topic: &Topic| -> Result<bool> {
             let hash = this.cron_jobs_at(place_of(topic, partition));
-            let Some(value) = hash.value(firing.name.as_str().as_bytes())? else { return Ok(false) };
-            let there = read(&firing.name, &value);
+            let Some(value) = hash.value(name.as_str().as_bytes())? else { return Ok(false) };
+            let there = read(name, &value);
             fired = match () {
                 () if there.revision != firing.revision => Fired::Changed,
                 () if there.last != firing.last => Fired::Before(there.last),
                 () if firing.done > this.now() => Fired::Early,
-                () => Fired::Done(0),
+                () => Fired::Done(Vec::new()),
             };
             if !matches!(fired, Fired::Done(_)) {
                 return Ok(false);
             }
-            let name = firing.name.as_str().as_bytes();
+            let name = name.as_str().as_bytes();
             hash.remove(batch, name)?;
             hash.add(batch, name, &written(&CronJobRecord { last: firing.done, ..there })?);
             Ok(true)
@@ -438,7 +443,7 @@ impl store::CronJobs for Embedded {
             this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
         this.commit().await?;
-        Ok(Fired::Done(verdicts.iter().filter(|verdict| verdict.pushed == Pushed::Stored).count()))
+        Ok(Fired::Done(verdicts.iter().map(|verdict| verdict.pushed == Pushed::Stored).collect()))
     }
 }
 
@@ -447,7 +452,12 @@ impl Inner {
         Hash::schedules(&self.tree, place)
     }
 
-    fn change_cron_job(&self, descriptor: &Descriptor, partition: Partition, change: &CronJobChange) -> Result<bool> {
+    fn change_cron_job(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &CronJobChange,
+    ) -> Result<Option<Timestamp>> {
         let topics = self.topics();
         let topic = topics.live(&descriptor.topic).filter(|topic| is_current(topic, descriptor));
         let topic = topic.ok_or_else(|| changed(&descriptor.topic))?;
@@ -455,8 +465,8 @@ impl Inner {
         let _state = locked(&state);
         let (hash, name) = (self.cron_jobs_at(place_of(topic, partition)), change.schedule.name.as_str());
         let there = hash.value(name.as_bytes())?.map(|value| read(&change.schedule.name, &value));
-        if there.as_ref().map(|there| &there.revision) != change.seen.as_ref() {
-            return Ok(false);
+        if there.as_ref().map(|there| there.revision) != change.seen {
+            return Ok(None);
         }
         if there.is_none() && hash.values().count() >= SCHEDULES_MAX {
             let detail = format!("there are {SCHEDULES_MAX} cron jobs in this partition, which is the limit");
@@ -464,13 +474,13 @@ impl Inner {
         }
         let before = there.map_or(Timestamp::ZERO, |there| there.last);
         let last = change.last.map_or(before, |last| last.max(before));
-        let record = CronJobRecord { schedule: change.schedule.clone(), revision: change.revision.clone(), last };
+        let record = CronJobRecord { schedule: change.schedule.clone(), revision: change.revision, last };
         let mut batch = Batch::default();
         hash.remove(&mut batch, name.as_bytes())?;
         hash.add(&mut batch, name.as_bytes(), &written(&record)?);
         batch.insert(keys::cron_partition_key(topic.number(), partition), b"");
         self.apply(batch)?;
-        Ok(true)
+        Ok(Some(last))
     }
 }
 

@@ -11,8 +11,11 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
 use crate::model::message::{CronJobName, TopicName};
 use crate::model::partition::Partition;
+use crate::model::schedule::Schedule;
+use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::store::{self, CronJobChange, CronJobRecord, Fired, Firing};
+use crate::model::version::Version;
+use crate::store::{self, CronJobChange, CronJobRecord, Fired, Firing, KeptCronJob};
 
 #[async_trait]
 impl store::CronJobs for Redis {
@@ -46,7 +49,7 @@ impl store::CronJobs for Redis {
         descriptor: &Descriptor,
         partition: Partition,
         change: &CronJobChange,
-    ) -> Result<bool> {
+    ) -> Result<Option<Timestamp>> {
         let name = self.keys.cron_partitions();
         let count = self.connection.call(redis::cmd("SCARD").arg(&name)).await?;
         if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= SCHEDULE_PLACES_MAX))
@@ -54,28 +57,29 @@ impl store::CronJobs for Redis {
             let detail = format!("cron jobs are in {SCHEDULE_PLACES_MAX} partitions, which is the limit");
             return Err(Error::new(Kind::Full, detail));
         }
-        // Listed first: a place without schedules is harmless, a schedule that nobody finds is not.
-        self.connection.call(redis::cmd("SADD").arg(&name).arg(place(&descriptor.topic, partition))).await?;
+        self.list_place(&descriptor.topic, partition).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
         let make = |known: &str| {
-            Ok(Call::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules])
+            Ok(Call::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
                 .arg(known)
                 .arg(change.schedule.name.as_str())
-                .arg(change.seen.as_deref().unwrap_or_default())
-                .arg(&change.revision)
+                .arg(change.seen.map_or(String::new(), |seen| seen.as_us().to_string()))
+                .arg(change.revision.as_us())
                 .arg(change.last.map_or(String::new(), |last| last.as_ms().to_string()))
                 .arg(change.schedule.to_json()?)
                 .arg(SCHEDULES_MAX))
         };
-        match Reply::of(self.eval_known(&descriptor.topic, partition, descriptor.generation, make).await?)?
-            .text()?
-            .as_str()
-        {
+        let mut reply = Reply::of(self.eval_known(&descriptor.topic, partition, descriptor.generation, make).await?)?;
+        match reply.text()?.as_str() {
             "OK" => {
                 self.announce_cron_jobs().await?;
-                Ok(true)
+                Ok(Some(reply.time()?.unwrap_or_default()))
             }
-            "CHANGED" => Ok(false),
+            "CHANGED" => Ok(None),
+            "OUTDATED" => {
+                self.clock.witness(Version::from_us(reply.text()?.parse().unwrap_or_default()));
+                Err(Error::stale("another broker changed the cron job just now; make another call"))
+            }
             "FULL" => {
                 let detail = format!("there are {SCHEDULES_MAX} cron jobs in this partition, which is the limit");
                 Err(Error::new(Kind::Full, detail))
@@ -84,38 +88,56 @@ impl store::CronJobs for Redis {
         }
     }
 
-    async fn delete_cron_job(&self, topic: &TopicName, partition: Partition, name: &CronJobName) -> Result<bool> {
-        let keys = self.keys.partition(topic, partition);
-        let answer = self.connection.call(redis::cmd("HDEL").arg(&keys.schedules).arg(name.as_str())).await?;
+    async fn delete_cron_job(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        name: &CronJobName,
+    ) -> Result<Option<Version>> {
+        let keys = self.keys.partition(&descriptor.topic, partition);
+        let revision = self.clock.versions(1);
+        let make = |known: &str| {
+            Ok(Call::new(&SCRIPTS.delete_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
+                .arg(known)
+                .arg(name.as_str())
+                .arg(revision.as_us())
+                .arg(self.time_override()))
+        };
+        let (status, mut reply) = self.ask_known(&descriptor.topic, partition, descriptor.generation, make).await?;
+        if status != "OK" {
+            return Err(self.overtaken(&descriptor.topic, partition).await);
+        }
         self.announce_cron_jobs().await?;
-        Ok(answer == Value::Int(1))
+        let revision = reply.text()?.parse().ok().map(Version::from_us);
+        revision.into_iter().for_each(|revision| self.clock.witness(revision));
+        Ok(revision)
     }
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.group_keys(descriptor, partition);
-        let mut keys = vec![shared.generation.as_str(), &shared.schedules, &shared.seen, &shared.wake];
+        let call = self.keys.call(&descriptor.topic, partition, &firing.call().stream);
+        let mut keys = vec![shared.generation.as_str(), &shared.schedules, &shared.seen, &shared.wake, &call];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
-        let version = self.clock.versions(firing.messages.len());
         let make = |known: &str| {
             let call = Call::new(&SCRIPTS.fire_cron_job, &keys)
                 .arg(known)
-                .arg(firing.name.as_str())
-                .arg(&firing.revision)
+                .arg(firing.schedule.name.as_str())
+                .arg(firing.revision.as_us())
                 .arg(firing.last.as_ms())
                 .arg(firing.done.as_ms())
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
                 .arg(self.time_override());
             firing.messages.iter().enumerate().try_fold(call, |call, (n, message)| {
-                let body = encode_body(message, version.plus(n))?;
+                let body = encode_body(message, firing.version.plus(n))?;
                 Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body))
             })
         };
         let (status, mut reply) = self.ask_known(&descriptor.topic, partition, descriptor.generation, make).await?;
         match status.as_str() {
-            "OK" => Ok(Fired::Done(usize::try_from(reply.number()?).unwrap_or(usize::MAX))),
+            "OK" => Ok(Fired::Done(reply.each(|new| Ok(new.number()? == 1))?)),
             "EARLY" => Ok(Fired::Early),
             "BEFORE" => Ok(Fired::Before(reply.time()?.unwrap_or_default())),
             "CHANGED" => Ok(Fired::Changed),
@@ -126,6 +148,31 @@ impl store::CronJobs for Redis {
 }
 
 impl Shared {
+    /// Brings a cron job, or its deletion, back; answers whether that changed something.
+    pub(super) fn restore_cron_job_call(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        job: &KeptCronJob,
+        known: &str,
+    ) -> Result<Call> {
+        let keys = self.keys.partition(topic, partition);
+        let definition = job.schedule.as_ref().map(Schedule::to_json).transpose()?.unwrap_or_default();
+        Ok(Call::new(&SCRIPTS.restore_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
+            .arg(known)
+            .arg(job.name.as_str())
+            .arg(job.revision.as_us())
+            .arg(job.last.as_ms())
+            .arg(definition)
+            .arg(self.time_override()))
+    }
+
+    /// Listed before it has any: a place without cron jobs is harmless, a cron job that nobody finds is not.
+    pub(super) async fn list_place(&self, topic: &TopicName, partition: Partition) -> Result<()> {
+        let list = self.keys.cron_partitions();
+        self.connection.call(redis::cmd("SADD").arg(list).arg(place(topic, partition))).await.map(drop)
+    }
+
     /// Lists the partitions of a topic that have cron jobs: the list may be lost, and they not.
     pub(super) async fn list_cron_jobs(&self, descriptor: &Descriptor) -> Result<()> {
         let partitions: Vec<Partition> = descriptor.partitions().collect();
@@ -148,7 +195,7 @@ impl Shared {
     }
 
     /// Tells the other brokers to look. One that misses it looks after a while.
-    async fn announce_cron_jobs(&self) -> Result<()> {
+    pub(super) async fn announce_cron_jobs(&self) -> Result<()> {
         let published =
             self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.cron_partitions()).arg("changed")).await;
         if let Err(error) = published {

@@ -16,7 +16,9 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallPart, Version};
-use crate::store::{BrokerReport, Change, Identity, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page};
+use crate::store::{
+    BrokerReport, Change, Identity, KeptCronJob, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page,
+};
 
 #[async_trait]
 impl LogTarget for Redis {
@@ -143,6 +145,23 @@ impl LogTarget for Redis {
                 return Ok(deleted);
             }
         }
+    }
+
+    async fn restore_cron_job(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        job: &KeptCronJob,
+        losses: u64,
+    ) -> Result<bool> {
+        self.list_place(&descriptor.topic, partition).await?;
+        let make = |known: &str| {
+            let call = self.restore_cron_job_call(&descriptor.topic, partition, job, known)?;
+            Ok(call.after_losses(losses))
+        };
+        let is_changed = self.apply(descriptor, partition, make).await?.number()? == 1;
+        self.announce_cron_jobs().await?;
+        Ok(is_changed)
     }
 
     async fn restore(

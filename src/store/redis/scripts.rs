@@ -105,6 +105,8 @@ scripts! {
     unstage: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_no_history", "_count";
     cron_jobs: "#!lua flags=allow-oom,no-writes";
     put_cron_job: "#!lua flags=allow-oom", "_history", "_count";
+    delete_cron_job: "#!lua flags=allow-oom", "_time", "_history", "_count", "_tombstones";
+    restore_cron_job: "#!lua flags=allow-oom", "_time", "_history", "_count", "_tombstones";
     fire_cron_job: "#!lua", "_time", "_history", "_count";
     move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_no_history", "_count";
     move_in: "#!lua", "_history", "_count", "_call";
@@ -120,7 +122,7 @@ scripts! {
 
 /// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
 /// back and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
-const CONFIRMED: [&str; 25] = [
+const CONFIRMED: [&str; 27] = [
     "push",
     "push_ordered",
     "put",
@@ -138,6 +140,8 @@ const CONFIRMED: [&str; 25] = [
     "redrive",
     "purge_dead_letters",
     "put_cron_job",
+    "delete_cron_job",
+    "restore_cron_job",
     "fire_cron_job",
     "move_in",
     "move_close",

@@ -10,6 +10,7 @@ use dwell::model::message::{Conflict, CronJobName, GroupName, Key, MessageId, Ne
 use dwell::model::partition::Partition;
 use dwell::model::schedule::{Missed, Schedule, Timing};
 use dwell::model::time::Timestamp;
+use dwell::model::version::Version;
 use dwell::store::CronJobChange;
 
 use crate::support::{Running, World, every, kind_of, stories};
@@ -222,8 +223,8 @@ async fn store(world: &World, broker: &Broker, schedule: Schedule) -> Result<()>
     let descriptor = broker.topic(&orders()?).await?;
     let partition: Partition = descriptor.partition_of(schedule.name.as_str());
     let change =
-        CronJobChange { schedule, seen: None, revision: "0123456789abcdef".to_owned(), last: Some(Timestamp::ZERO) };
-    assert!(world.store.cron_jobs.put_cron_job(&descriptor, partition, &change).await?);
+        CronJobChange { schedule, seen: None, revision: Version::from_us(1), last: Some(Timestamp::ZERO) };
+    assert!(world.store.cron_jobs.put_cron_job(&descriptor, partition, &change).await?.is_some());
     Ok(())
 }
 

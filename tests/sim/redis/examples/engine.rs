@@ -5,10 +5,11 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use dwell_simulated_redis::{Config, Server, Time};
+use dwell_simulated_redis::{Config, Server, SessionId, Time};
 
 const BODY: &[u8] = &[b'B'; 130];
 const MESSAGES: usize = 100_000;
+const NOW: Time = Time(1_764_000_000_000_000);
 
 /// A script of dwell, put together as `src/store/redis/scripts.rs` does.
 fn script(verb: &str) -> Result<String, Box<dyn Error>> {
@@ -28,15 +29,36 @@ fn key(suffix: &str) -> String {
     format!("{{dwell:orders:0}}:{suffix}")
 }
 
+/// A server with one session.
+struct Asked {
+    server: Server,
+    session: SessionId,
+}
+
+impl Asked {
+    fn ask(&mut self, words: &[&[u8]]) -> Result<String, Box<dyn Error>> {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.server.receive(self.session, &bytes, NOW);
+        let answer = String::from_utf8(self.server.take_output(self.session))?;
+        if answer.starts_with('-') { Err(answer.into()) } else { Ok(answer) }
+    }
+}
+
 /// Pushes all messages in calls of `batch`; answers microseconds for each call.
 fn push(batch: usize) -> Result<f64, Box<dyn Error>> {
-    let now = Time(1_764_000_000_000_000);
     let mut server = Server::new(Config { aof: None, ..Config::default() }, 1);
-    let digest = server.command(&[b"SCRIPT", b"LOAD", script("push")?.as_bytes()], now);
-    let digest = String::from_utf8(digest)?.lines().nth(1).ok_or("no digest")?.to_owned();
+    let session = server.open(NOW);
+    let mut server = Asked { server, session };
+    let digest = server.ask(&[b"SCRIPT", b"LOAD", script("push")?.as_bytes()])?;
+    let digest = digest.lines().nth(1).ok_or("no digest")?.to_owned();
     let known = "0000001764000000 a1b2c3d4e5f61764000000000000abcd";
     let descriptor = format!("{known} 0000000000000001 {{\"topic\":\"orders\"}}");
-    server.command(&[b"SET", key("gen").as_bytes(), descriptor.as_bytes()], now);
+    server.ask(&[b"SET", key("gen").as_bytes(), descriptor.as_bytes()])?;
     let names = ["gen", "c:stream", "seen", "x", "wake", "gone", "purged", "dedup", "dedup-end", "default:z", "default:h"];
     let keys: Vec<String> = names.iter().chain(&["default:dh"]).map(|name| key(name)).collect();
     let began = Instant::now();
@@ -51,9 +73,9 @@ fn push(batch: usize) -> Result<f64, Box<dyn Error>> {
         let mut command: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
         let ids: Vec<String> = ids().map(|(_, id)| id).collect();
         command.extend(ids.iter().flat_map(|id| [id.as_bytes(), BODY]));
-        let answer = server.command(&command, now);
-        if !answer.starts_with(b"*") {
-            return Err(String::from_utf8_lossy(&answer).into_owned().into());
+        let answer = server.ask(&command)?;
+        if !answer.starts_with("*4") {
+            return Err(answer.into());
         }
     }
     Ok(began.elapsed().as_secs_f64() * 1e6 / (MESSAGES / batch) as f64)

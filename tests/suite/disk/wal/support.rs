@@ -141,6 +141,7 @@ pub(crate) fn ids_of(entries: &[Entry]) -> Vec<String> {
         Record::Cancel { id, .. } => format!("cancel {id}"),
         Record::End { id, .. } => format!("end {id}"),
         Record::Purge { group, .. } => format!("purge {group}"),
+        Record::CronJob { name, .. } => format!("cron {name}"),
         Record::Create(descriptor) => format!("create {}", descriptor.topic),
         Record::Delete(descriptor) => format!("delete {}", descriptor.topic),
     };

@@ -10,6 +10,7 @@ mod metrics;
 mod clock;
 mod comparison;
 mod control;
+mod cron_jobs;
 mod dedup;
 mod first_start;
 mod forwarding;

@@ -20,7 +20,7 @@ pub(crate) struct Calls {
 
 const GROUPS: [&str; 2] = ["g", "h"];
 /// Scripts that begin anywhere in a hash: with large hashes their order is not specified.
-const SCANNING: [&str; 15] = [
+const SCANNING: [&str; 17] = [
     "recover",
     "repair",
     "verify",
@@ -35,6 +35,8 @@ const SCANNING: [&str; 15] = [
     "restore_progress",
     "move_in",
     "put_cron_job",
+    "delete_cron_job",
+    "restore_cron_job",
     "fire_cron_job",
 ];
 
@@ -570,25 +572,36 @@ impl Calls {
                 let name = format!("j{}", self.random.u32(..3));
                 let there = self.read(pair, &["HGET", &t("s"), &name])?;
                 let revision = there.split(' ').next().unwrap_or("").to_owned();
-                let revision = if self.is(5) { "r9".to_owned() } else { revision };
+                let revision = if self.is(5) { "9".to_owned() } else { revision };
                 let done = if self.is(3) { String::new() } else { (self.now / 1_000 - 2).to_string() };
                 let done = if there.is_empty() && done.is_empty() { "5".to_owned() } else { done };
-                let next = format!("r{}", self.random.u32(..30));
+                let next = self.random.u32(..30).to_string();
                 say_all(&mut words, &[generation, &name, &revision, &next, &done, "{}", "2"]);
-                vec![t("gen"), t("s")]
+                vec![t("gen"), t("s"), t("gone")]
+            }
+            "delete_cron_job" => {
+                let (name, revision) = (format!("j{}", self.random.u32(..3)), self.random.u32(..30).to_string());
+                say_all(&mut words, &[generation, &name, &revision, &now]);
+                vec![t("gen"), t("s"), t("gone")]
+            }
+            "restore_cron_job" => {
+                let (name, revision) = (format!("j{}", self.random.u32(..3)), self.random.u32(..30).to_string());
+                let done = (self.now / 1_000 - self.random.u64(..3)).to_string();
+                say_all(&mut words, &[generation, &name, &revision, &done, if self.is(3) { "" } else { "{}" }, &now]);
+                vec![t("gen"), t("s"), t("gone")]
             }
             "fire_cron_job" => {
                 let name = format!("j{}", self.random.u32(..3));
                 let there = self.read(pair, &["HGET", &t("s"), &name])?;
                 let mut parts = there.split(' ');
-                let (revision, last) = (parts.next().unwrap_or("r").to_owned(), parts.next().unwrap_or("0").to_owned());
+                let (revision, last) = (parts.next().unwrap_or("0").to_owned(), parts.next().unwrap_or("0").to_owned());
                 let (due, version) = (self.due(), self.version());
                 let to = (self.now / 1_000).saturating_add_signed(self.random.i64(-2..1)).to_string();
                 say_all(&mut words, &[generation, &name, &revision, &last, &to, "1000", &now]);
                 words.push(due.to_string().into_bytes());
                 words.push(self.id().into_bytes());
                 words.push(self.body(due, version));
-                let mut keys = vec![t("gen"), t("s"), t("seen"), t("wake")];
+                let mut keys = vec![t("gen"), t("s"), t("seen"), t("wake"), t("c:cron.j")];
                 keys.extend(each(&["z", "h", "dh"]));
                 keys
             }

@@ -1,0 +1,72 @@
+//! Cron jobs in a Redis that loses its data: they come back from journals, with what they fired, and stay deleted.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dwell::broker::ReserveRequest;
+use dwell::delivery::Decision;
+use dwell::model::error::Result;
+use dwell::model::message::{CronJobName, GroupName, TopicName};
+use dwell::model::schedule::{Missed, Schedule};
+
+use super::journal::WINDOW;
+use super::{Dwell, Outage};
+use crate::support::{eventually, every, scratch};
+
+/// The ids of messages of the topic that Redis has.
+async fn stored(outage: &Outage) -> Result<BTreeSet<String>> {
+    let mut ids = BTreeSet::new();
+    for hash in Outage::hashes("orders") {
+        ids.extend(outage.redis.ask::<Vec<String>>(&format!("HKEYS {hash}")).await?);
+    }
+    Ok(ids)
+}
+
+async fn names(dwell: &Dwell) -> Result<Vec<String>> {
+    let list = dwell.broker().cron_jobs(&TopicName::new("orders")?, None).await?;
+    Ok(list.schedules.into_iter().map(|record| record.schedule.name.to_string()).collect())
+}
+
+#[tokio::test]
+async fn lost_cron_job_comes_back_with_what_it_fired() -> Result<()> {
+    let outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let (orders, dir) = (TopicName::new("orders")?, scratch()?);
+    let dwell = outage.dwell().await?;
+    let other = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    dwell.push_one("orders", "m").await?;
+    for (name, seconds) in [("gone", 3_600), ("kept", 3_600), ("pulse", 1)] {
+        dwell.broker().put_cron_job(&orders, every(name, seconds, Missed::All)?).await?;
+    }
+    other.broker().delete_cron_job(&orders, &CronJobName::new("gone")?).await?;
+    let paused = other.broker().pause_cron_job(&orders, &CronJobName::new("kept")?, true).await?;
+
+    // One occurrence is consumed, and another one waits.
+    let request = ReserveRequest { max: 2, wait: Duration::from_secs(20), visibility_timeout: None };
+    let group = GroupName::standard();
+    let mut acked = BTreeSet::new();
+    while acked.len() < 2 {
+        for delivery in dwell.broker().reserve(&orders, &group, request.clone()).await? {
+            acked.insert(delivery.message.id.to_string());
+            dwell.broker().settle(&orders, &group, vec![(delivery.receipt.to_string(), Decision::Ack)]).await?;
+        }
+    }
+    let waits = eventually("it fired once more", async || {
+        Ok(stored(&outage).await?.into_iter().find(|id| id.starts_with("pulse@") && !acked.contains(id)))
+    })
+    .await?;
+
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    let restored = async || Ok((stored(&outage).await?.contains(&waits)).then_some(()));
+    eventually("what was lost is restored", restored).await?;
+    dwell.recovered().await?;
+    other.recovered().await?;
+    assert_eq!(names(&dwell).await?, ["kept", "pulse"]);
+    let kept = dwell.broker().cron_job(&orders, &CronJobName::new("kept")?).await?;
+    assert_eq!((kept.schedule, kept.last), (Schedule { paused: true, ..paused.schedule }, paused.last));
+    // It fires on, and nothing that was consumed comes again.
+    let got = dwell.drain("orders", 3).await?;
+    assert!(got.contains_key(&waits), "{got:?}");
+    assert!(got.iter().all(|(id, got)| got.times == 1 && !acked.contains(id)), "{got:?} {acked:?}");
+    dwell.close().await?;
+    other.close().await
+}
