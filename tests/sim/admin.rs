@@ -127,7 +127,7 @@ impl Clients {
         for (topic, settings) in self.topics.iter().enumerate() {
             for job in 0..2 {
                 let change = CronChange { topic, job, every_ms: None, missed: Missed::Last };
-                while !self.cron(SETS_UP, change).await {
+                while !self.change_cron(SETS_UP, change, true).await {
                     self.wait(200).await;
                 }
             }
@@ -188,6 +188,10 @@ impl Clients {
     // Cron jobs.
 
     pub(crate) async fn cron(&self, broker: usize, change: CronChange) -> bool {
+        self.change_cron(broker, change, false).await
+    }
+
+    async fn change_cron(&self, broker: usize, change: CronChange, is_the_end: bool) -> bool {
         let CronChange { topic, job, every_ms, missed } = change;
         let path = format!("/v1/topics/{}/cron/c{job}", self.topics[topic].name);
         let missed = match missed {
@@ -204,8 +208,16 @@ impl Clients {
             None => self.call(broker, "DELETE", &path, None).await,
         };
         self.note(&format!("{change:?} at broker {broker}: {answer:?}"));
-        let (span, is_done) = (self.span(sent, &answer), matches!(answer, Some((200..=299 | 404, _))));
-        lock(&self.ledger).crons.push(CronFact { topic, job, every_ms, span, is_done });
+        let is_gone = every_ms.is_none() && matches!(answer, Some((404, _)));
+        let (span, is_done) = (self.span(sent, &answer), is_gone || matches!(answer, Some((200..=299, _))));
+        let was_there = match answer {
+            Some((200..=299, _)) => Some(true),
+            Some((404, _)) => Some(false),
+            _ => None,
+        };
+        let was_there_at_the_end = was_there.filter(|_| is_the_end);
+        let fact = CronFact { broker, topic, job, every_ms, span, is_done, was_there_at_the_end };
+        lock(&self.ledger).crons.push(fact);
         is_done
     }
 }

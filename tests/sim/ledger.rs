@@ -211,12 +211,15 @@ pub(crate) struct BulkFact {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CronFact {
+    pub(crate) broker: usize,
     pub(crate) topic: usize,
     pub(crate) job: usize,
     /// Nothing: it was deleted.
     pub(crate) every_ms: Option<u64>,
     pub(crate) span: Span,
     pub(crate) is_done: bool,
+    /// Of a deletion at the end of the run that was answered: whether the job was there.
+    pub(crate) was_there_at_the_end: Option<bool>,
 }
 
 /// A fault, with the time until which what it did may be felt.

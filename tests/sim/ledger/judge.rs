@@ -79,6 +79,7 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
     breaches.extend(judge.strange());
     breaches.extend(judge.rates());
     breaches.extend(judge.gaps());
+    breaches.extend(judge.cron_jobs_kept());
     for push in &ledger.pushes {
         breaches.extend(judge.copied(push));
         for group in 0..topics[push.target.topic].groups.len() {

@@ -222,8 +222,7 @@ async fn a_cron_expression_fires(world: World) -> Result<()> {
 async fn store(world: &World, broker: &Broker, schedule: Schedule) -> Result<()> {
     let descriptor = broker.topic(&orders()?).await?;
     let partition: Partition = descriptor.partition_of(schedule.name.as_str());
-    let change =
-        CronJobChange { schedule, seen: None, revision: Version::from_us(1), last: Some(Timestamp::ZERO) };
+    let change = CronJobChange { schedule, seen: None, revision: Version::from_us(1), last: Some(Timestamp::ZERO) };
     assert!(world.store.cron_jobs.put_cron_job(&descriptor, partition, &change).await?.is_some());
     Ok(())
 }

@@ -15,6 +15,7 @@ const IN_FLIGHT: &str = "no group has more in flight than its limit";
 const RATE: &str = "no group gets more in a second than its rate";
 const NO_JOB: &str = "a cron job pushes from when it is made until it is deleted";
 const GAP: &str = "a cron job pushes at each of its times";
+const KEPT: &str = "a cron job that was made is there, and one that was deleted is not";
 
 /// Until all brokers know of new limits.
 const LIMIT_SLACK: u64 = 3_000_000;
@@ -192,6 +193,26 @@ impl Judge<'_> {
                 && !self.is_disturbed(deleted.span.sent, time)
         });
         (!was_made || is_over).then(|| self.breach(NO_JOB, delivery.topic, &delivery.id, String::new()))
+    }
+
+    /// The last change of each job counts in the end, whatever Redis forgot since.
+    pub(super) fn cron_jobs_kept(&self) -> Option<Breach> {
+        let ends = self.ledger.crons.iter().filter(|of| of.was_there_at_the_end.is_some());
+        ends.clone().find_map(|end| {
+            let (topic, job) = (end.topic, end.job);
+            let changes = self.ledger.crons.iter().filter(|of| (of.topic, of.job) == (topic, job));
+            let changes = changes.filter(|of| !std::ptr::eq(*of, end));
+            let last = changes.clone().max_by_key(|of| of.span.sent)?;
+            let is_last = changes.filter(|of| !std::ptr::eq(*of, last)).all(|of| of.span.end() < last.span.sent);
+            let is_known =
+                last.is_done && is_last && !self.was_removed(topic, usize::MAX, last.span.sent, end.span.sent);
+            let is_lost = self.forgot_without(last.broker, last.span.sent)
+                || self.ledger.unjournaled(last.broker, last.span)
+                || self.ledger.wiped(last.broker, last.span.sent);
+            let was_there = end.was_there_at_the_end == Some(true);
+            let is_broken = is_known && !is_lost && !self.forgot_topics() && was_there != last.every_ms.is_some();
+            is_broken.then(|| self.breach(KEPT, topic, &format!("c{job}"), format!("was there: {was_there}, {last:?}")))
+        })
     }
 
     /// Between two messages of a job there is one at each of its times, when nothing happened meanwhile.
