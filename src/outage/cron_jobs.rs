@@ -1,17 +1,20 @@
 //! Cron jobs around an outage: the journal keeps how they are, what they fired, and up to when that is done. Nothing is buffered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 
 use super::BufferedStore;
 use crate::model::error::{Kind, Result};
+use crate::model::limits::SCHEDULE_PLACES_MAX;
 use crate::model::message::{CronJobName, TopicName};
 use crate::model::partition::Partition;
+use crate::model::schedule::Timing;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
+use crate::platform::clock::Instant;
 use crate::store::{self, CronJobChange, CronJobRecord, Fired, Firing, KeptCronJob, LogTarget, Pushed, Put, restoring};
 use crate::wal::Record;
 
@@ -29,14 +32,52 @@ impl UnansweredFirings {
     }
 }
 
+/// How often in its window the journal keeps a cron job that does not change.
+const KEPT_AGAIN: u32 = 4;
+
+/// Which revisions of cron jobs the journal has, and since when.
+#[derive(Debug, Default)]
+pub(super) struct KeptCronJobs(Mutex<BTreeMap<(TopicName, CronJobName), (Version, Instant)>>);
+
+impl KeptCronJobs {
+    fn has(&self, topic: &TopicName, cron: &CronJobRecord, since: Instant) -> bool {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = kept.get(&(topic.clone(), cron.schedule.name.clone()));
+        kept.is_some_and(|(revision, at)| *revision == cron.revision && *at >= since)
+    }
+
+    /// Cron jobs that are gone are forgotten with the others when there are too many.
+    fn note(&self, topic: &TopicName, cron: &CronJobRecord, now: Instant) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT_CRON_JOBS_MAX {
+            kept.clear();
+        }
+        kept.insert((topic.clone(), cron.schedule.name.clone()), (cron.revision, now));
+    }
+}
+
+const KEPT_CRON_JOBS_MAX: usize = SCHEDULE_PLACES_MAX;
+
 #[async_trait]
 impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
     async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>> {
         self.store.cron_partitions().await
     }
 
+    /// The journal keeps what was listed, so that it also has cron jobs that rarely change, and those of other brokers.
     async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
-        self.store.list(topic, partition).await
+        let losses = self.losses();
+        let listed = self.store.list(topic, partition).await?;
+        if let Some(journal) = &self.journal {
+            let since = self.clock.instant().minus(journal.window() / KEPT_AGAIN);
+            let is_old = |cron: &&CronJobRecord| is_readable(cron) && !self.kept_cron_jobs.has(topic, cron, since);
+            let old: Vec<_> = listed.iter().filter(is_old).collect();
+            let records = old.iter().map(|cron| listed_record(topic, partition, cron)).collect();
+            if self.keep_records(records, losses).await.is_ok() {
+                old.into_iter().for_each(|cron| self.kept_cron_jobs.note(topic, cron, self.clock.instant()));
+            }
+        }
+        Ok(listed)
     }
 
     /// While a loss is restored nothing is changed: what is there may be older than what is about to come back.
@@ -50,8 +91,8 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
         let last = self.unless_lost(self.store.put_cron_job(descriptor, partition, change)).await?;
         if let Some(last) = last {
             let (name, schedule) = (change.schedule.name.clone(), Some(change.schedule.clone()));
-            let job = KeptCronJob { name, revision: change.revision, last, schedule };
-            self.keep_cron_job(descriptor, partition, job, losses).await?;
+            let cron = KeptCronJob { name, revision: change.revision, last, schedule };
+            self.keep_cron_job(descriptor, partition, cron, losses).await?;
         }
         Ok(last)
     }
@@ -65,8 +106,8 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
         let losses = self.losses();
         let deleted = self.unless_lost(self.store.delete_cron_job(descriptor, partition, name)).await?;
         if let Some(revision) = deleted {
-            let job = KeptCronJob { name: name.clone(), revision, last: Timestamp::ZERO, schedule: None };
-            self.keep_cron_job(descriptor, partition, job, losses).await?;
+            let cron = KeptCronJob { name: name.clone(), revision, last: Timestamp::ZERO, schedule: None };
+            self.keep_cron_job(descriptor, partition, cron, losses).await?;
         }
         Ok(deleted)
     }
@@ -105,10 +146,10 @@ impl<S: LogTarget> BufferedStore<S> {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        job: KeptCronJob,
+        cron: KeptCronJob,
         losses: u64,
     ) -> Result<()> {
-        self.keep_records(vec![record_of(descriptor, partition, job)], losses).await
+        self.keep_records(vec![record_of(descriptor, partition, cron)], losses).await
     }
 
     /// Keeps the messages that a cron job fired, and up to when its occurrences are done.
@@ -127,8 +168,8 @@ impl<S: LogTarget> BufferedStore<S> {
         let call = store::Call { id: firing.call(), version: firing.version, is_fresh: false };
         self.keep_sets(descriptor, partition, &call, &firing.messages, puts, losses).await?;
         let (name, schedule) = (firing.schedule.name.clone(), Some(firing.schedule.clone()));
-        let job = KeptCronJob { name, revision: firing.revision, last: firing.done, schedule };
-        self.keep_cron_job(descriptor, partition, job, losses).await
+        let cron = KeptCronJob { name, revision: firing.revision, last: firing.done, schedule };
+        self.keep_cron_job(descriptor, partition, cron, losses).await
     }
 }
 
@@ -136,9 +177,26 @@ fn stored_or_there(is_new: bool) -> Pushed {
     if is_new { Pushed::Stored } else { Pushed::Duplicate }
 }
 
-fn record_of(descriptor: &Descriptor, partition: Partition, job: KeptCronJob) -> Record {
-    let KeptCronJob { name, revision, last, schedule } = job;
+fn record_of(descriptor: &Descriptor, partition: Partition, cron: KeptCronJob) -> Record {
+    let KeptCronJob { name, revision, last, schedule } = cron;
     Record::CronJob { topic: descriptor.topic.clone(), partition, name, revision, last, schedule }
+}
+
+/// One that this version cannot read is not kept: the journal could not be read either.
+fn is_readable(cron: &CronJobRecord) -> bool {
+    !matches!(cron.schedule.timing, Timing::Unreadable { .. })
+}
+
+fn listed_record(topic: &TopicName, partition: Partition, cron: &CronJobRecord) -> Record {
+    let CronJobRecord { schedule, revision, last } = cron.clone();
+    Record::CronJob {
+        topic: topic.clone(),
+        partition,
+        name: schedule.name.clone(),
+        revision,
+        last,
+        schedule: Some(schedule),
+    }
 }
 
 /// A cron job as a record of the journal says that it is.

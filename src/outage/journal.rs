@@ -63,6 +63,10 @@ impl Journal {
         &self.log
     }
 
+    pub(super) fn window(&self) -> Duration {
+        self.window
+    }
+
     pub(super) fn metrics(&self) -> &WalMetrics {
         &self.metrics
     }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, watch};
 
-use self::cron_jobs::UnansweredFirings;
+use self::cron_jobs::{KeptCronJobs, UnansweredFirings};
 use self::held_ids::HeldIds;
 use self::journal::Journal;
 use self::kept_keys::KeptKeys;
@@ -99,6 +99,7 @@ pub struct BufferedStore<S> {
     behind: OrderedTopics,
     held: HeldIds,
     unanswered_firings: UnansweredFirings,
+    kept_cron_jobs: KeptCronJobs,
     /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
     made_up: AtomicU64,
     /// When the last whole offer of the journal began, ms by the store's clock.
@@ -207,6 +208,7 @@ impl<S: LogTarget> BufferedStore<S> {
             behind,
             held,
             unanswered_firings: UnansweredFirings::default(),
+            kept_cron_jobs: KeptCronJobs::default(),
             made_up: AtomicU64::new(0),
             offered_at: AtomicU64::new(0),
             identified,

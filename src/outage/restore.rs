@@ -428,11 +428,11 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     async fn restore_cron_job(&self, descriptor: &Descriptor, record: &Record, losses: u64) -> Result<u64> {
-        let Some(job) = kept_cron_job(record).filter(|job| descriptor.is_after_deletion(job.revision)) else {
+        let Some(cron) = kept_cron_job(record).filter(|cron| descriptor.is_after_deletion(cron.revision)) else {
             return Ok(0);
         };
         let partition = record.partition_in(descriptor);
-        let is_changed = self.limited(self.store.restore_cron_job(descriptor, partition, &job, losses)).await?;
+        let is_changed = self.limited(self.store.restore_cron_job(descriptor, partition, &cron, losses)).await?;
         Ok(u64::from(is_changed))
     }
 

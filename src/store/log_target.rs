@@ -184,7 +184,7 @@ pub trait LogTarget: Contract {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        job: &KeptCronJob,
+        cron: &KeptCronJob,
         losses: u64,
     ) -> Result<bool>;
 

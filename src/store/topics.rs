@@ -138,7 +138,7 @@ impl Firing {
     }
 }
 
-/// What the stream of a cron job begins with; its name follows.
+/// The stream of a cron job begins with it; its name follows.
 const FIRINGS: &str = "cron.";
 
 /// Whether a call fired a cron job, so that its number is a time, ms.

@@ -35,6 +35,10 @@ impl store::CronJobs for Redis {
 
     async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
         let keys = self.keys.partition(topic, partition);
+        // A journal that keeps what is listed has to find that it was lost.
+        if self.histories.of(topic, partition).is_none() {
+            self.compare(topic, partition, None).await?;
+        }
         let reply = self.reply(&Call::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
         let mut records = reply.each(|reply| {
             let (name, value) = (CronJobName::new(reply.text()?)?, reply.bytes()?);
@@ -153,16 +157,16 @@ impl Shared {
         &self,
         topic: &TopicName,
         partition: Partition,
-        job: &KeptCronJob,
+        cron: &KeptCronJob,
         known: &str,
     ) -> Result<Call> {
         let keys = self.keys.partition(topic, partition);
-        let definition = job.schedule.as_ref().map(Schedule::to_json).transpose()?.unwrap_or_default();
+        let definition = cron.schedule.as_ref().map(Schedule::to_json).transpose()?.unwrap_or_default();
         Ok(Call::new(&SCRIPTS.restore_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
             .arg(known)
-            .arg(job.name.as_str())
-            .arg(job.revision.as_us())
-            .arg(job.last.as_ms())
+            .arg(cron.name.as_str())
+            .arg(cron.revision.as_us())
+            .arg(cron.last.as_ms())
             .arg(definition)
             .arg(self.time_override()))
     }

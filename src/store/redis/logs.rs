@@ -151,12 +151,12 @@ impl LogTarget for Redis {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        job: &KeptCronJob,
+        cron: &KeptCronJob,
         losses: u64,
     ) -> Result<bool> {
         self.list_place(&descriptor.topic, partition).await?;
         let make = |known: &str| {
-            let call = self.restore_cron_job_call(&descriptor.topic, partition, job, known)?;
+            let call = self.restore_cron_job_call(&descriptor.topic, partition, cron, known)?;
             Ok(call.after_losses(losses))
         };
         let is_changed = self.apply(descriptor, partition, make).await?.number()? == 1;

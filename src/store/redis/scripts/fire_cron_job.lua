@@ -6,7 +6,7 @@
 --   {'FULL', now us} {'BEFORE', now us, done up to, ms} {'CHANGED', now us}.
 -- The mark is in the slot of its messages, so one call writes both: whoever comes second, at once or when the message was
 -- long consumed, finds another mark than it names, and pushes nothing. So does a repeat of this very call.
--- What is done then is the number of the call, by which a journal finds that it was kept.
+-- The new mark is the number of the call, by which a journal finds that it was kept.
 local now_us, answer = time_us(ARGV[7])
 local now = math.floor(now_us / 1000)
 if refusal and refusal[1] ~= 'BEHIND' then return refusal end

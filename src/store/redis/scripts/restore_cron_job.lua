@@ -3,7 +3,8 @@
 --   ARGV[1] as in _history   ARGV[2] name   ARGV[3] revision, us   ARGV[4] done up to, ms   ARGV[5] definition, or '' if it was deleted
 --   ARGV[6] time override, us, or ''
 -- Returns {'OK', now us, 1 if that changed something, else 0} or, with nothing changed, a refusal of _history.
--- The newest revision counts, of which a deletion is one, and the latest mark: so journals may be offered in any order and again.
+-- The newest revision counts, of which a deletion is one, and the latest mark: so journals may be offered in any order and again. A repeat changes
+-- nothing.
 local now_us, answer = time_us(ARGV[6])
 if refusal then return refusal end
 local revision = tonumber(ARGV[3])

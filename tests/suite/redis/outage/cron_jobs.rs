@@ -70,3 +70,24 @@ async fn lost_cron_job_comes_back_with_what_it_fired() -> Result<()> {
     dwell.close().await?;
     other.close().await
 }
+
+/// The broker that made it may be gone, and have made it long ago.
+#[tokio::test]
+async fn cron_job_is_in_the_journal_of_each_broker_that_reads_it() -> Result<()> {
+    let outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let (orders, dir) = (TopicName::new("orders")?, scratch()?);
+    let maker = outage.dwell().await?;
+    maker.push_one("orders", "m").await?;
+    maker.broker().put_cron_job(&orders, every("kept", 3_600, Missed::Last)?).await?;
+    let before = maker.broker().cron_job(&orders, &CronJobName::new("kept")?).await?;
+    maker.close().await?;
+    let other = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    let journaled = async || Ok((other.metric("dwell_wal_records{log=\"journal\"}")? >= 1.0).then_some(()));
+    eventually("the other broker has read it", journaled).await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    let listed = async || Ok((names(&other).await.is_ok_and(|names| names == ["kept"])).then_some(()));
+    eventually("it is back", listed).await?;
+    other.recovered().await?;
+    assert_eq!(other.broker().cron_job(&orders, &CronJobName::new("kept")?).await?, before);
+    other.close().await
+}
