@@ -1,5 +1,4 @@
-//! Changes of messages on request: of one by its id (cancel, reschedule, a push with a policy about ids that are there), of all
-//! that are due in a window, and the purge of every message of a group, also of those in flight.
+//! Changes of messages on request: of one by its id (cancel, reschedule), of all that are due in a window, and the purge of every message of a group, also of those in flight.
 //!
 //! A bulk operation changes every message in its own step, and the message leaves the window by it, so a repeated request
 //! changes nothing twice.
@@ -10,12 +9,12 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, join_all};
 
 use super::Broker;
-use super::held::{Out, ROUNDS_MAX, Reserved};
+use super::held::Reserved;
 use super::list::Location;
 use super::topics::with_group;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, DELAY_MAX, PARKED_FOR, RECOVER_IDS_MAX, WINDOW_REQUEST_MAX};
-use crate::model::message::{Conflict, Due, GroupName, Key, Message, MessageId, TopicName};
+use crate::model::message::{Due, GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, show_span};
@@ -23,8 +22,8 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::store::{
-    Call, Cancelled, Expected, Fate, Fates, PartitionStats, Purge, Purged, Pushed, Put, Reschedule, Rescheduled, State,
-    Window, restoring,
+    Call, Cancelled, Expected, Fate, Fates, PartitionStats, Purge, Purged, Reschedule, Rescheduled, State, Window,
+    restoring,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,69 +148,6 @@ impl Broker {
             false => self.reserved_in(descriptor, partition, std::slice::from_ref(&reschedule.id)).await?,
         };
         self.reach(descriptor, partition, first, make, reserved, is_changed).await
-    }
-
-    pub(super) async fn put(
-        &self,
-        descriptor: &Arc<Descriptor>,
-        partition: Partition,
-        conflict: Conflict,
-        messages: &[Message],
-    ) -> Result<Vec<Put>> {
-        let mut puts = self.put_once(descriptor, partition, conflict, messages).await?;
-        if puts.contains(&Put::InFlight) {
-            self.put_held(descriptor, partition, conflict, messages, &mut puts).await;
-        }
-        Ok(puts)
-    }
-
-    async fn put_once(
-        &self,
-        descriptor: &Arc<Descriptor>,
-        partition: Partition,
-        conflict: Conflict,
-        messages: &[Message],
-    ) -> Result<Vec<Put>> {
-        let put = |descriptor: Arc<Descriptor>| async move {
-            let make =
-                async |call: &Call| self.store.messages.put(&descriptor, partition, call, conflict, messages).await;
-            let is_applied = |puts: &Vec<Put>| !puts.contains(&Put::Pushed(Pushed::Buffered));
-            self.topics.call(&descriptor.topic, partition, messages.len(), make, is_applied).await
-        };
-        self.topics.push(descriptor.clone(), put).await
-    }
-
-    /// Puts the messages again whose stored ones are reserved and with no consumer, once their owners have given these back.
-    /// A message whose owner does not answer stays in flight.
-    async fn put_held(
-        &self,
-        descriptor: &Arc<Descriptor>,
-        partition: Partition,
-        conflict: Conflict,
-        messages: &[Message],
-        puts: &mut [Put],
-    ) {
-        let until = self.clock().instant().plus(self.settle_timeout());
-        let mut out = Out::new();
-        for _ in 0..ROUNDS_MAX {
-            let is_out = |at: &usize| out.iter().any(|(_, id): &(GroupName, MessageId)| *id == messages[*at].id);
-            let mut open: Vec<usize> = (0..puts.len()).filter(|at| puts[*at] == Put::InFlight && !is_out(at)).collect();
-            let ids: Vec<MessageId> = open.iter().map(|at| messages[*at].id.clone()).collect();
-            if open.is_empty() {
-                return;
-            }
-            let Ok(reserved) = self.reserved_in(descriptor, partition, &ids).await else { return };
-            let Ok(recalls) = self.recall(descriptor, partition, &reserved, &mut out, until).await else { return };
-            open.retain(|at| !out.iter().any(|(_, id)| *id == messages[*at].id));
-            let some: Vec<Message> = open.iter().map(|at| messages[*at].clone()).collect();
-            let again = match some.is_empty() {
-                true => Ok(Vec::new()),
-                false => self.put_once(descriptor, partition, conflict, &some).await,
-            };
-            self.end_recalls(descriptor, recalls).await;
-            let Ok(again) = again else { return };
-            open.into_iter().zip(again).for_each(|(at, put)| puts[at] = put);
-        }
     }
 }
 

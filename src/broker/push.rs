@@ -12,16 +12,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use super::held::{Out, ROUNDS_MAX};
 use super::push_batcher::Arrived;
 use super::{Broker, check_count};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_BYTES_MAX, PUT_IDS_MAX, TOPICS_MAX};
+use crate::model::limits::{CALL_BYTES_MAX, TOPICS_MAX};
 use crate::model::message::{Conflict, Due, Message, MessageId, NewMessage, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
-use crate::store::{PushVerdict, Pushed, Put, StoredDuplicate};
+use crate::store::{PushVerdict, Pushed, Refused, StoredDuplicate};
 use crate::telemetry::metrics::TopicMetrics;
 use crate::telemetry::spans::{Span, SpanKind, about};
 
@@ -79,12 +80,18 @@ impl Offer {
 }
 
 struct OnTheWay {
+    offered: Offered,
+    message: Message,
+}
+
+/// The place of a message in its request, and how it is to be pushed.
+struct Offered {
+    /// Its place in the request.
     index: usize,
     /// The id was created here, so that a duplicate can only be our own repeat.
     fresh: bool,
     conflict: Conflict,
     due: Option<Timestamp>,
-    message: Message,
 }
 
 impl Broker {
@@ -147,7 +154,7 @@ impl Broker {
                 false => Error::new(error.kind(), format!("messages[{index}]: {}", error.detail())),
             };
             let message = message.id(id).accept(now).map_err(at)?;
-            accepted.push(OnTheWay { index, fresh, conflict, due, message });
+            accepted.push(OnTheWay { offered: Offered { index, fresh, conflict, due }, message });
         }
         let (descriptor, topic_created) = self.topics.get_or_create(topic).await?;
         let metrics = self.topic_metrics(topic);
@@ -186,58 +193,82 @@ impl Broker {
     ) -> Vec<(usize, Result<PushOutcome>)> {
         let mut outcomes = Vec::with_capacity(messages.len());
         for call in calls(messages) {
-            let conflict = call.first().map_or(Conflict::Keep, |on_the_way| on_the_way.conflict);
-            if conflict != Conflict::Keep {
-                outcomes.extend(Box::pin(self.put_call(&descriptor, partition, conflict, call)).await);
-                continue;
-            }
-            let (places, messages): (Vec<_>, Vec<_>) = call
-                .into_iter()
-                .map(|OnTheWay { index, fresh, due, message, .. }| ((index, fresh, due), message))
-                .unzip();
-            let fresh = places.iter().all(|(_, fresh, _)| *fresh);
-            match self.batcher.push(&descriptor, partition, fresh, messages).await {
-                Ok(arrived) => {
-                    outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh, due), arrived)| {
-                        let Arrived { id, due_at, verdict: PushVerdict { pushed, there } } = arrived;
-                        let is_own =
-                            fresh && (pushed == Pushed::Duplicate || pushed == Pushed::DuplicateOf(id.clone()));
-                        let pushed = if is_own { Pushed::Stored } else { pushed };
-                        let outcome = PushOutcome::new(id, partition, due_at, pushed);
-                        let outcome = match there.filter(|_| !is_own) {
-                            Some(there) => duplicate(there, due, outcome),
-                            None => Ok(outcome),
-                        };
-                        (index, outcome)
-                    }))
-                }
-                Err(error) => outcomes.extend(places.into_iter().map(|(index, ..)| (index, Err(error.clone())))),
+            let (offered, messages): (Vec<Offered>, Vec<Message>) =
+                call.into_iter().map(|OnTheWay { offered, message }| (offered, message)).unzip();
+            let arrived = self.push_call(&descriptor, partition, &offered, messages).await;
+            match arrived {
+                Ok(arrived) => outcomes.extend(
+                    offered
+                        .into_iter()
+                        .zip(arrived)
+                        .map(|(offered, arrived)| (offered.index, outcome(partition, &offered, arrived))),
+                ),
+                Err(error) => outcomes.extend(offered.iter().map(|offered| (offered.index, Err(error.clone())))),
             }
         }
         outcomes
     }
 
-    async fn put_call(
+    async fn push_call(
+        &self,
+        descriptor: &Arc<Descriptor>,
+        partition: Partition,
+        offered: &[Offered],
+        messages: Vec<Message>,
+    ) -> Result<Vec<Arrived>> {
+        let conflict = offered.first().map_or(Conflict::Keep, |offered| offered.conflict);
+        let fresh = offered.iter().all(|offered| offered.fresh);
+        let mut arrived = self.batcher.push(descriptor, partition, conflict, fresh, messages).await?;
+        if arrived.iter().any(is_in_flight) {
+            Box::pin(self.push_held(descriptor, partition, conflict, &mut arrived)).await;
+        }
+        Ok(arrived)
+    }
+
+    /// Pushes the messages again whose stored ones are reserved and with no consumer, once their owners have given these back.
+    /// A message whose owner does not answer stays in flight.
+    async fn push_held(
         &self,
         descriptor: &Arc<Descriptor>,
         partition: Partition,
         conflict: Conflict,
-        call: Vec<OnTheWay>,
-    ) -> Vec<(usize, Result<PushOutcome>)> {
-        let (indexes, messages): (Vec<usize>, Vec<Message>) =
-            call.into_iter().map(|on_the_way| (on_the_way.index, on_the_way.message)).unzip();
-        let puts = self.put(descriptor, partition, conflict, &messages).await;
-        let missing = || Error::bug("a push without an answer");
-        let answered = indexes.into_iter().zip(&messages).enumerate().map(|(n, (index, message))| {
-            let put = puts.as_ref().map_err(Clone::clone).and_then(|puts| puts.get(n).cloned().ok_or_else(missing));
-            (index, put.and_then(|put| outcome(partition, message, conflict, put)))
-        });
-        answered.collect()
+        arrived: &mut [Arrived],
+    ) {
+        let until = self.clock().instant().plus(self.settle_timeout());
+        let mut out = Out::new();
+        for _ in 0..ROUNDS_MAX {
+            let open = still_open(arrived, &out);
+            let ids: Vec<MessageId> = open.iter().map(|at| arrived[*at].message.id.clone()).collect();
+            if open.is_empty() {
+                return;
+            }
+            let Ok(reserved) = self.reserved_in(descriptor, partition, &ids).await else { return };
+            let Ok(recalls) = self.recall(descriptor, partition, &reserved, &mut out, until).await else { return };
+            let open = still_open(arrived, &out);
+            let some: Vec<Message> = open.iter().map(|at| arrived[*at].message.clone()).collect();
+            let again = match some.is_empty() {
+                true => Ok(Vec::new()),
+                false => self.batcher.push(descriptor, partition, conflict, false, some).await,
+            };
+            self.end_recalls(descriptor, recalls).await;
+            let Ok(again) = again else { return };
+            open.into_iter().zip(again).for_each(|(at, again)| arrived[at] = again);
+        }
     }
 }
 
-/// Cuts messages into calls by bytes, by count, and where their policy changes. The batch limit of a request is that of a
-/// call, so messages without a policy need not be counted.
+fn is_in_flight(arrived: &Arrived) -> bool {
+    arrived.verdict.pushed == Err(Refused::InFlight)
+}
+
+/// The messages that are refused as in flight, but for those that consumers have.
+fn still_open(arrived: &[Arrived], out: &Out) -> Vec<usize> {
+    let is_out = |arrived: &Arrived| out.iter().any(|(_, id)| *id == arrived.message.id);
+    let open = arrived.iter().enumerate().filter(|(_, arrived)| is_in_flight(arrived) && !is_out(arrived));
+    open.map(|(at, _)| at).collect()
+}
+
+/// Cuts messages into calls by bytes, by count, and where their policy changes.
 fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
     let mut calls: Vec<Vec<OnTheWay>> = Vec::new();
     let mut bytes = usize::MAX;
@@ -258,8 +289,8 @@ fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
 }
 
 fn fits(call: &[OnTheWay], next: &OnTheWay) -> bool {
-    let same = call.first().is_some_and(|first| first.conflict == next.conflict);
-    same && (next.conflict == Conflict::Keep || call.len() < PUT_IDS_MAX)
+    let conflict = next.offered.conflict;
+    call.first().is_some_and(|first| first.offered.conflict == conflict) && call.len() < conflict.call_ids_max()
 }
 
 fn end(span: Span, topic: &TopicName, outcome: &Result<PushOutcome>) {
@@ -291,25 +322,30 @@ fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
     }
 }
 
-fn outcome(partition: Partition, message: &Message, conflict: Conflict, put: Put) -> Result<PushOutcome> {
-    let id = &message.id;
-    let refused = |why: String| Err(Error::new(Kind::Conflict, why));
-    match put {
-        Put::Pushed(Pushed::Duplicate) if conflict == Conflict::Reject => {
-            refused(format!("message {id} is there already; nothing changed"))
-        }
-        Put::Pushed(pushed) => Ok(PushOutcome::new(id.clone(), partition, message.due_at, pushed)),
-        Put::InFlight => {
-            refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))
-        }
-        Put::Dead => {
-            refused(format!("message {id} is dead, and stays as it is; redrive or purge it, or take another id"))
-        }
-        Put::OtherKey => Err(other_key(id)),
-        Put::Expires => {
-            refused(format!("message {id} expires before the new due time, and stays as it is; replace it"))
-        }
+fn outcome(partition: Partition, offered: &Offered, arrived: Arrived) -> Result<PushOutcome> {
+    let Arrived { message: Message { id, due_at, .. }, verdict: PushVerdict { pushed, there } } = arrived;
+    let pushed = pushed.map_err(|refused| refusal(&id, refused))?;
+    if offered.fresh && (pushed == Pushed::Duplicate || pushed == Pushed::DuplicateOf(id.clone())) {
+        return Ok(PushOutcome::new(id, partition, due_at, Pushed::Stored));
     }
+    if offered.conflict == Conflict::Reject && pushed == Pushed::Duplicate {
+        return Err(Error::new(Kind::Conflict, format!("message {id} is there already; nothing changed")));
+    }
+    let outcome = PushOutcome::new(id, partition, due_at, pushed);
+    match there {
+        Some(there) => duplicate(there, offered.due, outcome),
+        None => Ok(outcome),
+    }
+}
+
+fn refusal(id: &MessageId, refused: Refused) -> Error {
+    let why = match refused {
+        Refused::InFlight => "is in flight, and stays as it is; push it again once it is settled",
+        Refused::Dead => "is dead, and stays as it is; redrive or purge it, or take another id",
+        Refused::OtherKey => return other_key(id),
+        Refused::Expires => "expires before the new due time, and stays as it is; replace it",
+    };
+    Error::new(Kind::Conflict, format!("message {id} {why}"))
 }
 
 /// The outcome of a duplicate, which says what is there. `due` is the time at which the push wants its message, if

@@ -1,4 +1,4 @@
-//! Batches pushes: one call to a partition at a time; pushes that arrive meanwhile go with the next one.
+//! Batches pushes: one call to a partition and of a policy at a time; pushes that arrive meanwhile go with the next one.
 //!
 //! The slower the store, the larger its calls; there is no timer. A producer that disconnects takes nothing back: its
 //! messages are in a call, or in the next one.
@@ -11,20 +11,25 @@ use tokio::sync::oneshot;
 
 use super::topics::Topics;
 use crate::model::error::{Error, Result};
-use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{Message, MessageId, TopicName};
+use crate::model::limits::CALL_BYTES_MAX;
+use crate::model::message::{Conflict, Message, TopicName};
 use crate::model::partition::Partition;
-use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::tasks::Tasks;
 use crate::store::{Call, PushVerdict, Pushed, Store};
 
-type Lane = (TopicName, u64, Partition);
+/// Pushes that may share a call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Lane {
+    topic: TopicName,
+    incarnation: u64,
+    partition: Partition,
+    conflict: Conflict,
+}
 
 #[derive(Debug)]
 pub(super) struct Arrived {
-    pub(super) id: MessageId,
-    pub(super) due_at: Timestamp,
+    pub(super) message: Message,
     pub(super) verdict: PushVerdict,
 }
 
@@ -53,13 +58,15 @@ impl PushBatcher {
         self: &Arc<Self>,
         descriptor: &Arc<Descriptor>,
         partition: Partition,
+        conflict: Conflict,
         fresh: bool,
         messages: Vec<Message>,
     ) -> Result<Vec<Arrived>> {
         let (answer, answered) = oneshot::channel();
         let bytes = messages.iter().map(|message| message.envelope.size()).sum();
         let waiting = Waiting { descriptor: descriptor.clone(), messages, fresh, bytes, answer };
-        let lane = (descriptor.topic.clone(), descriptor.incarnation, partition);
+        let (topic, incarnation) = (descriptor.topic.clone(), descriptor.incarnation);
+        let lane = Lane { topic, incarnation, partition, conflict };
         let driver = match self.waiting().entry(lane.clone()) {
             Entry::Occupied(mut line) => {
                 line.get_mut().push_back(waiting);
@@ -84,7 +91,7 @@ impl PushBatcher {
         let (mut ids, mut bytes, mut fitting) = (0, 0, 0);
         for waiting in line.iter() {
             (ids, bytes) = (ids + waiting.messages.len(), bytes + waiting.bytes);
-            if fitting > 0 && (ids > CALL_IDS_MAX || bytes > CALL_BYTES_MAX) {
+            if fitting > 0 && (ids > lane.conflict.call_ids_max() || bytes > CALL_BYTES_MAX) {
                 break;
             }
             fitting += 1;
@@ -96,7 +103,7 @@ impl PushBatcher {
         call
     }
 
-    async fn call(&self, partition: Partition, call: Vec<Waiting>) {
+    async fn call(&self, lane: &Lane, call: Vec<Waiting>) {
         let newest = call.iter().map(|waiting| &waiting.descriptor).max_by_key(|descriptor| descriptor.generation);
         let Some(descriptor) = newest.cloned() else { return };
         let is_fresh = call.iter().all(|waiting| waiting.fresh);
@@ -106,10 +113,10 @@ impl PushBatcher {
             answers.push((waiting.messages.len(), waiting.answer));
             messages.extend(waiting.messages);
         }
-        let verdicts = self.push_all(partition, &descriptor, is_fresh, &messages).await;
-        let mut arrived = messages.into_iter().enumerate().map(|(n, Message { id, due_at, .. })| {
+        let verdicts = self.push_all(lane, &descriptor, is_fresh, &messages).await;
+        let mut arrived = messages.into_iter().enumerate().map(|(n, message)| {
             let verdict = verdicts.as_ref().ok().and_then(|verdicts| verdicts.get(n)).cloned();
-            Arrived { id, due_at, verdict: verdict.unwrap_or_else(|| Pushed::Stored.into()) }
+            Arrived { message, verdict: verdict.unwrap_or_else(|| Pushed::Stored.into()) }
         });
         for (count, answer) in answers {
             let arrived: Vec<Arrived> = arrived.by_ref().take(count).collect();
@@ -120,7 +127,7 @@ impl PushBatcher {
 
     async fn push_all(
         &self,
-        partition: Partition,
+        &Lane { partition, conflict, .. }: &Lane,
         descriptor: &Arc<Descriptor>,
         is_fresh: bool,
         messages: &[Message],
@@ -128,10 +135,10 @@ impl PushBatcher {
         let (store, topics) = (&self.store, &self.topics);
         let push = |descriptor: Arc<Descriptor>| async move {
             let make = async |call: &Call| {
-                store.messages.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, messages).await
+                let call = Call { is_fresh, ..call.clone() };
+                store.messages.push(&descriptor, partition, &call, conflict, messages).await
             };
-            let is_applied =
-                |verdicts: &Vec<PushVerdict>| verdicts.iter().all(|verdict| verdict.pushed != Pushed::Buffered);
+            let is_applied = |verdicts: &Vec<PushVerdict>| !verdicts.iter().any(PushVerdict::is_buffered);
             topics.call(&descriptor.topic, partition, messages.len(), make, is_applied).await
         };
         self.topics.push(descriptor.clone(), push).await
@@ -156,7 +163,7 @@ impl Driver {
                 self.done = true;
                 return;
             }
-            self.batcher.call(self.lane.2, call).await;
+            self.batcher.call(&self.lane, call).await;
         }
     }
 }

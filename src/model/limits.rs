@@ -82,7 +82,7 @@ pub const CALL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Message ids that one call of recovery moves: recovery runs beside live traffic.
 pub const RECOVER_IDS_MAX: usize = 250;
 /// Messages with a conflict policy in one call to the store: each is looked up and written for itself.
-pub const PUT_IDS_MAX: usize = 250;
+pub const POLICY_IDS_MAX: usize = 250;
 /// Changes of a journal that one call restores: all that one call set, and as much again of others.
 pub const RESTORE_CHANGES_MAX: usize = 2 * CALL_IDS_MAX;
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{
-    ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX, NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, PRIORITY_MAX,
+    ATTEMPTS_MAX, CALL_IDS_MAX, CONTENT_TYPE_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, POLICY_IDS_MAX, PRIORITY_MAX,
 };
 use crate::model::spelling::names;
 use crate::model::time::Timestamp;
@@ -169,6 +169,16 @@ names! { Conflict::name:
     Reject => "reject",
     Replace => "replace",
     Debounce => "debounce",
+}
+
+impl Conflict {
+    /// Messages that one call to the store pushes under this policy.
+    pub fn call_ids_max(self) -> usize {
+        match self {
+            Conflict::Keep => CALL_IDS_MAX,
+            Conflict::Reject | Conflict::Replace | Conflict::Debounce => POLICY_IDS_MAX,
+        }
+    }
 }
 
 impl std::str::FromStr for Conflict {

@@ -15,7 +15,9 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
-use crate::store::{self, CronJobChange, CronJobRecord, Fired, Firing, KeptCronJob, LogTarget, Pushed, Put, restoring};
+use crate::store::{
+    self, CronJobChange, CronJobRecord, Fired, Firing, KeptCronJob, LogTarget, PushVerdict, Pushed, restoring,
+};
 use crate::wal::Record;
 
 /// Cron jobs that fired without an answer, until it is known what became of that.
@@ -122,14 +124,14 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
         match self.store.fire(descriptor, partition, firing).await {
             Ok(Fired::Done(new)) => {
                 self.unanswered_firings.take(topic, name);
-                let puts: Vec<Put> = new.iter().map(|is_new| Put::Pushed(stored_or_there(*is_new))).collect();
-                self.keep_firing(descriptor, partition, firing, &puts, losses).await?;
+                let verdicts: Vec<_> = new.iter().map(|is_new| PushVerdict::from(stored_or_there(*is_new))).collect();
+                self.keep_firing(descriptor, partition, firing, &verdicts, losses).await?;
                 Ok(Fired::Done(new))
             }
             // Perhaps by the call that was not answered: the journal keeps what is there of it.
             Ok(Fired::Before(last)) if self.unanswered_firings.take(topic, name) && last >= firing.done => {
-                let puts = vec![Put::Pushed(Pushed::Duplicate); firing.messages.len()];
-                self.keep_firing(descriptor, partition, firing, &puts, losses).await?;
+                let verdicts = vec![PushVerdict::from(Pushed::Duplicate); firing.messages.len()];
+                self.keep_firing(descriptor, partition, firing, &verdicts, losses).await?;
                 Ok(Fired::Before(last))
             }
             Err(error) if error.kind() == Kind::OutcomeUnknown => {
@@ -158,7 +160,7 @@ impl<S: LogTarget> BufferedStore<S> {
         descriptor: &Descriptor,
         partition: Partition,
         firing: &Firing,
-        puts: &[Put],
+        verdicts: &[PushVerdict],
         losses: u64,
     ) -> Result<()> {
         if self.journal.is_none() {
@@ -166,7 +168,7 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         // The mark is kept behind the messages: with the mark alone they would not be fired again.
         let call = store::Call { id: firing.call(), version: firing.version, is_fresh: false };
-        self.keep_sets(descriptor, partition, &call, &firing.messages, puts, losses).await?;
+        self.keep_sets(descriptor, partition, &call, &firing.messages, verdicts, losses).await?;
         let (name, schedule) = (firing.schedule.name.clone(), Some(firing.schedule.clone()));
         let cron = KeptCronJob { name, revision: firing.revision, last: firing.done, schedule };
         self.keep_cron_job(descriptor, partition, cron, losses).await

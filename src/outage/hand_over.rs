@@ -101,7 +101,7 @@ impl<S: LogTarget> BufferedStore<S> {
         if self.is_identified(self.losses()) { heard.ever() } else { heard.before(self.losses()) }
     }
 
-    pub(super) async fn take(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
+    pub(super) async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }

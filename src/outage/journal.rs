@@ -18,8 +18,8 @@ use crate::model::version::{CallId, Version};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{
-    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Loss, Owner, Purge, Pushed, Put,
-    Recovered, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement,
+    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Loss, Owner, Purge, PushVerdict,
+    Pushed, Recovered, Refused, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement,
 };
 use crate::telemetry::metrics::WalMetrics;
 use crate::wal::{Position, Record, Wal};
@@ -122,14 +122,14 @@ impl<S: LogTarget> BufferedStore<S> {
         partition: Partition,
         call: &Call,
         messages: &[Message],
-        puts: &[Put],
+        verdicts: &[PushVerdict],
         losses: u64,
     ) -> Result<bool> {
         let Some(journal) = &self.journal else { return Ok(false) };
         let mut records = Vec::with_capacity(messages.len());
-        for (n, (message, put)) in messages.iter().zip(puts).enumerate() {
-            let version = call.version.plus(n);
-            records.extend(self.set(descriptor, partition, message, version, put.clone(), (&call.id, losses)).await?);
+        for (n, (message, verdict)) in messages.iter().zip(verdicts).enumerate() {
+            let (version, pushed) = (call.version.plus(n), verdict.pushed.clone());
+            records.extend(self.set(descriptor, partition, message, version, pushed, (&call.id, losses)).await?);
         }
         self.kept(journal, records, losses).await
     }
@@ -139,21 +139,21 @@ impl<S: LogTarget> BufferedStore<S> {
         let Some(journal) = &self.journal else { return true };
         let mut records = Vec::with_capacity(answers.len());
         for answer in answers {
-            let (descriptor, message, version, put, call) = match answer {
+            let (descriptor, message, version, pushed, call) = match answer {
                 Answer::End(end) => {
                     records.push(end);
                     continue;
                 }
-                Answer::Set(descriptor, message, version, put, number) => {
-                    (descriptor, message, version, put, CallId { stream: log.to_owned(), seq: number })
+                Answer::Set(descriptor, message, version, pushed, number) => {
+                    (descriptor, message, version, pushed, CallId { stream: log.to_owned(), seq: number })
                 }
                 // It may have become another one since.
                 Answer::Applied(descriptor, message, version, call) => {
-                    (descriptor, message, version, Put::Pushed(Pushed::Duplicate), call)
+                    (descriptor, message, version, Ok(Pushed::Duplicate), call)
                 }
             };
             let partition = descriptor.partition_of(message.routing_key());
-            match self.set(&descriptor, partition, &message, version, put, (&call, losses)).await {
+            match self.set(&descriptor, partition, &message, version, pushed, (&call, losses)).await {
                 Ok(Some(record)) => records.push(record),
                 // The message that replaced it may be in no journal.
                 Ok(None) => records.push(over(&descriptor, partition, &message, version)),
@@ -208,10 +208,10 @@ impl<S: LogTarget> BufferedStore<S> {
         let call = CallId { stream: page.stream.clone(), seq: page.page };
         let mut records = Vec::with_capacity(2 * page.messages.len());
         for forwarded in &page.messages {
-            let put = if forwarded.was_stored { Pushed::Duplicate } else { Pushed::Stored };
+            let pushed = if forwarded.was_stored { Pushed::Duplicate } else { Pushed::Stored };
             let (message, version) = (&forwarded.message, forwarded.new_version);
             let partition = to.partition_of(message.routing_key());
-            records.extend(self.set(to, partition, message, version, Put::Pushed(put), (&call, losses)).await?);
+            records.extend(self.set(to, partition, message, version, Ok(pushed), (&call, losses)).await?);
         }
         records.extend(page.messages.iter().map(|gone| end(group_partition, gone.id.clone(), gone.version)));
         self.kept(journal, records, losses).await.map(drop)
@@ -293,28 +293,24 @@ impl<S: LogTarget> BufferedStore<S> {
         partition: Partition,
         message: &Message,
         version: Version,
-        put: Put,
+        pushed: Result<Pushed, Refused>,
         (call, losses): (&CallId, u64),
     ) -> Result<Option<Record>> {
-        match put {
-            Put::Pushed(Pushed::Stored) => {
+        match pushed {
+            Ok(Pushed::Stored) => {
                 let (topic, message, call) = (descriptor.topic.clone(), message.clone(), call.clone());
                 // A group that is created later does not have it.
                 let groups = descriptor.groups.clone();
                 Ok(Some(Record::Set { topic, message, version, groups, call }))
             }
             // The stored message is the one that the producer was promised; it need not be in every group, nor what it pushed.
-            Put::Pushed(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
+            Ok(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
                 self.read_back(descriptor, partition, &message.id, &descriptor.groups, (call, losses)).await
             }
-            Put::Pushed(Pushed::DuplicateOf(first)) => {
+            Ok(Pushed::DuplicateOf(first)) => {
                 self.read_back(descriptor, partition, &first, &descriptor.groups, (call, losses)).await
             }
-            Put::Pushed(Pushed::Journaled | Pushed::Buffered)
-            | Put::InFlight
-            | Put::Dead
-            | Put::OtherKey
-            | Put::Expires => Ok(None),
+            Ok(Pushed::Journaled | Pushed::Buffered) | Err(_) => Ok(None),
         }
     }
 

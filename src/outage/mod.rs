@@ -7,7 +7,7 @@
 mod clock_offset;
 mod held_ids;
 pub mod hand_over;
-mod push;
+mod messages;
 mod offer;
 mod journal;
 mod cron_jobs;
@@ -17,6 +17,7 @@ mod state_file;
 mod kept_keys;
 mod store;
 mod topic_cache;
+mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -319,6 +320,14 @@ impl<S: LogTarget> BufferedStore<S> {
         self.store.losses().borrow().count
     }
 
+    /// A call to the store, unless that is unavailable.
+    async fn reach<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        if let Some(reason) = self.breaker.reason() {
+            return Err(Error::unavailable(reason.detail().to_owned()));
+        }
+        self.limited(call).await
+    }
+
     /// Waits a moment longer than the store's own time limit, which knows better what is wrong.
     async fn limited<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.timeout + GRACE;
@@ -428,6 +437,16 @@ impl Breaker {
     pub(super) async fn opened(&self) {
         let _ = self.reason.subscribe().wait_for(Option::is_some).await;
     }
+}
+
+/// The error of what neither the store nor the local disk took.
+fn both_failed(store: &Error, wal: &Error) -> Error {
+    let perhaps = [store, wal].iter().any(|error| error.kind() == Kind::OutcomeUnknown);
+    let kind = if perhaps { Kind::OutcomeUnknown } else { wal.kind() };
+    Error::new(
+        kind,
+        format!("the store is unavailable ({}), and the local disk does not help: {}", store.detail(), wal.detail()),
+    )
 }
 
 /// Records of a page that has all of at least one call. No page has only a part of a call: the store remembers only its

@@ -6,13 +6,13 @@ use futures_util::future::join_all;
 
 use super::{BufferedStore, call_of};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::PUT_IDS_MAX;
+use crate::model::limits::POLICY_IDS_MAX;
 use crate::model::message::{Conflict, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, Settings};
 use crate::model::version::{CallId, CallPart, Version};
 use crate::platform::clock::Clock;
-use crate::store::{LogTarget, Owners, Pushed, Put, Replayed, origin_page, restoring};
+use crate::store::{LogTarget, Owners, Pushed, Refused, Replayed, origin_page, restoring};
 use crate::wal::{Entry, Record};
 
 const RELOADS_MAX: usize = 3;
@@ -51,7 +51,7 @@ enum Applied {
 
 #[derive(Debug)]
 pub(super) enum Answer {
-    Set(Descriptor, Message, Version, Put, u64),
+    Set(Descriptor, Message, Version, Result<Pushed, Refused>, u64),
     Applied(Descriptor, Message, Version, CallId),
     End(Record),
 }
@@ -300,20 +300,16 @@ impl<S: LogTarget> BufferedStore<S> {
         if messages.is_empty() {
             return Ok(Applied::All);
         }
-        let puts =
+        let pushed =
             self.limited(self.store.replay(descriptor, partition, log.name, conflict, &messages, log.losses)).await?;
-        for (put, Replayed { number, version, message, .. }) in puts.iter().zip(messages) {
-            match put {
-                Put::InFlight => return Ok(Applied::UpToInFlight(number)),
-                Put::OtherKey => return Ok(Applied::UpToOtherKey(number)),
-                put => {
-                    match put {
-                        Put::Pushed(Pushed::Duplicate | Pushed::DuplicateOf(_)) => offered.duplicate += 1,
-                        _ => offered.stored += 1,
-                    }
-                    self.note(offered, || Answer::Set(descriptor.clone(), message, version, put.clone(), number));
-                }
+        for (pushed, Replayed { number, version, message, .. }) in pushed.into_iter().zip(messages) {
+            match &pushed {
+                Err(Refused::InFlight) => return Ok(Applied::UpToInFlight(number)),
+                Err(Refused::OtherKey) => return Ok(Applied::UpToOtherKey(number)),
+                Ok(Pushed::Duplicate | Pushed::DuplicateOf(_)) => offered.duplicate += 1,
+                _ => offered.stored += 1,
             }
+            self.note(offered, || Answer::Set(descriptor.clone(), message, version, pushed, number));
         }
         Ok(Applied::All)
     }
@@ -396,7 +392,7 @@ fn run(left: &VecDeque<Entry>) -> usize {
         _ => None,
     };
     let Some(first) = left.front().and_then(kind) else { return 1 };
-    left.iter().take(PUT_IDS_MAX).take_while(|entry| kind(entry).as_ref() == Some(&first)).count()
+    left.iter().take(POLICY_IDS_MAX).take_while(|entry| kind(entry).as_ref() == Some(&first)).count()
 }
 
 pub(super) fn is_deduped(record: &Record) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Contract, Purge, Put};
+use super::{Contract, Purge, Pushed, Refused};
 use crate::model::error::Result;
 use crate::model::message::{Conflict, CronJobName, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -143,7 +143,7 @@ pub trait LogTarget: Contract {
     /// Stores messages of a partition that a log kept, in the order of their numbers: what the partition has from this
     /// log already, or what has a later version, is a duplicate. Answers for each, up to one that a consumer has and
     /// that is neither replaced nor moved meanwhile: that one and what follows was not looked at. At most
-    /// [`crate::model::limits::PUT_IDS_MAX`] messages. Errors: `Stale` when the partition has seen a newer descriptor:
+    /// [`crate::model::limits::POLICY_IDS_MAX`] messages. Errors: `Stale` when the partition has seen a newer descriptor:
     /// load it again. `Unavailable` when the store is suspected of another number of losses than `losses`: nothing was
     /// applied. A record that a broker handed over is applied once, by whichever broker replays it first: the one that has it
     /// now, another one that was given it too, or the one that had it first.
@@ -155,7 +155,7 @@ pub trait LogTarget: Contract {
         conflict: Conflict,
         messages: &[Replayed],
         losses: u64,
-    ) -> Result<Vec<Put>>;
+    ) -> Result<Vec<Result<Pushed, Refused>>>;
 
     /// Cancels what waits under an id and has a lower version, also if it comes out of a log later. Errors: `Stale`
     /// when the partition has seen a newer descriptor: load it again.

@@ -30,31 +30,21 @@ pub trait Messages: Send + Sync + 'static {
         Err(Error::new(Kind::Conflict, "this broker has the embedded store, which takes nothing over"))
     }
 
-    /// Stores messages of one partition for each of its groups, all or none, and answers for each. An id that a
-    /// group holds in any state, or that was settled within the dedup window, is a duplicate and changes nothing; so is
-    /// a message whose time of push is within the window of another one with its dedup key, or the other way around; the
-    /// verdict says what was there. A
-    /// call that is made again is answered as before. At most [`crate::model::limits::CALL_IDS_MAX`] messages. Errors:
-    /// `Stale` when the partition has seen a newer descriptor, or an id has a later version: load the topic again, and
-    /// make another call.
+    /// Stores messages of one partition for each of its groups, and answers for each. `conflict` says what becomes of one whose id
+    /// a group holds in any state, or that was settled within the dedup window. With [`Conflict::Keep`] it is a duplicate and
+    /// changes nothing, and all or none are stored; so is a message whose time of push is within the window of another one with its
+    /// dedup key, or the other way around; the verdict says what was there. With another policy the messages are stored one after
+    /// the other. So equal ids of a call meet in their order. A call that is made again is answered as before. At most
+    /// [`Conflict::call_ids_max`] messages. Errors: `Stale` when the partition has seen a newer descriptor, or an id has a later
+    /// version: load the topic again, and make another call.
     async fn push(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        call: &Call,
-        messages: &[Message],
-    ) -> Result<Vec<PushVerdict>>;
-
-    /// The same with another policy than [`Conflict::Keep`]: one message after the other, so that equal ids meet. At
-    /// most [`crate::model::limits::PUT_IDS_MAX`] messages. Errors: as [`Messages::push`].
-    async fn put(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         call: &Call,
         conflict: Conflict,
         messages: &[Message],
-    ) -> Result<Vec<Put>>;
+    ) -> Result<Vec<PushVerdict>>;
 
     /// Takes a message out of every group in which it waits, scheduled or ready. A message that is cancelled is
     /// remembered for [`crate::model::limits::CANCELLED_KEPT`]: cancelling it again is answered the same. Errors:
@@ -138,16 +128,47 @@ impl Pushed {
     }
 }
 
-/// The outcome of a push with [`Conflict::Keep`].
+/// Why a policy did not let a push replace or move the message that is there. Nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// A group has it in flight.
+    InFlight,
+    /// It is dead in a group.
+    Dead,
+    /// The stored message has this id and another key, so it is another message.
+    OtherKey,
+    /// It expires before the due time that was asked for.
+    Expires,
+}
+
+/// The outcome of a push of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushVerdict {
-    pub pushed: Pushed,
-    /// Of a duplicate: the message that was there; `None` once that was settled.
+    pub pushed: Result<Pushed, Refused>,
+    /// Of a duplicate under [`Conflict::Keep`]: the message that was there; `None` once that was settled.
     pub there: Option<StoredDuplicate>,
+}
+
+impl PushVerdict {
+    /// Whether the message was stored, and nothing was there.
+    pub fn is_new(&self) -> bool {
+        self.pushed == Ok(Pushed::Stored)
+    }
+
+    /// Whether it waits on the local disk.
+    pub fn is_buffered(&self) -> bool {
+        self.pushed == Ok(Pushed::Buffered)
+    }
 }
 
 impl From<Pushed> for PushVerdict {
     fn from(pushed: Pushed) -> PushVerdict {
+        Ok(pushed).into()
+    }
+}
+
+impl From<Result<Pushed, Refused>> for PushVerdict {
+    fn from(pushed: Result<Pushed, Refused>) -> PushVerdict {
         PushVerdict { pushed, there: None }
     }
 }
@@ -263,19 +284,6 @@ pub struct Expected {
     /// Due at that time, as the producer said it or a reschedule did.
     pub due_at: Option<Timestamp>,
     pub attempts: Option<u32>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Put {
-    Pushed(Pushed),
-    /// Not replaced and not moved: a group has it in flight. Nothing changed.
-    InFlight,
-    /// Not replaced and not moved: it is dead in a group. Nothing changed.
-    Dead,
-    /// The stored message has this id and another key, so it is another message. Nothing changed.
-    OtherKey,
-    /// Not moved: it expires before the due time that was asked for. Nothing changed.
-    Expires,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -49,7 +49,7 @@ pub use maintenance::{
 };
 pub use messages::{
     Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, HandedOver, LateFate, LateSettlement, LogKind, Messages,
-    Purge, Purged, PushVerdict, Pushed, Put, Reschedule, Rescheduled, StoredDuplicate, TakenOver,
+    Purge, Purged, PushVerdict, Pushed, Refused, Reschedule, Rescheduled, StoredDuplicate, TakenOver,
 };
 pub use notifications::{Channel, Datagram, Datagrams, Releases, Sleeper, Wake, Wakes};
 pub(crate) use owner::random_text;

@@ -33,7 +33,7 @@ use crate::store::{
     DeadLetterPage, DeadLetterRetention, Description, DroppedDeadLetters, Fired, Firing, Forecast, Forward, Forwarded,
     HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember, Loss, MemberId,
     MemberReport, MovedPage, OutlinePage, OwnerRecord, Owners, Page, PartitionDepth, PartitionStats, Peeked, Purge,
-    Purged, PushVerdict, Put, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
+    Purged, PushVerdict, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
     VerifyCursor, VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
@@ -393,8 +393,7 @@ always_away! {
     } and {}
     store::Messages {
         take_over(HandedOver, bool) -> TakenOver;
-        push(&Descriptor, Partition, &Call, &[Message]) -> Vec<PushVerdict>;
-        put(&Descriptor, Partition, &Call, Conflict, &[Message]) -> Vec<Put>;
+        push(&Descriptor, Partition, &Call, Conflict, &[Message]) -> Vec<PushVerdict>;
         cancel(&Descriptor, Partition, &Call, &MessageId) -> Cancelled;
         purge_group(&Descriptor, Partition, &Call, &Purge) -> Purged;
         reschedule(&Descriptor, Partition, &Call, &Reschedule) -> Rescheduled;

@@ -22,7 +22,7 @@ use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
     self, Buried, Channel, Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DroppedDeadLetters, Forward,
-    Forwarded, ForwardedMessage, Pushed, other_id,
+    Forwarded, ForwardedMessage, PushVerdict, Pushed, other_id,
 };
 
 const LENGTH_BYTES: usize = 4;
@@ -210,7 +210,7 @@ impl Inner {
         let encode = |forward: &ForwardedMessage| encode_body(&forward.message, forward.new_version);
         let values: Vec<ChunkedValue> =
             still.iter().map(|forward| ChunkedValue::cut(&encode(forward)?)).collect::<Result<_>>()?;
-        let answers = vec![Pushed::Stored; messages.len()];
+        let verdicts = vec![PushVerdict::from(Pushed::Stored); messages.len()];
         let take = |batch: &mut Batch| -> Result<bool> {
             for forward in &still {
                 let Some(died_at) = stored.dead_zset().score(&forward.id)? else { continue };
@@ -220,7 +220,7 @@ impl Inner {
             }
             Ok(true)
         };
-        let new = (&*messages, &*values, &*answers);
+        let new = (&*messages, &*values, &*verdicts);
         let wake = self.insert_new((to_topic, partition), &mut to_guard, new, Batch::default(), take)?;
         from_guard.groups.entry(from.group).or_default().counts = counts;
         Ok((still, wake.unwrap_or_default()))

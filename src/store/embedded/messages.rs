@@ -15,7 +15,6 @@ use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_IDS_MAX, PUT_IDS_MAX};
 use crate::model::message::{Conflict, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -23,7 +22,7 @@ use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
-    self, Call, Cancelled, Channel, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Put, Reschedule,
+    self, Call, Cancelled, Channel, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Refused, Reschedule,
     Rescheduled, StoredDuplicate,
 };
 
@@ -34,52 +33,32 @@ impl store::Messages for Embedded {
         descriptor: &Descriptor,
         partition: Partition,
         call: &Call,
+        conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<PushVerdict>> {
         let this = self.opened()?;
-        if messages.len() > CALL_IDS_MAX {
-            let detail = format!("{} messages in one call, at most {CALL_IDS_MAX}", messages.len());
+        let most = conflict.call_ids_max();
+        if messages.len() > most {
+            let detail = format!("{} messages in one call, at most {most}", messages.len());
             return Err(Error::new(Kind::TooLarge, detail));
         }
         if messages.is_empty() {
             return Ok(Vec::new());
         }
         this.check_storable()?;
-        let values = this.values(messages, call.version)?;
-        let (verdicts, wake) = this.insert(descriptor, partition, messages, &values)?;
+        let (verdicts, wake) = match conflict {
+            Conflict::Keep => this.insert(descriptor, partition, messages, &this.values(messages, call.version)?)?,
+            Conflict::Reject | Conflict::Replace | Conflict::Debounce => {
+                let terms = Terms { version: call.version, conflict, ordered: descriptor.is_ordered() };
+                this.push_over(descriptor, partition, terms, messages)?
+            }
+        };
         if wake {
             this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
         // Duplicates wait too: what they repeat may itself still be on its way to the disk.
         this.commit().await?;
         Ok(verdicts)
-    }
-
-    async fn put(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        call: &Call,
-        conflict: Conflict,
-        messages: &[Message],
-    ) -> Result<Vec<Put>> {
-        let this = self.opened()?;
-        if messages.len() > PUT_IDS_MAX {
-            let detail = format!("{} messages in one call, at most {PUT_IDS_MAX}", messages.len());
-            return Err(Error::new(Kind::TooLarge, detail));
-        }
-        this.check_storable()?;
-        let (answers, wake) = this.put_all(
-            descriptor,
-            partition,
-            Terms { version: call.version, conflict, ordered: descriptor.is_ordered() },
-            messages,
-        )?;
-        if wake {
-            this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
-        }
-        this.commit().await?;
-        Ok(answers)
     }
 
     async fn cancel(
@@ -190,8 +169,7 @@ impl Inner {
         let mut state = locked(&state);
         let mut batch = Batch::default();
         let verdicts = self.judge(topic, partition, &state, messages, &mut batch)?;
-        let answers: Vec<Pushed> = verdicts.iter().map(|verdict| verdict.pushed.clone()).collect();
-        let new = (messages, values, &*answers);
+        let new = (messages, values, &*verdicts);
         let wake = self.insert_new((topic, partition), &mut state, new, batch, |batch| also(batch, topic))?;
         Ok(wake.map(|wake| (verdicts, wake)))
     }
@@ -201,7 +179,7 @@ impl Inner {
         &self,
         (topic, partition): (&Topic, Partition),
         state: &mut PartitionState,
-        (messages, values, answers): (&[Message], &[ChunkedValue], &[Pushed]),
+        (messages, values, verdicts): (&[Message], &[ChunkedValue], &[PushVerdict]),
         mut batch: Batch,
         also: impl FnOnce(&mut Batch) -> Result<bool>,
     ) -> Result<Option<bool>> {
@@ -211,12 +189,12 @@ impl Inner {
             && let Some(place) = topic.places(partition).next()
         {
             let ids = CancelledIds::new(&self.tree, place);
-            forgotten = uncancel(ids, messages, answers, &mut batch)?;
+            forgotten = uncancel(ids, messages, verdicts, &mut batch)?;
         }
         if !also(&mut batch)? {
             return Ok(None);
         }
-        let scores = self.scores(topic, partition, state, messages, answers)?;
+        let scores = self.scores(topic, partition, state, messages, verdicts)?;
         let new = || messages.iter().zip(values).zip(&scores).filter_map(|(message, score)| Some((message, (*score)?)));
         let Some(earliest) = new().map(|((message, _), _)| message.due_at).min() else {
             self.apply(batch)?;
@@ -250,10 +228,9 @@ impl Inner {
         partition: Partition,
         state: &mut PartitionState,
         messages: &[Message],
-        answers: &[Pushed],
+        verdicts: &[PushVerdict],
     ) -> Result<Vec<Option<Score>>> {
-        let new = |answer: &Pushed| *answer == Pushed::Stored;
-        let due = messages.iter().zip(answers).map(|(message, answer)| new(answer).then_some(message.due_at));
+        let due = messages.iter().zip(verdicts).map(|(message, verdict)| verdict.is_new().then_some(message.due_at));
         if !topic.descriptor().is_ordered() {
             return Ok(due.map(|due| due.map(Score::from)).collect());
         }
@@ -305,9 +282,9 @@ impl Inner {
         for message in messages {
             let id = &message.id;
             verdicts.push(if let Some(earlier) = here.get(id) {
-                PushVerdict { pushed: Pushed::Duplicate, there: Some(StoredDuplicate::new(earlier, message)) }
+                PushVerdict { pushed: Ok(Pushed::Duplicate), there: Some(StoredDuplicate::new(earlier, message)) }
             } else if let Some(body) = body_of(id)? {
-                PushVerdict { pushed: Pushed::Duplicate, there: compared(id, body, message) }
+                PushVerdict { pushed: Ok(Pushed::Duplicate), there: compared(id, body, message) }
             } else if is_seen(id)? {
                 Pushed::Duplicate.into()
             } else if let Some(first) = windows.first_of(message)? {
@@ -315,7 +292,7 @@ impl Inner {
                     Some(earlier) => Some(StoredDuplicate::new(earlier, message)),
                     None => body_of(&first)?.and_then(|body| compared(&first, body, message)),
                 };
-                PushVerdict { pushed: Pushed::DuplicateOf(first), there }
+                PushVerdict { pushed: Ok(Pushed::DuplicateOf(first)), there }
             } else {
                 here.insert(id, message);
                 windows.add(batch, message, now)?;
@@ -332,9 +309,9 @@ fn compared(id: &MessageId, body: Bytes, pushed: &Message) -> Option<StoredDupli
 }
 
 /// A push makes a cancelled id a message again, so it is not cancelled any more. Answers how many ids are forgotten.
-fn uncancel(ids: CancelledIds<'_>, messages: &[Message], answers: &[Pushed], batch: &mut Batch) -> Result<u64> {
+fn uncancel(ids: CancelledIds<'_>, messages: &[Message], verdicts: &[PushVerdict], batch: &mut Batch) -> Result<u64> {
     let mut forgotten = 0;
-    for (message, _) in messages.iter().zip(answers).filter(|(_, answer)| **answer == Pushed::Stored) {
+    for (message, _) in messages.iter().zip(verdicts).filter(|(_, verdict)| verdict.is_new()) {
         if let Some(memory) = ids.get(&message.id)? {
             ids.forget(batch, &message.id, memory.at);
             forgotten += 1;
@@ -356,41 +333,41 @@ struct Found {
 }
 
 impl Inner {
-    /// Each message for itself, in order. Messages that were put before a failure stay.
-    fn put_all(
+    /// Each message for itself, in order. Messages that were pushed before a failure stay.
+    fn push_over(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         terms: Terms,
         messages: &[Message],
-    ) -> Result<(Vec<Put>, bool)> {
+    ) -> Result<(Vec<PushVerdict>, bool)> {
         let topics = self.topics();
         let (topic, places) = current(&topics, descriptor, partition)?;
         let state = topic.partition(partition);
         let mut state = locked(&state);
-        let (mut answers, mut wake) = (Vec::with_capacity(messages.len()), false);
+        let (mut verdicts, mut wake) = (Vec::with_capacity(messages.len()), false);
         for (n, message) in messages.iter().enumerate() {
             let terms = Terms { version: terms.version.plus(n), ..terms };
-            let (answer, earlier) = self.put_one(&places, &mut state, terms, message)?;
-            answers.push(answer);
+            let (pushed, earlier) = self.push_one(&places, &mut state, terms, message)?;
+            verdicts.push(pushed.into());
             wake |= earlier;
         }
-        Ok((answers, wake))
+        Ok((verdicts, wake))
     }
 
-    fn put_one(
+    fn push_one(
         &self,
         places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
         terms: Terms,
         message: &Message,
-    ) -> Result<(Put, bool)> {
+    ) -> Result<(Result<Pushed, Refused>, bool)> {
         let (found, body) = (self.find(places, message)?, encode_body(message, terms.version)?);
         if found.bodies.is_empty() && !found.dead {
             return self.add(places, state, terms, message, &body);
         }
-        if let Some(refused) = refusal(&found, terms, message) {
-            return Ok((refused, false));
+        if let Some(unchanged) = unchanged(&found, terms, message) {
+            return Ok((unchanged, false));
         }
         let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
         let new_score = self.score(places, state, terms, message.due_at)?;
@@ -421,7 +398,7 @@ impl Inner {
             state.groups.entry(group).or_default().counts = counts;
         }
         let pushed = if terms.conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced };
-        Ok((Put::Pushed(pushed), wake))
+        Ok((Ok(pushed), wake))
     }
 
     fn score(
@@ -459,9 +436,9 @@ impl Inner {
         terms: Terms,
         message: &Message,
         body: &[u8],
-    ) -> Result<(Put, bool)> {
+    ) -> Result<(Result<Pushed, Refused>, bool)> {
         let (mut batch, mut wake, mut forgotten) = (Batch::default(), false, 0);
-        let duplicate = (Put::Pushed(Pushed::Duplicate), false);
+        let duplicate = (Ok(Pushed::Duplicate), false);
         if let Some((_, place)) = places.first() {
             let seen = Stored::new(&self.tree, *place).seen().score(&message.id)?;
             if seen.is_some_and(|until| until.at > self.now()) {
@@ -488,23 +465,22 @@ impl Inner {
             counts.scheduled(score.at);
             counts.hash += 1;
         }
-        Ok((Put::Pushed(Pushed::Stored), wake))
+        Ok((Ok(Pushed::Stored), wake))
     }
 }
 
-fn refusal(found: &Found, terms: Terms, message: &Message) -> Option<Put> {
+/// The answer to a push that changes nothing of what is there; none if it replaces or moves it.
+fn unchanged(found: &Found, terms: Terms, message: &Message) -> Option<Result<Pushed, Refused>> {
     let due_at = message.due_at;
     let is_due_then = |old: &[u8]| body_due_at(old).unwrap_or_default() == due_at;
     match terms.conflict {
-        Conflict::Keep | Conflict::Reject => Some(Put::Pushed(Pushed::Duplicate)),
-        _ if found.bodies.iter().any(|(_, old, _)| !is_of_key(message, old)) => Some(Put::OtherKey),
-        Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| is_due_then(old)) => {
-            Some(Put::Pushed(Pushed::Duplicate))
-        }
-        _ if found.dead => Some(Put::Dead),
-        _ if found.bodies.iter().any(|(_, _, score)| score.is_none()) => Some(Put::InFlight),
+        Conflict::Keep | Conflict::Reject => Some(Ok(Pushed::Duplicate)),
+        _ if found.bodies.iter().any(|(_, old, _)| !is_of_key(message, old)) => Some(Err(Refused::OtherKey)),
+        Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| is_due_then(old)) => Some(Ok(Pushed::Duplicate)),
+        _ if found.dead => Some(Err(Refused::Dead)),
+        _ if found.bodies.iter().any(|(_, _, score)| score.is_none()) => Some(Err(Refused::InFlight)),
         Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| expires_by(message, old, due_at)) => {
-            Some(Put::Expires)
+            Some(Err(Refused::Expires))
         }
         Conflict::Replace | Conflict::Debounce => None,
     }

@@ -24,7 +24,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{self, Channel, CronJobChange, CronJobRecord, Fired, Firing, Pushed, TOMBSTONE_KEPT};
+use crate::store::{self, Channel, CronJobChange, CronJobRecord, Fired, Firing, PushVerdict, TOMBSTONE_KEPT};
 
 /// The stored record of a topic, as JSON. A deleted one leaves its record behind, with no groups.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -443,7 +443,7 @@ impl store::CronJobs for Embedded {
             this.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
         this.commit().await?;
-        Ok(Fired::Done(verdicts.iter().map(|verdict| verdict.pushed == Pushed::Stored).collect()))
+        Ok(Fired::Done(verdicts.iter().map(PushVerdict::is_new).collect()))
     }
 }
 

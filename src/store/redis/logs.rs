@@ -3,21 +3,22 @@
 use async_trait::async_trait;
 
 use super::keys::GroupPartitionKeys;
-use super::messages::{Canceller, dedup_argument, outcome};
+use super::messages::{Canceller, dedup_argument, read_pushed};
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::topics::Answer;
 use super::{Redis, Shared};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Result};
-use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
+use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, POLICY_IDS_MAX, RESTORE_CHANGES_MAX};
 use crate::model::message::{Conflict, GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallPart, Version};
 use crate::store::{
-    BrokerReport, Change, Identity, KeptCronJob, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page,
+    BrokerReport, Change, Identity, KeptCronJob, LogTarget, Progress, Purge, Pushed, Refused, Replayed, Reports,
+    origin_page,
 };
 
 #[async_trait]
@@ -59,8 +60,8 @@ impl LogTarget for Redis {
         conflict: Conflict,
         messages: &[Replayed],
         losses: u64,
-    ) -> Result<Vec<Put>> {
-        check_ids(messages.len(), PUT_IDS_MAX)?;
+    ) -> Result<Vec<Result<Pushed, Refused>>> {
+        check_ids(messages.len(), POLICY_IDS_MAX)?;
         let shared = self.keys.partition(&descriptor.topic, partition);
         let (memory, groups) =
             (self.keys.call(&descriptor.topic, partition, log), self.group_keys(descriptor, partition));
@@ -93,7 +94,7 @@ impl LogTarget for Redis {
                 Ok(call.arg(body).arg(dedup_argument(message)))
             })
         };
-        self.apply(descriptor, partition, make).await?.each(|reply| outcome(&reply.text()?))
+        self.apply(descriptor, partition, make).await?.each(|reply| read_pushed(&reply.text()?))
     }
 
     async fn withdraw(

@@ -1,4 +1,4 @@
-//! Push, put, cancel and reschedule: building the call of each, and reading its answer.
+//! Push, cancel and reschedule: building the call of each, and reading its answer.
 
 use async_trait::async_trait;
 
@@ -9,9 +9,7 @@ use super::topics::DeadlineCall;
 use super::{Redis, Shared};
 use crate::codec::{encode_body, encode_failure};
 use crate::model::error::{Error, Result};
-use crate::model::limits::{
-    CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, GROUP_PARTITION_MESSAGES_MAX, PUT_IDS_MAX,
-};
+use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, GROUP_PARTITION_MESSAGES_MAX};
 use crate::model::message::{Conflict, DedupKey, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -19,7 +17,7 @@ use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::store::{
-    self, Cancelled, Fate, Fates, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Put, Reschedule,
+    self, Cancelled, Fate, Fates, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Refused, Reschedule,
     Rescheduled, StoredDuplicate,
 };
 
@@ -30,69 +28,19 @@ impl store::Messages for Redis {
         descriptor: &Descriptor,
         partition: Partition,
         call: &store::Call,
-        messages: &[Message],
-    ) -> Result<Vec<PushVerdict>> {
-        check_ids(messages.len(), CALL_IDS_MAX)?;
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
-        let until = Clock::System.instant().plus(self.connection.timeout());
-        // A Redis that is found to have lost data does not know every dedup key.
-        let has_dedup_key = messages.iter().any(Message::has_dedup_key);
-        let losses = self.losses.borrow().count;
-        let make = |known: &str| {
-            let call = self.push_call(descriptor, partition, call, messages, (known, self.valid_until(until)))?;
-            Ok(if has_dedup_key { call.after_losses(losses) } else { call })
-        };
-        let duplicates =
-            self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read_duplicates).await?;
-        let mut verdicts = vec![PushVerdict::from(Pushed::Stored); messages.len()];
-        for (index, duplicate) in duplicates {
-            if let Some(verdict) = verdicts.get_mut(index) {
-                *verdict = duplicate;
-            }
-        }
-        Ok(verdicts)
-    }
-
-    async fn put(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        call: &store::Call,
         conflict: Conflict,
         messages: &[Message],
-    ) -> Result<Vec<Put>> {
-        check_ids(messages.len(), PUT_IDS_MAX)?;
+    ) -> Result<Vec<PushVerdict>> {
+        check_ids(messages.len(), conflict.call_ids_max())?;
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let shared = self.keys.partition(&descriptor.topic, partition);
-        let groups = self.group_keys(descriptor, partition);
-        let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
-        let front =
-            [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake, &shared.purged];
-        let mut keys = with_groups(&front, &groups);
-        let script = if descriptor.is_ordered() { &SCRIPTS.put_ordered } else { &SCRIPTS.put };
-        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
-        let until = Clock::System.instant().plus(self.connection.timeout());
-        let version = call.version;
-        let make = |known: &str| {
-            let call = Call::new(script, &keys)
-                .arg(known)
-                .arg(self.valid_until(until))
-                .arg(GROUP_PARTITION_MESSAGES_MAX)
-                .arg(conflict.name())
-                .arg(self.time_override())
-                .arg(call.id.seq)
-                .arg(call.version.as_us());
-            messages.iter().enumerate().try_fold(call, |call, (n, message)| {
-                let body = encode_body(message, version.plus(n))?;
-                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body))
-            })
-        };
-        let read = |mut reply: Reply| messages.iter().map(|_| outcome(&reply.text()?)).collect();
-        self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
+        match conflict {
+            Conflict::Keep => self.push_new(descriptor, partition, call, messages).await,
+            Conflict::Reject | Conflict::Replace | Conflict::Debounce => {
+                self.push_over(descriptor, partition, call, conflict, messages).await
+            }
+        }
     }
 
     async fn cancel(
@@ -206,6 +154,70 @@ fn late_fate(letter: char) -> Result<LateFate> {
 }
 
 impl Shared {
+    /// Keeps what is there: ids are looked for, and new messages written, all at once.
+    async fn push_new(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        messages: &[Message],
+    ) -> Result<Vec<PushVerdict>> {
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        // A Redis that is found to have lost data does not know every dedup key.
+        let has_dedup_key = messages.iter().any(Message::has_dedup_key);
+        let losses = self.losses.borrow().count;
+        let make = |known: &str| {
+            let call = self.push_call(descriptor, partition, call, messages, (known, self.valid_until(until)))?;
+            Ok(if has_dedup_key { call.after_losses(losses) } else { call })
+        };
+        let duplicates =
+            self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read_duplicates).await?;
+        let mut verdicts = vec![PushVerdict::from(Pushed::Stored); messages.len()];
+        for (index, duplicate) in duplicates {
+            if let Some(verdict) = verdicts.get_mut(index) {
+                *verdict = duplicate;
+            }
+        }
+        Ok(verdicts)
+    }
+
+    /// Under a policy about what is there: each message is looked up and written for itself.
+    async fn push_over(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<PushVerdict>> {
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let groups = self.group_keys(descriptor, partition);
+        let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
+        let front =
+            [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake, &shared.purged];
+        let mut keys = with_groups(&front, &groups);
+        let script = if descriptor.is_ordered() { &SCRIPTS.push_over_ordered } else { &SCRIPTS.push_over };
+        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let version = call.version;
+        let make = |known: &str| {
+            let call = Call::new(script, &keys)
+                .arg(known)
+                .arg(self.valid_until(until))
+                .arg(GROUP_PARTITION_MESSAGES_MAX)
+                .arg(conflict.name())
+                .arg(self.time_override())
+                .arg(call.id.seq)
+                .arg(call.version.as_us());
+            messages.iter().enumerate().try_fold(call, |call, (n, message)| {
+                let body = encode_body(message, version.plus(n))?;
+                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body))
+            })
+        };
+        let read = |mut reply: Reply| messages.iter().map(|_| Ok(read_pushed(&reply.text()?)?.into())).collect();
+        self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
+    }
+
     async fn purge_partition(
         &self,
         descriptor: &Descriptor,
@@ -358,7 +370,7 @@ fn read_duplicates(mut reply: Reply) -> Result<Vec<(usize, PushVerdict)>> {
             let (is_same_key, is_same_content) = (!there.ends_with('k'), !there.ends_with('c'));
             Ok(StoredDuplicate { due_at, is_same_key, is_same_content })
         });
-        Ok((index.parse().map_err(|_| wrong())?, PushVerdict { pushed, there: there.transpose()? }))
+        Ok((index.parse().map_err(|_| wrong())?, PushVerdict { pushed: Ok(pushed), there: there.transpose()? }))
     })
 }
 
@@ -374,18 +386,18 @@ pub(super) fn dedup_argument(message: &Message) -> String {
     message.envelope.dedup_window().map_or_else(String::new, written)
 }
 
-pub(super) fn outcome(status: &str) -> Result<Put> {
+pub(super) fn read_pushed(status: &str) -> Result<Result<Pushed, Refused>> {
     Ok(match status {
-        "stored" => Put::Pushed(Pushed::Stored),
-        "duplicate" => Put::Pushed(Pushed::Duplicate),
-        "replaced" => Put::Pushed(Pushed::Replaced),
-        "debounced" => Put::Pushed(Pushed::Debounced),
-        "in_flight" => Put::InFlight,
-        "dead" => Put::Dead,
-        "other_key" => Put::OtherKey,
-        "expires" => Put::Expires,
+        "stored" => Ok(Pushed::Stored),
+        "duplicate" => Ok(Pushed::Duplicate),
+        "replaced" => Ok(Pushed::Replaced),
+        "debounced" => Ok(Pushed::Debounced),
+        "in_flight" => Err(Refused::InFlight),
+        "dead" => Err(Refused::Dead),
+        "other_key" => Err(Refused::OtherKey),
+        "expires" => Err(Refused::Expires),
         other if other.starts_with("duplicate=") => {
-            Put::Pushed(Pushed::DuplicateOf(MessageId::new(&other["duplicate=".len()..])?))
+            Ok(Pushed::DuplicateOf(MessageId::new(&other["duplicate=".len()..])?))
         }
         other => return Err(Error::corrupt(format!("a script answered {other:?} for a message"))),
     })

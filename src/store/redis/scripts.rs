@@ -57,8 +57,8 @@ macro_rules! scripts {
 scripts! {
     push: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_content", "_unordered";
     push_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_content", "_order", "push";
-    put: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
-    put_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "put";
+    push_over: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
+    push_over_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "push_over";
     cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body";
     purge_group: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_purged";
     reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_purged";
@@ -125,8 +125,8 @@ scripts! {
 const CONFIRMED: [&str; 27] = [
     "push",
     "push_ordered",
-    "put",
-    "put_ordered",
+    "push_over",
+    "push_over_ordered",
     "cancel",
     "purge_group",
     "reapply_purge",

@@ -117,7 +117,7 @@ async fn occurrence_with_an_existing_id_is_counted(world: World) -> Result<()> {
     let (descriptor, message) = (running.broker.topic(&orders()?).await?, record.schedule.message(next, world.now())?);
     let partition = descriptor.partition_of("pulse");
     let call = crate::support::new_call(&*world.store.backend, 1);
-    world.store.messages.push(&descriptor, partition, &call, &[message]).await?;
+    world.store.messages.push(&descriptor, partition, &call, Conflict::Keep, &[message]).await?;
     world.settled().await;
     world.pass(next.since(world.now()).as_millis() as u64);
     world

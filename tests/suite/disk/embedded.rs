@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::limits::{CALL_IDS_MAX, ID_BYTES_MAX, PAYLOAD_BYTES_MAX, TOPICS_MAX};
-use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::message::{Conflict, Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::platform::clock::Clock;
@@ -310,7 +310,7 @@ async fn delay_is_rounded_up_to_a_millisecond() -> Result<()> {
         message.due = Due::In(delay);
         let message = message.accept(store.clock().now())?;
         let call = crate::support::new_call(&store, 1);
-        let push = store.push(&descriptor, Partition(0), &call, std::slice::from_ref(&message));
+        let push = store.push(&descriptor, Partition(0), &call, Conflict::Keep, std::slice::from_ref(&message));
         let reserve = async {
             while owner.reserve(up_to(1)).await?.messages.is_empty() {}
             Ok::<_, Error>(Clock::System.instant().since(began))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::model::error::{Error, Kind, Result};
-use dwell::model::message::{GroupName, Message, MessageId, NewMessage, TopicName};
+use dwell::model::message::{Conflict, GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, GroupPartition, Settings};
 use dwell::store::{Acquired, Channel, MemberId, Settlement};
@@ -57,7 +57,7 @@ impl Load {
         let (store, descriptor) = (&self.world.store, &self.descriptor);
         let pushed = descriptor.partitions().map(async |partition| {
             let call = crate::support::new_call(&*store.backend, 1);
-            (partition, store.messages.push(descriptor, partition, &call, &messages).await)
+            (partition, store.messages.push(descriptor, partition, &call, Conflict::Keep, &messages).await)
         });
         for (partition, answer) in futures_util::future::join_all(pushed).await {
             match answer {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dwell::broker::Options;
-use dwell::model::error::{Error, Result};
-use dwell::model::message::{MessageId, NewMessage, TopicName};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{Conflict, Due, MessageId, NewMessage, TopicName};
 use dwell::model::topic::Settings;
 use dwell::store::Pushed;
 use futures_util::future::{join_all, select_all};
@@ -51,6 +51,34 @@ async fn concurrent_pushes_share_calls_and_get_own_results() -> Result<()> {
     // The first one, and all that had gathered; with a margin for a scheduler that lets them come in parts.
     let calls = calls(&server).await? - before;
     assert!(calls <= 6, "{calls} calls for 600 pushes");
+    Ok(())
+}
+
+#[tokio::test]
+async fn concurrent_pushes_with_policies_share_calls_and_get_own_results() -> Result<()> {
+    let (server, _proxy, _world, running, orders) = far_away().await?;
+    let before = calls(&server).await?;
+    let policies = [Conflict::Replace, Conflict::Debounce, Conflict::Reject];
+    let push = |n: usize| {
+        // Every id comes twice, from two producers, the second time due later.
+        let (broker, orders, conflict) = (running.broker.clone(), orders.clone(), policies[n % 3]);
+        let id = MessageId::new(format!("{}-{}", conflict.name(), n % 300));
+        let due = Due::In(Duration::from_secs(if n < 300 { 600 } else { 700 }));
+        async move { broker.push(&orders, NewMessage { due, conflict, ..NewMessage::new("x").id(id?) }).await }
+    };
+    let outcomes = join_all((0..600).map(push)).await;
+    for (n, outcome) in outcomes.into_iter().enumerate() {
+        let expected = match policies[n % 3] {
+            _ if n < 300 => Ok(Pushed::Stored),
+            Conflict::Replace => Ok(Pushed::Replaced),
+            Conflict::Debounce => Ok(Pushed::Debounced),
+            Conflict::Keep | Conflict::Reject => Err(Kind::Conflict),
+        };
+        assert_eq!(outcome.map(|outcome| outcome.pushed).map_err(|error| error.kind()), expected, "{n}");
+    }
+    // The first one of each policy, and all that had gathered; with a margin for a scheduler that lets them come in parts.
+    let calls = calls(&server).await? - before;
+    assert!(calls <= 18, "{calls} calls for 600 pushes");
     Ok(())
 }
 

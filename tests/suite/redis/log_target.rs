@@ -9,14 +9,14 @@ use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, Message, Messa
 use dwell::model::partition::Partition;
 use dwell::model::version::{CallId, CallPart, Version};
 use dwell::store::Fate::{Absent, Done};
-use dwell::store::{Call, Change, LogTarget, Progress, Purge, Pushed, Put, Replayed, Retried};
+use dwell::store::{Call, Change, LogTarget, Progress, Purge, Pushed, Refused, Replayed, Retried};
 
 use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, retries, up_to};
 
-const STORED: Put = Put::Pushed(Pushed::Stored);
-const DUPLICATE: Put = Put::Pushed(Pushed::Duplicate);
-const REPLACED: Put = Put::Pushed(Pushed::Replaced);
-const DEBOUNCED: Put = Put::Pushed(Pushed::Debounced);
+const STORED: Result<Pushed, Refused> = Ok(Pushed::Stored);
+const DUPLICATE: Result<Pushed, Refused> = Ok(Pushed::Duplicate);
+const REPLACED: Result<Pushed, Refused> = Ok(Pushed::Replaced);
+const DEBOUNCED: Result<Pushed, Refused> = Ok(Pushed::Debounced);
 const FIRST: Partition = Partition(0);
 
 /// A topic of one partition, and a log beside it.
@@ -45,18 +45,15 @@ impl Story {
         Ok(message)
     }
 
-    async fn put(&self, conflict: Conflict, message: &Message) -> Result<Put> {
-        let call = new_call(&*self.orders.store.backend, 1);
-        Ok(self
-            .orders
-            .store
-            .messages
-            .put(&self.orders.descriptor, FIRST, &call, conflict, std::slice::from_ref(message))
-            .await?
-            .remove(0))
+    async fn push_over(&self, conflict: Conflict, message: &Message) -> Result<Result<Pushed, Refused>> {
+        Ok(self.orders.push_over(conflict, std::slice::from_ref(message)).await?.remove(0))
     }
 
-    async fn replay(&self, conflict: Conflict, messages: &[(u64, Version, &Message)]) -> Result<Vec<Put>> {
+    async fn replay(
+        &self,
+        conflict: Conflict,
+        messages: &[(u64, Version, &Message)],
+    ) -> Result<Vec<Result<Pushed, Refused>>> {
         let replayed = |(number, version, message): &(u64, Version, &Message)| Replayed {
             number: *number,
             version: *version,
@@ -186,14 +183,8 @@ async fn repeated_put_and_reschedule_get_the_first_reply() -> Result<()> {
     let (orders, message) = (&story.orders, story.other("a", 50)?);
     orders.push("a", 500).await?;
     let call = new_call(&*orders.store.backend, 1);
-    let put = async || {
-        orders
-            .store
-            .messages
-            .put(&orders.descriptor, FIRST, &call, Conflict::Replace, std::slice::from_ref(&message))
-            .await
-    };
-    assert_eq!((put().await?, put().await?), (vec![REPLACED], vec![REPLACED]));
+    let push = async || orders.push_over_as(&call, Conflict::Replace, std::slice::from_ref(&message)).await;
+    assert_eq!((push().await?, push().await?), (vec![REPLACED], vec![REPLACED]));
     let call = new_call(&*orders.store.backend, 1);
     let due_at = story.world.now();
     let wanted = dwell::store::Reschedule { id: MessageId::new("a")?, due_at, expected: Default::default() };
@@ -297,7 +288,7 @@ async fn older_record_is_ignored_after_a_later_operation() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
     let (older, old) = (story.version(), story.other("a", 0)?);
-    assert_eq!(story.put(Conflict::Replace, &orders.message("a", 0)?).await?, STORED);
+    assert_eq!(story.push_over(Conflict::Replace, &orders.message("a", 0)?).await?, STORED);
     let mut owner = orders.owner().await?;
     owner.reserve(up_to(9)).await?;
     owner.settle(&acks(&["a"])?).await?;
@@ -330,7 +321,7 @@ async fn replace_waits_for_settlement_and_supersedes_dead_letters() -> Result<()
     let taken = owner.reserve(up_to(9)).await?;
     story.world.pass(1);
     let (content, version) = (story.other("a", 0)?, story.version());
-    assert_eq!(story.replay(Conflict::Replace, &[(1, version, &content)]).await?, [Put::InFlight]);
+    assert_eq!(story.replay(Conflict::Replace, &[(1, version, &content)]).await?, [Err(Refused::InFlight)]);
     owner.settle(&buries(taken.reservation, &["b"], &["a"])?).await?;
     owner.settle(&acks(&["a"])?).await?;
     assert_eq!(story.replay(Conflict::Replace, &[(1, version, &content)]).await?, [STORED]);
@@ -489,7 +480,7 @@ async fn fence_reports_a_refused_message_as_not_set() -> Result<()> {
     owner.reserve(up_to(1)).await?;
     let call = new_call(&*orders.store.backend, 2);
     let messages = [story.other("held", 5)?, story.other("new", 5)?];
-    orders.store.messages.put(&orders.descriptor, FIRST, &call, Conflict::Replace, &messages).await?;
+    orders.push_over_as(&call, Conflict::Replace, &messages).await?;
     assert!(!story.target.fence(topic, FIRST, &part(&call, 1)).await?);
     assert!(story.target.fence(topic, FIRST, &part(&call, 2)).await?);
     Ok(())
@@ -571,7 +562,7 @@ async fn record_taken_by_two_brokers_is_stored_once() -> Result<()> {
     for taker in ["one", "two"] {
         let handed = std::slice::from_ref(&handed);
         let put = story.target.replay(&story.orders.descriptor, FIRST, taker, Conflict::Keep, handed, losses).await?;
-        assert_eq!(put, [Put::Pushed(duplicate_of("a")?)], "{taker}");
+        assert_eq!(put, [Ok(duplicate_of("a")?)], "{taker}");
     }
     Ok(())
 }
@@ -606,10 +597,10 @@ async fn logged_dedup_key_uses_its_push_time() -> Result<()> {
     // An hour later the log comes.
     story.world.pass(3_600_000);
     let records: Vec<_> = (1..).zip(&log).map(|(number, message)| (number, story.version(), message)).collect();
-    let (before, live) = (Put::Pushed(duplicate_of("before")?), Put::Pushed(duplicate_of("live")?));
+    let (before, live) = (Ok(duplicate_of("before")?), Ok(duplicate_of("live")?));
     assert_eq!(story.replay(Conflict::Keep, &records).await?, [STORED, before, live.clone(), STORED, STORED]);
     // The journal keeps the answers: a repeat says of none that it was stored although it was not.
-    let between = Put::Pushed(duplicate_of("between")?);
+    let between = Ok(duplicate_of("between")?);
     assert_eq!(story.replay(Conflict::Keep, &records).await?, [STORED, between, live, STORED, STORED]);
     assert_eq!(story.orders.stats().await?.ready, 4);
     Ok(())

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{GroupName, TopicName};
+use dwell::model::message::{Conflict, GroupName, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{CopyCursor, PartitionStats, Pushed};
@@ -38,14 +38,14 @@ async fn partially_created_group_is_completed() -> Result<()> {
     let new = put(&world, &old.followed_by(&wanted, old.generation + 1)).await?;
     let push = async |descriptor: &Descriptor, id| {
         let (call, message) = (new_call(&*world.store.backend, 1), new.message(id, 0)?);
-        let pushed = world.store.messages.push(descriptor, Partition(1), &call, &[message]).await?;
+        let pushed = world.store.messages.push(descriptor, Partition(1), &call, Conflict::Keep, &[message]).await?;
         Ok(pushed.into_iter().next().map(|verdict| verdict.pushed))
     };
     // Who does not know of the group goes on, until making it again is answered.
-    assert_eq!(push(&old, "before").await?, Some(Pushed::Stored));
+    assert_eq!(push(&old, "before").await?, Some(Ok(Pushed::Stored)));
     world.store.topics.publish_settings(&new.descriptor).await?;
     assert_eq!(kind_of(push(&old, "passed-by").await), Some(Kind::Stale));
-    assert_eq!(push(&new.descriptor, "after").await?, Some(Pushed::Stored));
+    assert_eq!(push(&new.descriptor, "after").await?, Some(Ok(Pushed::Stored)));
     assert_eq!(new.stats_of(&new.descriptor.group_partition(Partition(1), &audit()?)).await?.ready, 1);
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dwell::codec::{DeadLetterReason, DeadLetterRecord};
 use dwell::model::error::{Error, Result};
-use dwell::model::message::{CronJobName, Due, GroupName, Message, MessageId, NewMessage, TopicName};
+use dwell::model::message::{Conflict, CronJobName, Due, GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::schedule::{Missed, Schedule, Timing};
 use dwell::model::time::Timestamp;
@@ -13,7 +13,7 @@ use dwell::model::topic::{Descriptor, GroupPartition};
 use dwell::platform::clock::{Clock, Manual};
 use dwell::store::{
     Acquired, Backend, Buried, Call, Calls, Claim, Expected, Fate, Fates, MemberId, Owner, PartitionStats, Peeked,
-    Pushed, Renewal, Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned,
+    Pushed, Refused, Renewal, Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned,
     Settlement, Store,
 };
 
@@ -57,7 +57,27 @@ impl TestTopic {
 
     /// Pushes messages in a call that was begun before.
     pub(crate) async fn push_as(&self, call: &Call, messages: &[Message]) -> Result<Vec<Pushed>> {
-        let verdicts = self.store.messages.push(&self.descriptor, Partition(0), call, messages).await?;
+        let pushed = self.push_over_as(call, Conflict::Keep, messages).await?;
+        pushed.into_iter().map(|pushed| pushed.map_err(|refused| Error::bug(format!("{refused:?}")))).collect()
+    }
+
+    /// Pushes messages in one call, under a policy about ids that are there.
+    pub(crate) async fn push_over(
+        &self,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Result<Pushed, Refused>>> {
+        self.push_over_as(&new_call(&*self.store.backend, messages.len()), conflict, messages).await
+    }
+
+    /// The same in a call that was begun before.
+    pub(crate) async fn push_over_as(
+        &self,
+        call: &Call,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Result<Pushed, Refused>>> {
+        let verdicts = self.store.messages.push(&self.descriptor, Partition(0), call, conflict, messages).await?;
         Ok(verdicts.into_iter().map(|verdict| verdict.pushed).collect())
     }
 

@@ -19,7 +19,7 @@ mod topic_move;
 mod order;
 mod purge;
 mod push;
-mod put;
+mod push_over;
 mod recovery;
 mod reserve;
 mod cron_jobs;
@@ -117,11 +117,11 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         late_settlement_needs_an_earlier_delivery, late_nack_sets_the_due_time_in_the_store,
         recovered_message_accepts_a_settlement_of_its_last_delivery, late_settlement_works_after_the_owner_released,
         late_settlement_keeps_the_position_with_ordering;
-    put: new_id_is_stored_under_every_policy, reject_policy_changes_nothing, replace_policy_stores_a_new_message,
-        debounce_policy_changes_only_the_due_time, in_flight_or_dead_message_is_unchanged_by_put,
-        put_does_not_repeat_settled_messages, debounce_does_not_pass_the_expiry,
-        same_id_with_another_key_is_another_message, put_resolves_conflicts_within_a_call_in_order,
-        put_call_size_is_bounded;
+    push_over: new_id_is_stored_under_every_policy, reject_policy_changes_nothing, replace_policy_stores_a_new_message,
+        debounce_policy_changes_only_the_due_time, in_flight_or_dead_message_is_unchanged_by_policies,
+        policies_do_not_repeat_settled_messages, debounce_does_not_pass_the_expiry,
+        same_id_with_another_key_is_another_message, policies_resolve_conflicts_within_a_call_in_order,
+        policy_call_size_is_bounded;
     list: waiting_messages_are_listed_in_delivery_order, due_time_range_is_half_open,
         list_pages_are_stable_under_changes, in_flight_messages_are_listed_in_pages,
         page_of_large_messages_is_bounded_by_bytes, empty_group_lists_no_messages;

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use dwell::model::error::{Error, Result};
 use dwell::model::limits::{CALL_IDS_MAX, ID_BYTES_MAX, META_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use dwell::model::message::{
-    DeadLetterSource, Dedup, DedupKey, Due, Envelope, GroupName, Key, Message, MessageId, NewMessage, TopicName,
+    Conflict, DeadLetterSource, Dedup, DedupKey, Due, Envelope, GroupName, Key, Message, MessageId, NewMessage,
+    TopicName,
 };
 use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
@@ -98,11 +99,12 @@ pub(super) async fn duplicate_says_what_is_there(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let verdict = async |message: &Message| -> Result<PushVerdict> {
         let call = crate::support::new_call(&*orders.store.backend, 1);
-        let push = orders.store.messages.push(&orders.descriptor, Partition(0), &call, std::slice::from_ref(message));
+        let messages = std::slice::from_ref(message);
+        let push = orders.store.messages.push(&orders.descriptor, Partition(0), &call, Conflict::Keep, messages);
         push.await?.pop().ok_or_else(|| Error::bug("a push without a verdict"))
     };
     let there = |stored: &Message, is_same_key, is_same_content| PushVerdict {
-        pushed: Pushed::Duplicate,
+        pushed: Ok(Pushed::Duplicate),
         there: Some(StoredDuplicate { due_at: stored.due_at, is_same_key, is_same_content }),
     };
     for stored in of_all_forms(&orders)? {
@@ -138,7 +140,7 @@ pub(super) async fn duplicate_says_what_is_there(world: World) -> Result<()> {
     let returned = orders.peek("moved").await?.ok_or_else(|| Error::bug("lost"))?.message.due_at;
     for (id, due_at) in [("moved", Some(returned)), ("dead", Some(dead_due)), ("settled", None)] {
         let found = verdict(&orders.message(id, 99_000)?).await?;
-        assert_eq!((found.pushed, found.there.map(|there| there.due_at)), (Pushed::Duplicate, due_at), "{id}");
+        assert_eq!((found.pushed, found.there.map(|there| there.due_at)), (Ok(Pushed::Duplicate), due_at), "{id}");
     }
     Ok(())
 }

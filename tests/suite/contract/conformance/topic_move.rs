@@ -4,7 +4,7 @@ use std::time::Duration;
 use dwell::codec::Failure;
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::RECOVER_IDS_MAX;
-use dwell::model::message::{GroupName, Key, MessageId, TopicName};
+use dwell::model::message::{Conflict, GroupName, Key, MessageId, TopicName};
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{MovedPage, PartitionStats, Retried, State};
 
@@ -117,7 +117,8 @@ pub(super) async fn concurrent_moves_duplicate_nothing(world: World) -> Result<(
     // Somebody has one of them already.
     let there = orders.message("m000007", 0)?;
     let partition = to.partition_of("m000007");
-    world.store.messages.push(&to, partition, &crate::support::new_call(&*world.store.backend, 1), &[there]).await?;
+    let call = crate::support::new_call(&*world.store.backend, 1);
+    world.store.messages.push(&to, partition, &call, Conflict::Keep, &[there]).await?;
     let moves = (0..3).map(|_| move_all(&orders, "default", &to));
     futures_util::future::try_join_all(moves).await?;
     assert_eq!(orders.stats().await?.ready, 0);

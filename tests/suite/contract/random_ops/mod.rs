@@ -83,7 +83,7 @@ async fn play(world: World, seed: u64, can_reopen: bool) -> Result<()> {
         let group = game.random.usize(0..2);
         match game.random.u8(0..100) {
             0..16 => game.push().await?,
-            16..24 => game.put().await?,
+            16..24 => game.push_over().await?,
             24..30 => game.cancel().await?,
             30..36 => game.reschedule().await?,
             36..38 => game.list(group).await?,
@@ -231,17 +231,14 @@ impl Game {
         Ok(())
     }
 
-    async fn put(&mut self) -> Result<()> {
+    async fn push_over(&mut self) -> Result<()> {
         let conflict = [Conflict::Reject, Conflict::Replace, Conflict::Debounce][self.random.usize(0..3)];
         let id = self.id()?;
         let mut message = self.topic.message(id.as_str(), self.random.u64(0..60))?;
         message.envelope.payload = vec![b'x'; self.random.usize(0..9)].into();
-        let messages = std::slice::from_ref(&message);
-        let call = new_call(&*self.topic.store.backend, 1);
-        let put =
-            self.topic.store.messages.put(&self.topic.descriptor, Partition(0), &call, conflict, messages).await?;
-        let expected = self.model.put(conflict, &message, self.world.now());
-        assert_eq!(put[0], expected, "{conflict:?} {id}");
+        let pushed = self.topic.push_over(conflict, std::slice::from_ref(&message)).await?;
+        let expected = self.model.push_over(conflict, &message, self.world.now());
+        assert_eq!(pushed[0], expected, "{conflict:?} {id}");
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dwell::model::message::{Conflict, Message, MessageId};
 use dwell::model::time::Timestamp;
-use dwell::store::{Charge, Expected, Fate, LateFate, LateSettlement, PartitionStats, Pushed, Put, Settlement};
+use dwell::store::{Charge, Expected, Fate, LateFate, LateSettlement, PartitionStats, Pushed, Refused, Settlement};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Place {
@@ -134,26 +134,31 @@ impl Model {
     }
 
     /// A push with a policy about ids that are there.
-    pub(super) fn put(&mut self, conflict: Conflict, message: &Message, now: Timestamp) -> Put {
+    pub(super) fn push_over(
+        &mut self,
+        conflict: Conflict,
+        message: &Message,
+        now: Timestamp,
+    ) -> Result<Pushed, Refused> {
         let found: Vec<Known> =
             self.groups.iter().filter_map(|group| group.messages.get(&message.id)).cloned().collect();
         if found.is_empty() {
-            return Put::Pushed(self.push(std::slice::from_ref(message), now).remove(0));
+            return Ok(self.push(std::slice::from_ref(message), now).remove(0));
         }
         let mut living = found.iter().filter(|known| !matches!(known.state, Place::Dead(..)));
         if conflict == Conflict::Debounce && living.clone().any(|known| known.message.due_at == message.due_at) {
-            return Put::Pushed(Pushed::Duplicate);
+            return Ok(Pushed::Duplicate);
         }
         if conflict == Conflict::Reject
             || (conflict == Conflict::Replace && living.any(|known| known.message == *message))
         {
-            return Put::Pushed(Pushed::Duplicate);
+            return Ok(Pushed::Duplicate);
         }
         if found.iter().any(|known| matches!(known.state, Place::Dead(..))) {
-            return Put::Dead;
+            return Err(Refused::Dead);
         }
         if found.iter().any(|known| known.state == Place::Held) {
-            return Put::InFlight;
+            return Err(Refused::InFlight);
         }
         self.turns += u64::from(self.ordered);
         let turn = self.turns;
@@ -166,7 +171,7 @@ impl Model {
                 known.message.due_at = message.due_at;
             }
         }
-        Put::Pushed(if conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced })
+        Ok(if conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced })
     }
 
     /// Gives the second group what the first one has and it has not; answers how many messages that is.

@@ -3,6 +3,7 @@ use std::time::Duration;
 use dwell::delivery::{Decision, StaleReason, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::PARKED_MESSAGES_MAX;
+use dwell::model::message::Conflict;
 use dwell::model::topic::{Ordering, Settings};
 use dwell::store::{Pushed, State};
 
@@ -173,7 +174,7 @@ async fn order_applies_from_the_first_delivery_on(world: World) -> Result<()> {
         let message = Shop::message(id, 0)?.accept(at)?;
         let descriptor = shop.broker.topic(&shop.topic).await?;
         let call = crate::support::new_call(&*world.store.backend, 1);
-        world.store.messages.push(&descriptor, group_partition.partition, &call, &[message]).await
+        world.store.messages.push(&descriptor, group_partition.partition, &call, Conflict::Keep, &[message]).await
     };
     shop.push_all(&["k-1", "a-5", "a-6"]).await?;
     // One is with a consumer; of the others two are in the owner's memory, none handed out.

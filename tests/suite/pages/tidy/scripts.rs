@@ -67,8 +67,8 @@ fn only_scripts_that_add_bodies_need_memory() -> Result<()> {
     assert_eq!(names, declared);
     for (name, head) in &heads {
         match name.as_str() {
-            "push" | "push_ordered" | "copy" | "put" | "put_ordered" | "replay" | "replay_ordered" | "restore"
-            | "restore_ordered" | "fire_cron_job" | "move_in" | "forward" | "forward_ordered" => {
+            "push" | "push_ordered" | "push_over" | "push_over_ordered" | "copy" | "replay" | "replay_ordered"
+            | "restore" | "restore_ordered" | "fire_cron_job" | "move_in" | "forward" | "forward_ordered" => {
                 assert_eq!(head, "#!lua")
             }
             name => assert!(head.starts_with("#!lua flags=allow-oom"), "{name}: {head}"),

@@ -87,9 +87,11 @@ impl Calls {
             self.digests.keys().filter(|verb| !self.is_large || !SCANNING.contains(&verb.as_str())).cloned().collect();
         let verb = match self.random.u32(..10) {
             // What others need to go on.
-            0..4 => ["push", "put", "reserve", "settle", "acquire", "merge_descriptor", "push_ordered", "reserve"]
-                [self.random.usize(..8)]
-            .to_owned(),
+            0..4 => {
+                ["push", "push_over", "reserve", "settle", "acquire", "merge_descriptor", "push_ordered", "reserve"]
+                    [self.random.usize(..8)]
+                .to_owned()
+            }
             _ => verbs[self.random.usize(..verbs.len())].clone(),
         };
         let call = self.call(&verb, pair)?;
@@ -251,7 +253,7 @@ impl Calls {
                 keys.extend(each(&["z", "h", "dh"]));
                 keys
             }
-            "put" => {
+            "push_over" => {
                 let n = self.random.usize(1..4);
                 let version = self.version();
                 let policy = ["reject", "replace", "debounce"][self.random.usize(..3)];

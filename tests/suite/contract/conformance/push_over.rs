@@ -2,27 +2,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dwell::model::error::Result;
-use dwell::model::limits::PUT_IDS_MAX;
+use dwell::model::limits::POLICY_IDS_MAX;
 use dwell::model::message::{Conflict, Key, Message, MessageId};
-use dwell::model::partition::Partition;
-use dwell::store::{Expected, Pushed, Put, Rescheduled, Retried, Settlement};
+use dwell::store::{Expected, Pushed, Refused, Rescheduled, Retried, Settlement};
 
-use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, member, new_call, retries, up_to};
+use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, member, retries, up_to};
 
 const POLICIES: [Conflict; 3] = [Conflict::Reject, Conflict::Replace, Conflict::Debounce];
 
-const STORED: Put = Put::Pushed(Pushed::Stored);
-const DUPLICATE: Put = Put::Pushed(Pushed::Duplicate);
-const REPLACED: Put = Put::Pushed(Pushed::Replaced);
-const DEBOUNCED: Put = Put::Pushed(Pushed::Debounced);
+const STORED: Result<Pushed, Refused> = Ok(Pushed::Stored);
+const DUPLICATE: Result<Pushed, Refused> = Ok(Pushed::Duplicate);
+const REPLACED: Result<Pushed, Refused> = Ok(Pushed::Replaced);
+const DEBOUNCED: Result<Pushed, Refused> = Ok(Pushed::Debounced);
 
-async fn put_all(orders: &TestTopic, conflict: Conflict, messages: &[Message]) -> Result<Vec<Put>> {
-    let call = new_call(&*orders.store.backend, messages.len());
-    orders.store.messages.put(&orders.descriptor, Partition(0), &call, conflict, messages).await
-}
-
-async fn put(orders: &TestTopic, conflict: Conflict, message: &Message) -> Result<Put> {
-    Ok(put_all(orders, conflict, std::slice::from_ref(message)).await?.remove(0))
+async fn push(orders: &TestTopic, conflict: Conflict, message: &Message) -> Result<Result<Pushed, Refused>> {
+    Ok(orders.push_over(conflict, std::slice::from_ref(message)).await?.remove(0))
 }
 
 /// A message of another payload than its id.
@@ -35,7 +29,7 @@ fn other(orders: &TestTopic, id: &str, delay_ms: u64) -> Result<Message> {
 pub(super) async fn new_id_is_stored_under_every_policy(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     for conflict in POLICIES {
-        assert_eq!(put(&orders, conflict, &orders.message(conflict.name(), 5)?).await?, STORED);
+        assert_eq!(push(&orders, conflict, &orders.message(conflict.name(), 5)?).await?, STORED);
     }
     world.pass(5);
     for group in ["default", "audit"] {
@@ -48,9 +42,9 @@ pub(super) async fn new_id_is_stored_under_every_policy(world: World) -> Result<
 pub(super) async fn reject_policy_changes_nothing(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let message = orders.message("a", 5)?;
-    assert_eq!(put(&orders, Conflict::Reject, &message).await?, STORED);
+    assert_eq!(push(&orders, Conflict::Reject, &message).await?, STORED);
     let before = orders.peek("a").await?;
-    assert_eq!(put(&orders, Conflict::Reject, &other(&orders, "a", 9)?).await?, DUPLICATE);
+    assert_eq!(push(&orders, Conflict::Reject, &other(&orders, "a", 9)?).await?, DUPLICATE);
     assert_eq!(orders.peek("a").await?, before);
     Ok(())
 }
@@ -68,7 +62,7 @@ pub(super) async fn replace_policy_stores_a_new_message(world: World) -> Result<
     };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     let new = other(&orders, "a", 50)?;
-    assert_eq!(put(&orders, Conflict::Replace, &new).await?, REPLACED);
+    assert_eq!(push(&orders, Conflict::Replace, &new).await?, REPLACED);
     let peeked = orders.peek("a").await?;
     let found = peeked.as_ref().map(|peeked| (&peeked.message, peeked.attempts, peeked.next_at));
     assert_eq!(found, Some((&new, 0, Some(new.due_at))));
@@ -85,8 +79,8 @@ pub(super) async fn debounce_policy_changes_only_the_due_time(world: World) -> R
     orders.push_all(std::slice::from_ref(&first)).await?;
     for delay in [500, 100] {
         let again = other(&orders, "a", delay)?;
-        assert_eq!(put(&orders, Conflict::Debounce, &again).await?, DEBOUNCED);
-        assert_eq!(put(&orders, Conflict::Debounce, &again).await?, DUPLICATE, "said again");
+        assert_eq!(push(&orders, Conflict::Debounce, &again).await?, DEBOUNCED);
+        assert_eq!(push(&orders, Conflict::Debounce, &again).await?, DUPLICATE, "said again");
         let expected = Message { due_at: again.due_at, ..first.clone() };
         assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(expected));
     }
@@ -98,46 +92,46 @@ pub(super) async fn debounce_policy_changes_only_the_due_time(world: World) -> R
     Ok(())
 }
 
-pub(super) async fn in_flight_or_dead_message_is_unchanged_by_put(world: World) -> Result<()> {
+pub(super) async fn in_flight_or_dead_message_is_unchanged_by_policies(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     let first = orders.message("a", 0)?;
     orders.push_all(std::slice::from_ref(&first)).await?;
     let mut owner = orders.owner().await?;
     let taken = owner.reserve(up_to(1)).await?;
     let audit = orders.partition_of("audit")?;
-    let refused = async |expected: Put| -> Result<()> {
+    let refused = async |expected: Refused| -> Result<()> {
         for conflict in [Conflict::Replace, Conflict::Debounce] {
-            assert_eq!(put(&orders, conflict, &other(&orders, "a", 50)?).await?, expected);
+            assert_eq!(push(&orders, conflict, &other(&orders, "a", 50)?).await?, Err(expected));
         }
         // Not in the other group either, where it waits.
         let there = orders.store.reads.peek(&audit, &first.id).await?;
         assert_eq!(there.map(|peeked| (peeked.message, peeked.next_at)), Some((first.clone(), Some(first.due_at))));
         Ok(())
     };
-    refused(Put::InFlight).await?;
+    refused(Refused::InFlight).await?;
     owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
-    refused(Put::Dead).await?;
+    refused(Refused::Dead).await?;
     assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(first.clone()));
     Ok(())
 }
 
-pub(super) async fn put_does_not_repeat_settled_messages(world: World) -> Result<()> {
+pub(super) async fn policies_do_not_repeat_settled_messages(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     let mut owner = orders.owner().await?;
     orders.push("a", 0).await?;
     owner.reserve(up_to(1)).await?;
     let dedup_window = Duration::from_millis(100);
     owner.settle(&Settlement { dedup_window, ..acks(&["a"])? }).await?;
-    assert_eq!(put(&orders, Conflict::Replace, &other(&orders, "a", 0)?).await?, REPLACED);
+    assert_eq!(push(&orders, Conflict::Replace, &other(&orders, "a", 0)?).await?, REPLACED);
     assert!(owner.reserve(up_to(1)).await?.messages.is_empty(), "this group has settled it");
     let mut audit = orders.acquire(&orders.partition_of("audit")?, &member("m"), LEASE).await?;
     audit.reserve(up_to(1)).await?;
     audit.settle(&acks(&["a"])?).await?;
     for conflict in POLICIES {
-        assert_eq!(put(&orders, conflict, &other(&orders, "a", 0)?).await?, DUPLICATE);
+        assert_eq!(push(&orders, conflict, &other(&orders, "a", 0)?).await?, DUPLICATE);
     }
     world.pass(100);
-    assert_eq!(put(&orders, Conflict::Debounce, &other(&orders, "a", 0)?).await?, STORED);
+    assert_eq!(push(&orders, Conflict::Debounce, &other(&orders, "a", 0)?).await?, STORED);
     Ok(())
 }
 
@@ -151,10 +145,10 @@ pub(super) async fn debounce_does_not_pass_the_expiry(world: World) -> Result<()
     let expires_at = world.now().plus(Duration::from_millis(100));
     message.envelope.expires_at = Some(expires_at);
     orders.push_all(std::slice::from_ref(&message)).await?;
-    assert_eq!(put(&orders, Conflict::Debounce, &of_key(other(&orders, "a", 100)?)?).await?, Put::Expires);
+    assert_eq!(push(&orders, Conflict::Debounce, &of_key(other(&orders, "a", 100)?)?).await?, Err(Refused::Expires));
     assert_eq!(orders.reschedule_if("a", expires_at, Expected::default()).await?, Rescheduled::Expires);
     assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(message));
-    assert_eq!(put(&orders, Conflict::Debounce, &of_key(other(&orders, "a", 99)?)?).await?, DEBOUNCED);
+    assert_eq!(push(&orders, Conflict::Debounce, &of_key(other(&orders, "a", 99)?)?).await?, DEBOUNCED);
     Ok(())
 }
 
@@ -167,29 +161,29 @@ pub(super) async fn same_id_with_another_key_is_another_message(world: World) ->
         for conflict in [Conflict::Replace, Conflict::Debounce] {
             let mut other = other(&orders, "a", 20)?;
             other.envelope.key = key.clone();
-            assert_eq!(put(&orders, conflict, &other).await?, Put::OtherKey, "{conflict:?} {key:?}");
+            assert_eq!(push(&orders, conflict, &other).await?, Err(Refused::OtherKey), "{conflict:?} {key:?}");
         }
     }
     assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(message));
     Ok(())
 }
 
-pub(super) async fn put_resolves_conflicts_within_a_call_in_order(world: World) -> Result<()> {
+pub(super) async fn policies_resolve_conflicts_within_a_call_in_order(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let batch = [orders.message("a", 5)?, orders.message("b", 5)?, other(&orders, "a", 9)?];
-    assert_eq!(put_all(&orders, Conflict::Replace, &batch).await?, [STORED, STORED, REPLACED]);
+    assert_eq!(orders.push_over(Conflict::Replace, &batch).await?, [STORED, STORED, REPLACED]);
     assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(batch[2].clone()));
     assert_eq!(orders.stats().await?.scheduled, 2);
     Ok(())
 }
 
-pub(super) async fn put_call_size_is_bounded(world: World) -> Result<()> {
+pub(super) async fn policy_call_size_is_bounded(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
-    let mut all = (0..PUT_IDS_MAX).map(|n| orders.message(&n.to_string(), 5)).collect::<Result<Vec<_>>>()?;
-    let answers = put_all(&orders, Conflict::Replace, &all).await?;
-    assert_eq!(answers, vec![STORED; PUT_IDS_MAX]);
-    assert_eq!(put_all(&orders, Conflict::Replace, &[]).await?, []);
+    let mut all = (0..POLICY_IDS_MAX).map(|n| orders.message(&n.to_string(), 5)).collect::<Result<Vec<_>>>()?;
+    let answers = orders.push_over(Conflict::Replace, &all).await?;
+    assert_eq!(answers, vec![STORED; POLICY_IDS_MAX]);
+    assert_eq!(orders.push_over(Conflict::Replace, &[]).await?, []);
     all.push(orders.message("more", 5)?);
-    assert!(put_all(&orders, Conflict::Replace, &all).await.is_err());
+    assert!(orders.push_over(Conflict::Replace, &all).await.is_err());
     Ok(())
 }

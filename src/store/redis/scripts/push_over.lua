@@ -1,4 +1,4 @@
--- put: stores messages of one partition under a policy about ids that are there, one after the other.
+-- push_over: stores messages of one partition under a policy about ids that are there, one after the other.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   KEYS[7] T:purged
 --   then for each group T:<group>:z, :h, :a, :dh
 --   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold   ARGV[4] 'reject', 'replace' or
@@ -94,7 +94,7 @@ local function refusal(due, body, found, in_flight, dead)
   end
 end
 
-local function put(due, id, body)
+local function push(due, id, body)
   local found, in_flight, dead = {}, false, false
   for g = 1, groups do
     local old = redis.call('HGET', h[g], id)
@@ -124,7 +124,7 @@ local function put(due, id, body)
 end
 
 for i = 8, #ARGV, 3 do
-  local verdict = put(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+  local verdict = push(ARGV[i], ARGV[i + 1], ARGV[i + 2])
   answers[#answers + 1] = verdict
   if policy ~= 'reject' and (verdict == 'stored' or verdict == 'replaced' or verdict == 'debounced') then
     remember_version(KEYS[5], now_us, ARGV[i + 1], tonumber(ARGV[7]) + (i - 8) / 3)

@@ -1,0 +1,145 @@
+//! Topics while the store is unavailable, or restores what it lost: a known one is as it was last seen, and a new one is a promise.
+
+use async_trait::async_trait;
+
+use super::{BufferedStore, both_failed};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::TopicName;
+use crate::model::topic::Descriptor;
+use crate::store::{self, LogTarget, TOMBSTONE_KEPT, restoring};
+use crate::wal::Record;
+
+#[async_trait]
+impl<S: LogTarget> store::Topics for BufferedStore<S> {
+    async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        let looked = self.reach(self.store.topic(topic)).await;
+        if let Ok(Some(descriptor)) = &looked {
+            self.topic_cache.learn(descriptor);
+        }
+        let found = self.or_remembered(topic, looked)?;
+        if found.is_none() {
+            self.miss(topic).await;
+        }
+        Ok(found)
+    }
+
+    async fn topic_uncached(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        let looked = match self.breaker.reason() {
+            None => self.limited(self.store.topic_uncached(topic)).await,
+            Some(reason) => Err(Error::unavailable(reason.detail().to_owned())),
+        };
+        self.or_remembered(topic, looked)
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicName>> {
+        self.store.topics().await
+    }
+
+    /// Creates a topic; one that the store may have lost is created again as it was last seen. While the store is
+    /// unavailable, or has yet to get back what it lost, a topic that is not known is promised: it is created, as it
+    /// was wanted, before its messages are replayed, unless the store has one of that name.
+    async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let created = match self.reach(self.create_again(wanted)).await {
+            Ok(descriptor) => {
+                self.topic_cache.keep(&descriptor).await;
+                return Ok(descriptor);
+            }
+            created => created,
+        };
+        match created {
+            Err(error) if error.is_outage() => {
+                if !self.is_giving_back() {
+                    self.breaker.open(&error);
+                }
+                if let Some(known) = self.topic_cache.get(&wanted.topic) {
+                    return Ok(known);
+                }
+                let promise = vec![Record::Create(wanted.clone())];
+                self.wal.append(promise).await.map_err(|full| both_failed(&error, &full))?;
+                self.topic_cache.learn(wanted);
+                self.buffered.notify_one();
+                Ok(wanted.clone())
+            }
+            created => created,
+        }
+    }
+
+    /// Changes a topic. While a loss is restored nothing is changed: what is there may be older than what is about to come back.
+    async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let updated = self.unless_lost(self.store.update(wanted)).await?;
+        self.topic_cache.keep(&updated).await;
+        Ok(updated)
+    }
+
+    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.publish_settings(descriptor).await
+    }
+
+    async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
+        let tombstone = self.unless_lost(self.store.delete(descriptor)).await?;
+        self.keep_deletion(&descriptor.topic, tombstone.as_ref()).await;
+        Ok(tombstone)
+    }
+
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
+        let tombstone = self.unless_lost(self.store.delete_unchanged(descriptor)).await?;
+        self.keep_deletion(&descriptor.topic, tombstone.as_ref()).await;
+        Ok(tombstone)
+    }
+}
+
+impl<S: LogTarget> BufferedStore<S> {
+    /// A change of a topic in the store that has all that it had. Errors: `Unavailable` while a loss is restored; `OutcomeUnknown` if one is
+    /// suspected meanwhile, since a new connection may have found a store that lost the topic.
+    pub(super) async fn unless_lost<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
+        self.check_restored()?;
+        let losses = self.losses();
+        match change.await {
+            changed if self.losses() == losses => changed,
+            Err(error) if error.kind() == Kind::NotFound => Err(restoring()),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::outcome_unknown("the store perhaps lost data during the call: repeat it")),
+        }
+    }
+
+    /// A topic as it is remembered, when the store does not answer, or may be given it back: absence is no knowledge then.
+    fn or_remembered(&self, topic: &TopicName, looked: Result<Option<Descriptor>>) -> Result<Option<Descriptor>> {
+        match looked {
+            Ok(None) if self.is_giving_back() => self.topic_cache.get(topic).map(Some).ok_or_else(restoring),
+            Err(error) if error.is_outage() => self.topic_cache.get(topic).map(Some).ok_or(error),
+            looked => looked,
+        }
+    }
+
+    /// Notes that a topic was deleted: it has a tombstone, or had time to lose it. One that was there more lately is lost, and
+    /// perhaps nobody noticed yet.
+    async fn miss(&self, topic: &TopicName) {
+        let is_deleted = match self.topic_cache.get(topic) {
+            None => false,
+            Some(_) if !self.topic_cache.was_there_within(topic, TOMBSTONE_KEPT) => true,
+            Some(_) => {
+                let found = self.limited(self.store.register(topic)).await;
+                found.is_ok_and(|found| found.is_some_and(|there| there.deleted))
+            }
+        };
+        if is_deleted {
+            self.topic_cache.miss(topic);
+        }
+    }
+
+    async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        self.check_identified()?;
+        if let Some(last) = self.topic_cache.last(&wanted.topic).filter(|last| last.incarnation > 0) {
+            match self.store.create(&last).await {
+                Err(error) if error.kind() == Kind::NotFound => self.topic_cache.forget(&wanted.topic),
+                created => return created,
+            }
+        }
+        self.until_loss_is_known().await;
+        if self.is_restoring() && self.store.topic(&wanted.topic).await?.is_none() {
+            // Another broker may know it, and is about to create it as it was.
+            return Err(restoring());
+        }
+        self.store.create(wanted).await
+    }
+}

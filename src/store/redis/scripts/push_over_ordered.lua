@@ -1,0 +1,3 @@
+-- push_over_ordered: the push_over of a topic with ordering: what is stored or moved also gets its place within its millisecond.
+--   KEYS as those of push_over, then T:o   ARGV as those of push_over
+-- Returns what push_over returns. A repeat finds what it brings, and gives no place.

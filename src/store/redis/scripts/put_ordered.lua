@@ -1,3 +1,0 @@
--- put_ordered: the put of a topic with ordering: what is stored or moved also gets its place within its millisecond.
---   KEYS as those of put, then T:o   ARGV as those of put
--- Returns what put returns. A repeat finds what it brings, and gives no place.
