@@ -16,7 +16,7 @@
 # make languages  Node.js, Go and linters from PyPI in target/tools/languages/bin, where those of the machine are too old; needs Python
 # make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc. ARCH=aarch64 builds that of
 #                 another architecture; needs Python then, for a C compiler (zig)
-# make package    what is released, in target/package: the crate, the static binary with completions and man pages, the Debian package,
+# make package    what is released, in target/package: the crates, the static binary with completions and man pages, the Debian package,
 #                 which is installed, upgraded and purged below a scratch root, SBOM, chart and SHA256SUMS; needs Rust, Go,
 #                 musl-gcc, curl and dpkg. BINARY=target/debug/dwell packs that one, and does not build the crate
 # make chart      deploy/kubernetes/base anew from the Helm chart; needs Go
@@ -257,14 +257,14 @@ scripts: languages
 chart: $(HELM)
 	deploy/helm/render
 
-# The crate alone, and not built: whether it has what it needs is what `make package` shows.
+# The crates alone, and not built: whether they have what they need is what `make package` shows.
 crate:
-	cargo package --locked --quiet --no-verify --allow-dirty
+	cargo package --workspace --locked --quiet --no-verify --allow-dirty
 
 # HOST_BINARY: a dwell that runs here, which writes the completions and man pages of another architecture.
 package: package-tools $(CARGO_DEB) $(CARGO_CYCLONEDX) $(HELM) $(if $(BINARY),,static)
-	cargo package --locked --quiet $(if $(BINARY),--no-verify --allow-dirty)
-	rm -rf target/package/dwell-$(VERSION)
+	cargo package --workspace --locked --quiet $(if $(BINARY),--no-verify --allow-dirty)
+	rm -rf target/package/dwell-$(VERSION) target/package/dwell-client-$(VERSION)
 	deploy/helm/render --check
 	$(HELM) package deploy/helm/dwell --destination target/package
 	deploy/package.sh $(or $(BINARY),$(STATIC)) $(ARCH)
@@ -299,7 +299,7 @@ publish-release: tag-check
 	gh release create $(TAG) --verify-tag --title "dwell $(VERSION)" --notes-file CHANGELOG.md target/package/dwell* target/package/SHA256SUMS
 
 publish-crate: tag-check
-	cargo publish --locked
+	cargo publish --workspace --locked
 
 publish-clients: tag-check
 	clients/publish

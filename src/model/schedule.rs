@@ -355,6 +355,7 @@ impl Occurrences {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::time::parse_timestamp;
 
     fn every_minute(missed: Missed) -> Result<Schedule> {
         Ok(Schedule {
@@ -441,9 +442,13 @@ mod tests {
         Timing::Cron { cron: text.to_owned(), time_zone: time_zone.to_owned() }
     }
 
+    fn read(text: &str) -> Result<Timestamp> {
+        parse_timestamp(text).map_err(|why| Error::invalid("time", why))
+    }
+
     fn times(timing: &Timing, from: &str, count: usize) -> Result<Vec<String>> {
         let next = |at: &Timestamp| timing.next(*at);
-        Ok(std::iter::successors(next(&from.parse()?), next).take(count).map(|at| at.to_string()).collect())
+        Ok(std::iter::successors(next(&read(from)?), next).take(count).map(|at| at.to_string()).collect())
     }
 
     #[test]
@@ -476,7 +481,7 @@ mod tests {
     fn interval_keeps_its_distance_when_clocks_change() -> Result<()> {
         let half_hours = cron("*/30 * * * *", "Europe/Berlin");
         for (from, to) in [("2026-03-29T00:00:00Z", 7_200_000), ("2026-10-25T00:00:00Z", 7_200_000)] {
-            let from: Timestamp = from.parse()?;
+            let from = read(from)?;
             let occurrences = half_hours.occurrences()?;
             let within = occurrences.within(from, from.plus(Duration::from_millis(to)));
             let spans: Vec<u64> = within.map(|at| at.since(from).as_secs() / 60).collect();
@@ -528,7 +533,7 @@ mod tests {
 
     #[test]
     fn intervals_are_aligned_to_their_start() -> Result<()> {
-        let from = "2026-01-01T00:00:05Z".parse()?;
+        let from = read("2026-01-01T00:00:05Z")?;
         let every = Timing::Every { every: Duration::from_secs(90), from };
         let expected = ["2026-01-01T00:00:05.000Z", "2026-01-01T00:01:35.000Z", "2026-01-01T00:03:05.000Z"];
         assert_eq!(times(&every, "2025-12-31T00:00:00Z", 3)?, expected);
@@ -539,7 +544,7 @@ mod tests {
 
     #[test]
     fn newest_occurrences_are_found_without_a_full_scan() -> Result<()> {
-        let (last, now) = ("2025-01-01T00:00:00Z".parse()?, "2026-01-01T00:00:30Z".parse()?);
+        let (last, now) = (read("2025-01-01T00:00:00Z")?, read("2026-01-01T00:00:30Z")?);
         for timing in
             [cron("* * * * *", "UTC"), Timing::Every { every: Duration::from_secs(60), from: Timestamp::ZERO }]
         {
@@ -549,7 +554,7 @@ mod tests {
         }
         assert_eq!(cron("0 0 1 1 *", "UTC").occurrences()?.newest(last, now, 3).len(), 1);
         // A month of minutes, long ago.
-        let (last, now) = ("2020-01-01T00:00:00Z".parse()?, "2025-12-31T00:00:00Z".parse()?);
+        let (last, now) = (read("2020-01-01T00:00:00Z")?, read("2025-12-31T00:00:00Z")?);
         let newest = cron("* * * 1 *", "UTC").occurrences()?.newest(last, now, 101);
         let shown = (newest.len(), newest[0].to_string(), newest[100].to_string());
         assert_eq!(shown, (101, "2025-01-31T22:19:00.000Z".to_owned(), "2025-01-31T23:59:00.000Z".to_owned()));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dwell::model::error::{Error, Result};
-use dwell::model::time::Timestamp;
+use dwell::model::time::{Timestamp, parse_timestamp};
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ async fn pause_and_deletion_reach_all_members() -> Result<()> {
 fn handed_out(answer: &Value, visibility: Duration) -> Result<Vec<Timestamp>> {
     let deliveries = answer["deliveries"].as_array().ok_or_else(|| Error::corrupt("no deliveries"))?;
     let time = |delivery: &Value| {
-        let deadline: Timestamp = delivery["deadline"].as_str().unwrap_or_default().parse()?;
+        let deadline = parse_timestamp(delivery["deadline"].as_str().unwrap_or_default()).map_err(Error::bug)?;
         Ok(Timestamp::from_ms(deadline.as_ms() - u64::try_from(visibility.as_millis()).unwrap_or(0)))
     };
     deliveries.iter().map(time).collect()

@@ -48,6 +48,16 @@ fn fuzzer_uses_the_same_locked_crates() -> Result<()> {
     Ok(())
 }
 
+/// Both crates are released together.
+#[test]
+fn client_has_the_version_of_the_broker() -> Result<()> {
+    let version = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(text("clients/rust/Cargo.toml")?.lines().any(|line| line == version), "{version}");
+    let needed = MANIFEST.lines().find(|line| line.starts_with("dwell-client = ")).unwrap_or_default();
+    assert!(needed.contains(&version), "{needed}");
+    Ok(())
+}
+
 #[test]
 fn every_fuzz_target_has_a_corpus_and_documentation() -> Result<()> {
     let (main, page) = (text("fuzz/src/main.rs")?, text("fuzz/README.md")?);

@@ -60,6 +60,7 @@ fn terms_of_other_products_are_not_used() -> Result<()> {
     let is_ours = |file: &File| !file.path.starts_with(OF_SQS);
     let all = [
         files("src", ".rs")?.into_iter().filter(is_ours).collect(),
+        files("clients/rust/src", ".rs")?,
         files("src", ".lua")?,
         files("src", ".js")?,
         files("src", ".html")?,
@@ -189,7 +190,7 @@ fn texts(file: &File) -> String {
 #[test]
 fn comments_and_texts_avoid_unclear_phrases() -> Result<()> {
     let mut wrong = Vec::new();
-    for file in files("src", ".rs")?.iter().chain(&files("src", ".lua")?) {
+    for file in files("src", ".rs")?.iter().chain(&files("clients/rust/src", ".rs")?).chain(&files("src", ".lua")?) {
         wrong.extend(comments(file).iter().flat_map(unclear));
         let texts = if file.path.ends_with(".rs") { texts(file) } else { String::new() };
         for words in UNCLEAR {

@@ -35,9 +35,14 @@ fn is_sent(path: &str) -> bool {
 
 #[test]
 fn build_context_is_complete_and_has_no_secrets() -> Result<()> {
-    for needed in
-        ["Cargo.toml", "Cargo.lock", "src/main.rs", "src/store/redis/scripts/push.lua", "deploy/build-static.sh"]
-    {
+    for needed in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "src/main.rs",
+        "src/store/redis/scripts/push.lua",
+        "clients/rust/src/lib.rs",
+        "deploy/build-static.sh",
+    ] {
         assert!(is_sent(needed), "{needed}");
     }
     for kept in [
@@ -46,6 +51,7 @@ fn build_context_is_complete_and_has_no_secrets() -> Result<()> {
         "deploy/secrets/dwell-admin",
         "deploy/.env",
         "docs/operate/deploy.md",
+        "clients/python/README.md",
         "README.md",
     ] {
         assert!(!is_sent(kept), "{kept}");
