@@ -10,6 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use clap::Args;
+use dwell_client::wire::groups::Group;
+use dwell_client::wire::messages::FailedAttempt;
+use dwell_client::wire::topics::{GroupTotals, PartitionState};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -120,78 +123,20 @@ pub(super) struct DeadLetterTo {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Topics {
-    pub(super) topics: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
 pub(super) struct Topic {
     pub(super) topic: String,
     pub(super) groups: Vec<String>,
     pub(super) settings: Settings,
     /// Absent in the answer to a declaration.
     #[serde(default)]
-    pub(super) totals: Vec<Counts>,
+    pub(super) totals: Vec<GroupTotals>,
     #[serde(default)]
-    pub(super) partitions: Vec<Counts>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Counts {
-    pub(super) partition: Option<u16>,
-    pub(super) group: String,
-    pub(super) scheduled: u64,
-    pub(super) ready: u64,
-    pub(super) blocked: u64,
-    pub(super) backoff: u64,
-    pub(super) in_flight: u64,
-    pub(super) dead: u64,
-    pub(super) next_due_at: Option<Timestamp>,
-    #[serde(with = "millis::optional")]
-    pub(super) oldest_ready_age_ms: Option<Duration>,
-    pub(super) owner: Option<String>,
-}
-
-impl Counts {
-    /// Messages that wait for an earlier message of their key, or hold it until their next attempt.
-    pub(super) fn held(&self) -> u64 {
-        self.blocked + self.backoff
-    }
-
-    /// Messages in any state but dead.
-    pub(super) fn live(&self) -> u64 {
-        self.scheduled + self.ready + self.held() + self.in_flight
-    }
+    pub(super) partitions: Vec<PartitionState>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Groups {
     pub(super) groups: Vec<WithJson<Group>>,
-}
-
-/// A group; counts only where it is described.
-#[derive(Debug, Deserialize)]
-pub(super) struct Group {
-    pub(super) group: String,
-    pub(super) state: String,
-    pub(super) paused_until: Option<Timestamp>,
-    pub(super) copy_of: Option<String>,
-    pub(super) rate: Option<f64>,
-    pub(super) max_in_flight: Option<u32>,
-    #[serde(default)]
-    pub(super) partitions: Vec<Counts>,
-    #[serde(default)]
-    pub(super) members: Vec<Member>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Member {
-    pub(super) member: String,
-    pub(super) version: String,
-    pub(super) demand: bool,
-    pub(super) waiting: u64,
-    pub(super) owned: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -314,21 +259,6 @@ impl Payload {
     }
 }
 
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub(super) struct Findings {
-    pub(super) seen: u64,
-    pub(super) findings: Vec<Found>,
-    #[serde(skip_serializing)]
-    pub(super) next_cursor: Option<String>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Found {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) defect: String,
-}
-
 #[derive(Debug, Serialize)]
 pub(super) struct Receipts<'a, R> {
     pub(super) receipts: &'a [R],
@@ -381,14 +311,6 @@ pub(super) struct DeadLetterPage {
     pub(super) next_cursor: Option<String>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Failure {
-    pub(super) at: Timestamp,
-    pub(super) attempt: u32,
-    #[serde(default)]
-    pub(super) reason: Option<String>,
-}
-
 #[derive(Debug, Default, Clone, Deserialize)]
 pub(super) struct Dead {
     pub(super) id: String,
@@ -398,7 +320,7 @@ pub(super) struct Dead {
     #[serde(default)]
     pub(super) last_error: Option<String>,
     #[serde(default)]
-    pub(super) history: Vec<Failure>,
+    pub(super) history: Vec<FailedAttempt>,
     pub(super) unforwarded: Option<String>,
     pub(super) unreadable: Option<String>,
     #[serde(flatten)]
@@ -454,60 +376,11 @@ pub(super) struct Swept {
     pub(super) next_cursor: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Forecast {
-    pub(super) from: Timestamp,
-    pub(super) ready: u64,
-    pub(super) spans: Vec<Due>,
-    pub(super) later: u64,
-    #[serde(default)]
-    pub(super) backoff: u64,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Due {
-    pub(super) until: Timestamp,
-    pub(super) due: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct BulkChange<'a> {
-    pub(super) from: Timestamp,
-    pub(super) to: Timestamp,
-    pub(super) action: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) by: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cursor: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub(super) struct BulkChanged {
-    pub(super) changed: u64,
-    pub(super) passed_over: u64,
-    #[serde(skip_serializing)]
-    pub(super) next_cursor: Option<String>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct BulkCount {
-    pub(super) waiting: u64,
-}
-
 #[derive(Debug, Serialize)]
 pub(super) struct MoveTo<'a> {
     pub(super) to: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partitions: Option<u16>,
-}
-
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub(super) struct Moved {
-    pub(super) moved: u64,
-    pub(super) dead: u64,
-    pub(super) duplicates: u64,
-    pub(super) in_flight: u64,
-    pub(super) done: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -533,45 +406,6 @@ pub(super) struct CronJob {
     pub(super) next_at: Option<Timestamp>,
     #[serde(flatten)]
     pub(super) payload: Payload,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct NewDue {
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) delay: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) due_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) past: Option<&'static str>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Control {
-    pub(super) id: String,
-    pub(super) status: String,
-    #[serde(default)]
-    pub(super) due_at: Option<Timestamp>,
-    #[serde(default)]
-    pub(super) buffered: bool,
-    pub(super) groups: Vec<GroupFate>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct GroupFate {
-    pub(super) group: String,
-    pub(super) status: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Explained {
-    pub(super) groups: Vec<GroupReason>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct GroupReason {
-    pub(super) group: String,
-    pub(super) reason: String,
-    pub(super) detail: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use dwell_client::wire::bulk::{BulkChange, BulkChanged, BulkCount, GroupForecast};
 
 use super::ServerArgs;
-use super::api::{BulkChange, BulkChanged, BulkCount, Forecast};
 use super::client::GroupOf;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -111,7 +111,8 @@ pub(super) async fn run(args: &BulkArgs) -> Result<(), Failure> {
     };
     let mut all = BulkChanged::default();
     loop {
-        let request = BulkChange { from: which.from, to: which.to, action, by, cursor: all.next_cursor.take() };
+        let (action, cursor) = (action.into(), all.next_cursor.take());
+        let request = BulkChange { from: which.from, to: which.to, action, by, by_ms: None, cursor };
         let answer = client.change_bulk(&which.of(), &request).await?;
         let (changed, passed_over) = (all.changed + answer.changed, all.passed_over + answer.passed_over);
         all = BulkChanged { changed, passed_over, next_cursor: answer.next_cursor };
@@ -158,7 +159,7 @@ pub(super) async fn forecast(args: &ForecastArgs) -> Result<(), Failure> {
     args.server.print.value(&forecast, |forecast| plot(forecast))
 }
 
-fn plot(forecast: &Forecast) -> String {
+fn plot(forecast: &GroupForecast) -> String {
     let most = forecast.spans.iter().map(|span| span.due).max().unwrap_or(0).max(1);
     // A single message is seen, too.
     let bar = |due: u64| "#".repeat(usize::try_from((due * BAR).div_ceil(most)).unwrap_or(0));
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn forecast_is_printed_as_a_plot() -> serde_json::Result<()> {
-        let forecast: Forecast = serde_json::from_str(
+        let forecast: GroupForecast = serde_json::from_str(
             r#"{"from": "1970-01-01T00:00:00Z", "step_ms": 60000, "ready": 3, "later": 1234, "backoff": 2,
                 "spans": [{"until": "1970-01-01T00:01:00Z", "due": 200}, {"until": "1970-01-01T00:02:00Z", "due": 0},
                           {"until": "1970-01-01T00:03:00Z", "due": 1}]}"#,

@@ -3,6 +3,10 @@
 
 use std::time::Duration;
 
+use dwell_client::wire::bulk::{BulkChange, BulkChanged, BulkCount, GroupForecast};
+use dwell_client::wire::groups::{Findings, Group, GroupDescription};
+use dwell_client::wire::messages::{Control, Explained, NewDue};
+use dwell_client::wire::topics::{Moved, TopicList};
 use reqwest::header::IF_MATCH;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
@@ -11,9 +15,9 @@ use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
 use super::api::{
-    BulkChange, BulkChanged, BulkCount, Control, CronJob, CronPage, DeadLetterFilter, DeadLetterPage, Deliveries,
-    Delivery, Explained, Extension, Findings, Forecast, Group, Groups, MessageInfo, MessagePage, MoveTo, Moved, Nack,
-    NackOfAll, NewDue, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Topics, Verdict, Which, WithJson,
+    CronJob, CronPage, DeadLetterFilter, DeadLetterPage, Deliveries, Delivery, Extension, Groups, MessageInfo,
+    MessagePage, MoveTo, Nack, NackOfAll, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Verdict, Which,
+    WithJson,
 };
 use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
@@ -87,7 +91,7 @@ impl Client {
     }
 
     pub(super) async fn topics(&self) -> CallResult<Vec<String>> {
-        self.get::<Topics>("").await.map(|topics| topics.topics)
+        self.get::<TopicList>("").await.map(|topics| topics.topics)
     }
 
     pub(super) async fn topic(&self, topic: &TopicName) -> CallResult<WithJson<Topic>> {
@@ -125,7 +129,7 @@ impl Client {
         self.get::<Groups>(&format!("/{topic}/groups")).await.map(|all| all.groups)
     }
 
-    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<WithJson<Group>> {
+    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<WithJson<GroupDescription>> {
         self.get(&group.place()).await
     }
 
@@ -245,7 +249,7 @@ impl Client {
     }
 
     /// Changes the messages of a window, for a few seconds.
-    pub(super) async fn change_bulk(&self, group: &GroupOf, change: &BulkChange<'_>) -> CallResult<BulkChanged> {
+    pub(super) async fn change_bulk(&self, group: &GroupOf, change: &BulkChange) -> CallResult<BulkChanged> {
         self.post(&group.path("bulk"), change).await
     }
 
@@ -325,7 +329,12 @@ impl Client {
     }
 
     /// How many messages become due in spans ahead.
-    pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<WithJson<Forecast>> {
+    pub(super) async fn forecast(
+        &self,
+        group: &GroupOf,
+        step: Duration,
+        spans: u32,
+    ) -> CallResult<WithJson<GroupForecast>> {
         let query = [("step", show_span(step)), ("spans", spans.to_string())];
         self.call(self.request(Method::GET, &group.path("forecast")).query(&query)).await
     }

@@ -1,9 +1,10 @@
 //! `dwell dead-letters`: lists, redrives and purges dead letters.
 
 use clap::{Args, Subcommand};
+use dwell_client::wire::messages::FailedAttempt;
 use serde_json::json;
 
-use super::api::{self, Dead, DeadLetterFilter, Swept, Which, WithJson};
+use super::api::{Dead, DeadLetterFilter, Swept, Which, WithJson};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{self, YesArgs};
@@ -185,7 +186,7 @@ impl WhichArgs {
     }
 }
 
-fn attempt(failure: &api::Failure) -> String {
+fn attempt(failure: &FailedAttempt) -> String {
     let reason = failure.reason.as_ref().map_or(String::new(), |reason| format!(": {reason:?}"));
     format!("  {} attempt {}{reason}", failure.at, failure.attempt)
 }

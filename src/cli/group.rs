@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use dwell_client::wire::groups::{Group, GroupDescription, Member};
 use serde::Serialize;
 use serde_json::json;
 
-use super::api::{Group, Member, WithJson};
+use super::api::WithJson;
 use super::client::GroupOf;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
-use super::topic::{messages, state, table};
+use super::topic::{Row, messages, state, table};
 use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::spelling::counted;
@@ -184,7 +185,7 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
         }
         GroupCommand::Get(of) => print.value(&client.group(&of.of()).await?, |group| described(group)),
         GroupCommand::Delete { of, yes } => {
-            let messages: u64 = client.group(&of.of()).await?.partitions.iter().map(messages).sum();
+            let messages: u64 = messages(&client.group(&of.of()).await?.totals);
             let count = counted(messages, "message");
             yes.ask(format_args!("Delete the group {} of {} with {count}?", of.group, of.topic))?;
             client.delete_group(&of.of()).await?;
@@ -215,9 +216,10 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     }
 }
 
-fn described(group: &Group) -> String {
-    let partitions = table(&group.partitions.iter().collect::<Vec<_>>());
-    let members = if group.members.is_empty() { String::new() } else { format!("\n\n{}", members(&group.members)) };
+fn described(described: &GroupDescription) -> String {
+    let GroupDescription { group, partitions, members: all, .. } = described;
+    let partitions = table(partitions.iter().map(Row::from));
+    let members = if all.is_empty() { String::new() } else { format!("\n\n{}", members(all)) };
     format!("{}: {}\n\n{partitions}{members}", group.group, state(group))
 }
 
@@ -236,9 +238,10 @@ mod tests {
 
     #[test]
     fn group_details_are_printed() -> serde_json::Result<()> {
-        let group: Group = serde_json::from_str(
+        let group: GroupDescription = serde_json::from_str(
             r#"{"group": "audit", "state": "paused", "paused_until": "2026-01-02T03:04:05Z",
-                "partitions": [{"partition": 0, "group": "audit", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}],
+                "totals": {"scheduled": 12, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1},
+                "partitions": [{"partition": 0, "group": "audit", "scheduled": 12, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1}],
                 "members": [{"member": "web-1", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8},
                             {"member": "web-22", "version": "0.1.0", "demand": false, "waiting": 0, "owned": 0}]}"#,
         )?;

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
+use dwell_client::wire::groups::{Findings, Found};
 use serde::Deserialize;
 
-use super::api::{Findings, Found, WithJson};
+use super::api::WithJson;
 use super::client::{Client, GroupOf};
 use super::failure::{Failure, UNAVAILABLE};
 use super::output::{self, columns};

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
+use dwell_client::wire::messages::{Control, GroupReason, NewDue};
 use serde_json::Value;
 
-use super::api::{Control, GroupReason, MessageInfo, NewDue, Payload, WithJson};
+use super::api::{MessageInfo, Payload, WithJson};
 use super::client::{Client, MessageOf, Query};
 use super::failure::Failure;
 use super::{PrintArgs, ServerArgs, output, parse};
@@ -126,7 +127,7 @@ impl WhichArgs {
 
 pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
-    let now = NewDue { delay: Some(Duration::ZERO), due_at: None, past: None };
+    let now = NewDue { delay: Some(Duration::ZERO), ..NewDue::default() };
     let control = match &args.command {
         MessageCommand::Get { which, group } => {
             return print.value(&client.get_message(&which.message(), group).await?, |info| shown(info));
@@ -134,7 +135,8 @@ pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
         MessageCommand::List(args) => return list(&client, args, print).await,
         MessageCommand::Cancel(which) => client.cancel(&which.message()).await?,
         MessageCommand::Reschedule { which, delay, at, past, if_match } => {
-            let due = NewDue { delay: *delay, due_at: *at, past: past.map(Past::name) };
+            let past = past.map(|past| past.name().into());
+            let due = NewDue { delay: *delay, due_at: *at, past, ..NewDue::default() };
             client.reschedule(&which.message(), &due, if_match.as_deref()).await?
         }
         MessageCommand::Run(which) => client.reschedule(&which.message(), &now, None).await?,
@@ -221,7 +223,7 @@ pub(super) struct ExplainArgs {
 
 pub(super) async fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     let explained = args.server.client()?.explain(&args.which.message()).await?;
-    let row = |group: &GroupReason| [group.group.clone(), group.reason.clone(), group.detail.clone()];
+    let row = |group: &GroupReason| [group.group.clone(), group.reason.to_string(), group.detail.clone()];
     args.server.print.value(&explained, |explained| {
         output::table(["group", "reason", "detail"], explained.groups.iter().map(row), &[])
     })

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use dwell_client::wire::groups::Group;
+use dwell_client::wire::topics::{Counts, GroupTotals, Moved, PartitionState};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use super::api::{Counts, DeadLetterTo, Group, MoveTo, Moved, Topic, WithJson, printable};
+use super::api::{DeadLetterTo, MoveTo, Topic, WithJson, printable};
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -168,7 +170,7 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
             print.value(&moved, |moved| format!("{}; {topic} is empty", moved_so_far(moved)))
         }
         TopicCommand::Delete { topic, yes } => {
-            let messages: u64 = client.topic(topic).await?.totals.iter().map(messages).sum();
+            let messages: u64 = client.topic(topic).await?.totals.iter().map(|total| messages(&total.counts)).sum();
             let count = counted(messages, "message");
             yes.ask(format_args!("Delete the topic {topic} with {count}?"))?;
             client.delete_topic(topic).await?;
@@ -261,11 +263,11 @@ fn kept_dead(settings: &Settings) -> String {
 /// Settings, and a table with a line for every partition and group and one for all of a group. Between the two what keeps
 /// messages of a group from being handed out, if anything does.
 fn described(topic: &Topic, groups: &[WithJson<Group>]) -> String {
-    let counts: Vec<&Counts> = topic.partitions.iter().chain(&topic.totals).collect();
+    let rows = topic.partitions.iter().map(Row::from).chain(topic.totals.iter().map(Row::from));
     let held = groups.iter().map(|group| (&group.group, state(group))).filter(|(_, state)| state != "active");
     let held: String = held.map(|(group, state)| format!("\n{group} is {state}")).collect();
     let apart = if held.is_empty() { "" } else { "\n" };
-    format!("{}\n{}{apart}{held}\n\n{}", topic.topic, settings(topic), table(&counts))
+    format!("{}\n{}{apart}{held}\n\n{}", topic.topic, settings(topic), table(rows))
 }
 
 pub(super) fn messages(counts: &Counts) -> u64 {
@@ -276,7 +278,7 @@ pub(super) fn state(group: &Group) -> String {
     let mut words = match (&group.copy_of, group.paused_until) {
         (Some(source), _) => format!("{} from {source}", group.state),
         (None, Some(until)) => format!("{} until {until}", group.state),
-        (None, None) => group.state.clone(),
+        (None, None) => group.state.to_string(),
     };
     if let Some(rate) = group.rate {
         words.push_str(&format!(", at most {rate} a second"));
@@ -287,7 +289,26 @@ pub(super) fn state(group: &Group) -> String {
     words
 }
 
-pub(super) fn table(counts: &[&Counts]) -> String {
+/// A partition of a group, or all of them.
+pub(super) struct Row<'a> {
+    partition: Option<&'a PartitionState>,
+    group: &'a str,
+    counts: &'a Counts,
+}
+
+impl<'a> From<&'a PartitionState> for Row<'a> {
+    fn from(partition: &'a PartitionState) -> Row<'a> {
+        Row { partition: Some(partition), group: &partition.group, counts: &partition.counts }
+    }
+}
+
+impl<'a> From<&'a GroupTotals> for Row<'a> {
+    fn from(totals: &'a GroupTotals) -> Row<'a> {
+        Row { partition: None, group: &totals.group, counts: &totals.counts }
+    }
+}
+
+pub(super) fn table<'a>(rows: impl Iterator<Item = Row<'a>>) -> String {
     let labels = [
         "partition",
         "group",
@@ -300,21 +321,22 @@ pub(super) fn table(counts: &[&Counts]) -> String {
         "oldest ready",
         "owner",
     ];
-    let row = |counts: &&Counts| {
+    let absent = || "-".to_owned();
+    let row = |Row { partition, group, counts }: Row<'_>| {
         [
-            counts.partition.map_or("all".to_owned(), |partition| partition.to_string()),
-            counts.group.clone(),
+            partition.map_or("all".to_owned(), |partition| partition.partition.to_string()),
+            group.to_owned(),
             counts.scheduled.to_string(),
             counts.ready.to_string(),
             counts.held().to_string(),
             counts.in_flight.to_string(),
             counts.dead.to_string(),
-            counts.next_due_at.map_or("-".to_owned(), |at| at.to_string()),
-            counts.oldest_ready_age_ms.map_or_else(|| "-".to_owned(), short_span),
-            counts.owner.clone().unwrap_or_else(|| "-".to_owned()),
+            partition.and_then(|partition| partition.next_due_at).map_or_else(absent, |at| at.to_string()),
+            counts.oldest_ready_age_ms.map_or_else(absent, short_span),
+            partition.and_then(|partition| partition.owner.clone()).unwrap_or_else(absent),
         ]
     };
-    output::table(labels, counts.iter().map(row), &[0, 2, 3, 4, 5, 6])
+    output::table(labels, rows.map(row), &[0, 2, 3, 4, 5, 6])
 }
 
 #[cfg(test)]
@@ -325,7 +347,7 @@ mod tests {
     fn topic_details_are_printed_as_a_table() -> serde_json::Result<()> {
         let topic: Topic = serde_json::from_str(
             r#"{"topic": "orders", "groups": ["default"], "settings": {"partitions": 1},
-                "totals": [{"group": "default", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}],
+                "totals": [{"group": "default", "state": "active", "scheduled": 12, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1}],
                 "partitions": [{"partition": 0, "group": "default", "scheduled": 12, "ready": 3, "blocked": 4, "backoff": 1, "in_flight": 2,
                                 "dead": 1, "next_due_at": "2026-01-02T03:04:05Z", "oldest_ready_age_ms": 12, "owner": "a"}]}"#,
         )?;

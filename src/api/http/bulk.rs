@@ -1,11 +1,9 @@
 //! Bulk operations on the messages of a range of due times: count, cancel, postpone, advance, park.
 
-use std::time::Duration;
-
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use dwell_client::wire::bulk::{BulkChange, BulkChanged, BulkCount};
+use utoipa::IntoParams;
 
 use super::Admitted;
 use super::document::{BodyProblem, TopicProblem};
@@ -13,10 +11,10 @@ use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
 use super::reply::Reply;
 use super::schema;
-use super::strict_json::{Json, present};
+use super::strict_json::Json;
 use crate::broker::BulkAction;
 use crate::model::error::Fault;
-use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::time::{Timestamp, one_span};
 use crate::store::Window;
 
 #[derive(Debug, IntoParams)]
@@ -40,76 +38,22 @@ impl<S: Sync> FromRequestParts<S> for BulkParams {
     }
 }
 
-/// A bulk operation on the messages that are due in a range of time.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!(
-    {"from": "2026-01-02T03:00:00Z", "to": "2026-01-02T04:00:00Z", "action": "postpone", "by": "2h"}
-)))]
-pub(crate) struct BulkChange {
-    /// Start of the window.
-    #[schema(value_type = schema::Time)]
-    from: Timestamp,
-    /// End of the window, which is not part of it.
-    #[schema(value_type = schema::Time)]
-    to: Timestamp,
-    /// `cancel`, `postpone`, `advance`, `park` or `unpark`.
-    #[schema(value_type = schema::BulkAction)]
-    action: String,
-    /// By how much, with `postpone` and `advance`: at least the length of the window.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    by: Option<Duration>,
-    /// The same in milliseconds; not together with `by`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 7200000)]
-    by_ms: Option<Duration>,
-    /// The `next_cursor` of the answer before.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Cursor>)]
-    cursor: Option<String>,
-}
-
-impl BulkChange {
-    fn bulk_action(&self) -> Result<BulkAction, Problem> {
-        match (self.action.as_str(), one_span("by", self.by, self.by_ms)?) {
-            ("cancel", None) => Ok(BulkAction::Cancel),
-            ("park", None) => Ok(BulkAction::Park),
-            ("unpark", None) => Ok(BulkAction::Unpark),
-            ("postpone", Some(by)) => Ok(BulkAction::Postpone(by)),
-            ("advance", Some(by)) => Ok(BulkAction::Advance(by)),
-            ("postpone" | "advance", None) => Err(Problem::wrong(Fault::Missing, "by", "is missing: by how much?")),
-            ("cancel" | "park" | "unpark", Some(_)) => {
-                Err(Problem::wrong(Fault::Exclusive, "by", "belongs to `postpone` and `advance`"))
-            }
-            (other, _) => {
-                let why = format!("{other:?} is none of cancel, postpone, advance, park, unpark");
-                Err(Problem::wrong(Fault::Choice, "action", why))
-            }
+fn bulk_action(change: &BulkChange) -> Result<BulkAction, Problem> {
+    match (&*change.action, one_span("by", change.by, change.by_ms)?) {
+        ("cancel", None) => Ok(BulkAction::Cancel),
+        ("park", None) => Ok(BulkAction::Park),
+        ("unpark", None) => Ok(BulkAction::Unpark),
+        ("postpone", Some(by)) => Ok(BulkAction::Postpone(by)),
+        ("advance", Some(by)) => Ok(BulkAction::Advance(by)),
+        ("postpone" | "advance", None) => Err(Problem::wrong(Fault::Missing, "by", "is missing: by how much?")),
+        ("cancel" | "park" | "unpark", Some(_)) => {
+            Err(Problem::wrong(Fault::Exclusive, "by", "belongs to `postpone` and `advance`"))
+        }
+        (other, _) => {
+            let why = format!("{other:?} is none of cancel, postpone, advance, park, unpark");
+            Err(Problem::wrong(Fault::Choice, "action", why))
         }
     }
-}
-
-/// Number of messages that wait in a range of time.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"waiting": 1200})))]
-pub(crate) struct BulkCount {
-    /// Messages that are scheduled or ready.
-    waiting: u64,
-}
-
-/// Progress of a bulk operation.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"changed": 1200, "passed_over": 2})))]
-pub(crate) struct BulkChanged {
-    /// Messages that were changed.
-    changed: u64,
-    /// Messages left unchanged: a consumer has them, or they expire before the new due time.
-    passed_over: u64,
-    /// Where to continue; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Cursor>)]
-    next_cursor: Option<String>,
 }
 
 /// Count the messages that are due in a window.
@@ -146,7 +90,7 @@ pub(crate) async fn change(
     _: NoParams,
     change: Json<BulkChange>,
 ) -> Result<Reply<BulkChanged>, Problem> {
-    let (change, bulk_action) = change.read(|change| change.bulk_action().map(|bulk_action| (change, bulk_action)))?;
+    let (change, bulk_action) = change.read(|change| bulk_action(&change).map(|bulk_action| (change, bulk_action)))?;
     let window = Window { from: change.from, to: change.to };
     let done = app.broker().change_window(&topic, &group, window, bulk_action, change.cursor.as_deref()).await?;
     Ok(Reply(BulkChanged { changed: done.changed, passed_over: done.passed_over, next_cursor: done.next }))

@@ -6,12 +6,13 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
+use dwell_client::wire::messages::FailedAttempt;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::document::{BodyProblem, TopicProblem};
 
-use super::message_json::{Contents, FailedAttempt};
+use super::message_json::{Contents, failed_attempt};
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Problem, collect};
 use super::reply::Reply;
@@ -87,7 +88,7 @@ impl DeadLetterMessage {
             reason: dead.record.reason.name(),
             attempts: dead.record.attempts,
             last_error: dead.record.last_error,
-            history: dead.record.history.into_iter().map(FailedAttempt::from).collect(),
+            history: dead.record.history.into_iter().map(failed_attempt).collect(),
             due_at,
             contents,
             unforwarded,

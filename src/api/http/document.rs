@@ -81,6 +81,7 @@ fn token(scope: Scope) -> SecurityScheme {
 
 pub(super) fn complete(mut document: Document) -> Value {
     authorization::document(&mut document);
+    document.components.as_mut().into_iter().for_each(schema::define);
     let mut document = serde_json::to_value(document).unwrap_or_default();
     forbid_null(&mut document);
     document

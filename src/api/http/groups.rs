@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
+use dwell_client::wire::groups::{Findings, Found, Group, GroupDescription, Member};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +17,7 @@ use super::path_params::{GroupPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::{self, Reply, ResourcePath};
 use super::strict_json::{JsonOrDefault, present};
-use super::topics::{Counts, PartitionState, state_name};
+use super::topics::{counts, partition_state, state_name};
 use super::{Admitted, schema};
 use crate::broker::{Audit, GroupRequest, PauseFor};
 use crate::model::error::Fault;
@@ -24,7 +25,7 @@ use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::model::topic::{Descriptor, Rate, Rest};
-use crate::store::{MemberReport, Purge};
+use crate::store::{Finding, MemberReport, Purge};
 
 /// Settings of a group. A field that is absent stays unchanged.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -55,87 +56,23 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Er
     Ok(Some(limit.map_or(0.0, f64::from)))
 }
 
-/// A group.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"group": "default", "state": "active"})))]
-pub(crate) struct Group {
-    /// Name of the group.
-    #[schema(value_type = schema::GroupName)]
-    group: String,
-    /// `active`; `paused` or `copying`: nothing is handed out.
-    #[schema(value_type = schema::GroupState)]
-    state: &'static str,
-    /// When the pause ends by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    paused_until: Option<Timestamp>,
-    /// The group that is being copied.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::GroupName>)]
-    copy_of: Option<String>,
-    /// Messages that are handed out in a second, at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rate: Option<f64>,
-    /// Deliveries in flight, at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_in_flight: Option<u32>,
-}
-
-impl Group {
-    fn new(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Group {
-        let subscription = descriptor.subscription(group);
-        let rest = subscription.rest(now);
-        Group {
-            group: group.to_string(),
-            state: state_name(rest),
-            paused_until: rest.and_then(Rest::until),
-            copy_of: subscription.copy_of.map(|source| source.to_string()),
-            rate: subscription.rate.map(f64::from),
-            max_in_flight: subscription.max_in_flight,
-        }
+fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Group {
+    let subscription = descriptor.subscription(group);
+    let rest = subscription.rest(now);
+    Group {
+        group: group.to_string(),
+        state: state_name(rest).into(),
+        paused_until: rest.and_then(Rest::until),
+        copy_of: subscription.copy_of.map(|source| source.to_string()),
+        rate: subscription.rate.map(f64::from),
+        max_in_flight: subscription.max_in_flight,
     }
 }
 
-/// A group and what is in it.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"group": "default", "state": "active", "totals": {"scheduled": 150, "ready": 1, "blocked": 0, "backoff": 0, "in_flight": 0, "dead": 0},
-    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "blocked": 0, "backoff": 0, "in_flight": 0, "dead": 0}],
-    "members": [{"member": "web-1-k3v9x2", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8}]}
-)))]
-pub(crate) struct GroupDescription {
-    #[serde(flatten)]
-    group: Group,
-    /// The messages in all partitions.
-    totals: Counts,
-    /// One for every partition.
-    partitions: Vec<PartitionState>,
-    /// The brokers that are members of the group now.
-    members: Vec<Member>,
-}
-
-/// A broker that is a member of a group.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"member": "web-1-k3v9x2", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8})))]
-pub(crate) struct Member {
-    /// Name of the broker, as in `owner` of its partitions.
-    member: String,
-    /// Version of the broker.
-    version: String,
-    /// Whether somebody wants messages from it: consumers wait there, deliveries are in flight, or were within a second.
-    demand: bool,
-    /// Consumers that wait there.
-    waiting: u64,
-    /// Partitions that it owns.
-    owned: u64,
-}
-
-impl From<MemberReport> for Member {
-    fn from(report: MemberReport) -> Member {
-        let MemberReport { id, state, version } = report;
-        let (waiting, owned) = (state.waiting as u64, state.owned as u64);
-        Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned }
-    }
+fn member(report: MemberReport) -> Member {
+    let MemberReport { id, state, version } = report;
+    let (waiting, owned) = (state.waiting as u64, state.owned as u64);
+    Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned }
 }
 
 /// The groups of a topic.
@@ -226,7 +163,7 @@ pub(crate) async fn create_or_update(
     let request = GroupRequest { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
     let made = app.broker().create_group(&topic, &group, request).await?;
     let place = ResourcePath(&[("topics", topic.as_str()), ("groups", group.as_str())]);
-    let body = Group::new(&made.descriptor, &group, app.broker().now());
+    let body = described(&made.descriptor, &group, app.broker().now());
     Ok(reply::created(reply::created_status(made.created), &place, body))
 }
 
@@ -245,10 +182,10 @@ pub(crate) async fn get(
     _: NoParams,
 ) -> Result<Reply<GroupDescription>, Problem> {
     let (descriptor, stats) = app.broker().group(&topic, &group).await?;
-    let members = app.broker().members(&topic, &group).await?.into_iter().map(Member::from).collect();
-    let totals = Counts::of(stats.iter().map(|(_, stats)| stats));
-    let group = Group::new(&descriptor, &group, app.broker().now());
-    let partitions = stats.into_iter().map(PartitionState::from).collect();
+    let members = app.broker().members(&topic, &group).await?.into_iter().map(member).collect();
+    let totals = counts(stats.iter().map(|(_, stats)| stats));
+    let group = described(&descriptor, &group, app.broker().now());
+    let partitions = stats.into_iter().map(partition_state).collect();
     Ok(Reply(GroupDescription { group, totals, partitions, members }))
 }
 
@@ -307,7 +244,7 @@ pub(crate) async fn purge(
 )]
 pub(crate) async fn list(app: Admitted, TopicPath(topic): TopicPath, _: NoParams) -> Result<Reply<GroupList>, Problem> {
     let (descriptor, now) = (app.broker().topic(&topic).await?, app.broker().now());
-    Ok(Reply(GroupList { groups: descriptor.groups.iter().map(|group| Group::new(&descriptor, group, now)).collect() }))
+    Ok(Reply(GroupList { groups: descriptor.groups.iter().map(|group| described(&descriptor, group, now)).collect() }))
 }
 
 /// Pause a group.
@@ -327,7 +264,7 @@ pub(crate) async fn pause(
 ) -> Result<Reply<Group>, Problem> {
     let pause = pause.read(PauseOf::length)?;
     let descriptor = app.broker().pause_group(&topic, &group, pause).await?;
-    Ok(Reply(Group::new(&descriptor, &group, app.broker().now())))
+    Ok(Reply(described(&descriptor, &group, app.broker().now())))
 }
 
 /// Resume a group.
@@ -345,7 +282,7 @@ pub(crate) async fn resume(
     _: NoParams,
 ) -> Result<Reply<Group>, Problem> {
     let descriptor = app.broker().resume_group(&topic, &group).await?;
-    Ok(Reply(Group::new(&descriptor, &group, app.broker().now())))
+    Ok(Reply(described(&descriptor, &group, app.broker().now())))
 }
 
 #[derive(Debug, IntoParams)]
@@ -365,47 +302,14 @@ impl<S: Sync> FromRequestParts<S> for VerifyParams {
     }
 }
 
-/// Inconsistencies of stored data.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"seen": 12000, "findings": [{"id": "order-4711", "partition": 3, "defect": "body_without_id"}]}
-)))]
-pub(crate) struct Findings {
-    /// Entries that were looked at.
-    seen: u64,
-    /// Inconsistencies; with POST they are repaired.
-    findings: Vec<Found>,
-    /// Where to continue; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Cursor>)]
-    next_cursor: Option<String>,
-}
-
-/// An inconsistency.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Found {
-    /// Message id.
-    #[schema(value_type = schema::MessageId)]
-    id: String,
-    /// The partition.
-    #[schema(value_type = u16)]
-    partition: Partition,
-    /// How: `body_without_id`, `id_without_body`, `charge_without_body`, `dead_id_without_body` or
-    /// `dead_body_without_id`.
-    #[schema(value_type = schema::Defect)]
-    defect: &'static str,
-}
-
-impl From<Audit> for Findings {
-    fn from(audit: Audit) -> Findings {
-        let found = |(partition, finding): (_, crate::store::Finding)| Found {
-            id: finding.id,
-            partition,
-            defect: finding.defect.name(),
-        };
-        let findings = audit.findings.into_iter().map(found).collect();
-        Findings { seen: audit.seen, findings, next_cursor: audit.next }
-    }
+fn findings(audit: Audit) -> Findings {
+    let found = |(partition, finding): (Partition, Finding)| Found {
+        id: finding.id,
+        partition: partition.0,
+        defect: finding.defect.name().into(),
+    };
+    let findings = audit.findings.into_iter().map(found).collect();
+    Findings { seen: audit.seen, findings, next_cursor: audit.next }
 }
 
 /// Verify that the stored data of a group is consistent.
@@ -423,7 +327,7 @@ pub(crate) async fn verify(
     params: VerifyParams,
 ) -> Result<Reply<Findings>, Problem> {
     let audit = app.broker().audit(&topic, &group, params.cursor.as_deref(), false).await.map_err(Problem::of_query)?;
-    Ok(Reply(audit.into()))
+    Ok(Reply(findings(audit)))
 }
 
 /// Verify the stored data of a group and repair it.
@@ -441,5 +345,5 @@ pub(crate) async fn repair(
     params: VerifyParams,
 ) -> Result<Reply<Findings>, Problem> {
     let audit = app.broker().audit(&topic, &group, params.cursor.as_deref(), true).await.map_err(Problem::of_query)?;
-    Ok(Reply(audit.into()))
+    Ok(Reply(findings(audit)))
 }

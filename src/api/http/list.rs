@@ -5,11 +5,13 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
+use dwell_client::wire::bulk::{Due, GroupForecast};
+use dwell_client::wire::messages::FailedAttempt;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::document::TopicProblem;
-use super::message_json::{Contents, FailedAttempt};
+use super::message_json::{Contents, failed_attempt};
 use super::path_params::{GroupPath, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::Reply;
@@ -19,7 +21,7 @@ use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
-use crate::model::time::{Timestamp, millis, one_span};
+use crate::model::time::{Timestamp, one_span};
 use crate::store::{State as MessageState, Window};
 
 const LIMIT_DEFAULT: usize = 100;
@@ -83,7 +85,7 @@ impl From<ListEntry> for ListedMessage {
             died_at,
             due_at: None,
             expires_at: None,
-            history: history.into_iter().map(FailedAttempt::from).collect(),
+            history: history.into_iter().map(failed_attempt).collect(),
             contents: None,
             unreadable: None,
         };
@@ -238,40 +240,6 @@ impl<S: Sync> FromRequestParts<S> for ForecastParams {
             spans: params.number("spans", 1..=FORECAST_SPANS_MAX)?.unwrap_or(STANDARD.1),
         })
     }
-}
-
-/// Forecast of a group.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"from": "2026-01-02T03:04:05.678Z", "step_ms": 3_600_000, "ready": 3, "spans": [{"until": "2026-01-02T04:04:05.678Z",
-    "due": 1200}], "later": 15, "backoff": 2}
-)))]
-pub(crate) struct GroupForecast {
-    /// Where the first span begins: now.
-    #[schema(value_type = String, format = DateTime)]
-    from: Timestamp,
-    /// How long each span is.
-    #[serde(with = "millis")]
-    #[schema(value_type = u64, example = 60000)]
-    step_ms: Duration,
-    /// Messages that are due already.
-    ready: u64,
-    /// One for each span.
-    spans: Vec<Due>,
-    /// Messages that become due after the last span.
-    later: u64,
-    /// Messages that hold their key until their next attempt: they are in no span.
-    backoff: u64,
-}
-
-/// Messages that become due in one span.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Due {
-    /// The end of the span, which belongs to it.
-    #[schema(value_type = String, format = DateTime)]
-    until: Timestamp,
-    /// Messages.
-    due: u64,
 }
 
 /// Count the messages that become due, in equal spans of time.

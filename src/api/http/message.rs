@@ -1,54 +1,26 @@
 //! One message: get, explain, cancel, reschedule.
 
-use std::time::Duration;
-
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use serde::{Deserialize, Serialize};
+use dwell_client::wire::messages::{Control, Explained, FailedAttempt, GroupFate, GroupReason, NewDue};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::authorization::may_see_payloads;
 use super::document::{BodyProblem, MatchProblem, TopicProblem};
-use super::message_json::{Contents, FailedAttempt, GroupFate, due_of};
+use super::message_json::{Contents, due_of, failed_attempt};
 use super::path_params::{MessagePath, Params};
 use super::problem::{Class, Problem};
 use super::reply::Reply;
-use super::strict_json::{Json, present};
+use super::strict_json::Json;
 use super::{Admitted, reply, schema};
 use crate::model::error::{Fault, Kind};
 use crate::model::limits::ENVELOPE_BYTES_MAX;
 use crate::model::message::{Due, GroupName, Key, MessageId};
 use crate::model::partition::Partition;
-use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::time::{Timestamp, one_span};
 use crate::store::{Expected, Fate, Fates, Peeked, Rescheduled, State as MessageState};
-
-/// Result of a cancel or reschedule.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"id": "order-4711", "partition": 3, "status": "cancelled", "groups": [{"group": "default",
-    "status": "cancelled"}]}
-)))]
-pub(crate) struct Control {
-    /// Message id.
-    #[schema(value_type = schema::MessageId)]
-    id: MessageId,
-    /// Partition of the topic, from 0 on.
-    #[schema(value_type = u16)]
-    partition: Partition,
-    /// `cancelled` or `rescheduled`; `partly` when a group had it in flight.
-    #[schema(value_type = schema::ControlStatus)]
-    status: &'static str,
-    /// When it is due now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    due_at: Option<Timestamp>,
-    /// `true` if it was buffered on the local disk.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    buffered: bool,
-    /// One for each group of the topic.
-    groups: Vec<GroupFate>,
-}
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -67,40 +39,15 @@ impl<S: Sync> FromRequestParts<S> for KeyParams {
     }
 }
 
-/// A new due time: exactly one of the two.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"delay": "30m"})))]
-pub(crate) struct NewDue {
-    /// A duration from now, at most 3,650 d; 0 is now.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    delay: Option<Duration>,
-    /// The same in milliseconds; not together with `delay`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 1800000)]
-    delay_ms: Option<Duration>,
-    /// The due time; not together with `delay`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Time>)]
-    due_at: Option<Timestamp>,
-    /// Policy if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Past>)]
-    past: Option<String>,
-}
-
-impl NewDue {
-    fn due(self, now: Timestamp) -> Result<Due, Problem> {
-        let delay = one_span("delay", self.delay, self.delay_ms)?;
-        if delay.is_none() && self.due_at.is_none() {
-            return Err(Problem::wrong(Fault::Missing, "delay", "is missing, and so is `due_at`"));
-        }
-        let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
-        let due = due_of(delay, self.due_at, past)?;
-        due.fix(now)?;
-        Ok(due)
+fn read_due(new: NewDue, now: Timestamp) -> Result<Due, Problem> {
+    let delay = one_span("delay", new.delay, new.delay_ms)?;
+    if delay.is_none() && new.due_at.is_none() {
+        return Err(Problem::wrong(Fault::Missing, "delay", "is missing, and so is `due_at`"));
     }
+    let past = new.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+    let due = due_of(delay, new.due_at, past)?;
+    due.fix(now)?;
+    Ok(due)
 }
 
 /// Cancel a message.
@@ -123,8 +70,7 @@ pub(crate) async fn cancel(
     params: KeyParams,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
     let (partition, cancelled) = app.broker().cancel(&topic, &id, params.key.as_ref()).await?;
-    let control =
-        Control { id, partition, status: "cancelled", due_at: None, buffered: cancelled.buffered, groups: vec![] };
+    let control = Control { buffered: cancelled.buffered, ..control(&id, partition, "cancelled") };
     answer(control, &cancelled.fates)
 }
 
@@ -152,12 +98,12 @@ pub(crate) async fn reschedule(
     due: Json<NewDue>,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
     let now = app.broker().now();
-    let (due, expected) = (due.read(|due| due.due(now))?, expected(&headers)?);
+    let (due, expected) = (due.read(|due| read_due(due, now))?, expected(&headers)?);
     let outcome = app.broker().reschedule(&topic, &id, params.key.as_ref(), due, expected).await?;
     match outcome.rescheduled {
         Rescheduled::Done(fates) => {
-            let (partition, due_at) = (outcome.partition, Some(outcome.due_at));
-            answer(Control { id, partition, status: "rescheduled", due_at, buffered: false, groups: vec![] }, &fates)
+            let control = control(&id, outcome.partition, "rescheduled");
+            answer(Control { due_at: Some(outcome.due_at), ..control }, &fates)
         }
         Rescheduled::Changed(group) => {
             let detail = format!("message {id} is another one in group {group} than `If-Match` says; nothing changed");
@@ -167,9 +113,14 @@ pub(crate) async fn reschedule(
     }
 }
 
+fn control(id: &MessageId, partition: Partition, status: &'static str) -> Control {
+    let (id, partition, status) = (id.to_string(), partition.0, status.into());
+    Control { id, partition, status, due_at: None, buffered: false, groups: Vec::new() }
+}
+
 fn answer(control: Control, fates: &Fates) -> Result<(StatusCode, Reply<Control>), Problem> {
-    let (done, id) = (control.status, &control.id);
-    let status = |fate: Fate| if fate == Fate::Done { done } else { fate.name() };
+    let (done, id) = (&control.status, &control.id);
+    let status = |fate: Fate| if fate == Fate::Done { done.clone() } else { fate.name().into() };
     let groups: Vec<GroupFate> =
         fates.0.iter().map(|(group, fate)| GroupFate { group: group.to_string(), status: status(*fate) }).collect();
     let refused = |kind, why: String| {
@@ -179,7 +130,9 @@ fn answer(control: Control, fates: &Fates) -> Result<(StatusCode, Reply<Control>
     let names = |fate| fates.of(fate).map(|group| group.as_str()).collect::<Vec<_>>().join(", ");
     match (fates.has(Fate::Done), fates.has(Fate::InFlight), fates.has(Fate::Dead)) {
         (true, false, _) => Ok((StatusCode::OK, Reply(Control { groups, ..control }))),
-        (true, true, _) => Ok((StatusCode::MULTI_STATUS, Reply(Control { groups, status: "partly", ..control }))),
+        (true, true, _) => {
+            Ok((StatusCode::MULTI_STATUS, Reply(Control { groups, status: "partly".into(), ..control })))
+        }
         (false, true, _) => {
             refused(Kind::Conflict, format!("message {id} is in flight in {}; it is not {done}", names(Fate::InFlight)))
         }
@@ -300,7 +253,7 @@ impl Message {
             died_at,
             reason: record.as_ref().map(|record| record.reason.name()),
             last_error: record.and_then(|record| record.last_error),
-            history: history.into_iter().map(FailedAttempt::from).collect(),
+            history: history.into_iter().map(failed_attempt).collect(),
         }
     }
 }
@@ -346,49 +299,6 @@ pub(crate) async fn get(
     Ok(Reply(Message::new(partition, peeked)))
 }
 
-/// Why a message is not delivered yet.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"id": "order-4711", "partition": 3, "buffered": false, "groups": [{"group": "default", "reason": "scheduled",
-    "detail": "due at 2026-01-02T03:04:05.678Z"}]}
-)))]
-pub(crate) struct Explained {
-    /// Message id.
-    #[schema(value_type = schema::MessageId)]
-    id: String,
-    /// Partition of the topic, from 0 on.
-    #[schema(value_type = u16)]
-    partition: Partition,
-    /// Whether it is buffered on the disk of this broker.
-    buffered: bool,
-    /// One for each group of the topic.
-    groups: Vec<GroupReason>,
-}
-
-/// The reason of one group.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct GroupReason {
-    /// Name of the group.
-    #[schema(value_type = schema::GroupName)]
-    group: String,
-    /// A stable name: see docs/reference/statuses.md.
-    #[schema(value_type = schema::ExplainReason)]
-    reason: &'static str,
-    /// The same in a sentence. The reason of a nack is in it only for a token that sees payloads.
-    detail: String,
-    /// The message that it is behind, the first of its key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::MessageId>)]
-    blocker: Option<String>,
-    /// When what it waits for is over at the latest, if that is known: its due time, the deadline of a consumer, a next attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    until: Option<Timestamp>,
-    /// The broker that owns its partition, once it is due.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<String>,
-}
-
 /// Explain why a message is not delivered yet.
 ///
 /// Gives one reason for each group of the topic.
@@ -407,7 +317,7 @@ pub(crate) async fn explain(
     let sees = app.pass().actor().is_some_and(|actor| may_see_payloads(actor.scopes));
     let groups = explanation.groups.into_iter().map(|(group, reason)| GroupReason {
         group: group.to_string(),
-        reason: reason.name,
+        reason: reason.name.into(),
         blocker: reason.blocker.map(String::from),
         until: reason.until,
         owner: reason.owner.map(|owner| owner.to_string()),
@@ -418,7 +328,7 @@ pub(crate) async fn explain(
     });
     Ok(Reply(Explained {
         id: id.to_string(),
-        partition: explanation.partition,
+        partition: explanation.partition.0,
         buffered: explanation.buffered,
         groups: groups.collect(),
     }))
@@ -449,10 +359,10 @@ mod tests {
     fn status_combines_the_results_of_all_groups() -> crate::model::error::Result<()> {
         let (id, names) = (MessageId::new("a")?, [GroupName::new("default")?, GroupName::new("audit")?]);
         let status = |fates: [Fate; 2]| {
-            let (status, partition) = ("cancelled", Partition(0));
-            let control = Control { id: id.clone(), partition, status, due_at: None, buffered: false, groups: vec![] };
             let fates = Fates(names.iter().cloned().zip(fates).collect());
-            answer(control, &fates).map_or_else(|problem| problem.status(), |(status, _)| status).as_u16()
+            answer(control(&id, Partition(0), "cancelled"), &fates)
+                .map_or_else(|problem| problem.status(), |(status, _)| status)
+                .as_u16()
         };
         use Fate::{Absent, Dead, Done, InFlight};
         let cases = [

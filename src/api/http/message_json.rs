@@ -7,6 +7,7 @@ use axum::http::HeaderMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use dwell_client::wire::messages::FailedAttempt;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
@@ -21,17 +22,6 @@ use crate::model::limits::META_COUNT_MAX;
 use crate::model::message::{self, Due, Envelope, Past};
 use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
-
-/// Result in one group.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct GroupFate {
-    /// Name of the group.
-    #[schema(value_type = schema::GroupName)]
-    pub(crate) group: String,
-    /// `cancelled` or `rescheduled`, `in_flight`, `dead` or `absent`.
-    #[schema(value_type = schema::GroupControlStatus)]
-    pub(crate) status: &'static str,
-}
 
 /// Contents of a message in replies.
 #[derive(Debug, Serialize, ToSchema)]
@@ -177,23 +167,8 @@ pub(crate) fn text_or_base64(payload: Bytes) -> (Option<String>, Option<String>)
     }
 }
 
-/// An attempt that failed.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FailedAttempt {
-    /// When.
-    #[schema(value_type = String, format = DateTime)]
-    at: Timestamp,
-    /// Which attempt, from 1 on.
-    attempt: u32,
-    /// Reason of the nack, or why there was none; cut at 200 bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
-impl From<Failure> for FailedAttempt {
-    fn from(failure: Failure) -> FailedAttempt {
-        FailedAttempt { at: failure.at, attempt: failure.attempt, reason: failure.reason }
-    }
+pub(crate) fn failed_attempt(failure: Failure) -> FailedAttempt {
+    FailedAttempt { at: failure.at, attempt: failure.attempt, reason: failure.reason }
 }
 
 /// The payload of a request, which has exactly one of three forms, and the content type that the form implies.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use dwell_client::wire::messages::GroupFate;
 use serde::Serialize;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::field_errors::{FieldError, FieldErrors};
-use super::message_json::GroupFate;
 use super::reply::Reply;
 use super::schema;
 use crate::model::error::{Error, Fault, Kind, Missing};

@@ -6,7 +6,7 @@ use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, KnownFormat, ObjectBuilder, OneOfBuilder, Schema,
     SchemaFormat, SchemaType, Type,
 };
-use utoipa::openapi::{Ref, RefOr};
+use utoipa::openapi::{Components, Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::codec::DeadLetterReason;
@@ -119,7 +119,21 @@ macro_rules! schemas {
 
             impl ToSchema for $name {}
         )+
+
+        /// All of them, by their names.
+        fn all() -> Vec<(&'static str, RefOr<Schema>)> {
+            vec![$((stringify!($name), $name::schema())),+]
+        }
     };
+}
+
+/// Says what the schemas are that the types of the wire only name.
+pub(crate) fn define(components: &mut Components) {
+    for (name, schema) in all() {
+        if let Some(named) = components.schemas.get_mut(name) {
+            *named = schema;
+        }
+    }
 }
 
 schemas! {

@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use utoipa::{PartialSchema, ToSchema};
 
+pub(crate) use dwell_client::wire::present;
+
 use super::message_json::Object;
 use super::problem::{Class, Problem};
 use super::{App, body, body_errors};
@@ -103,11 +105,6 @@ pub(crate) fn parse<T: DeserializeOwned + PartialSchema, M>(
         Err(_) => None,
     };
     Err(body_errors::explain(bytes, meaning, refused))
-}
-
-/// For `deserialize_with` beside `default`: a field may be absent, but not `null`.
-pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }
 
 /// An object, or the text of its main field alone.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use dwell_client::wire::topics::{Counts, GroupTotals, Moved, PartitionState, TopicList};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -19,7 +20,6 @@ use super::{Admitted, schema};
 use crate::broker::Precondition;
 use crate::model::error::{Error, Fault, Kind, Result};
 use crate::model::message::{GroupName, TopicName};
-use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::model::topic::{Annotations, DeadLetterTopic, Descriptor, Expiry, GroupPartition, Ordering, Rest, Settings};
@@ -181,60 +181,6 @@ pub(crate) struct TopicDescription {
     partitions: Vec<PartitionState>,
 }
 
-/// Messages of a group by state.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct Counts {
-    /// Messages that are not due.
-    scheduled: u64,
-    /// Messages that are due, and that the next consumer may have.
-    ready: u64,
-    /// Messages that are due, behind an earlier message of their key.
-    blocked: u64,
-    /// Messages that hold their key until their next attempt.
-    backoff: u64,
-    /// Messages that consumers have, or whose owner does not answer.
-    in_flight: u64,
-    /// Dead letters.
-    dead: u64,
-    /// How long the oldest message that is ready or blocked has been due.
-    #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 12)]
-    oldest_ready_age_ms: Option<Duration>,
-}
-
-/// The messages of a group in all partitions.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct GroupTotals {
-    /// Name of the group.
-    #[schema(value_type = schema::GroupName)]
-    group: String,
-    /// `active`; `paused` or `copying`: nothing is delivered.
-    #[schema(value_type = schema::GroupState)]
-    state: &'static str,
-    #[serde(flatten)]
-    counts: Counts,
-}
-
-/// The messages of a group in one partition.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PartitionState {
-    /// Partition of the topic, from 0 on.
-    #[schema(value_type = u16)]
-    partition: Partition,
-    /// Name of the group.
-    #[schema(value_type = schema::GroupName)]
-    group: String,
-    #[serde(flatten)]
-    counts: Counts,
-    /// The earliest due time of what is scheduled or ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    next_due_at: Option<Timestamp>,
-    /// The broker that owns the partition.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<String>,
-}
-
 pub(super) fn state_name(rest: Option<Rest>) -> &'static str {
     match rest {
         None => "active",
@@ -243,30 +189,26 @@ pub(super) fn state_name(rest: Option<Rest>) -> &'static str {
     }
 }
 
-impl Counts {
-    pub(super) fn of<'a>(partitions: impl IntoIterator<Item = &'a PartitionStats>) -> Counts {
-        partitions.into_iter().fold(Counts::default(), |mut sum, stats| {
-            sum.scheduled += stats.scheduled;
-            sum.ready += stats.ready;
-            sum.blocked += stats.blocked;
-            sum.backoff += stats.backoff;
-            sum.in_flight += stats.in_flight;
-            sum.dead += stats.dead;
-            sum.oldest_ready_age_ms = sum.oldest_ready_age_ms.max(stats.oldest_ready_age);
-            sum
-        })
-    }
+pub(super) fn counts<'a>(partitions: impl IntoIterator<Item = &'a PartitionStats>) -> Counts {
+    partitions.into_iter().fold(Counts::default(), |mut sum, stats| {
+        sum.scheduled += stats.scheduled;
+        sum.ready += stats.ready;
+        sum.blocked += stats.blocked;
+        sum.backoff += stats.backoff;
+        sum.in_flight += stats.in_flight;
+        sum.dead += stats.dead;
+        sum.oldest_ready_age_ms = sum.oldest_ready_age_ms.max(stats.oldest_ready_age);
+        sum
+    })
 }
 
-impl From<(GroupPartition, PartitionStats)> for PartitionState {
-    fn from((group_partition, stats): (GroupPartition, PartitionStats)) -> PartitionState {
-        PartitionState {
-            partition: group_partition.partition,
-            group: group_partition.group.to_string(),
-            counts: Counts::of([&stats]),
-            next_due_at: stats.head,
-            owner: stats.owner.map(|owner| owner.to_string()),
-        }
+pub(super) fn partition_state((group_partition, stats): (GroupPartition, PartitionStats)) -> PartitionState {
+    PartitionState {
+        partition: group_partition.partition.0,
+        group: group_partition.group.to_string(),
+        counts: counts([&stats]),
+        next_due_at: stats.head,
+        owner: stats.owner.map(|owner| owner.to_string()),
     }
 }
 
@@ -274,22 +216,13 @@ impl TopicDescription {
     fn new(descriptor: &Descriptor, stats: Vec<(GroupPartition, PartitionStats)>, now: Timestamp) -> TopicDescription {
         let total = |group: &GroupName| {
             let of_group = stats.iter().filter(|(partition, _)| partition.group == *group).map(|(_, stats)| stats);
-            let state = state_name(descriptor.subscription(group).rest(now));
-            GroupTotals { group: group.to_string(), state, counts: Counts::of(of_group) }
+            let state = state_name(descriptor.subscription(group).rest(now)).into();
+            GroupTotals { group: group.to_string(), state, counts: counts(of_group) }
         };
         let totals = descriptor.groups.iter().map(total).collect();
-        let partitions = stats.into_iter().map(PartitionState::from).collect();
+        let partitions = stats.into_iter().map(partition_state).collect();
         TopicDescription { topic: Topic::from(descriptor), totals, partitions }
     }
-}
-
-/// The names of all topics.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"topics": ["orders", "payments"]})))]
-pub(crate) struct TopicList {
-    /// Sorted.
-    #[schema(value_type = Vec<schema::TopicName>)]
-    topics: Vec<String>,
 }
 
 /// Create a topic, or change its settings.
@@ -414,22 +347,6 @@ pub(crate) struct MoveTo {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<u16>, minimum = 1, maximum = 1024)]
     partitions: Option<NonZeroU16>,
-}
-
-/// Progress of a move.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"moved": 1200, "dead": 3, "duplicates": 0, "in_flight": 2, "done": false})))]
-pub(crate) struct Moved {
-    /// Messages that this request moved, in each group.
-    moved: u64,
-    /// Dead letters that this request moved.
-    dead: u64,
-    /// Messages whose id the other topic has: dropped as duplicates.
-    duplicates: u64,
-    /// Messages that consumers of this topic have in flight.
-    in_flight: u64,
-    /// Whether nothing is left; if something is, repeat the request.
-    done: bool,
 }
 
 /// Move the messages of a topic to another topic.

@@ -16,7 +16,7 @@ use indicatif::{MultiProgress, ProgressBar};
 
 use super::PrintArgs;
 use super::address::ServerAddress;
-use super::api::{Counts, DeadLetterFilter, Delivery, Nack, Reserve, Topic, Verdict, WithJson};
+use super::api::{DeadLetterFilter, Delivery, Nack, Reserve, Topic, Verdict, WithJson};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{note, styled};
@@ -185,7 +185,7 @@ impl Demo {
     }
 
     async fn facts(&self, started: Instant) -> Result<report::Facts, Failure> {
-        let left = |topic: Topic| topic.totals.iter().map(Counts::live).sum::<u64>();
+        let left = |topic: Topic| topic.totals.iter().map(|total| total.counts.live()).sum::<u64>();
         let mut left_over = 0;
         for of in [&self.orders, &self.pulse] {
             left_over += left(self.client.topic(&of.topic).await?.read());

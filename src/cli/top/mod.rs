@@ -348,9 +348,9 @@ mod tests {
     use super::snapshot::{Asked, Described, Seen, Snapshot};
     use super::state::{Event, State};
     use super::*;
-    use crate::cli::api::Group;
     use crate::cli::client::{Readiness, StoreOf};
     use crate::cli::figures;
+    use dwell_client::wire::groups::Group;
 
     const METRICS: &str = "dwell_build_info{version=\"1.2.3\"} 1\ndwell_redis_up 1\ndwell_wal_records{log=\"wal\"} 3\n\
                            dwell_wal_bytes{log=\"wal\"} 4096\ndwell_wal_oldest_age_seconds{log=\"wal\"} 1.5\n";
@@ -383,15 +383,15 @@ mod tests {
     pub(super) fn topic(name: &str) -> serde_json::Result<Described> {
         let topic = serde_json::from_str(&format!(
             r#"{{"topic": "{name}", "groups": ["default"], "settings": {{"partitions": 2}},
-                "totals": [{{"group": "default", "scheduled": 1200, "ready": 3, "in_flight": 2, "dead": 1,
+                "totals": [{{"group": "default", "state": "active", "scheduled": 1200, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1,
                              "oldest_ready_age_ms": 12000}}],
                 "partitions": [
-                  {{"partition": 0, "group": "default", "scheduled": 700, "ready": 3, "in_flight": 2, "dead": 1,
+                  {{"partition": 0, "group": "default", "scheduled": 700, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1,
                     "oldest_ready_age_ms": 12000, "owner": "host-abc"}},
-                  {{"partition": 1, "group": "default", "scheduled": 500, "ready": 0, "in_flight": 0, "dead": 0}}]}}"#
+                  {{"partition": 1, "group": "default", "scheduled": 500, "ready": 0, "blocked": 0, "backoff": 0, "in_flight": 0, "dead": 0}}]}}"#
         ))?;
         let group: Group = serde_json::from_str(r#"{"group": "default", "state": "active"}"#)?;
-        Ok(Described { topic, groups: vec![group] })
+        Ok(Described { topic, groups: vec![group], members: Default::default() })
     }
 
     #[test]

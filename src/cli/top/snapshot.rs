@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use dwell_client::wire::groups::{Group, Member};
+use dwell_client::wire::topics::{GroupTotals, PartitionState};
 use futures_util::{StreamExt, future, stream};
 
-use crate::cli::api::{Counts, Group, Topic, WithJson};
+use crate::cli::api::{Topic, WithJson};
 use crate::cli::client::{Client, GroupOf, Readiness};
 use crate::cli::failure::{CallError, CallResult, Failure};
 use crate::cli::figures::{self, Sample};
@@ -165,12 +167,14 @@ pub(super) struct Wanted {
 pub(super) struct Described {
     pub(super) topic: Topic,
     pub(super) groups: Vec<Group>,
+    /// Of each group, if they are wanted.
+    pub(super) members: BTreeMap<String, Vec<Member>>,
 }
 
 impl Described {
     /// A line for each group, partition and member.
     pub(super) fn lines(&self) -> usize {
-        let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
+        let members: usize = self.members.values().map(Vec::len).sum();
         self.topic.totals.len() + self.topic.partitions.len() + members
     }
 }
@@ -251,13 +255,15 @@ async fn answer(client: &Client, wanted: Wanted) -> Result<Asked, String> {
 
 async fn describe(client: &Client, name: TopicName, members: bool) -> CallResult<Described> {
     let (topic, listed) = future::try_join(client.topic(&name), client.groups(&name)).await?;
-    let mut groups: Vec<Group> = listed.into_iter().map(WithJson::read).collect();
-    for group in groups.iter_mut().filter(|_| members) {
+    let groups: Vec<Group> = listed.into_iter().map(WithJson::read).collect();
+    let mut of_groups = BTreeMap::new();
+    for group in groups.iter().filter(|_| members) {
         // A name that the broker sent is one.
         let Ok(of) = GroupName::new(&group.group) else { continue };
-        group.members = client.group(&GroupOf { topic: name.clone(), group: of }).await?.read().members;
+        let described = client.group(&GroupOf { topic: name.clone(), group: of }).await?.read();
+        of_groups.insert(group.group.clone(), described.members);
     }
-    Ok(Described { topic: topic.read(), groups })
+    Ok(Described { topic: topic.read(), groups, members: of_groups })
 }
 
 /// How a group is doing, in the order of how much it matters.
@@ -275,18 +281,22 @@ pub(super) enum Condition {
 
 impl Condition {
     /// Of a group in this state of the API, by its counts and those of its partitions.
-    pub(super) fn of(state: &str, total: &Counts, partitions: &[Counts]) -> Condition {
-        let is_late = total.oldest_ready_age_ms.is_some_and(|age| age >= LATE);
-        let mut own = partitions.iter().filter(|partition| partition.group == total.group);
+    pub(super) fn of(
+        state: &str,
+        GroupTotals { group, counts, .. }: &GroupTotals,
+        partitions: &[PartitionState],
+    ) -> Condition {
+        let is_late = counts.oldest_ready_age_ms.is_some_and(|age| age >= LATE);
+        let mut own = partitions.iter().filter(|partition| partition.group == *group);
         match state {
             "paused" => Condition::Paused,
             "copying" => Condition::Copying,
-            _ if is_late && own.any(|partition| partition.ready > 0 && partition.owner.is_none()) => {
+            _ if is_late && own.any(|partition| partition.counts.ready > 0 && partition.owner.is_none()) => {
                 Condition::NoConsumer
             }
             _ if is_late => Condition::Late,
-            _ if total.dead > 0 => Condition::DeadLetters,
-            _ if total.live() > 0 => Condition::Fine,
+            _ if counts.dead > 0 => Condition::DeadLetters,
+            _ if counts.live() > 0 => Condition::Fine,
             _ => Condition::Empty,
         }
     }
@@ -307,6 +317,8 @@ impl Condition {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use dwell_client::wire::topics::Counts;
 
     use super::*;
     use crate::cli::figures::read;
@@ -368,25 +380,25 @@ mod tests {
     #[test]
     fn group_status_is_the_worst_that_applies() {
         let age = |secs| Some(Duration::from_secs(secs));
-        let counts = |ready, dead, oldest_ready_age_ms| Counts {
-            group: "g".to_owned(),
-            ready,
-            dead,
-            oldest_ready_age_ms,
-            ..Counts::default()
+        let total = |ready, dead, oldest_ready_age_ms| {
+            let counts = Counts { ready, dead, oldest_ready_age_ms, ..Counts::default() };
+            GroupTotals { group: "g".to_owned(), state: "active".into(), counts }
         };
-        let owned = [Counts { owner: Some("a".to_owned()), ..counts(1, 0, age(6)) }];
-        let unowned = [counts(1, 0, age(6))];
-        for (state, total, partitions, word) in [
-            ("active", counts(0, 0, None), &owned, "empty"),
-            ("active", counts(1, 0, age(4)), &unowned, "ok"),
-            ("active", counts(1, 1, age(4)), &owned, "dead letters"),
-            ("active", counts(1, 1, age(5)), &owned, "late"),
-            ("active", counts(1, 1, age(5)), &unowned, "no consumer"),
-            ("paused", counts(1, 1, age(5)), &unowned, "paused"),
-            ("copying", counts(0, 0, None), &owned, "copying"),
+        let partition = |owner: Option<&str>| {
+            let GroupTotals { group, counts, .. } = total(1, 0, age(6));
+            [PartitionState { partition: 0, group, counts, next_due_at: None, owner: owner.map(str::to_owned) }]
+        };
+        let (owned, unowned) = (partition(Some("a")), partition(None));
+        for (state, totals, partitions, word) in [
+            ("active", total(0, 0, None), &owned, "empty"),
+            ("active", total(1, 0, age(4)), &unowned, "ok"),
+            ("active", total(1, 1, age(4)), &owned, "dead letters"),
+            ("active", total(1, 1, age(5)), &owned, "late"),
+            ("active", total(1, 1, age(5)), &unowned, "no consumer"),
+            ("paused", total(1, 1, age(5)), &unowned, "paused"),
+            ("copying", total(0, 0, None), &owned, "copying"),
         ] {
-            assert_eq!(Condition::of(state, &total, partitions).word(), word);
+            assert_eq!(Condition::of(state, &totals, partitions).word(), word);
         }
         assert!(Condition::NoConsumer > Condition::Late && Condition::Late > Condition::Paused);
     }

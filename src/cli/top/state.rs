@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use crossterm::event::KeyCode;
+use dwell_client::wire::topics::GroupTotals;
 
 use super::snapshot::{Condition, Described, Rates, Seen, Snapshot, TopicRates, Wanted};
-use crate::cli::api::Counts;
 use crate::cli::client::Readiness;
 use crate::telemetry::metrics::Quantile;
 
@@ -373,10 +373,10 @@ impl Sort {
 
 impl Depth {
     /// Of each group, without the owners of its partitions.
-    pub(super) fn of_groups(Described { topic, groups }: &Described) -> Vec<(String, Depth)> {
-        let of_group = |counts: &Counts| {
-            let state =
-                groups.iter().find(|group| group.group == counts.group).map_or("", |group| group.state.as_str());
+    pub(super) fn of_groups(Described { topic, groups, .. }: &Described) -> Vec<(String, Depth)> {
+        let of_group = |total: &GroupTotals| {
+            let GroupTotals { group: name, counts, .. } = total;
+            let state = groups.iter().find(|group| group.group == *name).map_or("", |group| &*group.state);
             let depth = Depth {
                 scheduled: counts.scheduled,
                 ready: counts.ready,
@@ -385,10 +385,10 @@ impl Depth {
                 in_flight: counts.in_flight,
                 dead: counts.dead,
                 oldest: counts.oldest_ready_age_ms,
-                condition: Condition::of(state, counts, &topic.partitions),
+                condition: Condition::of(state, total, &topic.partitions),
                 owners: BTreeMap::new(),
             };
-            (counts.group.clone(), depth)
+            (name.clone(), depth)
         };
         topic.totals.iter().map(of_group).collect()
     }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use dwell_client::wire::groups::Group;
+use dwell_client::wire::topics::Counts;
+
 use super::snapshot::{Condition, Described, TopicRates};
 use super::state::{Depth, Mode, Opened, Row, State};
 use super::table::{Column, Ink, Line, STATE, columns, head_line, line, number, sparkline, text};
-use crate::cli::api::{Counts, Group};
 use crate::cli::output::{bytes, span};
 use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
@@ -202,23 +204,23 @@ fn opened_lines(state: &State, opened: &Opened, width: usize) -> Vec<Line> {
 fn group_rows(described: &Described, group: &Group, rates: Option<TopicRates>) -> Vec<(Ink, Ink, Vec<String>)> {
     let topic = &described.topic;
     let mut rows = Vec::new();
-    for counts in topic.totals.iter().filter(|counts| counts.group == group.group) {
-        let condition = Condition::of(&group.state, counts, &topic.partitions);
-        let of_group = topic.partitions.iter().filter(|partition| partition.group == counts.group);
+    for total in topic.totals.iter().filter(|total| total.group == group.group) {
+        let condition = Condition::of(&group.state, total, &topic.partitions);
+        let of_group = topic.partitions.iter().filter(|partition| partition.group == group.group);
         let (all, owned) = of_group.fold((0, 0), |(all, owned), p| (all + 1, owned + u32::from(p.owner.is_some())));
         let handed_out = rates.map_or("-".to_owned(), |rates| per_second(rates.deliveries));
         let late = quantile(rates.and_then(|rates| rates.lateness_p99));
         let word = group.paused_until.map_or(condition.word().to_owned(), |until| format!("paused until {until}"));
         let more = [handed_out, late, word, format!("{owned} of {all} owned")];
-        rows.push((Ink::Head, ink_of(condition), counted_cells(counts, "all".to_owned(), more)));
+        rows.push((Ink::Head, ink_of(condition), counted_cells((&group.group, &total.counts), "all".to_owned(), more)));
     }
-    for counts in topic.partitions.iter().filter(|counts| counts.group == group.group) {
-        let owner = counts.owner.clone().unwrap_or_else(|| "-".to_owned());
-        let partition = counts.partition.map_or(String::new(), |partition| partition.to_string());
+    for partition in topic.partitions.iter().filter(|partition| partition.group == group.group) {
+        let owner = partition.owner.clone().unwrap_or_else(|| "-".to_owned());
         let more = [String::new(), String::new(), String::new(), owner];
-        rows.push((Ink::Plain, Ink::Plain, counted_cells(counts, partition, more)));
+        let cells = counted_cells((&group.group, &partition.counts), partition.partition.to_string(), more);
+        rows.push((Ink::Plain, Ink::Plain, cells));
     }
-    for member in &group.members {
+    for member in described.members.get(&group.group).into_iter().flatten() {
         let waiting = format!("{} waiting", thousands(member.waiting));
         let what = format!("{} {}, owns {}", member.member, member.version, thousands(member.owned));
         let mut cells = vec![String::new(), group.group.clone(), "broker".to_owned()];
@@ -229,10 +231,10 @@ fn group_rows(described: &Described, group: &Group, rates: Option<TopicRates>) -
     rows
 }
 
-fn counted_cells(counts: &Counts, partition: String, more: [String; 4]) -> Vec<String> {
+fn counted_cells((group, counts): (&str, &Counts), partition: String, more: [String; 4]) -> Vec<String> {
     let cells = [
         String::new(),
-        counts.group.clone(),
+        group.to_owned(),
         partition,
         thousands(counts.scheduled),
         thousands(counts.ready),
@@ -346,6 +348,8 @@ mod tests {
 
     use super::super::state::Event;
     use super::super::tests::{seen, state, topic};
+    use dwell_client::wire::topics::GroupTotals;
+
     use super::*;
 
     fn names(count: usize) -> Vec<String> {
@@ -404,8 +408,9 @@ mod tests {
             described.topic.totals.clear();
             described.groups.clear();
             for (group, state, ready) in groups {
-                let counts = Counts { group: (*group).to_owned(), ready: *ready, ..Counts::default() };
-                described.topic.totals.push(counts);
+                let counts = Counts { ready: *ready, ..Counts::default() };
+                let (group_name, state_name) = ((*group).to_owned(), (*state).to_owned().into());
+                described.topic.totals.push(GroupTotals { group: group_name, state: state_name, counts });
                 let of = format!(r#"{{"group": "{group}", "state": "{state}"}}"#);
                 described.groups.push(serde_json::from_str(&of)?);
             }

@@ -1,0 +1,26 @@
+//! Names of schemas that many requests and answers share. The broker checks such values, so it says what each is.
+
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
+
+macro_rules! names {
+    ($($name:ident)+) => {
+        $(
+            #[doc = concat!("The schema `", stringify!($name), "`.")]
+            pub enum $name {}
+
+            impl PartialSchema for $name {
+                fn schema() -> RefOr<Schema> {
+                    Ref::from_schema_name(stringify!($name)).into()
+                }
+            }
+
+            impl ToSchema for $name {}
+        )+
+    };
+}
+
+names! {
+    BulkAction ControlStatus Cursor Defect Duration ExplainReason GroupControlStatus GroupName GroupState MessageId Past Time TopicName
+}
