@@ -170,21 +170,6 @@ pub(super) struct Results<T> {
     pub(super) results: Vec<T>,
 }
 
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Reserve {
-    pub(super) max: usize,
-    #[serde(with = "span")]
-    pub(super) wait: Duration,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) visibility_timeout: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) min_age: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) per_key: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) on_failure: Option<&'static str>,
-}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct Deliveries<D> {
     pub(super) deliveries: Vec<D>,
@@ -293,18 +278,6 @@ pub(super) struct Nack {
     pub(super) reason: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct Verdict {
-    pub(super) receipt: String,
-    pub(super) status: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) deadline: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) owner: Option<String>,
-}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct DeadLetterPage {
     pub(super) dead_letters: Vec<WithJson<Dead>>,
@@ -364,16 +337,6 @@ pub(super) struct Which {
     pub(super) all: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) dry_run: bool,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Swept {
-    #[serde(alias = "redriven", alias = "purged")]
-    pub(super) count: u64,
-    /// How many would be; only of a dry run.
-    #[serde(default)]
-    pub(super) matching: u64,
-    pub(super) next_cursor: Option<String>,
 }
 
 #[derive(Debug, Serialize)]

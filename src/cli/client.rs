@@ -4,20 +4,23 @@
 use std::time::Duration;
 
 use dwell_client::wire::bulk::{BulkChange, BulkChanged, BulkCount, GroupForecast};
+use dwell_client::wire::consume::Reserve;
+use dwell_client::wire::dead_letters::{Purged, Redriven};
 use dwell_client::wire::groups::{Findings, Group, GroupDescription};
 use dwell_client::wire::messages::{Control, Explained, NewDue};
+use dwell_client::wire::operations::Ready;
+use dwell_client::wire::settle::{Settled, Verdicts};
 use dwell_client::wire::topics::{Moved, TopicList};
 use reqwest::header::IF_MATCH;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
 use super::api::{
     CronJob, CronPage, DeadLetterFilter, DeadLetterPage, Deliveries, Delivery, Extension, Groups, MessageInfo,
-    MessagePage, MoveTo, Nack, NackOfAll, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic, Verdict, Which,
-    WithJson,
+    MessagePage, MoveTo, Nack, NackOfAll, Problem, Pushed, Receipts, Results, Topic, Which, WithJson,
 };
 use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
@@ -76,7 +79,7 @@ impl Client {
         self.text("/readyz").await.map(drop)
     }
 
-    pub(super) async fn readiness(&self) -> CallResult<WithJson<Readiness>> {
+    pub(super) async fn readiness(&self) -> CallResult<WithJson<Ready>> {
         self.call(self.http.get(format!("{}/readyz", self.base()))).await
     }
 
@@ -137,7 +140,7 @@ impl Client {
         self.delete(&group.place()).await
     }
 
-    pub(super) async fn purge_group(&self, group: &GroupOf, purge: &impl Serialize) -> CallResult<Swept> {
+    pub(super) async fn purge_group(&self, group: &GroupOf, purge: &impl Serialize) -> CallResult<Purged> {
         self.post(&group.path("purge"), purge).await
     }
 
@@ -199,7 +202,8 @@ impl Client {
         group: &GroupOf,
         reserve: &Reserve,
     ) -> CallResult<Vec<D>> {
-        let request = self.request(Method::POST, &group.path("reserve")).timeout(reserve.wait + CALL_TIMEOUT);
+        let request =
+            self.request(Method::POST, &group.path("reserve")).timeout(reserve.wait.unwrap_or_default() + CALL_TIMEOUT);
         self.call::<Deliveries<D>>(request.json(reserve)).await.map(|answer| answer.deliveries)
     }
 
@@ -217,27 +221,27 @@ impl Client {
     }
 
     /// Settling: every receipt is answered for itself, also when none was settled.
-    async fn settle(&self, group: &GroupOf, verb: &str, body: &impl Serialize) -> CallResult<Vec<Verdict>> {
-        match self.post::<Results<Verdict>>(&group.path(verb), body).await {
+    async fn settle(&self, group: &GroupOf, verb: &str, body: &impl Serialize) -> CallResult<Vec<Settled>> {
+        match self.post::<Verdicts>(&group.path(verb), body).await {
             Ok(answer) => Ok(answer.results),
             // The verdict on a single receipt that was not settled.
             Err(error) => error.results().ok_or(error),
         }
     }
 
-    pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String], late: bool) -> CallResult<Vec<Verdict>> {
+    pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String], late: bool) -> CallResult<Vec<Settled>> {
         self.settle(group, "ack", &Receipts { receipts, late }).await
     }
 
-    pub(super) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Verdict>> {
+    pub(super) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Settled>> {
         self.settle(group, "nack", &Receipts { receipts, late: false }).await
     }
 
-    pub(super) async fn nack_all(&self, group: &GroupOf, nack: &NackOfAll<'_>) -> CallResult<Vec<Verdict>> {
+    pub(super) async fn nack_all(&self, group: &GroupOf, nack: &NackOfAll<'_>) -> CallResult<Vec<Settled>> {
         self.settle(group, "nack", nack).await
     }
 
-    pub(super) async fn extend(&self, group: &GroupOf, extension: &Extension<'_>) -> CallResult<Vec<Verdict>> {
+    pub(super) async fn extend(&self, group: &GroupOf, extension: &Extension<'_>) -> CallResult<Vec<Settled>> {
         self.settle(group, "extend", extension).await
     }
 
@@ -353,12 +357,12 @@ impl Client {
     }
 
     /// Makes dead messages ready again, for a few seconds.
-    pub(super) async fn redrive(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
+    pub(super) async fn redrive(&self, group: &GroupOf, which: &Which) -> CallResult<Redriven> {
         self.post(&group.path("dead-letters/redrive"), which).await
     }
 
     /// Deletes dead messages, for a few seconds.
-    pub(super) async fn purge(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
+    pub(super) async fn purge(&self, group: &GroupOf, which: &Which) -> CallResult<Purged> {
         self.post(&group.path("dead-letters/purge"), which).await
     }
 
@@ -519,19 +523,6 @@ impl GroupOf {
 
 /// A message: its topic, its id and its key.
 pub(super) type MessageOf<'a> = (&'a TopicName, &'a MessageId, Option<&'a Key>);
-
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Readiness {
-    pub(super) detail: Option<String>,
-    pub(super) store: StoreOf,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct StoreOf {
-    pub(super) kind: String,
-    pub(super) location: String,
-    pub(super) durability: String,
-}
 
 #[cfg(test)]
 mod tests {

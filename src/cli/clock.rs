@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde::{Deserialize, Serialize};
+use dwell_client::wire::operations::{ClockMove, ClockMoved, ClockTime};
 
 use super::ServerArgs;
 use super::failure::Failure;
 use crate::model::spelling::counted;
-use crate::model::time::{Timestamp, parse_span, parse_timestamp, span};
+use crate::model::time::{Timestamp, parse_span, parse_timestamp};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,41 +47,6 @@ enum ClockCommand {
     },
 }
 
-#[derive(Debug, Deserialize, Serialize)]
-struct ClockTime {
-    now: Timestamp,
-}
-
-#[derive(Debug, Serialize)]
-struct ClockMove {
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    advance: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<Timestamp>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-struct ClockMoved {
-    now: Timestamp,
-    due: Vec<DueMessages>,
-    fired: Vec<FiredCronJob>,
-    timed_out: u64,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-struct DueMessages {
-    topic: String,
-    group: String,
-    messages: u64,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-struct FiredCronJob {
-    topic: String,
-    name: String,
-    times: u64,
-}
-
 pub(super) async fn run(args: &ClockArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     let request = match args.command {
@@ -89,8 +54,8 @@ pub(super) async fn run(args: &ClockArgs) -> Result<(), Failure> {
             let clock: ClockTime = client.clock().await?;
             return args.server.print.value(&clock, |clock| clock.now);
         }
-        ClockCommand::Advance { by } => ClockMove { advance: Some(by), to: None },
-        ClockCommand::Set { to } => ClockMove { advance: None, to: Some(to) },
+        ClockCommand::Advance { by } => ClockMove { advance: Some(by), ..ClockMove::default() },
+        ClockCommand::Set { to } => ClockMove { to: Some(to), ..ClockMove::default() },
     };
     let moved: ClockMoved = client.move_clock(&request).await?;
     args.server.print.value(&moved, summary)

@@ -1,10 +1,11 @@
 //! `dwell dead-letters`: lists, redrives and purges dead letters.
 
 use clap::{Args, Subcommand};
+use dwell_client::wire::dead_letters::{Purged, Redriven};
 use dwell_client::wire::messages::FailedAttempt;
 use serde_json::json;
 
-use super::api::{Dead, DeadLetterFilter, Swept, Which, WithJson};
+use super::api::{Dead, DeadLetterFilter, Which, WithJson};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{self, YesArgs};
@@ -106,7 +107,9 @@ pub(super) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
         DeadLetterCommand::Redrive(which) => {
             which.check()?;
             let of = which.of.of();
-            which.sweep(print, "redriven", async |request: &Which| client.redrive(&of, request).await).await
+            which
+                .sweep(print, "redriven", async |request: &Which| client.redrive(&of, request).await.map(Swept::from))
+                .await
         }
         DeadLetterCommand::Purge { which, yes } => {
             which.check()?;
@@ -115,8 +118,28 @@ pub(super) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
                 let count = counted(which.count(&client, &of).await?, "dead letter");
                 yes.ask(format_args!("Delete all {count} of group {} of {}?", of.group, of.topic))?;
             }
-            which.sweep(print, "purged", async |request: &Which| client.purge(&of, request).await).await
+            which
+                .sweep(print, "purged", async |request: &Which| client.purge(&of, request).await.map(Swept::from))
+                .await
         }
+    }
+}
+
+/// How many a request redrove or purged, or would have in a dry run.
+struct Swept {
+    count: u64,
+    next_cursor: Option<String>,
+}
+
+impl From<Redriven> for Swept {
+    fn from(Redriven { redriven, matching, next_cursor }: Redriven) -> Swept {
+        Swept { count: redriven + matching.unwrap_or_default(), next_cursor }
+    }
+}
+
+impl From<Purged> for Swept {
+    fn from(Purged { purged, matching, next_cursor }: Purged) -> Swept {
+        Swept { count: purged + matching.unwrap_or_default(), next_cursor }
     }
 }
 
@@ -145,7 +168,7 @@ impl WhichArgs {
         let mut count = 0;
         loop {
             let swept = client.purge(of, &request).await?;
-            count += swept.matching;
+            count += swept.matching.unwrap_or_default();
             if swept.next_cursor.is_none() || self.limit.is_some_and(|limit| count >= limit) {
                 return Ok(count);
             }
@@ -176,7 +199,7 @@ impl WhichArgs {
         loop {
             request.limit = self.limit.map(|limit| limit - count);
             let swept = ask(&request).await?;
-            count += swept.count + swept.matching;
+            count += swept.count;
             if swept.next_cursor.is_none() || self.limit.is_some_and(|limit| count >= limit) {
                 return print.value(&json!({field: count}), |_| format!("{count} {done}"));
             }

@@ -194,15 +194,19 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
         }
         GroupCommand::Purge { of, purge, yes } => {
             if purge.dry_run {
-                let matching = client.purge_group(&of.of(), purge).await?.matching;
+                let matching = client.purge_group(&of.of(), purge).await?.matching.unwrap_or_default();
                 return print.value(&json!({"matching": matching}), |_| format!("{matching} would be purged"));
             }
             if !yes.is_given() {
-                let count = client.purge_group(&of.of(), &PurgeOf { dry_run: true, ..*purge }).await?.matching;
+                let count = client
+                    .purge_group(&of.of(), &PurgeOf { dry_run: true, ..*purge })
+                    .await?
+                    .matching
+                    .unwrap_or_default();
                 let count = counted(count, "message");
                 yes.ask(format_args!("Delete {count} of the group {} of {}?", of.group, of.topic))?;
             }
-            let purged = client.purge_group(&of.of(), purge).await?.count;
+            let purged = client.purge_group(&of.of(), purge).await?.purged;
             print.value(&json!({"purged": purged}), |_| format!("{purged} purged"))
         }
         GroupCommand::Pause(args) => {

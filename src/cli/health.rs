@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use dwell_client::wire::groups::{Findings, Found};
-use serde::Deserialize;
+use dwell_client::wire::operations::{AttentionItem, AttentionList, BrokerList, ListedBroker};
 
 use super::api::WithJson;
 use super::client::{Client, GroupOf};
@@ -145,28 +145,13 @@ pub(super) struct AttentionArgs {
     server: ServerArgs,
 }
 
-#[derive(Debug, Deserialize)]
-struct Attention {
-    attention: Vec<Concern>,
-    topics_seen: u64,
-    topics: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Concern {
-    kind: String,
-    topic: Option<String>,
-    group: Option<String>,
-    cause: String,
-}
-
 pub(super) async fn attention(args: &AttentionArgs) -> Result<(), Failure> {
-    let found: WithJson<Attention> = args.server.client()?.attention().await?;
+    let found: WithJson<AttentionList> = args.server.client()?.attention().await?;
     args.server.print.value(&found, |found| {
         if found.attention.is_empty() {
             return format!("all is well: {} of {} looked at", found.topics_seen, counted(found.topics, "topic"));
         }
-        let row = |concern: &Concern| {
+        let row = |concern: &AttentionItem| {
             let place = [concern.topic.as_deref(), concern.group.as_deref()];
             let place: Vec<&str> = place.into_iter().flatten().collect();
             vec![concern.kind.replace('_', " "), place.join(" "), concern.cause.clone()]
@@ -188,32 +173,15 @@ pub(super) struct BrokersArgs {
     server: ServerArgs,
 }
 
-#[derive(Debug, Deserialize)]
-struct Brokers {
-    brokers: Vec<ListedBroker>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ListedBroker {
-    member: String,
-    version: String,
-    here: bool,
-    groups: u64,
-    demanded: u64,
-    waiting: u64,
-    owned: u64,
-    wal_records: u64,
-    wal_bytes: u64,
-}
-
 pub(super) async fn brokers(args: &BrokersArgs) -> Result<(), Failure> {
-    let found: WithJson<Brokers> = args.server.client()?.brokers().await?;
+    let found: WithJson<BrokerList> = args.server.client()?.brokers().await?;
     args.server.print.value(&found, |found| {
         let labels =
             ["broker", "version", "groups", "with demand", "waiting", "partitions", "log records", "log bytes"];
         let row = |broker: &ListedBroker| {
-            let counts = [broker.groups, broker.demanded, broker.waiting, broker.owned, broker.wal_records];
-            let [groups, demanded, waiting, owned, records] = counts.map(|count| count.to_string());
+            let counts = [broker.groups, broker.demanded, broker.waiting, broker.owned];
+            let [groups, demanded, waiting, owned] = counts.map(|count| count.to_string());
+            let records = broker.wal_records.to_string();
             let name = format!("{}{}", broker.member, if broker.here { " (this one)" } else { "" });
             let (version, bytes) = (broker.version.clone(), output::bytes(broker.wal_bytes));
             [name, version, groups, demanded, waiting, owned, records, bytes]

@@ -5,8 +5,11 @@ use std::io::BufRead as _;
 use std::time::Duration;
 
 use clap::Args;
+use dwell_client::wire::Word;
+use dwell_client::wire::consume::Reserve;
+use dwell_client::wire::settle::Settled;
 
-use super::api::{self, Extension, NackOfAll, Reserve};
+use super::api::{Extension, NackOfAll};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::{ServerArgs, output, parse};
@@ -124,11 +127,11 @@ pub(super) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
 
 async fn settle<F>(which: &ReceiptArgs, server: &ServerArgs, call: F) -> Result<(), Failure>
 where
-    F: AsyncFn(&Client, &GroupOf, &[String]) -> CallResult<Vec<api::Verdict>>,
+    F: AsyncFn(&Client, &GroupOf, &[String]) -> CallResult<Vec<Settled>>,
 {
     let client = server.client()?;
     let of = GroupOf { topic: which.topic.clone(), group: which.group.clone() };
-    let (mut failed, mut counts) = (0, BTreeMap::<String, u64>::new());
+    let (mut failed, mut counts) = (0, BTreeMap::<Word, u64>::new());
     let receipts = which.receipts()?;
     for receipts in receipts.chunks(BATCH_MESSAGES_MAX) {
         for verdict in call(&client, &of, receipts).await? {
@@ -154,8 +157,8 @@ where
 }
 
 /// `3.17.k3Zq….152…: stale, deadline_passed: the visibility timeout passed …`.
-pub(super) fn refusal(verdict: &api::Verdict) -> String {
-    let api::Verdict { receipt, status, owner, reason, .. } = verdict;
+pub(super) fn refusal(verdict: &Settled) -> String {
+    let Settled { receipt, status, owner, reason, .. } = verdict;
     let detail = Verdict::named(status, reason.as_deref(), None).map_or("", Verdict::detail);
     let owner = owner.as_ref().map_or(String::new(), |owner| format!(" (owner {owner})"));
     let reason = reason.as_ref().filter(|reason| *reason != status);
@@ -230,12 +233,13 @@ pub(super) struct ReserveArgs {
 pub(super) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
     let of = GroupOf { topic: args.topic.clone(), group: args.group.clone() };
     let request = Reserve {
-        max: args.max.into(),
-        wait: args.wait,
+        max: Some(args.max.into()),
+        wait: Some(args.wait),
         visibility_timeout: args.visibility_timeout,
         min_age: args.min_age,
         per_key: args.per_key.map(usize::from),
-        on_failure: args.on_failure.map(OnFailure::name),
+        on_failure: args.on_failure.map(|policy| policy.name().into()),
+        ..Reserve::default()
     };
     for delivery in &args.server.client()?.reserve(&of, &request).await? {
         args.server.print.value(delivery, |delivery| format!("{} {}", delivery.receipt, delivery.shown()))?;

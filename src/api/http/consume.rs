@@ -14,8 +14,9 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use dwell_client::wire::consume::Reserve;
 use futures_util::stream::unfold;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::connection_limit::{Connection, WaitingRead};
@@ -23,7 +24,7 @@ use super::document::{BodyProblem, TopicProblem, WaitProblem};
 use super::message_json::Contents;
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Class, Problem};
-use super::strict_json::{JsonOrDefault, NoFields, present};
+use super::strict_json::{JsonOrDefault, NoFields};
 use super::{Admitted, App, reply, schema};
 use crate::broker::{ReserveRequest, Selection, StreamRequest};
 use crate::delivery::{self, Session};
@@ -33,65 +34,19 @@ use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
 use crate::model::message::MessageId;
 use crate::model::partition::Partition;
 use crate::model::retry::OnFailure;
-use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::time::{Timestamp, one_span};
 
-/// A request for deliveries.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"max": 10, "wait": "20s"})))]
-pub(crate) struct Reserve {
-    /// 1 to 1,000 deliveries. Default 1.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 1, maximum = 1000)]
-    max: Option<usize>,
-    /// How long to wait for the first delivery, 0 to 60 s. Default 0.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    wait: Option<Duration>,
-    /// The same in milliseconds; not together with `wait`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 20000)]
-    wait_ms: Option<Duration>,
-    /// 100 ms to 12 h. Default: the topic's.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    visibility_timeout: Option<Duration>,
-    /// The same in milliseconds; not together with `visibility_timeout`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 30000)]
-    visibility_timeout_ms: Option<Duration>,
-    /// Minimum time since a message was pushed, at most 3,650 d. Default 0.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    min_age: Option<Duration>,
-    /// The same in milliseconds; not together with `min_age`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 10000)]
-    min_age_ms: Option<Duration>,
-    /// Successive messages of one key in this batch, 1 to 10, in order. Above 1 only for topics with ordering. Default 1.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 1, maximum = 10)]
-    per_key: Option<usize>,
-    /// Policy for the later messages of a key in this batch when one fails: they return with it, `return_rest`, or stay with
-    /// this consumer, `keep_rest`, which needs `per_key` above 1. Default `return_rest`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::OnFailure>)]
-    on_failure: Option<String>,
-}
-
-impl Reserve {
-    fn request(self) -> Result<(ReserveRequest, Selection), Problem> {
-        let request = ReserveRequest {
-            max: self.max.unwrap_or(1),
-            wait: one_span("wait", self.wait, self.wait_ms)?.unwrap_or_default(),
-            visibility_timeout: one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?,
-        };
-        let min_age = one_span("min_age", self.min_age, self.min_age_ms)?.unwrap_or_default();
-        let on_failure = self.on_failure.map_or(Ok(OnFailure::default()), |text| text.parse())?;
-        let selection = Selection { min_age, per_key: self.per_key.unwrap_or(1), on_failure };
-        request.check(selection)?;
-        Ok((request, selection))
-    }
+fn request(asked: Reserve) -> Result<(ReserveRequest, Selection), Problem> {
+    let request = ReserveRequest {
+        max: asked.max.unwrap_or(1),
+        wait: one_span("wait", asked.wait, asked.wait_ms)?.unwrap_or_default(),
+        visibility_timeout: one_span("visibility_timeout", asked.visibility_timeout, asked.visibility_timeout_ms)?,
+    };
+    let min_age = one_span("min_age", asked.min_age, asked.min_age_ms)?.unwrap_or_default();
+    let on_failure = asked.on_failure.map_or(Ok(OnFailure::default()), |text| text.parse())?;
+    let selection = Selection { min_age, per_key: asked.per_key.unwrap_or(1), on_failure };
+    request.check(selection)?;
+    Ok((request, selection))
 }
 
 /// A message that was handed to a consumer.
@@ -169,7 +124,7 @@ pub(crate) async fn reserve(
     Client(connection): Client,
     asked: JsonOrDefault<Reserve>,
 ) -> Result<Response, Problem> {
-    let (request, selection) = asked.read(Reserve::request)?;
+    let (request, selection) = asked.read(request)?;
     let waits = connection.filter(|_| !request.wait.is_zero());
     // From here to the reply nothing awaits: a client that leaves in between loses no delivery.
     let consumer = Consumer::enter(&app, app.pass(), waits.as_ref())?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
+use dwell_client::wire::dead_letters::{Purged, Redriven};
 use dwell_client::wire::messages::FailedAttempt;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -275,36 +276,6 @@ impl Which {
         // Each is an item, not the field `id` of one.
         collect(ids.enumerate(), |error, i| error.moved(format!("/ids/{i}"))).map(DeadLetterSelection::Ids)
     }
-}
-
-/// Result of a redrive.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"redriven": 2})))]
-pub(crate) struct Redriven {
-    /// Number of messages that are ready again.
-    redriven: u64,
-    /// How many would be; only with `dry_run`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    matching: Option<u64>,
-    /// Where to continue; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Cursor>)]
-    next_cursor: Option<String>,
-}
-
-/// Result of a purge.
-#[derive(Debug, Default, Serialize, ToSchema)]
-#[schema(examples(json!({"purged": 2})))]
-pub(crate) struct Purged {
-    /// Number of messages that were deleted.
-    pub(super) purged: u64,
-    /// How many would be; only with `dry_run`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) matching: Option<u64>,
-    /// Where to continue; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Cursor>)]
-    pub(super) next_cursor: Option<String>,
 }
 
 /// List dead letters.

@@ -167,7 +167,7 @@ impl IntoResponses for Problem {
 
 /// The verdict on the only receipt of a request, when its decision does not count; or an error of the request.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the problem that `Verdicts::answer` makes")]
+#[expect(dead_code, reason = "describes the problem of a single receipt that is not settled")]
 #[schema(examples(json!({
     "type": "urn:dwell:error:not-settled", "title": "Delivery has ended", "status": 409,
     "detail": "the visibility timeout passed before this request", "reason": "deadline_passed", "failed": 1,

@@ -6,12 +6,12 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
+use dwell_client::wire::dead_letters::Purged;
 use dwell_client::wire::groups::{Findings, Found, Group, GroupDescription, Member};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::dead_letters::Purged;
 use super::document::{BodyProblem, TopicProblem};
 use super::path_params::{GroupPath, NoParams, Params, TopicPath};
 use super::problem::Problem;

@@ -2,25 +2,27 @@
 //! with `--test-clock`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use dwell_client::wire::operations::{
+    ClockMove, ClockMoved, ClockTime, DueMessages, FiredCronJob, Ready, StoreDescription,
+};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::document::{BodyProblem, ProbeProblem, TestClockProblem, TopicProblem, UnreadyProblem};
 use super::path_params::NoParams;
 use super::problem::{Class, Problem};
 use super::reply::Reply;
-use super::strict_json::{Json, media_type, present};
+use super::strict_json::{Json, media_type};
 use super::{Admitted, App, body, schema};
 use crate::broker::{ClockTarget, Due, FiredCron, Moved, STOPPING};
 use crate::codec::decode_page;
 use crate::model::error::{Error, Fault, Kind};
 use crate::model::limits::{BATCH_BODY_BYTES_MAX, STREAM_BYTES_MAX};
-use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::time::{Timestamp, one_span};
 use crate::outage::hand_over::{AFTER, HEARD, KIND, LOG, MEDIA_TYPE, STORE};
 use crate::platform::test_clock::TestClock;
 use crate::store::{Description, HandedOver, LogKind, TakenOver};
@@ -31,37 +33,6 @@ use crate::store::{Description, HandedOver, LogKind, TakenOver};
 pub(crate) struct Alive {
     /// `ok`.
     status: &'static str,
-}
-
-/// Pushes are accepted durably.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"status": "ready", "store": {"kind": "redis", "location": "redis://localhost:6379",
-    "durability": "a 201 survives …"}}
-)))]
-pub(crate) struct Ready {
-    /// `ready` or `degraded`.
-    status: &'static str,
-    /// The reason why it is degraded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<String>,
-    /// The store.
-    store: StoreDescription,
-    /// Time of the test clock; absent without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    test_clock: Option<Timestamp>,
-}
-
-/// The store, and what it survives.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct StoreDescription {
-    /// `embedded` or `redis`.
-    kind: &'static str,
-    /// Where it is, without secrets.
-    location: String,
-    /// The failures that a 201 survives, and those that it does not.
-    durability: String,
 }
 
 /// Report whether the process answers.
@@ -94,8 +65,8 @@ pub(crate) async fn readyz(app: Admitted) -> Result<Reply<Ready>, Problem> {
         return Err(not_ready(health.detail.unwrap_or_else(|| "pushes are not accepted".to_owned())));
     }
     let Description { kind, location, durability } = health.store;
-    let store = StoreDescription { kind, location, durability };
-    let status = if health.detail.is_some() { "degraded" } else { "ready" };
+    let store = StoreDescription { kind: kind.into(), location, durability };
+    let status = if health.detail.is_some() { "degraded" } else { "ready" }.into();
     let test_clock = app.test_clock.as_ref().map(|_| app.broker().now());
     Ok(Reply(Ready { status, detail: health.detail, store, test_clock }))
 }
@@ -201,108 +172,27 @@ pub(crate) async fn hand_over(
     }))
 }
 
-/// Where to move the clock: exactly one field.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"advance": "30d"})))]
-pub(crate) struct ClockMove {
-    /// By how much: 0 to 3,650 days.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    advance: Option<Duration>,
-    /// The same in milliseconds; not together with `advance`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 2_592_000_000u64)]
-    advance_ms: Option<Duration>,
-    /// To which time: not in the past, and at most 3,650 days ahead.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Time>)]
-    to: Option<Timestamp>,
-}
-
-impl ClockMove {
-    fn target(&self) -> Result<ClockTarget, Problem> {
-        match (one_span("advance", self.advance, self.advance_ms)?, self.to) {
-            (Some(span), None) => Ok(ClockTarget::Advance(span)),
-            (None, Some(to)) => Ok(ClockTarget::To(to)),
-            (Some(_), Some(_)) => {
-                Err(Problem::wrong(Fault::Exclusive, "to", "is given together with `advance`; give one of them"))
-            }
-            (None, None) => Err(Problem::wrong(Fault::Missing, "advance", "is missing, and so is `to`")),
+fn clock_target(to: &ClockMove) -> Result<ClockTarget, Problem> {
+    match (one_span("advance", to.advance, to.advance_ms)?, to.to) {
+        (Some(span), None) => Ok(ClockTarget::Advance(span)),
+        (None, Some(to)) => Ok(ClockTarget::To(to)),
+        (Some(_), Some(_)) => {
+            Err(Problem::wrong(Fault::Exclusive, "to", "is given together with `advance`; give one of them"))
         }
+        (None, None) => Err(Problem::wrong(Fault::Missing, "advance", "is missing, and so is `to`")),
     }
 }
 
-/// The time of messages.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"now": "2026-02-01T03:04:05.678Z"})))]
-pub(crate) struct ClockTime {
-    /// Time of the clock.
-    #[schema(value_type = String, format = DateTime)]
-    now: Timestamp,
-}
-
-/// The outcome of a move of the clock.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({
-    "now": "2026-02-01T03:04:05.678Z", "due": [{"topic": "orders", "group": "default", "messages": 3}],
-    "fired": [{"topic": "reports", "name": "nightly", "times": 30}], "timed_out": 1
-})))]
-pub(crate) struct ClockMoved {
-    /// Time of the clock after the move.
-    #[schema(value_type = String, format = DateTime)]
-    now: Timestamp,
-    /// The groups in which messages became due, and how many.
-    due: Vec<DueMessages>,
-    /// The cron jobs that fired, and how many times.
-    fired: Vec<FiredCronJob>,
-    /// Deliveries whose visibility timeout passed.
-    timed_out: u64,
-}
-
-/// Messages of a group that became due.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"topic": "orders", "group": "default", "messages": 3})))]
-pub(crate) struct DueMessages {
-    /// The topic.
-    #[schema(value_type = schema::TopicName)]
-    topic: String,
-    /// The group.
-    #[schema(value_type = schema::GroupName)]
-    group: String,
-    /// How many, with those of cron jobs.
-    messages: u64,
-}
-
-/// A cron job that fired.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"topic": "reports", "name": "nightly", "times": 30})))]
-pub(crate) struct FiredCronJob {
-    /// The topic.
-    #[schema(value_type = schema::TopicName)]
-    topic: String,
-    /// Name of the cron job.
-    #[schema(value_type = schema::CronName)]
-    name: String,
-    /// Its occurrences, each of which fired.
-    times: u64,
-}
-
-impl From<Moved> for ClockMoved {
-    fn from(moved: Moved) -> ClockMoved {
-        let due = |Due { topic, group, messages }| DueMessages {
-            topic: topic.to_string(),
-            group: group.to_string(),
-            messages,
-        };
-        let fired =
-            |FiredCron { topic, name, times }| FiredCronJob { topic: topic.to_string(), name: name.to_string(), times };
-        ClockMoved {
-            now: moved.now,
-            due: moved.due.into_iter().map(due).collect(),
-            fired: moved.fired.into_iter().map(fired).collect(),
-            timed_out: moved.timed_out,
-        }
+fn clock_moved(moved: Moved) -> ClockMoved {
+    let due =
+        |Due { topic, group, messages }| DueMessages { topic: topic.to_string(), group: group.to_string(), messages };
+    let fired =
+        |FiredCron { topic, name, times }| FiredCronJob { topic: topic.to_string(), name: name.to_string(), times };
+    ClockMoved {
+        now: moved.now,
+        due: moved.due.into_iter().map(due).collect(),
+        fired: moved.fired.into_iter().map(fired).collect(),
+        timed_out: moved.timed_out,
     }
 }
 
@@ -342,6 +232,6 @@ pub(crate) async fn move_test_clock(
     request: Json<ClockMove>,
 ) -> Result<Reply<ClockMoved>, Problem> {
     let clock = clock_of(&app)?;
-    let target = request.read(|request| request.target())?;
-    Ok(Reply(app.broker().move_clock(&clock, target).await?.into()))
+    let target = request.read(|request| clock_target(&request))?;
+    Ok(Reply(clock_moved(app.broker().move_clock(&clock, target).await?)))
 }

@@ -2,6 +2,7 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use dwell_client::wire::operations::{AttentionItem, AttentionList, BrokerList, ListedBroker};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -126,47 +127,11 @@ pub(crate) async fn traffic(app: Admitted, params: TrafficParams) -> Reply<Traff
     Reply(Traffic { member: broker.member().to_string(), step_ms: ms_up(broker.traffic_step()), samples })
 }
 
-/// The reasons to act.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"attention": [{"kind": "no_consumer", "topic": "orders", "group": "default",
-    "cause": "3 ready messages, the oldest for 2m5s: due, and no broker owns its partition: nobody consumes this group"}],
-    "topics_seen": 12, "topics": 12}
-)))]
-pub(crate) struct AttentionList {
-    /// The most urgent first, at most 200. Empty: all is well.
-    attention: Vec<AttentionItem>,
-    /// Topics that were looked at: at most 500, those with recent traffic first; fewer when the store became unavailable.
-    topics_seen: usize,
-    /// All topics.
-    topics: usize,
-}
-
-/// A reason to act.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct AttentionItem {
-    /// `not_ready`, `unreadable`, `restoring`, `wal_filling`, `degraded`, `broker_gone`, `no_consumer`, `late`, `retry_storm`,
-    /// `dead_letters`, `expired` or `paused`.
-    kind: &'static str,
-    /// The topic; absent if it is about the broker or its store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::TopicName>)]
-    topic: Option<String>,
-    /// The group, if it is about one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::GroupName>)]
-    group: Option<String>,
-    /// The cause, for people. It may change.
-    cause: String,
-}
-
-impl From<&Concern> for AttentionItem {
-    fn from(concern: &Concern) -> AttentionItem {
-        let Concern { kind, place, cause } = concern;
-        let topic = place.as_ref().map(|(topic, _)| topic.to_string());
-        let group = place.as_ref().and_then(|(_, group)| group.as_ref()).map(ToString::to_string);
-        AttentionItem { kind: kind.name(), topic, group, cause: cause.clone() }
-    }
+fn attention_item(concern: &Concern) -> AttentionItem {
+    let Concern { kind, place, cause } = concern;
+    let topic = place.as_ref().map(|(topic, _)| topic.to_string());
+    let group = place.as_ref().and_then(|(_, group)| group.as_ref()).map(ToString::to_string);
+    AttentionItem { kind: kind.name().into(), topic, group, cause: cause.clone() }
 }
 
 /// List what needs attention.
@@ -180,61 +145,23 @@ impl From<&Concern> for AttentionItem {
 )]
 pub(crate) async fn attention(app: Admitted, _: NoParams) -> Result<Reply<AttentionList>, Problem> {
     let found = app.broker().attention().await?;
-    let attention = found.concerns.iter().map(AttentionItem::from).collect();
+    let attention = found.concerns.iter().map(attention_item).collect();
     Ok(Reply(AttentionList { attention, topics_seen: found.topics_seen, topics: found.topics }))
 }
 
-/// The brokers that share the store.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"brokers": [{"member": "web-1-k3v9x2", "version": "0.1.0", "here": true, "groups": 3, "demanded": 2, "waiting": 4, "owned": 16,
-    "wal_records": 0, "wal_bytes": 65536, "wal_limit_bytes": 1073741824}]}
-)))]
-pub(crate) struct BrokerList {
-    /// Sorted by name.
-    brokers: Vec<ListedBroker>,
-}
-
-/// A broker.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ListedBroker {
-    /// Name of the broker, as in `owner` of its partitions.
-    member: String,
-    /// Version of the broker.
-    version: String,
-    /// Whether it is the one that answers.
-    here: bool,
-    /// Groups that it is a member of.
-    groups: usize,
-    /// Of these, those in which somebody wants messages from it.
-    demanded: usize,
-    /// Consumers that wait there.
-    waiting: usize,
-    /// Partitions that it owns, in all groups.
-    owned: usize,
-    /// Records that wait in its write-ahead log.
-    wal_records: u64,
-    /// Bytes of its write-ahead log on disk.
-    wal_bytes: u64,
-    /// Bytes that its write-ahead log may have; 0 without one.
-    wal_limit_bytes: u64,
-}
-
-impl From<(MemberId, FleetBroker)> for ListedBroker {
-    fn from((member, broker): (MemberId, FleetBroker)) -> ListedBroker {
-        let FleetBroker { version, is_here, groups, demanded, waiting, owned, wal } = broker;
-        ListedBroker {
-            member: member.to_string(),
-            version,
-            here: is_here,
-            groups,
-            demanded,
-            waiting,
-            owned,
-            wal_records: wal.records,
-            wal_bytes: wal.bytes,
-            wal_limit_bytes: wal.limit_bytes,
-        }
+fn listed((member, broker): (MemberId, FleetBroker)) -> ListedBroker {
+    let FleetBroker { version, is_here, groups, demanded, waiting, owned, wal } = broker;
+    ListedBroker {
+        member: member.to_string(),
+        version,
+        here: is_here,
+        groups,
+        demanded,
+        waiting,
+        owned,
+        wal_records: wal.records,
+        wal_bytes: wal.bytes,
+        wal_limit_bytes: wal.limit_bytes,
     }
 }
 
@@ -248,5 +175,5 @@ impl From<(MemberId, FleetBroker)> for ListedBroker {
     responses((status = 200, description = "The brokers", body = BrokerList), Problem, StoreProblem)
 )]
 pub(crate) async fn brokers(app: Admitted, _: NoParams) -> Result<Reply<BrokerList>, Problem> {
-    Ok(Reply(BrokerList { brokers: app.broker().brokers().await?.into_iter().map(ListedBroker::from).collect() }))
+    Ok(Reply(BrokerList { brokers: app.broker().brokers().await?.into_iter().map(listed).collect() }))
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use dwell_client::wire::settle::{Settled, Verdicts};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::Admitted;
@@ -17,7 +18,7 @@ use crate::delivery::{Decision, UnknownReason, Verdict};
 use crate::model::error::{Fault, Kind};
 use crate::model::limits::DELAY_MAX;
 use crate::model::message::{GroupName, TopicName};
-use crate::model::time::{Timestamp, millis, one_span, show_span, span};
+use crate::model::time::{millis, one_span, show_span, span};
 use crate::model::topic::check_visibility_timeout;
 
 /// Deliveries that are done.
@@ -148,57 +149,24 @@ impl Extend {
     }
 }
 
-/// Outcome of one receipt.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Settled {
-    /// Receipt, as sent.
-    #[schema(value_type = schema::Receipt)]
-    receipt: String,
-    /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown_outcome`, `unknown`, `pending` or `unreachable`.
-    #[schema(value_type = schema::VerdictStatus)]
-    status: &'static str,
-    /// Why the decision does not count; only if it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::VerdictReason>)]
-    reason: Option<&'static str>,
-    /// When the delivery is nacked; only if extended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    deadline: Option<Timestamp>,
-    /// The broker that owns the partition; only with `lost_partition` and `unreachable`, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<String>,
+fn verdicts(receipts: Vec<String>, rulings: &[Ruling]) -> Verdicts {
+    let settled = |(receipt, ruling): (String, &Ruling)| Settled {
+        receipt,
+        status: ruling.verdict.name().into(),
+        reason: ruling.verdict.reason().map(Into::into),
+        deadline: if let Verdict::Extended(deadline) = ruling.verdict { Some(deadline) } else { None },
+        owner: ruling.owner.as_ref().map(|owner| owner.as_str().to_owned()),
+    };
+    let failed = rulings.iter().filter(|ruling| !ruling.verdict.is_applied()).count();
+    Verdicts { failed, results: receipts.into_iter().zip(rulings).map(settled).collect() }
 }
 
-/// Verdicts on a request with receipts.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"failed": 0, "results": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "status": "acked"}]})))]
-pub(crate) struct Verdicts {
-    /// Number of decisions that do not count: all but `acked`, `nacked`, `buried`, `extended` and `pending`.
-    failed: usize,
-    /// One for each receipt, in the order sent.
-    results: Vec<Settled>,
-}
-
-impl Verdicts {
-    fn new(receipts: Vec<String>, rulings: &[Ruling]) -> Verdicts {
-        let settled = |(receipt, ruling): (String, &Ruling)| Settled {
-            receipt,
-            status: ruling.verdict.name(),
-            reason: ruling.verdict.reason(),
-            deadline: if let Verdict::Extended(deadline) = ruling.verdict { Some(deadline) } else { None },
-            owner: ruling.owner.as_ref().map(|owner| owner.as_str().to_owned()),
-        };
-        let failed = rulings.iter().filter(|ruling| !ruling.verdict.is_applied()).count();
-        Verdicts { failed, results: receipts.into_iter().zip(rulings).map(settled).collect() }
-    }
-
-    fn answer(receipts: Vec<String>, rulings: &[Ruling]) -> Result<Reply<Verdicts>, Problem> {
-        let verdicts = Verdicts::new(receipts, rulings);
-        match rulings {
-            [Ruling { verdict, .. }] if !verdict.is_applied() => Err(refused(*verdict, &verdicts)),
-            _ => Ok(Reply(verdicts)),
-        }
+/// The verdict on a single receipt is an error if its delivery is not settled.
+fn answer(receipts: Vec<String>, rulings: &[Ruling]) -> Result<Reply<Verdicts>, Problem> {
+    let verdicts = verdicts(receipts, rulings);
+    match rulings {
+        [Ruling { verdict, .. }] if !verdict.is_applied() => Err(refused(*verdict, &verdicts)),
+        _ => Ok(Reply(verdicts)),
     }
 }
 
@@ -277,7 +245,7 @@ pub(crate) async fn extend(
     let (receipts, timeout, late) = extend.read(Extend::deadlines)?;
     let asked = receipts.clone();
     let rulings = app.broker().extend_anywhere(&topic, &group, asked, timeout, late).await?;
-    Verdicts::answer(receipts, &rulings)
+    answer(receipts, &rulings)
 }
 
 async fn settle(
@@ -289,7 +257,7 @@ async fn settle(
 ) -> Result<Reply<Verdicts>, Problem> {
     let receipts = decisions.iter().map(|(receipt, _)| receipt.clone()).collect();
     let rulings = app.broker().settle_anywhere(topic, group, decisions, late).await?;
-    Verdicts::answer(receipts, &rulings)
+    answer(receipts, &rulings)
 }
 
 fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
@@ -351,7 +319,7 @@ mod tests {
         for verdict in Verdict::REFUSALS {
             let reason = verdict.reason().unwrap_or_default();
             let ruling = Ruling { verdict, owner: None };
-            let problem = Verdicts::answer(vec!["a".to_owned()], &[ruling]).err();
+            let problem = answer(vec!["a".to_owned()], &[ruling]).err();
             let body = problem.and_then(|problem| serde_json::to_value(problem.body()).ok()).unwrap_or_default();
             assert_eq!((&body["reason"], &body["failed"]), (&reason.into(), &1.into()), "{body}");
             assert_eq!(body["results"][0]["status"], verdict.name(), "{body}");
@@ -365,10 +333,10 @@ mod tests {
     fn batch_response_has_one_verdict_per_receipt() {
         let refused = || Ruling { verdict: Verdict::Unreachable, owner: None };
         let two = vec!["a".to_owned(), "b".to_owned()];
-        let batch = Verdicts::answer(two, &[refused(), refused()]).ok();
+        let batch = answer(two, &[refused(), refused()]).ok();
         assert_eq!(batch.map(|Reply(verdicts)| verdicts.failed), Some(2));
         let pending = Ruling { verdict: Verdict::Pending, owner: None };
-        assert!(Verdicts::answer(vec!["a".to_owned()], &[pending]).is_ok());
+        assert!(answer(vec!["a".to_owned()], &[pending]).is_ok());
     }
 
     #[test]

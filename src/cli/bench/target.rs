@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use dwell_client::wire::consume::Reserve;
 use futures_util::future::{self, Either, try_join_all};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Broker, ReserveRequest};
-use crate::cli::api::Reserve;
 use crate::cli::client::{Client, GroupOf, Query};
 use crate::cli::failure::Failure;
 use crate::cli::topic::Declaration;
@@ -129,8 +129,7 @@ impl Target {
                 Ok(taken.map(|d| Taken { receipt: d.receipt, due_at: d.message.due_at }).collect())
             }
             Target::Http(client) => {
-                let request =
-                    Reserve { max, wait, visibility_timeout: None, min_age: None, per_key: None, on_failure: None };
+                let request = Reserve { max: Some(max), wait: Some(wait), ..Reserve::default() };
                 Ok(client.reserve_as(&of(topic), &request).await?)
             }
         }
@@ -142,7 +141,7 @@ impl Target {
             Target::Library(broker) => {
                 let decisions = taken.into_iter().map(|taken| (taken.receipt, Decision::Ack)).collect();
                 let verdicts = broker.settle(topic, &GroupName::standard(), decisions).await?;
-                verdicts.iter().map(|verdict| verdict.name()).find(|name| *name != "acked").map(str::to_owned)
+                verdicts.iter().map(|verdict| verdict.name()).find(|name| *name != "acked").map(Into::into)
             }
             Target::Http(client) => {
                 let receipts: Vec<_> = taken.into_iter().map(|taken| taken.receipt).collect();

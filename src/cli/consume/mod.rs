@@ -5,10 +5,12 @@ mod exec;
 use std::time::Duration;
 
 use clap::Args;
+use dwell_client::wire::consume::Reserve;
+use dwell_client::wire::settle::Settled;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::api::{Delivery, Nack, Reserve, Verdict, WithJson};
+use super::api::{Delivery, Nack, WithJson};
 use super::client::{Client, DeliveryStream, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::process::Signals;
@@ -164,7 +166,7 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    async fn run_one(&self, exec: &Exec, delivery: &WithJson<Delivery>) -> Result<Vec<Verdict>, Failure> {
+    async fn run_one(&self, exec: &Exec, delivery: &WithJson<Delivery>) -> Result<Vec<Settled>, Failure> {
         if self.args.server.print.json {
             output::json(delivery)?
         } else {
@@ -185,9 +187,9 @@ impl Consumer<'_> {
     }
 
     /// Settles, for a while again and again: repeating a settlement is harmless.
-    async fn settled<F>(&self, settle: impl Fn() -> F) -> Result<Vec<Verdict>, Failure>
+    async fn settled<F>(&self, settle: impl Fn() -> F) -> Result<Vec<Settled>, Failure>
     where
-        F: Future<Output = CallResult<Vec<Verdict>>>,
+        F: Future<Output = CallResult<Vec<Settled>>>,
     {
         let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
         loop {
@@ -203,9 +205,9 @@ impl Consumer<'_> {
 }
 
 impl Tally {
-    fn count(&mut self, verdicts: &[Verdict]) {
+    fn count(&mut self, verdicts: &[Settled]) {
         for verdict in verdicts {
-            match verdict.status.as_str() {
+            match &*verdict.status {
                 // Pending: the decision stands and the broker repeats it.
                 "acked" | "pending" => self.acked += 1,
                 // Buried: that was its last attempt.
@@ -257,7 +259,8 @@ impl Source<'_> {
     async fn ask(&mut self, max: usize) -> CallResult<Vec<WithJson<Delivery>>> {
         let (visibility_timeout, min_age) = (self.args.visibility_timeout, self.args.min_age);
         if !self.args.stream {
-            let request = Reserve { max, wait: WAIT, visibility_timeout, min_age, per_key: None, on_failure: None };
+            let request =
+                Reserve { max: Some(max), wait: Some(WAIT), visibility_timeout, min_age, ..Reserve::default() };
             return self.client.reserve(&self.of, &request).await;
         }
         let mut stream = match self.stream.take() {

@@ -9,6 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use clap::Args;
+use dwell_client::wire::consume::Reserve;
+use dwell_client::wire::settle::Settled;
 use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
@@ -16,7 +18,7 @@ use indicatif::{MultiProgress, ProgressBar};
 
 use super::PrintArgs;
 use super::address::ServerAddress;
-use super::api::{DeadLetterFilter, Delivery, Nack, Reserve, Topic, Verdict, WithJson};
+use super::api::{DeadLetterFilter, Delivery, Nack, Topic, WithJson};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{note, styled};
@@ -330,14 +332,7 @@ impl Consumer<'_> {
     /// Consumes until `until`. Everything that fails here ends the demo.
     async fn run(self, until: Instant) -> Result<(), Failure> {
         let paid = paid(self.orders);
-        let request = Reserve {
-            max: RESERVE_MAX,
-            wait: RESERVE_WAIT,
-            visibility_timeout: None,
-            min_age: None,
-            per_key: None,
-            on_failure: None,
-        };
+        let request = Reserve { max: Some(RESERVE_MAX), wait: Some(RESERVE_WAIT), ..Reserve::default() };
         let mut settling = FuturesUnordered::new();
         while self.clock.instant() < until {
             let reserving = self.client.reserve(self.of, &request);
@@ -404,7 +399,7 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    fn note(&self, ids: &[String], wanted: &str, verdicts: CallResult<Vec<Verdict>>) -> Result<(), Failure> {
+    fn note(&self, ids: &[String], wanted: &str, verdicts: CallResult<Vec<Settled>>) -> Result<(), Failure> {
         let verdicts = verdicts?;
         let mut ledger = self.ledger.borrow_mut();
         for (id, verdict) in ids.iter().zip(&verdicts) {

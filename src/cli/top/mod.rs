@@ -348,9 +348,9 @@ mod tests {
     use super::snapshot::{Asked, Described, Seen, Snapshot};
     use super::state::{Event, State};
     use super::*;
-    use crate::cli::client::{Readiness, StoreOf};
     use crate::cli::figures;
     use dwell_client::wire::groups::Group;
+    use dwell_client::wire::operations::{Ready, StoreDescription};
 
     const METRICS: &str = "dwell_build_info{version=\"1.2.3\"} 1\ndwell_redis_up 1\ndwell_wal_records{log=\"wal\"} 3\n\
                            dwell_wal_bytes{log=\"wal\"} 4096\ndwell_wal_oldest_age_seconds{log=\"wal\"} 1.5\n";
@@ -359,13 +359,13 @@ mod tests {
     pub(super) fn seen(seconds: u64, names: Option<&[String]>, described: Vec<(String, Option<Described>)>) -> Seen {
         let at = Instant::START.plus(Duration::from_secs(seconds));
         let pushes = format!("dwell_pushes_total{{topic=\"t0000\",outcome=\"stored\"}} {}\n", seconds * 10);
-        let store = StoreOf {
-            kind: "redis".to_owned(),
+        let store = StoreDescription {
+            kind: "redis".into(),
             location: "127.0.0.1:6379".to_owned(),
             durability: "Redis 7.0.15, fsync always".to_owned(),
         };
         let answer = Asked {
-            readiness: Ok(Readiness { detail: None, store }),
+            readiness: Ok(Ready { status: "ready".into(), detail: None, store, test_clock: None }),
             reading: Snapshot::new(at, &figures::read(&format!("{METRICS}{pushes}"))),
             topics: names.map(<[String]>::to_vec),
             described,

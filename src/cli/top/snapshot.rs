@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dwell_client::wire::groups::{Group, Member};
+use dwell_client::wire::operations::Ready;
 use dwell_client::wire::topics::{GroupTotals, PartitionState};
 use futures_util::{StreamExt, future, stream};
 
 use crate::cli::api::{Topic, WithJson};
-use crate::cli::client::{Client, GroupOf, Readiness};
+use crate::cli::client::{Client, GroupOf};
 use crate::cli::failure::{CallError, CallResult, Failure};
 use crate::cli::figures::{self, Sample};
 use crate::model::message::{GroupName, LATE, TopicName};
@@ -181,7 +182,7 @@ impl Described {
 
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) readiness: Result<Readiness, String>,
+    pub(super) readiness: Result<Ready, String>,
     pub(super) reading: Snapshot,
     pub(super) topics: Option<Vec<String>>,
     /// Topics as they are described; those that are gone are `None`.

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use crossterm::event::KeyCode;
+use dwell_client::wire::operations::Ready;
 use dwell_client::wire::topics::GroupTotals;
 
 use super::snapshot::{Condition, Described, Rates, Seen, Snapshot, TopicRates, Wanted};
-use crate::cli::client::Readiness;
 use crate::telemetry::metrics::Quantile;
 
 const TOPICS_ASKED: usize = 60;
@@ -56,7 +56,7 @@ pub(super) struct State {
     pub(super) opened: Option<Opened>,
     pub(super) chosen: Option<String>,
     pub(super) from: usize,
-    pub(super) readiness: Option<Result<Readiness, String>>,
+    pub(super) readiness: Option<Result<Ready, String>>,
     pub(super) reading: Option<Snapshot>,
     pub(super) rates: Option<Rates>,
     pub(super) away: Option<(String, u64)>,

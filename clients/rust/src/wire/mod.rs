@@ -8,6 +8,10 @@ pub mod topics;
 pub mod groups;
 pub mod messages;
 pub mod bulk;
+pub mod consume;
+pub mod settle;
+pub mod dead_letters;
+pub mod operations;
 
 use std::borrow::Cow;
 

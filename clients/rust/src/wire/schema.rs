@@ -22,5 +22,5 @@ macro_rules! names {
 }
 
 names! {
-    BulkAction ControlStatus Cursor Defect Duration ExplainReason GroupControlStatus GroupName GroupState MessageId Past Time TopicName
+    BulkAction ControlStatus CronName Cursor Defect Duration ExplainReason GroupControlStatus GroupName GroupState MessageId OnFailure Past Receipt Time TopicName VerdictReason VerdictStatus
 }
