@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use super::BufferedStore;
@@ -25,6 +26,9 @@ use crate::telemetry::metrics::WalMetrics;
 use crate::wal::{Position, Record, Wal};
 
 const LOOKS: u32 = 3;
+
+/// Messages of a push that are read back at the same time.
+const READS_AT_ONCE: usize = 32;
 
 /// A log of what the store answered, for a window. A record is dropped only when the same store has answered for a
 /// whole window after it was kept. Time is counted on the monotonic clock: a wall clock that jumps drops nothing.
@@ -127,9 +131,15 @@ impl<S: LogTarget> BufferedStore<S> {
     ) -> Result<bool> {
         let Some(journal) = &self.journal else { return Ok(false) };
         let mut records = Vec::with_capacity(messages.len());
-        for (n, (message, verdict)) in messages.iter().zip(verdicts).enumerate() {
-            let (version, pushed) = (call.version.plus(n), verdict.pushed.clone());
-            records.extend(self.set(descriptor, partition, message, version, pushed, (&call.id, losses)).await?);
+        let numbered: Vec<_> = messages.iter().zip(verdicts).enumerate().collect();
+        for some in numbered.chunks(READS_AT_ONCE) {
+            let sets = some.iter().map(|(n, (message, verdict))| {
+                let (version, pushed) = (call.version.plus(*n), verdict.pushed.clone());
+                self.set(descriptor, partition, message, version, pushed, (&call.id, losses))
+            });
+            for set in join_all(sets).await {
+                records.extend(set?);
+            }
         }
         self.kept(journal, records, losses).await
     }

@@ -1,8 +1,12 @@
 //! Redis loses what it had taken, and the journal gives it back.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::model::error::Result;
+use dwell::model::message::{Conflict, MessageId, NewMessage, TopicName};
+use dwell::model::topic::Settings;
+use dwell::platform::clock::Clock;
 use dwell::store::Pushed;
 use serde_json::json;
 
@@ -33,6 +37,35 @@ async fn emptied_redis_is_restored_from_the_journal() -> Result<()> {
     })
     .await?;
     dwell.delivers("orders", &ids).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn replaced_messages_are_read_back_together() -> Result<()> {
+    let outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    let orders = TopicName::new("orders")?;
+    let settings = Settings { partitions: NonZeroU16::MIN, ..Settings::default() };
+    dwell.broker().declare(orders.clone(), settings).await?;
+    let batch = |conflict| -> Result<Vec<NewMessage>> {
+        let message = |n: usize| {
+            let message = NewMessage::new("x").id(MessageId::new(format!("m{n}"))?).after(Duration::from_secs(600));
+            Ok(NewMessage { conflict, ..message })
+        };
+        (0..250).map(message).collect()
+    };
+    dwell.broker().push_batch(&orders, batch(Conflict::Keep)?).await?;
+    outage.proxy.set(Mode::Delay(Duration::from_millis(50)));
+    let began = Clock::System.instant();
+    let outcomes = dwell.broker().push_batch(&orders, batch(Conflict::Replace)?).await?;
+    let took = Clock::System.instant().since(began);
+    assert!(
+        outcomes.iter().flatten().filter(|outcome| outcome.pushed == Pushed::Replaced).count() == 250,
+        "{outcomes:?}"
+    );
+    // One after the other takes 250 times the delay.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    outage.proxy.set(Mode::Pass);
     dwell.close().await
 }
 
