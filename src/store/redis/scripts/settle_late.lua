@@ -10,7 +10,8 @@
 --   a refusal of _history, {'LATE', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
 -- A message on its way to another topic is in flight. After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
--- T:gone has the version up to which a message was acked in a group, so a repeated ack finds that it was done.
+-- T:gone has the version of the message that was acked last in a group, so a repeated ack finds that it was done. An earlier message of the
+-- id may be in another topic.
 local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -31,7 +32,7 @@ local earliest = math.huge
 local function settle(id, version, attempts, next_at, failure, redelivered)
   local body = redis.call('HGET', h, id)
   if not body then
-    return next_at == '' and acked_version(gone, id, group) >= version and 'r' or 'o'
+    return next_at == '' and acked_version(gone, id, group) == version and 'r' or 'o'
   end
   if version_of(body) ~= version then return 'o' end
   local score = redis.call('ZSCORE', z, id)

@@ -52,6 +52,22 @@ pub(super) async fn late_ack_removes_a_waiting_message(world: World) -> Result<(
     Ok(())
 }
 
+pub(super) async fn late_ack_is_not_repeated_by_that_of_a_later_message(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (mut owner, earlier) = failed(&world, &orders, "a").await?;
+    orders.cancel("a").await?;
+    orders.push("a", 0).await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    let later = taken.messages[0].version;
+    let retried = Retried { id: MessageId::new("a")?, next_at: world.now().plus(BACKOFF), attempts: 1, failure: None };
+    owner.settle(&retries(taken.reservation, retried, &[])?).await?;
+    assert_eq!(settle(&orders, &[ack("a", later, 1)?]).await?, [Done]);
+    // It may be in another topic.
+    assert_eq!(settle(&orders, &[ack("a", earlier, 1)?]).await?, [Over]);
+    assert_eq!(settle(&orders, &[ack("a", later, 1)?]).await?, [Repeated]);
+    Ok(())
+}
+
 pub(super) async fn late_ack_for_later_deliveries_removes_what_was_delivered_again(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let (mut owner, version) = failed(&world, &orders, "a").await?;
