@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Broker, check_count};
 use crate::delivery::remote::TopicGroup;
 use crate::delivery::{Decision, Delivery, GroupTag, Read, Receipt, StaleReason, Verdict, check_receipt, is_of};
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::OnFailure;
@@ -101,11 +101,14 @@ impl Broker {
         let read = self.receipt_keys.read(&[receipt.to_owned()]).await.pop();
         let receipt = read.and_then(Result::ok).ok_or_else(|| Error::invalid("receipt", "is not a receipt"))?;
         let partition = descriptor.group_partition(receipt.partition, group);
-        let is_there = self.store.reads.peek(&partition, &receipt.id).await?.is_some();
-        if !is_there && self.store.backend.losses().borrow().is_giving_back() {
-            return Err(restoring());
+        if self.store.reads.peek(&partition, &receipt.id).await?.is_some() {
+            return Ok(true);
         }
-        Ok(is_there)
+        let kept = self.store.reads.check_kept(&partition).await;
+        if kept.is_err() || self.store.backend.losses().borrow().is_giving_back() {
+            return Err(kept.err().filter(|error| error.kind() != Kind::Stale).unwrap_or_else(restoring));
+        }
+        Ok(false)
     }
 
     /// To `timeout` from now, each answered for itself. Errors: `NotFound`, `Invalid` out of range.

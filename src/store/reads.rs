@@ -16,6 +16,9 @@ use crate::model::version::Version;
 pub trait Reads: Send + Sync + 'static {
     async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>>;
 
+    /// That a partition has what this process was answered, so that what is missing was not lost. Errors: `Stale` if not.
+    async fn check_kept(&self, partition: &GroupPartition) -> Result<()>;
+
     /// Messages of a partition that wait, scheduled or ready, and are tried next in the window, earliest first, then by id:
     /// at most `limit` after a cursor. A message that does not move meanwhile is listed exactly once.
     async fn waiting(

@@ -112,6 +112,10 @@ impl store::Reads for Embedded {
         }))
     }
 
+    async fn check_kept(&self, _: &GroupPartition) -> Result<()> {
+        Ok(())
+    }
+
     async fn waiting(
         &self,
         partition: &GroupPartition,

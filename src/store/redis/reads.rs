@@ -54,6 +54,14 @@ impl store::Reads for Redis {
         Ok(Some(Peeked { message, version, state, next_at, attempts, owner, history, moving_to }))
     }
 
+    async fn check_kept(&self, partition: &GroupPartition) -> Result<()> {
+        let GroupPartition { topic, partition, .. } = partition;
+        match self.histories.of(topic, *partition) {
+            Some(known) => self.compare(topic, *partition, Some(known)).await,
+            None => Ok(()),
+        }
+    }
+
     async fn waiting(
         &self,
         partition: &GroupPartition,

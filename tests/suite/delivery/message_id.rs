@@ -154,6 +154,10 @@ impl Reads for NoReads {
         not_read()
     }
 
+    async fn check_kept(&self, _: &GroupPartition) -> Result<()> {
+        not_read()
+    }
+
     async fn waiting(
         &self,
         _: &GroupPartition,

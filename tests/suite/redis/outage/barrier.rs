@@ -157,6 +157,23 @@ async fn nobody_says_that_a_message_is_gone_while_it_may_come_back() -> Result<(
     other.close().await
 }
 
+#[tokio::test]
+async fn nobody_says_that_a_message_is_gone_from_a_redis_that_was_just_emptied() -> Result<()> {
+    let orders = TopicName::new("orders")?;
+    let mut outage = Outage { silence: SILENCE, ..Outage::with(RedisServer::start().await?)? };
+    outage.journal = Some(Duration::from_secs(3_600));
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    let request = ReserveRequest { max: 10, wait: Duration::from_secs(20), visibility_timeout: None };
+    let deliveries = dwell.broker().reserve(&orders, &GroupName::standard(), request).await?;
+    let receipt = deliveries.first().map(|delivery| delivery.receipt.to_string()).ok_or_else(|| Error::bug("none"))?;
+    // Nothing has noticed it yet.
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    let answer = dwell.broker().is_there(&orders, &GroupName::standard(), &receipt).await;
+    assert_eq!(kind_of(answer), Some(Kind::Unavailable));
+    dwell.close().await
+}
+
 /// One broker has the push in its journal, and another one the ack, of which the emptied Redis hears later.
 #[tokio::test]
 async fn push_during_a_restore_comes_after_what_was_acked_before() -> Result<()> {
