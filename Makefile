@@ -1,5 +1,5 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
-#                 prometheus 2.42 or newer, curl, chromium-headless-shell; THREADS tests at a time, five for each processor
+#                 prometheus 2.42 or newer, curl, chromium-headless-shell; THREADS tests at a time, seven for each processor
 # make quick      what finds most mistakes within a minute after a small change: the unit tests, and the short tests of each room
 # make repeat     the tests that docs/internals/faults.md names, a hundred times each, eight at a time, each in a process of its own;
 #                 TESTS='outage:: crash' TIMES=20 AT_ONCE=4 make it others; what a failed run said is in target/repeat
@@ -48,7 +48,7 @@
 .PHONY: test quick repeat tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # The longest tests wait for most of their time, such as for a lease that ends, so more than one for each processor run at a time.
-THREADS ?= $(shell expr 5 \* $$(nproc))
+THREADS ?= $(shell expr 7 \* $$(nproc))
 
 # Their files are in memory, where there is room: they wait for the disk thousands of times, and what a disk loses is simulated.
 MEMORY = $(shell test "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 4 2>/dev/null && echo /dev/shm)

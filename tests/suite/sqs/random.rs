@@ -86,7 +86,8 @@ impl Book {
             self.held.remove(&name);
         }
         for entry in answer["Failed"].as_array().into_iter().flatten() {
-            assert_eq!(entry["Code"], "InvalidParameterValue", "{entry}");
+            // On a busy machine the lease ends before Redis has answered: nobody knows the outcome, and it is deleted once more.
+            assert!(["InvalidParameterValue", "ServiceUnavailable"].contains(&&*text(&entry["Code"])), "{entry}");
         }
         Ok(())
     }

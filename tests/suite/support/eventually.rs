@@ -6,12 +6,11 @@ use dwell::model::error::{Error, Result};
 
 use super::PATIENCE;
 
-/// The pause between two questions.
-const PAUSE: Duration = Duration::from_millis(5);
-
-/// How often something is asked before it is given up.
-fn questions(patience: Duration) -> u128 {
-    patience.as_millis() / PAUSE.as_millis()
+/// The pauses between questions: short ones at first, for what comes at once, and then longer ones, since a question costs something.
+fn pauses(patience: Duration) -> impl Iterator<Item = Duration> {
+    let (short, long) = (Duration::from_millis(5), Duration::from_millis(20));
+    let rest = (patience.as_millis() / long.as_millis()) as usize;
+    std::iter::repeat_n(short, 20).chain(std::iter::repeat_n(long, rest))
 }
 
 fn too_long(patience: Duration, what: &str) -> Error {
@@ -29,11 +28,11 @@ pub(crate) async fn eventually_within<T>(
     what: &str,
     mut ask: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
-    for _ in 0..questions(patience) {
+    for pause in pauses(patience) {
         if let Some(answer) = ask().await? {
             return Ok(answer);
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause).await;
     }
     Err(too_long(patience, what))
 }
@@ -43,11 +42,11 @@ pub(crate) async fn repeatedly<T, F>(what: &str, mut ask: impl FnMut() -> F) -> 
 where
     F: Future<Output = Result<Option<T>>>,
 {
-    for _ in 0..questions(PATIENCE) {
+    for pause in pauses(PATIENCE) {
         if let Some(answer) = ask().await? {
             return Ok(answer);
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause).await;
     }
     Err(too_long(PATIENCE, what))
 }

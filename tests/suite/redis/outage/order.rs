@@ -14,7 +14,7 @@ use dwell::store::Pushed;
 use tokio_util::sync::CancellationToken;
 
 use super::{Dwell, Outage, TIMEOUT};
-use crate::support::{Mode, Sequences, eventually};
+use crate::support::{Mode, PATIENCE, Sequences, eventually};
 
 /// A topic in which the messages of a key come one after the other.
 async fn declare(dwell: &Dwell, partitions: u16) -> Result<TopicName> {
@@ -76,7 +76,7 @@ async fn replay_under_constant_load_keeps_key_order_and_ends() -> Result<()> {
     let (book, over, rests) = (Arc::new(Sequences::default()), CancellationToken::new(), CancellationToken::new());
     let [buffered, stored] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     let consumer = tokio::spawn(drain(dwell.broker().clone(), topic.clone(), book.clone(), over.clone()));
-    let producers = (0..200).map(|n| {
+    let producers = (0..64).map(|n| {
         let (broker, topic, book, rests) = (dwell.broker().clone(), topic.clone(), book.clone(), rests.clone());
         let (buffered, stored) = (buffered.clone(), stored.clone());
         tokio::spawn(async move {
@@ -97,8 +97,9 @@ async fn replay_under_constant_load_keeps_key_order_and_ends() -> Result<()> {
     });
     let producers: Vec<_> = producers.collect();
     let more = async |what: &str, count: &AtomicUsize, pushes: usize| {
-        let goal = count.load(Atomic::Relaxed) + pushes;
+        let (goal, began) = (count.load(Atomic::Relaxed) + pushes, Instant::now());
         while count.load(Atomic::Relaxed) < goal {
+            assert!(began.elapsed() < PATIENCE, "{what}, too few of them");
             let before = count.load(Atomic::Relaxed);
             eventually(what, async || Ok((count.load(Atomic::Relaxed) > before).then_some(()))).await?;
         }
