@@ -151,7 +151,7 @@ impl Clients {
             Operation::Cancel(target) => self.cancel(broker, target).await,
             Operation::Reschedule(target, delay_ms) => self.reschedule(broker, target, delay_ms).await,
             Operation::Consume(consume) if consume.is_stream => self.stream(broker, consume).await,
-            Operation::Consume(consume) => self.consume(broker, consume).await,
+            Operation::Consume(consume) => self.consume(number, broker, consume).await,
             Operation::PurgeGroup(topic, group) => self.sweep(broker, topic, group, Sweep::PurgeGroup).await,
             Operation::PurgeDead(topic, group) => self.sweep(broker, topic, group, Sweep::PurgeDead).await,
             Operation::Redrive(topic, group) => self.sweep(broker, topic, group, Sweep::Redrive).await,
@@ -219,7 +219,11 @@ impl Clients {
     }
 
     async fn push(&self, number: usize, broker: usize, push: Push) {
-        let (sent, tag) = (self.now(), format!("p{number}"));
+        self.push_as(format!("p{number}"), broker, push).await;
+    }
+
+    async fn push_as(&self, tag: String, broker: usize, push: Push) {
+        let sent = self.now();
         let (message, due) = Clients::message(&push, &tag, sent);
         lock(&self.ledger).ids.insert(tag.clone(), push.target.id.clone());
         let path = format!("/v1/topics/{}/messages", self.topics[push.target.topic].name);
@@ -422,47 +426,68 @@ impl Clients {
         deliveries.map(|delivery| self.delivered(broker, consume, sent, delivery)).collect()
     }
 
-    async fn consume(&self, broker: usize, consume: Consume) {
+    /// Puts another message in the place of one that was delivered.
+    async fn replace(&self, tag: String, broker: usize, delivery: usize) {
+        let target = {
+            let ledger = lock(&self.ledger);
+            let Delivered { tag, id, .. } = &ledger.deliveries[delivery];
+            let pushed = ledger.pushes.iter().find(|push| push.tag == *tag && push.target.id == *id);
+            pushed.map(|push| push.target.clone())
+        };
+        // SQS shows another id than the one that it knows a message by.
+        let Some(target) = target else { return };
+        let (policy, is_absolute, is_rounded, ttl_ms) = (Policy::Replace, false, false, None);
+        let push = Push { target, policy, delay_ms: 0, is_absolute, is_rounded, ttl_ms, priority: 0 };
+        self.push_as(tag, broker, push).await;
+    }
+
+    async fn consume(&self, number: usize, broker: usize, consume: Consume) {
         let mut random = fastrand::Rng::with_seed(consume.seed);
         let taken = self.reserve(broker, &consume).await;
         let mut together = Vec::new();
         let gathers = random.bool();
-        for (number, receipt) in taken {
+        for (place, (delivery, receipt)) in taken.into_iter().enumerate() {
             match random.u8(0..20) {
-                0..11 if gathers => together.push((number, receipt)),
+                0..11 if gathers => together.push((delivery, receipt)),
                 0..11 => {
                     self.think(&mut random).await;
-                    self.settle(&mut random, broker, &consume, Decision::Ack, false, &[(number, receipt)]).await;
+                    self.settle(&mut random, broker, &consume, Decision::Ack, false, &[(delivery, receipt)]).await;
                 }
                 11..13 => {
                     let decision = Decision::Nack { delay_ms: random.bool().then(|| random.u64(0..4_000)) };
-                    self.settle(&mut random, broker, &consume, decision, false, &[(number, receipt)]).await;
+                    self.settle(&mut random, broker, &consume, decision, false, &[(delivery, receipt)]).await;
                 }
-                13 => self.settle(&mut random, broker, &consume, Decision::Bury, false, &[(number, receipt)]).await,
+                13 => self.settle(&mut random, broker, &consume, Decision::Bury, false, &[(delivery, receipt)]).await,
                 14..16 => {
                     let decision = Decision::Extend { visibility_ms: random.u64(100..6_000) };
-                    self.settle(&mut random, broker, &consume, decision, false, &[(number, receipt.clone())]).await;
+                    self.settle(&mut random, broker, &consume, decision, false, &[(delivery, receipt.clone())]).await;
                     self.think(&mut random).await;
-                    self.settle(&mut random, broker, &consume, Decision::Ack, false, &[(number, receipt)]).await;
+                    self.settle(&mut random, broker, &consume, Decision::Ack, false, &[(delivery, receipt)]).await;
                 }
                 16 => {
                     sleep(Duration::from_millis(random.u64(0..8_000))).await;
                     let decision = if random.bool() { Decision::Ack } else { Decision::Nack { delay_ms: Some(500) } };
-                    self.settle(&mut random, broker, &consume, decision, true, &[(number, receipt)]).await;
+                    self.settle(&mut random, broker, &consume, decision, true, &[(delivery, receipt)]).await;
                 }
                 17 => {
                     // Two decisions: the first one stands.
-                    let only = [(number, receipt)];
+                    let only = [(delivery, receipt)];
                     self.settle(&mut random, broker, &consume, Decision::Ack, false, &only).await;
                     let other = Decision::Nack { delay_ms: None };
                     self.settle(&mut random, broker, &consume, other, false, &only).await;
                 }
                 18 => {
                     // Long after its deadline: meanwhile it was delivered again, changed, or is another one.
-                    sleep(Duration::from_millis(random.u64(3_000..20_000))).await;
+                    let is_replaced = random.bool();
+                    if is_replaced {
+                        sleep(Duration::from_millis(self.topics[consume.topic].visibility_ms + 200)).await;
+                        self.replace(format!("p{number}-{place}"), broker, delivery).await;
+                    }
+                    sleep(Duration::from_millis(random.u64(if is_replaced { 200..6_000 } else { 3_000..20_000 })))
+                        .await;
                     let decision =
                         if random.u8(0..4) > 0 { Decision::Ack } else { Decision::Nack { delay_ms: Some(500) } };
-                    self.settle(&mut random, broker, &consume, decision, true, &[(number, receipt)]).await;
+                    self.settle(&mut random, broker, &consume, decision, true, &[(delivery, receipt)]).await;
                 }
                 // Forgotten: it comes again after its deadline.
                 _ => {}

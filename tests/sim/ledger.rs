@@ -230,12 +230,39 @@ pub(crate) struct Played {
     pub(crate) until: Time,
 }
 
+/// How long after a fault its effects may be felt, microseconds: leases that lapse, and memberships that settle.
+pub(crate) const AFTERMATH: u64 = 12_000_000;
+
+impl Played {
+    /// When it ends itself.
+    pub(crate) fn over(&self) -> Time {
+        Time(self.until.0 - AFTERMATH)
+    }
+}
+
 /// What a Redis of others had more when it went away than when it came.
 #[derive(Debug, Clone)]
 pub(crate) struct Strange {
     pub(crate) from: Time,
     pub(crate) until: Time,
     pub(crate) given: Vec<String>,
+}
+
+/// What a process of a broker had counted when it ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Life {
+    pub(crate) broker: usize,
+    /// It began without a journal.
+    pub(crate) is_first: bool,
+    /// As `/metrics` says it.
+    pub(crate) text: String,
+}
+
+impl Life {
+    /// Of one series, with its labels.
+    pub(crate) fn count(&self, series: &str) -> Option<u64> {
+        self.text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
 }
 
 #[derive(Default)]
@@ -255,10 +282,11 @@ pub(crate) struct Ledger {
     pub(crate) crons: Vec<CronFact>,
     pub(crate) faults: Vec<Played>,
     pub(crate) strange: Vec<Strange>,
+    pub(crate) lives: Vec<Life>,
     /// The directories of the brokers, which have other names in each run.
     places: Vec<String>,
     /// Whether brokers that are stopped give others what they have on their disks.
-    hands_over: bool,
+    pub(crate) hands_over: bool,
     /// What no fault excuses: answers 500, panics.
     pub(crate) failures: Vec<String>,
     lines: Vec<(Time, String)>,

@@ -240,9 +240,7 @@ impl Plan {
                 format!("o{ids}")
             }
         };
-        // The key is a part of the id's meaning: one id has one key.
-        let number = id.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
-        let key = (number % 3 != 0 || self.topics[topic].is_ordered).then(|| format!("k{}", number % 7));
+        let key = self.topics[topic].key_of(&id);
         Target { topic, id, key }
     }
 
@@ -253,11 +251,15 @@ impl Plan {
             2 => Policy::Debounce,
             _ => Policy::Keep,
         };
-        let (is_absolute, is_rounded) = (random.u8(0..3) == 0, random.bool());
+        let (mut is_absolute, mut is_rounded, mut delay_ms) = (random.u8(0..3) == 0, random.bool(), delay(random));
+        // Several of a key at a time that has come, one behind the other.
+        if self.topics[topic].is_ordered && random.u8(0..4) == 0 {
+            (is_absolute, is_rounded, delay_ms) = (true, true, 0);
+        }
         Push {
             target: self.target(random, topic, ids),
             policy,
-            delay_ms: delay(random),
+            delay_ms,
             is_absolute,
             is_rounded,
             ttl_ms: (random.u8(0..20) == 0).then(|| random.u64(100..10_000)),
@@ -266,7 +268,7 @@ impl Plan {
     }
 
     /// How many topics are pushed to.
-    fn sources(&self) -> usize {
+    pub(crate) fn sources(&self) -> usize {
         self.topics.iter().filter(|topic| topic.takes_from.is_none()).count()
     }
 

@@ -1,5 +1,8 @@
 //! What is done in a simulation, and when: data that is made from a seed before anything runs.
 
+mod ambush;
+mod follow_up;
+
 use std::collections::BTreeSet;
 
 use dwell_simulated_redis::{Config, Fsync, Layout};
@@ -269,6 +272,12 @@ impl Fault {
         }
     }
 
+    /// Whether what Redis loses by it is lost at once: nothing that it answers later.
+    pub(crate) fn forgets_at_once(self, scenario: Scenario) -> bool {
+        let is_alone = matches!(scenario.layout(), Layout::Primary { .. });
+        is_alone && matches!(self, Fault::Empty | Fault::Replace { .. } | Fault::KillRedis { .. })
+    }
+
     /// Whether Redis may lose by it what it has answered.
     pub(crate) fn forgets(self) -> bool {
         matches!(
@@ -279,6 +288,57 @@ impl Fault {
                 | Fault::Isolate { .. }
                 | Fault::KillRedis { .. }
         )
+    }
+}
+
+impl Fault {
+    /// Whether this broker may miss what Redis announces meanwhile.
+    pub(crate) fn deafens(self, broker: usize) -> bool {
+        match self {
+            Fault::FreezeBroker(of, _)
+            | Fault::CutLink { broker: of, .. }
+            | Fault::SlowLinks(of, ..)
+            | Fault::ResetLinks(of, _) => of == broker,
+            Fault::KillBroker(..)
+            | Fault::StopBroker(..)
+            | Fault::SkewBroker(..)
+            | Fault::FlushScripts
+            | Fault::Full(_)
+            | Fault::Disk(..) => false,
+            Fault::Empty
+            | Fault::Replace { .. }
+            | Fault::FailOver { .. }
+            | Fault::Isolate { .. }
+            | Fault::Lag { .. }
+            | Fault::KillRedis { .. }
+            | Fault::FreezeRedis(..)
+            | Fault::Stranger { .. } => true,
+        }
+    }
+
+    /// Whether Redis certainly has, afterwards too, all that it answered. Where a replica may be promoted no fault of a node is such.
+    pub(crate) fn keeps_redis(self, scenario: Scenario) -> bool {
+        let is_alone = matches!(scenario.layout(), Layout::Primary { .. });
+        match self {
+            Fault::Empty
+            | Fault::Replace { .. }
+            | Fault::FailOver { .. }
+            | Fault::Isolate { .. }
+            | Fault::Lag { .. } => false,
+            Fault::KillRedis { power, .. } => is_alone && (!power || scenario.redis().aof == Some(Fsync::Always)),
+            Fault::FreezeRedis(..) => is_alone,
+            Fault::KillBroker(..)
+            | Fault::StopBroker(..)
+            | Fault::FreezeBroker(..)
+            | Fault::SkewBroker(..)
+            | Fault::CutLink { .. }
+            | Fault::SlowLinks(..)
+            | Fault::ResetLinks(..)
+            | Fault::FlushScripts
+            | Fault::Full(_)
+            | Fault::Stranger { .. }
+            | Fault::Disk(..) => true,
+        }
     }
 }
 
@@ -357,6 +417,10 @@ impl Plan {
             // Some come together.
             at += if random.u8(0..4) == 0 { random.u64(0..500) } else { random.u64(500..pause) };
         }
+        if !is_calm && random.bool() {
+            let at = random.u64(3_000..length);
+            plan.ambush(&mut random, at);
+        }
         plan.steps.sort_by_key(|step| step.at_ms);
         plan
     }
@@ -365,41 +429,12 @@ impl Plan {
         self.steps.push(Step { number: self.steps.len(), at_ms, action });
     }
 
-    /// A broker that is stopped has something to hand over only if it was without Redis for a while: it alone, or all.
-    fn cut_off(&mut self, random: &mut fastrand::Rng, at_ms: u64, broker: usize) {
-        let (before, for_ms) = (random.u64(300..2_500), random.u64(4_000..16_000));
-        let is_alone = random.bool();
-        for node in 0..self.nodes() {
-            let fault = match is_alone {
-                true => Fault::CutLink { broker, node, way: 0, for_ms },
-                false => Fault::KillRedis { node, power: false, down_ms: for_ms, loading_ms: 0 },
-            };
-            self.add(at_ms.saturating_sub(before), Action::Fault(fault));
-        }
-    }
-
     fn nodes(&self) -> usize {
         match self.scenario {
             Scenario::Sentinels => 2,
             Scenario::Cluster => 6,
             _ => 1,
         }
-    }
-
-    /// What a failed sync did not keep is missed only if the power goes before Redis has it, or if Redis forgets it then.
-    fn follow_up(&mut self, random: &mut fastrand::Rng, at_ms: u64, fault: Fault) {
-        let broker = match fault {
-            Fault::StopBroker(broker, _) if self.hands_over && random.u8(0..4) > 0 => {
-                return self.cut_off(random, at_ms, broker);
-            }
-            Fault::Disk(broker, DiskFault::Syncs { .. }) if self.scenario == Scenario::Disks && random.bool() => broker,
-            _ => return,
-        };
-        let (down_ms, cut_at) = (random.u64(1_000..4_000), at_ms + random.u64(50..2_000));
-        let rest = if random.bool() { Rest::Nothing } else { Rest::Sectors(random.u8(1..8)) };
-        let loss_at = if random.bool() { at_ms.saturating_sub(500) } else { cut_at };
-        self.add(loss_at, Action::Fault(Fault::Replace { node: 0, down_ms }));
-        self.add(cut_at, Action::Fault(Fault::Disk(broker, DiskFault::Power { behind: 0, rest, down_ms })));
     }
 
     /// Leaves out all other steps.
@@ -487,6 +522,13 @@ impl Topic {
     /// For what is moved from the first topic.
     fn destination(&self, random: &mut fastrand::Rng) -> Topic {
         Topic { name: "moved".to_owned(), partitions: random.u16(1..=4), takes_from: Some(0), ..self.clone() }
+    }
+
+    /// The key is a part of the id's meaning: one id has one key.
+    pub(crate) fn key_of(&self, id: &str) -> Option<String> {
+        let number = id.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+        let keys = if self.is_ordered { 3 } else { 7 };
+        (number % 3 != 0 || self.is_ordered).then(|| format!("k{}", number % keys))
     }
 
     pub(crate) fn is_fifo(&self) -> bool {

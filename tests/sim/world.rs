@@ -14,6 +14,7 @@ use dwell::outage::hand_over::HandOverOptions;
 use dwell::platform::clock::Clock;
 use dwell::platform::tasks::Tasks;
 use dwell::sqs::{Sqs, SqsOptions};
+use dwell::telemetry::metrics::Metrics;
 use dwell_simulated_machine::Disk;
 use dwell_simulated_redis::{Crash, Deployment, LineCounts, NodeId, Time};
 use tempfile::TempDir;
@@ -23,7 +24,7 @@ use crate::broker_log;
 use crate::client::{Clients, Left, SETS_UP, Seat};
 use crate::courier::ToOthers;
 use crate::host::Host;
-use crate::ledger::{End, Ledger, Played};
+use crate::ledger::{AFTERMATH, End, Ledger, Life, Played};
 use crate::lock;
 use crate::network::{Network, Way};
 use crate::plan::{Action, Fault, Plan, Scenario};
@@ -31,15 +32,13 @@ use crate::run::Failure;
 use stranger::Stranger;
 
 /// When every simulation begins, microseconds since 1970.
-const START: Time = Time(1_700_000_000_000_000);
+pub(crate) const START: Time = Time(1_700_000_000_000_000);
 const LEASE_TTL: Duration = Duration::from_secs(3);
 const TIMEOUT: Duration = Duration::from_millis(300);
 /// The longest span in which brokers and Redis do not see each other.
 const SPAN_MAX: u64 = 10_000;
 const SPAN_MIN: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
-/// How long after a fault its effects may be felt: leases that lapse, and memberships that settle.
-const AFTERMATH: u64 = 12 * SECOND;
 
 struct Broker {
     host: Host,
@@ -48,6 +47,9 @@ struct Broker {
     /// The process that runs: what stops it, and whether it has stopped.
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     has_ended: Arc<AtomicBool>,
+    /// What the process that runs counts, once it is there, and whether it is the first one.
+    counts: Arc<Mutex<Option<Arc<Metrics>>>>,
+    is_first: bool,
     frozen_until: Option<Time>,
     /// How long it is down after it lost power.
     down_us: u64,
@@ -62,6 +64,8 @@ impl Broker {
             dir,
             stop: None,
             has_ended: Arc::default(),
+            counts: Arc::default(),
+            is_first: true,
             frozen_until: None,
             down_us: 0,
         })
@@ -256,6 +260,7 @@ impl World {
         }
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         broker.has_ended = Arc::default();
+        let counts = broker.counts.clone();
         let redis = RedisOptions {
             timeout: TIMEOUT,
             dialer: Some(self.network.dials().dialer(number)),
@@ -294,6 +299,7 @@ impl World {
                 }
             };
             let (broker, loops) = (engine.broker().clone(), engine.groups().clone());
+            *lock(&counts) = Some(broker.metrics());
             let sqs = Sqs::new(broker.clone(), Clock::System, SqsOptions::default(), false, loops);
             let app = App::new(broker, Clock::System, Guard::Unix, Tasks::new()).with_gateway(sqs);
             let stopping = app.stopping();
@@ -320,6 +326,11 @@ impl World {
         broker.frozen_until = None;
         broker.host.kill();
         broker.stop = None;
+        if let Some(text) = lock(&broker.counts).take().and_then(|counts| counts.text().ok()) {
+            let life = Life { broker: number, is_first: broker.is_first, text };
+            lock(&self.clients.ledger).lives.push(life);
+            broker.is_first = false;
+        }
     }
 
     /// Ends the processes that have stopped by themselves.

@@ -2,7 +2,9 @@
 
 mod admin;
 mod copied;
+mod kept;
 mod late;
+mod met;
 mod purged;
 mod strange;
 mod withdrawn;
@@ -12,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use dwell_simulated_redis::Time;
 
 use super::{
-    Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Span, Sweep, Verdict,
+    Control, Controlled, Decision, Delivered, Effect, Ledger, Played, PushFact, Pushed, Settled, Span, Sweep, Verdict,
 };
 use crate::client::{CRON, SETS_UP};
 use crate::operation::{BulkAction, Policy};
-use crate::plan::{BROKERS_MAX, Scenario, Topic};
+use crate::plan::{BROKERS_MAX, Fault, Scenario, Topic};
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +55,8 @@ const LEFT: &str = "nothing is left when everything has ended";
 
 /// Brokers with different estimates of the time of Redis order what is due that close together as they believe.
 const ORDER_SLACK: u64 = 1_000_000;
+/// How long others certainly wait for a broker, ms: a lease ttl from its last report on.
+const WAITED_FOR_MS: u64 = 2_000;
 /// Until all brokers know of a pause.
 const PAUSE_SLACK: u64 = 3_000_000;
 
@@ -77,11 +81,13 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.late(number, delivery));
     }
     breaches.extend(judge.strange());
+    breaches.extend(judge.kept());
     breaches.extend(judge.rates());
     breaches.extend(judge.gaps());
     breaches.extend(judge.cron_jobs_kept());
     for push in &ledger.pushes {
         breaches.extend(judge.copied(push));
+        breaches.extend(judge.met(push));
         for group in 0..topics[push.target.topic].groups.len() {
             breaches.extend(judge.lost(push, group));
         }
@@ -150,23 +156,39 @@ impl<'a> Judge<'a> {
     fn forgot_without(&self, broker: usize, since: Time) -> bool {
         let mut losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
         losses.any(|loss| {
-            self.ledger.faults.iter().any(|other| {
-                if other.fault.loses_disk().is_some_and(|of| self.ledger.may_hold(of, broker, since)) {
-                    return other.at >= since && other.at <= loss.until;
-                }
-                let silent = other.fault.silences().filter(|(of, _)| self.ledger.may_hold(*of, broker, since));
-                silent.is_some_and(|(_, ms)| other.at <= loss.until && other.at + ms * 1_000 >= loss.at)
-            })
+            let mut faults = self.ledger.faults.iter();
+            let loses_disk = faults.any(|other| {
+                let is_its = other.fault.loses_disk().is_some_and(|of| self.ledger.may_hold(of, broker, since));
+                is_its && other.at >= since && other.at <= loss.until
+            });
+            loses_disk || self.silent_ms(broker, since, loss) > WAITED_FOR_MS
         })
+    }
+
+    /// For how long this broker may have been silent around a loss. A process that ended is silent for as long as its start takes, too.
+    fn silent_ms(&self, broker: usize, since: Time, loss: &Played) -> u64 {
+        let silences = self.ledger.faults.iter().filter_map(|other| {
+            let (of, ms) = other.fault.silences()?;
+            let is_then = other.at <= loss.until && other.at + ms * 1_000 >= loss.at;
+            let is_its = other.fault.loses_disk().is_none() && self.ledger.may_hold(of, broker, since);
+            (is_then && is_its).then_some(match other.fault {
+                Fault::FreezeBroker(..) => ms,
+                _ => u64::from(u32::MAX),
+            })
+        });
+        silences.sum()
+    }
+
+    /// Until when a loss may take what Redis answers.
+    fn forgot_until(&self, loss: &Played) -> Time {
+        if loss.fault.forgets_at_once(self.scenario) { loss.at } else { loss.until }
     }
 
     /// Whether Redis forgot something after the disk of a broker had failed.
     fn is_unjournaled_at_a_loss(&self, broker: usize, since: Time) -> bool {
-        let losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets() && loss.until >= since);
-        losses
-            .map(|loss| loss.until)
-            .max()
-            .is_some_and(|last| self.ledger.unjournaled(broker, Span { sent: since, answered: Some(last) }))
+        let losses = self.ledger.faults.iter().filter(|loss| loss.fault.forgets());
+        let last = losses.map(|loss| self.forgot_until(loss)).filter(|until| *until >= since).max();
+        last.is_some_and(|last| self.ledger.unjournaled(broker, Span { sent: since, answered: Some(last) }))
     }
 
     /// Whether Redis forgot while the broker was silent that made the topics: the others need not know them.
@@ -276,16 +298,20 @@ impl<'a> Judge<'a> {
         let others = self.deliveries.get(&(&*delivery.tag, delivery.group))?;
         let settled = others.iter().filter_map(|other| self.settlements.get(other)).flatten();
         let acked = settled.filter(|settled| settled.decision == Decision::Ack && settled.verdict == Verdict::Counts);
-        let acked = acked.filter_map(|settled| Some((settled.span.answered?, settled.span)));
-        let (at, span) = acked.filter(|(at, _)| *at < delivery.span.sent).min_by_key(|(at, _)| *at)?;
+        let acked = acked.filter_map(|settled| Some((settled.span.answered?, settled)));
+        let (at, first) = acked.filter(|(at, _)| *at < delivery.span.sent).min_by_key(|(at, _)| *at)?;
+        let span = first.span;
+        // That it was moved is in the journal of one broker.
+        let is_moved = self.ledger.deliveries[first.delivery].place != delivery.place;
+        let since = self.by_tag.get(&*delivery.tag).map_or(Time(0), |push| push.span.sent);
+        if is_moved && (0..BROKERS_MAX).any(|broker| self.forgot_without(broker, since)) {
+            return None;
+        }
         if self.was_removed(delivery.topic, delivery.group, Time(0), delivery.span.end()) {
             return None;
         }
-        // Brokers with journals know what was acked there, while all can be heard, and if their disks took it.
-        let knows = self.by_tag.get(&*delivery.tag).is_some_and(|push| push.outcome == Pushed::Journaled);
-        let is_without = |broker| self.forgot_without(broker, at) || self.ledger.unjournaled(broker, span);
-        let is_known = knows && !(0..BROKERS_MAX).any(is_without);
-        if self.forgot(at, delivery.span.end()) && !is_known {
+        let is_journaled = self.by_tag.get(&*delivery.tag).is_some_and(|push| push.outcome == Pushed::Journaled);
+        if !self.keeps_ack(is_journaled, span, delivery.span.end()) {
             return None;
         }
         let ms = delivery.span.sent.since(at) / 1_000;
@@ -295,6 +321,13 @@ impl<'a> Judge<'a> {
             &delivery.id,
             format!("payload {}: asked for {ms} ms after the ack", delivery.tag),
         ))
+    }
+
+    /// Whether an ack counts until then, of a push that was journaled or not. Brokers with journals know what was acked there, while all can be
+    /// heard, and if their disks took it.
+    fn keeps_ack(&self, is_journaled: bool, span: Span, until: Time) -> bool {
+        let is_without = |broker| self.forgot_without(broker, span.end()) || self.ledger.unjournaled(broker, span);
+        !self.forgot(span.end(), until) || is_journaled && !(0..BROKERS_MAX).any(is_without)
     }
 
     fn cancelled(&self, delivery: &Delivered) -> Option<Breach> {
@@ -323,7 +356,9 @@ impl<'a> Judge<'a> {
             .controls_of(topic, id)
             .any(|other| matches!(other.control, Control::Reschedule(_)) && other.span.end() >= cancelled.span.sent);
         let detail = format!("payload {}", delivery.tag);
-        let is_back = is_back && cancelled.is_buffered || self.forgot_without(push.broker, push.span.sent);
+        let is_back = is_back && cancelled.is_buffered
+            || self.forgot_without(push.broker, push.span.sent)
+            || self.forgot_without(cancelled.broker, cancelled.span.sent);
         // A cancel that was on a disk alone is lost with it.
         let (broker, span) = (cancelled.broker, cancelled.span);
         let is_back = is_back

@@ -1,5 +1,7 @@
 //! The sentence about what was in a group that was purged.
 
+use dwell_simulated_redis::Time;
+
 use super::super::{Control, Delivered, PushFact, Sweep};
 use super::{Breach, Judge};
 
@@ -8,8 +10,11 @@ const PURGED: &str = "what was purged is not delivered";
 /// A broker that buffers counts its time on from the last answer of Redis, and may be ahead by what that answer took.
 const AHEAD: u64 = 2_000_000;
 
-/// An owner that does not hear of a purge hands out what it has in memory until its lease lapses, and nothing of that is settled.
-const UNHEARD: u64 = 3_500_000;
+/// Until the owners at other brokers have heard of a purge.
+const HEARD: u64 = 100_000;
+
+/// A lease ttl and a call: an owner that does not hear of a purge hands out what it has in memory until its lease lapses.
+const LAPSED: u64 = 3_500_000;
 
 impl Judge<'_> {
     /// For messages that were accepted, also into the log of a broker, before the purge.
@@ -20,7 +25,7 @@ impl Judge<'_> {
             (sweep.topic, sweep.group, sweep.sweep) == (topic, group, Sweep::PurgeGroup)
                 && sweep.is_done
                 && push.span.end() + AHEAD < sweep.span.sent
-                && sweep.span.end().0.saturating_add(UNHEARD) < delivery.span.sent.0
+                && sweep.span.end().0.saturating_add(self.known_after(sweep.span.sent, delivery)) < delivery.span.sent.0
         })?;
         let (sent, at) = (purge.span.sent, delivery.span.end());
         let is_known = !self.forgot_without(purge.broker, sent) && !self.ledger.unjournaled(purge.broker, purge.span);
@@ -37,6 +42,12 @@ impl Judge<'_> {
         let ms = delivery.span.sent.since(purge.span.end()) / 1_000;
         let detail = format!("payload {}: asked for {ms} ms after the purge", delivery.tag);
         is_certain.then(|| self.breach(PURGED, topic, id, detail))
+    }
+
+    /// How long after its answer the broker of a delivery may not know yet of a purge.
+    fn known_after(&self, sent: Time, delivery: &Delivered) -> u64 {
+        let mut felt = self.ledger.faults.iter().filter(|fault| fault.until >= sent && fault.at <= delivery.span.end());
+        if felt.any(|fault| fault.fault.deafens(delivery.broker)) { LAPSED } else { HEARD }
     }
 
     /// Whether it cannot have been a dead letter at the purge, which leaves those, and have been redriven since.

@@ -3,8 +3,8 @@
 use super::super::{Control, Delivered, Effect, Pushed};
 use super::{Breach, CANCELLED, Judge};
 
-/// The longest time from when no fault is felt any more until a broker has replayed what it had buffered.
-const REPLAYED: u64 = 5_000_000;
+/// The longest time from the end of a fault until a broker has replayed what it had buffered.
+const REPLAYED: u64 = 8_000_000;
 
 impl Judge<'_> {
     /// For messages that were not due before the cancel was in Redis, and that nothing else changed since.
@@ -39,7 +39,7 @@ impl Judge<'_> {
             && !self.ledger.wiped(cancelled.broker, sent)
             && !self.ledger.unjournaled(cancelled.broker, cancelled.span)
             && !self.forgot(push.span.sent, at)
-            && !self.ledger.faults.iter().any(|fault| fault.at <= at && fault.until + REPLAYED > push.due);
+            && !self.ledger.faults.iter().any(|fault| fault.at <= at && fault.over() + REPLAYED > push.due);
         let detail = format!("payload {}, by a cancel that was buffered", delivery.tag);
         is_certain.then(|| self.breach(CANCELLED, topic, id, detail))
     }
