@@ -401,6 +401,7 @@ always_away! {
     } and {}
     store::Reads {
         peek(&GroupPartition, &MessageId) -> Option<Peeked>;
+        check_kept(&GroupPartition) -> ();
         waiting(&GroupPartition, Window, Option<&WaitingCursor>, usize) -> Page<WaitingCursor>;
         outlines(&[WaitingRange]) -> Vec<OutlinePage>;
         in_flight(&GroupPartition, Option<&InFlightCursor>, usize) -> Page<InFlightCursor>;
