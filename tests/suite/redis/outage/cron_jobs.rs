@@ -45,7 +45,7 @@ async fn lost_cron_job_comes_back_with_what_it_fired() -> Result<()> {
     let group = GroupName::standard();
     let mut acked = BTreeSet::new();
     while acked.len() < 2 {
-        for delivery in dwell.broker().reserve(&orders, &group, request.clone()).await? {
+        for delivery in dwell.broker().reserve(&orders, &group, request).await? {
             acked.insert(delivery.message.id.to_string());
             dwell.broker().settle(&orders, &group, vec![(delivery.receipt.to_string(), Decision::Ack)]).await?;
         }
