@@ -275,7 +275,9 @@ impl<S: LogTarget> BufferedStore<S> {
     pub(super) async fn keep_deletion(&self, topic: &TopicName, tombstone: Option<&Descriptor>) {
         self.topic_cache.forget(topic);
         self.topic_cache.save().await;
-        if let (Some(journal), Some(tombstone)) = (&self.journal, tombstone) {
+        let Some(tombstone) = tombstone else { return };
+        self.topic_cache.bury(tombstone);
+        if let Some(journal) = &self.journal {
             journal.keep(vec![Record::Delete(tombstone.clone())]).await;
         }
     }

@@ -30,7 +30,7 @@ const LOOKS: u32 = 4;
 /// Times the silence of a broker, after which nobody waits for it although it says that it restores.
 const BUSY_MAX: u32 = 30;
 
-/// Why everything is offered to the store.
+/// Why the store is compared, and given back what it lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// The broker starts: perhaps the store lost something while nobody looked.
@@ -68,8 +68,8 @@ impl<S: LogTarget> BufferedStore<S> {
         if self.is_giving_back() { Err(restoring()) } else { Ok(()) }
     }
 
-    /// Watches over the journal until `stop`: drops old records, and offers all when the store may have lost some, also
-    /// at the start.
+    /// Watches over the journal until `stop`: drops old records, and offers what the store may have lost, all of it at the
+    /// start.
     pub(super) async fn watch(&self, stop: CancellationToken) {
         let mut losses = self.store.losses();
         self.store.hold_at_losses(false);
@@ -202,15 +202,15 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Until there is another loss, which begins everything again.
+    /// Merges each topic that this broker knows or has deleted, until there is another loss, which begins everything again.
     async fn give_back_topics(&self, losses: u64) {
-        for last in self.topic_cache.all() {
+        for last in self.topic_cache.all().into_iter().chain(self.topic_cache.tombstones()) {
             let mut pause = PAUSE.0;
             while self.losses() == losses
                 && let Err(error) = self.give_back_topic(&last).await
             {
                 if !error.is_outage() {
-                    tracing::warn!(%error, topic = %last.topic, "a topic that the store lost is not created again");
+                    tracing::warn!(%error, topic = %last.topic, "a topic could not be compared with the store");
                     break;
                 }
                 Clock::System.sleep(pause).await;

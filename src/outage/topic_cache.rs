@@ -1,7 +1,7 @@
 //! The topics that this process has seen, kept in a file, so that pushes to them continue while the store is unavailable;
 //! and which topics with ordering have records in the WAL, so that pushes go behind them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -15,6 +15,7 @@ use crate::model::limits::TOPICS_MAX;
 use crate::model::message::TopicName;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::{Clock, Instant};
+use crate::store::TOMBSTONE_KEPT;
 use crate::wal::Position;
 
 /// Descriptors by name, and the file they are in. One that the store had no more when it was asked last is kept as
@@ -25,6 +26,8 @@ pub(super) struct TopicCache {
     topics: RwLock<HashMap<TopicName, Descriptor>>,
     /// When each was there last, since this process began.
     there_at: Mutex<HashMap<TopicName, Instant>>,
+    /// Tombstones of topics that this process deleted, and when: a store may lose one and nothing else.
+    tombstones: Mutex<BTreeMap<TopicName, (Descriptor, Instant)>>,
 }
 
 impl TopicCache {
@@ -39,7 +42,12 @@ impl TopicCache {
             Err(_) => Vec::new(),
         };
         let topics = topics.into_iter().map(|descriptor| (descriptor.topic.clone(), descriptor)).collect();
-        TopicCache { file: StateFile::new(path), topics: RwLock::new(topics), there_at: Mutex::default() }
+        TopicCache {
+            file: StateFile::new(path),
+            topics: RwLock::new(topics),
+            there_at: Mutex::default(),
+            tombstones: Mutex::default(),
+        }
     }
 
     pub(super) fn get(&self, topic: &TopicName) -> Option<Descriptor> {
@@ -59,6 +67,21 @@ impl TopicCache {
     pub(super) fn all(&self) -> Vec<Descriptor> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         topics.values().filter(|topic| !topic.deleted && topic.incarnation > 0).cloned().collect()
+    }
+
+    /// Keeps the tombstone of a deleted topic for as long as the store does.
+    pub(super) fn bury(&self, tombstone: &Descriptor) {
+        let now = Clock::System.instant();
+        let mut tombstones = self.tombstones.lock().unwrap_or_else(PoisonError::into_inner);
+        tombstones.retain(|_, (_, at)| now.since(*at) < TOMBSTONE_KEPT);
+        if tombstones.len() < TOPICS_MAX {
+            tombstones.insert(tombstone.topic.clone(), (tombstone.clone(), now));
+        }
+    }
+
+    pub(super) fn tombstones(&self) -> Vec<Descriptor> {
+        let tombstones = self.tombstones.lock().unwrap_or_else(PoisonError::into_inner);
+        tombstones.values().map(|(tombstone, _)| tombstone.clone()).collect()
     }
 
     pub(super) fn was_there_within(&self, topic: &TopicName, span: Duration) -> bool {

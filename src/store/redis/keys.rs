@@ -154,7 +154,7 @@ pub(super) struct PartitionKeys {
     pub(super) seen: String,
     /// Zset: cancelled message id -> version of the cancel, us.
     pub(super) cancelled: String,
-    /// Zset with expiry, while a journal is restored: `<message id> <group>` -> version up to which it is over, us.
+    /// Zset with expiry: versions up to which messages and cron jobs are over, us; `_tombstones.lua` has the forms.
     pub(super) gone: String,
     /// Hash with expiry: group -> version of its last purge, us.
     pub(super) purged: String,

@@ -1,4 +1,4 @@
-//! Descriptors: the topic's own, and the copy that each partition keeps as its generation; and calls that carry one and
+//! Descriptors, of which each partition keeps the newest that it has seen, partition 0 first; and calls that carry one and
 //! have a deadline. Their callers wait for a while and then take another way. Within that time such calls are repeated;
 //! after it Redis does nothing.
 
@@ -316,8 +316,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Answers the descriptor that is there instead, if this one is not in place then. Errors: `Stale` if the partition has none, and is to
-    /// have one.
+    /// Answers the descriptor that is there instead, if this one is not in place then. Errors: `Stale` if there is none, though
+    /// it replaces one.
     async fn show(&self, descriptor: &Descriptor, show: &Show) -> Result<Option<Descriptor>> {
         let losses = self.losses.borrow().count;
         let make = |known: &str| self.show_call(descriptor, show, known);
@@ -395,7 +395,7 @@ const HOME: Partition = Partition(0);
 struct Show {
     partition: Partition,
     replaces: Replaces,
-    /// How many losses may be suspected when it is.
+    /// How many losses may be suspected when it is shown.
     losses: Option<u64>,
 }
 

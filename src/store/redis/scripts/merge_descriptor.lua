@@ -1,4 +1,5 @@
--- merge_descriptor: shows a descriptor to a partition, which is made by that. The newer of it and of what is there counts.
+-- merge_descriptor: shows a descriptor to a partition, and makes the partition if it is not there. The newer descriptor counts, or, if
+-- ARGV[5] says what it replaces, the new one if that is still there.
 --   KEYS[1] T:gen   KEYS[2] T:wake   ARGV[1] as in _history
 --   ARGV[2] descriptor   ARGV[3] ms to keep it, or '' indefinitely   ARGV[4] 1 to announce here that the topic changed
 --   ARGV[5] generation that it replaces, 16 digits, and no other; 'none' to replace nothing; '' to replace any older one

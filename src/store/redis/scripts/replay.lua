@@ -8,7 +8,8 @@
 --   broker that handed it over or '', due ms, id, body, dedup key or '')
 -- A log of which something was handed over and replayed is closed: its broker has given it another name.
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'duplicate=<id of the first>' 'replaced' 'debounced', up to an 'in_flight' or an
---   'other_key', behind which nothing was looked at} or, with nothing changed, a refusal of _history, {'FULL', now us}.
+--   'other_key', behind which nothing was looked at} or, with nothing changed, a refusal of _history, {'FULL', now us} {'STALE', now us}: the log is
+--   closed.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
 -- when it was consumed meanwhile or is in the log of another broker; or it is a duplicate of a message of its dedup key, as it was the first time. A message with the same version or a later one stays, and so does its cancel or end; its dedup key is remembered all the same. A
 -- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
@@ -27,7 +28,7 @@ if redis.call('ZCARD', KEYS[10]) + n > tonumber(ARGV[2]) then return {'FULL', an
 local last, closed = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+) ?(.*)$')
 last = tonumber(last)
 -- A late copy: what the log had was handed over and replayed, and its broker gave it another name.
-if closed == 'closed' then return {'STALE', answer, redis.call('GET', KEYS[1])} end
+if closed == 'closed' then return {'STALE', answer} end
 local earliest
 local function schedule(g, id, due, score)
   local head = redis.call('ZRANGE', z[g], '0', '0', 'WITHSCORES')[2]

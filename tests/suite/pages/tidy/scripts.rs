@@ -85,6 +85,9 @@ fn scripts_touch_declared_keys_only() -> Result<()> {
         for built in ["'dwell", "\"dwell", "':z'", "':h'", "':r'", "':lease'"] {
             assert!(!body.contains(built), "{} builds a key: {built}", file.path);
         }
+        let calls = body.split("redis.call('").skip(1).filter_map(|call| call.split_once("', "));
+        let made: Vec<_> = calls.filter(|(_, key)| key.starts_with("string.")).map(|(command, _)| command).collect();
+        assert_eq!(made, [""; 0], "{} makes the keys of these", file.path);
     }
     Ok(())
 }

@@ -73,3 +73,21 @@ async fn changes_of_others_do_not_hide_a_loss() -> Result<()> {
     dwell.close().await?;
     other.close().await
 }
+
+/// Nothing else of the topic is there any more that could be missed.
+#[tokio::test]
+async fn deletion_of_a_topic_is_not_undone_by_a_loss() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::with(redis)? };
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "m").await?;
+    dwell.push_one("other", "n").await?;
+    outage.redis.ask::<String>("SAVE").await?;
+    dwell.broker().delete_topic(&TopicName::new("orders")?).await?;
+    let before = dwell.metric(COMPARED)?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    dwell.compares_again(before).await?;
+    assert_eq!(dwell.broker().topics().await?, [TopicName::new("other")?]);
+    dwell.close().await
+}
