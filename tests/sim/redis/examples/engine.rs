@@ -1,5 +1,5 @@
-//! How fast this engine runs dwell's scripts, in calls a second of one thread: docs/internals/stores.md asks whether it could
-//! be the embedded store. `cargo run --release --manifest-path tests/sim/redis/Cargo.toml --example engine`
+//! How long this engine takes for a script of dwell: docs/internals/stores.md asks whether it could be the embedded store.
+//! `cargo run --locked --release --manifest-path tests/sim/redis/Cargo.toml --example engine`
 
 use std::error::Error;
 use std::path::Path;
@@ -59,7 +59,8 @@ fn push(batch: usize) -> Result<f64, Box<dyn Error>> {
     let known = "0000001764000000 a1b2c3d4e5f61764000000000000abcd";
     let descriptor = format!("{known} 0000000000000001 {{\"topic\":\"orders\"}}");
     server.ask(&[b"SET", key("gen").as_bytes(), descriptor.as_bytes()])?;
-    let names = ["gen", "c:stream", "seen", "x", "wake", "gone", "purged", "dedup", "dedup-end", "default:z", "default:h"];
+    let names =
+        ["gen", "c:stream", "seen", "x", "wake", "gone", "purged", "dedup", "dedup-end", "default:z", "default:h"];
     let keys: Vec<String> = names.iter().chain(&["default:dh"]).map(|name| key(name)).collect();
     let began = Instant::now();
     for call in 0..MESSAGES / batch {
