@@ -103,10 +103,13 @@ async fn lost_topic_comes_back_from_the_broker_that_knows_it() -> Result<()> {
     let (orders, dir) = (TopicName::new("orders")?, scratch()?);
     let mut outage = Outage { silence: SILENCE, ..Outage::with(RedisServer::start().await?)? };
     outage.journal = Some(Duration::from_secs(3_600));
-    let (knows, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), outage.redis.url(), false).await?);
+    let listed = || outage.redis.ask::<usize>("HLEN dwell:brokers");
+    let knows = outage.dwell().await?;
+    // The other one learns at its start of those that are listed, and next a quarter of the silence later.
+    eventually("the first one is listed", async || Ok((listed().await? == 1).then_some(()))).await?;
+    let other = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
     let settings = Settings { partitions: NonZeroU16::MIN.saturating_add(4), ..Settings::default() };
     knows.broker().declare(orders.clone(), settings.clone()).await?;
-    let listed = || outage.redis.ask::<usize>("HLEN dwell:brokers");
     eventually("both are listed", async || Ok((listed().await? == 2).then_some(()))).await?;
     // The other one hears first that Redis has lost everything, and asks for the topic.
     outage.proxy.set(Mode::Refuse);
