@@ -156,7 +156,7 @@ impl<S: LogTarget> BufferedStore<S> {
             if cause == Cause::Start && changed > 0 {
                 self.store.hold_at_losses(true);
                 cause = Cause::Detected;
-            } else if self.wait_for_others(began, known_at, offered_at).await {
+            } else if self.wait_for_others(began, known_at, (offered_at, count)).await {
                 cause = Cause::Reported;
             } else {
                 break;
@@ -235,7 +235,12 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Waits until every broker with a journal that is known has restored, or was silent for too long; `known_at` is when this
     /// broker learnt of a loss, if there was one. Answers whether one noticed another loss, so that what this broker has is
     /// to be offered again.
-    async fn wait_for_others(&self, began: Instant, known_at: Option<Instant>, offered_at: Timestamp) -> bool {
+    async fn wait_for_others(
+        &self,
+        began: Instant,
+        known_at: Option<Instant>,
+        (offered_at, losses): (Timestamp, u64),
+    ) -> bool {
         let progress = if self.journal.is_some() { Progress::Settled(offered_at) } else { Progress::Look };
         loop {
             let waited = Clock::System.instant().since(began);
@@ -251,6 +256,10 @@ impl<S: LogTarget> BufferedStore<S> {
                 }
             };
             let Reports { now, lost_at, brokers: reports, .. } = reports;
+            if self.losses() != losses {
+                // The list may be lost as well: those who were known before the other loss are waited for after it.
+                return false;
+            }
             if self.journal.is_some() && lost_at > offered_at && waited < self.options.silence * BUSY_MAX {
                 return true;
             }
