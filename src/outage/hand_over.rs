@@ -119,9 +119,7 @@ impl<S: LogTarget> BufferedStore<S> {
             return Ok(TakenOver::LacksEarlier);
         }
         let (given, through) = (handed.records.len(), handed.records.last().map(|record| record.number));
-        let is_change =
-            |record: &Record| matches!(record, Record::Delete(_) | Record::Purge { .. } | Record::CronJob { .. });
-        let is_allowed = |record: &Record| is_admin || !is_change(record);
+        let is_allowed = |record: &Record| is_admin || !is_for_admins(record);
         let records = handed.records.into_iter().map(|record| record.record).filter(is_allowed);
         let records: Vec<Record> = records.collect();
         let taken = records.len();
@@ -249,15 +247,17 @@ async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result
     }
 }
 
+/// Whether only a token with `admin` gives it: what is more than a message.
+fn is_for_admins(record: &Record) -> bool {
+    matches!(record, Record::Delete(_) | Record::Purge { .. } | Record::CronJob { .. })
+}
+
 fn belongs(kind: LogKind, record: &Record) -> bool {
     match kind {
         LogKind::Wal => {
             matches!(record, Record::Create(_) | Record::Push { origin: Some(_), .. } | Record::Cancel { .. })
         }
-        LogKind::Journal => {
-            let is_change = matches!(record, Record::Purge { .. } | Record::Delete(_) | Record::CronJob { .. });
-            is_change || matches!(record, Record::Set { .. } | Record::End { .. })
-        }
+        LogKind::Journal => is_for_admins(record) || matches!(record, Record::Set { .. } | Record::End { .. }),
     }
 }
 
