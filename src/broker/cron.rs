@@ -82,12 +82,12 @@ impl Broker {
     pub async fn delete_cron_job(&self, topic: &TopicName, name: &CronJobName) -> Result<()> {
         let descriptor = self.topics.get(topic).await?;
         let partition = descriptor.partition_of(name.as_str());
-        match self.store.cron_jobs.delete_cron_job(&descriptor, partition, name).await? {
-            Some(_) => {
+        match self.store.cron_jobs.delete_cron_job(&descriptor, partition, name).await?.was_there {
+            true => {
                 tracing::info!(%topic, cron = %name, "cron job deleted");
                 Ok(())
             }
-            None => Err(missing(topic, name)),
+            false => Err(missing(topic, name)),
         }
     }
 

@@ -16,7 +16,8 @@ use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
 use crate::store::{
-    self, CronJobChange, CronJobRecord, Fired, Firing, KeptCronJob, LogTarget, PushVerdict, Pushed, restoring,
+    self, CronJobChange, CronJobDeletion, CronJobRecord, Fired, Firing, KeptCronJob, LogTarget, PushVerdict, Pushed,
+    restoring,
 };
 use crate::wal::Record;
 
@@ -74,8 +75,8 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
             let since = self.clock.instant().minus(journal.window() / KEPT_AGAIN);
             let is_old = |cron: &&CronJobRecord| is_readable(cron) && !self.kept_cron_jobs.has(topic, cron, since);
             let old: Vec<_> = listed.iter().filter(is_old).collect();
-            let records = old.iter().map(|cron| listed_record(topic, partition, cron)).collect();
-            if self.keep_records(records, losses).await.is_ok() {
+            let records = old.iter().map(|cron| record_of(topic, partition, kept_as_listed(cron))).collect();
+            if self.keep_records(records, losses).await == Ok(true) {
                 old.into_iter().for_each(|cron| self.kept_cron_jobs.note(topic, cron, self.clock.instant()));
             }
         }
@@ -99,15 +100,16 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
         Ok(last)
     }
 
+    /// The journal also keeps a deletion that another call made: perhaps an earlier one of this broker, which was not answered.
     async fn delete_cron_job(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         name: &CronJobName,
-    ) -> Result<Option<Version>> {
+    ) -> Result<CronJobDeletion> {
         let losses = self.losses();
         let deleted = self.unless_lost(self.store.delete_cron_job(descriptor, partition, name)).await?;
-        if let Some(revision) = deleted {
+        if let Some(revision) = deleted.revision {
             let cron = KeptCronJob { name: name.clone(), revision, last: Timestamp::ZERO, schedule: None };
             self.keep_cron_job(descriptor, partition, cron, losses).await?;
         }
@@ -151,7 +153,7 @@ impl<S: LogTarget> BufferedStore<S> {
         cron: KeptCronJob,
         losses: u64,
     ) -> Result<()> {
-        self.keep_records(vec![record_of(descriptor, partition, cron)], losses).await
+        self.keep_records(vec![record_of(&descriptor.topic, partition, cron)], losses).await.map(drop)
     }
 
     /// Keeps the messages that a cron job fired, and up to when its occurrences are done.
@@ -179,26 +181,19 @@ fn stored_or_there(is_new: bool) -> Pushed {
     if is_new { Pushed::Stored } else { Pushed::Duplicate }
 }
 
-fn record_of(descriptor: &Descriptor, partition: Partition, cron: KeptCronJob) -> Record {
+fn record_of(topic: &TopicName, partition: Partition, cron: KeptCronJob) -> Record {
     let KeptCronJob { name, revision, last, schedule } = cron;
-    Record::CronJob { topic: descriptor.topic.clone(), partition, name, revision, last, schedule }
+    Record::CronJob { topic: topic.clone(), partition, name, revision, last, schedule }
+}
+
+fn kept_as_listed(cron: &CronJobRecord) -> KeptCronJob {
+    let CronJobRecord { schedule, revision, last } = cron.clone();
+    KeptCronJob { name: schedule.name.clone(), revision, last, schedule: Some(schedule) }
 }
 
 /// One that this version cannot read is not kept: the journal could not be read either.
 fn is_readable(cron: &CronJobRecord) -> bool {
     !matches!(cron.schedule.timing, Timing::Unreadable { .. })
-}
-
-fn listed_record(topic: &TopicName, partition: Partition, cron: &CronJobRecord) -> Record {
-    let CronJobRecord { schedule, revision, last } = cron.clone();
-    Record::CronJob {
-        topic: topic.clone(),
-        partition,
-        name: schedule.name.clone(),
-        revision,
-        last,
-        schedule: Some(schedule),
-    }
 }
 
 /// A cron job as a record of the journal says that it is.

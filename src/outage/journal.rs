@@ -282,10 +282,11 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    pub(super) async fn keep_records(&self, records: Vec<Record>, losses: u64) -> Result<()> {
+    /// Keeps records, and answers whether the journal has them. Errors: as [`BufferedStore::keep_sets`].
+    pub(super) async fn keep_records(&self, records: Vec<Record>, losses: u64) -> Result<bool> {
         match &self.journal {
-            Some(journal) => self.kept(journal, records, losses).await.map(drop),
-            None => Ok(()),
+            Some(journal) => self.kept(journal, records, losses).await,
+            None => Ok(false),
         }
     }
 

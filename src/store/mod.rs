@@ -62,7 +62,7 @@ pub use reads::{
     Forecast, InFlightCursor, Listed, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Reads, Spans,
     State, WaitingCursor, WaitingRange, Window, WindowPage,
 };
-pub use topics::{CronJobChange, CronJobRecord, CronJobs, Fired, Firing, Topics, is_firing};
+pub use topics::{CronJobChange, CronJobDeletion, CronJobRecord, CronJobs, Fired, Firing, Topics, is_firing};
 
 pub trait Contract:
     Backend + Topics + Messages + Reads + DeadLetters + CronJobs + Groups + Leases + Maintenance

@@ -63,14 +63,14 @@ pub trait CronJobs: Send + Sync + 'static {
         change: &CronJobChange,
     ) -> Result<Option<Timestamp>>;
 
-    /// Deletes a cron job. Answers the revision of the deletion, which is above that of the cron job; `None` if there was none. Wakes
+    /// Deletes a cron job, and answers what is known of its deletion, by this call or an earlier one. Wakes
     /// [`crate::store::Channel::CronJobs`]. Errors: `Stale` when the partition has seen a newer descriptor.
     async fn delete_cron_job(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         name: &CronJobName,
-    ) -> Result<Option<Version>>;
+    ) -> Result<CronJobDeletion>;
 
     /// Pushes the messages of occurrences and marks these as done in one step, once for all callers and repeats.
     /// Errors: `Stale` when the partition has seen a newer descriptor; `Full`.
@@ -115,6 +115,14 @@ pub struct CronJobChange {
     pub revision: Version,
     /// Up to where occurrences are done with; `None` keeps what the store has.
     pub last: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CronJobDeletion {
+    /// Whether this call found it.
+    pub was_there: bool,
+    /// Above that of the cron job; `None` if the store remembers no deletion.
+    pub revision: Option<Version>,
 }
 
 /// Occurrences of a schedule to be fired: pushed and marked as done, all or nothing.

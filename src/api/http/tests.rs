@@ -29,12 +29,12 @@ use crate::platform::clock::Clock;
 use crate::platform::signing_key::SigningKey;
 use crate::platform::tasks::Tasks;
 use crate::store::{
-    self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, CronJobChange, CronJobRecord, DeadLetterCursor,
-    DeadLetterPage, DeadLetterRetention, Description, DroppedDeadLetters, Fired, Firing, Forecast, Forward, Forwarded,
-    HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember, Loss, MemberId,
-    MemberReport, MovedPage, OutlinePage, OwnerRecord, Owners, Page, PartitionDepth, PartitionStats, Peeked, Purge,
-    Purged, PushVerdict, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
-    VerifyCursor, VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
+    self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, CronJobChange, CronJobDeletion, CronJobRecord,
+    DeadLetterCursor, DeadLetterPage, DeadLetterRetention, Description, DroppedDeadLetters, Fired, Firing, Forecast,
+    Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember,
+    Loss, MemberId, MemberReport, MovedPage, OutlinePage, OwnerRecord, Owners, Page, PartitionDepth, PartitionStats,
+    Peeked, Purge, Purged, PushVerdict, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock,
+    TakenOver, VerifyCursor, VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -422,7 +422,7 @@ always_away! {
         cron_partitions() -> Vec<(TopicName, Partition)>;
         list(&TopicName, Partition) -> Vec<CronJobRecord>;
         put_cron_job(&Descriptor, Partition, &CronJobChange) -> Option<Timestamp>;
-        delete_cron_job(&Descriptor, Partition, &CronJobName) -> Option<Version>;
+        delete_cron_job(&Descriptor, Partition, &CronJobName) -> CronJobDeletion;
         fire(&Descriptor, Partition, &Firing) -> Fired;
     } and {}
     store::Groups {

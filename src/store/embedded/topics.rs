@@ -22,9 +22,10 @@ use crate::model::message::{CronJobName, GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
-use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{self, Channel, CronJobChange, CronJobRecord, Fired, Firing, PushVerdict, TOMBSTONE_KEPT};
+use crate::store::{
+    self, Channel, CronJobChange, CronJobDeletion, CronJobRecord, Fired, Firing, PushVerdict, TOMBSTONE_KEPT,
+};
 
 /// The stored record of a topic, as JSON. A deleted one leaves its record behind, with no groups.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -393,12 +394,12 @@ impl store::CronJobs for Embedded {
         descriptor: &Descriptor,
         partition: Partition,
         name: &CronJobName,
-    ) -> Result<Option<Version>> {
+    ) -> Result<CronJobDeletion> {
         let this = self.opened()?;
         let revision = this.clock.versions(1);
         let removed = {
             let topics = this.topics();
-            let Some(topic) = topics.live(&descriptor.topic) else { return Ok(None) };
+            let Some(topic) = topics.live(&descriptor.topic) else { return Ok(CronJobDeletion::default()) };
             let state = topic.partition(partition);
             let _state = locked(&state);
             let mut batch = Batch::default();
@@ -409,7 +410,7 @@ impl store::CronJobs for Embedded {
         };
         this.commit().await?;
         this.wakes.wake(&Channel::CronJobs);
-        Ok(removed.then_some(revision))
+        Ok(CronJobDeletion { was_there: removed, revision: removed.then_some(revision) })
     }
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {

@@ -15,7 +15,7 @@ use crate::model::schedule::Schedule;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
-use crate::store::{self, CronJobChange, CronJobRecord, Fired, Firing, KeptCronJob};
+use crate::store::{self, CronJobChange, CronJobDeletion, CronJobRecord, Fired, Firing, KeptCronJob};
 
 #[async_trait]
 impl store::CronJobs for Redis {
@@ -97,7 +97,7 @@ impl store::CronJobs for Redis {
         descriptor: &Descriptor,
         partition: Partition,
         name: &CronJobName,
-    ) -> Result<Option<Version>> {
+    ) -> Result<CronJobDeletion> {
         let keys = self.keys.partition(&descriptor.topic, partition);
         let revision = self.clock.versions(1);
         let make = |known: &str| {
@@ -112,9 +112,10 @@ impl store::CronJobs for Redis {
             return Err(self.overtaken(&descriptor.topic, partition).await);
         }
         self.announce_cron_jobs().await?;
+        let was_there = reply.number()? == 1;
         let revision = reply.text()?.parse().ok().map(Version::from_us);
         revision.into_iter().for_each(|revision| self.clock.witness(revision));
-        Ok(revision)
+        Ok(CronJobDeletion { was_there, revision })
     }
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {

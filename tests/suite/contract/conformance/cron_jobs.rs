@@ -5,7 +5,7 @@ use dwell::model::partition::Partition;
 use dwell::model::schedule::{Missed, Schedule};
 use dwell::model::time::Timestamp;
 use dwell::model::version::Version;
-use dwell::store::{CronJobChange, CronJobRecord, Fired, Firing, Pushed};
+use dwell::store::{CronJobChange, CronJobDeletion, CronJobRecord, Fired, Firing, Pushed};
 
 use crate::support::{TestTopic, World, acks, every, ids_of, kind_of, up_to};
 
@@ -30,7 +30,7 @@ async fn put(orders: &TestTopic, change: &CronJobChange) -> Result<bool> {
     Ok(last.is_some())
 }
 
-async fn delete(orders: &TestTopic, name: &str) -> Result<Option<Version>> {
+async fn delete(orders: &TestTopic, name: &str) -> Result<CronJobDeletion> {
     orders.store.cron_jobs.delete_cron_job(&orders.descriptor, FIRST, &CronJobName::new(name)?).await
 }
 
@@ -69,8 +69,10 @@ pub(super) async fn cron_job_update_needs_the_current_version(world: World) -> R
     let names: Vec<_> = all(&orders).await?.into_iter().map(|record| record.schedule.name.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(all(&orders).await?[0].schedule, large);
-    assert!(delete(&orders, "a").await? > Some(ONE));
-    assert_eq!(delete(&orders, "a").await?, None);
+    let deleted = delete(&orders, "a").await?;
+    assert!(deleted.was_there && deleted.revision > Some(ONE), "{deleted:?}");
+    assert!(!delete(&orders, "a").await?.was_there);
+    assert_eq!(delete(&orders, "never").await?, CronJobDeletion::default());
     assert_eq!(all(&orders).await?.len(), 1);
     Ok(())
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use dwell::broker::ReserveRequest;
 use dwell::delivery::Decision;
-use dwell::model::error::Result;
+use dwell::model::error::{Kind, Result};
 use dwell::model::message::{CronJobName, GroupName, TopicName};
 use dwell::model::schedule::{Missed, Schedule};
 
 use super::journal::WINDOW;
 use super::{Dwell, Outage};
-use crate::support::{eventually, every, scratch};
+use crate::support::{eventually, every, kind_of, scratch};
 
 /// The ids of messages of the topic that Redis has.
 async fn stored(outage: &Outage) -> Result<BTreeSet<String>> {
@@ -90,4 +90,30 @@ async fn cron_job_is_in_the_journal_of_each_broker_that_reads_it() -> Result<()>
     other.recovered().await?;
     assert_eq!(other.broker().cron_job(&orders, &CronJobName::new("kept")?).await?, before);
     other.close().await
+}
+
+/// The reply to the deletion may be lost, and its repeat finds nothing: that is kept too.
+#[tokio::test]
+async fn repeated_deletion_of_a_cron_job_is_kept() -> Result<()> {
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let (orders, dir) = (TopicName::new("orders")?, scratch()?);
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "m").await?;
+    for name in ["gone", "kept"] {
+        dwell.broker().put_cron_job(&orders, every(name, 3_600, Missed::Last)?).await?;
+    }
+    // As if this broker had not heard the answer.
+    outage.journal = None;
+    let other = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    let gone = CronJobName::new("gone")?;
+    other.broker().delete_cron_job(&orders, &gone).await?;
+    assert_eq!(kind_of(dwell.broker().delete_cron_job(&orders, &gone).await), Some(Kind::NotFound));
+    other.close().await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    let kept =
+        async || Ok(names(&dwell).await.is_ok_and(|names| names.iter().any(|name| name == "kept")).then_some(()));
+    eventually("it is back", kept).await?;
+    dwell.recovered().await?;
+    assert_eq!(names(&dwell).await?, ["kept"]);
+    dwell.close().await
 }
