@@ -140,9 +140,18 @@ $(LANGUAGES_DIR)/installed: tests/languages.txt
 
 languages: $(LANGUAGES_DIR)/installed
 
+# They wait for most of their time, as tests do, so all run at the same time; what each one says comes when it has ended.
+APPLICATIONS = $(addprefix application-,python typescript go shell sqs)
+
 applications: tools languages
-	PATH="$(LANGUAGES_DIR)/bin:$$PATH" MESSAGES=500 $(MAKE) --no-print-directory clients LANGUAGES="python typescript go shell"
-	PATH="$(LANGUAGES_DIR)/bin:$$PATH" MESSAGES=500 STORES=embedded $(MAKE) --no-print-directory sqs STEPS="boto3 cli celery javascript go"
+	cargo build --locked --quiet --bin dwell --example reference
+	PATH="$(LANGUAGES_DIR)/bin:$$PATH" MESSAGES=500 $(MAKE) --no-print-directory --jobs --output-sync=target $(APPLICATIONS)
+
+application-sqs:
+	STORES=embedded tests/sqs/run boto3 cli celery javascript go
+
+application-%:
+	DWELL_BIN=target/debug/dwell clients/run $*
 
 RACES ?= 100000
 

@@ -57,6 +57,12 @@ class Counters:
         with self.changed:
             return self.changed.wait_for(lambda: self.is_over or self.has(when), patience) and self.has(when)
 
+    def settle(self):
+        """True when each handler that has begun said how it ended. A worker does not wait for those that it cancelled."""
+        with self.changed:
+            ended = lambda: self.counts.get("handled", 0) + self.counts.get("lost", 0)
+            return self.changed.wait_for(lambda: ended() >= self.counts.get("begun", 0), PATIENCE)
+
     def end(self):
         with self.changed:
             self.is_over = True
@@ -295,6 +301,8 @@ class Vector:
             missing = [exchange for exchange in left if not (exchange.get("any") or exchange.get("optional"))]
             if missing:
                 self.failures.append(f"{len(missing)} requests are missing: {what}")
+        if not self.counters.settle():
+            self.failures.append(f"handlers that began and did not end: {self.counters.counts}")
         low, high = self.vector.get("min_elapsed_ms", 0), self.vector.get("max_elapsed_ms", PATIENCE * 1000)
         if not low <= elapsed <= high:
             self.failures.append(f"took {elapsed} ms, expected {low} to {high}")
