@@ -241,9 +241,15 @@ impl<S: LogTarget> BufferedStore<S> {
         known_at: Option<Instant>,
         (offered_at, losses): (Timestamp, u64),
     ) -> bool {
-        let progress = if self.journal.is_some() { Progress::Settled(offered_at) } else { Progress::Look };
         loop {
             let waited = Clock::System.instant().since(began);
+            let may_lack_some = self.may_lack_some(known_at);
+            let progress = match self.journal {
+                None => Progress::Look,
+                // The others wait for whom it may not know, too.
+                Some(_) if may_lack_some => Progress::Busy,
+                Some(_) => Progress::Settled(offered_at),
+            };
             let reports = match self.limited(self.store.report(&self.broker, progress)).await {
                 Ok(reports) => reports,
                 Err(error) if self.gives_up(&error, began) => {
@@ -265,10 +271,7 @@ impl<S: LogTarget> BufferedStore<S> {
             }
             // When each of the others that has not restored reported last; `None` if the store does not list it.
             let since_known = Clock::System.instant().since(known_at.unwrap_or(began));
-            let known = self.restorers();
-            // The store may have lost its list: each broker that is alive reports once more first.
-            let may_lack_some = known_at.is_some() && known.is_none() && since_known < self.options.silence / LOOKS * 2;
-            let known = known.into_iter().flatten().map(|broker| (broker, None));
+            let known = self.restorers().into_iter().flatten().map(|broker| (broker, None));
             let mut unsettled: BTreeMap<String, Option<Timestamp>> = known.collect();
             unsettled.extend(reports.iter().map(|report| (report.broker.clone(), Some(report.at))));
             let is_settled = |broker: &str| reports.iter().any(|report| report.is_settled && report.broker == broker);
@@ -294,6 +297,13 @@ impl<S: LogTarget> BufferedStore<S> {
             self.set_awaited(awaited);
             Clock::System.sleep(LOOK_AFTER).await;
         }
+    }
+
+    /// Whether a broker with a journal may be unknown to this one: the store may have lost its list, and nobody remembers who joined just
+    /// before that. Each broker that is alive reports once more within this time.
+    fn may_lack_some(&self, known_at: Option<Instant>) -> bool {
+        let is_list_lost = || self.restorers().is_none() || (self.journal.is_some() && self.store.has_lost());
+        known_at.is_some_and(|at| Clock::System.instant().since(at) < self.options.silence / LOOKS * 2) && is_list_lost()
     }
 
     /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal. Answers

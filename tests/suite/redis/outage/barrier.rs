@@ -77,6 +77,24 @@ async fn restore_barrier_includes_brokers_redis_forgot() -> Result<()> {
 }
 
 #[tokio::test]
+async fn restore_barrier_includes_a_broker_that_joined_just_before() -> Result<()> {
+    let (outage, dwell, others) = begin().await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    dwell.push_one("orders", "b").await?;
+    // It joined, and acked something, after the broker had looked who is there; and reports next a quarter of the silence later.
+    let now = others.report("x", Progress::Look).await?.now;
+    others.report("x", Progress::Settled(now)).await?;
+    dwell.holds().await?;
+    others.report("joined", Progress::Busy).await?;
+    holds_for_another(&dwell, "c").await?;
+    let now = others.report("joined", Progress::Look).await?.now;
+    others.report("joined", Progress::Settled(now)).await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["b", "c"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
 async fn restore_barrier_holds_for_a_starting_broker() -> Result<()> {
     let (outage, dwell, others) = begin().await?;
     dwell.push_one("orders", "b").await?;

@@ -178,7 +178,7 @@ async fn buffered_push_keeps_its_conflict_policy_at_replay() -> Result<()> {
 #[tokio::test]
 async fn cancel_refused_during_a_restore_changes_nothing() -> Result<()> {
     // Another broker, with its own way to Redis and its own directory, has the message in its journal.
-    let mut outage = Outage { silence: HOUR, ..journaled().await? };
+    let mut outage = Outage { silence: Duration::from_secs(16), ..journaled().await? };
     let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
     let beside = outage.dwell_in(dir.path(), proxy.url(), false).await?;
     beside.push("orders", &["m"], HOUR).await?;
