@@ -20,3 +20,5 @@ pub mod api;
 pub mod sqs;
 pub mod app;
 pub mod cli;
+pub mod measure;
+pub mod command_line;

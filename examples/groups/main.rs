@@ -78,7 +78,7 @@ struct Args {
 fn main() -> ExitCode {
     // The processes of the stories are this program under other names.
     match std::env::args().nth(1).as_deref() {
-        Some("serve" | "consume") => return dwell::cli::main(),
+        Some("serve" | "consume") => return dwell::command_line::main(),
         Some("application") => return application::main(),
         _ => {}
     }

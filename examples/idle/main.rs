@@ -68,7 +68,7 @@ struct Args {
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("serve") {
-        return dwell::cli::main();
+        return dwell::command_line::main();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let told = runtime.map_err(failed("no runtime")).and_then(|runtime| runtime.block_on(tell(&Args::parse())));

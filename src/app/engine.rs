@@ -17,8 +17,8 @@ use crate::platform::tasks::{Tasks, blocking};
 use crate::platform::test_clock;
 use crate::store::embedded::Embedded;
 pub use crate::store::redis::{
-    BaselineRedis, BaselineStyle, Confirmation, Diagnostics, Dialer, KeyDiagnostics, NodeDiagnostics, NodeFacts,
-    Outcome, Quorum, RedisOptions, RedisUsage, SlowCall, Stall, Stream,
+    Confirmation, Diagnostics, Dialer, KeyDiagnostics, NodeDiagnostics, NodeFacts, Outcome, Quorum, RedisOptions,
+    SlowCall, Stall, Stream,
 };
 use crate::store::redis::{Redis, location_of};
 use crate::store::{Description, Store};

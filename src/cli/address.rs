@@ -14,7 +14,7 @@ use crate::platform::https::{self, Roots};
 use crate::platform::secret::TokenFile;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ServerAddress {
+pub(crate) enum ServerAddress {
     /// `http://host:port` or `https://host:port`, without a slash at the end.
     Http(String),
     Unix(PathBuf),
@@ -22,7 +22,7 @@ pub(super) enum ServerAddress {
 
 impl ServerAddress {
     /// Reads `http://host:port`, `https://host:port`, `host:port` or `unix:/path`; the error says what is accepted.
-    pub(super) fn parse(text: &str) -> Result<ServerAddress, String> {
+    pub(crate) fn parse(text: &str) -> Result<ServerAddress, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path.starts_with('/') {
@@ -67,14 +67,14 @@ impl fmt::Display for ServerAddress {
 const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     /// The file that holds the token. It may change while a consumer runs.
     token: Option<Arc<(PathBuf, TokenFile)>>,
     ca_file: Option<PathBuf>,
 }
 
 impl Credentials {
-    pub(super) fn read(token_file: Option<&Path>, ca_file: Option<&Path>) -> Result<Credentials, Failure> {
+    pub(crate) fn read(token_file: Option<&Path>, ca_file: Option<&Path>) -> Result<Credentials, Failure> {
         // An empty variable is how compose files and shells say "not set".
         let given = |path: Option<&Path>| path.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned);
         let (token_file, ca_file) = (given(token_file), given(ca_file));
@@ -97,7 +97,7 @@ impl Credentials {
 
     /// Sends a request with the token. One that was refused for an old token, which has changed meanwhile, is sent again: it
     /// has done nothing. # Errors: the token cannot be read.
-    pub(super) async fn send(&self, request: RequestBuilder) -> CallResult<reqwest::Result<Response>> {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> CallResult<reqwest::Result<Response>> {
         let shown = |just_now| self.authorization(just_now).map_err(CallError::Garbled);
         let Some(value) = shown(false)? else { return Ok(request.send().await) };
         let again = request.try_clone();
@@ -109,7 +109,7 @@ impl Credentials {
         }
     }
 
-    pub(super) fn client(&self, server: &ServerAddress) -> Result<ClientBuilder, Failure> {
+    pub(crate) fn client(&self, server: &ServerAddress) -> Result<ClientBuilder, Failure> {
         let roots = match (server, &self.ca_file) {
             (ServerAddress::Http(url), Some(path)) if url.starts_with("https://") => {
                 Roots::read(path).map_err(|why| Failure::usage(format!("--ca-file: {} {why}", path.display())))?
@@ -120,7 +120,7 @@ impl Credentials {
         Ok(https::client(&roots)?.user_agent(USER_AGENT))
     }
 
-    pub(super) fn explain(&self, mut problem: Problem) -> Problem {
+    pub(crate) fn explain(&self, mut problem: Problem) -> Problem {
         let more = match (problem.name(), self.token.as_deref()) {
             ("unauthorized", None) => "give --token-file FILE, or set DWELL_TOKEN_FILE".to_owned(),
             ("unauthorized", Some((path, _))) => format!("{} holds another one, perhaps an old one", path.display()),

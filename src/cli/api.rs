@@ -24,14 +24,14 @@ use crate::model::topic::Settings;
 
 /// An answer together with its JSON, which is what is printed: it has also the fields that are not read here.
 #[derive(Debug, Clone)]
-pub(super) struct WithJson<T> {
+pub(crate) struct WithJson<T> {
     read: T,
     json: Box<RawValue>,
 }
 
 impl<T> WithJson<T> {
     /// The value alone, without its JSON.
-    pub(super) fn read(self) -> T {
+    pub(crate) fn read(self) -> T {
         self.read
     }
 }
@@ -59,38 +59,38 @@ impl<T> Serialize for WithJson<T> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     #[serde(rename = "type")]
-    pub(super) kind: String,
-    pub(super) title: String,
-    pub(super) status: u16,
+    pub(crate) kind: String,
+    pub(crate) title: String,
+    pub(crate) status: u16,
     #[serde(default)]
-    pub(super) detail: String,
-    pub(super) missing: Option<Missing>,
-    pub(super) id: Option<String>,
+    pub(crate) detail: String,
+    pub(crate) missing: Option<Missing>,
+    pub(crate) id: Option<String>,
     #[serde(default)]
     results: Value,
     #[serde(default)]
-    pub(super) errors: Vec<FieldError>,
+    pub(crate) errors: Vec<FieldError>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct FieldError {
+pub(crate) struct FieldError {
     #[serde(default, alias = "pointer", alias = "parameter", alias = "header")]
     place: String,
     detail: String,
 }
 
 impl Problem {
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.kind.rsplit(':').next().unwrap_or(&self.kind)
     }
 
-    pub(super) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
+    pub(crate) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
         Vec::deserialize(&self.results).ok().filter(|results| !results.is_empty())
     }
 
-    pub(super) fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         matches!(self.name(), "full" | "unavailable" | "outcome-unknown" | "timeout")
     }
 }
@@ -118,89 +118,89 @@ fn remedy(missing: &Missing) -> String {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct DeadLetterTo {
-    pub(super) topic: String,
+pub(crate) struct DeadLetterTo {
+    pub(crate) topic: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Topic {
-    pub(super) topic: String,
-    pub(super) groups: Vec<String>,
-    pub(super) settings: Settings,
+pub(crate) struct Topic {
+    pub(crate) topic: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) settings: Settings,
     /// Absent in the answer to a declaration.
     #[serde(default)]
-    pub(super) totals: Vec<GroupTotals>,
+    pub(crate) totals: Vec<GroupTotals>,
     #[serde(default)]
-    pub(super) partitions: Vec<PartitionState>,
+    pub(crate) partitions: Vec<PartitionState>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Groups {
-    pub(super) groups: Vec<WithJson<Group>>,
+pub(crate) struct Groups {
+    pub(crate) groups: Vec<WithJson<Group>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Pushed {
+pub(crate) struct Pushed {
     /// Absent only with some errors.
     #[serde(default)]
-    pub(super) id: Option<String>,
+    pub(crate) id: Option<String>,
     #[serde(default)]
-    pub(super) partition: Option<u16>,
+    pub(crate) partition: Option<u16>,
     #[serde(default)]
-    pub(super) due_at: Option<Timestamp>,
+    pub(crate) due_at: Option<Timestamp>,
     #[serde(default)]
-    pub(super) duplicate_of: Option<String>,
+    pub(crate) duplicate_of: Option<String>,
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced` or `error`.
-    pub(super) status: String,
+    pub(crate) status: String,
     #[serde(default)]
-    pub(super) topic_created: bool,
+    pub(crate) topic_created: bool,
     #[serde(default)]
-    pub(super) error: Option<Box<Problem>>,
+    pub(crate) error: Option<Box<Problem>>,
 }
 
 impl Pushed {
-    pub(super) fn is_accepted(&self) -> bool {
+    pub(crate) fn is_accepted(&self) -> bool {
         matches!(self.status.as_str(), "stored" | "journaled" | "buffered")
     }
 }
 
 /// Each item of a request is answered for itself.
 #[derive(Debug, Deserialize)]
-pub(super) struct Results<T> {
-    pub(super) results: Vec<T>,
+pub(crate) struct Results<T> {
+    pub(crate) results: Vec<T>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Deliveries<D> {
-    pub(super) deliveries: Vec<D>,
+pub(crate) struct Deliveries<D> {
+    pub(crate) deliveries: Vec<D>,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]
-pub(super) struct Delivery {
-    pub(super) receipt: String,
-    pub(super) id: String,
+pub(crate) struct Delivery {
+    pub(crate) receipt: String,
+    pub(crate) id: String,
     #[serde(default)]
-    pub(super) key: Option<String>,
+    pub(crate) key: Option<String>,
     #[serde(flatten)]
-    pub(super) payload: Payload,
+    pub(crate) payload: Payload,
     #[serde(default)]
-    pub(super) content_type: Option<String>,
+    pub(crate) content_type: Option<String>,
     #[serde(default)]
-    pub(super) meta: BTreeMap<String, String>,
+    pub(crate) meta: BTreeMap<String, String>,
     #[serde(default)]
-    pub(super) traceparent: Option<String>,
+    pub(crate) traceparent: Option<String>,
     #[serde(default)]
-    pub(super) tracestate: Option<String>,
-    pub(super) attempt: u32,
-    pub(super) partition: u16,
-    pub(super) due_at: Timestamp,
-    pub(super) pushed_at: Timestamp,
-    pub(super) lateness_ms: u64,
+    pub(crate) tracestate: Option<String>,
+    pub(crate) attempt: u32,
+    pub(crate) partition: u16,
+    pub(crate) due_at: Timestamp,
+    pub(crate) pushed_at: Timestamp,
+    pub(crate) lateness_ms: u64,
 }
 
 impl Delivery {
     /// `2026-01-02T03:04:05.678Z 01JH… attempt 1, 2ms late, key customer-7: close order 4711`.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         let Delivery { due_at, id, attempt, key, .. } = self;
         let late = short_span(Duration::from_millis(self.lateness_ms));
         let key = key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
@@ -210,20 +210,20 @@ impl Delivery {
 
 /// A payload: text, or base64 when it is not UTF-8.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Payload {
+pub(crate) struct Payload {
     #[serde(default, rename = "payload")]
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
     #[serde(default, rename = "payload_base64")]
-    pub(super) base64: Option<String>,
+    pub(crate) base64: Option<String>,
 }
 
 /// On one line, with a dot for each control character: a terminal must not obey it.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
 }
 
 impl Payload {
-    pub(super) fn bytes(&self) -> Result<Bytes, String> {
+    pub(crate) fn bytes(&self) -> Result<Bytes, String> {
         match (&self.text, &self.base64) {
             (Some(text), None) => Ok(Bytes::copy_from_slice(text.as_bytes())),
             (None, Some(base64)) => {
@@ -235,7 +235,7 @@ impl Payload {
     }
 
     /// The payload on one line: text as it is but for control characters, other bytes as their number.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match (&self.text, self.bytes()) {
             (Some(text), _) => printable(text),
             (None, Ok(bytes)) => format!("({} bytes)", bytes.len()),
@@ -245,153 +245,153 @@ impl Payload {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Receipts<'a, R> {
-    pub(super) receipts: &'a [R],
-    pub(super) late: bool,
+pub(crate) struct Receipts<'a, R> {
+    pub(crate) receipts: &'a [R],
+    pub(crate) late: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Extension<'a> {
-    pub(super) receipts: &'a [String],
+pub(crate) struct Extension<'a> {
+    pub(crate) receipts: &'a [String],
     #[serde(with = "span")]
-    pub(super) visibility_timeout: Duration,
-    pub(super) late: bool,
+    pub(crate) visibility_timeout: Duration,
+    pub(crate) late: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct NackOfAll<'a> {
-    pub(super) receipts: &'a [String],
+pub(crate) struct NackOfAll<'a> {
+    pub(crate) receipts: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) delay: Option<Duration>,
+    pub(crate) delay: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<&'a str>,
-    pub(super) bury: bool,
-    pub(super) late: bool,
+    pub(crate) reason: Option<&'a str>,
+    pub(crate) bury: bool,
+    pub(crate) late: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Nack {
-    pub(super) receipt: String,
+pub(crate) struct Nack {
+    pub(crate) receipt: String,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) delay: Option<Duration>,
+    pub(crate) delay: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct DeadLetterPage {
-    pub(super) dead_letters: Vec<WithJson<Dead>>,
-    pub(super) next_cursor: Option<String>,
+pub(crate) struct DeadLetterPage {
+    pub(crate) dead_letters: Vec<WithJson<Dead>>,
+    pub(crate) next_cursor: Option<String>,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]
-pub(super) struct Dead {
-    pub(super) id: String,
-    pub(super) died_at: Timestamp,
-    pub(super) reason: String,
-    pub(super) attempts: u32,
+pub(crate) struct Dead {
+    pub(crate) id: String,
+    pub(crate) died_at: Timestamp,
+    pub(crate) reason: String,
+    pub(crate) attempts: u32,
     #[serde(default)]
-    pub(super) last_error: Option<String>,
+    pub(crate) last_error: Option<String>,
     #[serde(default)]
-    pub(super) history: Vec<FailedAttempt>,
-    pub(super) unforwarded: Option<String>,
-    pub(super) unreadable: Option<String>,
+    pub(crate) history: Vec<FailedAttempt>,
+    pub(crate) unforwarded: Option<String>,
+    pub(crate) unreadable: Option<String>,
     #[serde(flatten)]
-    pub(super) payload: Payload,
+    pub(crate) payload: Payload,
 }
 
 #[derive(Debug, Clone, Default, Args, Serialize)]
-pub(super) struct DeadLetterFilter {
+pub(crate) struct DeadLetterFilter {
     /// Only those with this reason: max_attempts, buried, unreadable or expired
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Only those that died at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) older_than: Option<Duration>,
+    pub(crate) older_than: Option<Duration>,
     /// Only those that died at most this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) younger_than: Option<Duration>,
+    pub(crate) younger_than: Option<Duration>,
     /// Only those with this text in the last error or the payload
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 /// Dead messages that are meant: these, or those for which the rest holds.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Which {
+pub(crate) struct Which {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ids: Option<Vec<String>>,
+    pub(crate) ids: Option<Vec<String>>,
     #[serde(flatten)]
-    pub(super) filter: DeadLetterFilter,
+    pub(crate) filter: DeadLetterFilter,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) limit: Option<u64>,
+    pub(crate) limit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rate: Option<u32>,
+    pub(crate) rate: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cursor: Option<String>,
+    pub(crate) cursor: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) all: bool,
+    pub(crate) all: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct MoveTo<'a> {
-    pub(super) to: &'a str,
+pub(crate) struct MoveTo<'a> {
+    pub(crate) to: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) partitions: Option<u16>,
+    pub(crate) partitions: Option<u16>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct CronPage {
-    pub(super) cron_jobs: Vec<WithJson<CronJob>>,
-    pub(super) next_cursor: Option<String>,
+pub(crate) struct CronPage {
+    pub(crate) cron_jobs: Vec<WithJson<CronJob>>,
+    pub(crate) next_cursor: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct CronJob {
-    pub(super) name: String,
-    pub(super) cron: Option<String>,
-    pub(super) time_zone: Option<String>,
+pub(crate) struct CronJob {
+    pub(crate) name: String,
+    pub(crate) cron: Option<String>,
+    pub(crate) time_zone: Option<String>,
     #[serde(default, with = "millis::optional")]
-    pub(super) every_ms: Option<Duration>,
+    pub(crate) every_ms: Option<Duration>,
     #[serde(default)]
-    pub(super) from: Option<Timestamp>,
-    pub(super) missed: String,
-    pub(super) paused: bool,
+    pub(crate) from: Option<Timestamp>,
+    pub(crate) missed: String,
+    pub(crate) paused: bool,
     /// Why it has no next time.
-    pub(super) failure: Option<String>,
+    pub(crate) failure: Option<String>,
     #[serde(default)]
-    pub(super) next_at: Option<Timestamp>,
+    pub(crate) next_at: Option<Timestamp>,
     #[serde(flatten)]
-    pub(super) payload: Payload,
+    pub(crate) payload: Payload,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct MessagePage {
-    pub(super) messages: Vec<WithJson<Value>>,
-    pub(super) next_cursor: Option<String>,
+pub(crate) struct MessagePage {
+    pub(crate) messages: Vec<WithJson<Value>>,
+    pub(crate) next_cursor: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct MessageInfo {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) state: String,
-    pub(super) attempts: u32,
+pub(crate) struct MessageInfo {
+    pub(crate) id: String,
+    pub(crate) partition: u16,
+    pub(crate) state: String,
+    pub(crate) attempts: u32,
     #[serde(default)]
-    pub(super) next_at: Option<Timestamp>,
-    pub(super) due_at: Timestamp,
+    pub(crate) next_at: Option<Timestamp>,
+    pub(crate) due_at: Timestamp,
     #[serde(default)]
-    pub(super) owner: Option<String>,
+    pub(crate) owner: Option<String>,
     #[serde(default)]
-    pub(super) reason: Option<String>,
+    pub(crate) reason: Option<String>,
     #[serde(default)]
-    pub(super) last_error: Option<String>,
+    pub(crate) last_error: Option<String>,
     #[serde(flatten)]
-    pub(super) payload: Payload,
+    pub(crate) payload: Payload,
 }

@@ -32,7 +32,7 @@ were parked.";
 /// Count or change all messages that are due between two times
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct BulkArgs {
+pub(crate) struct BulkArgs {
     #[command(subcommand)]
     command: BulkCommand,
     #[command(flatten)]
@@ -85,7 +85,7 @@ struct ByArgs {
     by: Duration,
 }
 
-pub(super) async fn run(args: &BulkArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &BulkArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     let (which, action, by, done) = match &args.command {
         BulkCommand::Count(which) => {
@@ -140,7 +140,7 @@ Examples:
 /// Show how many messages become due, minute by minute or in other spans
 #[derive(Debug, Args)]
 #[command(after_help = FORECAST_EXAMPLES)]
-pub(super) struct ForecastArgs {
+pub(crate) struct ForecastArgs {
     #[command(flatten)]
     of: GroupArgs,
     /// How long each span is
@@ -154,7 +154,7 @@ pub(super) struct ForecastArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn forecast(args: &ForecastArgs) -> Result<(), Failure> {
+pub(crate) async fn forecast(args: &ForecastArgs) -> Result<(), Failure> {
     let forecast = args.server.client()?.forecast(&args.of.of(), args.step, args.spans).await?;
     args.server.print.value(&forecast, |forecast| plot(forecast))
 }

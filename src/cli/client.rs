@@ -43,18 +43,18 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A broker to call. Clones share its connections.
 #[derive(Debug, Clone)]
-pub(super) struct Client {
+pub(crate) struct Client {
     http: reqwest::Client,
     server: ServerAddress,
     credentials: Credentials,
 }
 
 impl Client {
-    pub(super) fn new(server: &ServerAddress) -> Result<Client, Failure> {
+    pub(crate) fn new(server: &ServerAddress) -> Result<Client, Failure> {
         Client::with_credentials(server, Credentials::default())
     }
 
-    pub(super) fn with_credentials(server: &ServerAddress, credentials: Credentials) -> Result<Client, Failure> {
+    pub(crate) fn with_credentials(server: &ServerAddress, credentials: Credentials) -> Result<Client, Failure> {
         let builder = credentials
             .client(server)?
             .no_proxy()
@@ -70,20 +70,20 @@ impl Client {
         Ok(Client { http, server: server.clone(), credentials })
     }
 
-    pub(super) async fn live(&self) -> CallResult<WithJson<Value>> {
+    pub(crate) async fn live(&self) -> CallResult<WithJson<Value>> {
         self.call(self.http.get(format!("{}/livez", self.base()))).await
     }
 
     /// Asks whether it is ready. # Errors: `Garbled` when it is not.
-    pub(super) async fn ready(&self) -> CallResult<()> {
+    pub(crate) async fn ready(&self) -> CallResult<()> {
         self.text("/readyz").await.map(drop)
     }
 
-    pub(super) async fn readiness(&self) -> CallResult<WithJson<Ready>> {
+    pub(crate) async fn readiness(&self) -> CallResult<WithJson<Ready>> {
         self.call(self.http.get(format!("{}/readyz", self.base()))).await
     }
 
-    pub(super) async fn metrics(&self) -> CallResult<String> {
+    pub(crate) async fn metrics(&self) -> CallResult<String> {
         self.text("/metrics").await
     }
 
@@ -93,16 +93,16 @@ impl Client {
         answer.text().await.map_err(|error| self.unreachable(error))
     }
 
-    pub(super) async fn topics(&self) -> CallResult<Vec<String>> {
+    pub(crate) async fn topics(&self) -> CallResult<Vec<String>> {
         self.get::<TopicList>("").await.map(|topics| topics.topics)
     }
 
-    pub(super) async fn topic(&self, topic: &TopicName) -> CallResult<WithJson<Topic>> {
+    pub(crate) async fn topic(&self, topic: &TopicName) -> CallResult<WithJson<Topic>> {
         self.get(&format!("/{topic}")).await
     }
 
     /// Declares a topic, and says whether that made it.
-    pub(super) async fn declare(
+    pub(crate) async fn declare(
         &self,
         topic: &TopicName,
         settings: &impl Serialize,
@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// Changes settings of a topic, which is not created if it was deleted meanwhile.
-    pub(super) async fn update_topic(
+    pub(crate) async fn update_topic(
         &self,
         topic: &TopicName,
         settings: &impl Serialize,
@@ -119,40 +119,40 @@ impl Client {
         self.call(self.request(Method::PUT, &format!("/{topic}")).header(IF_MATCH, "*").json(settings)).await
     }
 
-    pub(super) async fn delete_topic(&self, topic: &TopicName) -> CallResult<()> {
+    pub(crate) async fn delete_topic(&self, topic: &TopicName) -> CallResult<()> {
         self.delete(&format!("/{topic}")).await
     }
 
     /// Creates or updates a group, and says whether it was created.
-    pub(super) async fn put_group(&self, group: &GroupOf, new: &impl Serialize) -> CallResult<(bool, WithJson<Group>)> {
+    pub(crate) async fn put_group(&self, group: &GroupOf, new: &impl Serialize) -> CallResult<(bool, WithJson<Group>)> {
         self.put(&group.place(), new).await
     }
 
-    pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<WithJson<Group>>> {
+    pub(crate) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<WithJson<Group>>> {
         self.get::<Groups>(&format!("/{topic}/groups")).await.map(|all| all.groups)
     }
 
-    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<WithJson<GroupDescription>> {
+    pub(crate) async fn group(&self, group: &GroupOf) -> CallResult<WithJson<GroupDescription>> {
         self.get(&group.place()).await
     }
 
-    pub(super) async fn delete_group(&self, group: &GroupOf) -> CallResult<()> {
+    pub(crate) async fn delete_group(&self, group: &GroupOf) -> CallResult<()> {
         self.delete(&group.place()).await
     }
 
-    pub(super) async fn purge_group(&self, group: &GroupOf, purge: &impl Serialize) -> CallResult<Purged> {
+    pub(crate) async fn purge_group(&self, group: &GroupOf, purge: &impl Serialize) -> CallResult<Purged> {
         self.post(&group.path("purge"), purge).await
     }
 
-    pub(super) async fn pause(&self, group: &GroupOf, pause: &impl Serialize) -> CallResult<WithJson<Group>> {
+    pub(crate) async fn pause(&self, group: &GroupOf, pause: &impl Serialize) -> CallResult<WithJson<Group>> {
         self.post(&group.path("pause"), pause).await
     }
 
-    pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<WithJson<Group>> {
+    pub(crate) async fn resume(&self, group: &GroupOf) -> CallResult<WithJson<Group>> {
         self.call(self.request(Method::POST, &group.path("resume"))).await
     }
 
-    pub(super) async fn push(
+    pub(crate) async fn push(
         &self,
         topic: &TopicName,
         message: NewMessage,
@@ -173,7 +173,7 @@ impl Client {
     }
 
     /// Pushes a batch; each message is answered for itself, also when all of them failed.
-    pub(super) async fn push_batch<M: Serialize>(&self, topic: &TopicName, batch: &[M]) -> CallResult<Vec<Pushed>> {
+    pub(crate) async fn push_batch<M: Serialize>(&self, topic: &TopicName, batch: &[M]) -> CallResult<Vec<Pushed>> {
         #[derive(Serialize)]
         struct Batch<'a, M> {
             messages: &'a [M],
@@ -193,11 +193,11 @@ impl Client {
         }
     }
 
-    pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<WithJson<Delivery>>> {
+    pub(crate) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<WithJson<Delivery>>> {
         self.reserve_as(group, reserve).await
     }
 
-    pub(super) async fn reserve_as<D: DeserializeOwned>(
+    pub(crate) async fn reserve_as<D: DeserializeOwned>(
         &self,
         group: &GroupOf,
         reserve: &Reserve,
@@ -207,7 +207,7 @@ impl Client {
         self.call::<Deliveries<D>>(request.json(reserve)).await.map(|answer| answer.deliveries)
     }
 
-    pub(super) async fn stream(
+    pub(crate) async fn stream(
         &self,
         group: &GroupOf,
         max: usize,
@@ -229,46 +229,46 @@ impl Client {
         }
     }
 
-    pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String], late: bool) -> CallResult<Vec<Settled>> {
+    pub(crate) async fn ack(&self, group: &GroupOf, receipts: &[String], late: bool) -> CallResult<Vec<Settled>> {
         self.settle(group, "ack", &Receipts { receipts, late }).await
     }
 
-    pub(super) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Settled>> {
+    pub(crate) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Settled>> {
         self.settle(group, "nack", &Receipts { receipts, late: false }).await
     }
 
-    pub(super) async fn nack_all(&self, group: &GroupOf, nack: &NackOfAll<'_>) -> CallResult<Vec<Settled>> {
+    pub(crate) async fn nack_all(&self, group: &GroupOf, nack: &NackOfAll<'_>) -> CallResult<Vec<Settled>> {
         self.settle(group, "nack", nack).await
     }
 
-    pub(super) async fn extend(&self, group: &GroupOf, extension: &Extension<'_>) -> CallResult<Vec<Settled>> {
+    pub(crate) async fn extend(&self, group: &GroupOf, extension: &Extension<'_>) -> CallResult<Vec<Settled>> {
         self.settle(group, "extend", extension).await
     }
 
     /// How many messages of a group wait in a window.
-    pub(super) async fn count_bulk(&self, group: &GroupOf, from: Timestamp, to: Timestamp) -> CallResult<u64> {
+    pub(crate) async fn count_bulk(&self, group: &GroupOf, from: Timestamp, to: Timestamp) -> CallResult<u64> {
         let query = [("from", from.to_string()), ("to", to.to_string())];
         let request = self.request(Method::GET, &group.path("bulk")).query(&query);
         self.call::<BulkCount>(request).await.map(|count| count.waiting)
     }
 
     /// Changes the messages of a window, for a few seconds.
-    pub(super) async fn change_bulk(&self, group: &GroupOf, change: &BulkChange) -> CallResult<BulkChanged> {
+    pub(crate) async fn change_bulk(&self, group: &GroupOf, change: &BulkChange) -> CallResult<BulkChanged> {
         self.post(&group.path("bulk"), change).await
     }
 
     /// Moves what a topic holds into another one, for a few seconds.
-    pub(super) async fn move_topic(&self, topic: &TopicName, to: &MoveTo<'_>) -> CallResult<Moved> {
+    pub(crate) async fn move_topic(&self, topic: &TopicName, to: &MoveTo<'_>) -> CallResult<Moved> {
         self.post(&format!("/{topic}/move"), to).await
     }
 
     /// Verifies a part of what the store holds of a group, and repairs it if asked.
-    pub(super) async fn verify(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
+    pub(crate) async fn verify(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
         let method = if repair { Method::POST } else { Method::GET };
         self.call(self.request(method, &group.path("verify")).query(&cursor.map(|cursor| [("cursor", cursor)]))).await
     }
 
-    pub(super) async fn get_message(
+    pub(crate) async fn get_message(
         &self,
         message: &MessageOf<'_>,
         group: &GroupName,
@@ -277,20 +277,20 @@ impl Client {
     }
 
     /// Why a message is not delivered yet.
-    pub(super) async fn explain(&self, message: &MessageOf<'_>) -> CallResult<WithJson<Explained>> {
+    pub(crate) async fn explain(&self, message: &MessageOf<'_>) -> CallResult<WithJson<Explained>> {
         self.call(self.message(Method::GET, message, "/explain")).await
     }
 
-    pub(super) async fn messages(&self, topic: &TopicName, query: &Query) -> CallResult<MessagePage> {
+    pub(crate) async fn messages(&self, topic: &TopicName, query: &Query) -> CallResult<MessagePage> {
         self.call(self.request(Method::GET, &format!("/{topic}/messages")).query(&query.0)).await
     }
 
-    pub(super) async fn cancel(&self, message: &MessageOf<'_>) -> CallResult<WithJson<Control>> {
+    pub(crate) async fn cancel(&self, message: &MessageOf<'_>) -> CallResult<WithJson<Control>> {
         self.call(self.message(Method::DELETE, message, "")).await
     }
 
     /// Gives a message another due time, if it still has that etag.
-    pub(super) async fn reschedule(
+    pub(crate) async fn reschedule(
         &self,
         message: &MessageOf<'_>,
         due: &NewDue,
@@ -311,12 +311,12 @@ impl Client {
     }
 
     /// The clock of a broker for tests.
-    pub(super) async fn clock<T: DeserializeOwned>(&self) -> CallResult<T> {
+    pub(crate) async fn clock<T: DeserializeOwned>(&self) -> CallResult<T> {
         self.call(self.http.get(self.clock_url())).await
     }
 
     /// Moves it. Many cron jobs may fire before the answer.
-    pub(super) async fn move_clock<T: DeserializeOwned>(&self, to: &impl Serialize) -> CallResult<T> {
+    pub(crate) async fn move_clock<T: DeserializeOwned>(&self, to: &impl Serialize) -> CallResult<T> {
         self.call(self.http.post(self.clock_url()).timeout(CLOCK_TIMEOUT).json(to)).await
     }
 
@@ -324,16 +324,16 @@ impl Client {
         format!("{}/v1/test/clock", self.base())
     }
 
-    pub(super) async fn attention<T: DeserializeOwned>(&self) -> CallResult<T> {
+    pub(crate) async fn attention<T: DeserializeOwned>(&self) -> CallResult<T> {
         self.call(self.http.get(format!("{}/v1/attention", self.base()))).await
     }
 
-    pub(super) async fn brokers<T: DeserializeOwned>(&self) -> CallResult<T> {
+    pub(crate) async fn brokers<T: DeserializeOwned>(&self) -> CallResult<T> {
         self.call(self.http.get(format!("{}/v1/brokers", self.base()))).await
     }
 
     /// How many messages become due in spans ahead.
-    pub(super) async fn forecast(
+    pub(crate) async fn forecast(
         &self,
         group: &GroupOf,
         step: Duration,
@@ -343,7 +343,7 @@ impl Client {
         self.call(self.request(Method::GET, &group.path("forecast")).query(&query)).await
     }
 
-    pub(super) async fn dead(
+    pub(crate) async fn dead(
         &self,
         group: &GroupOf,
         filter: &DeadLetterFilter,
@@ -357,17 +357,17 @@ impl Client {
     }
 
     /// Makes dead messages ready again, for a few seconds.
-    pub(super) async fn redrive(&self, group: &GroupOf, which: &Which) -> CallResult<Redriven> {
+    pub(crate) async fn redrive(&self, group: &GroupOf, which: &Which) -> CallResult<Redriven> {
         self.post(&group.path("dead-letters/redrive"), which).await
     }
 
     /// Deletes dead messages, for a few seconds.
-    pub(super) async fn purge(&self, group: &GroupOf, which: &Which) -> CallResult<Purged> {
+    pub(crate) async fn purge(&self, group: &GroupOf, which: &Which) -> CallResult<Purged> {
         self.post(&group.path("dead-letters/purge"), which).await
     }
 
     /// Creates or replaces a cron job, and says whether it was created.
-    pub(super) async fn put_cron_job(
+    pub(crate) async fn put_cron_job(
         &self,
         topic: &TopicName,
         name: &CronJobName,
@@ -377,17 +377,17 @@ impl Client {
     }
 
     /// A cron job, or every field of it.
-    pub(super) async fn cron_job<T: DeserializeOwned>(&self, topic: &TopicName, name: &CronJobName) -> CallResult<T> {
+    pub(crate) async fn cron_job<T: DeserializeOwned>(&self, topic: &TopicName, name: &CronJobName) -> CallResult<T> {
         self.get(&format!("/{topic}/cron/{name}")).await
     }
 
-    pub(super) async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<CronPage> {
+    pub(crate) async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<CronPage> {
         let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
         self.call(self.request(Method::GET, &format!("/{topic}/cron")).query(&query)).await
     }
 
     /// Pauses or resumes a cron job.
-    pub(super) async fn pause_cron_job(
+    pub(crate) async fn pause_cron_job(
         &self,
         topic: &TopicName,
         name: &CronJobName,
@@ -396,7 +396,7 @@ impl Client {
         self.call(self.request(Method::POST, &format!("/{topic}/cron/{name}/{verb}"))).await
     }
 
-    pub(super) async fn delete_cron_job(&self, topic: &TopicName, name: &CronJobName) -> CallResult<()> {
+    pub(crate) async fn delete_cron_job(&self, topic: &TopicName, name: &CronJobName) -> CallResult<()> {
         self.delete(&format!("/{topic}/cron/{name}")).await
     }
 
@@ -473,7 +473,7 @@ impl Client {
 }
 
 /// Deliveries as they come. Dropping it returns those that are not settled.
-pub(super) struct DeliveryStream {
+pub(crate) struct DeliveryStream {
     client: Client,
     response: Response,
     rest: Vec<u8>,
@@ -481,7 +481,7 @@ pub(super) struct DeliveryStream {
 
 impl DeliveryStream {
     /// The next deliveries; none for a keep-alive. # Errors: `NoAnswer` at the end of the stream, or when it is silent.
-    pub(super) async fn next(&mut self) -> CallResult<Vec<WithJson<Delivery>>> {
+    pub(crate) async fn next(&mut self) -> CallResult<Vec<WithJson<Delivery>>> {
         let chunk = tokio::select! {
             chunk = self.response.chunk() => chunk.map_err(|error| self.client.unreachable(error))?,
             () = Clock::System.sleep(STREAM_SILENCE_MAX * 2) => None,
@@ -503,12 +503,12 @@ fn percent_encoded(byte: u8) -> String {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Query(pub(super) Vec<(&'static str, String)>);
+pub(crate) struct Query(pub(crate) Vec<(&'static str, String)>);
 
 #[derive(Debug, Clone)]
-pub(super) struct GroupOf {
-    pub(super) topic: TopicName,
-    pub(super) group: GroupName,
+pub(crate) struct GroupOf {
+    pub(crate) topic: TopicName,
+    pub(crate) group: GroupName,
 }
 
 impl GroupOf {
@@ -522,7 +522,7 @@ impl GroupOf {
 }
 
 /// A message: its topic, its id and its key.
-pub(super) type MessageOf<'a> = (&'a TopicName, &'a MessageId, Option<&'a Key>);
+pub(crate) type MessageOf<'a> = (&'a TopicName, &'a MessageId, Option<&'a Key>);
 
 #[cfg(test)]
 mod tests {

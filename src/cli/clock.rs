@@ -22,7 +22,7 @@ command ends.";
 /// Show or move the clock of a broker for tests
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct ClockArgs {
+pub(crate) struct ClockArgs {
     #[command(subcommand)]
     command: ClockCommand,
     #[command(flatten)]
@@ -47,7 +47,7 @@ enum ClockCommand {
     },
 }
 
-pub(super) async fn run(args: &ClockArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &ClockArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     let request = match args.command {
         ClockCommand::Get => {

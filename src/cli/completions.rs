@@ -16,7 +16,7 @@ Examples:
   dwell completions bash > /etc/bash_completion.d/dwell
   dwell completions zsh > \"${fpath[1]}/_dwell\"
   dwell completions fish > ~/.config/fish/completions/dwell.fish")]
-pub(super) struct CompletionsArgs {
+pub(crate) struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
@@ -26,13 +26,13 @@ pub(super) struct CompletionsArgs {
 #[command(after_help = "\
 Examples:
   dwell man /usr/local/share/man/man1    dwell(1), dwell-push(1), dwell-topic-create(1) and so on")]
-pub(super) struct ManArgs {
+pub(crate) struct ManArgs {
     /// An existing directory; pages of the same names are replaced
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
 
-pub(super) fn print(args: &CompletionsArgs, mut command: Command) -> Result<(), Failure> {
+pub(crate) fn print(args: &CompletionsArgs, mut command: Command) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "dwell", &mut script);
     match io::stdout().write_all(&script) {
@@ -44,7 +44,7 @@ pub(super) fn print(args: &CompletionsArgs, mut command: Command) -> Result<(), 
     }
 }
 
-pub(super) fn write_pages(args: &ManArgs, command: Command) -> Result<(), Failure> {
+pub(crate) fn write_pages(args: &ManArgs, command: Command) -> Result<(), Failure> {
     let wrong = |error: io::Error| not_written(&args.directory, &error);
     clap_mangen::generate_to(command.disable_help_subcommand(true), &args.directory).map_err(wrong)
 }
@@ -68,7 +68,7 @@ const ELSEWHERE: [(&str, &[&str]); 10] = [
 ];
 
 /// Says which commands there are, if the error is about one that does not exist; `typed` is what follows the program's name.
-pub(super) fn explained(error: &Error, typed: &[String], root: &Command) -> Option<String> {
+pub(crate) fn explained(error: &Error, typed: &[String], root: &Command) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
@@ -87,33 +87,4 @@ pub(super) fn explained(error: &Error, typed: &[String], root: &Command) -> Opti
     let hint = elsewhere.or(singular).filter(meant).map_or(String::new(), |name| format!("; it is `{path} {name}`"));
     let all = names.join(", ");
     Some(format!("error: `{path}` has no command `{wrong}`{hint}\n\nCommands: {all}\n\nTry `{path} --help`.\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::super::Cli;
-    use super::*;
-
-    fn printed(line: &str) -> String {
-        let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let error = Cli::command().try_get_matches_from(std::iter::once("dwell".to_owned()).chain(typed.clone()));
-        let error = error.err();
-        error.and_then(|error| explained(&error, &typed, &Cli::command())).unwrap_or_default()
-    }
-
-    #[test]
-    fn unknown_command_lists_known_commands() {
-        let show = printed("topic show orders");
-        assert!(show.starts_with("error: `dwell topic` has no command `show`; it is `dwell topic get`\n"), "{show}");
-        assert!(show.contains("Commands: create, update, get, list, move, delete\n"), "{show}");
-        assert!(printed("topics list").contains("; it is `dwell topic`\n"));
-        assert!(printed("version").contains("; it is `dwell --version`\n"));
-        assert!(printed("topic rm a").contains("; it is `dwell topic delete`\n"));
-        assert!(printed("message show a b").contains("`dwell message get`"));
-        // A word of another tool that means nothing there.
-        assert!(printed("bulk show").starts_with("error: `dwell bulk` has no command `show`\n"));
-        assert_eq!(printed("topic get"), "");
-    }
 }

@@ -25,7 +25,7 @@ over the default. Webhooks and access tokens are in the file only.";
 /// Check or show the configuration
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct ConfigCommandArgs {
+pub(crate) struct ConfigCommandArgs {
     #[command(subcommand)]
     command: ConfigCommand,
     #[command(flatten)]
@@ -42,7 +42,7 @@ enum ConfigCommand {
 
 /// The configuration on the command line.
 #[derive(Debug, Clone, Default, Args)]
-pub(super) struct ConfigArgs {
+pub(crate) struct ConfigArgs {
     /// A TOML file [env: DWELL_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -99,7 +99,7 @@ fn as_json(setting: &Setting) -> Value {
     json!({"key": setting.key, "value": setting.value.as_ref().map(read), "origin": setting.origin.to_string()})
 }
 
-pub(super) fn run(args: &ConfigCommandArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &ConfigCommandArgs) -> Result<(), Failure> {
     let print = &args.print;
     match &args.command {
         ConfigCommand::Check(args) => {

@@ -34,7 +34,7 @@ Creating a cron job that exists replaces it. Occurrences during a pause are not 
 /// Create, update, get, list, pause, resume and delete cron jobs
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct CronArgs {
+pub(crate) struct CronArgs {
     #[command(subcommand)]
     command: CronCommand,
     #[command(flatten)]
@@ -146,7 +146,7 @@ struct NewCronJob<'a> {
     payload: Option<&'a str>,
 }
 
-pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &CronArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         CronCommand::Create(args) => {

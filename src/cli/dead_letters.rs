@@ -28,7 +28,7 @@ Examples:
 /// List, redrive and purge dead letters
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct DeadLetterArgs {
+pub(crate) struct DeadLetterArgs {
     #[command(subcommand)]
     command: DeadLetterCommand,
     #[command(flatten)]
@@ -87,7 +87,7 @@ struct WhichArgs {
     dry_run: bool,
 }
 
-pub(super) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         DeadLetterCommand::List { of, filter, limit, history } => {

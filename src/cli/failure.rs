@@ -7,37 +7,37 @@ use serde::de::DeserializeOwned;
 use super::api::Problem;
 use crate::model::error::{Error, Kind};
 
-pub(super) const FAILED: u8 = 1;
-pub(super) const USAGE: u8 = 64;
-pub(super) const UNAVAILABLE: u8 = 69;
+pub(crate) const FAILED: u8 = 1;
+pub(crate) const USAGE: u8 = 64;
+pub(crate) const UNAVAILABLE: u8 = 69;
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) code: u8,
+pub(crate) struct Failure {
+    pub(crate) code: u8,
     /// The text to print; empty when everything was printed before.
-    pub(super) message: String,
+    pub(crate) message: String,
 }
 
 impl Failure {
-    pub(super) fn new(message: impl Into<String>) -> Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure { code: FAILED, message: message.into() }
     }
 
-    pub(super) fn usage(message: impl Into<String>) -> Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure { code: USAGE, message: message.into() }
     }
 
-    pub(super) fn interrupted(message: impl Into<String>) -> Failure {
+    pub(crate) fn interrupted(message: impl Into<String>) -> Failure {
         Failure { code: INTERRUPTED, message: message.into() }
     }
 
-    pub(super) fn printed() -> Failure {
+    pub(crate) fn printed() -> Failure {
         Failure { code: FAILED, message: String::new() }
     }
 
     /// The reader of the output went away, as `head` does: no failure, but the end.
-    pub(super) fn output_closed() -> Failure {
+    pub(crate) fn output_closed() -> Failure {
         Failure { code: 0, message: String::new() }
     }
 }
@@ -50,10 +50,10 @@ impl From<Error> for Failure {
     }
 }
 
-pub(super) type CallResult<T> = Result<T, CallError>;
+pub(crate) type CallResult<T> = Result<T, CallError>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum CallError {
+pub(crate) enum CallError {
     /// Nothing listens there: nothing was applied.
     Unreachable(String),
     /// The request was sent and no answer came: perhaps it was applied.
@@ -63,7 +63,7 @@ pub(super) enum CallError {
 }
 
 impl CallError {
-    pub(super) fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         match self {
             CallError::Unreachable(_) | CallError::NoAnswer(_) => true,
             CallError::Problem(problem) => problem.is_passing(),
@@ -71,12 +71,12 @@ impl CallError {
         }
     }
 
-    pub(super) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
+    pub(crate) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
         let CallError::Problem(problem) = self else { return None };
         problem.results()
     }
 
-    pub(super) fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         let is_unknown = |problem: &Problem| problem.name() == "outcome-unknown";
         matches!(self, CallError::NoAnswer(_)) || matches!(self, CallError::Problem(problem) if is_unknown(problem))
     }

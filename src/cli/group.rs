@@ -33,7 +33,7 @@ Examples:
 /// Create, update, get, list, delete, purge, pause and resume groups
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct GroupArgs {
+pub(crate) struct GroupArgs {
     #[command(subcommand)]
     command: GroupCommand,
     #[command(flatten)]
@@ -163,7 +163,7 @@ pub(super) struct PurgeOf {
     dry_run: bool,
 }
 
-pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         GroupCommand::Create(args) => {

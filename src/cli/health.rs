@@ -31,7 +31,7 @@ its store back.";
 /// Ask whether a broker is ready, or alive: for a container without a shell or curl
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct HealthArgs {
+pub(crate) struct HealthArgs {
     /// Ask only whether it answers: /livez and not /readyz
     #[arg(long)]
     live: bool,
@@ -42,7 +42,7 @@ pub(super) struct HealthArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn run(args: &HealthArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &HealthArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     tokio::select! {
         answer = ask(args, &client) => answer,
@@ -76,7 +76,7 @@ Exit code: 0 when nothing was found, or all of it was repaired; 1 otherwise.";
 /// Verify that ids and bodies of a topic agree in the store; repair those that do not
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
-pub(super) struct VerifyArgs {
+pub(crate) struct VerifyArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
     topic: TopicName,
@@ -87,7 +87,7 @@ pub(super) struct VerifyArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn verify(args: &VerifyArgs) -> Result<(), Failure> {
+pub(crate) async fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     let mut by_group = BTreeMap::new();
     for group in client.topic(&args.topic).await?.read().groups {
@@ -140,12 +140,12 @@ Examples:
 /// Print what needs attention: late messages, groups without consumers, dead letters, the store
 #[derive(Debug, Args)]
 #[command(after_help = ATTENTION_EXAMPLES)]
-pub(super) struct AttentionArgs {
+pub(crate) struct AttentionArgs {
     #[command(flatten)]
     server: ServerArgs,
 }
 
-pub(super) async fn attention(args: &AttentionArgs) -> Result<(), Failure> {
+pub(crate) async fn attention(args: &AttentionArgs) -> Result<(), Failure> {
     let found: WithJson<AttentionList> = args.server.client()?.attention().await?;
     args.server.print.value(&found, |found| {
         if found.attention.is_empty() {
@@ -168,12 +168,12 @@ Examples:
 /// List the brokers that share the store, with version, demand, partitions and write-ahead log
 #[derive(Debug, Args)]
 #[command(after_help = BROKERS_EXAMPLES)]
-pub(super) struct BrokersArgs {
+pub(crate) struct BrokersArgs {
     #[command(flatten)]
     server: ServerArgs,
 }
 
-pub(super) async fn brokers(args: &BrokersArgs) -> Result<(), Failure> {
+pub(crate) async fn brokers(args: &BrokersArgs) -> Result<(), Failure> {
     let found: WithJson<BrokerList> = args.server.client()?.brokers().await?;
     args.server.print.value(&found, |found| {
         let labels =

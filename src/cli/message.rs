@@ -29,7 +29,7 @@ cancelled nor rescheduled, and the command fails.";
 /// Get, list, cancel, reschedule and run messages
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct MessageArgs {
+pub(crate) struct MessageArgs {
     #[command(subcommand)]
     command: MessageCommand,
     #[command(flatten)]
@@ -107,7 +107,7 @@ impl ListArgs {
 
 /// A message, by its id.
 #[derive(Debug, Args)]
-pub(super) struct WhichArgs {
+pub(crate) struct WhichArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
     topic: TopicName,
@@ -125,7 +125,7 @@ impl WhichArgs {
     }
 }
 
-pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &MessageArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     let now = NewDue { delay: Some(Duration::ZERO), ..NewDue::default() };
     let control = match &args.command {
@@ -214,14 +214,14 @@ Examples:
 /// Explain why a message is not delivered yet, in each group
 #[derive(Debug, Args)]
 #[command(after_help = EXPLAIN_EXAMPLES)]
-pub(super) struct ExplainArgs {
+pub(crate) struct ExplainArgs {
     #[command(flatten)]
     which: WhichArgs,
     #[command(flatten)]
     server: ServerArgs,
 }
 
-pub(super) async fn explain(args: &ExplainArgs) -> Result<(), Failure> {
+pub(crate) async fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     let explained = args.server.client()?.explain(&args.which.message()).await?;
     let row = |group: &GroupReason| [group.group.clone(), group.reason.to_string(), group.detail.clone()];
     args.server.print.value(&explained, |explained| {

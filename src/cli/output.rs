@@ -27,7 +27,7 @@ static SIGN: LazyLock<ProgressBar> = LazyLock::new(|| {
 });
 
 /// Runs a command with a sign of what it is at, once it takes long.
-pub(super) async fn with_sign<T>(command: impl Future<Output = T>) -> T {
+pub(crate) async fn with_sign<T>(command: impl Future<Output = T>) -> T {
     SIGN.reset_elapsed();
     tokio::pin!(command);
     tokio::select! {
@@ -42,12 +42,12 @@ pub(super) async fn with_sign<T>(command: impl Future<Output = T>) -> T {
 }
 
 /// Says what the command is at, or how far it is.
-pub(super) fn progress(text: impl fmt::Display) {
+pub(crate) fn progress(text: impl fmt::Display) {
     SIGN.set_message(text.to_string());
 }
 
 /// Writes a line to stdout, at once. # Errors: ends the command quietly when nobody reads any more.
-pub(super) fn line(text: impl fmt::Display) -> Result<(), Failure> {
+pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     let write = || {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{text}").and_then(|()| out.flush())
@@ -58,13 +58,13 @@ pub(super) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
     line(text)
 }
 
 /// Gives a bar a style; a template that cannot be read leaves that of the library.
-pub(super) fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+pub(crate) fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
@@ -72,11 +72,11 @@ pub(super) fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
 }
 
 /// Writes a line to stderr, for people. Where that is closed, there is nobody to tell.
-pub(super) fn note(text: impl fmt::Display) {
+pub(crate) fn note(text: impl fmt::Display) {
     let _ = SIGN.suspend(|| writeln!(std::io::stderr().lock(), "{text}"));
 }
 
-pub(super) fn report(failure: &Failure) -> ExitCode {
+pub(crate) fn report(failure: &Failure) -> ExitCode {
     if !failure.message.is_empty() {
         note(format_args!("dwell: {}", failure.message));
     }
@@ -84,7 +84,7 @@ pub(super) fn report(failure: &Failure) -> ExitCode {
 }
 
 /// Lays out rows as columns as wide as their widest cell; `right` are the columns of numbers.
-pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
@@ -97,7 +97,7 @@ pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
 }
 
 /// The same below a line of labels.
-pub(super) fn table<const N: usize>(
+pub(crate) fn table<const N: usize>(
     labels: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
     right: &[usize],
@@ -107,7 +107,7 @@ pub(super) fn table<const N: usize>(
 }
 
 /// A table with more lines below each row.
-pub(super) fn with_lines_below<L: IntoIterator<Item = String>>(
+pub(crate) fn with_lines_below<L: IntoIterator<Item = String>>(
     table: &str,
     below: impl Iterator<Item = L>,
 ) -> Vec<String> {
@@ -120,7 +120,7 @@ pub(super) fn with_lines_below<L: IntoIterator<Item = String>>(
     all
 }
 
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (count as f64, 0);
     while value >= 1_024.0 && unit + 1 < UNITS.len() {
@@ -131,14 +131,14 @@ pub(super) fn bytes(count: u64) -> String {
 }
 
 /// A span that was measured, in two units at most: `0.08ms`, `250ms`, `1m15s`.
-pub(super) fn span(span: Duration) -> String {
+pub(crate) fn span(span: Duration) -> String {
     let ms = span.as_secs_f64() * 1e3;
     if ms < 10.0 { format!("{ms:.2}ms") } else { short_span(span) }
 }
 
 /// Answers the question before it is asked.
 #[derive(Debug, Args)]
-pub(super) struct YesArgs {
+pub(crate) struct YesArgs {
     /// Do not ask for confirmation; required without a terminal
     #[arg(long)]
     yes: bool,
@@ -146,12 +146,12 @@ pub(super) struct YesArgs {
 
 impl YesArgs {
     /// Whether the question is answered already, so that nothing has to be counted for it.
-    pub(super) fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.yes
     }
 
     /// Asks on a terminal. # Errors: usage where there is none; a failure when the answer is not yes.
-    pub(super) fn ask(&self, question: impl fmt::Display) -> Result<(), Failure> {
+    pub(crate) fn ask(&self, question: impl fmt::Display) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
         }

@@ -16,17 +16,17 @@ use crate::model::trace::TraceContext;
 use crate::platform::clock::Clock;
 
 #[derive(Debug, Args)]
-pub(super) struct GroupArgs {
+pub(crate) struct GroupArgs {
     /// The topic
     #[arg(value_parser = topic)]
-    pub(super) topic: TopicName,
+    pub(crate) topic: TopicName,
     /// The group
     #[arg(long, default_value = "default", value_parser = group)]
-    pub(super) group: GroupName,
+    pub(crate) group: GroupName,
 }
 
 impl GroupArgs {
-    pub(super) fn of(&self) -> GroupOf {
+    pub(crate) fn of(&self) -> GroupOf {
         GroupOf { topic: self.topic.clone(), group: self.group.clone() }
     }
 }
@@ -41,7 +41,7 @@ fn detail<T>(result: crate::model::error::Result<T>) -> Result<T, String> {
 
 macro_rules! parsers {
     ($($name:ident: $kind:ty = $read:expr,)*) => {
-        $(pub(super) fn $name(text: &str) -> Result<$kind, String> {
+        $(pub(crate) fn $name(text: &str) -> Result<$kind, String> {
             detail($read(text))
         })*
     };
@@ -59,12 +59,12 @@ parsers! {
     past: Past = str::parse,
 }
 
-pub(super) fn traceparent(text: &str) -> Result<TraceContext, String> {
+pub(crate) fn traceparent(text: &str) -> Result<TraceContext, String> {
     detail(TraceContext::parse(text, None))
 }
 
 /// A time as the API takes it, or one relative to now: `now`, `+1h`, `-30m`.
-pub(super) fn time(text: &str) -> Result<Timestamp, String> {
+pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
     time_at(text, *NOW)
 }
 
@@ -82,7 +82,7 @@ fn time_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     parse_timestamp(text).map_err(|why| if is_date { why } else { format!("{why}, nor now, +1h or -1h") })
 }
 
-pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
+pub(crate) fn visibility_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_span(text)?;
     if (VISIBILITY_TIMEOUT_MIN..=VISIBILITY_TIMEOUT_MAX).contains(&timeout) {
         return Ok(timeout);
@@ -90,21 +90,21 @@ pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
     Err(format!("is not in {} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX)))
 }
 
-pub(super) fn rate(text: &str) -> Result<f64, String> {
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     Rate::read_limit(text).map(|limit| limit.map_or(0.0, f64::from))
 }
 
-pub(super) fn ordering(text: &str) -> Result<Ordering, String> {
+pub(crate) fn ordering(text: &str) -> Result<Ordering, String> {
     let found = Ordering::ALL.iter().find(|ordering| ordering.name() == text);
     found.copied().ok_or_else(|| "expected none or key".to_owned())
 }
 
-pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
+pub(crate) fn expiry(text: &str) -> Result<Expiry, String> {
     Expiry::named(text).ok_or_else(|| "expected drop or bury".to_owned())
 }
 
 /// `name=value`, the name in lower case as it will be.
-pub(super) fn meta(text: &str) -> Result<(String, String), String> {
+pub(crate) fn meta(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_ascii_lowercase(), value.to_owned())),
         _ => Err("expected NAME=VALUE".to_owned()),
@@ -112,7 +112,7 @@ pub(super) fn meta(text: &str) -> Result<(String, String), String> {
 }
 
 /// `name=text`; an empty text removes the annotation.
-pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
+pub(crate) fn annotation(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, text)) if !name.is_empty() => Ok((name.to_owned(), text.to_owned())),
         _ => Err("expected NAME=TEXT".to_owned()),
@@ -120,7 +120,7 @@ pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
 }
 
 /// A topic, or nothing for none.
-pub(super) fn dead_letter(text: &str) -> Result<DeadLetterTo, String> {
+pub(crate) fn dead_letter(text: &str) -> Result<DeadLetterTo, String> {
     if !text.is_empty() {
         topic(text)?;
     }
@@ -129,7 +129,7 @@ pub(super) fn dead_letter(text: &str) -> Result<DeadLetterTo, String> {
 
 /// `1s,10s,1m` is a ladder, `exponential:initial=1s,max=10m,factor=2,jitter=0.2` is exponential; what is left out of
 /// the latter has its default.
-pub(super) fn backoff(text: &str) -> Result<Backoff, String> {
+pub(crate) fn backoff(text: &str) -> Result<Backoff, String> {
     let backoff = match text.split_once(':').map_or((text, ""), |(kind, rest)| (kind, rest)) {
         ("exponential", rest) => exponential(rest)?,
         ("ladder", rest) => ladder(rest)?,

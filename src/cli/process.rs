@@ -1,5 +1,5 @@
-//! A command as a process: it is told to end by signals, has a directory while it runs, writes its log to stderr as the
-//! configuration says, and tells the process manager (systemd) when it serves, that it works, and when it stops.
+//! A command as a process: it is told to end by signals, writes its log to stderr as the configuration says, and
+//! tells the process manager (systemd) when it serves, that it works, and when it stops.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -7,35 +7,32 @@ use std::future::pending;
 use std::io::{self, IsTerminal, Write};
 #[cfg(target_os = "linux")]
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::panic::PanicHookInfo;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::failure::Failure;
-use super::output;
 use crate::app::config::{LogConfig, LogFormat, LogLevel};
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 
 /// Signals that ask the process to end. From its making on they do not end the process by themselves.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    pub(super) fn listen() -> Result<Signals, Failure> {
+    pub(crate) fn listen() -> Result<Signals, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")));
         Ok(Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
     /// Waits for some work, unless a signal comes first: then `unfinished` says what was cut off.
-    pub(super) async fn or<T>(
+    pub(crate) async fn or<T>(
         &mut self,
         work: impl Future<Output = Result<T, Failure>>,
         unfinished: &str,
@@ -48,35 +45,10 @@ impl Signals {
     }
 
     /// Returns the name of the next signal. May be dropped and asked again without missing one.
-    pub(super) async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
-        }
-    }
-}
-
-pub(super) struct ScratchDir(PathBuf);
-
-impl ScratchDir {
-    /// A new one for a command, and its name.
-    pub(super) fn new(command: &str) -> Result<(ScratchDir, String), Failure> {
-        let name = format!("dwell-{command}-{}", ulid::Ulid::new().to_string().to_lowercase());
-        let dir = std::env::temp_dir().join(&name);
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
-        made.map_err(|error| Failure::new(format!("cannot make the directory {}: {error}", dir.display())))?;
-        Ok((ScratchDir(dir), name))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for ScratchDir {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            output::note(format_args!("the directory {} could not be removed: {error}", self.0.display()));
         }
     }
 }
@@ -88,7 +60,7 @@ const BEATS_PER_SPAN: u32 = 3;
 ///
 /// `NOTIFY_SOCKET` names its socket, and `WATCHDOG_USEC` the span after which it takes silence for a failure. Without them it
 /// is told nothing.
-pub(super) struct Supervisor {
+pub(crate) struct Supervisor {
     /// The path of a socket, or behind an `@` its abstract name.
     socket: Option<OsString>,
     span: Option<Duration>,
@@ -96,7 +68,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn of_this_process() -> Supervisor {
+    pub(crate) fn of_this_process() -> Supervisor {
         let text = |name| std::env::var_os(name).filter(|text| !text.is_empty());
         let number = |name| text(name)?.to_str()?.parse::<u64>().ok();
         // The variables are inherited: what another process was told is not for this one.
@@ -105,13 +77,13 @@ impl Supervisor {
         Supervisor { socket: text("NOTIFY_SOCKET"), span, tasks: Tasks::new() }
     }
 
-    pub(super) async fn serving(&self, status: &str) -> Infallible {
+    pub(crate) async fn serving(&self, status: &str) -> Infallible {
         self.notify(&format!("READY=1\nSTATUS={}\n", status.replace('\n', " "))).await;
         self.keep_alive().await
     }
 
     /// Says that dwell stops in order, and until it has that it works.
-    pub(super) async fn stopping(&self) -> Infallible {
+    pub(crate) async fn stopping(&self) -> Infallible {
         self.notify("STOPPING=1\nSTATUS=stopping in order\n").await;
         self.keep_alive().await
     }
@@ -156,7 +128,7 @@ fn address_of(name: &OsString) -> io::Result<SocketAddr> {
 const PANIC_SHOWN: usize = 200;
 
 /// Starts logging. A second start_logging changes nothing.
-pub(super) fn start_logging(config: LogConfig) {
+pub(crate) fn start_logging(config: LogConfig) {
     // Libraries below dwell say little at info and much at debug, so they stay at warn.
     let libraries = match config.level {
         LogLevel::Off | LogLevel::Error => config.level,

@@ -31,7 +31,7 @@ once: nothing is lost, and messages in flight are delivered again.";
 /// Run a broker
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct ServeArgs {
+pub(crate) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Replay messages that were buffered for another Redis to this one
@@ -42,7 +42,7 @@ pub(super) struct ServeArgs {
     test_clock: bool,
 }
 
-pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(&args.config.sources())?;
     start_logging(config.log);
     // Overrides the shell's umask: payloads are for this user alone.

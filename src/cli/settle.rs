@@ -64,7 +64,7 @@ struct ReceiptArgs {
 /// Acknowledge deliveries: their messages are done
 #[derive(Debug, Args)]
 #[command(after_help = ACK_EXAMPLES)]
-pub(super) struct AckArgs {
+pub(crate) struct AckArgs {
     #[command(flatten)]
     which: ReceiptArgs,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub(super) struct AckArgs {
 /// Report failed deliveries: they are tried again, or become dead letters
 #[derive(Debug, Args)]
 #[command(after_help = NACK_EXAMPLES)]
-pub(super) struct NackArgs {
+pub(crate) struct NackArgs {
     #[command(flatten)]
     which: ReceiptArgs,
     /// Until the next attempt, as in 10s [default: the topic's backoff]
@@ -93,7 +93,7 @@ pub(super) struct NackArgs {
 /// Extend the deadlines of deliveries
 #[derive(Debug, Args)]
 #[command(after_help = EXTEND_EXAMPLES)]
-pub(super) struct ExtendArgs {
+pub(crate) struct ExtendArgs {
     #[command(flatten)]
     which: ReceiptArgs,
     /// Time to settle each from now on, as in 5m
@@ -103,12 +103,12 @@ pub(super) struct ExtendArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn ack(args: &AckArgs) -> Result<(), Failure> {
+pub(crate) async fn ack(args: &AckArgs) -> Result<(), Failure> {
     settle(&args.which, &args.server, async |client, of, receipts| client.ack(of, receipts, args.which.late).await)
         .await
 }
 
-pub(super) async fn nack(args: &NackArgs) -> Result<(), Failure> {
+pub(crate) async fn nack(args: &NackArgs) -> Result<(), Failure> {
     let NackArgs { delay, bury, .. } = *args;
     let reason = args.reason.as_deref();
     let nack = async |client: &Client, of: &GroupOf, receipts: &[String]| {
@@ -117,7 +117,7 @@ pub(super) async fn nack(args: &NackArgs) -> Result<(), Failure> {
     settle(&args.which, &args.server, nack).await
 }
 
-pub(super) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
+pub(crate) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
     let visibility_timeout = args.visibility_timeout;
     settle(&args.which, &args.server, async |client, of, receipts| {
         client.extend(of, &Extension { receipts, visibility_timeout, late: args.which.late }).await
@@ -199,7 +199,7 @@ code 0.";
 /// Reserve messages and print them with their receipts, for a script to settle
 #[derive(Debug, Args)]
 #[command(after_help = RESERVE_EXAMPLES)]
-pub(super) struct ReserveArgs {
+pub(crate) struct ReserveArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
     topic: TopicName,
@@ -230,7 +230,7 @@ pub(super) struct ReserveArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
+pub(crate) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
     let of = GroupOf { topic: args.topic.clone(), group: args.group.clone() };
     let request = Reserve {
         max: Some(args.max.into()),

@@ -36,7 +36,7 @@ Examples:
 /// Create, update, get, list, move and delete topics
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct TopicArgs {
+pub(crate) struct TopicArgs {
     #[command(subcommand)]
     command: TopicCommand,
     #[command(flatten)]
@@ -89,62 +89,62 @@ struct CreateArgs {
 }
 
 #[derive(Debug, Default, PartialEq, Args, Serialize)]
-pub(super) struct Declaration {
+pub(crate) struct Declaration {
     /// Number of partitions; cannot be changed later
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX)))]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) partitions: Option<u16>,
+    pub(crate) partitions: Option<u16>,
     /// How long a consumer has before its delivery is nacked
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) visibility_timeout: Option<Duration>,
+    pub(crate) visibility_timeout: Option<Duration>,
     /// Attempts before a message is dead; 0 is without a limit
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ATTEMPTS_MAX)))]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) max_attempts: Option<u32>,
+    pub(crate) max_attempts: Option<u32>,
     /// 1s,10s,1m (a ladder) or exponential:initial=1s,max=10m,factor=2,jitter=0.2
     #[arg(long, value_parser = parse::backoff)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) backoff: Option<Backoff>,
+    pub(crate) backoff: Option<Backoff>,
     /// How long after a message was acked a push with its id is still a duplicate
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) dedup_window: Option<Duration>,
+    pub(crate) dedup_window: Option<Duration>,
     /// `key`: the messages of a key one after the other; cannot be changed later
     #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ordering: Option<Ordering>,
+    pub(crate) ordering: Option<Ordering>,
     /// How long after its due time a message without its own ttl is worth delivering; 0s is indefinitely
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) ttl: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
     /// Policy for an expired message: drop or bury
     #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) on_expiry: Option<Expiry>,
+    pub(crate) on_expiry: Option<Expiry>,
     /// How long dead letters are kept; 0s is indefinitely
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) dead_max_age: Option<Duration>,
+    pub(crate) dead_max_age: Option<Duration>,
     /// How many dead letters a group keeps in each partition, the newest; 0 is all
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) dead_max_count: Option<u64>,
+    pub(crate) dead_max_count: Option<u64>,
     /// A text about the topic; NAME= removes it. May be repeated
     #[arg(long = "annotation", value_name = "NAME=TEXT", value_parser = parse::annotation)]
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_object")]
-    pub(super) annotations: Vec<(String, String)>,
+    pub(crate) annotations: Vec<(String, String)>,
     /// The topic to which messages move that used all attempts or were buried; '' for none
     #[arg(long = "dead-letter-topic", value_name = "TOPIC", value_parser = parse::dead_letter)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) dead_letter: Option<DeadLetterTo>,
+    pub(crate) dead_letter: Option<DeadLetterTo>,
 }
 
 fn as_object<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(pairs.iter().map(|(name, text)| (name, text)))
 }
 
-pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         TopicCommand::Create(args) => {

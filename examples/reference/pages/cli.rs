@@ -16,7 +16,7 @@ broker over HTTP. `dwell <command> --help` prints the same text as this page.
 const SHARED: [&str; 4] = ["server", "token-file", "ca-file", "help"];
 
 pub(super) fn page() -> String {
-    let mut root = dwell::cli::command().disable_help_subcommand(true);
+    let mut root = dwell::command_line::command().disable_help_subcommand(true);
     root.build();
     let push = root.find_subcommand("push").cloned().unwrap_or_default();
     let shared: Vec<_> = push.get_arguments().filter(|arg| is_shared(arg)).map(row).collect();

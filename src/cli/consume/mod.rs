@@ -42,7 +42,7 @@ not, and their messages are delivered again.";
 /// Consume messages: print them, or run a command for each
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct ConsumeArgs {
+pub(crate) struct ConsumeArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
     topic: TopicName,
@@ -79,7 +79,7 @@ struct Tally {
     unsettled: u64,
 }
 
-pub(super) async fn run(args: &ConsumeArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let of = GroupOf { topic: args.topic.clone(), group: args.group.clone() };
     let mut consumer = Consumer { client: args.server.client()?, of, args, clock: Clock::System, exec: None };
     let mut tally = Tally::default();

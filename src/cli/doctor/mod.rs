@@ -50,7 +50,7 @@ configuration is wrong, 69 when Redis cannot be reached.";
 /// Check everything that could make this installation lose, delay or refuse messages
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Fail for a warning too
@@ -60,7 +60,7 @@ pub(super) struct DoctorArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let config = match Config::load(&args.config.sources()) {
         Ok(config) => config,
         Err(errors) => {

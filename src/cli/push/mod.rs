@@ -40,7 +40,7 @@ A push with an --id can be repeated without making a second message.";
 /// Push one message, or a file of messages
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct PushArgs {
+pub(crate) struct PushArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
     topic: TopicName,
@@ -96,7 +96,7 @@ pub(super) struct PushArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn run(args: &PushArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &PushArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.file {
         Some(file) => push_file(&client, &args.topic, file, &args.server.print).await,
@@ -155,7 +155,7 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
 }
 
 impl PushArgs {
-    pub(super) fn is_of_file(&self) -> bool {
+    pub(crate) fn is_of_file(&self) -> bool {
         self.file.is_some()
     }
 

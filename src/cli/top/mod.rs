@@ -52,7 +52,7 @@ const EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// Watch topics, partitions, owners, lateness and the WAL of a running broker
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct TopArgs {
+pub(crate) struct TopArgs {
     /// The pause between two refreshes, 100ms to 1h
     #[arg(long = "interval", value_name = "TIME", default_value = "1s", value_parser = pause)]
     every: Duration,
@@ -71,7 +71,7 @@ fn pause(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub(super) async fn run(args: &TopArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &TopArgs) -> Result<(), Failure> {
     let (client, server) = (args.server.client()?, args.server.address().to_string());
     check(&client).await?;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

@@ -8,7 +8,6 @@ mod failure;
 mod address;
 mod keys;
 mod scripts;
-mod baseline;
 mod confirmed;
 mod cron_jobs;
 mod histories;
@@ -37,7 +36,6 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use self::baseline::{BaselineRedis, BaselineStyle, RedisUsage};
 pub use self::confirmed::Confirmation;
 use self::connection::Terms;
 pub use self::diagnostics::{

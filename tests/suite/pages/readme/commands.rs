@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::process::{Command, Stdio};
 
-use dwell::cli;
+use dwell::command_line;
 use dwell::model::error::{Error, Result};
 
 use super::Broker;
@@ -129,7 +129,7 @@ enum Check {
 
 impl Line {
     fn check(&self) -> std::result::Result<Check, String> {
-        let parsed = cli::check(&self.args);
+        let parsed = command_line::check(&self.args);
         let is_named = self.args.iter().all(|arg| arg.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
         let asks = |arg: &String| ["--config", "--help"].contains(&arg.as_str());
         match parsed {
@@ -137,7 +137,7 @@ impl Line {
             Ok(()) => Ok(Check::Run),
             Err(_) if is_named => {
                 let help: Vec<String> = self.args.iter().cloned().chain(["--help".to_owned()]).collect();
-                cli::check(&help).map(|()| Check::Named).map_err(|why| format!("{}: {why}", self.place))
+                command_line::check(&help).map(|()| Check::Named).map_err(|why| format!("{}: {why}", self.place))
             }
             Err(why) => Err(format!("{}: {why}", self.place)),
         }

@@ -15,7 +15,7 @@ struct Only {
 /// What the shipped code uses only in some places.
 const ONLY: [Only; 23] = [
     Only { what: &["sled::"], only: &["src/platform/disk/", "src/store/embedded/", "src/wal/"] },
-    Only { what: &["redis::"], only: &["src/store/redis/"] },
+    Only { what: &["redis::"], only: &["src/store/redis/", "src/measure/baseline.rs"] },
     Only { what: &["bincode::"], only: &["src/codec"] },
     Only { what: &["prometheus::"], only: &["src/telemetry/metrics/"] },
     Only { what: &["murmur3::"], only: &["src/model/partition.rs"] },
@@ -36,7 +36,10 @@ const ONLY: [Only; 23] = [
     // The ways in and out.
     Only { what: &["axum::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/api/http/"] },
     Only { what: &["hyper::"], only: &["src/api/http/", "src/platform/https.rs"] },
-    Only { what: &["clap::", "crossterm::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
+    Only {
+        what: &["clap::", "crossterm::", "indicatif::", "tracing_subscriber::"],
+        only: &["src/cli/", "src/measure/", "src/command_line.rs"],
+    },
     Only {
         what: &["reqwest::"],
         only: &[
@@ -54,9 +57,12 @@ const ONLY: [Only; 23] = [
         only: &["src/platform/https.rs", "src/platform/signing_key.rs", "src/api/http/listen.rs"],
     },
     Only { what: &["println!", "eprintln!", "print!", "eprint!", "stdout()", "stderr()"], only: &["src/cli/"] },
-    Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
+    Only { what: &["std::env::", "env::var"], only: &["src/cli/", "src/measure/", "src/command_line.rs"] },
     Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/process.rs"] },
-    Only { what: &["std::process::", "tokio::process"], only: &["src/cli/", "src/main.rs"] },
+    Only {
+        what: &["std::process::", "tokio::process"],
+        only: &["src/cli/", "src/measure/bench/store.rs", "src/command_line.rs", "src/main.rs"],
+    },
     Only { what: &["std::net::", "tokio::net"], only: &["src/api/http/", "src/api/webhook/", "src/cli/process.rs"] },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
@@ -70,6 +76,7 @@ const ONLY: [Only; 23] = [
             "src/platform/secret.rs",
             "src/app/config/",
             "src/cli/",
+            "src/measure/",
             "src/telemetry/metrics/process.rs",
             // The id of the boot.
             "src/platform/clock.rs",

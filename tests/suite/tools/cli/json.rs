@@ -98,7 +98,7 @@ fn leaves(command: &Command, path: &str, found: &mut Vec<(String, Command)>) {
 }
 
 fn all_leaves() -> Vec<(String, Command)> {
-    let (mut root, mut found) = (dwell::cli::command(), Vec::new());
+    let (mut root, mut found) = (dwell::command_line::command(), Vec::new());
     root.build();
     leaves(&root, "", &mut found);
     found

@@ -14,8 +14,8 @@ use super::latency::{lifecycles, ratio};
 use super::results::Name;
 use super::target::{Load, Target, Wanted, per_second};
 use super::{BATCH, Bench, LANES};
-use crate::app::engine::{BaselineRedis, BaselineStyle, RedisUsage};
 use crate::cli::failure::Failure;
+use crate::measure::baseline::{BaselineRedis, BaselineStyle, RedisUsage};
 use crate::platform::clock::Clock;
 
 const CONNECTIONS: [usize; 3] = [1, 32, 256];
@@ -107,10 +107,10 @@ pub(super) async fn ceilings(bench: &Bench) -> Result<(), Failure> {
     match &bench.stores.bare {
         Some(bare) => {
             let key = |lane: usize| format!("{}:{lane}", bench.bare_prefix());
-            let lanes = PushBatcher { bare, payload: bench.payload.as_bytes(), key: &key };
-            note("bare push", "messages/s", lanes.run(messages, Step::Push).await?);
-            note("bare drain", "messages/s", lanes.run(messages, Step::Take).await?);
-            note("bare life", "messages/s", lanes.run(messages, Step::Both).await?);
+            let lanes = BareLanes { bare, payload: bench.payload.as_bytes(), key: &key };
+            note("bare push", "messages/s", lanes.run(messages, BareWork::Push).await?);
+            note("bare drain", "messages/s", lanes.run(messages, BareWork::Take).await?);
+            note("bare life", "messages/s", lanes.run(messages, BareWork::Both).await?);
             let began = Clock::System.instant();
             for _ in 0..messages.div_ceil(PINGS) {
                 bare.ping(PINGS).await?;
@@ -198,28 +198,28 @@ async fn fsynced_requests(bench: &Bench) -> Result<f64, Failure> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum BareWork {
     Push,
     Take,
     Both,
 }
 
-struct PushBatcher<'a> {
+struct BareLanes<'a> {
     bare: &'a BaselineRedis,
     payload: &'a [u8],
     key: &'a dyn Fn(usize) -> String,
 }
 
-impl PushBatcher<'_> {
-    async fn run(&self, messages: usize, step: Step) -> Result<f64, Failure> {
+impl BareLanes<'_> {
+    async fn run(&self, messages: usize, work: BareWork) -> Result<f64, Failure> {
         let batches = messages.div_ceil(LANES * BATCH).max(1);
         let lane = async |lane: usize| {
             let key = (self.key)(lane);
             for n in 0..batches {
-                if step != Step::Take {
+                if work != BareWork::Take {
                     self.bare.push(&key, &ids(n), self.payload, BaselineStyle::Together).await?;
                 }
-                if step != Step::Push && self.bare.take(&key, BATCH, BaselineStyle::Together).await? != BATCH {
+                if work != BareWork::Push && self.bare.take(&key, BATCH, BaselineStyle::Together).await? != BATCH {
                     return Err(Failure::new("bare messages are missing"));
                 }
             }

@@ -11,19 +11,17 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::app::config::RedisUrl;
 use crate::app::embed::Dwell;
-use crate::app::engine::{BaselineRedis, OutageOptions, RedisOptions, StoreOptions};
+use crate::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use crate::broker;
 use crate::cli::address::ServerAddress;
 use crate::cli::client::Client;
 use crate::cli::failure::Failure;
-use crate::cli::process::ScratchDir;
+use crate::measure::baseline::BaselineRedis;
+use crate::measure::scratch_dir::ScratchDir;
 use crate::platform::clock::Clock;
 
 /// How long one call to Redis may take. A bench loads it on purpose.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long bare commands may take: many are in one write.
-const BARE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Suffix of the prefix: brokers that are measured beside each other share nothing.
 const PARTS: [&str; 6] = ["library", "http", "pending", "scale", "fleet", "bare"];
@@ -47,8 +45,7 @@ impl Stores {
         let (scratch, name) = ScratchDir::new("bench")?;
         let Some(url) = redis else { return Ok(Stores { scratch, redis: None, bare: None }) };
         let prefix = prefix.unwrap_or(&name).to_owned();
-        let options = RedisOptions { timeout: BARE_TIMEOUT, ..RedisOptions::new(url.secret().clone()) };
-        let bare = BaselineRedis::open(&options).await?;
+        let bare = BaselineRedis::open(url).await?;
         for part in PARTS {
             let prefix = format!("{prefix}-{part}");
             if bare.holds(&prefix).await? {

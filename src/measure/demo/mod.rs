@@ -3,7 +3,7 @@
 //! It starts a broker in this process and speaks to it only as any other client would.
 
 mod orders;
-mod report;
+pub(crate) mod report;
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -16,19 +16,20 @@ use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
 use indicatif::{MultiProgress, ProgressBar};
 
-use super::PrintArgs;
-use super::address::ServerAddress;
-use super::api::{DeadLetterFilter, Delivery, Nack, Topic, WithJson};
-use super::client::{Client, GroupOf};
-use super::failure::{CallResult, Failure};
-use super::output::{note, styled};
-use super::process::{ScratchDir, Signals, start_logging};
-use super::topic::Declaration;
 use crate::api::http::Listen;
 use crate::app::config::{Config, LogConfig, LogFormat, LogLevel, RedisUrl, Sources};
 use crate::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use crate::app::server::{Server, ServerOptions};
 use crate::broker::Options;
+use crate::cli::PrintArgs;
+use crate::cli::address::ServerAddress;
+use crate::cli::api::{DeadLetterFilter, Delivery, Nack, Topic, WithJson};
+use crate::cli::client::{Client, GroupOf};
+use crate::cli::failure::{CallResult, Failure};
+use crate::cli::output::{note, styled};
+use crate::cli::process::{Signals, start_logging};
+use crate::cli::topic::Declaration;
+use crate::measure::scratch_dir::ScratchDir;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::{Backoff, Step};
 use crate::model::spelling::{counted, thousands};
@@ -56,7 +57,7 @@ every promise held.";
 /// Play a shop's orders through a broker and check every promise, in 20 seconds
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Use this Redis, not the embedded store
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     redis: Option<RedisUrl>,
@@ -64,7 +65,7 @@ pub(super) struct DemoArgs {
     print: PrintArgs,
 }
 
-pub(super) async fn run(args: &DemoArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     start_logging(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
     let mut signals = Signals::listen()?;
     let broker = start(args.redis.as_ref()).await?;

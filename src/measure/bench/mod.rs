@@ -16,12 +16,12 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::failure::Failure;
-use super::output::{note, styled};
-use super::process::{Signals, start_logging};
-use super::{PrintArgs, parse};
 use crate::app::config::{LogConfig, LogFormat, LogLevel, RedisUrl};
 use crate::app::embed::Dwell;
+use crate::cli::failure::Failure;
+use crate::cli::output::{note, styled};
+use crate::cli::process::{Signals, start_logging};
+use crate::cli::{PrintArgs, parse};
 use crate::model::limits::PARTITIONS_MAX;
 use crate::model::message::TopicName;
 use crate::model::time::Timestamp;
@@ -34,7 +34,7 @@ use target::Target;
 const BATCH: usize = 100;
 const LANES: usize = 8;
 
-pub(super) async fn run(args: &BenchArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &BenchArgs) -> Result<(), Failure> {
     start_logging(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
     let mut signals = Signals::listen()?;
     let plan = Plan::new(args)?;
@@ -220,7 +220,7 @@ const MEASURES: [&str; 7] = ["push", "drain", "life", "cost", "lateness", "burst
 /// Measure how fast dwell is on this machine, beside what the machine does without it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct BenchArgs {
+pub(crate) struct BenchArgs {
     /// Use this Redis, not the embedded store
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     redis: Option<RedisUrl>,

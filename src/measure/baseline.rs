@@ -1,27 +1,29 @@
 //! Bare commands, without scripts and without promises: what one would send to this Redis without dwell, and the figures
-//! of Redis about that work. Nothing that serves messages uses it; `dwell bench` measures with it.
+//! of Redis about that work. It has its own connection, and shares nothing with the store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value};
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, RedisError, Value};
 
-use super::address::Address;
-use super::scripts::{Reply, text};
-use super::{RedisOptions, failure};
+use crate::app::config::RedisUrl;
 use crate::model::error::{Error, Result};
 
 const PAGE: usize = 500;
 
+/// How long a write of bare commands may take: it has many of them.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 #[derive(Clone)]
-pub struct BaselineRedis {
+pub(super) struct BaselineRedis {
     connection: MultiplexedConnection,
 }
 
 /// How commands are sent: what a message costs bare depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BaselineStyle {
+pub(super) enum BaselineStyle {
     /// One command for each message and step, as many in one write as there are messages.
     Each,
     /// One command for each step, with all messages as its arguments.
@@ -29,16 +31,16 @@ pub enum BaselineStyle {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct RedisUsage {
+pub(super) struct RedisUsage {
     /// Calls and microseconds of each command. Commands of a script count for themselves, and again in `evalsha`.
-    pub commands: BTreeMap<String, (u64, u64)>,
+    pub(super) commands: BTreeMap<String, (u64, u64)>,
     /// Microseconds of processor time of the server, with reading requests and writing answers.
-    pub cpu_us: u64,
-    pub memory_bytes: u64,
+    pub(super) cpu_us: u64,
+    pub(super) memory_bytes: u64,
 }
 
 impl RedisUsage {
-    pub fn of(&self, names: &[&str], before: &RedisUsage) -> (u64, u64) {
+    pub(super) fn of(&self, names: &[&str], before: &RedisUsage) -> (u64, u64) {
         let sum = |usage: &RedisUsage| {
             let found = names.iter().filter_map(|name| usage.commands.get(*name));
             found.fold((0, 0), |sum: (u64, u64), command| (sum.0 + command.0, sum.1 + command.1))
@@ -49,23 +51,30 @@ impl RedisUsage {
 }
 
 impl BaselineRedis {
-    /// Connects and logs in; `options.prefix` is not used. Errors: `Invalid` for a wrong URL, or `Unavailable`.
-    pub async fn open(options: &RedisOptions) -> Result<BaselineRedis> {
-        let address = Address::new(options, options.url.expose())?;
-        let (connection, login) = address.connect().await?;
-        let bare = BaselineRedis { connection };
-        for command in login {
-            bare.ask(command).await?;
-        }
-        Ok(bare)
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that does not lead to a single Redis, or `Unavailable`.
+    pub(super) async fn open(url: &RedisUrl) -> Result<BaselineRedis> {
+        let refused = |error: RedisError| {
+            Error::invalid("--redis", format!("is not the URL of a single Redis ({})", error.category()))
+        };
+        let info = Client::open(url.secret().expose()).map_err(refused)?.get_connection_info().clone();
+        // As the store has it: small commands must not wait for one another in the kernel.
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let client = Client::open(info).map_err(refused)?;
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(TIMEOUT)).set_response_timeout(Some(TIMEOUT));
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
+        Ok(BaselineRedis { connection })
     }
 
-    pub async fn ping(&self, count: usize) -> Result<()> {
+    pub(super) async fn ping(&self, count: usize) -> Result<()> {
         let pings = (0..count).map(|_| redis::cmd("PING"));
-        self.pipeline(pings.collect()).await.map(drop)
+        self.pipeline(pings.collect()).await
     }
 
-    pub async fn push(&self, key: &str, ids: &[String], payload: &[u8], style: BaselineStyle) -> Result<()> {
+    pub(super) async fn push(&self, key: &str, ids: &[String], payload: &[u8], style: BaselineStyle) -> Result<()> {
         let (z, h) = (format!("{key}:z"), format!("{key}:h"));
         let step = |ids: &[String]| {
             let (mut zadd, mut hset) = (redis::cmd("ZADD"), redis::cmd("HSET"));
@@ -78,15 +87,15 @@ impl BaselineRedis {
             [zadd, hset]
         };
         let pages = ids.chunks(style.page(ids.len()));
-        self.pipeline(pages.flat_map(step).collect()).await.map(drop)
+        self.pipeline(pages.flat_map(step).collect()).await
     }
 
     /// Takes up to `max` due messages of a key: removes the ids, reads and deletes the bodies. Answers how many.
-    pub async fn take(&self, key: &str, max: usize, style: BaselineStyle) -> Result<usize> {
+    pub(super) async fn take(&self, key: &str, max: usize, style: BaselineStyle) -> Result<usize> {
         let (z, h) = (format!("{key}:z"), format!("{key}:h"));
         let mut due = redis::cmd("ZRANGE");
         due.arg(&z).arg("-inf").arg(2).arg("BYSCORE").arg("LIMIT").arg(0).arg(max);
-        let ids = Reply::of(self.ask(&due).await?)?.each(Reply::text)?;
+        let ids: Vec<String> = self.ask(&due).await?;
         if ids.is_empty() {
             return Ok(0);
         }
@@ -103,19 +112,18 @@ impl BaselineRedis {
     }
 
     /// How far its clock is ahead of `local_us` (read before and after), in microseconds; 0 within the round trip.
-    pub async fn ahead_us(&self, local_us: impl Fn() -> i64) -> Result<i64> {
+    pub(super) async fn ahead_us(&self, local_us: impl Fn() -> i64) -> Result<i64> {
         let sent = local_us();
-        let mut time = Reply::of(self.ask(&redis::cmd("TIME")).await?)?;
+        let (seconds, micros): (i64, i64) = self.ask(&redis::cmd("TIME")).await?;
         let answered = local_us();
-        let there = i64::try_from(time.number()? * 1_000_000 + time.number()?).unwrap_or(i64::MAX);
-        let ahead = there - (sent + answered) / 2;
+        let ahead = seconds * 1_000_000 + micros - (sent + answered) / 2;
         Ok(if ahead.abs() <= (answered - sent) / 2 + 1_000 { 0 } else { ahead })
     }
 
-    pub async fn usage(&self) -> Result<RedisUsage> {
+    pub(super) async fn usage(&self) -> Result<RedisUsage> {
         let mut usage = RedisUsage::default();
         for section in ["commandstats", "cpu", "memory"] {
-            let info = text(self.ask(redis::cmd("INFO").arg(section)).await?)?;
+            let info: String = self.ask(redis::cmd("INFO").arg(section)).await?;
             info.lines().filter_map(|line| line.trim_end().split_once(':')).for_each(|(name, value)| {
                 usage.read(name, value);
             });
@@ -123,14 +131,14 @@ impl BaselineRedis {
         Ok(usage)
     }
 
-    pub async fn version(&self) -> Result<String> {
-        let info = text(self.ask(&redis::cmd("INFO")).await?)?;
+    pub(super) async fn version(&self) -> Result<String> {
+        let info: String = self.ask(&redis::cmd("INFO")).await?;
         let field = |name: &str| info.lines().find_map(|line| line.trim_end().strip_prefix(name)).unwrap_or_default();
         let aof = if field("aof_enabled:") == "1" { "append-only file" } else { "no append-only file" };
         Ok(format!("Redis {}, {aof}", field("redis_version:")))
     }
 
-    pub async fn holds(&self, prefix: &str) -> Result<bool> {
+    pub(super) async fn holds(&self, prefix: &str) -> Result<bool> {
         let mut found = false;
         self.scan(prefix, async |keys| {
             found |= !keys.is_empty();
@@ -140,10 +148,10 @@ impl BaselineRedis {
         Ok(found)
     }
 
-    pub async fn clear(&self, prefix: &str) -> Result<()> {
+    pub(super) async fn clear(&self, prefix: &str) -> Result<()> {
         self.scan(prefix, async |keys| match keys.is_empty() {
             true => Ok(()),
-            false => self.ask(redis::cmd("UNLINK").arg(keys)).await.map(drop),
+            false => self.ask::<()>(redis::cmd("UNLINK").arg(keys)).await,
         })
         .await
     }
@@ -155,9 +163,9 @@ impl BaselineRedis {
             loop {
                 let mut scan = redis::cmd("SCAN");
                 scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(PAGE);
-                let mut reply = Reply::of(self.ask(&scan).await?)?;
-                cursor = reply.text()?;
-                page(reply.list()?.each(Reply::text)?).await?;
+                let (next, keys): (String, Vec<String>) = self.ask(&scan).await?;
+                cursor = next;
+                page(keys).await?;
                 if cursor == "0" {
                     break;
                 }
@@ -166,27 +174,24 @@ impl BaselineRedis {
         Ok(())
     }
 
-    async fn ask(&self, command: &Cmd) -> Result<Value> {
-        match self.connection.clone().send_packed_command(command).await {
-            Ok(Value::ServerError(error)) => Err(failure::of_call(&error.into())),
-            Ok(value) => Ok(value),
-            Err(error) => Err(failure::of_call(&error)),
-        }
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
+        command.query_async(&mut self.connection.clone()).await.map_err(failed)
     }
 
-    async fn pipeline(&self, commands: Vec<Cmd>) -> Result<Vec<Value>> {
-        let count = commands.len();
-        let mut pipeline = Pipeline::with_capacity(count);
+    /// Sends all commands in one write. Errors: also if Redis refused one of them.
+    async fn pipeline(&self, commands: Vec<Cmd>) -> Result<()> {
+        let mut pipeline = Pipeline::with_capacity(commands.len());
         commands.into_iter().for_each(|command| {
             pipeline.add_command(command);
         });
-        let sent = self.connection.clone().send_packed_commands(&pipeline, 0, count).await;
-        let answers = sent.map_err(|error| failure::of_call(&error))?;
-        match answers.iter().any(|answer| matches!(answer, Value::ServerError(_))) {
-            true => Err(Error::unavailable("Redis refused a bare command")),
-            false => Ok(answers),
-        }
+        let answers: Vec<Value> = pipeline.query_async(&mut self.connection.clone()).await.map_err(failed)?;
+        drop(answers);
+        Ok(())
     }
+}
+
+fn failed(error: RedisError) -> Error {
+    Error::unavailable(format!("Redis: {error}"))
 }
 
 impl BaselineStyle {
