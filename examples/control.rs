@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use dwell::app::embed::Dwell;
 use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
-use dwell::broker::{Broker, Options, Which};
+use dwell::broker::{Broker, ListedState, Options};
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::time::Timestamp;
@@ -84,7 +84,7 @@ async fn look(broker: &Broker, topic: &TopicName, messages: usize) -> Result<()>
 async fn list(broker: &Broker, topic: &TopicName, started: Timestamp) -> Result<()> {
     let from = started.plus(Duration::from_millis(fastrand::u64(..SPREAD.as_millis() as u64 / 2)));
     let window = Window { from, ..Window::ALL };
-    let page = broker.list(topic, &GroupName::standard(), Which::Scheduled, window, None, 100).await?;
+    let page = broker.list(topic, &GroupName::standard(), ListedState::Scheduled, window, None, 100).await?;
     if page.messages.len() < 100 { Err(Error::bug("a page is not full")) } else { Ok(()) }
 }
 

@@ -15,7 +15,7 @@ use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
 use crate::model::topic::{Descriptor, Expiry, GroupPartition, Rest};
 use crate::platform::clock::Instant;
-use crate::store::{DeadLetterCursor, MemberId, PartitionStats, State, Window};
+use crate::store::{DeadLetterCursor, MemberId, MessageState, PartitionStats, Window};
 
 /// Dead letters, retries and takeovers of so long ago still matter.
 const RECENT: Duration = Duration::from_secs(30 * 60);
@@ -228,8 +228,10 @@ impl Broker {
         let reserved = self.store.reads.in_flight(partition, None, RESERVED_LOOKED_AT).await?.messages;
         let ids: Vec<MessageId> = reserved.iter().map(|listed| listed.id.clone()).collect();
         let states = self.held_states(descriptor, partition.partition, &partition.group, &ids).await?;
-        let held =
-            reserved.into_iter().zip(states).filter(|(_, (state, _))| matches!(state, State::Ready | State::Blocked));
+        let held = reserved
+            .into_iter()
+            .zip(states)
+            .filter(|(_, (state, _))| matches!(state, MessageState::Ready | MessageState::Blocked));
         let held = held.filter_map(|(listed, _)| Some((listed.message.ok()?.due_at, listed.id)));
         let first = self.store.reads.waiting(partition, Window::ALL, None, 1).await?.messages.into_iter().next();
         let first = first.and_then(|listed| Some((listed.next_at?, listed.id)));

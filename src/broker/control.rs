@@ -22,8 +22,8 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::store::{
-    Call, Cancelled, Expected, Fate, Fates, PartitionStats, Purge, Purged, Reschedule, Rescheduled, State, Window,
-    restoring,
+    Call, Cancelled, Expected, Fate, Fates, MessageState, PartitionStats, Purge, Purged, Reschedule, Rescheduled,
+    Window, restoring,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -269,7 +269,7 @@ impl Broker {
             for (listed, (state, next_at)) in page.messages.into_iter().zip(states) {
                 let due = next_at.or_else(|| listed.message.as_ref().ok().map(|message| message.due_at));
                 if let Some(due) = due.filter(|due| window.has(*due)) {
-                    found.push((due, listed.id, state != State::InFlight));
+                    found.push((due, listed.id, state != MessageState::InFlight));
                 }
             }
             after = page.next;

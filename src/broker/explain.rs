@@ -11,7 +11,7 @@ use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, ms_up, short_span, show_span};
 use crate::model::topic::{Descriptor, Rest};
-use crate::store::{Finding, Forecast, MemberId, Peeked, Spans, State, VerifyCursor};
+use crate::store::{Finding, Forecast, MemberId, MessageState, Peeked, Spans, VerifyCursor};
 
 /// Counts in one call to the store: a millisecond or two, in which it does nothing else.
 const COUNTS_AT_ONCE: usize = 2_000;
@@ -87,26 +87,26 @@ impl Broker {
     ) -> Result<Reason> {
         let next_at = peeked.next_at.unwrap_or_default();
         Ok(match &peeked.state {
-            State::Dead { died_at, record } => {
+            MessageState::Dead { died_at, record } => {
                 let (attempts, why) = (counted(record.attempts, "attempt"), record.reason.name());
                 let reason = Reason::new("dead", format!("died at {died_at} after {attempts}, reason {why}"));
                 Reason { error: record.last_error.clone(), ..reason }
             }
-            State::Scheduled if peeked.attempts > 0 => {
+            MessageState::Scheduled if peeked.attempts > 0 => {
                 let failed = peeked.history.last().map_or(String::new(), |last| format!(", the last at {}", last.at));
                 let attempts = counted(peeked.attempts, "attempt");
                 let why = format!("{attempts} failed{failed}; the next is at {next_at}");
                 Reason { until: Some(next_at), ..Reason::new("retrying", why) }
             }
-            State::Scheduled => {
+            MessageState::Scheduled => {
                 Reason { until: Some(next_at), ..Reason::new("scheduled", format!("due at {next_at}")) }
             }
-            State::Ready => self.ready(descriptor, group, partition, peeked).await?,
-            State::InFlight if peeked.moving_to.is_some() => {
+            MessageState::Ready => self.ready(descriptor, group, partition, peeked).await?,
+            MessageState::InFlight if peeked.moving_to.is_some() => {
                 let to = peeked.moving_to.as_ref().map_or("", TopicName::as_str);
                 Reason::new("moving", format!("on its way to topic {to}: it arrives there, or comes back"))
             }
-            State::InFlight | State::Blocked | State::Backoff => {
+            MessageState::InFlight | MessageState::Blocked | MessageState::Backoff => {
                 self.reserved(descriptor, group, partition, peeked).await?
             }
         })

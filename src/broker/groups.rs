@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Broker, Options, no_group};
 use crate::coordination::lease::LeaseKeeper;
 use crate::coordination::membership::Timing;
-use crate::delivery::{GroupDelivery, Heartbeats, Membership, PrefetchBudget, ReceiptKeys, Terms};
+use crate::delivery::{DeliveryOptions, GroupDelivery, Heartbeats, Membership, PrefetchBudget, ReceiptKeys};
 use crate::gate::Identity;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
@@ -39,7 +39,7 @@ pub(super) struct Groups {
     metrics: Arc<Metrics>,
     tasks: Tasks,
     timing: Timing,
-    terms: Terms,
+    delivery_options: DeliveryOptions,
     tracer: Tracer,
     most: usize,
     joined: Arc<Mutex<HashMap<GroupInTopic, Joined>>>,
@@ -68,10 +68,10 @@ impl Groups {
         let (drain_timeout, idle_timeout) = (options.drain_timeout, options.idle_timeout);
         let heartbeats = Heartbeats::new(store.clone(), keeper.member().clone(), timing.absent_after(), tasks.clone());
         let budget = PrefetchBudget::new(options.prefetch_bytes);
-        let terms = Terms { drain_timeout, idle_timeout, budget, heartbeats, receipt_keys };
+        let delivery_options = DeliveryOptions { drain_timeout, idle_timeout, budget, heartbeats, receipt_keys };
         let most = options.member_partitions;
         let tracer = options.tracer.clone();
-        Groups { store, keeper, metrics, tasks, timing, terms, tracer, most, joined: Arc::default() }
+        Groups { store, keeper, metrics, tasks, timing, delivery_options, tracer, most, joined: Arc::default() }
     }
 
     /// Starts the loops the first time. Errors: `NotFound` when the topic has no such group, `Unavailable` while the
@@ -88,7 +88,7 @@ impl Groups {
             self.keeper.clone(),
             descriptor.clone(),
             group.clone(),
-            self.terms.clone(),
+            self.delivery_options.clone(),
             self.metrics.clone(),
             self.tracer.clone(),
         ));

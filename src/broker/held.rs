@@ -20,7 +20,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Instant;
-use crate::store::{MemberId, Owners, PartitionStats, State};
+use crate::store::{MemberId, MessageState, Owners, PartitionStats};
 
 /// The pause before an owner that was not found is looked for again.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(25);
@@ -257,7 +257,7 @@ impl Broker {
             let group_partition = descriptor.group_partition(partition, group);
             for id in ids {
                 let peeked = self.store.reads.peek(&group_partition, id).await?;
-                if peeked.is_some_and(|peeked| peeked.state == State::InFlight) {
+                if peeked.is_some_and(|peeked| peeked.state == MessageState::InFlight) {
                     reserved.entry(group.clone()).or_default().push(id.clone());
                 }
             }
@@ -294,13 +294,13 @@ impl Broker {
         partition: Partition,
         group: &GroupName,
         ids: &[MessageId],
-    ) -> Result<Vec<(State, Option<Timestamp>)>> {
+    ) -> Result<Vec<(MessageState, Option<Timestamp>)>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let located = self.locate_held(descriptor, partition, group, ids).await?;
         let (located, _) = located.unwrap_or_else(|| (vec![None; ids.len()], None));
-        Ok(located.iter().map(|located| located.as_ref().map_or((State::InFlight, None), state_of)).collect())
+        Ok(located.iter().map(|located| located.as_ref().map_or((MessageState::InFlight, None), state_of)).collect())
     }
 
     /// Moves what owners hold, and no consumer has, from `in_flight` to where it belongs. Counts of an owner that does not
@@ -388,12 +388,12 @@ impl Broker {
     }
 }
 
-fn state_of(located: &Located) -> (State, Option<Timestamp>) {
+fn state_of(located: &Located) -> (MessageState, Option<Timestamp>) {
     match located {
-        Located::InFlight { .. } | Located::Decided => (State::InFlight, None),
-        Located::Ready { .. } => (State::Ready, None),
-        Located::Backoff { next_at, .. } => (State::Backoff, Some(*next_at)),
-        Located::Blocked { .. } => (State::Blocked, None),
+        Located::InFlight { .. } | Located::Decided => (MessageState::InFlight, None),
+        Located::Ready { .. } => (MessageState::Ready, None),
+        Located::Backoff { next_at, .. } => (MessageState::Backoff, Some(*next_at)),
+        Located::Blocked { .. } => (MessageState::Blocked, None),
     }
 }
 

@@ -23,8 +23,14 @@ use crate::store::{Call, LateFate, LateSettlement};
 /// The pause before owner and store are asked again.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// A settlement and the verdict if it counts, with the number of its receipt.
-type Open = (usize, (LateSettlement, Verdict));
+/// A late settlement that nobody has decided about yet.
+struct Undecided {
+    /// The number of its receipt in the request.
+    at: usize,
+    settlement: LateSettlement,
+    /// The verdict for the client if the settlement counts.
+    verdict: Verdict,
+}
 
 impl Broker {
     /// Decides again about deliveries that had ended. A verdict stays if the settlement does not count; it is
@@ -44,10 +50,10 @@ impl Broker {
             return Ok(());
         }
         let descriptor = self.topics.group(place.0, place.1).await?;
-        let mut by_partition: BTreeMap<Partition, Vec<Open>> = BTreeMap::new();
+        let mut by_partition: BTreeMap<Partition, Vec<Undecided>> = BTreeMap::new();
         for at in ended {
-            if let Some((partition, late)) = self.late(&descriptor, ask, receipts, at) {
-                by_partition.entry(partition).or_default().push((at, late));
+            if let Some((partition, undecided)) = self.late(&descriptor, ask, receipts, at) {
+                by_partition.entry(partition).or_default().push(undecided);
             }
         }
         let settled =
@@ -59,20 +65,14 @@ impl Broker {
     }
 
     /// A burial is never late: it would hide a message that another consumer may finish.
-    fn late(
-        &self,
-        descriptor: &Descriptor,
-        ask: &Ask,
-        receipts: &[Read],
-        at: usize,
-    ) -> Option<(Partition, (LateSettlement, Verdict))> {
+    fn late(&self, descriptor: &Descriptor, ask: &Ask, receipts: &[Read], at: usize) -> Option<(Partition, Undecided)> {
         let now = self.now();
         let decision = match &ask.what {
             What::Settle(decisions) => Some(&decisions.get(at)?.1),
             What::Extend(..) => None,
         };
         let Receipt { partition, attempt, version, id, .. } = receipts.get(at)?.clone().ok()?;
-        let (next_at, failure, made) = match (decision, &ask.what) {
+        let (next_at, failure, verdict) = match (decision, &ask.what) {
             (Some(Decision::Ack), _) => (None, None, Verdict::Acked),
             (Some(Decision::Nack { delay, reason }), _) => {
                 let backoff = || descriptor.settings.backoff.delay(attempt, fastrand::f64());
@@ -86,14 +86,15 @@ impl Broker {
             (Some(Decision::Bury { .. }) | None, _) => return None,
         };
         let redelivered = ask.late == Late::Redelivered;
-        Some((partition, (LateSettlement { id, version, attempt, redelivered, next_at, failure }, made)))
+        let settlement = LateSettlement { id, version, attempt, redelivered, next_at, failure };
+        Some((partition, Undecided { at, settlement, verdict }))
     }
 
     async fn settle_late_in(
         &self,
         place: TopicGroup<'_>,
         partition: Partition,
-        mut open: Vec<Open>,
+        mut open: Vec<Undecided>,
         until: Instant,
     ) -> Vec<(usize, Verdict)> {
         let mut made = Vec::new();
@@ -107,7 +108,7 @@ impl Broker {
             }
             clock.sleep_until(clock.instant().plus(PAUSE).min(until)).await;
         }
-        made.extend(open.into_iter().map(|(at, _)| (at, Verdict::Unreachable)));
+        made.extend(open.into_iter().map(|undecided| (undecided.at, Verdict::Unreachable)));
         made
     }
 
@@ -116,7 +117,7 @@ impl Broker {
         &self,
         (topic, group): TopicGroup<'_>,
         partition: Partition,
-        open: &mut Vec<Open>,
+        open: &mut Vec<Undecided>,
         made: &mut Vec<(usize, Verdict)>,
         until: Instant,
     ) -> bool {
@@ -125,13 +126,14 @@ impl Broker {
             Err(_) => None,
         };
         let Some(delivery) = delivery else { return false };
-        let settlements: Vec<(LateSettlement, Verdict)> = open.iter().map(|(_, late)| late.clone()).collect();
+        let settlements: Vec<(LateSettlement, Verdict)> =
+            open.iter().map(|undecided| (undecided.settlement.clone(), undecided.verdict)).collect();
         let timeout = until.since(self.clock().instant());
         let Some(verdicts) = delivery.settle_late(partition, &settlements, timeout).await else { return false };
         let mut verdicts = verdicts.into_iter();
-        open.retain(|(at, _)| match verdicts.next() {
+        open.retain(|undecided| match verdicts.next() {
             Some(LateVerdict::Made(verdict)) => {
-                made.push((*at, verdict));
+                made.push((undecided.at, verdict));
                 false
             }
             Some(LateVerdict::Over) => false,
@@ -145,13 +147,13 @@ impl Broker {
         &self,
         (topic, group): TopicGroup<'_>,
         partition: Partition,
-        open: &mut Vec<Open>,
+        open: &mut Vec<Undecided>,
         made: &mut Vec<(usize, Verdict)>,
     ) -> bool {
         if open.is_empty() {
             return true;
         }
-        let settlements: Vec<LateSettlement> = open.iter().map(|(_, (late, _))| late.clone()).collect();
+        let settlements: Vec<LateSettlement> = open.iter().map(|undecided| undecided.settlement.clone()).collect();
         let fates = match self.late_fates(topic, group, partition, &settlements).await {
             Ok(fates) => fates,
             Err(error) if error.kind() == Kind::NotFound => {
@@ -164,11 +166,11 @@ impl Broker {
             }
         };
         let mut fates = fates.into_iter();
-        open.retain(|(at, (_, verdict))| match fates.next() {
+        open.retain(|undecided| match fates.next() {
             Some(fate @ (LateFate::Done | LateFate::Repeated)) => {
-                made.push((*at, *verdict));
+                made.push((undecided.at, undecided.verdict));
                 if fate == LateFate::Done {
-                    self.count_late((topic, group), *verdict);
+                    self.count_late((topic, group), undecided.verdict);
                 }
                 false
             }

@@ -16,13 +16,13 @@ use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
-use crate::store::{Dead, DeadLetterCursor, InFlightCursor, Listed, Peeked, State, WaitingCursor, Window};
+use crate::store::{Dead, DeadLetterCursor, InFlightCursor, Listed, MessageState, Peeked, WaitingCursor, Window};
 
 /// Calls to the store for one page: a window that few messages are in must not keep a request for long.
 const CALLS_MAX: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum ListedState {
     Waiting,
     Scheduled,
     Ready,
@@ -32,19 +32,25 @@ pub enum Which {
     Dead,
 }
 
-impl Which {
-    pub const NAMED: [Which; 6] =
-        [Which::Scheduled, Which::Ready, Which::Blocked, Which::Backoff, Which::InFlight, Which::Dead];
+impl ListedState {
+    pub const NAMED: [ListedState; 6] = [
+        ListedState::Scheduled,
+        ListedState::Ready,
+        ListedState::Blocked,
+        ListedState::Backoff,
+        ListedState::InFlight,
+        ListedState::Dead,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Which::Waiting => "waiting",
-            Which::Scheduled => "scheduled",
-            Which::Ready => "ready",
-            Which::Blocked => "blocked",
-            Which::Backoff => "backoff",
-            Which::InFlight => "in_flight",
-            Which::Dead => "dead",
+            ListedState::Waiting => "waiting",
+            ListedState::Scheduled => "scheduled",
+            ListedState::Ready => "ready",
+            ListedState::Blocked => "blocked",
+            ListedState::Backoff => "backoff",
+            ListedState::InFlight => "in_flight",
+            ListedState::Dead => "dead",
         }
     }
 
@@ -52,30 +58,34 @@ impl Which {
     pub(super) fn narrowed(self, window: Window, now: Timestamp) -> Window {
         let later = Timestamp::from_ms(now.as_ms().saturating_add(1));
         match self {
-            Which::Scheduled => Window { from: window.from.max(later), ..window },
-            Which::Ready => Window { to: window.to.min(later), ..window },
-            Which::Waiting | Which::Blocked | Which::Backoff | Which::InFlight | Which::Dead => window,
+            ListedState::Scheduled => Window { from: window.from.max(later), ..window },
+            ListedState::Ready => Window { to: window.to.min(later), ..window },
+            ListedState::Waiting
+            | ListedState::Blocked
+            | ListedState::Backoff
+            | ListedState::InFlight
+            | ListedState::Dead => window,
         }
     }
 
     /// Whether some of these wait in the store, where no owner has reserved them.
     fn waits_in_store(self) -> bool {
-        matches!(self, Which::Waiting | Which::Scheduled | Which::Ready)
+        matches!(self, ListedState::Waiting | ListedState::Scheduled | ListedState::Ready)
     }
 
     /// Whether some of these are reserved.
     fn may_be_reserved(self) -> bool {
-        !matches!(self, Which::Scheduled | Which::Dead)
+        !matches!(self, ListedState::Scheduled | ListedState::Dead)
     }
 
-    fn has_reserved(self, state: &State) -> bool {
+    fn has_reserved(self, state: &MessageState) -> bool {
         match self {
-            Which::Waiting => *state != State::InFlight,
-            Which::Ready => *state == State::Ready,
-            Which::Blocked => *state == State::Blocked,
-            Which::Backoff => *state == State::Backoff,
-            Which::InFlight => *state == State::InFlight,
-            Which::Scheduled | Which::Dead => false,
+            ListedState::Waiting => *state != MessageState::InFlight,
+            ListedState::Ready => *state == MessageState::Ready,
+            ListedState::Blocked => *state == MessageState::Blocked,
+            ListedState::Backoff => *state == MessageState::Backoff,
+            ListedState::InFlight => *state == MessageState::InFlight,
+            ListedState::Scheduled | ListedState::Dead => false,
         }
     }
 }
@@ -83,13 +93,14 @@ impl Which {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListEntry {
     pub partition: Partition,
-    pub state: State,
+    pub state: MessageState,
     pub listed: Listed,
 }
 
 impl ListEntry {
     pub(super) fn waiting(partition: Partition, listed: Listed, now: Timestamp) -> ListEntry {
-        let state = if listed.next_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready };
+        let state =
+            if listed.next_at.is_some_and(|at| at > now) { MessageState::Scheduled } else { MessageState::Ready };
         ListEntry { partition, state, listed }
     }
 }
@@ -112,12 +123,12 @@ enum ListCursor {
 }
 
 impl ListCursor {
-    fn is_of(&self, which: Which) -> bool {
+    fn is_of(&self, which: ListedState) -> bool {
         match self {
             ListCursor::Beginning => true,
             ListCursor::Waiting(_) => which.waits_in_store(),
             ListCursor::Reserved | ListCursor::InFlight(_) => which.may_be_reserved(),
-            ListCursor::Dead(_) => which == Which::Dead,
+            ListCursor::Dead(_) => which == ListedState::Dead,
         }
     }
 }
@@ -130,7 +141,7 @@ impl Broker {
         &self,
         topic: &TopicName,
         group: &GroupName,
-        which: Which,
+        which: ListedState,
         window: Window,
         cursor: Option<&str>,
         limit: usize,
@@ -168,14 +179,14 @@ impl Broker {
         &self,
         descriptor: &Descriptor,
         group_partition: &GroupPartition,
-        (which, window): (Which, Window),
+        (which, window): (ListedState, Window),
         place: &ListCursor,
         limit: usize,
     ) -> Result<(Vec<ListEntry>, Option<ListCursor>)> {
         let now = self.store.backend.clock().now();
         let window = which.narrowed(window, now);
         let partition = group_partition.partition;
-        if which == Which::Dead {
+        if which == ListedState::Dead {
             let after = if let ListCursor::Dead(after) = place { Some(after) } else { None };
             let page = self.store.dead_letters.dead(group_partition, after, limit).await?;
             let entries = page.dead.into_iter().map(|dead| of_dead(partition, dead));
@@ -197,7 +208,7 @@ impl Broker {
         &self,
         descriptor: &Descriptor,
         group_partition: &GroupPartition,
-        (which, window): (Which, Window),
+        (which, window): (ListedState, Window),
         place: &ListCursor,
         limit: usize,
     ) -> Result<(Vec<ListEntry>, Option<ListCursor>)> {
@@ -206,7 +217,7 @@ impl Broker {
         let page = self.store.reads.in_flight(group_partition, after, limit).await?;
         let ids: Vec<MessageId> = page.messages.iter().map(|listed| listed.id.clone()).collect();
         let states = self.held_states(descriptor, *partition, group, &ids).await?;
-        let entry = |(listed, (state, next_at)): (Listed, (State, Option<Timestamp>))| ListEntry {
+        let entry = |(listed, (state, next_at)): (Listed, (MessageState, Option<Timestamp>))| ListEntry {
             partition: *partition,
             state,
             listed: Listed { next_at, ..listed },
@@ -231,7 +242,7 @@ fn is_due_in(listed: &Listed, window: Window) -> bool {
 fn of_dead(partition: Partition, dead: Dead) -> ListEntry {
     let DeadLetterRecord { attempts, .. } = dead.record;
     let listed = Listed { id: dead.id, next_at: None, attempts, history: Vec::new(), message: dead.message };
-    ListEntry { partition, state: State::Dead { died_at: dead.died_at, record: dead.record }, listed }
+    ListEntry { partition, state: MessageState::Dead { died_at: dead.died_at, record: dead.record }, listed }
 }
 
 /// `<partition>`, or behind it `.w.<next at ms>.<id>`, `.r`, `.i.<step>.<id or nothing>` or `.d.<died at ms>.<id>`.

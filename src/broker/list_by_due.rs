@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 
 use super::list::wrong_cursor;
-use super::{Broker, ListEntry, MessageList, Which};
+use super::{Broker, ListEntry, ListedState, MessageList};
 use crate::gate::{PARTITIONS_AT_ONCE, PartitionRead};
 use crate::model::error::{Error, Result};
 use crate::model::limits::CALL_BYTES_MAX;
@@ -118,13 +118,13 @@ impl Broker {
         &self,
         topic: &TopicName,
         group: &GroupName,
-        which: Which,
+        which: ListedState,
         window: Window,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<MessageList> {
         super::check_count("limit", limit)?;
-        if matches!(which, Which::Blocked | Which::Backoff | Which::InFlight | Which::Dead) {
+        if matches!(which, ListedState::Blocked | ListedState::Backoff | ListedState::InFlight | ListedState::Dead) {
             let detail = format!("due is only for scheduled and ready messages, not for {}", which.name());
             return Err(Error::invalid("order", detail));
         }

@@ -37,7 +37,7 @@ pub use self::explain::{Audit, Explanation, Reason};
 use self::groups::{Filling, Groups};
 pub use self::groups::{GroupRequest, PauseFor, STOPPING, Subscribed};
 use self::list::Location;
-pub use self::list::{ListEntry, MessageList, Which};
+pub use self::list::{ListEntry, ListedState, MessageList};
 use self::overview::TrafficLog;
 pub use self::overview::{FleetBroker, Point, Sample};
 use self::push::DefaultPartitioner;
@@ -60,7 +60,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, Settings, check_visibility_timeout};
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
-use crate::store::{Description, MemberId, Peeked, State, Store};
+use crate::store::{Description, MemberId, MessageState, Peeked, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::Tracer;
 
@@ -288,7 +288,7 @@ impl Broker {
         let Location::In(partition) = self.locate(&descriptor, id, key).await? else { return Err(absent()) };
         let peeked = self.store.reads.peek(&descriptor.group_partition(partition, group), id).await?;
         let mut peeked = peeked.ok_or_else(absent)?;
-        if peeked.state == State::InFlight {
+        if peeked.state == MessageState::InFlight {
             let states = self.held_states(&descriptor, partition, group, std::slice::from_ref(id)).await?;
             if let Some((state, next_at)) = states.into_iter().next() {
                 (peeked.state, peeked.next_at) = (state, next_at);

@@ -9,7 +9,7 @@ use super::api::DeadLetterTo;
 use super::client::GroupOf;
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{Conflict, CronJobName, DedupKey, GroupName, Key, MessageId, Past, TopicName};
-use crate::model::retry::{Backoff, OnFailure, Step};
+use crate::model::retry::{Backoff, LadderStep, OnFailure};
 use crate::model::time::{Timestamp, parse_span, parse_timestamp, show_span};
 use crate::model::topic::{Expiry, Ordering, Rate};
 use crate::model::trace::TraceContext;
@@ -139,7 +139,7 @@ pub(crate) fn backoff(text: &str) -> Result<Backoff, String> {
 }
 
 fn ladder(text: &str) -> Result<Backoff, String> {
-    let steps = text.split(',').map(|step| parse_span(step.trim()).map(Step)).collect::<Result<_, _>>()?;
+    let steps = text.split(',').map(|step| parse_span(step.trim()).map(LadderStep)).collect::<Result<_, _>>()?;
     Ok(Backoff::Ladder { steps })
 }
 
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn both_backoff_forms_are_parsed() {
         let secs = Duration::from_secs;
-        assert_eq!(backoff("1s, 1m"), Ok(Backoff::Ladder { steps: vec![Step(secs(1)), Step(secs(60))] }));
-        assert_eq!(backoff("ladder:5s"), Ok(Backoff::Ladder { steps: vec![Step(secs(5))] }));
+        assert_eq!(backoff("1s, 1m"), Ok(Backoff::Ladder { steps: vec![LadderStep(secs(1)), LadderStep(secs(60))] }));
+        assert_eq!(backoff("ladder:5s"), Ok(Backoff::Ladder { steps: vec![LadderStep(secs(5))] }));
         assert_eq!(backoff("exponential"), Ok(Backoff::default()));
         let half = Backoff::Exponential { initial: secs(2), max: secs(600), factor: 1.5, jitter: 0.2 };
         assert_eq!(backoff("exponential:initial=2s,factor=1.5"), Ok(half));

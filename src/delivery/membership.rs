@@ -67,7 +67,7 @@ impl Membership {
 
     /// Is a member until `stop` fires, the topic is gone, or no consumer has asked for long; then leaves.
     pub async fn run(mut self: Box<Self>, stop: CancellationToken) {
-        let (mut losses, mut pressed) = (self.delivery.store.backend.losses(), self.delivery.terms.budget.pressed());
+        let (mut losses, mut pressed) = (self.delivery.store.backend.losses(), self.delivery.options.budget.pressed());
         let first = self.hold(*losses.borrow_and_update());
         let mut leaving = false;
         let mut event = first;
@@ -190,7 +190,7 @@ impl Membership {
         let wal = delivery.store.backend.wal_depth();
         let state = MemberState { has_demand, waiting: delivery.demand.waiting(), owned, wal };
         let (topic, group) = (delivery.descriptor().topic.clone(), delivery.group.clone());
-        delivery.terms.heartbeats.record(Heartbeat { topic, group, state }, self.sender.clone());
+        delivery.options.heartbeats.record(Heartbeat { topic, group, state }, self.sender.clone());
     }
 
     fn depart(&self) {

@@ -74,7 +74,7 @@ pub struct GroupDelivery {
     demand: Demand,
     turns: Turns,
     changes: Changes,
-    terms: Terms,
+    options: DeliveryOptions,
     /// No more hand-outs: the process stops or the topic is gone.
     closed: CancellationToken,
     /// The topic is gone, and with it everything in flight.
@@ -88,7 +88,7 @@ pub struct GroupDelivery {
 }
 
 #[derive(Clone)]
-pub struct Terms {
+pub struct DeliveryOptions {
     pub drain_timeout: Duration,
     pub idle_timeout: Duration,
     pub budget: Arc<PrefetchBudget>,
@@ -117,7 +117,7 @@ impl GroupDelivery {
         keeper: Arc<LeaseKeeper>,
         descriptor: Arc<Descriptor>,
         group: GroupName,
-        terms: Terms,
+        options: DeliveryOptions,
         metrics: Arc<Metrics>,
         tracer: Tracer,
     ) -> GroupDelivery {
@@ -139,7 +139,7 @@ impl GroupDelivery {
             demand,
             turns: Turns::default(),
             changes: Changes::default(),
-            terms,
+            options,
             closed: CancellationToken::new(),
             gone: CancellationToken::new(),
             unacquired: RepeatThrottle::default(),
@@ -347,14 +347,14 @@ impl GroupDelivery {
 
     fn is_idle(&self, now: Instant) -> bool {
         self.demand.waiting() == 0
-            && self.demand.unasked(now) >= self.terms.idle_timeout
+            && self.demand.unasked(now) >= self.options.idle_timeout
             && self.owned_partitions().iter().all(|(_, owned)| owned.table().is_idle())
     }
 
     fn idle_at(&self) -> Instant {
         let now = self.store.backend.clock().local().instant();
-        let asked = self.demand.last_attended().plus(self.terms.idle_timeout);
-        asked.max(now.plus(self.terms.idle_timeout / 4))
+        let asked = self.demand.last_attended().plus(self.options.idle_timeout);
+        asked.max(now.plus(self.options.idle_timeout / 4))
     }
 
     /// Until when messages are worth prefetching; `None` when no consumer ever asked.

@@ -62,7 +62,7 @@ impl OwnerLoop {
         owned: Arc<Owned>,
         woken: Arc<Notify>,
     ) -> OwnerLoop {
-        let (losses, pressed) = (delivery.store.backend.losses(), delivery.terms.budget.pressed());
+        let (losses, pressed) = (delivery.store.backend.losses(), delivery.options.budget.pressed());
         OwnerLoop {
             delivery,
             owner,
@@ -100,7 +100,7 @@ impl OwnerLoop {
             if !self.draining && (self.owned.signal.is_released() || self.delivery.is_closed()) {
                 self.draining = true;
                 self.owned.drain();
-                drain_until = clock.instant().plus(self.delivery.terms.drain_timeout);
+                drain_until = clock.instant().plus(self.delivery.options.drain_timeout);
             }
             if self.delivery.gone.is_cancelled() {
                 drain_until = clock.instant();

@@ -61,13 +61,13 @@ impl Ownership {
                     )));
                 }
                 let claim = Claim { group_partition: group_partition.clone(), epoch: owner.epoch().clone() };
-                let key = delivery.terms.receipt_keys.for_epoch(Clock::System.instant()).await?;
+                let key = delivery.options.receipt_keys.for_epoch(Clock::System.instant()).await?;
                 let incarnation = delivery.descriptor().incarnation;
                 let receipts = ReceiptMaker::new(&claim, incarnation, keeper.member().clone(), key);
                 let table = Table::new(receipts, delivery.policy(partition));
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(delivery, &group_partition, owner).await.inspect_err(|_| keeper.forget(&lease))?;
-                let owned = Arc::new(Owned::new(lease, table, delivery.terms.budget.clone(), signal.clone()));
+                let owned = Arc::new(Owned::new(lease, table, delivery.options.budget.clone(), signal.clone()));
                 let woken = Arc::new(Notify::new());
                 let owner_loop = OwnerLoop::new(delivery.clone(), owner, owned, woken.clone());
                 Ok(Acquisition::Owned(Box::new(Ownership { delivery: delivery.clone(), partition, owner_loop, woken })))

@@ -120,13 +120,29 @@ struct Out {
     ordered: Option<Box<OrderedDelivery>>,
 }
 
+/// The change of a message that the owner has decided on, and that a settlement writes.
 #[derive(Debug)]
-enum Fate {
+enum DeliveryEnd {
+    /// It is deleted.
     Gone,
+    /// It is scheduled again, with the attempts that are charged.
     Again(Retried),
+    /// It failed and holds its key, so it stays reserved; the charge is written.
     Kept(Retried),
+    /// It was never handed out: it is scheduled again without a charge.
     Back(Returned),
+    /// It becomes a dead letter.
     Dead(Buried),
+}
+
+/// A decision that no settlement has written yet.
+#[derive(Debug)]
+struct Undrafted {
+    id: MessageId,
+    slot: Slot,
+    /// The key that continues once it is settled.
+    lane: Option<Lane>,
+    end: DeliveryEnd,
 }
 
 #[derive(Debug)]
@@ -146,8 +162,7 @@ pub struct Table {
     charging: Vec<Held>,
     out: HashMap<u64, Out>,
     deadlines: BTreeSet<(Instant, u64)>,
-    /// With the key that continues once it is settled.
-    decided: VecDeque<(MessageId, Slot, Option<Lane>, Fate)>,
+    decided: VecDeque<Undrafted>,
     /// Few: each has up to as many messages as a call.
     reservations: BTreeMap<Reservation, Unsettled>,
     unsettled: usize,
@@ -315,7 +330,7 @@ impl Table {
                 batch.iter_mut().for_each(|batch| batch.pass_over(&held));
                 let lane = self.order.as_ref().map(|_| lane_of(&held.message));
                 match self.policy.on_expiry {
-                    Expiry::Drop => self.decide_fate(held.message.id, held.slot, lane, Fate::Gone),
+                    Expiry::Drop => self.decide_end(held.message.id, held.slot, lane, DeliveryEnd::Gone),
                     Expiry::Bury => {
                         self.bury(held.message.id, held.slot, lane, DeadLetterReason::Expired, held.charged, None);
                     }
@@ -449,12 +464,12 @@ impl Table {
         last_error: Option<String>,
     ) {
         let record = DeadLetterRecord::new(reason, attempts, last_error);
-        self.decide_fate(id.clone(), slot, lane, Fate::Dead(Buried { id, record, failure: None }));
+        self.decide_end(id.clone(), slot, lane, DeliveryEnd::Dead(Buried { id, record, failure: None }));
     }
 
-    fn decide_fate(&mut self, id: MessageId, slot: Slot, lane: Option<Lane>, fate: Fate) {
+    fn decide_end(&mut self, id: MessageId, slot: Slot, lane: Option<Lane>, end: DeliveryEnd) {
         self.tickets += 1;
-        self.decided.push_back((id, slot, lane, fate));
+        self.decided.push_back(Undrafted { id, slot, lane, end });
     }
 }
 

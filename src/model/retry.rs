@@ -54,13 +54,13 @@ pub enum Backoff {
     /// The delay before the second, third, … attempt; the last step repeats.
     Ladder {
         /// 1 to 32 steps.
-        steps: Vec<Step>,
+        steps: Vec<LadderStep>,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Step(#[serde(with = "span")] pub Duration);
+pub struct LadderStep(#[serde(with = "span")] pub Duration);
 
 /// Each duration as text or in milliseconds.
 #[derive(Serialize, Deserialize)]
@@ -80,7 +80,7 @@ enum Form {
     },
     Ladder {
         #[serde(default, skip_serializing, deserialize_with = "present")]
-        steps: Option<Vec<Step>>,
+        steps: Option<Vec<LadderStep>>,
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
         steps_ms: Option<Vec<u64>>,
     },
@@ -110,9 +110,9 @@ impl TryFrom<Form> for Backoff {
                 Err("`steps`: is given together with `steps_ms`; give one of them".to_owned())
             }
             Form::Ladder { steps: Some(steps), steps_ms: None } => Ok(Backoff::Ladder { steps }),
-            Form::Ladder { steps: None, steps_ms: Some(steps) } => {
-                Ok(Backoff::Ladder { steps: steps.into_iter().map(|ms| Step(Duration::from_millis(ms))).collect() })
-            }
+            Form::Ladder { steps: None, steps_ms: Some(steps) } => Ok(Backoff::Ladder {
+                steps: steps.into_iter().map(|ms| LadderStep(Duration::from_millis(ms))).collect(),
+            }),
             Form::Ladder { steps: None, steps_ms: None } => Err(missing("steps")),
         }
     }
@@ -176,9 +176,9 @@ impl Backoff {
     /// The delay after attempt number `attempt` (1-based) failed; `chance` is in 0.0 to 1.0.
     ///
     /// ```
-    /// use dwell::model::retry::{Backoff, Step};
+    /// use dwell::model::retry::{Backoff, LadderStep};
     /// use std::time::Duration;
-    /// let ladder = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1)), Step(Duration::from_secs(60))] };
+    /// let ladder = Backoff::Ladder { steps: vec![LadderStep(Duration::from_secs(1)), LadderStep(Duration::from_secs(60))] };
     /// assert_eq!(ladder.delay(1, 0.5), Duration::from_secs(1));
     /// assert_eq!(ladder.delay(2, 0.5), Duration::from_secs(60));
     /// assert_eq!(ladder.delay(9, 0.5), Duration::from_secs(60));
@@ -218,7 +218,8 @@ mod tests {
         assert_eq!(read(written)?, Backoff::default());
         assert_eq!(serde_json::to_string(&Backoff::default())?, written);
         assert_eq!(read(&written.replace("\"initial_ms\":1000", "\"initial\":\"1s\""))?, Backoff::default());
-        let ladder = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1)), Step(Duration::from_secs(60))] };
+        let ladder =
+            Backoff::Ladder { steps: vec![LadderStep(Duration::from_secs(1)), LadderStep(Duration::from_secs(60))] };
         assert_eq!(read(r#"{"kind":"ladder","steps":["1s","1m"]}"#)?, ladder);
         assert_eq!(read(&serde_json::to_string(&ladder)?)?, ladder);
         let refused = [
@@ -252,6 +253,6 @@ mod tests {
             assert!(bad.check().is_err(), "{bad:?}");
         }
         assert!(Backoff::Ladder { steps: vec![] }.check().is_err());
-        assert!(Backoff::Ladder { steps: vec![Step(Duration::ZERO); LADDER_STEPS_MAX + 1] }.check().is_err());
+        assert!(Backoff::Ladder { steps: vec![LadderStep(Duration::ZERO); LADDER_STEPS_MAX + 1] }.check().is_err());
     }
 }

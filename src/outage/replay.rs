@@ -12,7 +12,7 @@ use crate::platform::clock::{Clock, Instant};
 use crate::store::{LogTarget, Owners};
 use crate::wal::{Entry, Position, Record};
 
-enum Step {
+enum ReplayStep {
     Idle,
     Moved(Duration),
     Stuck,
@@ -37,15 +37,15 @@ impl<S: LogTarget> BufferedStore<S> {
             self.wal.observe();
             let wait = async {
                 match step {
-                    Step::Idle => tokio::select! {
+                    ReplayStep::Idle => tokio::select! {
                         () = self.breaker.opened() => {}
                         () = self.buffered.notified() => {}
                     },
-                    Step::Moved(took) => {
+                    ReplayStep::Moved(took) => {
                         pause = PAUSE.0;
                         Clock::System.sleep(took).await;
                     }
-                    Step::Stuck => {
+                    ReplayStep::Stuck => {
                         Clock::System.sleep(pause).await;
                         pause = (pause * 2).min(PAUSE.1);
                     }
@@ -71,28 +71,28 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    fn report(&self, step: &Step, waiting: u64) {
+    fn report(&self, step: &ReplayStep, waiting: u64) {
         match step {
-            Step::Moved(_) if self.throttles.replay.is_due(Clock::System.instant()) => {
+            ReplayStep::Moved(_) if self.throttles.replay.is_due(Clock::System.instant()) => {
                 tracing::info!(records = waiting, "replay begun");
             }
-            Step::Idle if self.throttles.replay.is_over() => {
+            ReplayStep::Idle if self.throttles.replay.is_over() => {
                 tracing::info!(replayed = self.wal_metrics.replayed.get(), "replay done");
             }
-            Step::Idle | Step::Moved(_) | Step::Stuck => {}
+            ReplayStep::Idle | ReplayStep::Moved(_) | ReplayStep::Stuck => {}
         }
     }
 
-    async fn step(&self, owners: &dyn Owners) -> Step {
+    async fn step(&self, owners: &dyn Owners) -> ReplayStep {
         let began = Clock::System.instant();
         let losses = self.losses();
         let unsure = !self.is_identified(losses) || self.wal.store_identity().is_none();
         if unsure && let Err(error) = self.identify().await {
             self.breaker.open(&error);
-            return Step::Stuck;
+            return ReplayStep::Stuck;
         }
         if self.losses() != losses {
-            return Step::Stuck;
+            return ReplayStep::Stuck;
         }
         // A cancel of a buffered message waits until the outcome of a page is known.
         let _offering = self.offering.lock().await;
@@ -111,11 +111,11 @@ impl<S: LogTarget> BufferedStore<S> {
         };
         if self.is_lossy_after(losses) {
             // Restored records are older, and the progress that the store keeps of this log shows what it has lost.
-            return Step::Stuck;
+            return ReplayStep::Stuck;
         }
         if page.iter().any(|entry| self.waits_for_others(&entry.record)) {
             self.probe().await;
-            return Step::Stuck;
+            return ReplayStep::Stuck;
         }
         match self.wal.id().await {
             Ok(name) => self.move_page(Log { name: &name, losses, owners }, page, last, began).await,
@@ -143,20 +143,20 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(page)
     }
 
-    async fn probe(&self) -> Step {
+    async fn probe(&self) -> ReplayStep {
         if self.breaker.reason().is_some()
             && let Err(error) = self.limited(self.store.ping()).await
         {
             self.breaker.open(&error);
-            return Step::Stuck;
+            return ReplayStep::Stuck;
         }
         self.breaker.close();
-        Step::Idle
+        ReplayStep::Idle
     }
 
     /// Gives a page to the store. Records that the store certainly did not take go to the end of the WAL, so that they hold up
     /// nothing; those that it perhaps took, and those with an order, hold their page.
-    async fn move_page(&self, log: Log<'_>, page: Vec<Entry>, last: Position, began: Instant) -> Step {
+    async fn move_page(&self, log: Log<'_>, page: Vec<Entry>, last: Position, began: Instant) -> ReplayStep {
         let is_all = self.wal.depth().records <= page.len() as u64;
         let held: Vec<u64> = page.iter().flat_map(|entry| self.held.keys_of(&entry.record)).collect();
         let mut offered = self.offer(log, page).await;
@@ -190,24 +190,24 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         self.behind.done(last);
         self.held.done(last, &held);
-        if done == 0 { Step::Stuck } else { Step::Moved(Clock::System.instant().since(began)) }
+        if done == 0 { ReplayStep::Stuck } else { ReplayStep::Moved(Clock::System.instant().since(began)) }
     }
 
     /// Leaves a page where it is. If the store certainly has none of it, it may be cancelled.
-    async fn keep_page(&self, offered: &Offered) -> Step {
+    async fn keep_page(&self, offered: &Offered) -> ReplayStep {
         let sent = offered.is_unknown || offered.done() > 0;
         let sent = self.page_sent.fetch_or(sent, Ordering::Relaxed) || sent;
         if !sent && let Err(error) = self.wal.take_back().await {
             return self.stuck(&error);
         }
-        Step::Stuck
+        ReplayStep::Stuck
     }
 
-    fn stuck(&self, error: &Error) -> Step {
+    fn stuck(&self, error: &Error) -> ReplayStep {
         let matters = !error.is_outage() || error.kind() == Kind::OutcomeUnknown;
         if matters && self.throttles.not_replayed.is_due(Clock::System.instant()) {
             tracing::error!(%error, "buffered messages cannot be replayed now");
         }
-        Step::Stuck
+        ReplayStep::Stuck
     }
 }

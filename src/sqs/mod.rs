@@ -264,8 +264,8 @@ impl Sqs {
         check_resource(&caller.pass, found?)
     }
 
-    async fn run(&self, call: Call, desk: &Desk) -> Result<Answer> {
-        let Call { action, caller, request, path } = call;
+    async fn run(&self, call: PermittedRequest, desk: &Desk) -> Result<Answer> {
+        let PermittedRequest { action, caller, request, path } = call;
         let caller = &caller;
         let named = || queue_name(request.queue_url.as_deref(), &path);
         match action {
@@ -417,7 +417,7 @@ struct Log {
 }
 
 /// A request that was read and that its caller may make.
-struct Call {
+struct PermittedRequest {
     action: Action,
     caller: Caller,
     request: Request,
@@ -458,7 +458,7 @@ impl Sqs {
         body: std::result::Result<Bytes, (u16, String)>,
         (entrant, desk): (Entrant, &Desk),
         log: &mut Log,
-    ) -> Result<Call> {
+    ) -> Result<PermittedRequest> {
         let body = body.map_err(unread)?;
         let (entrant, signature) = self.verify(&head, &body, (entrant, desk.gate()))?;
         let decoded = decode(protocol, &head, &body)?;
@@ -487,7 +487,7 @@ impl Sqs {
         // A request without the rights for it learns nothing else.
         let request = request?;
         let path = head.path().to_owned();
-        Ok(Call { action, caller: self.caller(&head, pass, sent, signature), request, path })
+        Ok(PermittedRequest { action, caller: self.caller(&head, pass, sent, signature), request, path })
     }
 }
 

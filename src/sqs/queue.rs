@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::errors::{Failure, INVALID_ADDRESS, INVALID_ATTRIBUTE, INVALID_NAME, NAME_EXISTS, Result};
 use crate::model::limits::{ATTEMPTS_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{GroupName, TopicName};
-use crate::model::retry::{Backoff, Step};
+use crate::model::retry::{Backoff, LadderStep};
 use crate::model::topic::{DeadLetterTopic, Descriptor, Ordering, Settings};
 
 /// Annotations with this prefix are attributes of the queue, the others are its tags.
@@ -157,7 +157,7 @@ pub(crate) fn standard(name: &str, attributes: &Attributes, partitions: NonZeroU
         ordering: if is_fifo { Ordering::Key } else { Ordering::None },
         visibility_timeout: Duration::from_secs(30),
         max_attempts: 0,
-        backoff: Backoff::Ladder { steps: vec![Step(Duration::ZERO)] },
+        backoff: Backoff::Ladder { steps: vec![LadderStep(Duration::ZERO)] },
         dedup_window: REMEMBERED,
         ttl: Duration::from_secs(retention.unwrap_or_default()),
         ..Settings::default()

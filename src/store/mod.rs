@@ -59,8 +59,8 @@ pub use owner::{
 };
 pub use owners::{NoOwners, Owners};
 pub use reads::{
-    Forecast, InFlightCursor, Listed, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Reads, Spans,
-    State, WaitingCursor, WaitingRange, Window, WindowPage,
+    Forecast, InFlightCursor, Listed, MessageState, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked,
+    Reads, Spans, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 pub use topics::{CronJobChange, CronJobDeletion, CronJobRecord, CronJobs, Fired, Firing, Topics, is_firing};
 

@@ -61,7 +61,7 @@ pub trait Reads: Send + Sync + 'static {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum MessageState {
     Scheduled,
     Ready,
     /// Behind an earlier message of its key, at the owner of its partition. The store itself answers `InFlight`.
@@ -76,15 +76,15 @@ pub enum State {
     },
 }
 
-impl State {
+impl MessageState {
     pub fn name(&self) -> &'static str {
         match self {
-            State::Scheduled => "scheduled",
-            State::Ready => "ready",
-            State::Blocked => "blocked",
-            State::Backoff => "backoff",
-            State::InFlight => "in_flight",
-            State::Dead { .. } => "dead",
+            MessageState::Scheduled => "scheduled",
+            MessageState::Ready => "ready",
+            MessageState::Blocked => "blocked",
+            MessageState::Backoff => "backoff",
+            MessageState::InFlight => "in_flight",
+            MessageState::Dead { .. } => "dead",
         }
     }
 }
@@ -93,7 +93,7 @@ impl State {
 pub struct Peeked {
     pub message: Message,
     pub version: Version,
-    pub state: State,
+    pub state: MessageState,
     /// When it is tried next; only while scheduled or ready.
     pub next_at: Option<Timestamp>,
     pub attempts: u32,

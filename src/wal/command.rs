@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::directory::Note;
-use super::log::Step;
+use super::log::CancelStep;
 use super::record_batch::{Entry, Position};
 use crate::codec::UnnumberedRecord;
 use crate::model::error::Result;
@@ -31,7 +31,7 @@ pub(super) enum Command {
         topic: TopicName,
         id: MessageId,
         from: u64,
-        answer: ReplyTo<Step>,
+        answer: ReplyTo<CancelStep>,
     },
     TakeBack(ReplyTo<()>),
     SetNote(Note, String, ReplyTo<()>),

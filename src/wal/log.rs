@@ -312,7 +312,7 @@ const STEP_RECORDS: usize = 1_000;
 const STEP_BYTES: usize = 4 * 1024 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct CancelStep {
     pub(super) outcome: Cancelled,
     /// Where the next step begins. `None` when there is nothing left to read.
     pub(super) next: Option<u64>,
@@ -367,10 +367,10 @@ impl Log {
 
     /// Takes the pushes of a message out that stand between `from` and a little later. Errors: `Unavailable` when it
     /// was not read or nothing was removed, `OutcomeUnknown` when perhaps something was.
-    pub(super) fn cancel(&mut self, topic: &TopicName, id: &MessageId, from: u64) -> Result<Step> {
+    pub(super) fn cancel(&mut self, topic: &TopicName, id: &MessageId, from: u64) -> Result<CancelStep> {
         let mut from = from.max(self.done.saturating_add(1));
         let Some(scanned) = self.scan(&mut from, STEP_RECORDS, STEP_BYTES)? else {
-            return Ok(Step { outcome: Cancelled::Absent, next: None });
+            return Ok(CancelStep { outcome: Cancelled::Absent, next: None });
         };
         let (mut replaying, mut waiting, mut perhaps_sent) = (Vec::new(), Vec::new(), false);
         for Entry { position: Position(number), record, .. } in &scanned.entries {
@@ -385,7 +385,7 @@ impl Log {
         }
         if !replaying.is_empty() {
             // The caller is told that nothing changed, so what waits behind the page stays, too.
-            return Ok(Step { outcome: Cancelled::Replaying, next: None });
+            return Ok(CancelStep { outcome: Cancelled::Replaying, next: None });
         }
         let mut outcome = Cancelled::Absent;
         if let Some(first) = waiting.first() {
@@ -396,7 +396,7 @@ impl Log {
             let _ = self.trim_gone();
             outcome = if perhaps_sent { Cancelled::RemovedSent } else { Cancelled::Removed };
         }
-        Ok(Step { outcome, next: Some(from) })
+        Ok(CancelStep { outcome, next: Some(from) })
     }
 
     fn remove(&mut self, index: usize, numbers: &[u64]) -> Result<()> {

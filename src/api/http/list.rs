@@ -16,13 +16,13 @@ use super::path_params::{GroupPath, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::Reply;
 use super::{Admitted, reply, schema};
-use crate::broker::{ListEntry, Which};
+use crate::broker::{ListEntry, ListedState};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
-use crate::store::{State as MessageState, Window};
+use crate::store::{MessageState, Window};
 
 const LIMIT_DEFAULT: usize = 100;
 
@@ -128,7 +128,7 @@ pub(crate) struct ListParams {
     /// `scheduled`, `ready`, `blocked`, `backoff`, `in_flight` or `dead`. Default: all that no consumer has and that are not
     /// dead.
     #[param(value_type = Option<schema::MessageState>)]
-    state: Option<Which>,
+    state: Option<ListedState>,
     /// In which group. Default `default`.
     #[param(value_type = Option<schema::GroupName>)]
     group: Option<GroupName>,
@@ -167,8 +167,8 @@ impl<S: Sync> FromRequestParts<S> for ListParams {
     }
 }
 
-fn state_of(name: &str) -> Result<Which> {
-    let known = Which::NAMED.into_iter().find(|which| which.name() == name);
+fn state_of(name: &str) -> Result<ListedState> {
+    let known = ListedState::NAMED.into_iter().find(|which| which.name() == name);
     known.ok_or_else(|| {
         Error::wrong(
             Fault::Choice,
@@ -200,7 +200,7 @@ pub(crate) async fn list(app: Admitted, TopicPath(topic): TopicPath, params: Lis
     let window = Window { from: params.from.unwrap_or(Window::ALL.from), to: params.to.unwrap_or(Window::ALL.to) };
     let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     let group = params.group.unwrap_or_else(GroupName::standard);
-    let which = params.state.unwrap_or(Which::Waiting);
+    let which = params.state.unwrap_or(ListedState::Waiting);
     let mut held = app.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
     let cursor = params.cursor.as_deref();
     let page = match params.order.unwrap_or(ListOrder::Partition) {

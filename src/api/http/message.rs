@@ -20,7 +20,7 @@ use crate::model::limits::ENVELOPE_BYTES_MAX;
 use crate::model::message::{Due, GroupName, Key, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
-use crate::store::{Expected, Fate, Fates, Peeked, Rescheduled, State as MessageState};
+use crate::store::{Expected, Fate, Fates, MessageState, Peeked, Rescheduled};
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]

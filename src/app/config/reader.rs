@@ -11,7 +11,7 @@ use crate::model::limits::{
     ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX,
     VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
 };
-use crate::model::retry::{Backoff, Step};
+use crate::model::retry::{Backoff, LadderStep};
 use crate::model::time::{parse_span, show_span};
 use crate::model::topic::{Expiry, Ordering, Settings};
 use crate::platform::https::Roots;
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
         Backoff::Exponential { initial, max, factor, jitter }
     }
 
-    fn steps(&mut self) -> Vec<Step> {
+    fn steps(&mut self) -> Vec<LadderStep> {
         let key = "topic.backoff.steps";
         let texts: Vec<String> = match self.layers.get(key) {
             Some((Raw::List(items), _)) => items.clone(),
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
             self.refuse(key, &accepted, format!("has {} steps", texts.len()));
             return Vec::new();
         }
-        let step = |text: &String| in_range(parse_span(text)?, &(Duration::ZERO..=DELAY_MAX)).map(Step);
+        let step = |text: &String| in_range(parse_span(text)?, &(Duration::ZERO..=DELAY_MAX)).map(LadderStep);
         texts.iter().map(step).collect::<Result<_, _>>().unwrap_or_else(|problem: String| {
             self.refuse(key, &accepted, problem);
             Vec::new()

@@ -9,7 +9,7 @@ use crate::app::engine::Confirmation;
 use crate::gate::access::{Scope, Scopes};
 use crate::model::limits::TOKENS_MAX;
 use crate::model::limits::WEBHOOKS_MAX;
-use crate::model::retry::{Backoff, Step};
+use crate::model::retry::{Backoff, LadderStep};
 use crate::model::topic::{Annotations, Ordering};
 use crate::platform::secret::Secret;
 use crate::telemetry::spans::Endpoint;
@@ -245,7 +245,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             partitions: std::num::NonZeroU16::MIN.saturating_add(15),
             visibility_timeout: secs(60),
             max_attempts: 3,
-            backoff: Backoff::Ladder { steps: vec![Step(secs(1)), Step(secs(60))] },
+            backoff: Backoff::Ladder { steps: vec![LadderStep(secs(1)), LadderStep(secs(60))] },
             dedup_window: secs(3_600),
             ordering: Ordering::Key,
             ttl: secs(86_400),

@@ -16,21 +16,32 @@ use crate::platform::clock::Clock;
 
 const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
 
-/// Open files that a process may have; `None` for no limit. Of this process, when the other one's cannot be seen: then
-/// its number is not answered.
-pub(super) fn open_files_of(of: Option<u32>) -> (Option<u64>, Option<u32>) {
+/// How many files a process may have open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpenFiles {
+    Unlimited,
+    UpTo(u64),
+}
+
+/// How many files a process may have open, and its id; if its limit cannot be read, the limit of this process, without an id.
+pub(super) fn open_files_of(of: Option<u32>) -> (OpenFiles, Option<u32>) {
     let seen = of.and_then(|pid| {
         let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
         Some((soft_limit(&limits)?, Some(pid)))
     });
-    seen.unwrap_or_else(|| (getrlimit(Resource::Nofile).current, None))
+    seen.unwrap_or_else(|| (own_open_files(), None))
 }
 
-fn soft_limit(limits: &str) -> Option<Option<u64>> {
+fn own_open_files() -> OpenFiles {
+    getrlimit(Resource::Nofile).current.map_or(OpenFiles::Unlimited, OpenFiles::UpTo)
+}
+
+/// The limit in a text of `/proc/PID/limits`; `None` if it has none that can be read.
+fn soft_limit(limits: &str) -> Option<OpenFiles> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_ascii_whitespace().next()? {
-        "unlimited" => Some(None),
-        number => number.parse().ok().map(Some),
+        "unlimited" => Some(OpenFiles::Unlimited),
+        number => number.parse().ok().map(OpenFiles::UpTo),
     }
 }
 
@@ -50,18 +61,18 @@ pub(super) enum BrokerFacts {
     Ready { degraded: Option<String>, version: Option<String> },
 }
 
-pub(super) fn open_files(limit: Option<u64>, of: Option<u32>) -> Finding {
+pub(super) fn open_files(limit: OpenFiles, of: Option<u32>) -> Finding {
     let whose = of.map_or("here; a service has its own limits".to_owned(), |pid| format!("of process {pid}"));
     match limit {
-        Some(limit) if limit < CONNECTIONS_MAX as u64 + OTHER_FILES => {
+        OpenFiles::UpTo(limit) if limit < CONNECTIONS_MAX as u64 + OTHER_FILES => {
             let found = format!(
                 "{limit} {whose}, and dwell takes up to {CONNECTIONS_MAX} connections: those past the limit wait"
             );
             let advice = "LimitNOFILE=20000 in its systemd unit, or `ulimit -n 20000` before it is started";
             Finding::warn("open-files", found, advice)
         }
-        Some(limit) => Finding::ok("open-files", format!("{limit} {whose}")),
-        None => Finding::ok("open-files", format!("no limit {whose}")),
+        OpenFiles::UpTo(limit) => Finding::ok("open-files", format!("{limit} {whose}")),
+        OpenFiles::Unlimited => Finding::ok("open-files", format!("no limit {whose}")),
     }
 }
 
@@ -151,18 +162,21 @@ mod tests {
     #[test]
     fn the_limit_of_another_process_is_read() {
         let limits = "Limit  Soft  Hard  Units\nMax open files            1024                 524288     files\n";
-        assert_eq!(soft_limit(limits), Some(Some(1_024)));
-        assert_eq!(soft_limit("Max open files  unlimited unlimited files"), Some(None));
+        assert_eq!(soft_limit(limits), Some(OpenFiles::UpTo(1_024)));
+        assert_eq!(soft_limit("Max open files  unlimited unlimited files"), Some(OpenFiles::Unlimited));
         assert_eq!(soft_limit(""), None);
         assert_eq!(open_files_of(Some(std::process::id())).1, Some(std::process::id()));
-        assert_eq!(open_files_of(None), (getrlimit(Resource::Nofile).current, None));
+        assert_eq!(open_files_of(None), (own_open_files(), None));
     }
 
     #[test]
     fn a_limit_below_what_dwell_may_need_is_a_warning() {
         let status = |limit| open_files(limit, None).status;
-        assert_eq!([status(Some(10_099)), status(Some(10_100)), status(None)], [Status::Warn, Status::Ok, Status::Ok]);
-        assert!(open_files(Some(1_024), Some(7)).found.starts_with("1024 of process 7"));
+        assert_eq!(
+            [OpenFiles::UpTo(10_099), OpenFiles::UpTo(10_100), OpenFiles::Unlimited].map(status),
+            [Status::Warn, Status::Ok, Status::Ok]
+        );
+        assert!(open_files(OpenFiles::UpTo(1_024), Some(7)).found.starts_with("1024 of process 7"));
         assert_eq!([Some(true), Some(false), None].map(|is| time(is).status), [Status::Ok, Status::Warn, Status::Skip]);
     }
 

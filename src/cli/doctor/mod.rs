@@ -23,7 +23,7 @@ use crate::platform::clock::Clock;
 use disk::DataDir;
 
 #[derive(Debug, Clone)]
-struct Terms {
+struct ConfiguredRedis {
     timeout: Duration,
     allow_eviction: bool,
     confirmation: Confirmation,
@@ -90,7 +90,7 @@ async fn look(args: &DoctorArgs, config: &Config) -> Result<(Vec<Finding>, bool)
     let redis = config.redis.options();
     if let Some(options) = &redis {
         output::progress("looking at Redis");
-        let terms = Terms {
+        let configured = ConfiguredRedis {
             timeout: options.timeout,
             allow_eviction: options.allow_eviction,
             confirmation: options.confirmation,
@@ -99,7 +99,7 @@ async fn look(args: &DoctorArgs, config: &Config) -> Result<(Vec<Finding>, bool)
         };
         let diagnostics = Diagnostics::of(options, config.lease_ttl).await?;
         is_reached = !diagnostics.nodes.iter().all(|node| matches!(node.outcome, Outcome::Unreachable(_)));
-        findings.extend(self::redis::redis(&diagnostics, &terms));
+        findings.extend(self::redis::redis(&diagnostics, &configured));
         if !is_reached {
             let skipped = ["version", "role", "permissions", "eviction", "memory", "persistence", "keys"];
             findings.extend(skipped.map(|check| Finding::skip(check, "Redis was not reached")));
@@ -272,8 +272,8 @@ mod tests {
         }
     }
 
-    pub(super) fn terms() -> Terms {
-        Terms {
+    pub(super) fn configured() -> ConfiguredRedis {
+        ConfiguredRedis {
             timeout: Duration::from_secs(1),
             allow_eviction: false,
             confirmation: Confirmation::default(),

@@ -1,7 +1,7 @@
 //! Memory and eviction; what Redis loses when it restarts, when its machine does, and when a replica takes over.
 
+use super::ConfiguredRedis;
 use super::Finding;
-use super::Terms;
 use crate::app::engine::NodeFacts;
 use crate::cli::output::bytes;
 use crate::model::time::show_span;
@@ -9,9 +9,10 @@ use crate::model::time::show_span;
 /// Seconds since a replica was heard of that are too many.
 const LAG_S: u64 = 10;
 
-pub(super) fn persistence(facts: &NodeFacts, terms: &Terms) -> Finding {
+pub(super) fn persistence(facts: &NodeFacts, configured: &ConfiguredRedis) -> Finding {
     const AOF: &str = "redis-cli config set appendonly yes, and the same in redis.conf";
-    let journal = terms.journal.map(|window| format!("the journal covers the last {} before it", show_span(window)));
+    let journal =
+        configured.journal.map(|window| format!("the journal covers the last {} before it", show_span(window)));
     if facts.field("aof_enabled") != "1" {
         let found = "no append-only file: a restart of Redis loses messages back to its last snapshot, or all";
         return Finding::fail(
@@ -79,8 +80,8 @@ fn too_few(facts: &NodeFacts) -> Option<Finding> {
     })
 }
 
-fn too_few_confirm(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
-    let (connected, asked) = (facts.number("connected_slaves"), u64::from(terms.confirmation.replicas));
+fn too_few_confirm(facts: &NodeFacts, configured: &ConfiguredRedis) -> Option<Finding> {
+    let (connected, asked) = (facts.number("connected_slaves"), u64::from(configured.confirmation.replicas));
     (connected < asked).then(|| {
         let found =
             format!("{connected} connected, and `redis.min_replicas` asks for {asked}: every push is buffered on disk");
@@ -88,9 +89,9 @@ fn too_few_confirm(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
     })
 }
 
-pub(super) fn fsync(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
+pub(super) fn fsync(facts: &NodeFacts, configured: &ConfiguredRedis) -> Option<Finding> {
     let version = facts.field("redis_version");
-    terms.confirmation.fsync.then(|| match (facts.has_waitaof(), facts.field("aof_enabled") == "1") {
+    configured.confirmation.fsync.then(|| match (facts.has_waitaof(), facts.field("aof_enabled") == "1") {
         (true, true) => Finding::ok("fsync", "pushes are answered once Redis has fsynced them"),
         (true, false) => {
             let found = "`redis.fsync` is set, and there is no append-only file: `dwell serve` refuses this Redis";
@@ -103,8 +104,8 @@ pub(super) fn fsync(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
     })
 }
 
-pub(super) fn replicas(facts: &NodeFacts, terms: &Terms) -> Finding {
-    if let Some(buffers) = too_few_confirm(facts, terms) {
+pub(super) fn replicas(facts: &NodeFacts, configured: &ConfiguredRedis) -> Finding {
+    if let Some(buffers) = too_few_confirm(facts, configured) {
         return buffers;
     }
     if let Some(refuses) = too_few(facts) {
@@ -133,7 +134,7 @@ pub(super) fn replicas(facts: &NodeFacts, terms: &Terms) -> Finding {
     }
     let found = format!("{count}: {}", behind_primary.join(", "));
     // The field is there only if `min-replicas-to-write` is set.
-    match facts.info.contains_key("min_slaves_good_slaves") || terms.confirmation.replicas > 0 {
+    match facts.info.contains_key("min_slaves_good_slaves") || configured.confirmation.replicas > 0 {
         true => Finding::ok("replicas", format!("{found}; writes wait for them")),
         false => {
             let found = format!("{found}; a primary that is cut off from them takes pushes that are lost afterwards");
@@ -146,7 +147,7 @@ const NEARLY_FULL: u64 = 80;
 const FRAGMENTED: f64 = 1.5;
 const FRAGMENTED_BYTES: u64 = 256 * 1024 * 1024;
 
-pub(super) fn eviction(facts: &NodeFacts, terms: &Terms) -> Finding {
+pub(super) fn eviction(facts: &NodeFacts, configured: &ConfiguredRedis) -> Finding {
     const SET: &str = "redis-cli config set maxmemory-policy noeviction, and the same in redis.conf";
     let (policy, evicted) = (facts.field("maxmemory_policy"), facts.number("evicted_keys"));
     match (policy, evicted) {
@@ -157,7 +158,7 @@ pub(super) fn eviction(facts: &NodeFacts, terms: &Terms) -> Finding {
         }
         _ => {
             let found = format!("{policy}: a full Redis deletes messages without an error");
-            match terms.allow_eviction {
+            match configured.allow_eviction {
                 true => Finding::warn("eviction", format!("{found}; redis.allow_eviction takes the risk"), SET),
                 false => Finding::fail("eviction", found, SET),
             }
@@ -211,28 +212,28 @@ mod tests {
     use std::time::Duration;
 
     use super::super::Status;
-    use super::super::tests::{node, terms};
+    use super::super::tests::{configured, node};
     use super::*;
     use crate::app::engine::Confirmation;
 
     #[test]
     fn persistence_check_reports_restart_loss() {
         let status =
-            |info: &[(&str, &str)], settings: &[(&str, &str)]| persistence(&node(info, settings), &terms()).status;
+            |info: &[(&str, &str)], settings: &[(&str, &str)]| persistence(&node(info, settings), &configured()).status;
         assert_eq!(status(&[], &[]), Status::Ok);
         assert_eq!(status(&[], &[("appendfsync", "everysec")]), Status::Ok);
         assert_eq!(status(&[], &[("appendfsync", "no")]), Status::Warn);
         assert_eq!(status(&[], &[("no-appendfsync-on-rewrite", "yes")]), Status::Warn);
-        let none = persistence(&node(&[("aof_enabled", "0")], &[]), &terms());
+        let none = persistence(&node(&[("aof_enabled", "0")], &[]), &configured());
         assert!(none.status == Status::Fail && none.advice.is_some_and(|a| a.contains("config set appendonly yes")));
         let mut forgetful = node(&[], &[]);
         forgetful.reads_all = Some(false);
-        assert_eq!(persistence(&forgetful, &terms()).status, Status::Fail);
-        let journal = Terms { journal: Some(Duration::from_secs(30)), ..terms() };
+        assert_eq!(persistence(&forgetful, &configured()).status, Status::Fail);
+        let journal = ConfiguredRedis { journal: Some(Duration::from_secs(30)), ..configured() };
         assert!(persistence(&node(&[("aof_enabled", "0")], &[]), &journal).found.contains("the last 30s"));
         let mut silent = node(&[], &[]);
         silent.settings = None;
-        assert_eq!(persistence(&silent, &terms()).status, Status::Skip);
+        assert_eq!(persistence(&silent, &configured()).status, Status::Skip);
     }
 
     #[test]
@@ -247,8 +248,9 @@ mod tests {
     fn replicas_must_exist_and_be_waited_for() {
         let online = ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=90,lag=1");
         let base = [("connected_slaves", "1"), ("master_repl_offset", "100")];
-        let with = |more: &[(&'static str, &'static str)]| replicas(&node(&[&base[..], more].concat(), &[]), &terms());
-        assert_eq!(replicas(&node(&[], &[]), &terms()).status, Status::Ok);
+        let with =
+            |more: &[(&'static str, &'static str)]| replicas(&node(&[&base[..], more].concat(), &[]), &configured());
+        assert_eq!(replicas(&node(&[], &[]), &configured()).status, Status::Ok);
         let careless = with(&[online]);
         assert!(
             careless.status == Status::Warn && careless.found.contains("10.0.0.2:6379 10 B behind"),
@@ -261,7 +263,7 @@ mod tests {
 
     #[test]
     fn missing_replicas_and_missing_waitaof_are_named() {
-        let asks = |replicas, fsync| Terms { confirmation: Confirmation { replicas, fsync }, ..terms() };
+        let asks = |replicas, fsync| ConfiguredRedis { confirmation: Confirmation { replicas, fsync }, ..configured() };
         let missing = replicas(&node(&[("connected_slaves", "1")], &[]), &asks(2, false));
         assert!(
             missing.status == Status::Fail && missing.found.contains("`redis.min_replicas` asks for 2"),
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(status(&[]), Some(Status::Fail));
         assert_eq!(status(&[("redis_version", "7.2.4")]), Some(Status::Ok));
         assert_eq!(status(&[("redis_version", "7.2.4"), ("aof_enabled", "0")]), Some(Status::Fail));
-        assert_eq!(fsync(&node(&[], &[]), &terms()), None);
+        assert_eq!(fsync(&node(&[], &[]), &configured()), None);
     }
 
     #[test]
@@ -284,11 +286,11 @@ mod tests {
         let mut silent = node(&none, &[]);
         silent.settings = None;
         for facts in [silent, node(&none, &asked), node(&one, &asked)] {
-            let finding = replicas(&facts, &terms());
+            let finding = replicas(&facts, &configured());
             assert!(finding.status == Status::Fail && finding.found.contains("refuses every push"), "{finding:?}");
         }
         assert!(
-            replicas(&node(&one, &asked), &terms())
+            replicas(&node(&one, &asked), &configured())
                 .found
                 .starts_with("1 keep up, and `min-replicas-to-write` asks for 2")
         );
@@ -297,13 +299,13 @@ mod tests {
     #[test]
     fn evicting_redis_fails_unless_explicitly_allowed() {
         let evicts = node(&[("maxmemory_policy", "allkeys-lru")], &[]);
-        let finding = eviction(&evicts, &terms());
+        let finding = eviction(&evicts, &configured());
         assert_eq!(finding.status, Status::Fail);
         assert!(finding.advice.is_some_and(|advice| advice.contains("config set maxmemory-policy noeviction")));
-        let risk = Terms { allow_eviction: true, ..terms() };
+        let risk = ConfiguredRedis { allow_eviction: true, ..configured() };
         assert_eq!(eviction(&evicts, &risk).status, Status::Warn);
-        assert_eq!(eviction(&node(&[], &[]), &terms()).status, Status::Ok);
-        assert_eq!(eviction(&node(&[("evicted_keys", "1")], &[]), &terms()).status, Status::Warn);
+        assert_eq!(eviction(&node(&[], &[]), &configured()).status, Status::Ok);
+        assert_eq!(eviction(&node(&[("evicted_keys", "1")], &[]), &configured()).status, Status::Warn);
     }
 
     #[test]

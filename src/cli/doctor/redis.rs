@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 
 use super::persistence::{eviction, fragmentation, fsync, last_writes, memory, persistence, replicas};
 use super::speed::{clock, clocks, latency, slow_log, stalls};
-use super::{Finding, Terms};
+use super::{ConfiguredRedis, Finding};
 use crate::app::engine::{Diagnostics, KeyDiagnostics, NodeDiagnostics, NodeFacts, Outcome, Quorum};
 use crate::model::spelling::counted;
 
 const SENTINELS_MIN: u64 = 3;
 
-pub(super) fn redis(diagnostics: &Diagnostics, terms: &Terms) -> Vec<Finding> {
+pub(super) fn redis(diagnostics: &Diagnostics, configured: &ConfiguredRedis) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
         diagnostics.sentinels.iter().map(|(place, answer)| sentinel(answer).at(place)).collect();
     let is_cluster = diagnostics.unserved_slots.is_some();
     for node in &diagnostics.nodes {
-        let of_node = node_findings(node, is_cluster, terms);
+        let of_node = node_findings(node, is_cluster, configured);
         // The first one names it already.
         let several = diagnostics.nodes.len() > 1;
         let named = |one: Finding| if several && one.check != "redis" { one.at(&node.location) } else { one };
@@ -40,7 +40,7 @@ fn answered(node: &NodeDiagnostics) -> Option<&NodeFacts> {
     }
 }
 
-fn node_findings(node: &NodeDiagnostics, is_cluster: bool, terms: &Terms) -> Vec<Finding> {
+fn node_findings(node: &NodeDiagnostics, is_cluster: bool, configured: &ConfiguredRedis) -> Vec<Finding> {
     let facts = match &node.outcome {
         Outcome::Answered(facts) => facts,
         // The errors of these two say themselves what helps.
@@ -58,19 +58,19 @@ fn node_findings(node: &NodeDiagnostics, is_cluster: bool, terms: &Terms) -> Vec
     findings.extend(alone(facts).filter(|_| !is_cluster));
     findings.extend(is_cluster.then(|| full_coverage(facts)).flatten());
     findings.extend([
-        permissions(facts, &terms.prefix),
-        eviction(facts, terms),
+        permissions(facts, &configured.prefix),
+        eviction(facts, configured),
         memory(facts),
         fragmentation(facts),
-        persistence(facts, terms),
+        persistence(facts, configured),
         last_writes(facts),
-        replicas(facts, terms),
-        latency(facts, terms),
+        replicas(facts, configured),
+        latency(facts, configured),
         stalls(facts),
-        slow_log(facts, &terms.prefix),
+        slow_log(facts, &configured.prefix),
         clock(facts),
     ]);
-    findings.extend(fsync(facts, terms));
+    findings.extend(fsync(facts, configured));
     findings.extend(clients(facts));
     findings
 }
@@ -275,7 +275,7 @@ pub(super) fn members(keys: &KeyDiagnostics) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::Status;
-    use super::super::tests::{node, node as sound, terms};
+    use super::super::tests::{configured, node, node as sound};
     use super::*;
     use crate::app::engine::KeyDiagnostics;
     use crate::model::error::Error;
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn healthy_redis_passes_every_check_once() {
-        let findings = redis(&diagnostics(vec![answers()], None), &terms());
+        let findings = redis(&diagnostics(vec![answers()], None), &configured());
         assert!(
             findings.iter().all(|finding| finding.status == Status::Ok && finding.advice.is_none()),
             "{findings:#?}"
@@ -306,19 +306,19 @@ mod tests {
     #[test]
     fn nodes_are_named_and_missing_slots_counted() {
         let away = Outcome::Unreachable(Error::unavailable("refused"));
-        let findings = redis(&diagnostics(vec![answers(), away], Some(7)), &terms());
+        let findings = redis(&diagnostics(vec![answers(), away], Some(7)), &configured());
         let failed: Vec<_> = findings.iter().filter(|finding| finding.status == Status::Fail).collect();
         assert_eq!(failed.len(), 2, "{failed:?}");
         assert!(failed[0].found.starts_with("h:1 does not answer") && failed[1].found.starts_with("7 slots"));
         let careful = Outcome::Answered(Box::new(sound(&[], &[("cluster-require-full-coverage", "yes")])));
-        let findings = redis(&diagnostics(vec![careful], Some(0)), &terms());
+        let findings = redis(&diagnostics(vec![careful], Some(0)), &configured());
         assert!(findings.iter().any(|finding| finding.check == "cluster" && finding.status == Status::Warn));
     }
 
     #[test]
     fn wrong_password_fails_with_advice() {
         let refused = Outcome::Refused(Error::unavailable("Redis: WRONGPASS invalid"));
-        let findings = redis(&diagnostics(vec![refused], None), &terms());
+        let findings = redis(&diagnostics(vec![refused], None), &configured());
         assert!(findings[0].advice.as_ref().is_some_and(|advice| advice.contains("acl getuser")), "{findings:?}");
     }
 

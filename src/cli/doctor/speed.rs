@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::ConfiguredRedis;
 use super::Finding;
-use super::Terms;
 use crate::app::engine::NodeFacts;
 use crate::cli::output;
 use crate::model::time::short_span;
@@ -34,13 +34,13 @@ fn spread(spans: &[Duration]) -> Option<(Duration, Duration, Duration)> {
     Some((*sorted.first()?, *sorted.get(sorted.len() / 2)?, *sorted.last()?))
 }
 
-pub(super) fn latency(facts: &NodeFacts, terms: &Terms) -> Finding {
+pub(super) fn latency(facts: &NodeFacts, configured: &ConfiguredRedis) -> Finding {
     let Some((found, middle, most)) = spread_of(&facts.pings, "PINGs") else {
-        let found = format!("no PING was answered within {}", output::span(terms.timeout));
+        let found = format!("no PING was answered within {}", output::span(configured.timeout));
         let advice = "look what Redis is doing: `redis-cli --latency`, `redis-cli slowlog get`";
         return Finding::fail("latency", found, advice);
     };
-    match middle > SLOW_PING || most > terms.timeout / 2 {
+    match middle > SLOW_PING || most > configured.timeout / 2 {
         true => {
             let advice = "put dwell and Redis near one another; `redis-cli --intrinsic-latency 10` on its machine; or raise `redis.timeout`";
             Finding::warn("latency", found, advice)
@@ -135,7 +135,7 @@ pub(super) fn clocks(ahead_us: &[i64]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::Status;
-    use super::super::tests::{node, terms};
+    use super::super::tests::{configured, node};
     use super::*;
     use crate::app::engine::{SlowCall, Stall};
 
@@ -144,7 +144,7 @@ mod tests {
         let status = |pings: Vec<u64>| {
             let mut facts = node(&[], &[]);
             facts.pings = pings.into_iter().map(Duration::from_millis).collect();
-            latency(&facts, &terms()).status
+            latency(&facts, &configured()).status
         };
         assert_eq!(status(vec![1; 50]), Status::Ok);
         assert_eq!(status(vec![11; 50]), Status::Warn);

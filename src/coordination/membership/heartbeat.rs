@@ -32,7 +32,7 @@ pub(super) struct HeartbeatTimer {
     timing: Timing,
     /// Regular heartbeats are sent this time after each multiple of their span.
     phase: Duration,
-    call: Option<(Call, Instant)>,
+    call: Option<(MemberCall, Instant)>,
     last_sent: Option<Instant>,
     next: Instant,
     /// Something was announced after the call in flight was sent.
@@ -44,7 +44,7 @@ pub(super) struct HeartbeatTimer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
+enum MemberCall {
     Heartbeat,
     Leave,
 }
@@ -73,14 +73,14 @@ impl HeartbeatTimer {
 
     /// If true, the heartbeat counts as sent.
     pub(super) fn sends_heartbeat(&mut self, now: Instant) -> bool {
-        self.sends(Call::Heartbeat, now)
+        self.sends(MemberCall::Heartbeat, now)
     }
 
     pub(super) fn sends_leave(&mut self, now: Instant) -> bool {
-        self.leave_calls != LeaveCalls::Over && self.sends(Call::Leave, now)
+        self.leave_calls != LeaveCalls::Over && self.sends(MemberCall::Leave, now)
     }
 
-    fn sends(&mut self, call: Call, now: Instant) -> bool {
+    fn sends(&mut self, call: MemberCall, now: Instant) -> bool {
         let sends = self.call.is_none() && now >= self.next;
         if sends {
             (self.call, self.last_sent, self.again) = (Some((call, now)), Some(now), false);
@@ -127,7 +127,7 @@ impl HeartbeatTimer {
     pub(super) fn failed(&mut self, now: Instant) {
         let Some((call, _)) = self.call.take() else { return };
         self.next = now.plus(self.timing.heartbeat_retry());
-        if call == Call::Leave {
+        if call == MemberCall::Leave {
             self.leave_calls = match self.leave_calls {
                 LeaveCalls::Failed(times) if times + 1 < LEAVE_CALLS_MAX => LeaveCalls::Failed(times + 1),
                 _ => LeaveCalls::Over,

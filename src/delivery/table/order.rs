@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{APPETITE_FIRST, Fate, Held, Now, Out, Slot, Table};
+use super::{APPETITE_FIRST, DeliveryEnd, Held, Now, Out, Slot, Table};
 use crate::delivery::verdict::StaleReason;
 use crate::model::limits::{ORDERED_BYTES_MAX, PARKED_MESSAGES_MAX, PER_KEY_MAX};
 use crate::model::message::{Message, MessageId};
@@ -432,10 +432,10 @@ impl Table {
         Some(ordered.lane)
     }
 
-    pub(super) fn note_draft(&mut self, lane: Option<Lane>, slot: Slot, fate: &Fate) {
+    pub(super) fn note_draft(&mut self, lane: Option<Lane>, slot: Slot, end: &DeliveryEnd) {
         let Some(order) = &mut self.order else { return };
         order.leaving.extend(lane.map(|lane| (lane, slot)));
-        order.returning -= usize::from(matches!(fate, Fate::Back(_)));
+        order.returning -= usize::from(matches!(end, DeliveryEnd::Back(_)));
     }
 
     /// The next message of the key of a batch, for the same consumer. One whose attempt is not charged yet comes later.
@@ -462,7 +462,7 @@ impl Table {
     pub(super) fn fail_in_order(&mut self, serial: u64, ordered: OrderedDelivery, retried: Retried, now: Now) {
         let OrderedDelivery { lane, held, on_failure, .. } = ordered;
         let (next_at, attempts) = (retried.next_at, retried.attempts);
-        self.decide_fate(retried.id.clone(), held.slot, None, Fate::Kept(retried));
+        self.decide_end(retried.id.clone(), held.slot, None, DeliveryEnd::Kept(retried));
         let (charged, charged_before, ticket) = (attempts, attempts, self.tickets);
         let failed = Held { ready_at: next_at, charged, charged_before, ticket, ..held };
         if let Some(order) = &mut self.order {
@@ -491,7 +491,7 @@ impl Table {
         let (id, attempts, next_at) = (held.message.id.clone(), held.charged_before, held.ready_at);
         if held.charged != attempts {
             let kept = Retried { id: id.clone(), next_at, attempts, failure: None };
-            self.decide_fate(id, held.slot, None, Fate::Kept(kept));
+            self.decide_end(id, held.slot, None, DeliveryEnd::Kept(kept));
         }
         let ticket = self.tickets;
         if let Some(order) = &mut self.order {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::order::Lane;
-use super::{Fate, Held, Now, Slot, Table, lane_of};
+use super::{DeliveryEnd, Held, Now, Slot, Table, lane_of};
 use crate::model::limits::RECALL_HOLD_MAX;
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
@@ -223,13 +223,13 @@ impl Table {
     pub(super) fn return_unordered(&mut self, held: Held, is_charging: bool) {
         let Held { slot, ready_at, charged, charged_before, message, .. } = held;
         let id = message.id;
-        let fate = if charged == charged_before && !is_charging {
-            Fate::Back(Returned { id: id.clone(), ready_at })
+        let end = if charged == charged_before && !is_charging {
+            DeliveryEnd::Back(Returned { id: id.clone(), ready_at })
         } else {
             // Charged to be handed out, and then not handed out: the charge is taken back.
-            Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None })
+            DeliveryEnd::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None })
         };
-        self.decide_fate(id, slot, None, fate);
+        self.decide_end(id, slot, None, end);
     }
 
     fn return_ordered(&mut self, held: Held, is_charging: bool) {
@@ -244,9 +244,9 @@ impl Table {
         let id = message.id;
         if charged != charged_before || is_charging {
             let kept = Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None };
-            self.decide_fate(id.clone(), slot, None, Fate::Kept(kept));
+            self.decide_end(id.clone(), slot, None, DeliveryEnd::Kept(kept));
         }
-        self.decide_fate(id.clone(), slot, None, Fate::Back(Returned { id, ready_at: position }));
+        self.decide_end(id.clone(), slot, None, DeliveryEnd::Back(Returned { id, ready_at: position }));
     }
 }
 
@@ -261,8 +261,8 @@ impl Table {
                 found.insert(&held.message.id, MessageLocation::Held);
             }
         }
-        for (id, ..) in self.decided.iter().filter(|(id, ..)| wanted.contains(id)) {
-            found.insert(id, MessageLocation::Decided);
+        for decided in self.decided.iter().filter(|decided| wanted.contains(&decided.id)) {
+            found.insert(&decided.id, MessageLocation::Decided);
         }
         let mut blockers = HashMap::<Lane, Blocker>::new();
         for held in self.order.iter().flat_map(|order| order.behind_all()) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::order::{Lane, lane_of};
-use super::{Fate, Held, Now, Out, Slot, Table};
+use super::{DeliveryEnd, Held, Now, Out, Slot, Table, Undrafted};
 use crate::codec::{DeadLetterReason, DeadLetterRecord, Failure};
 use crate::delivery::receipt::Decision;
 use crate::delivery::verdict::{Decided, StaleReason, UnknownReason, Verdict, kind_of};
@@ -58,7 +58,7 @@ impl Table {
         let dead = match decision {
             Decision::Ack => {
                 let lane = self.freed(&mut out);
-                self.decide_fate(out.id, out.slot, lane, Fate::Gone);
+                self.decide_end(out.id, out.slot, lane, DeliveryEnd::Gone);
                 false
             }
             Decision::Bury { reason } => {
@@ -83,7 +83,7 @@ impl Table {
         let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
         match out.ordered.take() {
             Some(ordered) => self.fail_in_order(serial, *ordered, retried, now),
-            None => self.decide_fate(out.id, out.slot, None, Fate::Again(retried)),
+            None => self.decide_end(out.id, out.slot, None, DeliveryEnd::Again(retried)),
         }
     }
 
@@ -130,7 +130,7 @@ impl Table {
         let failure = Some(Failure::new(now.store, out.attempt, error.as_deref()));
         let record = DeadLetterRecord::new(reason, out.attempt, error);
         let lane = self.freed(&mut out);
-        self.decide_fate(out.id.clone(), out.slot, lane, Fate::Dead(Buried { id: out.id, record, failure }));
+        self.decide_end(out.id.clone(), out.slot, lane, DeliveryEnd::Dead(Buried { id: out.id, record, failure }));
     }
 
     /// The next decisions for the store, at most one call of them, with the ticket of the last.
@@ -141,23 +141,23 @@ impl Table {
         let mut settlement = Settlement { dedup_window: self.policy.dedup_window, ..Settlement::default() };
         let mut rewritten = BTreeSet::new();
         while settlement.len() < CALL_IDS_MAX && rewritten.len() < REWRITTEN_MAX {
-            let Some((id, slot, lane, fate)) = self.decided.pop_front() else { break };
+            let Some(Undrafted { id, slot, lane, end }) = self.decided.pop_front() else { break };
             self.drafted += 1;
-            self.note_draft(lane, slot, &fate);
+            self.note_draft(lane, slot, &end);
             // An acked id may stay in its reservation: without a body it is nothing. Any other may not.
             let mut rewrite = true;
-            match fate {
-                Fate::Gone => {
+            match end {
+                DeliveryEnd::Gone => {
                     settlement.acked.push(id);
                     rewrite = false;
                 }
-                Fate::Again(retried) => settlement.retried.push(retried),
-                Fate::Kept(retried) => {
+                DeliveryEnd::Again(retried) => settlement.retried.push(retried),
+                DeliveryEnd::Kept(retried) => {
                     settlement.kept.push(retried);
                     continue;
                 }
-                Fate::Back(returned) => settlement.returned.push(returned),
-                Fate::Dead(buried) => settlement.buried.push(buried),
+                DeliveryEnd::Back(returned) => settlement.returned.push(returned),
+                DeliveryEnd::Dead(buried) => settlement.buried.push(buried),
             }
             let Some(unsettled) = self.reservations.get_mut(&slot.reservation) else { continue };
             unsettled.ids[slot.index] = None;
@@ -192,7 +192,7 @@ impl Table {
         if is_ack && let Some(again) = self.recent.as_ref().and_then(|recent| recent.again_late(late)) {
             return LateOutcome::Decided(again);
         }
-        if self.decided.iter().any(|(id, ..)| *id == late.id) {
+        if self.decided.iter().any(|decided| decided.id == late.id) {
             return LateOutcome::Elsewhere;
         }
         if let Some((serial, out)) = self.out.iter().find(|(_, out)| out.id == late.id) {
@@ -243,7 +243,7 @@ impl Table {
     fn end_late(&mut self, slot: Slot, lane: Lane, late: &LateSettlement) {
         let Some((_, is_current)) = self.pull(slot, &lane) else { return };
         let lane = (is_current && self.order.is_some()).then_some(lane);
-        self.decide_fate(late.id.clone(), slot, lane, Fate::Gone);
+        self.decide_end(late.id.clone(), slot, lane, DeliveryEnd::Gone);
     }
 
     /// With ordering it keeps its position and stays reserved.
@@ -251,9 +251,9 @@ impl Table {
         let (id, next_at, attempts) = (retried.id.clone(), retried.next_at, retried.attempts);
         if self.order.is_none() {
             self.pull(slot, lane);
-            return self.decide_fate(id, slot, None, Fate::Again(retried));
+            return self.decide_end(id, slot, None, DeliveryEnd::Again(retried));
         }
-        self.decide_fate(id, slot, None, Fate::Kept(retried));
+        self.decide_end(id, slot, None, DeliveryEnd::Kept(retried));
         let (charged, charged_before, ticket) = (attempts, attempts, self.tickets);
         if let Some(held) = self.order.as_mut().and_then(|order| order.behind(lane, slot)) {
             (held.ready_at, held.charged, held.charged_before, held.ticket) =

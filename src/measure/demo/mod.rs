@@ -31,7 +31,7 @@ use crate::cli::process::{Signals, start_logging};
 use crate::cli::topic::Declaration;
 use crate::measure::scratch_dir::ScratchDir;
 use crate::model::message::{GroupName, TopicName};
-use crate::model::retry::{Backoff, Step};
+use crate::model::retry::{Backoff, LadderStep};
 use crate::model::spelling::{counted, thousands};
 use crate::platform::clock::{Clock, Instant};
 use orders::{
@@ -125,7 +125,7 @@ impl Demo {
     }
 
     async fn declare(&self) -> Result<(), Failure> {
-        let steps = orders::POISON_BACKOFF.map(Step).to_vec();
+        let steps = orders::POISON_BACKOFF.map(LadderStep).to_vec();
         let settings = Declaration { backoff: Some(Backoff::Ladder { steps }), ..Declaration::default() };
         self.client.declare(&self.orders.topic, &settings).await?;
         self.client.declare(&self.pulse.topic, &Declaration::default()).await?;

@@ -143,7 +143,7 @@ impl Inner {
             let Some(body) = body else { continue };
             (count, bytes) = (count + 1, bytes + body.len());
             let key = decode_body(id.clone(), body).map_or(id.to_string(), |message| message.routing_key().to_owned());
-            movers.entry(to.partition_of(&key)).or_default().push((id, score, is_dead));
+            movers.entry(to.partition_of(&key)).or_default().push(Mover { id, score, is_dead });
             if count == RECOVER_IDS_MAX || bytes >= CALL_BYTES_MAX {
                 break;
             }
@@ -183,36 +183,36 @@ impl Inner {
         }
         self.apply(batch)?;
         (*from_counts, *to_counts) = after;
-        let earliest = movers.iter().filter(|(_, _, is_dead)| !is_dead).map(|(_, score, _)| *score).min();
+        let earliest = movers.iter().filter(|mover| !mover.is_dead).map(|mover| mover.score).min();
         Ok(earliest.is_some_and(|earliest| head.is_none_or(|head| earliest.at < head)))
     }
 
     fn verify_page(&self, partition: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
-        let (step, after) = read(from)?;
+        let (stage, after) = read(from)?;
         let topics = self.topics();
         let Some((topic, place)) = topics.group_partition(partition) else { return Ok(VerifyPage::default()) };
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
         let partition = state.groups.entry(place.group).or_default();
         let stored = Stored::new(&self.tree, place);
-        let ids = STEPS[step].page(&stored, after.as_ref())?;
+        let ids = STAGES[stage].page(&stored, after.as_ref())?;
         let (mut batch, mut counts, now) = (Batch::default(), partition.counts, self.now());
         let mut findings = Vec::new();
-        let reserved = if step == 0 { reserved(&stored)? } else { HashSet::new() };
+        let reserved = if stage == 0 { reserved(&stored)? } else { HashSet::new() };
         for id in &ids {
-            if STEPS[step].is_sound(&stored, id, &reserved)? {
+            if STAGES[stage].is_sound(&stored, id, &reserved)? {
                 continue;
             }
             if repair {
-                STEPS[step].repair(&stored, &mut batch, &mut counts, id, now)?;
+                STAGES[stage].repair(&stored, &mut batch, &mut counts, id, now)?;
             }
-            findings.push(Finding { id: id.to_string(), defect: STEPS[step].defect });
+            findings.push(Finding { id: id.to_string(), defect: STAGES[stage].defect });
         }
         self.apply(batch)?;
         partition.counts = counts;
         let next = match ids.last().filter(|_| ids.len() == PAGE) {
-            Some(last) => Some(format!("{} {last}", STEPS[step].name)),
-            None => STEPS.get(step + 1).map(|step| step.name.to_owned()),
+            Some(last) => Some(format!("{} {last}", STAGES[stage].name)),
+            None => STAGES.get(stage + 1).map(|stage| stage.name.to_owned()),
         };
         Ok(VerifyPage { seen: ids.len() as u64, findings, next: next.map(VerifyCursor) })
     }
@@ -230,15 +230,19 @@ impl<'a> End<'a> {
     }
 }
 
-/// A message to be moved: its id, its score, and whether it is dead.
-type Mover = (MessageId, Score, bool);
+/// A message to be moved.
+struct Mover {
+    id: MessageId,
+    score: Score,
+    is_dead: bool,
+}
 
 fn move_one(
     batch: &mut Batch,
     from: &Stored<'_>,
     to: &Stored<'_>,
     (left, arrived): &mut (Counts, Counts),
-    (id, score, is_dead): &Mover,
+    Mover { id, score, is_dead }: &Mover,
     moved: &mut MovedPage,
 ) -> Result<()> {
     let name = id.as_str().as_bytes();
@@ -283,15 +287,15 @@ fn move_one(
 /// Entries of a page: others wait for as long as it takes.
 const PAGE: usize = 250;
 
-const STEPS: [Step; 5] = [
-    Step { name: "h", defect: Defect::BodyWithoutId },
-    Step { name: "z", defect: Defect::IdWithoutBody },
-    Step { name: "a", defect: Defect::ChargeWithoutBody },
-    Step { name: "d", defect: Defect::DeadIdWithoutBody },
-    Step { name: "g", defect: Defect::DeadBodyWithoutId },
+const STAGES: [VerifyStage; 5] = [
+    VerifyStage { name: "h", defect: Defect::BodyWithoutId },
+    VerifyStage { name: "z", defect: Defect::IdWithoutBody },
+    VerifyStage { name: "a", defect: Defect::ChargeWithoutBody },
+    VerifyStage { name: "d", defect: Defect::DeadIdWithoutBody },
+    VerifyStage { name: "g", defect: Defect::DeadBodyWithoutId },
 ];
 
-struct Step {
+struct VerifyStage {
     name: &'static str,
     defect: Defect,
 }
@@ -300,8 +304,8 @@ fn read(from: Option<&VerifyCursor>) -> Result<(usize, Option<MessageId>)> {
     let Some(VerifyCursor(cursor)) = from else { return Ok((0, None)) };
     let (name, after) = cursor.split_once(' ').map_or((cursor.as_str(), None), |(name, id)| (name, Some(id)));
     let wrong = || Error::invalid("cursor", "is not one that dwell gave; begin without a cursor");
-    let step = STEPS.iter().position(|step| step.name == name).ok_or_else(wrong)?;
-    Ok((step, after.map(MessageId::new).transpose().map_err(|_| wrong())?))
+    let stage = STAGES.iter().position(|stage| stage.name == name).ok_or_else(wrong)?;
+    Ok((stage, after.map(MessageId::new).transpose().map_err(|_| wrong())?))
 }
 
 fn reserved(stored: &Stored<'_>) -> Result<HashSet<MessageId>> {
@@ -313,7 +317,7 @@ fn reserved(stored: &Stored<'_>) -> Result<HashSet<MessageId>> {
     Ok(ids)
 }
 
-impl Step {
+impl VerifyStage {
     fn page(&self, stored: &Stored<'_>, after: Option<&MessageId>) -> Result<Vec<MessageId>> {
         match self.defect {
             Defect::BodyWithoutId => stored.hash().ids_after(after).take(PAGE).collect(),

@@ -49,7 +49,7 @@ impl store::Messages for Embedded {
         let (verdicts, wake) = match conflict {
             Conflict::Keep => this.insert(descriptor, partition, messages, &this.values(messages, call.version)?)?,
             Conflict::Reject | Conflict::Replace | Conflict::Debounce => {
-                let terms = Terms { version: call.version, conflict, ordered: descriptor.is_ordered() };
+                let terms = PushTerms { version: call.version, conflict, ordered: descriptor.is_ordered() };
                 this.push_over(descriptor, partition, terms, messages)?
             }
         };
@@ -321,13 +321,13 @@ fn uncancel(ids: CancelledIds<'_>, messages: &[Message], verdicts: &[PushVerdict
 }
 
 #[derive(Clone, Copy)]
-struct Terms {
+struct PushTerms {
     version: Version,
     conflict: Conflict,
     ordered: bool,
 }
 
-struct Found {
+struct StoredCopies {
     bodies: Vec<(KeyPrefix, Vec<u8>, Option<Score>)>,
     dead: bool,
 }
@@ -338,7 +338,7 @@ impl Inner {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        terms: Terms,
+        terms: PushTerms,
         messages: &[Message],
     ) -> Result<(Vec<PushVerdict>, bool)> {
         let topics = self.topics();
@@ -347,7 +347,7 @@ impl Inner {
         let mut state = locked(&state);
         let (mut verdicts, mut wake) = (Vec::with_capacity(messages.len()), false);
         for (n, message) in messages.iter().enumerate() {
-            let terms = Terms { version: terms.version.plus(n), ..terms };
+            let terms = PushTerms { version: terms.version.plus(n), ..terms };
             let (pushed, earlier) = self.push_one(&places, &mut state, terms, message)?;
             verdicts.push(pushed.into());
             wake |= earlier;
@@ -359,7 +359,7 @@ impl Inner {
         &self,
         places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
-        terms: Terms,
+        terms: PushTerms,
         message: &Message,
     ) -> Result<(Result<Pushed, Refused>, bool)> {
         let (found, body) = (self.find(places, message)?, encode_body(message, terms.version)?);
@@ -405,7 +405,7 @@ impl Inner {
         &self,
         places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
-        terms: Terms,
+        terms: PushTerms,
         due_at: Timestamp,
     ) -> Result<Score> {
         if !terms.ordered {
@@ -416,8 +416,8 @@ impl Inner {
         Ok(given.first().copied().flatten().unwrap_or(due_at.into()))
     }
 
-    fn find(&self, places: &[(GroupName, KeyPrefix)], message: &Message) -> Result<Found> {
-        let mut found = Found { bodies: Vec::new(), dead: false };
+    fn find(&self, places: &[(GroupName, KeyPrefix)], message: &Message) -> Result<StoredCopies> {
+        let mut found = StoredCopies { bodies: Vec::new(), dead: false };
         for (_, place) in places {
             let stored = Stored::new(&self.tree, *place);
             match stored.hash().get(&message.id)? {
@@ -433,7 +433,7 @@ impl Inner {
         &self,
         places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
-        terms: Terms,
+        terms: PushTerms,
         message: &Message,
         body: &[u8],
     ) -> Result<(Result<Pushed, Refused>, bool)> {
@@ -470,7 +470,7 @@ impl Inner {
 }
 
 /// The answer to a push that changes nothing of what is there; none if it replaces or moves it.
-fn unchanged(found: &Found, terms: Terms, message: &Message) -> Option<Result<Pushed, Refused>> {
+fn unchanged(found: &StoredCopies, terms: PushTerms, message: &Message) -> Option<Result<Pushed, Refused>> {
     let due_at = message.due_at;
     let is_due_then = |old: &[u8]| body_due_at(old).unwrap_or_default() == due_at;
     match terms.conflict {

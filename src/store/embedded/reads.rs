@@ -20,8 +20,8 @@ use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
-    self, Forecast, InFlightCursor, Listed, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Spans,
-    State, WaitingCursor, WaitingRange, Window, WindowPage,
+    self, Forecast, InFlightCursor, Listed, MessageState, Outline, OutlinePage, Page, PartitionDepth, PartitionStats,
+    Peeked, Spans, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 
 /// Where a page continues: behind a message, or with its millisecond again if it is gone and had a place in that.
@@ -77,9 +77,9 @@ impl store::Reads for Embedded {
         if let Some(body) = stored.hash().get(id)? {
             let next_at = stored.zset().score(id)?.map(|score| score.at);
             let state = match next_at {
-                Some(at) if at > this.now() => State::Scheduled,
-                Some(_) => State::Ready,
-                None => State::InFlight,
+                Some(at) if at > this.now() => MessageState::Scheduled,
+                Some(_) => MessageState::Ready,
+                None => MessageState::InFlight,
             };
             let attempts = stored.attempts(id)?.unwrap_or(0);
             let history = decode_history(&stored.history(id, None)?)?;
@@ -103,7 +103,7 @@ impl store::Reads for Embedded {
         Ok(Some(Peeked {
             message,
             version,
-            state: State::Dead { died_at: died_at.at, record },
+            state: MessageState::Dead { died_at: died_at.at, record },
             next_at: None,
             attempts,
             owner,

@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use super::RedisOptions;
 use super::address::Address;
 use super::confirmed::Confirmation;
-use super::connection::{Connection, Terms};
+use super::connection::{Connection, ConnectionOptions};
 use super::failure::{self, Redirect};
 use super::info::{History, LastSeen, Losses, Note};
 use super::keys::{Keys, SLOTS, slot_of_command, slot_of_key};
-use super::scripts::{Call, Reply, Script, maybe_text};
+use super::scripts::{Reply, Script, ScriptCall, maybe_text};
 use super::sentinel::{Parts, PrimaryDiscovery};
 use crate::model::error::{Error, Result};
 use crate::model::spelling::counted;
@@ -38,7 +38,7 @@ type Node = (String, u16);
 
 pub(super) struct Cluster {
     seeds: Vec<Address>,
-    terms: Terms,
+    options: ConnectionOptions,
     keys: Keys,
     clock: Clock,
     began: Instant,
@@ -69,7 +69,7 @@ pub(super) struct Range {
 
 #[derive(Clone, Copy)]
 enum Request<'a> {
-    Script(&'a Call),
+    Script(&'a ScriptCall),
     Command(&'a Cmd),
 }
 
@@ -87,7 +87,7 @@ impl Cluster {
     pub(super) fn new(
         options: &RedisOptions,
         parts: &Parts<'_>,
-        (terms, keys, clock, losses): (Terms, Keys, Clock, Losses),
+        (connection_options, keys, clock, losses): (ConnectionOptions, Keys, Clock, Losses),
     ) -> Result<Cluster> {
         let Parts { scheme, login, .. } = parts;
         let seed = |host: &&str| Address::new(options, &format!("{scheme}://{login}{host}"));
@@ -95,7 +95,7 @@ impl Cluster {
         let began = clock.instant();
         Ok(Cluster {
             seeds,
-            terms,
+            options: connection_options,
             keys,
             clock,
             began,
@@ -107,11 +107,11 @@ impl Cluster {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        self.terms.timeout
+        self.options.timeout
     }
 
     pub(super) fn confirmation(&self) -> Confirmation {
-        self.terms.confirmation
+        self.options.confirmation
     }
 
     pub(super) fn location(&self) -> String {
@@ -156,7 +156,7 @@ impl Cluster {
         let _ = self.look(Clock::System.instant()).await;
     }
 
-    pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
+    pub(super) async fn eval(&self, call: &ScriptCall) -> Result<Value> {
         self.send(Request::Script(call)).await
     }
 
@@ -165,9 +165,9 @@ impl Cluster {
     }
 
     /// Calls a script many times, in one write for each node; each call is answered for itself.
-    pub(super) async fn eval_all(&self, script: &'static Script, calls: Vec<Call>) -> Vec<Result<Value>> {
+    pub(super) async fn eval_all(&self, script: &'static Script, calls: Vec<ScriptCall>) -> Vec<Result<Value>> {
         let count = calls.len();
-        let mut groups: HashMap<Option<Node>, (Vec<usize>, Vec<Call>)> = HashMap::new();
+        let mut groups: HashMap<Option<Node>, (Vec<usize>, Vec<ScriptCall>)> = HashMap::new();
         for (index, call) in calls.into_iter().enumerate() {
             let slot = slot_of_command(&call.command).unwrap_or_default();
             let group = groups.entry(self.map().node_of(slot)).or_default();
@@ -213,7 +213,7 @@ impl Cluster {
             };
             hops += 1;
             match failure::redirect(&answer) {
-                Some(Redirect::Again) if Clock::System.instant().since(began) < self.terms.timeout => {
+                Some(Redirect::Again) if Clock::System.instant().since(began) < self.options.timeout => {
                     Clock::System.sleep(AGAIN_AFTER).await;
                     (node, asking, hops) = (self.node_of(slot).await?, false, 0);
                 }
@@ -258,7 +258,7 @@ impl Cluster {
         let note = Note::of_node(&self.keys, slot, self.began);
         let history = History::new(self.keys.clone(), self.clock.clone(), note, met, self.losses.clone());
         let place = PrimaryDiscovery::Fixed(self.seeds[0].at(&node.0, node.1));
-        let connection = Arc::new(Connection::new(place, self.terms.clone(), history));
+        let connection = Arc::new(Connection::new(place, self.options.clone(), history));
         map.nodes.insert(node.clone(), (slot, connection.clone()));
         connection
     }
@@ -315,7 +315,7 @@ impl Cluster {
         };
         tokio::select! {
             answer = asked => answer,
-            () = Clock::System.sleep(self.terms.timeout) => Err(failure::silent()),
+            () = Clock::System.sleep(self.options.timeout) => Err(failure::silent()),
         }
     }
 }

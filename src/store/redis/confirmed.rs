@@ -13,7 +13,7 @@ use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
 use super::failure::{self, TOO_FEW};
-use super::scripts::{Call, SCRIPTS};
+use super::scripts::{SCRIPTS, ScriptCall};
 use crate::model::error::{Error, Result};
 use crate::model::spelling::counted;
 use crate::platform::tasks::Tasks;
@@ -111,7 +111,7 @@ impl ConfirmedConnection {
             }
         }
         let wait = confirmation.command(confirmation.replicas, timeout / 2);
-        let end = [Call::new(&SCRIPTS.wait_marker, &[mark]).command, wait];
+        let end = [ScriptCall::new(&SCRIPTS.wait_marker, &[mark]).command, wait];
         Ok(ConfirmedConnection { connection, confirmation, end, gathered: Arc::default(), rounds: Tasks::new() })
     }
 

@@ -16,7 +16,7 @@ use super::address::Address;
 use super::confirmed::{Confirmation, ConfirmedConnection, Unconfirmed};
 use super::histories::another_process;
 use super::info::{self, History, Info};
-use super::scripts::{COMMAND, Call, Script};
+use super::scripts::{COMMAND, Script, ScriptCall};
 use super::sentinel::PrimaryDiscovery;
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
@@ -42,24 +42,24 @@ struct Made {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Terms {
+pub(super) struct ConnectionOptions {
     pub(super) timeout: Duration,
     pub(super) allow_eviction: bool,
     pub(super) confirmation: Confirmation,
     pub(super) metrics: Arc<Metrics>,
 }
 
-impl Terms {
-    pub(super) fn of(options: &RedisOptions, metrics: Arc<Metrics>) -> Terms {
+impl ConnectionOptions {
+    pub(super) fn of(options: &RedisOptions, metrics: Arc<Metrics>) -> ConnectionOptions {
         let RedisOptions { timeout, allow_eviction, confirmation, .. } = *options;
-        Terms { timeout, allow_eviction, confirmation, metrics }
+        ConnectionOptions { timeout, allow_eviction, confirmation, metrics }
     }
 }
 
 /// The way to one Redis. It is made when the first call needs it.
 pub(super) struct Connection {
     place: PrimaryDiscovery,
-    terms: Terms,
+    options: ConnectionOptions,
     history: History,
     current: Mutex<Current>,
     info: std::sync::Mutex<Option<Info>>,
@@ -71,10 +71,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(place: PrimaryDiscovery, terms: Terms, history: History) -> Connection {
+    pub(super) fn new(place: PrimaryDiscovery, options: ConnectionOptions, history: History) -> Connection {
         Connection {
             place,
-            terms,
+            options,
             history,
             current: Mutex::default(),
             info: std::sync::Mutex::default(),
@@ -89,11 +89,11 @@ impl Connection {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        self.terms.timeout
+        self.options.timeout
     }
 
     pub(super) fn confirmation(&self) -> Confirmation {
-        self.terms.confirmation
+        self.options.confirmation
     }
 
     pub(super) fn info(&self) -> Option<Info> {
@@ -103,7 +103,7 @@ impl Connection {
     /// Connects in advance; answers why that failed. Errors: `Invalid` for a Redis that must not be used.
     pub(super) async fn try_now(&self) -> Result<Option<Error>> {
         let Err(error) = self.connect().await else { return Ok(None) };
-        self.info().map_or(Ok(()), |info| info.check(self.terms.allow_eviction))?;
+        self.info().map_or(Ok(()), |info| info.check(self.options.allow_eviction))?;
         Ok(Some(error))
     }
 
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
+    pub(super) async fn eval(&self, call: &ScriptCall) -> Result<Value> {
         let began = Clock::System.instant();
         let mut answer = self.send_call(call).await;
         if failure::is_noscript(&answer) {
@@ -141,7 +141,7 @@ impl Connection {
         answer
     }
 
-    async fn load_and_send(&self, call: &Call, began: Instant) -> Result<Value> {
+    async fn load_and_send(&self, call: &ScriptCall, began: Instant) -> Result<Value> {
         self.load_once(call.script, began).await?;
         self.send_call(call).await
     }
@@ -158,7 +158,7 @@ impl Connection {
     }
 
     /// Calls a script many times in one write; each call is answered for itself.
-    pub(super) async fn eval_all(&self, script: &'static Script, calls: &[Call]) -> Vec<Result<Value>> {
+    pub(super) async fn eval_all(&self, script: &'static Script, calls: &[ScriptCall]) -> Vec<Result<Value>> {
         if self.confirms(script) {
             return join_all(calls.iter().map(|call| self.eval(call))).await;
         }
@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// Sends calls in one write. Those for another process of Redis are not sent.
-    async fn send_calls(&self, calls: &[Call]) -> Vec<Result<Value>> {
+    async fn send_calls(&self, calls: &[ScriptCall]) -> Vec<Result<Value>> {
         if calls.is_empty() {
             return Vec::new();
         }
@@ -199,7 +199,7 @@ impl Connection {
     }
 
     /// Calls a node that is getting the slot: it takes the call only after ASKING.
-    pub(super) async fn asking_call(&self, call: &Call) -> Result<Value> {
+    pub(super) async fn asking_call(&self, call: &ScriptCall) -> Result<Value> {
         let answer = self.ask_once(call).await;
         if !failure::is_noscript(&answer) {
             return answer;
@@ -208,7 +208,7 @@ impl Connection {
         self.ask_once(call).await
     }
 
-    async fn ask_once(&self, call: &Call) -> Result<Value> {
+    async fn ask_once(&self, call: &ScriptCall) -> Result<Value> {
         let (number, made) = self.connect_after(call.losses).await?;
         let Some(command) = call.for_process(&made.process) else { return Ok(another_process()) };
         match self.confirms(call.script) {
@@ -231,7 +231,7 @@ impl Connection {
 
     fn measure(&self, verb: &str, began: Instant, error: Option<&Error>) {
         let took = Clock::System.instant().since(began);
-        self.terms.metrics.store.call(verb, took, error.map(Error::kind));
+        self.options.metrics.store.call(verb, took, error.map(Error::kind));
     }
 
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
@@ -251,10 +251,10 @@ impl Connection {
     }
 
     fn confirms(&self, script: &Script) -> bool {
-        script.is_confirmed && self.terms.confirmation.is_needed()
+        script.is_confirmed && self.options.confirmation.is_needed()
     }
 
-    async fn send_call(&self, call: &Call) -> Result<Value> {
+    async fn send_call(&self, call: &ScriptCall) -> Result<Value> {
         let (number, made) = self.connect_after(call.losses).await?;
         let Some(command) = call.for_process(&made.process) else { return Ok(another_process()) };
         match self.confirms(call.script) {
@@ -371,7 +371,7 @@ impl Connection {
         };
         current.connection = Some(made.clone());
         self.timeouts.store(0, Ordering::Relaxed);
-        self.terms.metrics.store.up.set(1);
+        self.options.metrics.store.up.set(1);
         self.number.send_modify(|number| *number += 1);
         Ok((*self.number.borrow(), made))
     }
@@ -390,7 +390,7 @@ impl Connection {
     /// Looks before the first call whether this Redis will do, and whether it is still the same.
     async fn open_at(&self, address: &Address) -> Result<Made> {
         let (mut connection, login) = address.connect().await?;
-        let info = info::greet(&mut connection, login, self.history.keys(), self.terms.confirmation).await?;
+        let info = info::greet(&mut connection, login, self.history.keys(), self.options.confirmation).await?;
         if self.place.is_watched() && !info.is_primary {
             let place = address.location();
             return Err(Error::unavailable(format!(
@@ -406,9 +406,9 @@ impl Connection {
         if let Some(missing) = info.missing_replicas() {
             tracing::warn!(location = %address.location(), error = %missing, "changes are not confirmed");
         }
-        info.check(self.terms.allow_eviction).map_err(|unfit| Error::unavailable(unfit.detail().to_owned()))?;
+        info.check(self.options.allow_eviction).map_err(|unfit| Error::unavailable(unfit.detail().to_owned()))?;
         self.history.look(&mut connection, &info).await.map_err(|error| failure::of_looking(&error))?;
-        let confirmed = match self.terms.confirmation.is_needed() {
+        let confirmed = match self.options.confirmation.is_needed() {
             true => Some(self.open_confirmed(address, &info).await?),
             false => None,
         };
@@ -417,14 +417,14 @@ impl Connection {
 
     async fn open_confirmed(&self, address: &Address, beside: &Info) -> Result<ConfirmedConnection> {
         let (mut connection, login) = address.connect().await?;
-        let info = info::greet(&mut connection, login, self.history.keys(), self.terms.confirmation).await?;
+        let info = info::greet(&mut connection, login, self.history.keys(), self.options.confirmation).await?;
         if info.identity != beside.identity {
             let place = address.location();
             return Err(Error::unavailable(format!(
                 "two connections to {place} met two servers, or one that restarted"
             )));
         }
-        let Terms { confirmation, timeout, .. } = self.terms;
+        let ConnectionOptions { confirmation, timeout, .. } = self.options;
         let made = ConfirmedConnection::new(connection, confirmation, timeout, &self.history.mark()).await;
         made.map_err(|error| failure::of_looking(&error))
     }
@@ -432,7 +432,7 @@ impl Connection {
     /// It answers, so neither timeouts nor refusals before this count any more.
     fn answered(&self) {
         self.timeouts.store(0, Ordering::Relaxed);
-        self.terms.metrics.store.up.set(1);
+        self.options.metrics.store.up.set(1);
     }
 
     async fn failed(&self, number: u64, error: RedisError) -> Error {
@@ -453,7 +453,7 @@ impl Connection {
 
     fn note(&self, error: Error) -> Error {
         if error.is_outage() {
-            self.terms.metrics.store.up.set(0);
+            self.options.metrics.store.up.set(0);
         }
         error
     }
@@ -473,11 +473,11 @@ mod tests {
         let timeout = Duration::from_millis(100);
         let options = RedisOptions { timeout, ..RedisOptions::new(format!("redis+unix://{}", path.display())) };
         let place = PrimaryDiscovery::new(&options)?;
-        let terms = Terms::of(&options, Arc::new(Metrics::new()?));
+        let connection_options = ConnectionOptions::of(&options, Arc::new(Metrics::new()?));
         let keys = Keys::new("dwell");
         let connection = Connection::new(
             place,
-            terms,
+            connection_options,
             History::new(keys.clone(), Clock::System, Note::of_all(&keys), LastSeen::new(false), Losses::default()),
         );
         let ping = redis::cmd("PING");

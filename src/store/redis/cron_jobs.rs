@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use redis::Value;
 
 use super::failure::full;
-use super::scripts::{Call, Reply, SCRIPTS};
+use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::{Redis, Shared};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Kind, Result};
@@ -39,7 +39,7 @@ impl store::CronJobs for Redis {
         if self.histories.of(topic, partition).is_none() {
             self.compare(topic, partition, None).await?;
         }
-        let reply = self.reply(&Call::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
+        let reply = self.reply(&ScriptCall::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
         let mut records = reply.each(|reply| {
             let (name, value) = (CronJobName::new(reply.text()?)?, reply.bytes()?);
             Ok(CronJobRecord::from_text(&name, &String::from_utf8_lossy(&value)))
@@ -64,7 +64,7 @@ impl store::CronJobs for Redis {
         self.list_place(&descriptor.topic, partition).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
         let make = |known: &str| {
-            Ok(Call::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
+            Ok(ScriptCall::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
                 .arg(known)
                 .arg(change.schedule.name.as_str())
                 .arg(change.seen.map_or(String::new(), |seen| seen.as_us().to_string()))
@@ -101,7 +101,7 @@ impl store::CronJobs for Redis {
         let keys = self.keys.partition(&descriptor.topic, partition);
         let revision = self.clock.versions(1);
         let make = |known: &str| {
-            Ok(Call::new(&SCRIPTS.delete_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
+            Ok(ScriptCall::new(&SCRIPTS.delete_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
                 .arg(known)
                 .arg(name.as_str())
                 .arg(revision.as_us())
@@ -127,7 +127,7 @@ impl store::CronJobs for Redis {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
         let make = |known: &str| {
-            let call = Call::new(&SCRIPTS.fire_cron_job, &keys)
+            let call = ScriptCall::new(&SCRIPTS.fire_cron_job, &keys)
                 .arg(known)
                 .arg(firing.schedule.name.as_str())
                 .arg(firing.revision.as_us())
@@ -160,10 +160,10 @@ impl Shared {
         partition: Partition,
         cron: &KeptCronJob,
         known: &str,
-    ) -> Result<Call> {
+    ) -> Result<ScriptCall> {
         let keys = self.keys.partition(topic, partition);
         let definition = cron.schedule.as_ref().map(Schedule::to_json).transpose()?.unwrap_or_default();
-        Ok(Call::new(&SCRIPTS.restore_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
+        Ok(ScriptCall::new(&SCRIPTS.restore_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
             .arg(known)
             .arg(cron.name.as_str())
             .arg(cron.revision.as_us())
@@ -182,7 +182,7 @@ impl Shared {
     pub(super) async fn list_cron_jobs(&self, descriptor: &Descriptor) -> Result<()> {
         let partitions: Vec<Partition> = descriptor.partitions().collect();
         let keys = partitions.iter().map(|partition| self.keys.partition(&descriptor.topic, *partition).schedules);
-        let calls: Vec<Call> = keys.map(|key| Call::new(&SCRIPTS.cron_jobs, &[&key])).collect();
+        let calls: Vec<ScriptCall> = keys.map(|key| ScriptCall::new(&SCRIPTS.cron_jobs, &[&key])).collect();
         let mut places = Vec::new();
         for (partition, found) in partitions.into_iter().zip(self.connection.eval_all(&SCRIPTS.cron_jobs, calls).await)
         {

@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 
 use super::failure::full;
 use super::owner::check_ids;
-use super::scripts::{Call, Reply, SCRIPTS};
+use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::{Redis, Shared};
 use crate::codec::{body_version, decode_body, decode_dead, encode_body};
 use crate::model::error::{Error, Kind, Result};
@@ -34,7 +34,7 @@ impl store::DeadLetters for Redis {
     ) -> Result<DeadLetterPage> {
         let keys = self.keys.group_partition(partition);
         let (id, died_at) = after.map_or(("", 0), |cursor| (cursor.id.as_str(), cursor.died_at.as_ms()));
-        let call = Call::new(&SCRIPTS.dead_letters, &[&keys.dead_zset, &keys.dead_hash])
+        let call = ScriptCall::new(&SCRIPTS.dead_letters, &[&keys.dead_zset, &keys.dead_hash])
             .arg(id)
             .arg(died_at)
             .arg(limit)
@@ -58,7 +58,7 @@ impl store::DeadLetters for Redis {
         let places = [&places[..], &[&keys.moving, &keys.forwarding, &shared.generation]].concat();
         let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
         for _ in 0..CALL_BACKS_MAX {
-            let call = Call::new(&SCRIPTS.redrive, &places).arg(self.time_override());
+            let call = ScriptCall::new(&SCRIPTS.redrive, &places).arg(self.time_override());
             let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
             let (status, reply) = self.ask_counted(group_partition, call).await?;
             if status == "OK" {
@@ -75,7 +75,7 @@ impl store::DeadLetters for Redis {
         let places = [&keys.dead_zset, &keys.dead_hash, &keys.moving, &keys.forwarding, &generation];
         let places = places.map(String::as_str);
         for _ in 0..CALL_BACKS_MAX {
-            let call = Call::new(&SCRIPTS.purge_dead_letters, &places);
+            let call = ScriptCall::new(&SCRIPTS.purge_dead_letters, &places);
             let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
             let mut reply = Reply::of(self.eval_counted(partition, call).await?)?;
             if reply.text()? == "OK" {
@@ -111,7 +111,7 @@ impl store::DeadLetters for Redis {
     async fn drop_dead(&self, partition: &GroupPartition, bounds: DeadLetterRetention) -> Result<DroppedDeadLetters> {
         let keys = self.keys.group_partition(partition);
         let places = [&keys.dead_zset, &keys.dead_hash, &keys.moving, &keys.forwarding].map(String::as_str);
-        let call = Call::new(&SCRIPTS.trim_dead_letters, &places)
+        let call = ScriptCall::new(&SCRIPTS.trim_dead_letters, &places)
             .arg(bounds.died_before.map_or(String::new(), |at| at.as_ms().to_string()))
             .arg(bounds.count.map_or(String::new(), |count| count.to_string()))
             .arg(RECOVER_IDS_MAX);
@@ -162,7 +162,7 @@ impl Shared {
         let (keys, losses) = (self.keys.group_partition(partition), self.losses.borrow().count);
         let generation = self.keys.generation(partition);
         let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &keys.moving, &generation];
-        let call = Call::new(&SCRIPTS.stage, &places.map(String::as_str))
+        let call = ScriptCall::new(&SCRIPTS.stage, &places.map(String::as_str))
             .arg(CALL_BYTES_MAX)
             .arg(random_text())
             .arg(to)
@@ -183,7 +183,7 @@ impl Shared {
     async fn unstage(&self, partition: &GroupPartition, page: u64, given_back: Option<&[MessageId]>) -> Result<()> {
         let (keys, generation) = (self.keys.group_partition(partition), self.keys.generation(partition));
         let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &generation];
-        let call = Call::new(&SCRIPTS.unstage, &places.map(String::as_str)).arg(page);
+        let call = ScriptCall::new(&SCRIPTS.unstage, &places.map(String::as_str)).arg(page);
         let call = call.arg(u8::from(given_back.is_some()));
         let call = given_back.unwrap_or_default().iter().fold(call, |call, id| call.arg(id.as_str()));
         self.eval_counted(partition, call).await.map(drop)
@@ -293,7 +293,7 @@ impl Shared {
             .map(|forwarded| other_id(&forwarded.message, to, partition, forwarded.new_version))
             .collect();
         let make = |known: &str| {
-            let call = Call::new(script, &keys)
+            let call = ScriptCall::new(script, &keys)
                 .after_losses(losses)
                 .arg(known)
                 .arg(page.page)

@@ -13,7 +13,7 @@ use super::address::Address;
 use super::cluster::{Range, read_ranges};
 use super::info::{has_waitaof, is_new_enough, refused_commands};
 use super::keys::{Keys, SLOTS, slot_of_key};
-use super::scripts::{Call, Reply, SCRIPTS, maybe_text, text};
+use super::scripts::{Reply, SCRIPTS, ScriptCall, maybe_text, text};
 pub use super::sentinel::Quorum;
 use super::sentinel::{Parts, PrimaryDiscovery};
 use super::{RedisOptions, failure, topics};
@@ -489,7 +489,7 @@ async fn reads_all(connection: &mut MultiplexedConnection) -> Result<bool> {
 }
 
 async fn refused(connection: &mut MultiplexedConnection, keys: &Keys) -> Result<Vec<String>> {
-    let check = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
+    let check = ScriptCall::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
     ask(connection, &SCRIPTS.check_permissions.load()).await?;
     let mut refused = refused_commands(ask(connection, &check.command).await?)?;
     for name in ["PING", "TIME", "DBSIZE"] {

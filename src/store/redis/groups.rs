@@ -11,7 +11,7 @@ use redis::Value;
 use super::failure::ms;
 use super::keys::MemberKeys;
 use super::owner::RedisOwner;
-use super::scripts::{Call, Reply, SCRIPTS, text};
+use super::scripts::{Reply, SCRIPTS, ScriptCall, text};
 use super::{Redis, Shared};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
@@ -52,7 +52,8 @@ impl store::Groups for Redis {
 
     async fn members(&self, topic: &TopicName, group: &GroupName, ttl: Duration) -> Result<Vec<MemberReport>> {
         let keys = self.keys.members(topic, group);
-        let call = Call::new(&SCRIPTS.members, &[&keys.members, &keys.states]).arg(ms(ttl)).arg(self.time_override());
+        let call =
+            ScriptCall::new(&SCRIPTS.members, &[&keys.members, &keys.states]).arg(ms(ttl)).arg(self.time_override());
         let read =
             |reply: &mut Reply| Ok(MemberReport::from_store(MemberId::from_store(&reply.text()?), &reply.text()?));
         let mut members = self.ask(&call).await?.1.each(read)?;
@@ -62,12 +63,13 @@ impl store::Groups for Redis {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         let keys = self.keys.members(topic, group);
-        let call = Call::new(&SCRIPTS.leave_group, &[&keys.members, &keys.states]).arg(member.as_str()).arg(keys.wake);
+        let call =
+            ScriptCall::new(&SCRIPTS.leave_group, &[&keys.members, &keys.states]).arg(member.as_str()).arg(keys.wake);
         Reply::of(self.connection.eval(&call).await?)?.text().map(drop)
     }
 
     async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
-        let call = Call::new(&SCRIPTS.rate_slots, &[&self.keys.slots(topic, group)])
+        let call = ScriptCall::new(&SCRIPTS.rate_slots, &[&self.keys.slots(topic, group)])
             .arg(ask.count)
             .arg(us(ask.spacing))
             .arg(us(ask.within.min(SLOT_AHEAD_MAX)))
@@ -98,7 +100,8 @@ impl Shared {
         ttl: Duration,
     ) -> Vec<Result<Vec<LiveMember>>> {
         let keys: Vec<&str> = groups.iter().flat_map(|(_, keys)| [&*keys.members, &*keys.states]).collect();
-        let mut call = Call::new(&SCRIPTS.heartbeat, &keys).arg(member.as_str()).arg(ms(ttl)).arg(self.time_override());
+        let mut call =
+            ScriptCall::new(&SCRIPTS.heartbeat, &keys).arg(member.as_str()).arg(ms(ttl)).arg(self.time_override());
         for (index, keys) in groups {
             call = call.arg(heartbeats[*index].state.to_store()).arg(&keys.wake);
         }
@@ -147,7 +150,7 @@ impl store::Leases for Redis {
     async fn owner_records(&self, partitions: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>> {
         let call = |partition: &GroupPartition| {
             let keys = self.keys.group_partition(partition);
-            Call::new(&SCRIPTS.owner_record, &[&keys.reservations, &keys.lease])
+            ScriptCall::new(&SCRIPTS.owner_record, &[&keys.reservations, &keys.lease])
         };
         let answers = self.connection.eval_all(&SCRIPTS.owner_record, partitions.iter().map(call).collect()).await;
         answers.into_iter().map(|answer| owner_record(Reply::of(answer?)?)).collect()
@@ -158,7 +161,7 @@ impl store::Leases for Redis {
             let keys = self.keys.group_partition(&claim.group_partition);
             let generation =
                 self.keys.partition(&claim.group_partition.topic, claim.group_partition.partition).generation;
-            Call::new(&SCRIPTS.renew, &[&keys.lease, &keys.reservations, &keys.zset, &generation])
+            ScriptCall::new(&SCRIPTS.renew, &[&keys.lease, &keys.reservations, &keys.zset, &generation])
                 .arg(member.as_str())
                 .arg(ms(ttl))
                 .arg(claim.epoch.to_string())
@@ -189,7 +192,7 @@ impl Redis {
         };
         let epoch = Epoch::after(Epoch::parse(&expected).map_or(0, |epoch| epoch.number()));
         let make = |known: &str| {
-            Ok(Call::new(&SCRIPTS.acquire, &[&partition.generation, &keys.lease, &keys.reservations])
+            Ok(ScriptCall::new(&SCRIPTS.acquire, &[&partition.generation, &keys.lease, &keys.reservations])
                 .arg(known)
                 .arg(member.as_str())
                 .arg(ms(ttl))

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use redis::Value;
 
 use super::Shared;
-use super::scripts::{Call, Reply, SCRIPTS, text};
+use super::scripts::{Reply, SCRIPTS, ScriptCall, text};
 use crate::model::error::{Error, Result};
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
@@ -114,7 +114,7 @@ impl Shared {
         topic: &TopicName,
         partition: Partition,
         generation: u64,
-        make: impl Fn(&str) -> Result<Call>,
+        make: impl Fn(&str) -> Result<ScriptCall>,
     ) -> Result<Value> {
         Ok(self.eval_sent(topic, partition, |known| known_call(generation, known, &make)).await?.1)
     }
@@ -125,7 +125,7 @@ impl Shared {
         topic: &TopicName,
         partition: Partition,
         generation: u64,
-        make: impl Fn(&str) -> Result<Call>,
+        make: impl Fn(&str) -> Result<ScriptCall>,
     ) -> Result<(String, Reply)> {
         let (sent, answer) = self.eval_sent(topic, partition, |known| known_call(generation, known, &make)).await?;
         self.read(sent, answer)
@@ -135,7 +135,7 @@ impl Shared {
         &self,
         topic: &TopicName,
         partition: Partition,
-        make: impl Fn(Option<&Arc<Known>>) -> Result<Call>,
+        make: impl Fn(Option<&Arc<Known>>) -> Result<ScriptCall>,
     ) -> Result<(Instant, Value)> {
         loop {
             let (losses, sent) = (self.losses.borrow().count, self.clock.local().instant());
@@ -166,17 +166,21 @@ impl Shared {
     }
 
     /// Makes a call that names no history, and counts as those that do.
-    pub(super) async fn eval_counted(&self, group_partition: &GroupPartition, call: Call) -> Result<Value> {
+    pub(super) async fn eval_counted(&self, group_partition: &GroupPartition, call: ScriptCall) -> Result<Value> {
         Ok(self.counted_sent(group_partition, call).await?.1)
     }
 
     /// The same for a script that says what time it is.
-    pub(super) async fn ask_counted(&self, group_partition: &GroupPartition, call: Call) -> Result<(String, Reply)> {
+    pub(super) async fn ask_counted(
+        &self,
+        group_partition: &GroupPartition,
+        call: ScriptCall,
+    ) -> Result<(String, Reply)> {
         let (sent, answer) = self.counted_sent(group_partition, call).await?;
         self.read(sent, answer)
     }
 
-    async fn counted_sent(&self, group_partition: &GroupPartition, call: Call) -> Result<(Instant, Value)> {
+    async fn counted_sent(&self, group_partition: &GroupPartition, call: ScriptCall) -> Result<(Instant, Value)> {
         let GroupPartition { topic, partition, .. } = group_partition;
         if self.histories.of(topic, *partition).is_none() {
             self.compare(topic, *partition, None).await?;
@@ -259,9 +263,9 @@ impl Shared {
         Ok(false)
     }
 
-    fn compare_call(&self, topic: &TopicName, partition: Partition, known: Option<&Known>) -> Call {
+    fn compare_call(&self, topic: &TopicName, partition: Partition, known: Option<&Known>) -> ScriptCall {
         let keys = self.keys.partition(topic, partition);
-        Call::new(&SCRIPTS.compare, &[&keys.generation, &keys.past])
+        ScriptCall::new(&SCRIPTS.compare, &[&keys.generation, &keys.past])
             .arg(known.map_or("", |known| &known.history))
             .arg(known.map_or(String::new(), |known| sixteen_digits(known.count.load(Ordering::Relaxed))))
             .arg(four_by_chance())
@@ -324,8 +328,8 @@ enum Compared {
 pub(super) fn known_call(
     generation: u64,
     known: Option<&Arc<Known>>,
-    make: impl Fn(&str) -> Result<Call>,
-) -> Result<Call> {
+    make: impl Fn(&str) -> Result<ScriptCall>,
+) -> Result<ScriptCall> {
     let history = known.map_or("", |known| &known.history);
     let mut call = make(&format!("{} {history}", sixteen_digits(generation)))?;
     call.only_in(known.map(|known| known.process()));

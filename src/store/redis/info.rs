@@ -16,7 +16,7 @@ use super::confirmed::Confirmation;
 use super::failure;
 use super::histories::PROCESS_LENGTH;
 use super::keys::{Keys, slot_tag};
-use super::scripts::{Call, Reply, SCRIPTS, text};
+use super::scripts::{Reply, SCRIPTS, ScriptCall, text};
 use crate::model::error::{Error, Result};
 use crate::model::spelling::counted;
 use crate::platform::clock::{Clock, Instant};
@@ -52,7 +52,7 @@ pub(super) async fn greet(
 ) -> Result<Info> {
     let mut fsync = redis::cmd("CONFIG");
     fsync.arg("GET").arg("appendfsync");
-    let check = Call::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
+    let check = ScriptCall::new(&SCRIPTS.check_permissions, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
     let commands = [redis::cmd("INFO"), fsync, SCRIPTS.check_permissions.load(), check.command];
     let count = login.len() + commands.len();
     let mut greeting = Pipeline::with_capacity(count);
@@ -360,7 +360,7 @@ impl History {
         let there: Value = connection.send_packed_command(&self.note.evidence).await?;
         let anything = i32::from(self.met.is_later || matches!(there, Value::Int(1..)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
-        let call = Call::new(&SCRIPTS.detect_loss, &[&self.note.key]).arg(id).arg(anything).arg(over);
+        let call = ScriptCall::new(&SCRIPTS.detect_loss, &[&self.note.key]).arg(id).arg(anything).arg(over);
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.add_command(SCRIPTS.detect_loss.load()).ignore().add_command(call.arg(i32::from(rewound)).command);
         let ((_, _, age_ms),): ((String, u64, u64),) = pipeline.query_async(connection).await?;

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::keys::GroupPartitionKeys;
 use super::messages::{Canceller, dedup_argument, read_pushed};
 use super::owner::check_ids;
-use super::scripts::{Call, Reply, SCRIPTS};
+use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::topics::Answer;
 use super::{Redis, Shared};
 use crate::codec::encode_body;
@@ -81,7 +81,7 @@ impl LogTarget for Redis {
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let make = |known: &str| {
-            let call = Call::new(script, &keys)
+            let call = ScriptCall::new(script, &keys)
                 .after_losses(losses)
                 .arg(known)
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
@@ -130,7 +130,7 @@ impl LogTarget for Redis {
         let (mut cursor, mut deleted) = ("0".to_owned(), 0);
         loop {
             let make = |known: &str| {
-                Ok(Call::new(&SCRIPTS.reapply_purge, &keys.map(String::as_str))
+                Ok(ScriptCall::new(&SCRIPTS.reapply_purge, &keys.map(String::as_str))
                     .after_losses(losses)
                     .arg(known)
                     .arg(purge.group.as_str())
@@ -186,7 +186,7 @@ impl LogTarget for Redis {
         keys.extend(memories.iter().map(String::as_str));
         let script = if descriptor.is_ordered() { &SCRIPTS.restore_ordered } else { &SCRIPTS.restore };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
-        let with_change = |call: Call, change: &Change| match change {
+        let with_change = |call: ScriptCall, change: &Change| match change {
             Change::Set { message, version, groups, call: id } => {
                 let at = streams.binary_search(&id.stream.as_str()).map_err(|_| Error::bug("a call of no stream"))?;
                 let call = call.arg(joined(groups)).arg(message.id.as_str()).arg(version.as_us());
@@ -199,8 +199,11 @@ impl LogTarget for Redis {
             }
         };
         let make = |known: &str| {
-            let call =
-                Call::new(script, &keys).after_losses(losses).arg(known).arg(groups.len()).arg(self.time_override());
+            let call = ScriptCall::new(script, &keys)
+                .after_losses(losses)
+                .arg(known)
+                .arg(groups.len())
+                .arg(self.time_override());
             changes.iter().try_fold(call, with_change)
         };
         self.apply(descriptor, partition, make).await?.number()
@@ -208,7 +211,7 @@ impl LogTarget for Redis {
 
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports> {
         let began = if let Progress::Settled(began) = progress { began } else { Timestamp::default() };
-        let call = Call::new(&SCRIPTS.restore_progress, &[&self.keys.brokers()])
+        let call = ScriptCall::new(&SCRIPTS.restore_progress, &[&self.keys.brokers()])
             .arg(broker)
             .arg(progress.name())
             .arg(began.as_ms())
@@ -262,7 +265,7 @@ impl LogTarget for Redis {
 impl Shared {
     pub(super) async fn fence_call(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
         let key = self.keys.call(topic, partition, &part.call.stream);
-        let fence = Call::new(&SCRIPTS.fence, &[&key]).arg(part.call.seq).arg(part.at);
+        let fence = ScriptCall::new(&SCRIPTS.fence, &[&key]).arg(part.call.seq).arg(part.at);
         let mut reply = Reply::of(self.connection.eval(&fence).await?)?;
         reply.text()?;
         Ok(reply.number()? == 1)
@@ -284,7 +287,7 @@ impl Shared {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        make: impl Fn(&str) -> Result<Call>,
+        make: impl Fn(&str) -> Result<ScriptCall>,
     ) -> Result<Reply> {
         loop {
             match self.expire(descriptor, partition, &make).await? {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::dead_letters::{destination, read, with_body};
 use super::failure::full;
-use super::scripts::{Call, Reply, SCRIPTS};
+use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::{Redis, Shared, ms};
 use crate::codec::{body_version, decode_body, encode_body};
 use crate::model::error::{Error, Kind, Result};
@@ -50,7 +50,7 @@ impl store::Maintenance for Redis {
         let keys = self.keys.group(&descriptor.topic, partition, group);
         let keys =
             [&shared.generation, &source_keys.zset, &source_keys.hash, &source_keys.attempts, &keys.zset, &keys.hash];
-        let call = Call::new(&SCRIPTS.copy, &keys.map(String::as_str))
+        let call = ScriptCall::new(&SCRIPTS.copy, &keys.map(String::as_str))
             .arg(group.as_str())
             .arg(subscription.born)
             .arg(source.as_str())
@@ -91,7 +91,7 @@ impl store::Maintenance for Redis {
         if !is_cursor(from) {
             return Err(Error::invalid("cursor", "is not one that dwell gave; begin without a cursor"));
         }
-        let call = Call::new(&SCRIPTS.verify, &places.map(String::as_str))
+        let call = ScriptCall::new(&SCRIPTS.verify, &places.map(String::as_str))
             .arg(from)
             .arg(if repair { "repair" } else { "" })
             .arg(self.time_override());
@@ -160,7 +160,8 @@ struct Leaving {
 
 impl Shared {
     async fn claim_collection(&self, member: &MemberId, ttl_ms: &str) -> Result<(String, Reply)> {
-        let call = Call::new(&SCRIPTS.claim_stats, &[&self.keys.stats_collector()]).arg(member.as_str()).arg(ttl_ms);
+        let call =
+            ScriptCall::new(&SCRIPTS.claim_stats, &[&self.keys.stats_collector()]).arg(member.as_str()).arg(ttl_ms);
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         Ok((reply.text()?, reply))
     }
@@ -172,7 +173,7 @@ impl Shared {
         let generation = self.keys.generation(group_partition);
         let places = [&places[..], &[&keys.reservations, &keys.forwarding, &generation]].concat();
         let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
-        let take = Call::new(&SCRIPTS.move_out, &places)
+        let take = ScriptCall::new(&SCRIPTS.move_out, &places)
             .arg(RECOVER_IDS_MAX)
             .arg(CALL_BYTES_MAX)
             .arg(self.time_override())
@@ -231,7 +232,7 @@ impl Shared {
         let places = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.moving];
         let places = [&places[..], &[&keys.reservations, &shared.wake, &shared.generation]].concat();
         let places: Vec<&str> = places.into_iter().map(String::as_str).collect();
-        let call = Call::new(&SCRIPTS.move_done, &places).arg(page);
+        let call = ScriptCall::new(&SCRIPTS.move_done, &places).arg(page);
         let call = given_back.iter().fold(call, |call, id| call.arg(id.as_str()));
         self.eval_counted(group_partition, call).await.map(drop)
     }
@@ -264,7 +265,7 @@ impl Shared {
 
     /// Whether a partition has its part of a page; if not, it never will.
     async fn close_to(&self, topic: &TopicName, partition: Partition, leaving: &Leaving) -> Result<bool> {
-        let close = Call::new(&SCRIPTS.move_close, &[&self.keys.partition(topic, partition).moved])
+        let close = ScriptCall::new(&SCRIPTS.move_close, &[&self.keys.partition(topic, partition).moved])
             .arg(&leaving.stream)
             .arg(leaving.page);
         Ok(self.reply(&close).await?.number()? == 1)
@@ -308,7 +309,7 @@ impl Shared {
             entries.push((id, if is_dead { "d" } else { "w" }, score, charge, value));
         }
         let make = |known: &str| {
-            let call = Call::new(&SCRIPTS.move_in, &places)
+            let call = ScriptCall::new(&SCRIPTS.move_in, &places)
                 .after_losses(losses)
                 .arg(known)
                 .arg(stream)

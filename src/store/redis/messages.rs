@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::keys::GroupPartitionKeys;
 use super::owner::check_ids;
-use super::scripts::{Call, Reply, SCRIPTS};
+use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::topics::DeadlineCall;
 use super::{Redis, Shared};
 use crate::codec::{encode_body, encode_failure};
@@ -77,7 +77,7 @@ impl store::Messages for Redis {
         let until = Clock::System.instant().plus(self.connection.timeout());
         let expected = reschedule.expected;
         let make = |known: &str| {
-            Ok(Call::new(&SCRIPTS.reschedule, &keys)
+            Ok(ScriptCall::new(&SCRIPTS.reschedule, &keys)
                 .arg(known)
                 .arg(self.valid_until(until))
                 .arg(reschedule.id.as_str())
@@ -121,7 +121,7 @@ impl store::Messages for Redis {
         let until = Clock::System.instant().plus(self.connection.timeout());
         let window = u64::try_from(descriptor.settings.dedup_window.as_millis()).unwrap_or(u64::MAX);
         let make = |known: &str| {
-            let call = Call::new(&SCRIPTS.settle_late, &keys)
+            let call = ScriptCall::new(&SCRIPTS.settle_late, &keys)
                 .arg(known)
                 .arg(self.valid_until(until))
                 .arg(self.time_override())
@@ -201,7 +201,7 @@ impl Shared {
         let until = Clock::System.instant().plus(self.connection.timeout());
         let version = call.version;
         let make = |known: &str| {
-            let call = Call::new(script, &keys)
+            let call = ScriptCall::new(script, &keys)
                 .arg(known)
                 .arg(self.valid_until(until))
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
@@ -244,7 +244,7 @@ impl Shared {
         ];
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = |known: &str| {
-            Ok(Call::new(&SCRIPTS.purge_group, &keys.map(String::as_str))
+            Ok(ScriptCall::new(&SCRIPTS.purge_group, &keys.map(String::as_str))
                 .arg(known)
                 .arg(self.valid_until(until))
                 .arg(purge.group.as_str())
@@ -289,7 +289,7 @@ impl Shared {
         let keys = with_groups(&[&shared.generation, &memory, &shared.cancelled], &groups);
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = |known: &str| {
-            let call = Call::new(&SCRIPTS.cancel, &keys)
+            let call = ScriptCall::new(&SCRIPTS.cancel, &keys)
                 .arg(known)
                 .arg(self.valid_until(until))
                 .arg(id.as_str())
@@ -318,7 +318,7 @@ impl Shared {
         id: &store::Call,
         messages: &[Message],
         (known, valid_until): (&str, u64),
-    ) -> Result<Call> {
+    ) -> Result<ScriptCall> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &id.id.stream);
         let groups = self.group_keys(descriptor, partition);
@@ -330,7 +330,7 @@ impl Shared {
         let script = if descriptor.is_ordered() { &SCRIPTS.push_ordered } else { &SCRIPTS.push };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
-        let mut call = Call::new(script, &keys)
+        let mut call = ScriptCall::new(script, &keys)
             .arg(known)
             .arg(valid_until)
             .arg(if id.is_fresh { "fresh" } else { "live" })

@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::confirmed::Confirmation;
-use self::connection::Terms;
+use self::connection::ConnectionOptions;
 pub use self::diagnostics::{
     Diagnostics, KeyDiagnostics, NodeDiagnostics, NodeFacts, Outcome, Quorum, SlowCall, Stall,
 };
@@ -46,7 +46,7 @@ use self::failure::ms;
 use self::histories::Histories;
 use self::info::Losses;
 use self::keys::Keys;
-use self::scripts::{Call, Reply, SCRIPTS, maybe_text};
+use self::scripts::{Reply, SCRIPTS, ScriptCall, maybe_text};
 pub use self::sentinel::location_of;
 use self::topology::Topology;
 use crate::model::error::Result;
@@ -89,8 +89,8 @@ impl Redis {
     pub async fn open(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
         let (keys, losses) = (Keys::new(&options.prefix), Losses::default());
         metrics.store.expect(SCRIPTS.verbs());
-        let terms = Terms::of(&options, metrics.clone());
-        let way = Topology::new(&options, terms, &keys, clock.clone(), losses.clone())?;
+        let connection_options = ConnectionOptions::of(&options, metrics.clone());
+        let way = Topology::new(&options, connection_options, &keys, clock.clone(), losses.clone())?;
         let refusal = way.try_now().await?;
         let clock = StoreClock::new(clock);
         let shared = Shared {
@@ -127,14 +127,14 @@ impl Shared {
     }
 
     /// Calls a script whose answer has only a status in front, and passes over that.
-    async fn reply(&self, call: &Call) -> Result<Reply> {
+    async fn reply(&self, call: &ScriptCall) -> Result<Reply> {
         let mut reply = Reply::of(self.connection.eval(call).await?)?;
         reply.text()?;
         Ok(reply)
     }
 
     /// Calls a script whose answer has a status and Redis' time in front.
-    async fn ask(&self, call: &Call) -> Result<(String, Reply)> {
+    async fn ask(&self, call: &ScriptCall) -> Result<(String, Reply)> {
         let sent = self.clock.local().instant();
         self.read(sent, self.connection.eval(call).await?)
     }
@@ -193,7 +193,7 @@ impl store::Backend for Redis {
 
     async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey> {
         self.after_time().await?;
-        let call = Call::new(&SCRIPTS.set_once, &[&self.keys.receipt_key()]).arg(offered.text());
+        let call = ScriptCall::new(&SCRIPTS.set_once, &[&self.keys.receipt_key()]).arg(offered.text());
         store::stored_receipt_key(&Reply::of(self.connection.eval(&call).await?)?.text()?)
     }
 

@@ -12,7 +12,7 @@ use redis::Value;
 use super::Shared;
 use super::histories::{Known, is_another};
 use super::keys::GroupPartitionKeys;
-use super::scripts::{Call, Reply, SCRIPTS, Script, time_of};
+use super::scripts::{Reply, SCRIPTS, Script, ScriptCall, time_of};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_dead, encode_failure};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
@@ -81,20 +81,20 @@ impl RedisOwner {
         self.shared.keys.group_partition(&self.group_partition)
     }
 
-    fn numbered_call(&self, script: &'static Script, keys: &[&str]) -> Call {
-        Call::new(script, keys)
+    fn numbered_call(&self, script: &'static Script, keys: &[&str]) -> ScriptCall {
+        ScriptCall::new(script, keys)
             .arg(&self.line)
             .arg(format!("{}/{}/", self.epoch, self.seq + 1))
             .arg(self.shared.time_override())
     }
 
     /// Makes a call of the sequence, again and again until it is answered.
-    async fn answer(&mut self, call: Call) -> Result<Reply> {
+    async fn answer(&mut self, call: ScriptCall) -> Result<Reply> {
         Ok(self.known_answer(call).await?.0)
     }
 
     /// The same, with what was known of the partition when the call was made.
-    async fn known_answer(&mut self, mut call: Call) -> Result<(Reply, Option<Arc<Known>>)> {
+    async fn known_answer(&mut self, mut call: ScriptCall) -> Result<(Reply, Option<Arc<Known>>)> {
         if self.out {
             return Err(Error::stale("a call of this owner was abandoned, so nobody knows whether the store made it"));
         }
@@ -122,7 +122,7 @@ impl RedisOwner {
 
     /// Makes a call in the process of Redis in which the partition is known; `None` if there is another one: then the partition was
     /// compared, and nothing was sent. The owner line says whether the store still has what this owner did.
-    async fn call_known(&self, call: &mut Call) -> Result<Option<(Value, Option<Arc<Known>>)>> {
+    async fn call_known(&self, call: &mut ScriptCall) -> Result<Option<(Value, Option<Arc<Known>>)>> {
         let GroupPartition { topic, partition, .. } = &self.group_partition;
         let known = self.shared.histories.of(topic, *partition);
         call.only_in(known.as_ref().map(|known| known.process()));
@@ -137,7 +137,7 @@ impl RedisOwner {
     }
 
     /// Makes a call until it is answered, each time in the process of Redis in which the partition is known.
-    async fn repeat(&mut self, call: &mut Call) -> Result<Repeated> {
+    async fn repeat(&mut self, call: &mut ScriptCall) -> Result<Repeated> {
         let mut pause = REPEAT_AFTER.0;
         let mut unanswered = false;
         let mut sent = Some(self.shared.clock.local().instant());
@@ -181,7 +181,7 @@ impl Owner for RedisOwner {
     async fn recover(&mut self) -> Result<Recovered> {
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
-        let mut call = Call::new(&SCRIPTS.recover, &keys)
+        let mut call = ScriptCall::new(&SCRIPTS.recover, &keys)
             .arg(self.epoch.to_string())
             .arg(RECOVER_IDS_MAX)
             .arg(self.shared.time_override());
@@ -198,7 +198,7 @@ impl Owner for RedisOwner {
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
-        let mut call = Call::new(&SCRIPTS.repair, &keys)
+        let mut call = ScriptCall::new(&SCRIPTS.repair, &keys)
             .arg(self.epoch.to_string())
             .arg(from.map_or("0".to_owned(), |RepairCursor(cursor)| cursor))
             .arg(self.shared.time_override());
@@ -266,7 +266,7 @@ impl Owner for RedisOwner {
     async fn release(self: Box<Self>) -> Result<()> {
         let (keys, wake) =
             (self.keys(), self.shared.keys.wake(&self.group_partition.topic, self.group_partition.partition));
-        let call = Call::new(&SCRIPTS.release, &[&keys.lease, &keys.reservations, &wake])
+        let call = ScriptCall::new(&SCRIPTS.release, &[&keys.lease, &keys.reservations, &wake])
             .arg(self.member.as_str())
             .arg(self.epoch.to_string())
             .arg(format!("{}.-/0/", self.epoch.number()))
@@ -317,11 +317,11 @@ fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Resul
 }
 
 fn settlement_args(
-    mut call: Call,
+    mut call: ScriptCall,
     epoch: &Epoch,
     settlement: &Settlement,
     positions: &ReservationOrder,
-) -> Result<Call> {
+) -> Result<ScriptCall> {
     call = call.arg(u64::try_from(settlement.dedup_window.as_millis()).unwrap_or(u64::MAX));
     call = call.arg(settlement.acked.len());
     for id in &settlement.acked {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use redis::Value;
 
 use super::owner::{read_charge, read_history};
-use super::scripts::{Call, Reply, SCRIPTS};
+use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::{Redis, Shared, dead_letters, ms};
 use crate::codec::{body_version, decode_body};
 use crate::model::error::Result;
@@ -16,8 +16,8 @@ use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::{
-    self, Forecast, InFlightCursor, Listed, MemberId, Outline, OutlinePage, Page, PartitionDepth, PartitionStats,
-    Peeked, Spans, State, WaitingCursor, WaitingRange, Window, WindowPage,
+    self, Forecast, InFlightCursor, Listed, MemberId, MessageState, Outline, OutlinePage, Page, PartitionDepth,
+    PartitionStats, Peeked, Spans, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 
 /// Ids that one call for messages in flight looks at, after which it begins with no further reservation.
@@ -28,7 +28,7 @@ impl store::Reads for Redis {
     async fn peek(&self, partition: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
         let keys = self.keys.group_partition(partition);
         let all = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.lease, &keys.moving];
-        let call = Call::new(&SCRIPTS.peek, &all.map(String::as_str)).arg(id.as_str()).arg(self.time_override());
+        let call = ScriptCall::new(&SCRIPTS.peek, &all.map(String::as_str)).arg(id.as_str()).arg(self.time_override());
         let (status, mut reply) = self.ask(&call).await?;
         if status == "NONE" {
             return Ok(None);
@@ -48,7 +48,7 @@ impl store::Reads for Redis {
         }
         let dead = dead_letters::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
         let (attempts, message) = (dead.record.attempts, dead.message?);
-        let state = State::Dead { died_at: dead.died_at, record: dead.record };
+        let state = MessageState::Dead { died_at: dead.died_at, record: dead.record };
         let version = dead.version;
         let (next_at, history, moving_to) = (None, Vec::new(), None);
         Ok(Some(Peeked { message, version, state, next_at, attempts, owner, history, moving_to }))
@@ -91,7 +91,7 @@ impl store::Reads for Redis {
         let keys = self.keys.group_partition(partition);
         let places = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
         let last = after.and_then(|after| after.after.as_ref()).map_or("", MessageId::as_str);
-        let call = Call::new(&SCRIPTS.in_flight, &places)
+        let call = ScriptCall::new(&SCRIPTS.in_flight, &places)
             .arg(after.map_or("0", |after| after.step.as_str()))
             .arg(last)
             .arg(limit.clamp(1, CALL_IDS_MAX))
@@ -113,7 +113,7 @@ impl store::Reads for Redis {
     async fn depth(&self, partitions: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
         let call = |partition| {
             let keys = self.keys.group_partition(partition);
-            let call = Call::new(&SCRIPTS.stats, &[&keys.zset, &keys.hash, &keys.dead_zset, &keys.lease])
+            let call = ScriptCall::new(&SCRIPTS.stats, &[&keys.zset, &keys.hash, &keys.dead_zset, &keys.lease])
                 .arg(self.time_override());
             within.iter().fold(call, |call, span| call.arg(ms(*span)))
         };
@@ -124,7 +124,7 @@ impl store::Reads for Redis {
 
     async fn forecast(&self, partitions: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
         let call = |partition| {
-            Call::new(&SCRIPTS.forecast, &[&self.keys.group_partition(partition).zset])
+            ScriptCall::new(&SCRIPTS.forecast, &[&self.keys.group_partition(partition).zset])
                 .arg(spans.from.as_ms())
                 .arg(u64::try_from(spans.step.as_millis()).unwrap_or(u64::MAX))
                 .arg(spans.count)
@@ -141,7 +141,7 @@ impl store::Reads for Redis {
         limit: usize,
     ) -> Result<WindowPage> {
         let (due, id) = after.map_or((Timestamp::ZERO, ""), |(due, id)| (*due, id.as_str()));
-        let call = Call::new(&SCRIPTS.bulk_range, &[&self.keys.group_partition(partition).zset])
+        let call = ScriptCall::new(&SCRIPTS.bulk_range, &[&self.keys.group_partition(partition).zset])
             .arg(window.from.as_ms())
             .arg(window.to.as_ms())
             .arg(id)
@@ -165,10 +165,10 @@ impl Shared {
         window: Window,
         after: Option<&WaitingCursor>,
         limit: usize,
-    ) -> Call {
+    ) -> ScriptCall {
         let keys = self.keys.group_partition(partition);
         let (id, next_at) = after.map_or(("", 0), |after| (after.id.as_str(), after.next_at.as_ms()));
-        Call::new(&SCRIPTS.waiting, &[&keys.zset, &keys.hash, &keys.attempts])
+        ScriptCall::new(&SCRIPTS.waiting, &[&keys.zset, &keys.hash, &keys.attempts])
             .arg(window.from.as_ms())
             .arg(window.to.as_ms())
             .arg(id)
@@ -226,11 +226,11 @@ fn listed(reply: &mut Reply, waits: bool) -> Result<Listed> {
 }
 
 /// The state of a message that is tried next at this time; a body without a score is in a reservation.
-fn state_at(next_at: Option<Timestamp>, now: Timestamp) -> State {
+fn state_at(next_at: Option<Timestamp>, now: Timestamp) -> MessageState {
     match next_at {
-        Some(at) if at > now => State::Scheduled,
-        Some(_) => State::Ready,
-        None => State::InFlight,
+        Some(at) if at > now => MessageState::Scheduled,
+        Some(_) => MessageState::Ready,
+        None => MessageState::InFlight,
     }
 }
 

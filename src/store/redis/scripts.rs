@@ -170,7 +170,7 @@ impl Script {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct ScriptCall {
     pub(super) script: &'static Script,
     pub(super) command: Cmd,
     /// How many losses may be suspected when it is sent; with more it is not sent.
@@ -182,14 +182,14 @@ pub(super) struct Call {
     names_process: bool,
 }
 
-impl Call {
-    pub(super) fn new(script: &'static Script, keys: &[&str]) -> Call {
+impl ScriptCall {
+    pub(super) fn new(script: &'static Script, keys: &[&str]) -> ScriptCall {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&script.digest).arg(keys.len());
         for key in keys {
             command.arg(*key);
         }
-        Call { script, command, losses: None, process: None, names_process: false }
+        ScriptCall { script, command, losses: None, process: None, names_process: false }
     }
 
     /// The call is only for this process of Redis, if one is given. To another one it is not sent, and is answered as by a partition
@@ -199,8 +199,8 @@ impl Call {
     }
 
     /// The last argument is the process that the call is sent to.
-    pub(super) fn naming_process(self) -> Call {
-        Call { names_process: true, ..self }
+    pub(super) fn naming_process(self) -> ScriptCall {
+        ScriptCall { names_process: true, ..self }
     }
 
     /// The command for a connection to this process; `None` if the call is for another one.
@@ -217,11 +217,11 @@ impl Call {
     }
 
     /// The call is only for a Redis that was suspected of so many losses: a new connection may find another one.
-    pub(super) fn after_losses(self, losses: u64) -> Call {
-        Call { losses: Some(losses), ..self }
+    pub(super) fn after_losses(self, losses: u64) -> ScriptCall {
+        ScriptCall { losses: Some(losses), ..self }
     }
 
-    pub(super) fn arg(mut self, arg: impl ToRedisArgs) -> Call {
+    pub(super) fn arg(mut self, arg: impl ToRedisArgs) -> ScriptCall {
         self.command.arg(arg);
         self
     }

@@ -12,7 +12,7 @@ use redis::Value;
 use super::failure::is_too_few;
 use super::histories::{Known, four_by_chance, known_call, sixteen_digits};
 use super::keys::GroupPartitionKeys;
-use super::scripts::{Call, Reply, SCRIPTS, maybe_text};
+use super::scripts::{Reply, SCRIPTS, ScriptCall, maybe_text};
 use super::{Redis, Shared, ms};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, TOPICS_MAX};
@@ -233,7 +233,7 @@ impl Shared {
                 let group_partition = self.keys.group(&descriptor.topic, partition, group);
                 let mut keys = vec![shared.generation.as_str(), &shared.purged];
                 keys.extend(group_partition.all());
-                Call::new(&SCRIPTS.unsubscribe, &keys).arg(group.as_str())
+                ScriptCall::new(&SCRIPTS.unsubscribe, &keys).arg(group.as_str())
             };
             let answers =
                 self.connection.eval_all(&SCRIPTS.unsubscribe, descriptor.partitions().map(wipe).collect()).await;
@@ -274,9 +274,9 @@ impl Shared {
                 &shared.order,
             ];
             keys.extend(group_partitions.iter().flat_map(GroupPartitionKeys::all));
-            Call::new(&SCRIPTS.delete_partition, &keys).arg(sixteen_digits(tombstone.generation))
+            ScriptCall::new(&SCRIPTS.delete_partition, &keys).arg(sixteen_digits(tombstone.generation))
         };
-        let calls: Vec<Call> = tombstone.partitions().map(wipe).collect();
+        let calls: Vec<ScriptCall> = tombstone.partitions().map(wipe).collect();
         let answers = self.connection.eval_all(&SCRIPTS.delete_partition, calls).await;
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
@@ -325,10 +325,10 @@ impl Shared {
         self.shown_answer(&descriptor.topic, show.partition, losses, answer)
     }
 
-    fn show_call(&self, descriptor: &Descriptor, show: &Show, known: &str) -> Result<Call> {
+    fn show_call(&self, descriptor: &Descriptor, show: &Show, known: &str) -> Result<ScriptCall> {
         let keys = self.keys.partition(&descriptor.topic, show.partition);
         let keep = if descriptor.deleted { ms(TOMBSTONE_KEPT).to_string() } else { String::new() };
-        let call = Call::new(&SCRIPTS.merge_descriptor, &[&keys.generation, &keys.wake])
+        let call = ScriptCall::new(&SCRIPTS.merge_descriptor, &[&keys.generation, &keys.wake])
             .arg(known)
             .arg(to_json(descriptor)?)
             .arg(keep)
@@ -469,7 +469,7 @@ impl Shared {
     pub(super) async fn until_answered<T>(
         &self,
         expiring: &DeadlineCall<'_>,
-        make: impl Fn(&str) -> Result<Call>,
+        make: impl Fn(&str) -> Result<ScriptCall>,
         read: impl Fn(Reply) -> Result<T>,
     ) -> Result<T> {
         let until = expiring.until;
@@ -516,7 +516,7 @@ impl Shared {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        make: impl Fn(&str) -> Result<Call>,
+        make: impl Fn(&str) -> Result<ScriptCall>,
     ) -> Result<Answer> {
         let (status, mut reply) = self.ask_known(&descriptor.topic, partition, descriptor.generation, make).await?;
         match status.as_str() {

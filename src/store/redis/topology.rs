@@ -12,10 +12,10 @@ use super::RedisOptions;
 use super::address::Address;
 use super::cluster::Cluster;
 use super::confirmed::Confirmation;
-use super::connection::{Connection, Terms};
+use super::connection::{Connection, ConnectionOptions};
 use super::info::{History, LastSeen, Losses, Note};
 use super::keys::Keys;
-use super::scripts::{Call, Script};
+use super::scripts::{Script, ScriptCall};
 use super::sentinel::{Parts, PrimaryDiscovery, Sentinels};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
@@ -30,19 +30,23 @@ pub(super) enum Topology {
 impl Topology {
     pub(super) fn new(
         options: &RedisOptions,
-        terms: Terms,
+        connection_options: ConnectionOptions,
         keys: &Keys,
         clock: Clock,
         losses: Losses,
     ) -> Result<Topology> {
         match Parts::of(options.url.expose())? {
             Some(parts) if parts.is_cluster => {
-                let cluster = Cluster::new(options, &parts, (terms, keys.clone(), clock, losses))?;
+                let cluster = Cluster::new(options, &parts, (connection_options, keys.clone(), clock, losses))?;
                 Ok(Topology::Cluster(Box::new(cluster)))
             }
             _ => {
                 let history = History::new(keys.clone(), clock, Note::of_all(keys), LastSeen::new(false), losses);
-                Ok(Topology::One(Box::new(Connection::new(PrimaryDiscovery::new(options)?, terms, history))))
+                Ok(Topology::One(Box::new(Connection::new(
+                    PrimaryDiscovery::new(options)?,
+                    connection_options,
+                    history,
+                ))))
             }
         }
     }
@@ -135,14 +139,14 @@ impl Topology {
         std::future::pending().await
     }
 
-    pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
+    pub(super) async fn eval(&self, call: &ScriptCall) -> Result<Value> {
         match self {
             Topology::One(connection) => connection.eval(call).await,
             Topology::Cluster(cluster) => Box::pin(cluster.eval(call)).await,
         }
     }
 
-    pub(super) async fn eval_all(&self, script: &'static Script, calls: Vec<Call>) -> Vec<Result<Value>> {
+    pub(super) async fn eval_all(&self, script: &'static Script, calls: Vec<ScriptCall>) -> Vec<Result<Value>> {
         match self {
             Topology::One(connection) => connection.eval_all(script, &calls).await,
             Topology::Cluster(cluster) => cluster.eval_all(script, calls).await,

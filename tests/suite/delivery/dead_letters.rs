@@ -8,7 +8,7 @@ use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::{DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX};
 use dwell::model::message::{GroupName, NewMessage, TopicName};
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 use dwell::model::topic::Settings;
 
 use crate::support::{Running, World, kind_of, stories};
@@ -238,7 +238,8 @@ async fn history_is_visible_before_a_message_dies(world: World) -> Result<()> {
 }
 
 async fn message_with_unlimited_attempts_never_dies_of_them(world: World) -> Result<()> {
-    let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_millis(10)), Step(Duration::from_millis(20))] };
+    let backoff =
+        Backoff::Ladder { steps: vec![LadderStep(Duration::from_millis(10)), LadderStep(Duration::from_millis(20))] };
     let shop = Shop::open(&world, Settings { max_attempts: 1, backoff, ..Settings::default() }).await?;
     let mut unlimited = NewMessage::new("unlimited");
     unlimited.max_attempts = Some(0);

@@ -9,9 +9,9 @@ use dwell::delivery::{Decision, Delivery, StaleReason, UnknownReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 use dwell::model::topic::{Expiry, Settings};
-use dwell::store::{Pushed, State};
+use dwell::store::{MessageState, Pushed};
 use futures_util::future::{join, try_join_all};
 
 use crate::support::{Running, World, kind_of, stories};
@@ -108,7 +108,7 @@ impl Shop {
         Ok(verdicts[0])
     }
 
-    async fn state(&self, id: &str) -> Result<Option<(State, u32)>> {
+    async fn state(&self, id: &str) -> Result<Option<(MessageState, u32)>> {
         let (topic, group) = orders()?;
         match self.broker.peek(&topic, &group, &MessageId::new(id)?, None).await {
             Ok((_, peeked)) => Ok(Some((peeked.state, peeked.attempts))),
@@ -177,7 +177,7 @@ async fn the_first_decision_stands(world: World) -> Result<()> {
     assert_eq!(shop.settle(&delivery, nack(5_000, "first")).await?, Verdict::Nacked);
     assert_eq!(shop.settle(&delivery, nack(0, "second")).await?, Verdict::Nacked);
     assert_eq!(shop.settle(&delivery, Decision::Ack).await?, ALREADY_SETTLED);
-    assert_eq!(shop.state("b").await?, Some((State::Scheduled, 1)), "the first delay stands");
+    assert_eq!(shop.state("b").await?, Some((MessageState::Scheduled, 1)), "the first delay stands");
     Ok(())
 }
 
@@ -223,7 +223,7 @@ async fn nacked_message_is_redelivered_after_its_delay(world: World) -> Result<(
     shop.push("a", 0).await?;
     let first = shop.one().await?;
     assert_eq!(shop.settle(&first, nack(5_000, "busy")).await?, Verdict::Nacked);
-    assert_eq!(shop.state("a").await?, Some((State::Scheduled, 1)));
+    assert_eq!(shop.state("a").await?, Some((MessageState::Scheduled, 1)));
     world.pass(5_000);
     let second = shop.one().await?;
     assert_eq!((second.attempt, second.lateness), (2, Duration::ZERO));
@@ -234,7 +234,7 @@ async fn nacked_message_is_redelivered_after_its_delay(world: World) -> Result<(
 }
 
 async fn nack_without_delay_uses_the_backoff(world: World) -> Result<()> {
-    let steps = [1_000, 60_000].map(|ms| Step(Duration::from_millis(ms))).to_vec();
+    let steps = [1_000, 60_000].map(|ms| LadderStep(Duration::from_millis(ms))).to_vec();
     let settings = Settings { backoff: Backoff::Ladder { steps }, ..Settings::default() };
     let shop = Shop::open(&world, settings).await?;
     shop.push("a", 0).await?;
@@ -250,7 +250,7 @@ async fn nack_without_delay_uses_the_backoff(world: World) -> Result<()> {
 }
 
 fn impatient() -> Settings {
-    let backoff = Backoff::Ladder { steps: vec![Step(Duration::ZERO)] };
+    let backoff = Backoff::Ladder { steps: vec![LadderStep(Duration::ZERO)] };
     Settings { visibility_timeout: Duration::from_secs(30), backoff, ..Settings::default() }
 }
 
@@ -260,7 +260,7 @@ async fn unsettled_delivery_is_redelivered(world: World) -> Result<()> {
     let first = shop.one().await?;
     assert_eq!(first.deadline, world.now().plus(Duration::from_secs(30)));
     world.pass(29_999);
-    assert_eq!(shop.state("a").await?, Some((State::InFlight, 0)));
+    assert_eq!(shop.state("a").await?, Some((MessageState::InFlight, 0)));
     world.pass(1);
     let second = shop.one().await?;
     assert_eq!(second.attempt, 2);
@@ -415,12 +415,12 @@ async fn prefetched_messages_return_without_a_charge(world: World) -> Result<()>
         let peeked = world.store.reads.peek(&group_partition, &MessageId::new("c")?).await?;
         Ok(peeked.map(|peeked| (peeked.state, peeked.attempts)))
     };
-    world.until("the last is prefetched", async || Ok(in_store().await? == Some((State::InFlight, 0)))).await?;
-    assert_eq!(shop.state("c").await?, Some((State::Ready, 0)), "no consumer has it");
+    world.until("the last is prefetched", async || Ok(in_store().await? == Some((MessageState::InFlight, 0)))).await?;
+    assert_eq!(shop.state("c").await?, Some((MessageState::Ready, 0)), "no consumer has it");
     // More than a second without a consumer.
     world.pass(1_500);
-    world.until("the prefetch is given back", async || Ok(in_store().await? == Some((State::Ready, 0)))).await?;
-    assert_eq!(shop.state(taken[0].message.id.as_str()).await?, Some((State::InFlight, 0)));
+    world.until("the prefetch is given back", async || Ok(in_store().await? == Some((MessageState::Ready, 0)))).await?;
+    assert_eq!(shop.state(taken[0].message.id.as_str()).await?, Some((MessageState::InFlight, 0)));
     assert!(shop.reserve(10).await?.iter().all(|delivery| delivery.attempt == 1));
     Ok(())
 }

@@ -8,9 +8,9 @@ use dwell::broker::{Broker, Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery, StaleReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 use dwell::model::topic::{Ordering, Settings};
-use dwell::store::State;
+use dwell::store::MessageState;
 
 use crate::support::{Running, World, stories};
 
@@ -29,7 +29,7 @@ const PASSED: Verdict = Verdict::Stale(StaleReason::DeadlinePassed);
 
 /// A visibility timeout of 30 s, and a backoff of 5 s.
 fn settings() -> Settings {
-    let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_secs(5))] };
+    let backoff = Backoff::Ladder { steps: vec![LadderStep(Duration::from_secs(5))] };
     let visibility_timeout = Duration::from_secs(30);
     Settings { partitions: NonZeroU16::MIN, visibility_timeout, backoff, ..Settings::default() }
 }
@@ -90,7 +90,7 @@ impl<'a> Shop<'a> {
         Ok(self.broker.extend_anywhere(&self.topic, &self.group, receipts, timeout, true).await?[0].verdict)
     }
 
-    async fn state(&self, id: &str) -> Result<Option<(State, u32)>> {
+    async fn state(&self, id: &str) -> Result<Option<(MessageState, u32)>> {
         match self.broker.peek(&self.topic, &self.group, &MessageId::new(id)?, Some(&Key::new("k")?)).await {
             Ok((_, peeked)) => Ok(Some((peeked.state, peeked.attempts))),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
@@ -103,7 +103,7 @@ impl<'a> Shop<'a> {
         self.push(id, 0).await?;
         let taken = self.one().await?;
         self.world.pass(30_000);
-        let waits = async || Ok(self.state(id).await? == Some((State::Scheduled, 1)));
+        let waits = async || Ok(self.state(id).await? == Some((MessageState::Scheduled, 1)));
         self.world.until("the deadline has passed", waits).await?;
         Ok(taken)
     }
@@ -165,7 +165,7 @@ async fn a_late_ack_counts_while_the_message_is_ready_in_memory(world: World) ->
     // The owner reserves both, and the consumer gets one.
     let other = shop.one().await?;
     assert_eq!(other.message.id.as_str(), "b");
-    let reserved = async || Ok(shop.state("a").await?.is_some_and(|(state, _)| state != State::Scheduled));
+    let reserved = async || Ok(shop.state("a").await?.is_some_and(|(state, _)| state != MessageState::Scheduled));
     world.until("it is ready", reserved).await?;
     assert_eq!(shop.late_ack(&taken).await?, Verdict::Acked);
     assert_eq!(shop.late_ack(&taken).await?, Verdict::Acked, "and again");
@@ -190,7 +190,7 @@ async fn a_late_ack_is_stale_once_another_consumer_had_the_message(world: World)
     let second = shop.one().await?;
     assert_eq!((second.attempt, shop.late_ack(&first).await?), (2, PASSED));
     world.pass(30_000);
-    let waits = async || Ok(shop.state("a").await? == Some((State::Scheduled, 2)));
+    let waits = async || Ok(shop.state("a").await? == Some((MessageState::Scheduled, 2)));
     world.until("it waits again", waits).await?;
     assert_eq!(shop.late_ack(&first).await?, PASSED);
     assert_eq!(shop.late_extend(&first, Duration::from_secs(9)).await?, PASSED);
@@ -205,7 +205,7 @@ async fn a_late_ack_is_stale_for_another_message_of_the_id(world: World) -> Resu
     shop.push("a", 0).await?;
     let again = shop.one().await?;
     world.pass(30_000);
-    let waits = async || Ok(shop.state("a").await? == Some((State::Scheduled, 1)));
+    let waits = async || Ok(shop.state("a").await? == Some((MessageState::Scheduled, 1)));
     world.until("it waits again", waits).await?;
     assert_eq!(shop.late_ack(&taken).await?, PASSED);
     assert_eq!(shop.late_ack(&again).await?, Verdict::Acked);
@@ -217,7 +217,7 @@ async fn late_ack_of_a_dead_letter_is_stale(world: World) -> Result<()> {
     shop.push("a", 0).await?;
     let taken = shop.one().await?;
     world.pass(30_000);
-    let dead = async || Ok(matches!(shop.state("a").await?, Some((State::Dead { .. }, _))));
+    let dead = async || Ok(matches!(shop.state("a").await?, Some((MessageState::Dead { .. }, _))));
     world.until("it is dead", dead).await?;
     assert_eq!(shop.late_ack(&taken).await?, PASSED);
     Ok(())
@@ -250,7 +250,7 @@ async fn late_bury_is_stale(world: World) -> Result<()> {
     let shop = Shop::open(&world, settings()).await?;
     let taken = shop.too_late("a").await?;
     assert_eq!(shop.settle(&taken, Decision::Bury { reason: None }, true).await?, PASSED);
-    assert_eq!(shop.state("a").await?, Some((State::Scheduled, 1)));
+    assert_eq!(shop.state("a").await?, Some((MessageState::Scheduled, 1)));
     Ok(())
 }
 
@@ -266,7 +266,7 @@ async fn a_late_ack_counts_after_a_takeover(world: World) -> Result<()> {
     let hidden = world.as_time_passes(shop.late_extend(&second, Duration::from_secs(60))).await?;
     assert!(matches!(hidden, Verdict::Extended(_)), "{hidden:?}");
     assert_eq!(shop.state("a").await?, None);
-    let waits = async || Ok(shop.state("b").await? == Some((State::Scheduled, 1)));
+    let waits = async || Ok(shop.state("b").await? == Some((MessageState::Scheduled, 1)));
     world.until("it waits", waits).await
 }
 

@@ -9,7 +9,7 @@ use dwell::model::error::{Error, Result};
 use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::topic::Settings;
 use dwell::platform::signing_key::SigningKey;
-use dwell::store::State;
+use dwell::store::MessageState;
 
 use crate::support::{Running, World, stories};
 
@@ -74,7 +74,7 @@ impl Shop {
         Ok(verdicts)
     }
 
-    async fn state(&self, id: &str) -> Result<State> {
+    async fn state(&self, id: &str) -> Result<MessageState> {
         Ok(self.broker.peek(&self.topic, &self.group, &MessageId::new(id)?, None).await?.1.state)
     }
 
@@ -102,7 +102,7 @@ async fn a_changed_receipt_is_invalid_at_every_verb(world: World) -> Result<()> 
     let changed: Vec<String> = (0..taken.receipt.len()).map(other).collect();
     let verdicts = shop.every_verb(&changed).await?;
     assert!(verdicts.iter().all(|verdict| *verdict == INVALID), "{verdicts:?}");
-    assert!(matches!(shop.state("a").await?, State::InFlight));
+    assert!(matches!(shop.state("a").await?, MessageState::InFlight));
     assert_eq!(shop.ack(&taken.receipt).await?, Verdict::Acked);
     Ok(())
 }
@@ -120,7 +120,7 @@ async fn a_made_up_receipt_neither_acks_nor_delivers(world: World) -> Result<()>
     let guessed = (0..200).map(guess).collect::<Result<Vec<_>>>()?;
     let verdicts = shop.every_verb(&guessed).await?;
     assert!(verdicts.iter().all(|verdict| *verdict == INVALID), "{verdicts:?}");
-    assert!(matches!(shop.state("b").await?, State::Scheduled));
+    assert!(matches!(shop.state("b").await?, MessageState::Scheduled));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use dwell::broker::{Broker, Options, ReserveRequest, StreamRequest};
 use dwell::delivery::{Decision, Delivery, Session, StaleReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 use dwell::model::topic::Settings;
 use futures_util::future::{Either, join, select};
 
@@ -36,7 +36,7 @@ struct Shop<'a> {
 impl<'a> Shop<'a> {
     /// A shop of one partition, in which a failed message is due again at once.
     async fn open(world: &'a World, ids: &[&str]) -> Result<Shop<'a>> {
-        let backoff = Backoff::Ladder { steps: vec![Step(Duration::ZERO)] };
+        let backoff = Backoff::Ladder { steps: vec![LadderStep(Duration::ZERO)] };
         let topic_defaults = Settings { partitions: NonZeroU16::MIN, backoff, ..Settings::default() };
         let running = Running::start(world, Options { topic_defaults, lease_ttl: LONG, ..Options::default() })?;
         let (broker, topic) = (running.broker.clone(), TopicName::new("orders")?);

@@ -10,7 +10,7 @@ use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::Settings;
-use dwell::store::{Purge, State};
+use dwell::store::{MessageState, Purge};
 use futures_util::future::{Either, join, select};
 
 use crate::support::{Running, World, kind_of, stories};
@@ -329,7 +329,7 @@ async fn pause_returns_prefetched_messages(world: World) -> Result<()> {
             for name in &names {
                 let (_, peeked) =
                     shop.broker.peek(&orders()?, &GroupName::standard(), &MessageId::new(name)?, None).await?;
-                scheduled += usize::from(peeked.state == State::Ready && peeked.attempts == 0);
+                scheduled += usize::from(peeked.state == MessageState::Ready && peeked.attempts == 0);
             }
             Ok(scheduled == 18)
         })

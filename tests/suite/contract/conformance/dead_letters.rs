@@ -6,7 +6,7 @@ use dwell::model::limits::{HISTORY_MAX, PAYLOAD_BYTES_MAX, RECOVER_IDS_MAX};
 use dwell::model::message::MessageId;
 use dwell::model::time::Timestamp;
 use dwell::model::version::Version;
-use dwell::store::{Buried, Charge, DeadLetterRetention, Owner, Pushed, Reserved, Retried, Settlement, State};
+use dwell::store::{Buried, Charge, DeadLetterRetention, MessageState, Owner, Pushed, Reserved, Retried, Settlement};
 
 use crate::support::{TestTopic, World, buries, ids, ids_of, retries, up_to};
 
@@ -101,7 +101,7 @@ pub(super) async fn redriven_message_has_no_attempts(world: World) -> Result<()>
     let asked = ids(&["m000001", "unknown", "m000001"])?;
     assert_eq!(orders.store.dead_letters.redrive(&orders.group_partition(), &asked).await?, [true, false, false]);
     let peeked = orders.peek("m000001").await?;
-    assert_eq!(peeked.map(|m| (m.state, m.attempts, m.next_at)), Some((State::Ready, 0, Some(world.now()))));
+    assert_eq!(peeked.map(|m| (m.state, m.attempts, m.next_at)), Some((MessageState::Ready, 0, Some(world.now()))));
     let stats = orders.stats().await?;
     assert_eq!((stats.ready, stats.dead, stats.oldest_ready_age), (1, 1, Some(Duration::ZERO)));
     let taken = orders.owner().await?.reserve(up_to(9)).await?.messages;

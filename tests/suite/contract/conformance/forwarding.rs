@@ -6,7 +6,7 @@ use dwell::model::limits::RECOVER_IDS_MAX;
 use dwell::model::message::{GroupName, Key, Message, MessageId, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Ordering, Settings};
-use dwell::store::{Forward, Forwarded, State};
+use dwell::store::{Forward, Forwarded, MessageState};
 
 use crate::support::{TestTopic, World, acks, buries, ids, ids_of, up_to};
 
@@ -65,7 +65,7 @@ pub(super) async fn forwarded_dead_letter_names_its_source(world: World) -> Resu
             to.descriptor.group_partition(to.descriptor.partition_of("customer-7"), &GroupName::new(group)?);
         let peeked = world.store.reads.peek(&group_partition, &message.id).await?;
         let peeked = peeked.ok_or_else(|| Error::not_found(group))?;
-        assert_eq!((&peeked.state, peeked.attempts, peeked.next_at), (&State::Ready, 0, Some(world.now())));
+        assert_eq!((&peeked.state, peeked.attempts, peeked.next_at), (&MessageState::Ready, 0, Some(world.now())));
         let envelope = peeked.message.envelope;
         let source = envelope.dead_letter_source.clone().ok_or_else(|| Error::not_found("source"))?;
         assert_eq!((source.topic.as_str(), source.group.as_str(), source.id.as_str()), ("orders", "default", "a"));

@@ -5,7 +5,7 @@ use dwell::model::error::Result;
 use dwell::model::message::MessageId;
 use dwell::model::version::Version;
 use dwell::store::LateFate::{Done, InFlight, Over, Repeated};
-use dwell::store::{Charge, LateFate, LateSettlement, Owner, Pushed, Retried, Returned, State};
+use dwell::store::{Charge, LateFate, LateSettlement, MessageState, Owner, Pushed, Retried, Returned};
 
 use crate::support::{TestTopic, World, acks, ids_of, new_call, retries, returns, up_to};
 
@@ -110,7 +110,7 @@ pub(super) async fn late_settlement_spares_a_redelivered_message(world: World) -
     let retried = Retried { id: MessageId::new("a")?, next_at: world.now(), attempts: 2, failure: None };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     assert_eq!(settle(&orders, &[ack("a", version, 1)?]).await?, [Over]);
-    assert_eq!(orders.peek("a").await?.map(|peeked| (peeked.state, peeked.attempts)), Some((State::Ready, 2)));
+    assert_eq!(orders.peek("a").await?.map(|peeked| (peeked.state, peeked.attempts)), Some((MessageState::Ready, 2)));
     assert_eq!(settle(&orders, &[ack("a", version, 2)?]).await?, [Done]);
     assert_eq!(settle(&orders, &[ack("b", version, 1)?]).await?, [Over], "what never was");
     Ok(())

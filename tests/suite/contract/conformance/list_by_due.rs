@@ -2,13 +2,13 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::{Broker, ListEntry, MessageList, Options, Which};
+use dwell::broker::{Broker, ListEntry, ListedState, MessageList, Options};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::{CALL_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use dwell::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::time::Timestamp;
 use dwell::model::topic::Settings;
-use dwell::store::{Expected, State, WaitingRange, Window};
+use dwell::store::{Expected, MessageState, WaitingRange, Window};
 
 use crate::support::{Running, World, kind_of};
 
@@ -34,7 +34,7 @@ async fn push(broker: &Broker, messages: impl IntoIterator<Item = (String, u32)>
 
 async fn page(
     broker: &Broker,
-    which: Which,
+    which: ListedState,
     window: Window,
     cursor: Option<&str>,
     limit: usize,
@@ -55,7 +55,7 @@ fn ids_in(page: &MessageList) -> Vec<String> {
 async fn all(broker: &Broker, window: Window, limit: usize) -> Result<Vec<(Timestamp, String)>> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = page(broker, Which::Waiting, window, cursor.as_deref(), limit).await?;
+        let page = page(broker, ListedState::Waiting, window, cursor.as_deref(), limit).await?;
         assert!(page.messages.len() <= limit);
         let due = |entry: &ListEntry| entry.listed.next_at.unwrap_or_default();
         found.extend(page.messages.iter().map(|entry| (due(entry), entry.listed.id.to_string())));
@@ -105,7 +105,7 @@ pub(super) async fn a_list_by_due_time_merges_the_partitions(world: World) -> Re
     };
     running.broker.push_batch(&topic, (0..100).map(keyed).collect::<Result<Vec<_>>>()?).await?;
     let group = GroupName::standard();
-    let first = running.broker.list_by_due(&topic, &group, Which::Waiting, Window::ALL, None, 90).await?;
+    let first = running.broker.list_by_due(&topic, &group, ListedState::Waiting, Window::ALL, None, 90).await?;
     let due: Vec<_> = first.messages.iter().filter_map(|entry| entry.listed.next_at).collect();
     assert_eq!(due, (1..=90).map(|steps| world.now().plus(STEP * steps)).collect::<Vec<_>>());
     assert!(first.next.is_some());
@@ -115,7 +115,7 @@ pub(super) async fn a_list_by_due_time_merges_the_partitions(world: World) -> Re
 pub(super) async fn equal_due_times_are_listed_once_by_partition(world: World) -> Result<()> {
     let running = shop(&world, 5).await?;
     push(&running.broker, (0..60).map(|n| (format!("m{n:02}"), 1 + n / 30))).await?;
-    let whole = page(&running.broker, Which::Waiting, Window::ALL, None, 1_000).await?;
+    let whole = page(&running.broker, ListedState::Waiting, Window::ALL, None, 1_000).await?;
     assert!(whole.messages.is_sorted_by_key(|entry| (entry.listed.next_at, entry.partition)));
     assert_eq!(ids_in(&whole).into_iter().collect::<BTreeSet<_>>().len(), 60);
     for limit in [1, 4, 29, 30, 59, 60] {
@@ -132,7 +132,7 @@ pub(super) async fn moving_message_does_not_disturb_list_pages(world: World) -> 
     let stays = |id: &String| id.starts_with('m') && !["m00", "m39"].contains(&id.as_str());
     let (mut found, mut cursor, mut pages) = (Vec::new(), None::<String>, 0);
     loop {
-        let page = page(broker, Which::Waiting, Window::ALL, cursor.as_deref(), 6).await?;
+        let page = page(broker, ListedState::Waiting, Window::ALL, cursor.as_deref(), 6).await?;
         found.extend(ids_in(&page));
         cursor = page.next;
         pages += 1;
@@ -167,19 +167,19 @@ pub(super) async fn a_state_and_a_window_bound_a_list_by_due_time(world: World) 
     push(broker, (0..20).map(|n| (format!("m{n:02}"), n))).await?;
     world.pass(5_000);
     let at = |steps: u32| world.now().plus(STEP * steps);
-    let ready = page(broker, Which::Ready, Window::ALL, None, 100).await?;
+    let ready = page(broker, ListedState::Ready, Window::ALL, None, 100).await?;
     assert_eq!(ids_in(&ready), (0..=5).map(|n| format!("m{n:02}")).collect::<Vec<_>>());
-    assert!(ready.messages.iter().all(|entry| entry.state == State::Ready));
-    let scheduled = page(broker, Which::Scheduled, Window { from: at(0), to: at(3) }, None, 1).await?;
-    assert_eq!((ids_in(&scheduled), &scheduled.messages[0].state), (vec!["m06".to_owned()], &State::Scheduled));
+    assert!(ready.messages.iter().all(|entry| entry.state == MessageState::Ready));
+    let scheduled = page(broker, ListedState::Scheduled, Window { from: at(0), to: at(3) }, None, 1).await?;
+    assert_eq!((ids_in(&scheduled), &scheduled.messages[0].state), (vec!["m06".to_owned()], &MessageState::Scheduled));
     let rest =
-        page(broker, Which::Scheduled, Window { from: at(0), to: at(3) }, scheduled.next.as_deref(), 100).await?;
+        page(broker, ListedState::Scheduled, Window { from: at(0), to: at(3) }, scheduled.next.as_deref(), 100).await?;
     assert_eq!((ids_in(&rest), rest.next), (vec!["m07".to_owned()], None));
     // Time passes between two pages: what is ready by now is no longer scheduled.
     world.pass(10_000);
-    let late = page(broker, Which::Scheduled, Window::ALL, scheduled.next.as_deref(), 100).await?;
+    let late = page(broker, ListedState::Scheduled, Window::ALL, scheduled.next.as_deref(), 100).await?;
     assert_eq!(ids_in(&late), (16..20).map(|n| format!("m{n:02}")).collect::<Vec<_>>());
-    let none = page(broker, Which::Waiting, Window { from: at(50), to: at(60) }, None, 100).await?;
+    let none = page(broker, ListedState::Waiting, Window { from: at(50), to: at(60) }, None, 100).await?;
     assert_eq!((ids_in(&none), none.next), (vec![], None));
     Ok(())
 }
@@ -191,7 +191,7 @@ pub(super) async fn page_by_due_time_is_bounded_by_bytes(world: World) -> Result
         let message = NewMessage::new(vec![b'x'; PAYLOAD_BYTES_MAX]).id(MessageId::new(n.to_string())?);
         running.broker.push(&topic, NewMessage { due: Due::In(STEP * (n + 1)), ..message }).await?;
     }
-    let first = page(&running.broker, Which::Waiting, Window::ALL, None, 9).await?;
+    let first = page(&running.broker, ListedState::Waiting, Window::ALL, None, 9).await?;
     assert!(first.messages.len() <= CALL_BYTES_MAX / PAYLOAD_BYTES_MAX && first.next.is_some());
     let found = all(&running.broker, Window::ALL, 9).await?;
     assert_eq!(found.into_iter().map(|(_, id)| id).collect::<String>(), "012345678");
@@ -202,15 +202,15 @@ pub(super) async fn a_list_by_due_time_refuses_other_cursors_and_states(world: W
     let running = shop(&world, 2).await?;
     let (broker, topic, group) = (&running.broker, TopicName::new("orders")?, GroupName::standard());
     push(broker, (0..4).map(|n| (format!("m{n}"), n + 1))).await?;
-    for which in [Which::InFlight, Which::Dead] {
+    for which in [ListedState::InFlight, ListedState::Dead] {
         assert_eq!(kind_of(page(broker, which, Window::ALL, None, 1).await), Some(Kind::Invalid), "{which:?}");
     }
-    let by_partition = broker.list(&topic, &group, Which::Waiting, Window::ALL, None, 1).await?.next;
-    let by_due = page(broker, Which::Waiting, Window::ALL, None, 1).await?.next;
+    let by_partition = broker.list(&topic, &group, ListedState::Waiting, Window::ALL, None, 1).await?.next;
+    let by_due = page(broker, ListedState::Waiting, Window::ALL, None, 1).await?.next;
     assert!(by_partition.is_some() && by_due.is_some());
-    let wrong = page(broker, Which::Waiting, Window::ALL, by_partition.as_deref(), 1).await;
+    let wrong = page(broker, ListedState::Waiting, Window::ALL, by_partition.as_deref(), 1).await;
     assert_eq!(kind_of(wrong), Some(Kind::Invalid));
-    let wrong = broker.list(&topic, &group, Which::Waiting, Window::ALL, by_due.as_deref(), 1).await;
+    let wrong = broker.list(&topic, &group, ListedState::Waiting, Window::ALL, by_due.as_deref(), 1).await;
     assert_eq!(kind_of(wrong), Some(Kind::Invalid));
     Ok(())
 }

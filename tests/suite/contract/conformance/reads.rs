@@ -6,7 +6,7 @@ use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::GroupPartition;
 use dwell::platform::signing_key::SigningKey;
-use dwell::store::{DeadLetterPage, Forecast, PartitionStats, Retried, Spans, State, Window};
+use dwell::store::{DeadLetterPage, Forecast, MessageState, PartitionStats, Retried, Spans, Window};
 
 use crate::support::{World, acks, buries, ids, member, retries, up_to};
 
@@ -37,7 +37,7 @@ pub(super) async fn message_is_found_in_every_state(world: World) -> Result<()> 
     owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
     assert_eq!(look().await?, Some(("dead", None, 1)));
     let died_at = orders.peek("a").await?.and_then(|a| match a.state {
-        State::Dead { died_at, .. } => Some(died_at),
+        MessageState::Dead { died_at, .. } => Some(died_at),
         _ => None,
     });
     assert_eq!(died_at, Some(world.now()));

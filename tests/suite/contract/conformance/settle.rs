@@ -3,7 +3,7 @@ use std::time::Duration;
 use dwell::model::error::Result;
 use dwell::model::limits::CALL_IDS_MAX;
 use dwell::model::message::MessageId;
-use dwell::store::{Charge, Pushed, Reservation, Retried, Returned, Settlement, State};
+use dwell::store::{Charge, MessageState, Pushed, Reservation, Retried, Returned, Settlement};
 
 use crate::support::{World, acks, buries, ids, ids_of, retries, returns, up_to};
 
@@ -102,7 +102,7 @@ pub(super) async fn attempt_charges_are_absolute(world: World) -> Result<()> {
     for attempts in [2, 2, 3] {
         owner.start(&[Charge { id: MessageId::new("a")?, attempts }]).await?;
         let peeked = orders.peek("a").await?;
-        assert_eq!(peeked.map(|a| (a.attempts, a.state)), Some((attempts, State::InFlight)));
+        assert_eq!(peeked.map(|a| (a.attempts, a.state)), Some((attempts, MessageState::InFlight)));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use dwell::model::error::{Kind, Result};
 use dwell::model::limits::RECOVER_IDS_MAX;
 use dwell::model::message::{Conflict, GroupName, Key, MessageId, TopicName};
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{MovedPage, PartitionStats, Retried, State};
+use dwell::store::{MessageState, MovedPage, PartitionStats, Retried};
 
 use crate::support::{TestTopic, World, acks, buries, kind_of, retries, up_to};
 
@@ -85,7 +85,7 @@ pub(super) async fn moved_message_is_unchanged_in_the_partition_of_its_key(world
     let failed = look("failed", "failed").await?.ok_or_else(|| dwell::model::error::Error::not_found("failed"))?;
     assert_eq!((failed.next_at, failed.attempts, failed.history), (Some(next_at), 1, vec![failure]));
     let dead = look("dead", "dead").await?.ok_or_else(|| dwell::model::error::Error::not_found("dead"))?;
-    assert!(matches!(dead.state, State::Dead { died_at: at, .. } if at == died_at), "{dead:?}");
+    assert!(matches!(dead.state, MessageState::Dead { died_at: at, .. } if at == died_at), "{dead:?}");
     // The owner of what was left counts no message too few.
     orders.push("next", 0).await?;
     let reserved = owner.reserve(up_to(9)).await?;

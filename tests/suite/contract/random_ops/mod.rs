@@ -12,8 +12,8 @@ use dwell::model::error::{Error, Result};
 use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, MessageId};
 use dwell::model::partition::Partition;
 use dwell::store::{
-    Buried, Charge, Expected, LateFate, LateSettlement, Owner, PartitionStats, Rescheduled, Reservation, Retried,
-    Returned, Settlement, State, Window,
+    Buried, Charge, Expected, LateFate, LateSettlement, MessageState, Owner, PartitionStats, Rescheduled, Reservation,
+    Retried, Returned, Settlement, Window,
 };
 use fastrand::Rng;
 
@@ -438,10 +438,10 @@ impl Game {
             let peeked = self.topic.store.reads.peek(&partition, &id).await?;
             let expected = model.messages.get(&id).map(|known| match known.state {
                 Place::Waiting(at) => {
-                    let state = if at > now { State::Scheduled } else { State::Ready };
+                    let state = if at > now { MessageState::Scheduled } else { MessageState::Ready };
                     (state.name(), Some(at), known.attempts.unwrap_or(0))
                 }
-                Place::Held => (State::InFlight.name(), None, known.attempts.unwrap_or(0)),
+                Place::Held => (MessageState::InFlight.name(), None, known.attempts.unwrap_or(0)),
                 Place::Dead(_, attempts) => ("dead", None, attempts),
             });
             assert_eq!(peeked.map(|peeked| (peeked.state.name(), peeked.next_at, peeked.attempts)), expected, "{name}");

@@ -7,7 +7,7 @@ use dwell::delivery::{Decision, Delivery, StaleReason, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::retry::OnFailure;
 use dwell::model::topic::{Ordering, Settings};
-use dwell::store::State;
+use dwell::store::MessageState;
 
 use super::shop::{Shop, by_key, ids};
 use crate::support::{World, kind_of, stories};
@@ -139,7 +139,7 @@ async fn bury_does_not_return_the_rest_of_a_batch(world: World) -> Result<()> {
     let batch = shop.all(2).await?;
     assert_eq!(shop.settle(&batch[0], Decision::Bury { reason: None }).await?, Verdict::Buried);
     shop.ack(&batch[1]).await?;
-    assert!(matches!(shop.state("a-1").await?, Some((State::Dead { .. }, 1))));
+    assert!(matches!(shop.state("a-1").await?, Some((MessageState::Dead { .. }, 1))));
     Ok(())
 }
 

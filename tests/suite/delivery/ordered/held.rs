@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dwell::broker::{BulkAction, GroupRequest, ReserveRequest, Which};
+use dwell::broker::{BulkAction, GroupRequest, ListedState, ReserveRequest};
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Conflict, Due, GroupName, Key, MessageId};
 use dwell::model::topic::{Ordering, Settings};
-use dwell::store::{Expected, Fate, Pushed, Rescheduled, State, Window};
+use dwell::store::{Expected, Fate, MessageState, Pushed, Rescheduled, Window};
 
 use super::shop::{Shop, by_key, ids};
 use crate::support::{World, from_environment, stories};
@@ -63,7 +63,7 @@ impl Shop<'_> {
         Ok(())
     }
 
-    async fn state_of(&self, id: &str) -> Result<Option<State>> {
+    async fn state_of(&self, id: &str) -> Result<Option<MessageState>> {
         Ok(self.state(id).await?.map(|(state, _)| state))
     }
 }
@@ -86,7 +86,7 @@ async fn cancelled_message_behind_its_key_is_never_delivered(world: World) -> Re
     shop.push_all(&["a-1", "a-2", "a-3", "a-4"]).await?;
     let first = shop.one().await?;
     shop.reserved(4).await?;
-    assert_eq!(shop.state_of("a-3").await?, Some(State::Blocked));
+    assert_eq!(shop.state_of("a-3").await?, Some(MessageState::Blocked));
     assert_eq!(shop.cancel("a-3").await?, [Fate::Done]);
     assert_eq!(shop.cancel("a-2").await?, [Fate::Done]);
     shop.ack(&first).await?;
@@ -101,7 +101,7 @@ async fn a_message_with_a_consumer_stays_in_flight(world: World) -> Result<()> {
     let first = shop.one().await?;
     assert_eq!(shop.cancel("a-1").await?, [Fate::InFlight]);
     assert_eq!(shop.reschedule("a-1", 1_000, Expected::default()).await?, Some(vec![Fate::InFlight]));
-    assert_eq!(shop.state_of("a-1").await?, Some(State::InFlight));
+    assert_eq!(shop.state_of("a-1").await?, Some(MessageState::InFlight));
     shop.ack(&first).await?;
     assert_eq!(shop.drain(1).await?, ["a-2"]);
     Ok(())
@@ -117,7 +117,7 @@ async fn cancel_of_a_prefetched_message_counts(world: World) -> Result<()> {
     let first = shop.one().await?;
     shop.reserved(4).await?;
     let others: Vec<&str> = ["a", "b", "c", "d"].into_iter().filter(|id| *id != first.message.id.as_str()).collect();
-    assert_eq!(shop.state_of(others[0]).await?, Some(State::Ready));
+    assert_eq!(shop.state_of(others[0]).await?, Some(MessageState::Ready));
     assert_eq!(shop.cancel(others[0]).await?, [Fate::Done]);
     assert_eq!(shop.reschedule(others[1], 60_000, Expected::default()).await?, Some(vec![Fate::Done]));
     assert_eq!(shop.drain(1).await?, [others[2]]);
@@ -151,7 +151,7 @@ async fn rescheduled_head_lets_the_others_pass(world: World) -> Result<()> {
     let shop = Shop::open(&world, by_key()).await?;
     shop.first_failed(&["a-1", "a-2", "a-3"]).await?;
     assert_eq!(shop.reschedule("a-1", 3_600_000, Expected::default()).await?, Some(vec![Fate::Done]));
-    assert_eq!(shop.state("a-1").await?, Some((State::Scheduled, 1)), "attempts stay");
+    assert_eq!(shop.state("a-1").await?, Some((MessageState::Scheduled, 1)), "attempts stay");
     assert_eq!(shop.drain(2).await?, ["a-2", "a-3"]);
     world.pass(3_600_000);
     let again = shop.one().await?;
@@ -291,10 +291,10 @@ async fn states_counts_and_ages_tell_what_is_held(world: World) -> Result<()> {
     shop.first_failed(&["a-1", "a-2", "a-3"]).await?;
     shop.push("b-1", 0).await?;
     let mine = shop.one().await?;
-    assert_eq!(shop.state("a-1").await?, Some((State::Backoff, 1)));
+    assert_eq!(shop.state("a-1").await?, Some((MessageState::Backoff, 1)));
     assert_eq!(
         (shop.state_of("a-2").await?, shop.state_of("b-1").await?),
-        (Some(State::Blocked), Some(State::InFlight))
+        (Some(MessageState::Blocked), Some(MessageState::InFlight))
     );
     let stats = shop.broker.stats(&shop.topic).await?.remove(0).1;
     assert_eq!((stats.ready, stats.blocked, stats.backoff, stats.in_flight, stats.scheduled), (0, 2, 1, 1, 0));
@@ -347,12 +347,12 @@ async fn lists_tell_what_is_held(world: World) -> Result<()> {
             }
         }
     };
-    assert_eq!(list(Which::Backoff).await?, ["a-1"]);
-    assert_eq!(list(Which::Blocked).await?, ["a-2", "a-3"]);
-    assert_eq!(list(Which::InFlight).await?, ["b-1"]);
-    assert_eq!(list(Which::Waiting).await?, ["a-1", "a-2", "a-3", "c-1"]);
-    assert_eq!(list(Which::Scheduled).await?, ["c-1"]);
-    assert!(list(Which::Ready).await?.is_empty());
+    assert_eq!(list(ListedState::Backoff).await?, ["a-1"]);
+    assert_eq!(list(ListedState::Blocked).await?, ["a-2", "a-3"]);
+    assert_eq!(list(ListedState::InFlight).await?, ["b-1"]);
+    assert_eq!(list(ListedState::Waiting).await?, ["a-1", "a-2", "a-3", "c-1"]);
+    assert_eq!(list(ListedState::Scheduled).await?, ["c-1"]);
+    assert!(list(ListedState::Ready).await?.is_empty());
     shop.ack(&mine).await
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dwell::broker::Selection;
 use dwell::delivery::{Decision, Delivery, StaleReason, Verdict};
 use dwell::model::error::{Kind, Result};
-use dwell::model::retry::{Backoff, OnFailure, Step};
+use dwell::model::retry::{Backoff, LadderStep, OnFailure};
 use dwell::model::topic::Settings;
 
 use super::shop::{Shop, by_key, ids};
@@ -20,7 +20,7 @@ stories! {
 
 /// A failed message is due again at once.
 fn at_once() -> Settings {
-    Settings { backoff: Backoff::Ladder { steps: vec![Step(Duration::ZERO)] }, ..by_key() }
+    Settings { backoff: Backoff::Ladder { steps: vec![LadderStep(Duration::ZERO)] }, ..by_key() }
 }
 
 impl Shop<'_> {

@@ -5,7 +5,7 @@ use dwell::model::error::{Kind, Result};
 use dwell::model::limits::PARKED_MESSAGES_MAX;
 use dwell::model::message::Conflict;
 use dwell::model::topic::{Ordering, Settings};
-use dwell::store::{Pushed, State};
+use dwell::store::{MessageState, Pushed};
 
 use super::shop::{Shop, by_key, ids};
 use crate::support::{World, kind_of, stories};
@@ -66,7 +66,7 @@ async fn a_failed_message_holds_its_key_until_it_is_settled(world: World) -> Res
         let first = shop.one().await?;
         assert_eq!((first.message.id.as_str(), first.attempt, first.lateness), ("a-1", attempt, Duration::ZERO));
         assert_eq!(shop.nack(&first).await?, Verdict::Nacked);
-        assert_eq!(shop.state("a-1").await?, Some((State::Backoff, attempt)));
+        assert_eq!(shop.state("a-1").await?, Some((MessageState::Backoff, attempt)));
         // Others come while it waits; those of its key do not.
         let other = format!("b-{attempt}");
         shop.push(&other, 0).await?;
@@ -137,7 +137,7 @@ async fn a_poison_message_blocks_its_key_until_it_is_dead(world: World) -> Resul
     world.pass(30_000);
     let taken = shop.one().await?;
     assert_eq!((taken.message.id.as_str(), taken.attempt), ("a-2", 1));
-    assert!(matches!(shop.state("a-1").await?, Some((State::Dead { .. }, 3))));
+    assert!(matches!(shop.state("a-1").await?, Some((MessageState::Dead { .. }, 3))));
     Ok(())
 }
 
@@ -180,7 +180,7 @@ async fn order_applies_from_the_first_delivery_on(world: World) -> Result<()> {
     // One is with a consumer; of the others two are in the owner's memory, none handed out.
     let other = shop.one().await?;
     assert_eq!(other.message.id.as_str(), "k-1");
-    assert_eq!(shop.state("a-6").await?.map(|(state, _)| state), Some(State::Blocked));
+    assert_eq!(shop.state("a-6").await?.map(|(state, _)| state), Some(MessageState::Blocked));
     assert_eq!(late("a-1").await?, [Pushed::Stored.into()]);
     world.settled().await;
     let earlier = shop.one().await?;
@@ -208,7 +208,7 @@ async fn returned_messages_keep_their_order(world: World) -> Result<()> {
     // More than a second without a consumer: what is ready, what is behind and what waits go back.
     world.pass(1_500);
     for (id, attempts) in [("a-8", 0), ("b-9", 1), ("b-8", 0), ("c-9", 0), ("c-8", 0)] {
-        world.until(id, async || Ok(shop.state(id).await? == Some((State::Ready, attempts)))).await?;
+        world.until(id, async || Ok(shop.state(id).await? == Some((MessageState::Ready, attempts)))).await?;
     }
     shop.push_all(&["a-0", "b-0", "c-0"]).await?;
     // The key of what is still out is held all the same, and the time of the next attempt is kept.
@@ -252,7 +252,7 @@ async fn new_owner_continues_the_key_order(world: World) -> Result<()> {
 
 async fn retry_delay_survives_a_change_of_owner(world: World) -> Result<()> {
     let day = Duration::from_secs(3_600);
-    let backoff = dwell::model::retry::Backoff::Ladder { steps: vec![dwell::model::retry::Step(day)] };
+    let backoff = dwell::model::retry::Backoff::Ladder { steps: vec![dwell::model::retry::LadderStep(day)] };
     let shop = Shop::open(&world, Settings { backoff, ..by_key() }).await?;
     shop.push_all(&["a-1", "a-2", "b-1"]).await?;
     let taken = shop.take(2).await?;

@@ -7,9 +7,9 @@ use dwell::broker::{Broker, Options, ReserveRequest, Selection};
 use dwell::delivery::{Decision, Delivery, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 use dwell::model::topic::{GroupPartition, Ordering, Settings};
-use dwell::store::{Pushed, State};
+use dwell::store::{MessageState, Pushed};
 
 use crate::support::{Running, World};
 
@@ -18,7 +18,7 @@ const LEASE_TTL: Duration = Duration::from_secs(86_400);
 
 /// One partition, in which the messages of a key come one after the other, and a failed one is tried again after 5 s.
 pub(super) fn by_key() -> Settings {
-    let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_secs(5))] };
+    let backoff = Backoff::Ladder { steps: vec![LadderStep(Duration::from_secs(5))] };
     Settings {
         partitions: NonZeroU16::MIN,
         ordering: Ordering::Key,
@@ -148,7 +148,7 @@ impl<'a> Shop<'a> {
         Ok(came)
     }
 
-    pub(super) async fn state(&self, id: &str) -> Result<Option<(State, u32)>> {
+    pub(super) async fn state(&self, id: &str) -> Result<Option<(MessageState, u32)>> {
         let key = id.split_once('-').map(|(key, _)| Key::new(key)).transpose()?;
         match self.broker.peek(&self.topic, &self.group, &MessageId::new(id)?, key.as_ref()).await {
             Ok((_, peeked)) => Ok(Some((peeked.state, peeked.attempts))),

@@ -12,7 +12,7 @@ use dwell::broker::{Options, PauseFor};
 use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{CronJobName, DedupKey, GroupName, MessageId, NewMessage};
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 use dwell::model::schedule::{Missed, Timing};
 use dwell::model::time::Timestamp;
 
@@ -52,7 +52,7 @@ async fn due_messages_are_delivered_in_due_time_order() -> Result<()> {
 
 #[tokio::test]
 async fn retry_backoff_over_three_hours() -> Result<()> {
-    let steps = vec![Step(HOUR / 2), Step(HOUR), Step(HOUR + HOUR / 2)];
+    let steps = vec![LadderStep(HOUR / 2), LadderStep(HOUR), LadderStep(HOUR + HOUR / 2)];
     let shop = Shop::open(|settings| {
         (settings.backoff, settings.max_attempts) = (Backoff::Ladder { steps: steps.clone() }, 4);
     })

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{Key, MessageId, NewMessage};
 use dwell::model::trace::TraceContext;
-use dwell::store::State;
+use dwell::store::MessageState;
 use futures_util::future::join;
 use futures_util::stream::{StreamExt as _, iter, pending, repeat};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -79,7 +79,7 @@ async fn retry_after_of_a_busy_target_is_honoured(world: World) -> Result<()> {
     let shop = Shop::open(&world, &application.url(), |_, _| {}).await?;
     shop.push(&["a"]).await?;
     posts.next().await?.answer((StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "7200")], "busy"));
-    shop.becomes("a", Some((State::Scheduled, 1))).await?;
+    shop.becomes("a", Some((MessageState::Scheduled, 1))).await?;
     world.pass(7_199_999);
     shop.is_quiet(&posts).await;
     world.pass(1);
@@ -87,7 +87,7 @@ async fn retry_after_of_a_busy_target_is_honoured(world: World) -> Result<()> {
     assert_eq!(again.header("dwell-attempt"), "2");
     // Without a word about when, the backoff of the topic decides.
     again.answer(StatusCode::INTERNAL_SERVER_ERROR);
-    shop.becomes("a", Some((State::Scheduled, 2))).await?;
+    shop.becomes("a", Some((MessageState::Scheduled, 2))).await?;
     world.pass(3_599_999);
     shop.is_quiet(&posts).await;
     world.pass(1);
@@ -103,7 +103,7 @@ async fn retry_after_is_never_earlier_than_the_backoff(world: World) -> Result<(
         let posted = posts.next().await?;
         assert_eq!(posted.header("dwell-attempt"), attempt.to_string());
         posted.answer((StatusCode::SERVICE_UNAVAILABLE, [("retry-after", said)], "busy"));
-        shop.becomes("a", Some((State::Scheduled, attempt))).await?;
+        shop.becomes("a", Some((MessageState::Scheduled, attempt))).await?;
         world.pass(3_599_999);
         shop.is_quiet(&posts).await;
         world.pass(1);
@@ -181,7 +181,7 @@ async fn silent_target_times_out(world: World) -> Result<()> {
     let posted = posts.next().await?;
     world.pass(9_999);
     world.settled().await;
-    assert_eq!(shop.state("a").await?, Some((State::InFlight, 0)));
+    assert_eq!(shop.state("a").await?, Some((MessageState::InFlight, 0)));
     world.pass(1);
     posted.given_up().await?;
     assert_eq!(shop.dead().await?, "no answer within 10s");

@@ -6,10 +6,10 @@ use dwell::api::webhook::{Subscription, Target, Webhook};
 use dwell::broker::{Broker, Options};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 use dwell::model::topic::Settings;
 use dwell::platform::clock::Clock;
-use dwell::store::State;
+use dwell::store::MessageState;
 
 use crate::support::{Posts, Running, World};
 
@@ -45,7 +45,7 @@ impl<'a> Shop<'a> {
         change: impl FnOnce(&mut Webhook, &mut Settings),
     ) -> Result<(Shop<'a>, Subscription)> {
         let mut settings =
-            Settings { backoff: Backoff::Ladder { steps: vec![Step(LONG / 24)] }, ..Settings::default() };
+            Settings { backoff: Backoff::Ladder { steps: vec![LadderStep(LONG / 24)] }, ..Settings::default() };
         let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
         let mut webhook = Webhook {
             topic: topic.clone(),
@@ -80,7 +80,7 @@ impl<'a> Shop<'a> {
         Ok(())
     }
 
-    pub(super) async fn state(&self, id: &str) -> Result<Option<(State, u32)>> {
+    pub(super) async fn state(&self, id: &str) -> Result<Option<(MessageState, u32)>> {
         match self.broker.peek(&self.topic, &self.group, &MessageId::new(id)?, None).await {
             Ok((_, peeked)) => Ok(Some((peeked.state, peeked.attempts))),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
@@ -89,7 +89,7 @@ impl<'a> Shop<'a> {
     }
 
     /// Waits until a message is in a state, or gone.
-    pub(super) async fn becomes(&self, id: &str, state: Option<(State, u32)>) -> Result<()> {
+    pub(super) async fn becomes(&self, id: &str, state: Option<(MessageState, u32)>) -> Result<()> {
         self.world.until(&format!("{id} is {state:?}"), async || Ok(self.state(id).await? == state)).await
     }
 

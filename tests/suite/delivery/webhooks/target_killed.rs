@@ -8,7 +8,7 @@ use axum::Router;
 use axum::http::HeaderMap;
 use dwell::model::error::Result;
 use dwell::model::message::{MessageId, NewMessage};
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 
 use super::shop::Shop;
 use crate::support::{Application, World, stories};
@@ -29,7 +29,7 @@ async fn nothing_is_lost_when_the_target_is_killed(world: World) -> Result<()> {
     let application = Application::serve(router.clone(), 0).await?;
     let shop = Shop::open(&world, &application.url(), |webhook, settings| {
         webhook.concurrency = 64;
-        settings.backoff = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1))] };
+        settings.backoff = Backoff::Ladder { steps: vec![LadderStep(Duration::from_secs(1))] };
     })
     .await?;
     for page in 0..MESSAGES / 1_000 {

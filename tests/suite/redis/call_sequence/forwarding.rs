@@ -6,7 +6,7 @@ use dwell::model::error::{Error, Result};
 use dwell::model::message::{GroupName, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{Forward, Forwarded, Purge, Pushed, State};
+use dwell::store::{Forward, Forwarded, MessageState, Purge, Pushed};
 
 use super::OrderedTopics;
 use crate::support::{Strike, TestTopic, acks, buries, eventually, ids, ids_of, new_call, up_to};
@@ -135,7 +135,7 @@ async fn dead_letter_on_its_way_is_listed_and_counted() -> Result<()> {
         let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 9).await?.dead;
         assert_eq!(dead.iter().map(|dead| dead.id.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(orders.stats().await?.dead, 1);
-        assert!(orders.peek("a").await?.is_some_and(|peeked| matches!(peeked.state, State::Dead { .. })));
+        assert!(orders.peek("a").await?.is_some_and(|peeked| matches!(peeked.state, MessageState::Dead { .. })));
         assert_eq!(orders.push("a", 0).await?, Pushed::Duplicate);
         Ok::<_, Error>(())
     };

@@ -8,7 +8,7 @@ use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{Fate, MovedPage, Purge, Pushed, Renewal, State, Window};
+use dwell::store::{Fate, MessageState, MovedPage, Purge, Pushed, Renewal, Window};
 
 use super::OrderedTopics;
 use crate::support::{LEASE, Strike, TestTopic, acks, buries, eventually, ids, kind_of, member, new_call, up_to};
@@ -160,7 +160,7 @@ async fn messages_on_their_way_are_found_and_nobody_takes_them() -> Result<()> {
     assert!(moving.page().await.is_err());
     assert_eq!(moving.found(orders).await?, IDS);
     let peeked = orders.peek("a").await?.ok_or_else(|| Error::not_found("a"))?;
-    assert_eq!((peeked.state, peeked.moving_to), (State::InFlight, Some(TopicName::new("wider")?)));
+    assert_eq!((peeked.state, peeked.moving_to), (MessageState::InFlight, Some(TopicName::new("wider")?)));
     assert_eq!(orders.cancel("a").await?, [Fate::InFlight]);
     assert_eq!(orders.reschedule("a", 5_000).await?, [Fate::InFlight]);
     assert_eq!(orders.push("a", 0).await?, Pushed::Duplicate);

@@ -11,7 +11,7 @@ use dwell::model::message::{Conflict, DedupKey, GroupName, Key, MessageId, NewMe
 use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
 use dwell::model::topic::{Ordering, Settings};
-use dwell::store::{Peeked, Pushed, State};
+use dwell::store::{MessageState, Peeked, Pushed};
 
 use super::{Dwell, Outage};
 use crate::support::{Mode, Strike, eventually, kind_of};
@@ -225,7 +225,7 @@ async fn buffered_change_reaches_what_an_owner_holds() -> Result<()> {
         // A consumer waits, so the owner keeps them.
         let (broker, of) = (owner.broker().clone(), topic.clone());
         let waiting = tokio::spawn(async move { broker.reserve(&of, &GroupName::standard(), request).await });
-        for (id, state) in [("first", State::Backoff), ("second", State::Blocked)] {
+        for (id, state) in [("first", MessageState::Backoff), ("second", MessageState::Blocked)] {
             let (id, key) = (MessageId::new(id)?, Key::new("k")?);
             eventually("the owner holds it", async || {
                 let (_, peeked) = other.broker().peek(&topic, &GroupName::standard(), &id, Some(&key)).await?;

@@ -7,9 +7,9 @@ use dwell::broker::ReserveRequest;
 use dwell::delivery::{Decision, Delivery, Verdict};
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{GroupName, MessageId, TopicName};
-use dwell::model::retry::{Backoff, Step};
+use dwell::model::retry::{Backoff, LadderStep};
 use dwell::model::topic::{DeadLetterTopic, Settings};
-use dwell::store::State;
+use dwell::store::MessageState;
 
 use super::forwarding::holds;
 use super::journal::journaled;
@@ -21,7 +21,7 @@ impl Dwell {
     /// Takes a message, and lets its deadline pass: then it waits for an hour.
     async fn too_late(&self, id: &str) -> Result<Delivery> {
         let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
-        let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_secs(3_600))] };
+        let backoff = Backoff::Ladder { steps: vec![LadderStep(Duration::from_secs(3_600))] };
         let visibility_timeout = Duration::from_secs(1);
         let settings = Settings { partitions: NonZeroU16::MIN, visibility_timeout, backoff, ..Settings::default() };
         self.broker().declare(topic.clone(), settings).await?;
@@ -30,7 +30,7 @@ impl Dwell {
         let taken = self.broker().reserve(&topic, &group, request).await?.pop();
         eventually("the deadline has passed", async || {
             let (_, peeked) = self.broker().peek(&topic, &group, &MessageId::new(id)?, None).await?;
-            Ok((peeked.state == State::Scheduled).then_some(()))
+            Ok((peeked.state == MessageState::Scheduled).then_some(()))
         })
         .await?;
         taken.ok_or_else(|| Error::not_found("a delivery"))

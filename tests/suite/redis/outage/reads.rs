@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::broker::Which;
+use dwell::broker::ListedState;
 use dwell::model::error::Result;
 use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::store::{Pushed, Window};
@@ -29,7 +29,7 @@ async fn failed_read_does_not_buffer_pushes() -> Result<()> {
         async { broker.count_window(&topic, &group, Window::ALL).await.is_err() },
         async { broker.peek(&topic, &group, &id, None).await.is_err() },
         async { broker.explain(&topic, &id, None).await.is_err() },
-        async { broker.list(&topic, &group, Which::Waiting, Window::ALL, None, 1).await.is_err() },
+        async { broker.list(&topic, &group, ListedState::Waiting, Window::ALL, None, 1).await.is_err() },
         async { broker.dead(&topic, &group, None, 1).await.is_err() },
         async { broker.audit(&topic, &group, None, false).await.is_err() },
         async { broker.cron_jobs(&topic, None).await.is_err() },
