@@ -339,7 +339,7 @@ impl<S: LogTarget> BufferedStore<S> {
         newest: Version,
         losses: u64,
     ) -> Result<Option<Descriptor>> {
-        let found = self.limited(self.store.register(topic)).await?;
+        let found = self.limited(self.store.topic_or_tombstone(topic)).await?;
         let wanted = match found {
             Some(there) if !there.deleted => {
                 self.topic_cache.learn(&there);

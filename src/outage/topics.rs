@@ -118,7 +118,7 @@ impl<S: LogTarget> BufferedStore<S> {
             None => false,
             Some(_) if !self.topic_cache.was_there_within(topic, TOMBSTONE_KEPT) => true,
             Some(_) => {
-                let found = self.limited(self.store.register(topic)).await;
+                let found = self.limited(self.store.topic_or_tombstone(topic)).await;
                 found.is_ok_and(|found| found.is_some_and(|there| there.deleted))
             }
         };

@@ -124,7 +124,7 @@ pub trait LogTarget: Contract {
     async fn identity(&self, offered: &str) -> Result<Identity>;
 
     /// The descriptor of a topic, or its tombstone for as long as there is one.
-    async fn register(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
+    async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 
     /// Whether any partition remembers what it answered this broker: then it is the same store, whatever its name.
     async fn remembers(&self) -> Result<bool>;

@@ -61,7 +61,7 @@ impl store::CronJobs for Redis {
             let detail = format!("cron jobs are in {SCHEDULE_PLACES_MAX} partitions, which is the limit");
             return Err(Error::new(Kind::Full, detail));
         }
-        self.list_place(&descriptor.topic, partition).await?;
+        self.add_to_cron_list(&descriptor.topic, partition).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
         let make = |known: &str| {
             Ok(ScriptCall::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
@@ -172,14 +172,15 @@ impl Shared {
             .arg(self.time_override()))
     }
 
-    /// Listed before it has any: a place without cron jobs is harmless, a cron job that nobody finds is not.
-    pub(super) async fn list_place(&self, topic: &TopicName, partition: Partition) -> Result<()> {
+    /// Adds a partition to the list of those that have cron jobs, before it has any: a partition without cron jobs in it is harmless,
+    /// a cron job that nobody finds is not.
+    pub(super) async fn add_to_cron_list(&self, topic: &TopicName, partition: Partition) -> Result<()> {
         let list = self.keys.cron_partitions();
         self.connection.call(redis::cmd("SADD").arg(list).arg(place(topic, partition))).await.map(drop)
     }
 
-    /// Lists the partitions of a topic that have cron jobs: the list may be lost, and they not.
-    pub(super) async fn list_cron_jobs(&self, descriptor: &Descriptor) -> Result<()> {
+    /// Adds each partition of a topic that has cron jobs to the list of those: the list may be lost, and they not.
+    pub(super) async fn add_all_to_cron_list(&self, descriptor: &Descriptor) -> Result<()> {
         let partitions: Vec<Partition> = descriptor.partitions().collect();
         let keys = partitions.iter().map(|partition| self.keys.partition(&descriptor.topic, *partition).schedules);
         let calls: Vec<ScriptCall> = keys.map(|key| ScriptCall::new(&SCRIPTS.cron_jobs, &[&key])).collect();

@@ -203,7 +203,7 @@ impl Shared {
             return Ok(());
         }
         let (topic, incarnation) = staged.destination()?;
-        let there = self.register(&topic).await?;
+        let there = self.topic_or_tombstone(&topic).await?;
         let there = there.filter(|there| !there.deleted && there.incarnation == incarnation);
         let partition_of = |dead: &Result<Dead>| {
             let message = dead.as_ref().ok()?.message.as_ref().ok()?;

@@ -333,7 +333,7 @@ impl History {
         if known.is_none() || lost {
             let before = self.clock.instant();
             let rewound = known.as_ref().is_some_and(|known| known.identity == now.identity);
-            let age = self.detect_loss(connection, &now.identity, rewound).await?;
+            let age = self.note_process(connection, &now.identity, rewound).await?;
             let since = (age < OLD).then(|| before.minus(age));
             lost |= self.note.began.is_some_and(|began| since > Some(began));
             self.losses.send_modify(|loss| {
@@ -350,8 +350,9 @@ impl History {
         Ok(())
     }
 
-    /// For how long this Redis has been known to be this one.
-    async fn detect_loss(
+    /// Notes in Redis which process it is, and answers for how long that has been noted. `rewound`: it is the process that this
+    /// connection knew, with less than it had.
+    async fn note_process(
         &self,
         connection: &mut MultiplexedConnection,
         id: &str,
@@ -360,9 +361,9 @@ impl History {
         let there: Value = connection.send_packed_command(&self.note.evidence).await?;
         let anything = i32::from(self.met.is_later || matches!(there, Value::Int(1..)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
-        let call = ScriptCall::new(&SCRIPTS.detect_loss, &[&self.note.key]).arg(id).arg(anything).arg(over);
+        let call = ScriptCall::new(&SCRIPTS.note_process, &[&self.note.key]).arg(id).arg(anything).arg(over);
         let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(SCRIPTS.detect_loss.load()).ignore().add_command(call.arg(i32::from(rewound)).command);
+        pipeline.add_command(SCRIPTS.note_process.load()).ignore().add_command(call.arg(i32::from(rewound)).command);
         let ((_, _, age_ms),): ((String, u64, u64),) = pipeline.query_async(connection).await?;
         Ok(Duration::from_millis(age_ms))
     }

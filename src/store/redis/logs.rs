@@ -27,8 +27,8 @@ impl LogTarget for Redis {
         self.shared.identity(offered).await
     }
 
-    async fn register(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        self.shared.register(topic).await
+    async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.shared.topic_or_tombstone(topic).await
     }
 
     async fn remembers(&self) -> Result<bool> {
@@ -42,8 +42,8 @@ impl LogTarget for Redis {
     async fn merge(&self, known: &Descriptor) -> Result<(Descriptor, bool)> {
         let (newest, is_missing) = self.shared.merge(known).await?;
         if !newest.deleted {
-            self.list(&newest.topic).await?;
-            self.list_cron_jobs(&newest).await?;
+            self.add_to_list(&newest.topic).await?;
+            self.add_all_to_cron_list(&newest).await?;
         }
         Ok((newest, is_missing))
     }
@@ -155,7 +155,7 @@ impl LogTarget for Redis {
         cron: &KeptCronJob,
         losses: u64,
     ) -> Result<bool> {
-        self.list_place(&descriptor.topic, partition).await?;
+        self.add_to_cron_list(&descriptor.topic, partition).await?;
         let make = |known: &str| {
             let call = self.restore_cron_job_call(&descriptor.topic, partition, cron, known)?;
             Ok(call.after_losses(losses))

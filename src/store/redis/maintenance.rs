@@ -245,7 +245,7 @@ impl Shared {
             return Ok(());
         }
         let (topic, incarnation) = destination(&leaving.to)?;
-        let there = self.register(&topic).await?;
+        let there = self.topic_or_tombstone(&topic).await?;
         let there = there.filter(|there| !there.deleted && there.incarnation == incarnation);
         let mut by_partition: BTreeMap<Option<Partition>, Vec<MessageId>> = BTreeMap::new();
         for message in &leaving.messages {

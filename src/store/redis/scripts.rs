@@ -75,7 +75,7 @@ scripts! {
     heartbeat: "#!lua flags=allow-oom", "_time";
     leave_group: "#!lua flags=allow-oom";
     members: "#!lua flags=allow-oom,no-writes", "_time";
-    detect_loss: "#!lua flags=allow-oom", "_time";
+    note_process: "#!lua flags=allow-oom", "_time";
     wait_marker: "#!lua flags=allow-oom";
     set_once: "#!lua flags=allow-oom";
     rate_slots: "#!lua flags=allow-oom", "_time";

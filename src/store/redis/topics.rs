@@ -26,7 +26,7 @@ use crate::store::{self, TOMBSTONE_KEPT};
 #[async_trait]
 impl store::Topics for Redis {
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        Ok(self.register(topic).await?.filter(|there| !there.deleted))
+        Ok(self.topic_or_tombstone(topic).await?.filter(|there| !there.deleted))
     }
 
     async fn topics(&self) -> Result<Vec<TopicName>> {
@@ -76,7 +76,7 @@ impl store::Topics for Redis {
 /// they have seen. So whatever some nodes have lost, the newest copy that is left counts.
 impl Shared {
     /// The descriptor of a topic, or its tombstone for as long as there is one.
-    pub(super) async fn register(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+    pub(super) async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         self.copy(topic, HOME).await
     }
 
@@ -105,7 +105,7 @@ impl Shared {
         if there.deleted {
             self.bury(&there).await?;
         } else {
-            self.list(&there.topic).await?;
+            self.add_to_list(&there.topic).await?;
             self.publish(&there).await?;
         }
         Ok((there, is_missing))
@@ -132,10 +132,10 @@ impl Shared {
                 let born = self.born(wanted, tombstone).await?;
                 // Listed first: a name without a descriptor is harmless, an unlisted topic is not. And again afterwards: a
                 // deletion that ends now takes the name off the list.
-                self.list(&born.topic).await?;
+                self.add_to_list(&born.topic).await?;
                 let create = Show { partition: HOME, losses: Some(losses), replaces: Replaces::of(tombstone) };
                 let there = self.show(&born, &create).await?.unwrap_or(born);
-                self.list(&there.topic).await?;
+                self.add_to_list(&there.topic).await?;
                 self.publish(&there).await?;
                 there
             }
@@ -151,7 +151,7 @@ impl Shared {
     /// topic has its name, or none. Its generation is above all versions that were pushed here.
     async fn delete_topic(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<Option<Descriptor>> {
         // A caller that means an older topic of this name deletes nothing of the new one.
-        let there = self.register(&descriptor.topic).await?;
+        let there = self.topic_or_tombstone(&descriptor.topic).await?;
         let Some(there) = there.filter(|there| there.incarnation == descriptor.incarnation) else { return Ok(None) };
         let tombstone = if there.deleted {
             there
@@ -180,8 +180,8 @@ impl Shared {
         self.delete_data(tombstone).await?;
         self.histories.forget(&tombstone.topic);
         self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
-        if self.register(&tombstone.topic).await?.is_some_and(|there| !there.deleted) {
-            self.list(&tombstone.topic).await?;
+        if self.topic_or_tombstone(&tombstone.topic).await?.is_some_and(|there| !there.deleted) {
+            self.add_to_list(&tombstone.topic).await?;
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Shared {
         let compare = async {
             let seen = self.copy(topic, partition).await?;
             // Read after that of the partition, so it is older only if it was lost.
-            match (seen, self.register(topic).await?) {
+            match (seen, self.topic_or_tombstone(topic).await?) {
                 (Some(seen), Some(there)) if there.generation < seen.generation => {
                     self.merge(&seen).await?;
                     tracing::warn!(%topic, "descriptor of a topic is older than its partitions: replaced by theirs");
@@ -281,7 +281,8 @@ impl Shared {
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
-    pub(super) async fn list(&self, topic: &TopicName) -> Result<()> {
+    /// Adds a topic to the list of topics.
+    pub(super) async fn add_to_list(&self, topic: &TopicName) -> Result<()> {
         self.connection.call(redis::cmd("SADD").arg(self.keys.topics()).arg(topic.as_str())).await.map(drop)
     }
 

@@ -1,4 +1,4 @@
--- detect_loss: notes which Redis this is, and answers since when it has been noticed to be this one.
+-- note_process: notes which process of Redis this is, and answers for how long that has been noted.
 --   KEYS[1] <prefix>:history   ARGV[1] run id and replication id   ARGV[2] 1 if there is anything that could be lost
 --   ARGV[3] time override, us, or ''   ARGV[4] 1 if the caller saw that it lost something although it is the same
 -- Returns {'OK', now us, age of the notice in ms}. A repeat finds its own notice, or makes it younger.

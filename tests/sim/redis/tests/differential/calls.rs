@@ -713,7 +713,7 @@ impl Calls {
                 say_all(&mut words, &["20", &now]);
                 vec![t("members"), t("members:state")]
             }
-            "detect_loss" => {
+            "note_process" => {
                 say_all(
                     &mut words,
                     &[
