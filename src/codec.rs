@@ -39,7 +39,7 @@ const FORMAT_TRACE: u8 = 4;
 /// A body with a priority, and then a trace, a dedup key and an attachment, each if it has one; only those with one of the last
 /// two. Earlier also those that were dead letters, without their hops.
 const FORMAT_MORE: u8 = 7;
-/// The same of a message that was a dead letter in another topic.
+/// A body as in `FORMAT_MORE`, of a message that was a dead letter in another topic.
 const FORMAT_FORWARDED: u8 = 11;
 /// A body of a message that has nothing but a payload, without a header.
 const FORMAT_BARE: u8 = 8;

@@ -106,7 +106,10 @@ impl TestTime {
         self.broker.move_clock(&self.clock, ClockTarget::Advance(by)).await
     }
 
-    /// The same, to a time that is not past. # Errors: see [`Broker::move_clock`].
+    /// Moves the clock forward to a time that is not past. Once it returns everything that became due can be received.
+    ///
+    /// # Errors
+    /// See [`Broker::move_clock`].
     pub async fn advance_to(&self, to: Timestamp) -> Result<Moved> {
         self.broker.move_clock(&self.clock, ClockTarget::To(to)).await
     }

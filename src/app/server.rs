@@ -179,8 +179,8 @@ impl Server {
         self.address.url(self.is_tls)
     }
 
-    /// The same with an address that clients can open: instead of a wildcard loopback, or with TLS the name of this
-    /// machine, as in its certificate.
+    /// Where clients on this machine reach it: [`Server::url`], but a wildcard address is shown as loopback, or with TLS the name
+    /// of this machine, as in its certificate.
     pub fn open_url(&self) -> String {
         self.address.open_url(self.is_tls, &host_name())
     }

@@ -1,7 +1,7 @@
-//! Schedules (cron jobs), recurring messages of a topic: changing them, and firing them when they occur. Every broker
+//! Cron jobs, recurring messages of a topic: changing them, and firing them when they occur. Every broker
 //! fires, and the store lets one succeed for each occurrence.
 //!
-//! Nothing polls: schedules are read at the start, when one was changed anywhere, and every few minutes, in case an
+//! Nothing polls: cron jobs are read at the start, when one was changed anywhere, and every few minutes, in case an
 //! announcement was lost.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Broker;
 use crate::model::error::{Error, Kind, Missing, Result};
-use crate::model::limits::SCHEDULE_FIRES_MAX;
+use crate::model::limits::CRON_JOB_FIRES_MAX;
 use crate::model::message::{CronJobName, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::schedule::{Missed, Occurrences, Schedule, Timing};
@@ -24,7 +24,7 @@ use crate::platform::clock::Instant;
 use crate::store::{Channel, CronJobChange, CronJobRecord, Fired, Firing};
 
 const CHANGES_MAX: usize = 5;
-const PAGE_SCHEDULES: usize = 100;
+const PAGE_CRON_JOBS: usize = 100;
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// The pause after the store could not be asked, or did not take a firing.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -32,12 +32,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const CLOCK_BEHIND_PAUSE: Duration = Duration::from_millis(2);
 /// How many times occurrences are tried when a test clock is moved.
 const FIRE_TRIES_MAX: usize = 1_000;
-/// Calls to the store at the same time: at midnight many schedules occur at once.
+/// Calls to the store at the same time: at midnight many cron jobs fire at once.
 const AT_ONCE: usize = 32;
 
 #[derive(Debug, Clone)]
 pub struct CronJobList {
-    pub schedules: Vec<CronJobRecord>,
+    pub cron_jobs: Vec<CronJobRecord>,
     pub next: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Broker {
         .await
     }
 
-    /// Removes a schedule. Messages that it has pushed stay. Errors: `NotFound`.
+    /// Removes a cron job. Messages that it has pushed stay. Errors: `NotFound`.
     pub async fn delete_cron_job(&self, topic: &TopicName, name: &CronJobName) -> Result<()> {
         let descriptor = self.topics.get(topic).await?;
         let partition = descriptor.partition_of(name.as_str());
@@ -96,24 +96,24 @@ impl Broker {
         self.find(&descriptor, name).await?.ok_or_else(|| missing(topic, name))
     }
 
-    /// Lists the schedules of a topic. Errors: `NotFound`, `Invalid` cursor, `Full`.
+    /// Lists the cron jobs of a topic. Errors: `NotFound`, `Invalid` cursor, `Full`.
     pub async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> Result<CronJobList> {
         let descriptor = self.topics.peek(topic).await?;
         let mut partition = Partition(cursor.map_or(Ok(0), str::parse).map_err(|_| super::wrong_cursor())?);
         let read = self.reads.begin().await?;
-        let mut schedules = Vec::new();
-        while partition.0 < descriptor.settings.partitions.get() && schedules.len() < PAGE_SCHEDULES {
-            schedules.append(&mut read.call(self.store.cron_jobs.list(topic, partition)).await?);
+        let mut cron_jobs = Vec::new();
+        while partition.0 < descriptor.settings.partitions.get() && cron_jobs.len() < PAGE_CRON_JOBS {
+            cron_jobs.append(&mut read.call(self.store.cron_jobs.list(topic, partition)).await?);
             partition = Partition(partition.0 + 1);
         }
         let more = partition.0 < descriptor.settings.partitions.get();
-        Ok(CronJobList { schedules, next: more.then(|| partition.to_string()) })
+        Ok(CronJobList { cron_jobs, next: more.then(|| partition.to_string()) })
     }
 
     async fn find(&self, descriptor: &Arc<Descriptor>, name: &CronJobName) -> Result<Option<CronJobRecord>> {
         let partition = descriptor.partition_of(name.as_str());
-        let schedules = self.store.cron_jobs.list(&descriptor.topic, partition).await?;
-        Ok(schedules.into_iter().find(|record| record.schedule.name == *name))
+        let cron_jobs = self.store.cron_jobs.list(&descriptor.topic, partition).await?;
+        Ok(cron_jobs.into_iter().find(|record| record.schedule.name == *name))
     }
 
     /// `into` answers the new schedule, and up to when occurrences are done with if that changes. Tried again when
@@ -294,7 +294,7 @@ impl CronScheduler {
             let Some(mut known) = self.known.values().find(|known| known.until(to).next().is_some()).cloned() else {
                 return Ok(None);
             };
-            let some: Vec<Timestamp> = known.until(to).take(SCHEDULE_FIRES_MAX).collect();
+            let some: Vec<Timestamp> = known.until(to).take(CRON_JOB_FIRES_MAX).collect();
             known.record.schedule.missed = Missed::All;
             match fire(&self.broker, &known, some.last().copied().unwrap_or(to)).await {
                 Outcome::Changed => self.read().await?,

@@ -414,7 +414,7 @@ impl Broker {
         Ok(Subscribed { descriptor: self.topics.get(topic).await?, created })
     }
 
-    /// Also messages in flight. Errors: `NotFound`; `Conflict` for the only group of a topic, and for one being copied.
+    /// Deletes a group with all its messages, also those in flight. Errors: `NotFound`; `Conflict` for the only group of a topic, and for one being copied.
     pub async fn delete_group(&self, topic: &TopicName, group: &GroupName) -> Result<()> {
         let mut gone = false;
         self.change(topic, |there| {

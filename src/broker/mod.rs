@@ -13,6 +13,7 @@ mod list_by_due;
 mod cron;
 mod hand_over;
 mod late;
+mod reserve;
 mod settle;
 mod settle_anywhere;
 mod topics;
@@ -43,7 +44,7 @@ pub use self::overview::{FleetBroker, Point, Sample};
 use self::push::DefaultPartitioner;
 pub use self::push::{Offer, PushOutcome};
 use self::push_batcher::PushBatcher;
-pub use self::settle::{ReserveRequest, Selection};
+pub use self::reserve::{ReserveRequest, Selection};
 use self::stats_collector::Scrapes;
 pub use self::test_clock::{ClockTarget, Due, FiredCron, Moved};
 use self::topics::Topics;
@@ -264,7 +265,7 @@ impl Broker {
         Session::open(delivery, request.max_in_flight, request.visibility_timeout)
     }
 
-    /// Also continues a copy that was cut short.
+    /// Makes this broker a member of the group, and continues a copy of the group that was cut short.
     fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<GroupDelivery>> {
         let delivery = self.groups.join(descriptor, group)?;
         drop(self.copy_group(descriptor, group));

@@ -65,7 +65,7 @@ impl PrintArgs {
         if self.json { output::json(value) } else { output::line(text(value)) }
     }
 
-    /// The same of a list: JSON an item a line, or one text of all; nothing if there are none.
+    /// Prints a list, as JSON with an item a line, or as one text for people; nothing if it is empty.
     pub(crate) fn list<T: Serialize, D: Display>(
         &self,
         items: &[T],

@@ -96,7 +96,7 @@ pub(crate) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// The same below a line of labels.
+/// Rows in columns, below a line of labels.
 pub(crate) fn table<const N: usize>(
     labels: [&str; N],
     rows: impl Iterator<Item = [String; N]>,

@@ -44,7 +44,7 @@ struct Forwarding {
 
 #[derive(Debug)]
 enum Scan {
-    /// Also for a page that an earlier owner left on its way.
+    /// At the front; an earlier owner may have left a page on its way.
     Begins,
     After(DeadLetterCursor),
 }

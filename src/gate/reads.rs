@@ -77,7 +77,7 @@ impl ReadLimiter {
         }
     }
 
-    /// The same for a read of so many partitions; one of few need not wait. Errors: `Full`.
+    /// Begins a read of so many partitions. One of many waits for its turn as a heavy read, one of few begins at once. Errors: `Full`.
     pub(crate) async fn begin_for(&self, partitions: NonZeroU16) -> Result<PartitionRead<'_>> {
         let is_heavy = usize::from(partitions.get()) > PARTITIONS_AT_ONCE;
         Ok(PartitionRead(if is_heavy { Some(self.begin().await?) } else { None }))

@@ -62,7 +62,7 @@ pub const LISTED_ERRORS_MAX: usize = 100;
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an answer waits for its client to read on: what is not read is kept in memory, and so is its connection.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same while there is no room for other answers.
+/// How long an answer waits for its client to read on while there is no room for other answers.
 pub const ANSWER_TIMEOUT_SCARCE: Duration = Duration::from_secs(2);
 /// Bytes of all answers that their clients have not read, but for the last one that is begun. Two dozen of the largest.
 pub const ANSWERS_BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -172,8 +172,8 @@ pub const SCHEDULE_CRON_BYTES_MAX: usize = 256;
 pub const SCHEDULE_EVERY_MIN: Duration = Duration::from_secs(1);
 pub const SCHEDULE_EVERY_MAX: Duration = DELAY_MAX;
 /// Missed occurrences of a cron job that are made up for, the newest.
-pub const SCHEDULE_FIRES_MAX: usize = 100;
-pub const SCHEDULES_MAX: usize = 100;
+pub const CRON_JOB_FIRES_MAX: usize = 100;
+pub const CRON_JOBS_MAX: usize = 100;
 pub const SCHEDULE_PLACES_MAX: usize = 10_000;
 /// Findings after which an audit answers; the next call continues.
 pub const AUDIT_FINDINGS_MAX: usize = 1_000;

@@ -1,4 +1,4 @@
-//! Cron jobs (schedules): when they occur, which occurrences are to be fired, and the JSON in which they are stored.
+//! Cron jobs: when they fire, which occurrences are to be fired, and the JSON in which they are stored.
 //! Pure: time comes in as a value.
 //!
 //! Fields that are absent from the JSON have their defaults, so that a later dwell can add some.
@@ -14,7 +14,7 @@ use crate::model::cron_expression::CronExpression;
 use crate::model::cron_search::{CronTimes, time_zone as zone_named};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{
-    SCHEDULE_CRON_BYTES_MAX, SCHEDULE_EVERY_MAX, SCHEDULE_EVERY_MIN, SCHEDULE_FIRES_MAX, SCHEDULE_PAYLOAD_BYTES_MAX,
+    CRON_JOB_FIRES_MAX, SCHEDULE_CRON_BYTES_MAX, SCHEDULE_EVERY_MAX, SCHEDULE_EVERY_MIN, SCHEDULE_PAYLOAD_BYTES_MAX,
 };
 use crate::model::message::{CronJobName, Due, Key, Message, MessageId, NewMessage};
 use crate::model::spelling::names;
@@ -31,7 +31,7 @@ pub enum Missed {
     Skip,
     #[default]
     Last,
-    /// All are fired, but no more than the last [`SCHEDULE_FIRES_MAX`].
+    /// All are fired, but no more than the last [`CRON_JOB_FIRES_MAX`].
     All,
 }
 
@@ -47,6 +47,7 @@ impl Missed {
     }
 }
 
+/// The definition of a cron job: when it fires, and which message it pushes then.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     /// Its name, which is also the key of its messages.
@@ -104,14 +105,14 @@ impl Schedule {
         if self.paused {
             return None;
         }
-        let mut occurrences = self.timing.occurrences().ok()?.newest(last, now, SCHEDULE_FIRES_MAX + 1);
+        let mut occurrences = self.timing.occurrences().ok()?.newest(last, now, CRON_JOB_FIRES_MAX + 1);
         let done = *occurrences.last()?;
         let all = occurrences.len();
         let in_time = now.since(done) <= MISSED_AFTER;
         let kept = match self.missed {
             Missed::Skip => usize::from(in_time),
             Missed::Last => 1,
-            Missed::All => SCHEDULE_FIRES_MAX,
+            Missed::All => CRON_JOB_FIRES_MAX,
         };
         let occurrences = occurrences.split_off(all.saturating_sub(kept));
         let passed_over = (all - occurrences.len()) as u64;
@@ -406,7 +407,7 @@ mod tests {
         let four = [120, 180, 240, 300].map(at).to_vec();
         assert_eq!(all, Some(Fires { occurrences: four, done: at(300), passed_over: 0 }));
         let all = fires(Missed::All, at(60), at(31_536_000))?.map(|fires| (fires.occurrences.len(), fires.passed_over));
-        assert_eq!(all, Some((SCHEDULE_FIRES_MAX, 1)));
+        assert_eq!(all, Some((CRON_JOB_FIRES_MAX, 1)));
         Ok(())
     }
 

@@ -94,6 +94,7 @@ impl Journal {
         self.timeline().unbroken = self.clock.instant();
     }
 
+    /// Notes where the log ends now, and trims what is older than the window. Looks a few times in a window at most.
     pub(super) async fn look(&self) -> Result<()> {
         let now = self.clock.instant();
         let due = {

@@ -122,7 +122,7 @@ impl Clock {
         }
     }
 
-    /// The same, and ahead as the time of messages is: visibility timeouts go by it.
+    /// The machine's time, moved ahead as far as the time of messages is: visibility timeouts go by it.
     pub fn elapsed(&self) -> Instant {
         match self {
             Clock::Ahead(ahead) => self.instant().plus(ahead.get()),

@@ -30,7 +30,7 @@ pub(crate) fn unguessable() -> Result<String> {
     Ok(uuid(versioned(u128::from_be_bytes(signing_key::random()?), 4)))
 }
 
-/// The same for the same parts (version 5).
+/// An id (version 5) that depends on the parts alone: equal parts have equal ids.
 pub(crate) fn of_parts(parts: &[&[u8]]) -> String {
     let mut digest = sha1_smol::Sha1::new();
     for part in parts {
@@ -42,8 +42,8 @@ pub(crate) fn of_parts(parts: &[&[u8]]) -> String {
     uuid(versioned(bits, 5))
 }
 
-/// As [`of_parts`], for the message `index` of a request (version 8): ids of one request are in its order, so that messages
-/// of a batch, which are due at the same time, are received in it.
+/// An id (version 8) that depends on the request, the parts and the number of the message in the request. Ids of one request are in
+/// its order, so that messages of a batch, which are due at the same time, are received in it.
 pub(crate) fn of_entry(request: &[u8], index: usize, parts: &[&[u8]]) -> String {
     let bits = |parts: &[&[u8]]| parse(&of_parts(parts)).unwrap_or_default();
     let order = (bits(&[request]) >> 80 << 80) | (index as u128 & 0xfff) << 64;

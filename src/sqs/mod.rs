@@ -10,6 +10,8 @@ mod protocol;
 mod sigv4;
 mod ids;
 mod queue;
+mod batch;
+mod celery;
 mod send;
 mod receipt;
 mod attempts;
@@ -109,7 +111,7 @@ pub(crate) struct Caller {
     region: String,
     /// Where the client reaches this broker, without a slash at the end.
     url: String,
-    /// The same in all retries of one call of a client; of a client that does not say it, one that no other call has.
+    /// An id that all retries of one call of a client have; for a client that does not send one, an id that no other call has.
     invocation: String,
     trace_header: Option<String>,
 }
@@ -215,7 +217,7 @@ impl Sqs {
         check_resource(&caller.pass, self.queue(name).await?)
     }
 
-    /// The same, as the store has it now.
+    /// The queue of a name as the store has it now, on which the action may act. Errors: `QueueDoesNotExist`, `UnsupportedOperation`.
     async fn queue_uncached_for(&self, caller: &Caller, name: &str) -> Result<Queue> {
         check_resource(&caller.pass, self.queue_uncached(name).await?)
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::Sqs;
+use super::batch::{batch_answer, check_batch};
 use super::errors::{Failure, Result};
 use super::model::{Action, Answer, Entry, Sent, in_range, required};
 use super::queue::Queue;
-use super::send::{batch_answer, check_batch};
 use crate::delivery::{Decision, GroupTag, Late, Receipt, UnknownReason, Verdict};
 use crate::model::error::Error;
 

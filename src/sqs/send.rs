@@ -1,22 +1,15 @@
-//! SendMessage and SendMessageBatch: what AWS checks, and how a message becomes one of dwell. Celery's `eta` is its due
-//! time. Every
-//! batch, also of the other actions, is checked and answered here.
+//! SendMessage and SendMessageBatch: what AWS checks, and how a message becomes one of dwell.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::errors::{
-    BATCH_TOO_LONG, EMPTY_BATCH, ENTRIES_NOT_DISTINCT, Failure, INTERNAL, INVALID_CONTENTS, INVALID_ENTRY, Result,
-    TOO_MANY_ENTRIES, UNSUPPORTED,
-};
+use super::batch::{batch_answer, check_batch};
+use super::celery::due_and_ttl;
+use super::errors::{BATCH_TOO_LONG, Failure, INTERNAL, INVALID_CONTENTS, Result, UNSUPPORTED};
 use super::model::{
-    Action, Answer, AttributeValue, Attributes, Entry, Failed, Sent, attributes_md5, encode_attributes, hex, hex_md5,
+    Action, Answer, AttributeValue, Attributes, Entry, Sent, attributes_md5, encode_attributes, hex, hex_md5,
 };
 use super::protocol::is_xml;
 use super::queue::{CONTENT_BASED, PURGED, Queue, SCOPE};
@@ -28,7 +21,7 @@ use crate::model::limits::PAYLOAD_BYTES_MAX;
 use crate::model::message::{
     Dedup, DedupKey, Due, Envelope, GATEWAY_DEDUP_PREFIX, GroupName, Key, MessageId, NewMessage,
 };
-use crate::model::time::{Timestamp, parse_timestamp, show_span};
+use crate::model::time::{Timestamp, show_span};
 use crate::model::trace::TraceContext;
 
 const ATTRIBUTES_MAX: usize = 10;
@@ -163,7 +156,7 @@ impl Sqs {
         let mut message = NewMessage::new(Bytes::copy_from_slice(body.as_bytes()));
         message.due = Due::In(self.delay(queue, entry)?);
         if self.options.celery_eta
-            && let Some((due, ttl)) = of_body(body, now)
+            && let Some((due, ttl)) = due_and_ttl(body, now)
         {
             (message.due, message.ttl) = (Due::At(due), ttl);
         }
@@ -382,118 +375,4 @@ fn trace_header(caller: &Caller, entry: &Entry) -> Result<Option<String>> {
     }
     let sent = sent.and_then(|value| value.string_value.clone()).or_else(|| caller.trace_header.clone());
     Ok(sent.filter(|text| text.len() <= TRACE_HEADER_MAX && !text.chars().any(char::is_control)))
-}
-
-#[derive(Deserialize)]
-struct Task {
-    headers: Headers,
-}
-
-#[derive(Deserialize)]
-struct Headers {
-    /// Tells a message of Celery from others.
-    #[serde(rename = "task")]
-    _task: String,
-    eta: Option<String>,
-    expires: Option<String>,
-}
-
-/// The due time of a message of Celery, and how long after it the message is delivered; `None` for any other message and
-/// one that says neither. Without it every task of the future is held in the memory of a worker.
-pub(crate) fn of_body(body: &str, now: Timestamp) -> Option<(Timestamp, Option<Duration>)> {
-    let headers = match body.starts_with('{') {
-        true => serde_json::from_str::<Task>(body).ok()?.headers,
-        false => serde_json::from_slice::<Task>(&STANDARD.decode(body.trim()).ok()?).ok()?.headers,
-    };
-    let time = |text: Option<String>| text.and_then(|text| parse_timestamp(&text).ok());
-    let (eta, expires) = (time(headers.eta), time(headers.expires));
-    let due = eta.unwrap_or(now).max(now);
-    // A message that expired already is for the worker to refuse.
-    let ttl = expires.map(|expires| expires.since(due)).filter(|ttl| !ttl.is_zero());
-    (eta.is_some() || ttl.is_some()).then_some((due, ttl))
-}
-
-const ENTRIES_MAX: usize = 10;
-const ID_MAX: usize = 80;
-
-/// Errors: of the whole request.
-pub(crate) fn check_batch(action: Action, entries: &[Entry]) -> Result<()> {
-    if entries.is_empty() {
-        let why = format!("There should be at least one {}RequestEntry in the request.", action.name());
-        return Err(Failure::new(EMPTY_BATCH, why));
-    }
-    if entries.len() > ENTRIES_MAX {
-        let why = format!("Maximum number of entries per request are {ENTRIES_MAX}. You have sent {}.", entries.len());
-        return Err(Failure::new(TOO_MANY_ENTRIES, why));
-    }
-    let mut seen = BTreeSet::new();
-    for entry in entries {
-        let id = entry.id.as_deref().unwrap_or_default();
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(allowed) {
-            let why = "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at \
-                       most 80 letters long.";
-            return Err(Failure::new(INVALID_ENTRY, why));
-        }
-        if !seen.insert(id) {
-            return Err(Failure::new(ENTRIES_NOT_DISTINCT, format!("Id {id} repeated.")));
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn batch_answer(entries: Vec<Entry>, outcomes: Vec<Result<Sent>>) -> Answer {
-    let (mut successful, mut failed) = (Vec::new(), Vec::new());
-    for (entry, outcome) in entries.into_iter().zip(outcomes) {
-        let id = entry.id.unwrap_or_default();
-        match outcome {
-            Ok(sent) => successful.push(Sent { id: Some(id), ..sent }),
-            Err(failure) => failed.push(Failed::new(id, &failure)),
-        }
-    }
-    Answer { successful: Some(successful), failed, ..Answer::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sqs::errors::Class;
-
-    const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
-
-    #[test]
-    fn eta_and_expires_are_read_from_json_and_base64_only() {
-        let body =
-            |headers: &str| format!(r#"{{"body": "W10=", "headers": {{"task": "t", {headers}}}, "properties": {{}}}}"#);
-        let later = |secs| NOW.plus(Duration::from_secs(secs));
-        let eta = body(r#""eta": "2026-01-02T04:04:05.500000+01:00", "expires": null"#);
-        assert_eq!(of_body(&eta, NOW), Some((later(0).plus(Duration::from_millis(500)), None)));
-        assert_eq!(of_body(&STANDARD.encode(&eta), NOW), of_body(&eta, NOW));
-        let both = body(r#""eta": "2026-01-02T03:05:05+00:00", "expires": "2026-01-02T03:06:05+00:00""#);
-        assert_eq!(of_body(&both, NOW), Some((later(60), Some(Duration::from_secs(60)))));
-        let past = body(r#""eta": "2020-01-02T03:05:05+00:00""#);
-        assert_eq!(of_body(&past, NOW), Some((NOW, None)));
-        for other in ["hello", "{}", "{", "", &body(r#""eta": null"#), &body(r#""eta": "tomorrow""#), "aGVsbG8="] {
-            assert_eq!(of_body(other, NOW), None, "{other}");
-        }
-        let no_task = r#"{"headers": {"eta": "2026-01-02T03:05:05+00:00"}}"#;
-        assert_eq!(of_body(no_task, NOW), None);
-    }
-
-    #[test]
-    fn a_batch_has_one_to_ten_entries_with_distinct_ids() {
-        let entry = |id: &str| Entry { id: Some(id.to_owned()), ..Entry::default() };
-        let class = |ids: &[&str]| -> Option<Class> {
-            let entries: Vec<_> = ids.iter().map(|id| entry(id)).collect();
-            check_batch(Action::DeleteMessageBatch, &entries).err().map(|failure| failure.class)
-        };
-        let ten = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "a-Z_9"];
-        assert_eq!(class(&ten), None);
-        assert_eq!(class(&[]), Some(EMPTY_BATCH));
-        assert_eq!(class(&[&ten[..], &["x"]].concat()), Some(TOO_MANY_ENTRIES));
-        assert_eq!(class(&["a", "a"]), Some(ENTRIES_NOT_DISTINCT));
-        for wrong in ["", "a.b", "ö", &"a".repeat(81)] {
-            assert_eq!(class(&[wrong]), Some(INVALID_ENTRY), "{wrong}");
-        }
-    }
 }

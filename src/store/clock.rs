@@ -168,8 +168,8 @@ impl StoreClock {
         self.version_us.fetch_max(version.as_us(), Ordering::Relaxed);
     }
 
-    /// The same, and never before what it published last: what one producer pushes later is not due earlier. A clock that
-    /// was wrong by more than a second is put right all the same.
+    /// The time of the store, never before the time that this published last: what one producer pushes later is not due earlier. A
+    /// clock that was wrong by more than a second is put right all the same.
     pub fn steady(&self) -> Timestamp {
         let now = self.now();
         let published = Timestamp::from_ms(self.latest_ms.fetch_max(now.as_ms(), Ordering::Relaxed));

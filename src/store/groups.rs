@@ -1,5 +1,4 @@
-//! Members of a group: their heartbeats, the leases of its partitions, rate slots, and datagrams between the brokers that
-//! share a store.
+//! Members of a group: their heartbeats, its rate slots, and datagrams between the brokers that share a store.
 //!
 //! A datagram may be lost, arrive twice, late, or be written by a stranger: its receiver believes nothing that it cannot
 //! check, and its sender repeats it until it is answered. Datagrams that have arrived and are not taken yet are bounded.
@@ -11,12 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Epoch, HeadState, Owner, WalDepth, random_text};
+use super::{WalDepth, random_text};
 use crate::model::error::Result;
 use crate::model::limits::MEMBER_BYTES_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::hash;
-use crate::model::topic::GroupPartition;
 
 #[async_trait]
 pub trait Groups: Send + Sync + 'static {
@@ -124,53 +122,6 @@ impl MemberReport {
     }
 }
 
-#[async_trait]
-pub trait Leases: Send + Sync + 'static {
-    /// Takes the lease of a partition for `ttl`, if it is free or this member's. Every acquisition is a new epoch. Errors:
-    /// `Stale` when the topic has a newer generation than `generation` in that partition, or was deleted; `Conflict`
-    /// when another acquisition came first, and changed nothing: try again.
-    async fn acquire(
-        &self,
-        partition: &GroupPartition,
-        member: &MemberId,
-        ttl: Duration,
-        generation: u64,
-    ) -> Result<Acquired>;
-
-    /// The owners of partitions, in the order asked; `None` for a partition without an epoch, and in a store of one process.
-    async fn owner_records(&self, partitions: &[GroupPartition]) -> Result<Vec<Option<OwnerRecord>>>;
-
-    /// Prolongs leases to `ttl` from now. A lapsed lease that nobody took is resumed under the same epoch.
-    async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>>;
-}
-
-pub enum Acquired {
-    Owned(Box<dyn Owner>),
-    Held {
-        by: MemberId,
-        /// How long its lease still runs, if nobody prolongs it.
-        expires_in: Duration,
-    },
-}
-
-impl fmt::Debug for Acquired {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Acquired::Owned(owner) => write!(f, "Owned({})", owner.epoch()),
-            Acquired::Held { by, expires_in } => write!(f, "Held({by}, {expires_in:?})"),
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Renewal {
-    /// The lease runs on; and what the store saw on the way.
-    Kept(HeadState),
-    Lost {
-        by: Option<MemberId>,
-    },
-}
-
 /// A process that may own partitions. It has a random part, so that a restarted process is another member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(Arc<str>);
@@ -199,19 +150,6 @@ impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnerRecord {
-    /// The epoch; `None` if the last one was given up.
-    pub epoch: Option<Epoch>,
-    pub member: Option<MemberId>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    pub group_partition: GroupPartition,
-    pub epoch: Epoch,
 }
 
 fn is_plain(c: &char) -> bool {

@@ -119,8 +119,8 @@ pub const TOMBSTONE_KEPT: Duration = Duration::from_secs(86_400);
 /// A store to which logs are applied. Everything here may be said again, and in any order of logs.
 #[async_trait]
 pub trait LogTarget: Contract {
-    /// As [`Backend::store_id`](super::Backend::store_id), and whether the store had none. One that had another before has lost it, and
-    /// perhaps all that it had.
+    /// The identity of the store's data, and whether the store had none and took the offered one. A store that had another one before
+    /// has lost it, and perhaps all that it had.
     async fn identity(&self, offered: &str) -> Result<Identity>;
 
     /// The descriptor of a topic, or its tombstone for as long as there is one.

@@ -13,6 +13,7 @@ mod messages;
 mod log_target;
 mod owner;
 mod groups;
+mod leases;
 mod maintenance;
 mod notifications;
 mod owners;
@@ -37,10 +38,8 @@ pub use dead_letters::{
     Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DeadLetters, DroppedDeadLetters, Forward, Forwarded,
     ForwardedMessage,
 };
-pub use groups::{
-    Acquired, Claim, Groups, Heartbeat, Leases, LiveMember, MemberId, MemberReport, MemberState, OwnerRecord, Renewal,
-    SlotAsk, Slots, slot_of,
-};
+pub use groups::{Groups, Heartbeat, LiveMember, MemberId, MemberReport, MemberState, SlotAsk, Slots, slot_of};
+pub use leases::{Acquired, Claim, Leases, OwnerRecord, Renewal};
 pub use log_target::{
     BrokerReport, Change, Identity, KeptCronJob, LogTarget, Progress, Replayed, Reports, TOMBSTONE_KEPT, origin_page,
 };

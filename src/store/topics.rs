@@ -12,9 +12,10 @@ use crate::model::version::{CallId, Version};
 
 #[async_trait]
 pub trait Topics: Send + Sync + 'static {
+    /// The descriptor of a topic, which is remembered for the time when the store is unavailable; `None` if there is no such topic.
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 
-    /// The same without remembering the topic for the time when the store is unavailable.
+    /// The descriptor of a topic, which is not remembered.
     async fn topic_uncached(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         self.topic(topic).await
     }
@@ -40,7 +41,7 @@ pub trait Topics: Send + Sync + 'static {
     /// the versions of all that was pushed to the topic. Deleting one that is gone does nothing.
     async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>>;
 
-    /// The same, if the generation is still that of `descriptor`. Errors: `Stale` when it is not.
+    /// Deletes a topic as [`Topics::delete`] does, if its generation is still that of `descriptor`. Errors: `Stale` when it is not.
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>>;
 }
 
@@ -49,13 +50,13 @@ pub trait CronJobs: Send + Sync + 'static {
     /// Partitions that have cron jobs, sorted. Some may have none any more, or belong to a topic that is gone.
     async fn cron_partitions(&self) -> Result<Vec<(TopicName, Partition)>>;
 
-    /// The schedules of a partition, sorted by name; none of a topic that is gone. One that cannot be read is among them.
+    /// The cron jobs of a partition, sorted by name; none of a topic that is gone. One that cannot be read is among them.
     async fn list(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>>;
 
     /// Creates a cron job, or changes it if it is still as the author of the change saw it. Answers the mark up to which occurrences
     /// are done then, which never goes back; `None` if it is not as the author saw it. Wakes [`crate::store::Channel::CronJobs`].
     /// Errors: `Stale` when the partition has seen a newer descriptor, or a revision that is not older than this one; `Full` past
-    /// [`crate::model::limits::SCHEDULES_MAX`].
+    /// [`crate::model::limits::CRON_JOBS_MAX`].
     async fn put_cron_job(
         &self,
         descriptor: &Descriptor,

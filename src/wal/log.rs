@@ -330,7 +330,7 @@ impl Log {
         Ok(entries)
     }
 
-    /// The same for a reader that hands nothing to the store: what it read can still be cancelled.
+    /// Reads a page without handing it out: what was read can still be cancelled.
     pub(super) fn peek(&mut self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
         let mut from = after.map_or(0, |after| after.0).max(self.done).saturating_add(1);
         while let Some(scanned) = self.scan(&mut from, records_max, bytes_max)? {

@@ -85,7 +85,7 @@ impl Wal {
         self.ask(|answer| Command::Page { after, records_max, bytes_max, answer }).await
     }
 
-    /// The same for a reader that hands nothing to the store: what it read can still be cancelled.
+    /// Reads a page as [`Wal::page`] does, for a reader that hands nothing to the store: what it read can still be cancelled.
     pub async fn peek(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
         self.ask(|answer| Command::Peek { after, records_max, bytes_max, answer }).await
     }

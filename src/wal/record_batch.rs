@@ -103,7 +103,8 @@ pub struct Entry {
 pub enum Cancelled {
     /// It was there, was not handed out, and is gone, durably.
     Removed,
-    /// The same, but its record says that the store was sent it, or is of an earlier process, which may have sent it.
+    /// It was there, was not handed out by this process, and is gone, durably; but the store may have been sent it: its record says
+    /// so, or is of an earlier process.
     RemovedSent,
     /// A page handed it out and it is not trimmed: perhaps the store has it. Nothing was removed.
     Replaying,

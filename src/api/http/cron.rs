@@ -20,7 +20,7 @@ use super::reply::{self, ResourcePath};
 use super::schema;
 use super::strict_json::{Json, present};
 use crate::model::error::Fault;
-use crate::model::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
+use crate::model::limits::{CRON_JOBS_MAX, SCHEDULE_PAYLOAD_BYTES_MAX};
 use crate::model::message::CronJobName;
 use crate::model::schedule::{Missed, Schedule, Timing};
 use crate::model::time::{Timestamp, millis, one_span, span};
@@ -273,10 +273,10 @@ impl<S: Sync> FromRequestParts<S> for CronParams {
     responses((status = 200, description = "A page", body = CronJobs), Problem, TopicProblem)
 )]
 pub(crate) async fn list(app: Admitted, TopicPath(topic): TopicPath, params: CronParams) -> Result<Response, Problem> {
-    let mut held = app.admit(reply::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
+    let mut held = app.admit(reply::weight_max(2 * CRON_JOBS_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
     let page = app.broker().cron_jobs(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
-    held.resize(reply::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
-    Ok(reply::list("cron_jobs", page.schedules.into_iter().map(CronJob::from), page.next, held))
+    held.resize(reply::weigh(page.cron_jobs.iter().map(|record| record.schedule.payload.len())));
+    Ok(reply::list("cron_jobs", page.cron_jobs.into_iter().map(CronJob::from), page.next, held))
 }
 
 /// Create a cron job, or change it.

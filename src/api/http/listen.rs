@@ -97,8 +97,8 @@ impl Listen {
         }
     }
 
-    /// The same with an address that can be opened on this machine, named `host`: a wildcard is loopback, or with TLS the
-    /// host, which a certificate more likely has.
+    /// The URL at which a client on this machine, named `host`, reaches it: a wildcard address is shown as loopback, or with
+    /// TLS the host, which a certificate more likely has.
     pub fn open_url(&self, tls: bool, host: &str) -> String {
         match self {
             Listen::Tcp(address) if tls && address.ip().is_unspecified() => {

@@ -357,7 +357,7 @@ pub fn settings(sources: &Sources) -> Result<Vec<Setting>, ConfigErrors> {
     Ok(settings)
 }
 
-/// The same as TOML, with the origin of each value and its environment variable.
+/// Writes settings as TOML, with the origin of each value and its environment variable.
 pub fn show(settings: &[Setting]) -> String {
     let (mut text, mut section) = (String::new(), "");
     for Setting { key, value, origin } in settings {

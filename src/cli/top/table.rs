@@ -90,7 +90,7 @@ impl Line {
         Line::default().and(ink, text)
     }
 
-    /// The same, and more behind it. Text from elsewhere must not move the cursor.
+    /// Adds text at the end. Control characters become `?`: text from elsewhere must not move the cursor.
     pub(super) fn and(mut self, ink: Ink, text: impl Into<String>) -> Line {
         let text: String = text.into();
         let text = text.chars().map(|c| if c.is_control() { '?' } else { c });

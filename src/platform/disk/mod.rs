@@ -132,7 +132,8 @@ pub(crate) fn make_directory(dir: &Path) -> io::Result<()> {
     check_owner(dir)
 }
 
-/// Also removes the access of others: for directories that contain only files of dwell.
+/// Creates missing directories as [`make_directory`] does, and removes the access of others: for directories that contain only
+/// files of dwell.
 pub(crate) fn make_private_directory(dir: &Path) -> io::Result<()> {
     make_directory(dir)?;
     close_directory(dir)

@@ -36,7 +36,7 @@ impl<'a> Hash<'a> {
         Hash { tree, place, kind: Kind::Reservation }
     }
 
-    pub(super) fn schedules(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
+    pub(super) fn cron_jobs(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
         Hash { tree, place: place.shared(), kind: Kind::Schedule }
     }
 

@@ -121,7 +121,7 @@ impl<'a> Stored<'a> {
         self.tree.get(self.place.named(Kind::Attempts, id.as_str().as_bytes())).map_err(broken)
     }
 
-    /// The same for one that keeps its place, with when it is tried again.
+    /// Charges attempts to a message that keeps its place in the sorted set, with the time of its next attempt.
     pub(super) fn charge_until(
         &self,
         batch: &mut Batch,

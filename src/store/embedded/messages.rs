@@ -145,7 +145,8 @@ impl Inner {
         Ok(inserted.unwrap_or_default())
     }
 
-    /// The same with something else in the same batch: `also` adds it, or says that nothing is to happen.
+    /// Inserts messages in one batch with something else, which `also` adds. `None`, with nothing changed, if `also` answers false;
+    /// else the verdicts, and whether a message is due before all others (then owners are woken).
     pub(super) fn insert_with(
         &self,
         (descriptor, partition): (&Descriptor, Partition),

@@ -17,7 +17,7 @@ use super::group_partition::GroupPartitionState;
 use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, KeyPrefix};
 use super::{Embedded, Inner};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{SCHEDULES_MAX, TOPICS_MAX};
+use crate::model::limits::{CRON_JOBS_MAX, TOPICS_MAX};
 use crate::model::message::{CronJobName, GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -450,7 +450,7 @@ impl store::CronJobs for Embedded {
 
 impl Inner {
     fn cron_jobs_at(&self, place: KeyPrefix) -> Hash<'_> {
-        Hash::schedules(&self.tree, place)
+        Hash::cron_jobs(&self.tree, place)
     }
 
     fn change_cron_job(
@@ -469,8 +469,8 @@ impl Inner {
         if there.as_ref().map(|there| there.revision) != change.seen {
             return Ok(None);
         }
-        if there.is_none() && hash.values().count() >= SCHEDULES_MAX {
-            let detail = format!("there are {SCHEDULES_MAX} cron jobs in this partition, which is the limit");
+        if there.is_none() && hash.values().count() >= CRON_JOBS_MAX {
+            let detail = format!("there are {CRON_JOBS_MAX} cron jobs in this partition, which is the limit");
             return Err(Error::new(Kind::Full, detail));
         }
         let before = there.map_or(Timestamp::ZERO, |there| there.last);

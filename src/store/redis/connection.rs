@@ -217,7 +217,7 @@ impl Connection {
         }
     }
 
-    /// The same for a command.
+    /// Sends a command behind `ASKING`, to a node that is about to get the slot.
     pub(super) async fn asking(&self, command: &Cmd) -> Result<Value> {
         let (number, made) = self.connect_to_own().await?;
         self.after_asking((number, made.connection), command).await

@@ -8,7 +8,7 @@ use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::{Redis, Shared};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{GROUP_PARTITION_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
+use crate::model::limits::{CRON_JOBS_MAX, GROUP_PARTITION_MESSAGES_MAX, SCHEDULE_PLACES_MAX};
 use crate::model::message::{CronJobName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::schedule::Schedule;
@@ -39,7 +39,7 @@ impl store::CronJobs for Redis {
         if self.histories.of(topic, partition).is_none() {
             self.compare(topic, partition, None).await?;
         }
-        let reply = self.reply(&ScriptCall::new(&SCRIPTS.cron_jobs, &[&keys.schedules])).await?;
+        let reply = self.reply(&ScriptCall::new(&SCRIPTS.cron_jobs, &[&keys.cron_jobs])).await?;
         let mut records = reply.each(|reply| {
             let (name, value) = (CronJobName::new(reply.text()?)?, reply.bytes()?);
             Ok(CronJobRecord::from_text(&name, &String::from_utf8_lossy(&value)))
@@ -64,14 +64,14 @@ impl store::CronJobs for Redis {
         self.add_to_cron_list(&descriptor.topic, partition).await?;
         let keys = self.keys.partition(&descriptor.topic, partition);
         let make = |known: &str| {
-            Ok(ScriptCall::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
+            Ok(ScriptCall::new(&SCRIPTS.put_cron_job, &[&keys.generation, &keys.cron_jobs, &keys.gone])
                 .arg(known)
                 .arg(change.schedule.name.as_str())
                 .arg(change.seen.map_or(String::new(), |seen| seen.as_us().to_string()))
                 .arg(change.revision.as_us())
                 .arg(change.last.map_or(String::new(), |last| last.as_ms().to_string()))
                 .arg(change.schedule.to_json()?)
-                .arg(SCHEDULES_MAX))
+                .arg(CRON_JOBS_MAX))
         };
         let mut reply = Reply::of(self.eval_known(&descriptor.topic, partition, descriptor.generation, make).await?)?;
         match reply.text()?.as_str() {
@@ -85,7 +85,7 @@ impl store::CronJobs for Redis {
                 Err(Error::stale("another broker changed the cron job just now; make another call"))
             }
             "FULL" => {
-                let detail = format!("there are {SCHEDULES_MAX} cron jobs in this partition, which is the limit");
+                let detail = format!("there are {CRON_JOBS_MAX} cron jobs in this partition, which is the limit");
                 Err(Error::new(Kind::Full, detail))
             }
             _ => Err(self.overtaken(&descriptor.topic, partition).await),
@@ -101,7 +101,7 @@ impl store::CronJobs for Redis {
         let keys = self.keys.partition(&descriptor.topic, partition);
         let revision = self.clock.versions(1);
         let make = |known: &str| {
-            Ok(ScriptCall::new(&SCRIPTS.delete_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
+            Ok(ScriptCall::new(&SCRIPTS.delete_cron_job, &[&keys.generation, &keys.cron_jobs, &keys.gone])
                 .arg(known)
                 .arg(name.as_str())
                 .arg(revision.as_us())
@@ -122,7 +122,7 @@ impl store::CronJobs for Redis {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.group_keys(descriptor, partition);
         let call = self.keys.call(&descriptor.topic, partition, &firing.call().stream);
-        let mut keys = vec![shared.generation.as_str(), &shared.schedules, &shared.seen, &shared.wake, &call];
+        let mut keys = vec![shared.generation.as_str(), &shared.cron_jobs, &shared.seen, &shared.wake, &call];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
@@ -163,7 +163,7 @@ impl Shared {
     ) -> Result<ScriptCall> {
         let keys = self.keys.partition(topic, partition);
         let definition = cron.schedule.as_ref().map(Schedule::to_json).transpose()?.unwrap_or_default();
-        Ok(ScriptCall::new(&SCRIPTS.restore_cron_job, &[&keys.generation, &keys.schedules, &keys.gone])
+        Ok(ScriptCall::new(&SCRIPTS.restore_cron_job, &[&keys.generation, &keys.cron_jobs, &keys.gone])
             .arg(known)
             .arg(cron.name.as_str())
             .arg(cron.revision.as_us())
@@ -182,7 +182,7 @@ impl Shared {
     /// Adds each partition of a topic that has cron jobs to the list of those: the list may be lost, and they not.
     pub(super) async fn add_all_to_cron_list(&self, descriptor: &Descriptor) -> Result<()> {
         let partitions: Vec<Partition> = descriptor.partitions().collect();
-        let keys = partitions.iter().map(|partition| self.keys.partition(&descriptor.topic, *partition).schedules);
+        let keys = partitions.iter().map(|partition| self.keys.partition(&descriptor.topic, *partition).cron_jobs);
         let calls: Vec<ScriptCall> = keys.map(|key| ScriptCall::new(&SCRIPTS.cron_jobs, &[&key])).collect();
         let mut places = Vec::new();
         for (partition, found) in partitions.into_iter().zip(self.connection.eval_all(&SCRIPTS.cron_jobs, calls).await)

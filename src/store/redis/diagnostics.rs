@@ -294,7 +294,7 @@ async fn topic_keys(
             ("ZCARD", shared.cancelled),
             ("ZCARD", shared.dedup),
             ("ZCARD", shared.dedup_end),
-            ("HLEN", shared.schedules),
+            ("HLEN", shared.cron_jobs),
             ("HLEN", shared.moved),
             ("HLEN", shared.purged),
             ("ZCARD", shared.order),

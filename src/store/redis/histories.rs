@@ -119,7 +119,7 @@ impl Shared {
         Ok(self.eval_sent(topic, partition, |known| known_call(generation, known, &make)).await?.1)
     }
 
-    /// The same for a script that says what time it is.
+    /// Makes a call as [`Shared::eval_known`] does, of a script that says what time it is: the time is observed, and taken off the answer.
     pub(super) async fn ask_known(
         &self,
         topic: &TopicName,
@@ -170,7 +170,7 @@ impl Shared {
         Ok(self.counted_sent(group_partition, call).await?.1)
     }
 
-    /// The same for a script that says what time it is.
+    /// Makes a call as [`Shared::eval_counted`] does, of a script that says what time it is: the time is observed, and taken off the answer.
     pub(super) async fn ask_counted(
         &self,
         group_partition: &GroupPartition,

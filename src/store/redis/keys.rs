@@ -45,7 +45,7 @@ impl Keys {
         format!("{}:receipt-key", self.prefix)
     }
 
-    /// Set: `<topic>:<partition>`, where there are schedules. Channel: one of them changed.
+    /// Set: `<topic>:<partition>`, where there are cron jobs. Channel: one of them changed.
     pub(super) fn cron_partitions(&self) -> String {
         format!("{}:cron", self.prefix)
     }
@@ -78,7 +78,7 @@ impl Keys {
             purged: key(":purged"),
             dedup: key(":dedup"),
             dedup_end: key(":dedup-end"),
-            schedules: key(":s"),
+            cron_jobs: key(":s"),
             moved: key(":moved"),
             past: key(":past"),
             wake: key(":wake"),
@@ -163,7 +163,7 @@ pub(super) struct PartitionKeys {
     /// Zset: the same -> end of the window, ms.
     pub(super) dedup_end: String,
     /// Hash: name of a schedule -> its revision, up to when its occurrences are done with, ms, and its definition.
-    pub(super) schedules: String,
+    pub(super) cron_jobs: String,
     /// Hash: where messages were taken to be moved here -> the last page of them that was placed.
     pub(super) moved: String,
     /// Hash with expiry: history of before -> its count at the end.

@@ -15,6 +15,7 @@ mod info;
 mod owner;
 mod dead_letters;
 mod groups;
+mod leases;
 mod maintenance;
 mod reads;
 mod sentinel;

@@ -93,7 +93,7 @@ impl RedisOwner {
         Ok(self.known_answer(call).await?.0)
     }
 
-    /// The same, with what was known of the partition when the call was made.
+    /// Makes a call of the sequence until it is answered. Answers also what was known of the partition when the call was made.
     async fn known_answer(&mut self, mut call: ScriptCall) -> Result<(Reply, Option<Arc<Known>>)> {
         if self.out {
             return Err(Error::stale("a call of this owner was abandoned, so nobody knows whether the store made it"));

@@ -268,7 +268,7 @@ impl Shared {
                 &shared.purged,
                 &shared.dedup,
                 &shared.dedup_end,
-                &shared.schedules,
+                &shared.cron_jobs,
                 &shared.moved,
                 &shared.past,
                 &shared.order,

@@ -191,7 +191,7 @@ async fn cron_job_is_read_listed_and_deleted(world: World) -> Result<()> {
         broker.put_cron_job(&orders()?, every(&format!("pulse-{n}"), 3_600, Missed::Last)?).await?;
     }
     let page = broker.cron_jobs(&orders()?, None).await?;
-    assert_eq!((page.schedules.len(), page.next), (30, None));
+    assert_eq!((page.cron_jobs.len(), page.next), (30, None));
     assert_eq!(kind_of(broker.cron_jobs(&orders()?, Some("x")).await), Some(Kind::Invalid));
     let name = CronJobName::new("pulse-7")?;
     broker.delete_cron_job(&orders()?, &name).await?;
@@ -250,7 +250,7 @@ async fn failed_cron_job_stops_no_other(world: World) -> Result<()> {
     world.settled().await;
     world.as_time_passes(are_there(&world, broker, 1)).await?;
     let mut failed = Vec::new();
-    for record in broker.cron_jobs(&orders()?, None).await?.schedules {
+    for record in broker.cron_jobs(&orders()?, None).await?.cron_jobs {
         if let Err(error) = record.schedule.expect(record.last) {
             failed.push((record.schedule.name.to_string(), error.detail().to_owned()));
         }

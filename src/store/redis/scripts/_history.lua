@@ -1,11 +1,12 @@
 -- Which data a partition has: T:gen is `<generation, 16 digits> <history> <count, 16 digits> <descriptor>`. The history is an id of 32
 -- characters: 12 for the process of Redis in which it began, 16 digits for when, in us, and 4 by chance. The partition gets it when it
--- is made, and another one from `compare` in each later process; it goes with the data. The count says how many calls have changed
--- the partition. A caller says what it knows.
+-- is made, and another one from `compare` in each later process; it goes with the data. The count says how many of the calls whose
+-- loss has to be noticed have changed the partition. A caller says which history it knows.
 --   KEYS[1] T:gen   ARGV[1] `<generation, 16 digits> <history>`, with nothing for a history that it does not know
--- `refusal` is nothing if that is so; else what to answer, with nothing changed: {'ANOTHER', ''} when the history is another one, so that
--- perhaps what the caller knows of is not here, or when the caller knows none: it compares; {'STALE', ''} when the partition has seen a
--- newer descriptor; {'BEHIND', ''} when it has not seen this one yet, or is not made.
+-- `refusal` is nil if the partition has both. Otherwise it is the answer, and nothing is changed:
+--   {'ANOTHER', ''}: the partition has another history than the caller knows, or only one of the two has one; the caller compares
+--   {'STALE', ''}: the partition has seen a newer descriptor
+--   {'BEHIND', ''}: the partition has not seen this descriptor yet; or it has no data, and the caller knows no history of it
 local refusal
 local gen = KEYS[1]
 local there = redis.call('GETRANGE', gen, '0', '65')

@@ -1,4 +1,4 @@
--- cron_jobs: the schedules of a partition.
+-- cron_jobs: the cron jobs of a partition.
 --   KEYS[1] T:s
 -- Returns {'OK', n times (name, '<revision> <last ms> <definition>')}, at most as many as put_cron_job accepts.
 -- Changes nothing.

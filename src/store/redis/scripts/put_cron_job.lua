@@ -1,7 +1,7 @@
 -- put_cron_job: makes a schedule, or changes the version of it that its author saw.
 --   KEYS[1] T:gen   KEYS[2] T:s   KEYS[3] T:gone
 --   ARGV[1] as in _history   ARGV[2] name   ARGV[3] revision that was seen, us, or ''   ARGV[4] revision that it becomes, us
---   ARGV[5] done up to, ms, or '' to keep what is there   ARGV[6] definition   ARGV[7] schedules at most
+--   ARGV[5] done up to, ms, or '' to keep what is there   ARGV[6] definition   ARGV[7] cron jobs at most
 -- Returns {'OK', done up to then, ms} or, with nothing changed, a refusal of _history, {'CHANGED'} {'FULL'} {'OUTDATED', revision of what is
 --   there, or of its deletion, which is not lower than that which it becomes, us}.
 -- A repeat finds its own revision and answers OK. The time up to which it is done never goes back.

@@ -6,14 +6,20 @@
 --   ARGV[1] as in _history   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
 --   broker that handed it over or '', due ms, id, body, dedup key or '')
--- A log of which something was handed over and replayed is closed: its broker has given it another name.
--- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'duplicate=<id of the first>' 'replaced' 'debounced', up to an 'in_flight' or an
---   'other_key', behind which nothing was looked at} or, with nothing changed, a refusal of _history, {'FULL', now us} {'STALE', now us}: the log is
---   closed.
--- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
--- when it was consumed meanwhile or is in the log of another broker; or it is a duplicate of a message of its dedup key, as it was the first time. A message with the same version or a later one stays, and so does its cancel or end; its dedup key is remembered all the same. A
--- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
--- is older, makes room. One with another key is another message, and stays. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
+-- Returns {'OK', now us, a verdict for each record} or, with nothing changed, a refusal of _history, {'FULL', now us}, or
+--   {'STALE', now us} for a closed log. Verdicts: 'stored' 'replaced' 'debounced' 'duplicate' 'duplicate=<id of the first message of the
+--   dedup key>', and two that end the list, since the records behind them were not looked at:
+--     'in_flight': a reservation has the message, so it is neither replaced nor moved nor doubled; the record waits until it is settled
+--     'other_key': the id has a message with another key, which stays
+-- A log is closed once something of it was handed over and replayed: its broker has given it another name.
+-- The partition remembers the number of the last record of the log that was applied, and for records that were handed over also those
+-- of their first log. A repeat changes nothing: it is 'stored', also when the message was consumed meanwhile, or again a duplicate of the
+-- first message of its dedup key.
+-- A record is a 'duplicate' if the id was acked within its dedup window; if the partition has a message of the id with this version or a
+-- later one, or knows of a later cancel or end of it; with 'keep' and 'reject' if there is any message or dead letter of the id; with
+-- 'debounce' if the message is due as late already. One exception: with 'replace' newer content counts although the due time was changed
+-- later, and that due time stays. The dedup key of a record that is past is remembered all the same.
+-- With 'replace' and 'debounce' a dead letter of the id makes room: it is older.
 local now_us, answer = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
 if refusal then return refusal end

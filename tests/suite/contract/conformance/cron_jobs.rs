@@ -1,5 +1,5 @@
 use dwell::model::error::{Kind, Result};
-use dwell::model::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
+use dwell::model::limits::{CRON_JOBS_MAX, SCHEDULE_PAYLOAD_BYTES_MAX};
 use dwell::model::message::CronJobName;
 use dwell::model::partition::Partition;
 use dwell::model::schedule::{Missed, Schedule};
@@ -153,12 +153,12 @@ pub(super) async fn cron_jobs_are_listed_and_deleted_with_their_topic(world: Wor
 
 pub(super) async fn partition_accepts_at_most_a_hundred_cron_jobs(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
-    for n in 0..SCHEDULES_MAX {
+    for n in 0..CRON_JOBS_MAX {
         assert!(put(&orders, &change(pulse(&format!("pulse-{n}"))?, None, ONE, Some(world.now()))).await?);
     }
     let one_more = change(pulse("one-more")?, None, ONE, Some(world.now()));
     assert_eq!(kind_of(put(&orders, &one_more).await), Some(Kind::Full));
-    assert_eq!(all(&orders).await?.len(), SCHEDULES_MAX);
+    assert_eq!(all(&orders).await?.len(), CRON_JOBS_MAX);
     assert!(put(&orders, &change(pulse("pulse-7")?, Some(ONE), TWO, None)).await?);
     Ok(())
 }

@@ -24,7 +24,7 @@ async fn stored(outage: &Outage) -> Result<BTreeSet<String>> {
 
 async fn names(dwell: &Dwell) -> Result<Vec<String>> {
     let list = dwell.broker().cron_jobs(&TopicName::new("orders")?, None).await?;
-    Ok(list.schedules.into_iter().map(|record| record.schedule.name.to_string()).collect())
+    Ok(list.cron_jobs.into_iter().map(|record| record.schedule.name.to_string()).collect())
 }
 
 #[tokio::test]

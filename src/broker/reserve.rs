@@ -1,0 +1,68 @@
+//! The request of a consumer to reserve, and the selection of messages in it. Checks the limits of both.
+
+use std::time::Duration;
+
+use super::check_count;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
+use crate::model::retry::OnFailure;
+use crate::model::time::show_span;
+use crate::model::topic::{Descriptor, check_visibility_timeout};
+
+#[derive(Debug, Clone, Copy)]
+pub struct ReserveRequest {
+    /// 1 to 1,000 deliveries.
+    pub max: usize,
+    /// How long to wait for the first one, at most 60 s. Zero looks for up to [`crate::delivery::SHORT_POLL`].
+    pub wait: Duration,
+    pub visibility_timeout: Option<Duration>,
+}
+
+/// Which messages a consumer wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection {
+    /// Only messages that were pushed at least this long ago, at most 3,650 d.
+    pub min_age: Duration,
+    /// With ordering: successive messages of one key in one batch, 1 to 10.
+    pub per_key: usize,
+    /// Policy for the later messages of a key in this batch when one fails.
+    pub on_failure: OnFailure,
+}
+
+impl Default for Selection {
+    fn default() -> Selection {
+        Selection { min_age: Duration::ZERO, per_key: 1, on_failure: OnFailure::default() }
+    }
+}
+
+impl Selection {
+    pub(super) fn check_ordering(self, descriptor: &Descriptor) -> Result<()> {
+        if self.per_key > 1 && !descriptor.is_ordered() {
+            return Err(Error::invalid("per_key", "is above 1, but the topic has no ordering"));
+        }
+        Ok(())
+    }
+}
+
+impl ReserveRequest {
+    /// Checks every limit, also those of the selection. Errors: `Invalid`, naming the field.
+    pub fn check(&self, Selection { min_age, per_key, on_failure }: Selection) -> Result<()> {
+        check_count("max", self.max)?;
+        if !(1..=PER_KEY_MAX).contains(&per_key) {
+            return Err(Error::range("per_key", format!("is 1 to {PER_KEY_MAX}")));
+        }
+        if on_failure == OnFailure::KeepRest && per_key == 1 {
+            return Err(Error::invalid(
+                "on_failure",
+                "is `keep_rest`, but `per_key` is not above 1: a batch has no rest",
+            ));
+        }
+        if min_age > MIN_AGE_MAX {
+            return Err(Error::range("min_age", format!("is at most {}", show_span(MIN_AGE_MAX))));
+        }
+        if self.wait > WAIT_MAX {
+            return Err(Error::range("wait", format!("is at most {}", show_span(WAIT_MAX))));
+        }
+        self.visibility_timeout.map_or(Ok(()), check_visibility_timeout)
+    }
+}
