@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use dwell_client::wire::bulk::{BulkChange, BulkChanged, BulkCount, GroupForecast};
-use dwell_client::wire::consume::Reserve;
-use dwell_client::wire::dead_letters::{Purged, Redriven};
-use dwell_client::wire::groups::{Findings, Group, GroupDescription};
-use dwell_client::wire::messages::{Control, Explained, NewDue};
+use dwell_client::wire::consume::{Deliveries, Delivery, Reserve};
+use dwell_client::wire::cron::{CronJob, CronJobs};
+use dwell_client::wire::dead_letters::{DeadLetterMessage, DeadLetterMessages, Purged, Redriven, Which};
+use dwell_client::wire::groups::{Findings, Group, GroupDescription, GroupList, NewGroup, PauseOf, PurgeOf};
+use dwell_client::wire::messages::{Control, Explained, ListedMessage, ListedMessages, Message, NewDue};
 use dwell_client::wire::operations::Ready;
-use dwell_client::wire::settle::{Settled, Verdicts};
-use dwell_client::wire::topics::{Moved, TopicList};
+use dwell_client::wire::settle::{Ack, Extend, Nack, Settled, Verdicts};
+use dwell_client::wire::topics::{MoveTo, Moved, TopicList};
 use reqwest::header::IF_MATCH;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
@@ -18,10 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
-use super::api::{
-    CronJob, CronPage, DeadLetterFilter, DeadLetterPage, Deliveries, Delivery, Extension, Groups, MessageInfo,
-    MessagePage, MoveTo, Nack, NackOfAll, Problem, Pushed, Receipts, Results, Topic, Which, WithJson,
-};
+use super::api::{Problem, Pushed, Results, Topic, WithJson};
 use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
 use crate::model::limits::STREAM_SILENCE_MAX;
@@ -124,12 +122,12 @@ impl Client {
     }
 
     /// Creates or updates a group, and says whether it was created.
-    pub(crate) async fn put_group(&self, group: &GroupOf, new: &impl Serialize) -> CallResult<(bool, WithJson<Group>)> {
+    pub(crate) async fn put_group(&self, group: &GroupOf, new: &NewGroup) -> CallResult<(bool, WithJson<Group>)> {
         self.put(&group.place(), new).await
     }
 
     pub(crate) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<WithJson<Group>>> {
-        self.get::<Groups>(&format!("/{topic}/groups")).await.map(|all| all.groups)
+        self.get::<GroupList<WithJson<Group>>>(&format!("/{topic}/groups")).await.map(|all| all.groups)
     }
 
     pub(crate) async fn group(&self, group: &GroupOf) -> CallResult<WithJson<GroupDescription>> {
@@ -140,11 +138,11 @@ impl Client {
         self.delete(&group.place()).await
     }
 
-    pub(crate) async fn purge_group(&self, group: &GroupOf, purge: &impl Serialize) -> CallResult<Purged> {
+    pub(crate) async fn purge_group(&self, group: &GroupOf, purge: &PurgeOf) -> CallResult<Purged> {
         self.post(&group.path("purge"), purge).await
     }
 
-    pub(crate) async fn pause(&self, group: &GroupOf, pause: &impl Serialize) -> CallResult<WithJson<Group>> {
+    pub(crate) async fn pause(&self, group: &GroupOf, pause: &PauseOf) -> CallResult<WithJson<Group>> {
         self.post(&group.path("pause"), pause).await
     }
 
@@ -230,19 +228,15 @@ impl Client {
     }
 
     pub(crate) async fn ack(&self, group: &GroupOf, receipts: &[String], late: bool) -> CallResult<Vec<Settled>> {
-        self.settle(group, "ack", &Receipts { receipts, late }).await
+        self.settle(group, "ack", &Ack { late, ..Ack::of(receipts) }).await
     }
 
-    pub(crate) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Settled>> {
-        self.settle(group, "nack", &Receipts { receipts, late: false }).await
-    }
-
-    pub(crate) async fn nack_all(&self, group: &GroupOf, nack: &NackOfAll<'_>) -> CallResult<Vec<Settled>> {
+    pub(crate) async fn nack(&self, group: &GroupOf, nack: &Nack) -> CallResult<Vec<Settled>> {
         self.settle(group, "nack", nack).await
     }
 
-    pub(crate) async fn extend(&self, group: &GroupOf, extension: &Extension<'_>) -> CallResult<Vec<Settled>> {
-        self.settle(group, "extend", extension).await
+    pub(crate) async fn extend(&self, group: &GroupOf, extend: &Extend) -> CallResult<Vec<Settled>> {
+        self.settle(group, "extend", extend).await
     }
 
     /// How many messages of a group wait in a window.
@@ -258,7 +252,7 @@ impl Client {
     }
 
     /// Moves what a topic holds into another one, for a few seconds.
-    pub(crate) async fn move_topic(&self, topic: &TopicName, to: &MoveTo<'_>) -> CallResult<Moved> {
+    pub(crate) async fn move_topic(&self, topic: &TopicName, to: &MoveTo) -> CallResult<Moved> {
         self.post(&format!("/{topic}/move"), to).await
     }
 
@@ -272,7 +266,7 @@ impl Client {
         &self,
         message: &MessageOf<'_>,
         group: &GroupName,
-    ) -> CallResult<WithJson<MessageInfo>> {
+    ) -> CallResult<WithJson<Message>> {
         self.call(self.message(Method::GET, message, "").query(&[("group", group.as_str())])).await
     }
 
@@ -281,7 +275,11 @@ impl Client {
         self.call(self.message(Method::GET, message, "/explain")).await
     }
 
-    pub(crate) async fn messages(&self, topic: &TopicName, query: &Query) -> CallResult<MessagePage> {
+    pub(crate) async fn messages(
+        &self,
+        topic: &TopicName,
+        query: &Query,
+    ) -> CallResult<ListedMessages<WithJson<ListedMessage>>> {
         self.call(self.request(Method::GET, &format!("/{topic}/messages")).query(&query.0)).await
     }
 
@@ -346,13 +344,13 @@ impl Client {
     pub(crate) async fn dead(
         &self,
         group: &GroupOf,
-        filter: &DeadLetterFilter,
+        which: &Which,
         limit: usize,
         cursor: Option<&str>,
-    ) -> CallResult<DeadLetterPage> {
+    ) -> CallResult<DeadLetterMessages<WithJson<DeadLetterMessage>>> {
         let query =
             [("limit", limit.to_string())].into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
-        let request = self.request(Method::GET, &group.path("dead-letters")).query(filter);
+        let request = self.request(Method::GET, &group.path("dead-letters")).query(which);
         self.call(request.query(&query.collect::<Vec<_>>())).await
     }
 
@@ -381,7 +379,11 @@ impl Client {
         self.get(&format!("/{topic}/cron/{name}")).await
     }
 
-    pub(crate) async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<CronPage> {
+    pub(crate) async fn cron_jobs(
+        &self,
+        topic: &TopicName,
+        cursor: Option<&str>,
+    ) -> CallResult<CronJobs<WithJson<CronJob>>> {
         let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
         self.call(self.request(Method::GET, &format!("/{topic}/cron")).query(&query)).await
     }

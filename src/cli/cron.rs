@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
-use serde::{Serialize, Serializer};
+use dwell_client::wire::cron::{CronJob, NewCronJob};
+use dwell_client::wire::messages::Meta;
 use serde_json::{Value, json};
 
-use super::api::{CronJob, WithJson};
+use super::api::{Payload, WithJson};
 use super::client::Client;
 use super::failure::Failure;
 use super::{PrintArgs, ServerArgs, output, parse};
 use crate::model::limits::ATTEMPTS_MAX;
 use crate::model::message::{CronJobName, TopicName};
 use crate::model::schedule::Timing;
-use crate::model::time::{Timestamp, parse_span, show_span, span};
+use crate::model::time::{Timestamp, parse_span, show_span};
 
 const NEXT_TIMES: usize = 5;
 
@@ -94,56 +95,55 @@ struct UpdateArgs {
     definition: DefinitionArgs,
 }
 
-#[derive(Debug, Default, Args, Serialize)]
+#[derive(Debug, Default, Args)]
 struct DefinitionArgs {
     /// A cron expression: minute, hour, day of month, month, day of week
     #[arg(long, conflicts_with_all = ["every", "from"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
     cron: Option<String>,
     /// Time zone of the cron expression, such as Europe/Berlin; by default UTC
     #[arg(long, value_name = "NAME", requires = "cron")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     time_zone: Option<String>,
     /// Time from one occurrence to the next
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     every: Option<Duration>,
     /// Occurrences are whole multiples of --every after this time
     #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<Timestamp>,
     /// Missed occurrences to push later: skip (none), last or all
     #[arg(long, value_parser = ["skip", "last", "all"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
     missed: Option<String>,
     /// How long after its occurrence a message may still be delivered
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     ttl: Option<Duration>,
     /// Attempts before a message is dead; 0 is without a limit
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ATTEMPTS_MAX)))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     /// Media type of the payload
     #[arg(long, value_name = "TYPE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
     /// A name and value to send with the payload; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::meta)]
-    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     meta: Vec<(String, String)>,
 }
 
-fn as_map<S: Serializer>(meta: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
-    meta.iter().cloned().collect::<BTreeMap<_, _>>().serialize(serializer)
-}
-
-#[derive(Debug, Serialize)]
-struct NewCronJob<'a> {
-    #[serde(flatten)]
-    definition: &'a DefinitionArgs,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a str>,
+impl DefinitionArgs {
+    fn request(&self, payload: Option<&str>) -> NewCronJob {
+        // Of a name that comes twice the last value counts.
+        let meta: BTreeMap<_, _> = self.meta.iter().cloned().collect();
+        NewCronJob {
+            cron: self.cron.clone(),
+            time_zone: self.time_zone.clone(),
+            every: self.every,
+            from: self.from,
+            missed: self.missed.clone(),
+            ttl: self.ttl,
+            max_attempts: self.max_attempts,
+            payload: payload.map(str::to_owned),
+            content_type: self.content_type.clone(),
+            meta: (!meta.is_empty()).then(|| Meta(meta.into_iter().collect())),
+            ..NewCronJob::default()
+        }
+    }
 }
 
 pub(crate) async fn run(args: &CronArgs) -> Result<(), Failure> {
@@ -151,15 +151,15 @@ pub(crate) async fn run(args: &CronArgs) -> Result<(), Failure> {
     match &args.command {
         CronCommand::Create(args) => {
             let CreateArgs { one, payload, definition } = &**args;
-            let body = NewCronJob { definition, payload: Some(payload) };
-            let (created, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
+            let (created, cron) =
+                client.put_cron_job(&one.topic, &one.name, &definition.request(Some(payload))).await?;
             let what = if created { "created" } else { "replaced" };
             print.value(&cron, |cron| format!("{} {what}; {}", cron.name, next_is(cron)))
         }
         CronCommand::Update(args) => {
             let UpdateArgs { one, payload, definition } = &**args;
             let before = client.cron_job(&one.topic, &one.name).await?;
-            let body = changed(before, &NewCronJob { definition, payload: payload.as_deref() })?;
+            let body = changed(before, &definition.request(payload.as_deref()))?;
             let (_, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
             print.value(&cron, |cron| format!("{} updated; {}", cron.name, next_is(cron)))
         }
@@ -196,7 +196,7 @@ async fn list(client: &Client, topic: &TopicName) -> Result<Vec<WithJson<CronJob
 }
 
 /// The definition with the changes; what a change replaces under another name goes with it.
-fn changed(before: Value, changes: &NewCronJob<'_>) -> Result<Value, Failure> {
+fn changed(before: Value, changes: &NewCronJob) -> Result<Value, Failure> {
     const REPLACED: [(&str, &[&str]); 4] = [
         ("cron", &["every_ms", "from"]),
         ("every", &["every_ms", "cron", "time_zone"]),
@@ -225,15 +225,7 @@ fn next_is(cron: &CronJob) -> String {
 }
 
 fn next(cron: &CronJob) -> String {
-    cron.next_at.map_or_else(|| state(cron).to_owned(), |at| at.to_string())
-}
-
-fn state(cron: &CronJob) -> &'static str {
-    match cron {
-        CronJob { failure: Some(_), .. } => "failed",
-        CronJob { paused: true, .. } => "paused",
-        CronJob { .. } => "active",
-    }
+    cron.next_at.map_or_else(|| cron.state.to_string(), |at| at.to_string())
 }
 
 /// When it occurs: `0 3 * * * UTC`, `every 15m`.
@@ -258,7 +250,8 @@ fn timing(cron: &CronJob) -> Option<Timing> {
 }
 
 fn table(cron_jobs: &[WithJson<CronJob>]) -> String {
-    let row = |cron: &WithJson<CronJob>| [cron.name.clone(), occurs(cron), next(cron), cron.payload.shown()];
+    let payload = |cron: &CronJob| Payload::from(cron).shown();
+    let row = |cron: &WithJson<CronJob>| [cron.name.clone(), occurs(cron), next(cron), payload(cron)];
     output::table(["name", "occurs", "next", "payload"], cron_jobs.iter().map(row), &[])
 }
 
@@ -268,9 +261,9 @@ fn described(cron: &CronJob) -> String {
     let times = std::iter::successors(cron.next_at, |at| times.as_ref()?.next(*at)).take(NEXT_TIMES);
     let mut rows = vec![
         ("  occurs", occurs(cron)),
-        ("  state", state(cron).to_owned()),
-        ("  missed", cron.missed.clone()),
-        ("  payload", cron.payload.shown()),
+        ("  state", cron.state.to_string()),
+        ("  missed", cron.missed.to_string()),
+        ("  payload", Payload::from(cron).shown()),
     ];
     rows.extend(cron.failure.iter().map(|why| ("  failure", why.clone())));
     rows.extend(times.enumerate().map(|(n, at)| (if n == 0 { "  next" } else { "" }, at.to_string())));
@@ -285,10 +278,11 @@ mod tests {
     #[test]
     fn cron_jobs_are_printed_as_a_table() -> serde_json::Result<()> {
         let all: Vec<WithJson<CronJob>> = serde_json::from_str(
-            r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false,
+            r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false, "state": "active",
                  "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
-                {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true, "payload_base64": "/wA="},
-                {"name": "later", "missed": "last", "paused": false, "failure": "unreadable", "payload": ""}]"#,
+                {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true,
+                 "state": "paused", "meta": {}, "payload_base64": "/wA="},
+                {"name": "later", "missed": "last", "paused": false, "state": "failed", "failure": "unreadable", "meta": {}, "payload": ""}]"#,
         )?;
         let expected = "\
 name     occurs         next                      payload
@@ -301,7 +295,7 @@ later    never          failed";
 
     fn nightly() -> serde_json::Result<Value> {
         serde_json::from_str(
-            r#"{"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "paused": false,
+            r#"{"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "paused": false, "state": "active",
                 "next_at": "2026-03-28T02:00:00Z", "ttl_ms": 1000, "meta": {}, "payload_base64": "/wA="}"#,
         )
     }
@@ -331,12 +325,12 @@ nightly
     #[test]
     fn update_keeps_unnamed_fields() -> Result<(), Failure> {
         let before = nightly().unwrap_or_default();
-        let definition = &DefinitionArgs { every: Some(Duration::from_secs(60)), ..DefinitionArgs::default() };
-        let changes = NewCronJob { definition, payload: Some("x") };
+        let definition = DefinitionArgs { every: Some(Duration::from_secs(60)), ..DefinitionArgs::default() };
+        let changes = definition.request(Some("x"));
         let expected = serde_json::json!({"every": "1m", "missed": "last", "ttl_ms": 1000, "meta": {}, "payload": "x"});
         assert_eq!(changed(before.clone(), &changes)?, expected);
-        let definition = &DefinitionArgs { ttl: Some(Duration::from_secs(2)), ..DefinitionArgs::default() };
-        let changes = NewCronJob { definition, payload: None };
+        let definition = DefinitionArgs { ttl: Some(Duration::from_secs(2)), ..DefinitionArgs::default() };
+        let changes = definition.request(None);
         let expected = serde_json::json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "ttl": "2s",
             "meta": {}, "payload_base64": "/wA="});
         assert_eq!(changed(before, &changes)?, expected);

@@ -1,11 +1,15 @@
 //! `dwell dead-letters`: lists, redrives and purges dead letters.
 
+use std::num::NonZeroU64;
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
-use dwell_client::wire::dead_letters::{Purged, Redriven};
+use dwell_client::wire::dead_letters::{DeadLetterMessage, Purged, Redriven, Which};
+use dwell_client::wire::items::Items;
 use dwell_client::wire::messages::FailedAttempt;
 use serde_json::json;
 
-use super::api::{Dead, DeadLetterFilter, Which, WithJson};
+use super::api::{Payload, WithJson};
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::output::{self, YesArgs};
@@ -14,6 +18,7 @@ use super::{PrintArgs, ServerArgs};
 use crate::model::limits::{BATCH_MESSAGES_MAX, REDRIVE_RATE_MAX};
 use crate::model::message::MessageId;
 use crate::model::spelling::counted;
+use crate::model::time::parse_span;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,7 +47,7 @@ enum DeadLetterCommand {
         #[command(flatten)]
         of: GroupArgs,
         #[command(flatten)]
-        filter: DeadLetterFilter,
+        filter: FilterArgs,
         /// Messages to print at most
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
@@ -61,6 +66,29 @@ enum DeadLetterCommand {
     },
 }
 
+#[derive(Debug, Clone, Args)]
+struct FilterArgs {
+    /// Only those with this reason: max_attempts, buried, unreadable or expired
+    #[arg(long)]
+    reason: Option<String>,
+    /// Only those that died at least this long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    older_than: Option<Duration>,
+    /// Only those that died at most this long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    younger_than: Option<Duration>,
+    /// Only those with this text in the last error or the payload
+    #[arg(long)]
+    text: Option<String>,
+}
+
+impl FilterArgs {
+    fn which(&self) -> Which {
+        let FilterArgs { reason, older_than, younger_than, text } = self.clone();
+        Which { reason, older_than, younger_than, text, ..Which::default() }
+    }
+}
+
 const DESCRIBED: [&str; 5] = ["all", "reason", "older_than", "younger_than", "text"];
 
 #[derive(Debug, Args)]
@@ -74,7 +102,7 @@ struct WhichArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    filter: DeadLetterFilter,
+    filter: FilterArgs,
     /// At most this many
     #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -91,9 +119,9 @@ pub(crate) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         DeadLetterCommand::List { of, filter, limit, history } => {
-            let (of, filter, mut left, mut cursor) = (of.of(), filter, *limit, None);
+            let (of, filter, mut left, mut cursor) = (of.of(), filter.which(), *limit, None);
             while left > 0 {
-                let page = client.dead(&of, filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
+                let page = client.dead(&of, &filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
                 left = left.saturating_sub(page.dead_letters.len());
                 print.list(&page.dead_letters, |dead| table(dead, *history))?;
                 cursor = page.next_cursor;
@@ -159,12 +187,12 @@ impl WhichArgs {
     }
 
     fn request(&self) -> Which {
-        let (filter, rate, all, dry_run) = (self.filter.clone(), self.rate, self.all, self.dry_run);
-        Which { filter, rate, all, dry_run, ..Which::default() }
+        Which { rate: self.rate, all: self.all, dry_run: self.dry_run, ..self.filter.which() }
     }
 
     async fn count(&self, client: &Client, of: &GroupOf) -> Result<u64, Failure> {
-        let mut request = Which { dry_run: true, rate: None, limit: self.limit, ..self.request() };
+        let mut request =
+            Which { dry_run: true, rate: None, limit: self.limit.and_then(NonZeroU64::new), ..self.request() };
         let mut count = 0;
         loop {
             let swept = client.purge(of, &request).await?;
@@ -186,7 +214,7 @@ impl WhichArgs {
         let mut count = 0;
         if !self.ids.is_empty() {
             for ids in self.ids.chunks(BATCH_MESSAGES_MAX) {
-                let ids = Some(ids.iter().map(MessageId::to_string).collect());
+                let ids = Some(Items(ids.iter().map(MessageId::to_string).collect()));
                 count += ask(&Which { ids, ..Which::default() }).await?.count;
             }
             let others = (self.ids.len() as u64).saturating_sub(count);
@@ -197,7 +225,7 @@ impl WhichArgs {
         let done = if self.dry_run { format!("would be {done}") } else { done.to_owned() };
         let mut request = self.request();
         loop {
-            request.limit = self.limit.map(|limit| limit - count);
+            request.limit = self.limit.and_then(|limit| NonZeroU64::new(limit - count));
             let swept = ask(&request).await?;
             count += swept.count;
             if swept.next_cursor.is_none() || self.limit.is_some_and(|limit| count >= limit) {
@@ -215,19 +243,21 @@ fn attempt(failure: &FailedAttempt) -> String {
 }
 
 /// A line for each, and below it how each attempt failed, if that is wanted.
-fn table(dead_letters: &[WithJson<Dead>], history: bool) -> String {
+fn table(dead_letters: &[WithJson<DeadLetterMessage>], history: bool) -> String {
     let labels = ["died", "id", "reason", "attempts", "last error", "payload"];
     let table = output::table(labels, dead_letters.iter().map(|dead| row(dead)), &[3]);
-    let attempts = |dead: &WithJson<Dead>| dead.history.iter().filter(|_| history).map(attempt).collect::<Vec<_>>();
+    let attempts =
+        |dead: &WithJson<DeadLetterMessage>| dead.history.iter().filter(|_| history).map(attempt).collect::<Vec<_>>();
     output::with_lines_below(&table, dead_letters.iter().map(attempts)).join("\n")
 }
 
-fn row(dead: &Dead) -> [String; 6] {
+fn row(dead: &DeadLetterMessage) -> [String; 6] {
     let error = dead.last_error.as_ref().map_or("-".to_owned(), |error| format!("{error:?}"));
-    let what = dead.unreadable.as_ref().map_or(dead.payload.shown(), |why| format!("(unreadable: {why})"));
+    let payload = dead.contents.as_ref().map(Payload::from).unwrap_or_default();
+    let what = dead.unreadable.as_ref().map_or(payload.shown(), |why| format!("(unreadable: {why})"));
     let reason = match &dead.unforwarded {
         Some(why) => format!("{}, {why}", dead.reason),
-        None => dead.reason.clone(),
+        None => dead.reason.to_string(),
     };
     [dead.died_at.to_string(), dead.id.clone(), reason, dead.attempts.to_string(), error, what]
 }
@@ -238,7 +268,7 @@ mod tests {
 
     #[test]
     fn dead_letter_is_printed_on_one_line() -> serde_json::Result<()> {
-        let dead: WithJson<Dead> = serde_json::from_str(
+        let dead: WithJson<DeadLetterMessage> = serde_json::from_str(
             r#"{"id": "a", "partition": 3, "died_at": "1970-01-01T00:00:00Z", "reason": "max_attempts", "attempts": 3,
                 "last_error": "smtp: 451\n", "history": [{"at": "1970-01-01T00:00:00Z", "attempt": 3, "reason": "smtp: 451"}],
                 "due_at": "1970-01-01T00:00:00Z", "pushed_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "x\ny"}"#,

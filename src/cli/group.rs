@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dwell_client::wire::groups::{Group, GroupDescription, Member};
-use serde::Serialize;
+use dwell_client::wire::groups::{Group, GroupDescription, Member, NewGroup, PauseOf, PurgeOf};
 use serde_json::json;
 
 use super::api::WithJson;
@@ -15,7 +14,7 @@ use super::topic::{Row, messages, state, table};
 use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::spelling::counted;
-use crate::model::time::{Timestamp, parse_span, span};
+use crate::model::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +65,7 @@ enum GroupCommand {
         #[command(flatten)]
         of: PlaceArgs,
         #[command(flatten)]
-        purge: PurgeOf,
+        purge: PurgeArgs,
         #[command(flatten)]
         yes: YesArgs,
     },
@@ -111,50 +110,36 @@ struct UpdateArgs {
     limits: LimitArgs,
 }
 
-#[derive(Debug, Clone, Copy, Args, Serialize)]
+#[derive(Debug, Clone, Copy, Args)]
 struct LimitArgs {
     /// Messages a second, at most, by all brokers together; 0 removes the limit
     #[arg(long, value_name = "N", value_parser = parse::rate)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<f64>,
     /// Deliveries in flight, at most, in all partitions together; 0 removes the limit
     #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     max_in_flight: Option<u32>,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct NewGroup {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    copy_of: Option<String>,
-    #[serde(flatten)]
-    limits: LimitArgs,
+impl LimitArgs {
+    fn with(self, copy_of: Option<&GroupName>) -> NewGroup {
+        NewGroup { copy_of: copy_of.map(GroupName::to_string), rate: self.rate, max_in_flight: self.max_in_flight }
+    }
 }
 
 #[derive(Debug, Args)]
 struct PauseArgs {
     #[command(flatten)]
     of: PlaceArgs,
-    #[command(flatten)]
-    pause: PauseOf,
-}
-
-#[derive(Debug, Args, Serialize)]
-pub(super) struct PauseOf {
     /// For this long from now on
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_span)]
-    #[serde(rename = "for", skip_serializing_if = "Option::is_none", with = "span::optional")]
     span: Option<Duration>,
     /// Until this time
     #[arg(long, value_name = "TIME", conflicts_with = "span", value_parser = parse::time, allow_hyphen_values = true)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, Copy, Args, Serialize)]
-pub(super) struct PurgeOf {
-    #[arg(skip = true)]
-    all: bool,
+#[derive(Debug, Clone, Copy, Args)]
+struct PurgeArgs {
     /// Its dead letters too
     #[arg(long)]
     dead_letters: bool,
@@ -167,14 +152,14 @@ pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         GroupCommand::Create(args) => {
-            let new = NewGroup { copy_of: args.copy_of.as_ref().map(GroupName::to_string), limits: args.limits };
+            let new = args.limits.with(args.copy_of.as_ref());
             let (created, group) = client.put_group(&args.of.of(), &new).await?;
             let what = if created { "created" } else { "existed" };
             print.value(&group, |group| format!("{} {what}; {}", group.group, state(group)))
         }
         GroupCommand::Update(args) => {
             client.group(&args.of.of()).await?;
-            let (_, group) = client.put_group(&args.of.of(), &NewGroup { copy_of: None, limits: args.limits }).await?;
+            let (_, group) = client.put_group(&args.of.of(), &args.limits.with(None)).await?;
             print.value(&group, |group| format!("{} updated; {}", group.group, state(group)))
         }
         GroupCommand::List { topic } => {
@@ -193,24 +178,26 @@ pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
             print.value(&deleted, |_| format!("{} deleted, with {count}", of.group))
         }
         GroupCommand::Purge { of, purge, yes } => {
+            let purge = PurgeOf { all: true, dead_letters: purge.dead_letters, dry_run: purge.dry_run };
             if purge.dry_run {
-                let matching = client.purge_group(&of.of(), purge).await?.matching.unwrap_or_default();
+                let matching = client.purge_group(&of.of(), &purge).await?.matching.unwrap_or_default();
                 return print.value(&json!({"matching": matching}), |_| format!("{matching} would be purged"));
             }
             if !yes.is_given() {
                 let count = client
-                    .purge_group(&of.of(), &PurgeOf { dry_run: true, ..*purge })
+                    .purge_group(&of.of(), &PurgeOf { dry_run: true, ..purge })
                     .await?
                     .matching
                     .unwrap_or_default();
                 let count = counted(count, "message");
                 yes.ask(format_args!("Delete {count} of the group {} of {}?", of.group, of.topic))?;
             }
-            let purged = client.purge_group(&of.of(), purge).await?.purged;
+            let purged = client.purge_group(&of.of(), &purge).await?.purged;
             print.value(&json!({"purged": purged}), |_| format!("{purged} purged"))
         }
         GroupCommand::Pause(args) => {
-            let group = client.pause(&args.of.of(), &args.pause).await?;
+            let group =
+                client.pause(&args.of.of(), &PauseOf { span: args.span, until: args.until, span_ms: None }).await?;
             print.value(&group, |group| format!("{} is {}", group.group, state(group)))
         }
         GroupCommand::Resume(of) => {

@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
-use dwell_client::wire::messages::{Control, GroupReason, NewDue};
-use serde_json::Value;
+use dwell_client::wire::messages::{Control, GroupReason, ListedMessage, Message, NewDue};
 
-use super::api::{MessageInfo, Payload, WithJson};
+use super::api::{Payload, WithJson};
 use super::client::{Client, MessageOf, Query};
 use super::failure::Failure;
 use super::{PrintArgs, ServerArgs, output, parse};
@@ -171,29 +170,29 @@ async fn list(client: &Client, args: &ListArgs, print: &PrintArgs) -> Result<(),
     Ok(())
 }
 
-fn table(messages: &[WithJson<Value>]) -> String {
+fn table(messages: &[WithJson<ListedMessage>]) -> String {
     let labels = ["next, or since", "id", "state", "partition", "payload"];
     output::table(labels, messages.iter().map(|message| row(message)), &[3])
 }
 
-fn row(message: &Value) -> [String; 5] {
-    let text = |field: &str| message[field].as_str().unwrap_or_default();
-    let at = ["next_at", "died_at", "due_at"].into_iter().map(text).find(|at| !at.is_empty()).unwrap_or("-");
-    let payload: Payload = serde_json::from_value(message.clone()).unwrap_or_default();
-    let what =
-        if text("unreadable").is_empty() { payload.shown() } else { format!("(unreadable: {})", text("unreadable")) };
-    [at, text("id"), text("state"), &message["partition"].to_string(), &what].map(str::to_owned)
+fn row(message: &ListedMessage) -> [String; 5] {
+    let ListedMessage { id, state, partition, unreadable, .. } = message;
+    let at = message.next_at.or(message.died_at).or(message.due_at);
+    let payload = message.contents.as_ref().map(Payload::from).unwrap_or_default();
+    let what = unreadable.as_ref().map_or_else(|| payload.shown(), |why| format!("(unreadable: {why})"));
+    let at = at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+    [at, id.clone(), state.to_string(), partition.to_string(), what]
 }
 
 /// `close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, tried 0 times  close order 4711`.
-fn shown(info: &MessageInfo) -> String {
+fn shown(info: &Message) -> String {
     let times = if info.attempts == 1 { "once".to_owned() } else { format!("{} times", info.attempts) };
     let next = info.next_at.filter(|at| *at != info.due_at).map_or(String::new(), |at| format!(", next at {at}"));
     let dead = info.reason.as_ref().map_or(String::new(), |reason| format!(", {reason}"));
     let error = info.last_error.as_ref().map_or(String::new(), |error| format!(": {error:?}"));
     let (id, state, partition, due) = (&info.id, &info.state, info.partition, info.due_at);
     let owner = info.owner.as_ref().map_or(String::new(), |owner| format!(", owner {owner}"));
-    let payload = info.payload.shown();
+    let payload = Payload::from(&info.contents).shown();
     format!("{id} {state} in partition {partition}, due {due}{next}, tried {times}{dead}{error}{owner}  {payload}")
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use dwell_client::wire::Word;
 use dwell_client::wire::consume::Reserve;
-use dwell_client::wire::settle::Settled;
+use dwell_client::wire::settle::{Extend, Nack, Nacked, Settled};
 
-use super::api::{Extension, NackOfAll};
+use super::api::shown;
 use super::client::{Client, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::{ServerArgs, output, parse};
@@ -110,17 +110,17 @@ pub(crate) async fn ack(args: &AckArgs) -> Result<(), Failure> {
 
 pub(crate) async fn nack(args: &NackArgs) -> Result<(), Failure> {
     let NackArgs { delay, bury, .. } = *args;
-    let reason = args.reason.as_deref();
     let nack = async |client: &Client, of: &GroupOf, receipts: &[String]| {
-        client.nack_all(of, &NackOfAll { receipts, delay, reason, bury, late: args.which.late }).await
+        let all = Nack::of(receipts.iter().cloned().map(Nacked::from));
+        client.nack(of, &Nack { delay, reason: args.reason.clone(), bury, late: args.which.late, ..all }).await
     };
     settle(&args.which, &args.server, nack).await
 }
 
 pub(crate) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
-    let visibility_timeout = args.visibility_timeout;
     settle(&args.which, &args.server, async |client, of, receipts| {
-        client.extend(of, &Extension { receipts, visibility_timeout, late: args.which.late }).await
+        let extend = Extend { late: args.which.late, ..Extend::of(receipts, args.visibility_timeout) };
+        client.extend(of, &extend).await
     })
     .await
 }
@@ -242,7 +242,7 @@ pub(crate) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
         ..Reserve::default()
     };
     for delivery in &args.server.client()?.reserve(&of, &request).await? {
-        args.server.print.value(delivery, |delivery| format!("{} {}", delivery.receipt, delivery.shown()))?;
+        args.server.print.value(delivery, |delivery| format!("{} {}", delivery.receipt, shown(delivery)))?;
     }
     Ok(())
 }

@@ -1,14 +1,15 @@
 //! `dwell topic`: creates, updates, gets, lists, moves and deletes topics.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use dwell_client::wire::groups::Group;
-use dwell_client::wire::topics::{Counts, GroupTotals, Moved, PartitionState};
+use dwell_client::wire::topics::{Counts, GroupTotals, MoveTo, Moved, PartitionState};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use super::api::{DeadLetterTo, MoveTo, Topic, WithJson, printable};
+use super::api::{DeadLetterTo, Topic, WithJson, printable};
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -166,7 +167,12 @@ pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
             print.value(&found, |found| described(found, &groups))
         }
         TopicCommand::Move { topic, to, partitions } => {
-            let moved = move_all(&client, topic, &MoveTo { to: to.as_str(), partitions: *partitions }).await?;
+            let moved = move_all(
+                &client,
+                topic,
+                &MoveTo { to: to.to_string(), partitions: partitions.and_then(NonZeroU16::new) },
+            )
+            .await?;
             print.value(&moved, |moved| format!("{}; {topic} is empty", moved_so_far(moved)))
         }
         TopicCommand::Delete { topic, yes } => {
@@ -181,7 +187,7 @@ pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
 }
 
 /// Moves until the topic is empty, and returns what all requests moved.
-async fn move_all(client: &Client, topic: &TopicName, to: &MoveTo<'_>) -> Result<Moved, Failure> {
+async fn move_all(client: &Client, topic: &TopicName, to: &MoveTo) -> Result<Moved, Failure> {
     let mut all = Moved::default();
     loop {
         let answer = client.move_topic(topic, to).await?;

@@ -265,6 +265,15 @@ impl Error {
         let why = self.detail.get(name.len() + "``: ".len()..).unwrap_or_default();
         Some((name, *fault, why))
     }
+
+    /// The same about the field `name`, which is what the request calls it: the group to copy is `copy_of`.
+    #[must_use]
+    pub fn about_field(self, name: &str) -> Error {
+        match self.field() {
+            Some((_, fault, why)) => Error::wrong(fault, name, why),
+            None => self,
+        }
+    }
 }
 
 impl fmt::Display for Error {

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use dwell_client::wire::items::ITEMS_MAX;
+use dwell_client::wire::messages;
+
 /// Bytes of a topic or group name. Names are part of every Redis key and metric label.
 pub const NAME_BYTES_MAX: usize = 100;
 
@@ -22,14 +25,14 @@ pub const RECEIVE_ATTEMPTS_MAX: usize = 2_000;
 
 /// Bytes of one payload and its attachment. Larger things belong into an object store, their address into the message.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
-pub const META_COUNT_MAX: usize = 32;
+pub const META_COUNT_MAX: usize = messages::META_COUNT_MAX;
 pub const META_BYTES_MAX: usize = 8 * 1024;
 pub const CONTENT_TYPE_BYTES_MAX: usize = 128;
 /// Bytes of one stored envelope: the payload and everything that travels with it.
 pub const ENVELOPE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 16 * 1024;
 
 /// Messages in one batch push over HTTP, and deliveries, receipts and ids in one request.
-pub const BATCH_MESSAGES_MAX: usize = 1_000;
+pub const BATCH_MESSAGES_MAX: usize = ITEMS_MAX;
 /// Bytes of a request body that holds a batch. Larger than [`CALL_BYTES_MAX`], since base64 grows by a third.
 pub const BATCH_BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of a JSON request body that is not a batch: a thousand nacks with their reasons fit.

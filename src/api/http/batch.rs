@@ -3,17 +3,18 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use dwell_client::wire::items::{Items, Object, TooMany};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::document::{BodyProblem, TopicProblem};
 use super::field_errors::FieldError;
-use super::message_json::{Object, trace_of_headers};
+use super::message_json::trace_of_headers;
 use super::path_params::{NoParams, TopicPath};
 use super::problem::{Class, Problem, collect};
 use super::push::{BatchMessage, PushResult};
 use super::reply::Reply;
-use super::strict_json::{Items, TooMany, media_type, parse};
+use super::strict_json::{media_type, parse};
 use super::{Admitted, body};
 use crate::model::error::Fault;
 use crate::model::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};

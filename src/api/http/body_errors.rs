@@ -10,6 +10,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dwell_client::wire::items::Object;
 use serde::de::{DeserializeOwned, Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -18,7 +19,6 @@ use utoipa::PartialSchema;
 
 use super::document::{self, SERVED};
 use super::field_errors::{FieldError, FieldErrors, child};
-use super::message_json::Object;
 use super::problem::Problem;
 use crate::model::error::Fault;
 use crate::model::limits::BATCH_MESSAGES_MAX;

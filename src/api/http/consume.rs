@@ -14,14 +14,13 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use dwell_client::wire::consume::Reserve;
+use dwell_client::wire::consume::{Deliveries, Delivery, Reserve};
 use futures_util::stream::unfold;
-use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::connection_limit::{Connection, WaitingRead};
 use super::document::{BodyProblem, TopicProblem, WaitProblem};
-use super::message_json::Contents;
+use super::message_json::contents_of;
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Class, Problem};
 use super::strict_json::{JsonOrDefault, NoFields};
@@ -31,10 +30,8 @@ use crate::delivery::{self, Session};
 use crate::gate::access::{Scope, Scopes, Shown};
 use crate::gate::{Identity, Pass, Place};
 use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
-use crate::model::message::MessageId;
-use crate::model::partition::Partition;
 use crate::model::retry::OnFailure;
-use crate::model::time::{Timestamp, one_span};
+use crate::model::time::one_span;
 
 fn request(asked: Reserve) -> Result<(ReserveRequest, Selection), Problem> {
     let request = ReserveRequest {
@@ -49,63 +46,17 @@ fn request(asked: Reserve) -> Result<(ReserveRequest, Selection), Problem> {
     Ok((request, selection))
 }
 
-/// A message that was handed to a consumer.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "id": "order-4711", "attempt": 1, "partition": 3,
-    "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
-    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}
-)))]
-pub(crate) struct Delivery {
-    /// Identifies this delivery; settle it with this.
-    #[schema(value_type = schema::Receipt)]
-    receipt: String,
-    /// Message id.
-    #[schema(value_type = schema::MessageId)]
-    id: MessageId,
-    #[serde(flatten)]
-    contents: Contents,
-    /// Number of the delivery attempt, starting at 1.
-    attempt: u32,
-    /// Partition of the topic, from 0 on.
-    #[schema(value_type = u16)]
-    partition: Partition,
-    /// Due time of the producer.
-    #[schema(value_type = String, format = DateTime)]
-    due_at: Timestamp,
-    /// When the delivery counts as failed, unless it is settled or extended before.
-    #[schema(value_type = String, format = DateTime)]
-    deadline: Timestamp,
-    /// From the time at which it was due (or due again after a retry) to the hand-over, in milliseconds.
-    lateness_ms: u64,
-}
-
-impl From<delivery::Delivery> for Delivery {
-    fn from(delivery: delivery::Delivery) -> Delivery {
-        Delivery {
-            receipt: delivery.receipt,
-            id: delivery.message.id,
-            contents: Contents::from(delivery.message.envelope),
-            attempt: delivery.attempt,
-            partition: delivery.partition,
-            due_at: delivery.message.due_at,
-            deadline: delivery.deadline,
-            lateness_ms: u64::try_from(delivery.lateness.as_millis()).unwrap_or(u64::MAX),
-        }
+fn handed(delivery: delivery::Delivery) -> Delivery {
+    Delivery {
+        receipt: delivery.receipt,
+        id: delivery.message.id.into(),
+        contents: contents_of(delivery.message.envelope),
+        attempt: delivery.attempt,
+        partition: delivery.partition.0,
+        due_at: delivery.message.due_at,
+        deadline: delivery.deadline,
+        lateness_ms: u64::try_from(delivery.lateness.as_millis()).unwrap_or(u64::MAX),
     }
-}
-
-/// Reserved deliveries.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the answer, which is written item by item")]
-#[schema(examples(json!(
-    {"deliveries": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "id": "order-4711", "attempt": 1, "partition": 3,
-    "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
-    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
-)))]
-pub(crate) struct Deliveries {
-    /// Empty when nothing was due within `wait`.
-    deliveries: Vec<Delivery>,
 }
 
 /// Reserve messages that are due, or wait for the first one.
@@ -132,7 +83,7 @@ pub(crate) async fn reserve(
     let deliveries = reserved.map_err(Problem::of_waiting)?;
     let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.size());
     let held = app.gate.answers.take(app.pass().identity(), reply::weigh(payloads));
-    Ok(reply::list("deliveries", deliveries.into_iter().map(Delivery::from), None, held))
+    Ok(reply::list("deliveries", deliveries.into_iter().map(handed), None, held))
 }
 
 const IN_FLIGHT: usize = 100;
@@ -208,7 +159,7 @@ async fn next_line(
 ) -> Option<(Result<Bytes, Infallible>, (Consumer, Session))> {
     let line = match consumer.take(session.next(STREAM_SILENCE_MAX)).await {
         Ok(Some(delivery)) => {
-            let mut line = serde_json::to_vec(&Delivery::from(delivery)).ok()?;
+            let mut line = serde_json::to_vec(&handed(delivery)).ok()?;
             line.push(b'\n');
             line.into()
         }

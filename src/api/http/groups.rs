@@ -1,59 +1,33 @@
 //! Groups: create, get, delete, list, pause, resume, verify.
 
-use std::time::Duration;
-
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use dwell_client::wire::dead_letters::Purged;
-use dwell_client::wire::groups::{Findings, Found, Group, GroupDescription, Member};
-use serde::{Deserialize, Deserializer, Serialize, de};
-use serde_json::value::RawValue;
-use utoipa::{IntoParams, ToSchema};
+use dwell_client::wire::groups::{
+    Findings, Found, Group, GroupDescription, GroupList, Member, NewGroup, PauseOf, PurgeOf,
+};
+use utoipa::IntoParams;
 
 use super::document::{BodyProblem, TopicProblem};
 use super::path_params::{GroupPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::{self, Reply, ResourcePath};
-use super::strict_json::{JsonOrDefault, present};
+use super::strict_json::JsonOrDefault;
 use super::topics::{counts, partition_state, state_name};
 use super::{Admitted, schema};
 use crate::broker::{Audit, GroupRequest, PauseFor};
 use crate::model::error::Fault;
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
-use crate::model::time::{Timestamp, millis, one_span, span};
-use crate::model::topic::{Descriptor, Rate, Rest};
+use crate::model::time::{Timestamp, one_span};
+use crate::model::topic::{Descriptor, Rest};
 use crate::store::{Finding, MemberReport, Purge};
 
-/// Settings of a group. A field that is absent stays unchanged.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"rate": 10.0, "max_in_flight": 100})))]
-pub(crate) struct NewGroup {
-    /// The group whose messages, scheduled, ready or in flight, the new one gets a copy of. Default: none, it gets what is
-    /// pushed from now on. Means nothing for a group that exists.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::GroupName>)]
-    copy_of: Option<GroupName>,
-    /// Messages that are handed out in a second by all brokers together, at most: 0.001 to 100,000; 0 is without a limit.
-    #[serde(default, deserialize_with = "rate")]
-    #[schema(value_type = Option<schema::Rate>)]
-    rate: Option<f64>,
-    /// Deliveries in flight in all partitions together, at most: not fewer than there are partitions; 0 is without a limit.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64)]
-    max_in_flight: Option<u32>,
-}
-
-/// Parses the limit as it is written: a number that is too small must not be read as 0, which means no limit.
-fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    let text: Box<RawValue> = Box::deserialize(deserializer)?;
-    // Refuses a number in quotes.
-    serde_json::from_str::<f64>(text.get()).map_err(de::Error::custom)?;
-    let limit = Rate::read_limit(text.get()).map_err(de::Error::custom)?;
-    Ok(Some(limit.map_or(0.0, f64::from)))
+fn request(new: NewGroup) -> Result<GroupRequest, Problem> {
+    let copy_of = new.copy_of.map(GroupName::new).transpose().map_err(|error| error.about_field("copy_of"))?;
+    Ok(GroupRequest { copy_of, rate: new.rate, max_in_flight: new.max_in_flight })
 }
 
 fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Group {
@@ -75,67 +49,20 @@ fn member(report: MemberReport) -> Member {
     Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned }
 }
 
-/// The groups of a topic.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"groups": [{"group": "default", "state": "active"}]})))]
-pub(crate) struct GroupList {
-    /// All groups of the topic.
-    groups: Vec<Group>,
-}
-
-/// How long to pause.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"for": "10m"})))]
-pub(crate) struct PauseOf {
-    /// From now on. Not together with `until`. Default: until it is resumed.
-    #[serde(default, rename = "for", with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    span: Option<Duration>,
-    /// The same in milliseconds; not together with `for`.
-    #[serde(default, rename = "for_ms", with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 600000)]
-    span_ms: Option<Duration>,
-    /// Until this time.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Time>)]
-    until: Option<Timestamp>,
-}
-
-impl PauseOf {
-    fn length(self) -> Result<PauseFor, Problem> {
-        match (one_span("for", self.span, self.span_ms)?, self.until) {
-            (Some(_), Some(_)) => Err(Problem::wrong(Fault::Exclusive, "for", "is given together with `until`")),
-            (Some(span), None) => Ok(PauseFor::Span(span)),
-            (None, Some(until)) => Ok(PauseFor::Until(until)),
-            (None, None) => Ok(PauseFor::Ever),
-        }
+fn length(pause: PauseOf) -> Result<PauseFor, Problem> {
+    match (one_span("for", pause.span, pause.span_ms)?, pause.until) {
+        (Some(_), Some(_)) => Err(Problem::wrong(Fault::Exclusive, "for", "is given together with `until`")),
+        (Some(span), None) => Ok(PauseFor::Span(span)),
+        (None, Some(until)) => Ok(PauseFor::Until(until)),
+        (None, None) => Ok(PauseFor::Ever),
     }
 }
 
-/// The messages of a group to delete.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"all": true})))]
-pub(crate) struct PurgeOf {
-    /// Has to be true: all messages of the group, scheduled, ready and in flight.
-    #[serde(default)]
-    all: bool,
-    /// Its dead letters too.
-    #[serde(default)]
-    dead_letters: bool,
-    /// Only count them.
-    #[serde(default)]
-    dry_run: bool,
-}
-
-impl PurgeOf {
-    /// An empty body may be one that was lost on the way.
-    fn confirmed(self) -> Result<PurgeOf, Problem> {
-        match self.all {
-            true => Ok(self),
-            false => Err(Problem::wrong(Fault::Missing, "all", "is missing; {\"all\": true} deletes all messages")),
-        }
+/// An empty body may be one that was lost on the way.
+fn confirmed(purge: PurgeOf) -> Result<PurgeOf, Problem> {
+    match purge.all {
+        true => Ok(purge),
+        false => Err(Problem::wrong(Fault::Missing, "all", "is missing; {\"all\": true} deletes all messages")),
     }
 }
 
@@ -159,9 +86,7 @@ pub(crate) async fn create_or_update(
     _: NoParams,
     new: JsonOrDefault<NewGroup>,
 ) -> Result<Response, Problem> {
-    let new = new.read(Ok)?;
-    let request = GroupRequest { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
-    let made = app.broker().create_group(&topic, &group, request).await?;
+    let made = app.broker().create_group(&topic, &group, new.read(request)?).await?;
     let place = ResourcePath(&[("topics", topic.as_str()), ("groups", group.as_str())]);
     let body = described(&made.descriptor, &group, app.broker().now());
     Ok(reply::created(reply::created_status(made.created), &place, body))
@@ -223,7 +148,7 @@ pub(crate) async fn purge(
     _: NoParams,
     of: JsonOrDefault<PurgeOf>,
 ) -> Result<Reply<Purged>, Problem> {
-    let PurgeOf { dead_letters, dry_run, .. } = of.read(PurgeOf::confirmed)?;
+    let PurgeOf { dead_letters, dry_run, .. } = of.read(confirmed)?;
     let purge = Purge { group, dead_letters };
     if dry_run {
         let matching = Some(app.broker().count_purge(&topic, &purge).await?);
@@ -262,7 +187,7 @@ pub(crate) async fn pause(
     _: NoParams,
     pause: JsonOrDefault<PauseOf>,
 ) -> Result<Reply<Group>, Problem> {
-    let pause = pause.read(PauseOf::length)?;
+    let pause = pause.read(length)?;
     let descriptor = app.broker().pause_group(&topic, &group, pause).await?;
     Ok(Reply(described(&descriptor, &group, app.broker().now())))
 }

@@ -6,12 +6,11 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
 use dwell_client::wire::bulk::{Due, GroupForecast};
-use dwell_client::wire::messages::FailedAttempt;
-use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use dwell_client::wire::messages::{ListedMessage, ListedMessages};
+use utoipa::IntoParams;
 
 use super::document::TopicProblem;
-use super::message_json::{Contents, failed_attempt};
+use super::message_json::{contents_of, failed_attempt};
 use super::path_params::{GroupPath, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::Reply;
@@ -20,100 +19,41 @@ use crate::broker::{ListEntry, ListedState};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::GroupName;
-use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
 use crate::store::{MessageState, Window};
 
 const LIMIT_DEFAULT: usize = 100;
 
-/// A message of a list.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ListedMessage {
-    /// Message id.
-    #[schema(value_type = schema::MessageId)]
-    id: String,
-    /// Partition of the topic, from 0 on.
-    #[schema(value_type = u16)]
-    partition: Partition,
-    /// `scheduled`, `ready`, `blocked`, `backoff`, `in_flight` or `dead`.
-    #[schema(value_type = schema::MessageState)]
-    state: &'static str,
-    /// Attempts that were charged.
-    attempts: u32,
-    /// When it is tried next; only while scheduled, ready or in backoff.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    next_at: Option<Timestamp>,
-    /// When it died.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    died_at: Option<Timestamp>,
-    /// Due time of the producer, or of a reschedule.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    due_at: Option<Timestamp>,
-    /// Time after which it is not delivered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    expires_at: Option<Timestamp>,
-    /// How the last attempts failed, oldest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    history: Vec<FailedAttempt>,
-    #[serde(flatten)]
-    contents: Option<Contents>,
-    /// Why the stored message cannot be read; then `due_at` and what travelled with it are absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unreadable: Option<String>,
-}
-
-impl From<ListEntry> for ListedMessage {
-    fn from(entry: ListEntry) -> ListedMessage {
-        let (state, mut history) = (entry.state.name(), entry.listed.history);
-        let died_at = match entry.state {
-            MessageState::Dead { died_at, record } => {
-                history = record.history;
-                Some(died_at)
-            }
-            _ => None,
-        };
-        let mut listed = ListedMessage {
-            id: entry.listed.id.into(),
-            partition: entry.partition,
-            state,
-            attempts: entry.listed.attempts,
-            next_at: entry.listed.next_at,
-            died_at,
-            due_at: None,
-            expires_at: None,
-            history: history.into_iter().map(failed_attempt).collect(),
-            contents: None,
-            unreadable: None,
-        };
-        match entry.listed.message {
-            Ok(message) => {
-                (listed.due_at, listed.expires_at) = (Some(message.due_at), message.envelope.expires_at);
-                listed.contents = Some(Contents::from(message.envelope));
-            }
-            Err(error) => listed.unreadable = Some(error.detail().to_owned()),
+fn listed(entry: ListEntry) -> ListedMessage {
+    let (state, mut history) = (entry.state.name(), entry.listed.history);
+    let died_at = match entry.state {
+        MessageState::Dead { died_at, record } => {
+            history = record.history;
+            Some(died_at)
         }
-        listed
+        _ => None,
+    };
+    let mut listed = ListedMessage {
+        id: entry.listed.id.into(),
+        partition: entry.partition.0,
+        state: state.into(),
+        attempts: entry.listed.attempts,
+        next_at: entry.listed.next_at,
+        died_at,
+        due_at: None,
+        expires_at: None,
+        history: history.into_iter().map(failed_attempt).collect(),
+        contents: None,
+        unreadable: None,
+    };
+    match entry.listed.message {
+        Ok(message) => {
+            (listed.due_at, listed.expires_at) = (Some(message.due_at), message.envelope.expires_at);
+            listed.contents = Some(contents_of(message.envelope));
+        }
+        Err(error) => listed.unreadable = Some(error.detail().to_owned()),
     }
-}
-
-/// A page of messages.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the answer, which is written item by item")]
-#[schema(examples(json!(
-    {"messages": [{"id": "order-4711", "partition": 3, "state": "scheduled", "attempts": 0,
-    "next_at": "2026-01-02T03:04:05.678Z", "due_at": "2026-01-02T03:04:05.678Z",
-    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
-)))]
-pub(crate) struct ListedMessages {
-    /// In the order asked.
-    messages: Vec<ListedMessage>,
-    /// Where the next page begins; absent at the end.
-    #[schema(value_type = Option<schema::Cursor>)]
-    next_cursor: Option<String>,
+    listed
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +150,7 @@ pub(crate) async fn list(app: Admitted, TopicPath(topic): TopicPath, params: Lis
     let page = page.map_err(Problem::of_query)?;
     let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.size());
     held.resize(reply::weigh(page.messages.iter().map(size)));
-    Ok(reply::list("messages", page.messages.into_iter().map(ListedMessage::from), page.next, held))
+    Ok(reply::list("messages", page.messages.into_iter().map(listed), page.next, held))
 }
 
 const STANDARD: (Duration, usize) = (Duration::from_secs(60), 60);

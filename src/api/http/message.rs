@@ -3,13 +3,12 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use dwell_client::wire::messages::{Control, Explained, FailedAttempt, GroupFate, GroupReason, NewDue};
-use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use dwell_client::wire::messages::{Control, Explained, GroupFate, GroupReason, Message, NewDue};
+use utoipa::IntoParams;
 
 use super::authorization::may_see_payloads;
 use super::document::{BodyProblem, MatchProblem, TopicProblem};
-use super::message_json::{Contents, due_of, failed_attempt};
+use super::message_json::{contents_of, due_of, failed_attempt};
 use super::path_params::{MessagePath, Params};
 use super::problem::{Class, Problem};
 use super::reply::Reply;
@@ -167,94 +166,35 @@ fn expected(headers: &HeaderMap) -> Result<Expected, Problem> {
     })
 }
 
-/// A message and where it is.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"id": "order-4711", "partition": 3, "state": "scheduled", "attempts": 0, "next_at": "2026-01-02T03:04:05.678Z",
-    "due_at": "2026-01-02T03:04:05.678Z", "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {},
-    "payload": "close order 4711", "etag": "\"1767323045678.0\""}
-)))]
-pub(crate) struct Message {
-    /// Message id.
-    #[schema(value_type = schema::MessageId)]
-    id: String,
-    /// Partition of the topic, from 0 on.
-    #[schema(value_type = u16)]
-    partition: Partition,
-    /// `scheduled`, `ready`, `blocked`, `backoff`, `in_flight` or `dead`.
-    #[schema(value_type = schema::MessageState)]
-    state: &'static str,
-    /// Attempts that were charged.
-    attempts: u32,
-    /// When it is tried next; only while scheduled, ready or in backoff.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    next_at: Option<Timestamp>,
-    /// Due time of the producer; a retry does not change it.
-    #[schema(value_type = String, format = DateTime)]
-    due_at: Timestamp,
-    /// Time after which it is not delivered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    expires_at: Option<Timestamp>,
-    /// Overrides the topic's number of attempts; 0 is without a limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_attempts: Option<u32>,
-    /// The broker that owns its partition, while it is blocked, in backoff or in flight.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<String>,
-    /// Names its due time and its attempts, for `If-Match`.
-    #[schema(value_type = schema::Etag)]
-    etag: String,
-    #[serde(flatten)]
-    contents: Contents,
-    /// When it died.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    died_at: Option<Timestamp>,
-    /// Why it is dead: `max_attempts`, `buried`, `unreadable` or `expired`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::DeathReason>)]
-    reason: Option<&'static str>,
-    /// Reason of the last nack of a dead letter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_error: Option<String>,
-    /// How the last 16 attempts failed, oldest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    history: Vec<FailedAttempt>,
-}
-
-impl Message {
-    fn new(partition: Partition, peeked: Peeked) -> Message {
-        let (state, etag) = (peeked.state.name(), etag(&peeked));
-        let mut history = peeked.history;
-        let (died_at, record) = match peeked.state {
-            MessageState::Dead { died_at, mut record } => {
-                history = std::mem::take(&mut record.history);
-                (Some(died_at), Some(record))
-            }
-            _ => (None, None),
-        };
-        let is_held = matches!(state, "in_flight" | "blocked" | "backoff");
-        let owner = peeked.owner.filter(|_| is_held).map(|owner| owner.as_str().to_owned());
-        let envelope = peeked.message.envelope;
-        Message {
-            id: peeked.message.id.into(),
-            partition,
-            state,
-            attempts: peeked.attempts,
-            next_at: peeked.next_at,
-            due_at: peeked.message.due_at,
-            expires_at: envelope.expires_at,
-            max_attempts: envelope.max_attempts,
-            owner,
-            etag,
-            contents: Contents::from(envelope),
-            died_at,
-            reason: record.as_ref().map(|record| record.reason.name()),
-            last_error: record.and_then(|record| record.last_error),
-            history: history.into_iter().map(failed_attempt).collect(),
+fn described(partition: Partition, peeked: Peeked) -> Message {
+    let (state, etag) = (peeked.state.name(), etag(&peeked));
+    let mut history = peeked.history;
+    let (died_at, record) = match peeked.state {
+        MessageState::Dead { died_at, mut record } => {
+            history = std::mem::take(&mut record.history);
+            (Some(died_at), Some(record))
         }
+        _ => (None, None),
+    };
+    let is_held = matches!(state, "in_flight" | "blocked" | "backoff");
+    let owner = peeked.owner.filter(|_| is_held).map(|owner| owner.as_str().to_owned());
+    let envelope = peeked.message.envelope;
+    Message {
+        id: peeked.message.id.into(),
+        partition: partition.0,
+        state: state.into(),
+        attempts: peeked.attempts,
+        next_at: peeked.next_at,
+        due_at: peeked.message.due_at,
+        expires_at: envelope.expires_at,
+        max_attempts: envelope.max_attempts,
+        owner,
+        etag,
+        contents: contents_of(envelope),
+        died_at,
+        reason: record.as_ref().map(|record| record.reason.name().into()),
+        last_error: record.and_then(|record| record.last_error),
+        history: history.into_iter().map(failed_attempt).collect(),
     }
 }
 
@@ -296,7 +236,7 @@ pub(crate) async fn get(
     // After this the answer is counted while it is sent.
     let _held = app.admit(reply::weight_max(ENVELOPE_BYTES_MAX)).await?;
     let (partition, peeked) = app.broker().peek(&topic, &group, &id, params.key.as_ref()).await?;
-    Ok(Reply(Message::new(partition, peeked)))
+    Ok(Reply(described(partition, peeked)))
 }
 
 /// Explain why a message is not delivered yet.

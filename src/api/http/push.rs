@@ -7,12 +7,13 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use dwell_client::wire::messages::Meta;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::document::{BodyProblem, TopicProblem};
-use super::message_json::{Meta, bytes_of, due_of, payload_of, trace_of, trace_of_headers};
+use super::message_json::{bytes_of, due_of, payload_of, trace_of, trace_of_headers};
 use super::path_params::{Params, TopicPath};
 use super::problem::{Problem, ProblemBody};
 use super::reply::{self, ResourcePath};

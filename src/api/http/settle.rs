@@ -2,151 +2,29 @@
 
 use std::time::Duration;
 
-use dwell_client::wire::settle::{Settled, Verdicts};
-use serde::Deserialize;
-use utoipa::ToSchema;
+use dwell_client::wire::items::TextOr;
+use dwell_client::wire::settle::{Ack, Extend, Nack, Nacked, Receipt, Settled, Verdicts};
 
 use super::Admitted;
 use super::document::{BodyProblem, SettlementProblems};
 use super::path_params::{GroupPath, NoParams};
 use super::problem::{Class, Problem, collect};
 use super::reply::Reply;
-use super::schema;
-use super::strict_json::{Items, Json, TextOr, present};
+use super::strict_json::Json;
 use crate::delivery::remote::Ruling;
 use crate::delivery::{Decision, UnknownReason, Verdict};
 use crate::model::error::{Fault, Kind};
 use crate::model::limits::DELAY_MAX;
 use crate::model::message::{GroupName, TopicName};
-use crate::model::time::{millis, one_span, show_span, span};
+use crate::model::time::{one_span, show_span};
 use crate::model::topic::check_visibility_timeout;
 
-/// Deliveries that are done.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"receipts": ["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"]})))]
-pub(crate) struct Ack {
-    /// 1 to 1,000 receipts.
-    #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
-    receipts: Items<TextOr<Settling>>,
-    /// Also deliveries that have ended, if their messages wait and no consumer has had them since. Default false.
-    #[serde(default)]
-    late: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Settling {
-    receipt: String,
-}
-
-impl From<String> for Settling {
-    fn from(receipt: String) -> Settling {
-        Settling { receipt }
-    }
-}
-
-/// Deliveries that failed.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!(
-    {"receipts": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "delay": "10s", "reason": "smtp: 451"}]}
-)))]
-pub(crate) struct Nack {
-    /// 1 to 1,000 deliveries: receipts as texts, or objects that say more.
-    #[schema(value_type = Vec<NackedOrReceipt>, min_items = 1, max_items = 1000)]
-    receipts: Items<TextOr<Nacked>>,
-    /// For those that say neither `delay` nor `bury`. Until the next attempt, at most 3,650 d. Default: the topic's backoff.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    delay: Option<Duration>,
-    /// The same in milliseconds; not together with `delay`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 10000)]
-    delay_ms: Option<Duration>,
-    /// For those that say no reason. Why it failed; kept as the last error, cut at 1,024 bytes.
-    #[serde(default, deserialize_with = "present")]
-    reason: Option<String>,
-    /// For those that say neither `delay` nor `bury`: they can never succeed. Not together with `delay`.
-    #[serde(default)]
-    bury: bool,
-    /// Also deliveries that have ended, if their messages wait and no consumer has had them since. Default false. A late
-    /// `bury` does not count.
-    #[serde(default)]
-    late: bool,
-}
-
-/// A delivery that failed, or its receipt alone.
-#[derive(ToSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "describes what TextOr reads")]
-pub(crate) enum NackedOrReceipt {
-    /// The receipt alone.
-    #[schema(value_type = schema::Receipt)]
-    Receipt(String),
-    /// The receipt, and how the delivery failed.
-    Nacked(Nacked),
-}
-
-/// One delivery that failed.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Nacked {
-    /// Receipt of the delivery.
-    #[schema(value_type = schema::Receipt)]
-    receipt: String,
-    /// Until the next attempt, at most 3,650 d. Default: the topic's backoff. Not together with `bury`.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    delay: Option<Duration>,
-    /// The same in milliseconds; not together with `delay`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 10000)]
-    delay_ms: Option<Duration>,
-    /// Why it failed; kept as the last error, cut at 1,024 bytes.
-    #[serde(default, deserialize_with = "present")]
-    reason: Option<String>,
-    /// It can never succeed: make it dead at once.
-    #[serde(default, deserialize_with = "present")]
-    bury: Option<bool>,
-}
-
-impl From<String> for Nacked {
-    fn from(receipt: String) -> Nacked {
-        Nacked { receipt, delay: None, delay_ms: None, reason: None, bury: None }
-    }
-}
-
-/// Deliveries whose deadlines move.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"receipts": ["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"], "visibility_timeout": "5m"})))]
-pub(crate) struct Extend {
-    /// 1 to 1,000 receipts.
-    #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
-    receipts: Items<TextOr<Settling>>,
-    /// From now on, 100 ms to 12 h.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    visibility_timeout: Option<Duration>,
-    /// The same in milliseconds; exactly one of the two.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 300000)]
-    visibility_timeout_ms: Option<Duration>,
-    /// Also deliveries that have ended, if their messages wait and no consumer has had them since: these wait until the
-    /// new deadline, and then are delivered again. Default false.
-    #[serde(default)]
-    late: bool,
-}
-
-impl Extend {
-    fn deadlines(self) -> Result<(Vec<String>, Duration, bool), Problem> {
-        let timeout = one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?;
-        let why = "is missing, and so is `visibility_timeout_ms`";
-        let timeout = timeout.ok_or_else(|| Problem::wrong(Fault::Missing, "visibility_timeout", why))?;
-        check_visibility_timeout(timeout)?;
-        Ok((self.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect(), timeout, self.late))
-    }
+fn deadlines(extend: Extend) -> Result<(Vec<String>, Duration, bool), Problem> {
+    let timeout = one_span("visibility_timeout", extend.visibility_timeout, extend.visibility_timeout_ms)?;
+    let why = "is missing, and so is `visibility_timeout_ms`";
+    let timeout = timeout.ok_or_else(|| Problem::wrong(Fault::Missing, "visibility_timeout", why))?;
+    check_visibility_timeout(timeout)?;
+    Ok((extend.receipts.0.into_iter().map(String::from).collect(), timeout, extend.late))
 }
 
 fn verdicts(receipts: Vec<String>, rulings: &[Ruling]) -> Verdicts {
@@ -200,7 +78,7 @@ pub(crate) async fn ack(
     ack: Json<Ack>,
 ) -> Result<Reply<Verdicts>, Problem> {
     let Ack { receipts, late } = ack.read(Ok)?;
-    let decisions = receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
+    let decisions = receipts.0.into_iter().map(|Receipt(receipt)| (receipt, Decision::Ack)).collect();
     settle(&app, &topic, &group, decisions, late).await
 }
 
@@ -242,7 +120,7 @@ pub(crate) async fn extend(
     _: NoParams,
     extend: Json<Extend>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let (receipts, timeout, late) = extend.read(Extend::deadlines)?;
+    let (receipts, timeout, late) = extend.read(deadlines)?;
     let asked = receipts.clone();
     let rulings = app.broker().extend_anywhere(&topic, &group, asked, timeout, late).await?;
     answer(receipts, &rulings)
@@ -352,7 +230,7 @@ mod tests {
         assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
         let Ack { receipts, late } = parse(br#"{"receipts": ["a", {"receipt": "b"}], "late": true}"#, Ok)?;
         assert!(late);
-        let receipts: Vec<_> = receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
+        let receipts: Vec<_> = receipts.0.into_iter().map(String::from).collect();
         assert_eq!(receipts, ["a", "b"]);
         Ok(())
     }

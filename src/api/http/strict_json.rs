@@ -1,23 +1,22 @@
 //! Strict JSON bodies: misspelt and repeated fields are errors.
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
+use dwell_client::wire::items::Object;
 use serde::Deserialize;
-use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::DeserializeOwned;
 use utoipa::{PartialSchema, ToSchema};
 
 pub(crate) use dwell_client::wire::present;
 
-use super::message_json::Object;
 use super::problem::{Class, Problem};
 use super::{App, body, body_errors};
 use crate::gate::Pass;
 use crate::model::error::Kind;
-use crate::model::limits::{BATCH_MESSAGES_MAX, REQUEST_BODY_BYTES_MAX};
+use crate::model::limits::REQUEST_BODY_BYTES_MAX;
 
 pub(crate) struct Json<T> {
     bytes: Bytes,
@@ -107,84 +106,12 @@ pub(crate) fn parse<T: DeserializeOwned + PartialSchema, M>(
     Err(body_errors::explain(bytes, meaning, refused))
 }
 
-/// An object, or the text of its main field alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TextOr<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de> + From<String>> Deserialize<'de> for TextOr<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrVisitor(std::marker::PhantomData)).map(TextOr)
-    }
-}
-
-struct TextOrVisitor<T>(std::marker::PhantomData<T>);
-
-impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for TextOrVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or an object")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
-        Ok(T::from(text.to_owned()))
-    }
-
-    fn visit_string<E: de::Error>(self, text: String) -> Result<T, E> {
-        Ok(T::from(text))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
-        T::deserialize(de::value::MapAccessDeserializer::new(fields))
-    }
-}
-
-/// 1 to 1,000 items. Parsing ends at the first one too many, so that a hostile list takes no memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Items<T>(pub(crate) Vec<T>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Items<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(ItemsVisitor(std::marker::PhantomData)).map(Items)
-    }
-}
-
-struct ItemsVisitor<T>(std::marker::PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
-    type Value = Vec<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of 1 to {BATCH_MESSAGES_MAX} items")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-        let mut items = Vec::with_capacity(list.size_hint().unwrap_or(0).min(BATCH_MESSAGES_MAX));
-        while items.len() < BATCH_MESSAGES_MAX {
-            match list.next_element()? {
-                Some(item) => items.push(item),
-                None if items.is_empty() => return Err(de::Error::custom("the list is empty")),
-                None => return Ok(items),
-            }
-        }
-        match list.next_element::<de::IgnoredAny>()? {
-            Some(_) => Err(de::Error::custom(TooMany)),
-            None => Ok(items),
-        }
-    }
-}
-
-pub(crate) struct TooMany;
-
-impl fmt::Display for TooMany {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there are more than {BATCH_MESSAGES_MAX} items, 1 to {BATCH_MESSAGES_MAX} are accepted")
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use dwell_client::wire::items::Items;
+
     use super::*;
+    use crate::model::limits::BATCH_MESSAGES_MAX;
 
     #[derive(Debug, PartialEq, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]

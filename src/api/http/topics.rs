@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use dwell_client::wire::topics::{Counts, GroupTotals, Moved, PartitionState, TopicList};
+use dwell_client::wire::items::Object;
+use dwell_client::wire::topics::{Counts, GroupTotals, MoveTo, Moved, PartitionState, TopicList};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::document::{BodyProblem, MatchProblem, StoreProblem, TopicProblem};
-use super::message_json::Object;
 use super::origin_guard::single;
 use super::path_params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
@@ -335,20 +335,6 @@ pub(crate) async fn list(app: Admitted, _: NoParams) -> Result<Reply<TopicList>,
     Ok(Reply(TopicList { topics: topics.iter().map(ToString::to_string).collect() }))
 }
 
-/// Destination of a move.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"to": "orders-16", "partitions": 16})))]
-pub(crate) struct MoveTo {
-    /// The topic to move to; created if it does not exist.
-    #[schema(value_type = schema::TopicName)]
-    to: TopicName,
-    /// Its number of partitions, 1 to 1,024. Default: that of this topic, or of the other one if it is there.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<u16>, minimum = 1, maximum = 1024)]
-    partitions: Option<NonZeroU16>,
-}
-
 /// Move the messages of a topic to another topic.
 ///
 /// The way to another number of partitions. A request works for 5 s; repeat it until it is `done`.
@@ -364,7 +350,10 @@ pub(crate) async fn move_topic(
     _: NoParams,
     wanted: Json<MoveTo>,
 ) -> Result<Reply<Moved>, Problem> {
-    let MoveTo { to, partitions } = wanted.read(Ok)?;
+    let (to, partitions) = wanted.read(|MoveTo { to, partitions }| {
+        let to = TopicName::new(to).map_err(|error| error.about_field("to"))?;
+        Ok((to, partitions))
+    })?;
     let moved = app.broker().move_topic(&topic, &to, partitions).await?;
     Ok(Reply(Moved {
         moved: moved.waiting,

@@ -6,12 +6,14 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dwell_client::wire::consume::Delivery;
+use dwell_client::wire::settle::Extend;
 use futures_util::future;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
-use crate::cli::api::{Delivery, Extension};
+use crate::cli::api::Payload;
 use crate::cli::client::{Client, GroupOf};
 use crate::cli::output;
 use crate::cli::settle::refusal;
@@ -45,7 +47,7 @@ impl Exec {
 
     /// Runs the command. Dropping the future kills it with everything it started.
     pub(super) async fn run(&self, delivery: &Delivery) -> Outcome {
-        let payload = match delivery.payload.bytes() {
+        let payload = match Payload::from(&delivery.contents).bytes() {
             Ok(payload) => payload,
             Err(why) => return Outcome::Nack(why),
         };
@@ -99,11 +101,7 @@ impl Exec {
     async fn extend(&self, delivery: &Delivery) {
         let receipts = std::slice::from_ref(&delivery.receipt);
         let id = &delivery.id;
-        match self
-            .client
-            .extend(&self.of, &Extension { receipts, visibility_timeout: self.visibility_timeout, late: false })
-            .await
-        {
+        match self.client.extend(&self.of, &Extend::of(receipts, self.visibility_timeout)).await {
             Ok(verdicts) => {
                 for refused in verdicts.iter().filter(|verdict| verdict.reason.is_some()).map(refusal) {
                     output::note(format_args!("{id}: its deadline could not be moved: {refused}"));
@@ -120,16 +118,16 @@ impl Exec {
         // Ctrl-C on the terminal is for dwell, which lets the command finish.
         command.process_group(0);
         command.env("DWELL_TOPIC", self.of.topic.as_str()).env("DWELL_GROUP", self.of.group.as_str());
-        command.env("DWELL_ID", &delivery.id).env("DWELL_KEY", delivery.key.as_deref().unwrap_or_default());
+        command.env("DWELL_ID", &delivery.id).env("DWELL_KEY", delivery.contents.key.as_deref().unwrap_or_default());
         command.env("DWELL_ATTEMPT", delivery.attempt.to_string());
         command.env("DWELL_PARTITION", delivery.partition.to_string());
         command.env("DWELL_DUE_AT", delivery.due_at.to_string());
-        command.env("DWELL_PUSHED_AT", delivery.pushed_at.to_string());
+        command.env("DWELL_PUSHED_AT", delivery.contents.pushed_at.to_string());
         command.env("DWELL_LATENESS_MS", delivery.lateness_ms.to_string());
-        command.env("DWELL_CONTENT_TYPE", delivery.content_type.as_deref().unwrap_or_default());
-        command.env("DWELL_TRACEPARENT", delivery.traceparent.as_deref().unwrap_or_default());
-        command.env("DWELL_TRACESTATE", delivery.tracestate.as_deref().unwrap_or_default());
-        for (name, value) in &delivery.meta {
+        command.env("DWELL_CONTENT_TYPE", delivery.contents.content_type.as_deref().unwrap_or_default());
+        command.env("DWELL_TRACEPARENT", delivery.contents.traceparent.as_deref().unwrap_or_default());
+        command.env("DWELL_TRACESTATE", delivery.contents.tracestate.as_deref().unwrap_or_default());
+        for (name, value) in &delivery.contents.meta.0 {
             let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
             command.env(format!("DWELL_META_{}", name.to_ascii_uppercase()), value);
         }

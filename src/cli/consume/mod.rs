@@ -5,12 +5,12 @@ mod exec;
 use std::time::Duration;
 
 use clap::Args;
-use dwell_client::wire::consume::Reserve;
-use dwell_client::wire::settle::Settled;
+use dwell_client::wire::consume::{Delivery, Reserve};
+use dwell_client::wire::settle::{Nack, Nacked, Settled};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::api::{Delivery, Nack, WithJson};
+use super::api::{WithJson, shown};
 use super::client::{Client, DeliveryStream, GroupOf};
 use super::failure::{CallResult, Failure};
 use super::process::Signals;
@@ -144,7 +144,7 @@ impl Consumer<'_> {
     async fn handle(&mut self, deliveries: Vec<WithJson<Delivery>>, tally: &mut Tally) -> Result<(), Failure> {
         let Some(command) = &self.args.exec else {
             for delivery in &deliveries {
-                self.args.server.print.value(delivery, |delivery| delivery.shown())?;
+                self.args.server.print.value(delivery, |delivery| shown(delivery))?;
             }
             let receipts: Vec<String> = deliveries.iter().map(|delivery| delivery.receipt.clone()).collect();
             let verdicts = self.settled(|| self.client.ack(&self.of, &receipts, false)).await?;
@@ -170,7 +170,7 @@ impl Consumer<'_> {
         if self.args.server.print.json {
             output::json(delivery)?
         } else {
-            output::note(delivery.shown())
+            output::note(shown(delivery))
         }
         let receipt = delivery.receipt.clone();
         match exec.run(delivery).await {
@@ -180,8 +180,8 @@ impl Consumer<'_> {
             }
             Outcome::Nack(reason) => {
                 output::note(format_args!("{} failed: {reason}", delivery.id));
-                let nacks = [Nack { receipt, delay: None, reason: Some(reason) }];
-                self.settled(|| self.client.nack(&self.of, &nacks)).await
+                let nack = Nack::of([Nacked { reason: Some(reason), ..Nacked::from(receipt) }]);
+                self.settled(|| self.client.nack(&self.of, &nack)).await
             }
         }
     }

@@ -169,7 +169,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     let mut item: Item =
         serde_json::from_slice(line).map_err(|error| error.to_string().replace("at line 1 column", "at column"))?;
     let detail_of = |error: Error| error.detail().to_owned();
-    let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
+    let payload = Payload { text: item.payload.as_deref(), base64: item.payload_base64.as_deref() };
     // The broker, which knows the time of the store, decides what is in the past.
     item.past.as_deref().map_or(Ok(Past::Now), str::parse).map_err(detail_of)?;
     let ttl = one_span("ttl", item.ttl, item.ttl_ms).map_err(detail_of)?;
@@ -204,19 +204,18 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
             Some(base64) => STANDARD.decode(base64).map_err(|why| format!("`attachment`: {why}"))?.into(),
             None => Bytes::new(),
         },
-        payload: payload_of(&payload, item.payload_json.as_deref())?,
+        payload: payload_of(payload, item.payload_json.as_deref())?,
     };
     if ttl.is_some_and(|ttl| ttl.is_zero()) {
         return Err("`ttl`: a message with a ttl of 0s would never be delivered".to_owned());
     }
     message.accept(now).map_err(detail_of)?;
-    (item.payload, item.payload_base64) = (payload.text, payload.base64);
     let id_is_ours = item.id.is_none();
     item.id.get_or_insert_with(MessageId::fresh);
     Ok((item, id_is_ours))
 }
 
-fn payload_of(payload: &Payload, json: Option<&RawValue>) -> Result<Bytes, String> {
+fn payload_of(payload: Payload<'_>, json: Option<&RawValue>) -> Result<Bytes, String> {
     match json {
         None => payload.bytes(),
         Some(json) if payload.text.is_none() && payload.base64.is_none() => {

@@ -9,8 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use clap::Args;
-use dwell_client::wire::consume::Reserve;
-use dwell_client::wire::settle::Settled;
+use dwell_client::wire::consume::{Delivery, Reserve};
+use dwell_client::wire::dead_letters::Which;
+use dwell_client::wire::settle::{Nack, Nacked, Settled};
 use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
@@ -23,7 +24,7 @@ use crate::app::server::{Server, ServerOptions};
 use crate::broker::Options;
 use crate::cli::PrintArgs;
 use crate::cli::address::ServerAddress;
-use crate::cli::api::{DeadLetterFilter, Delivery, Nack, Topic, WithJson};
+use crate::cli::api::{Topic, WithJson};
 use crate::cli::client::{Client, GroupOf};
 use crate::cli::failure::{CallResult, Failure};
 use crate::cli::output::{note, styled};
@@ -193,8 +194,8 @@ impl Demo {
         for of in [&self.orders, &self.pulse] {
             left_over += left(self.client.topic(&of.topic).await?.read());
         }
-        let mut dead = self.client.dead(&self.orders, &DeadLetterFilter::default(), BATCH, None).await?.dead_letters;
-        dead.extend(self.client.dead(&self.pulse, &DeadLetterFilter::default(), BATCH, None).await?.dead_letters);
+        let mut dead = self.client.dead(&self.orders, &Which::default(), BATCH, None).await?.dead_letters;
+        dead.extend(self.client.dead(&self.pulse, &Which::default(), BATCH, None).await?.dead_letters);
         let dead = dead.into_iter().map(WithJson::read).collect();
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };
@@ -326,7 +327,7 @@ struct Consumer<'a> {
 #[derive(Default)]
 struct Decisions {
     acks: Vec<(String, String)>,
-    nacks: Vec<(String, Nack)>,
+    nacks: Vec<(String, Nacked)>,
 }
 
 impl Consumer<'_> {
@@ -359,10 +360,11 @@ impl Consumer<'_> {
     }
 
     fn decide(&self, delivery: &Delivery, decisions: &mut Decisions, is_paid: impl Fn(&str) -> bool) {
-        let text = delivery.payload.text.as_deref().unwrap_or_default();
+        let text = delivery.contents.payload.as_deref().unwrap_or_default();
         let failed = |delay, again, reason: String| {
             self.ledger.borrow_mut().nacking(&delivery.id, self.clock.now(), again);
-            (delivery.id.clone(), Nack { receipt: delivery.receipt.clone(), delay, reason: Some(reason) })
+            let nacked = Nacked { delay, reason: Some(reason), ..Nacked::from(delivery.receipt.clone()) };
+            (delivery.id.clone(), nacked)
         };
         let before = usize::try_from(delivery.attempt.saturating_sub(1)).unwrap_or(usize::MAX);
         match serde_json::from_str::<Work>(text) {
@@ -394,8 +396,8 @@ impl Consumer<'_> {
             self.note(&ids, "acked", self.client.ack(self.of, &receipts, false).await)?;
         }
         if !decisions.nacks.is_empty() {
-            let (ids, nacks): (Vec<_>, Vec<_>) = decisions.nacks.into_iter().unzip();
-            self.note(&ids, "nacked", self.client.nack(self.of, &nacks).await)?;
+            let (ids, nacks): (Vec<_>, Vec<Nacked>) = decisions.nacks.into_iter().unzip();
+            self.note(&ids, "nacked", self.client.nack(self.of, &Nack::of(nacks)).await)?;
         }
         Ok(())
     }

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use dwell_client::wire::consume::Delivery;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::api::{Delivery, Pushed};
+use crate::cli::api::Pushed;
 use crate::model::time::{Timestamp, span};
 
 const ORDERS: u32 = 3_000;

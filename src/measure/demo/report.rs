@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use dwell_client::wire::dead_letters::DeadLetterMessage;
 use serde::Serialize;
 
 use super::orders::{CALLBACK_RETRIES, Kind, Ledger, Life, Order, POISON_ATTEMPTS, Seen};
-use crate::cli::api::Dead;
+use crate::cli::api::Payload;
 use crate::cli::output;
 use crate::measure::percentiles::Percentiles;
 use crate::model::spelling::{counted, thousands};
@@ -55,7 +56,7 @@ struct Lateness {
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) left_over: u64,
-    pub(super) dead: Vec<Dead>,
+    pub(super) dead: Vec<DeadLetterMessage>,
     pub(super) took: Duration,
     /// How far the store's clock is ahead of ours at most; zero when it is ours.
     pub(super) store_ahead: Duration,
@@ -116,10 +117,10 @@ fn lateness(ledger: &Ledger, facts: &Facts) -> Vec<Lateness> {
 }
 
 fn dead(facts: &Facts) -> Vec<String> {
-    let one = |dead: &crate::cli::api::Dead| {
+    let one = |dead: &DeadLetterMessage| {
         let error = dead.last_error.as_deref().unwrap_or("no error was given");
         let (id, reason, attempts) = (&dead.id, &dead.reason, counted(dead.attempts, "attempt"));
-        let payload = dead.payload.shown();
+        let payload = dead.contents.as_ref().map(Payload::from).unwrap_or_default().shown();
         format!("\nDead letter\n  {id}: {reason} after {attempts}\n  last error: {error}\n  payload: {payload}")
     };
     facts.dead.iter().map(one).collect()
@@ -236,7 +237,7 @@ fn poison(ledger: &Ledger, facts: &Facts) -> Promise {
         if !is_poison(&dead.id) {
             wrong.push(format!("{} is dead", dead.id));
         } else if dead.attempts != POISON_ATTEMPTS || dead.reason != "max_attempts" || dead.last_error.is_none() {
-            let Dead { id, attempts, reason, last_error, .. } = dead;
+            let DeadLetterMessage { id, attempts, reason, last_error, .. } = dead;
             wrong.push(format!("{id} is dead after {}: {reason}, {last_error:?}", counted(*attempts, "attempt")));
         }
     }
@@ -266,9 +267,11 @@ fn retries(ledger: &Ledger) -> Promise {
 
 #[cfg(test)]
 mod tests {
+    use dwell_client::wire::consume::Delivery;
+
     use super::super::orders::{self, Planned};
     use super::*;
-    use crate::cli::api::{Delivery, Pushed};
+    use crate::cli::api::Pushed;
     use crate::model::time::Timestamp;
 
     #[test]
@@ -338,9 +341,9 @@ mod tests {
         Delivery { receipt: "1".to_owned(), id: id.to_owned(), attempt, due_at, ..Delivery::default() }
     }
 
-    fn dead(id: &str) -> Dead {
-        let (reason, last_error) = ("max_attempts".to_owned(), Some("unreadable".to_owned()));
-        Dead { id: id.to_owned(), reason, attempts: 3, last_error, ..Dead::default() }
+    fn dead(id: &str) -> DeadLetterMessage {
+        let (reason, last_error) = ("max_attempts".into(), Some("unreadable".to_owned()));
+        DeadLetterMessage { id: id.to_owned(), reason, attempts: 3, last_error, ..DeadLetterMessage::default() }
     }
 
     fn broken(ledger: &Ledger, facts: &Facts) -> Vec<&'static str> {

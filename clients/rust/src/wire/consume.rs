@@ -1,12 +1,13 @@
-//! Reserving messages.
+//! Reserving messages, and deliveries.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::messages::Contents;
 #[cfg(feature = "schema")]
 use super::schema;
-use super::time::{millis, span};
+use super::time::{Timestamp, millis, span};
 use super::{Word, present};
 
 /// A request for deliveries.
@@ -51,4 +52,48 @@ pub struct Reserve {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::OnFailure>))]
     pub on_failure: Option<Word>,
+}
+
+/// A message that was handed to a consumer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "id": "order-4711", "attempt": 1, "partition": 3,
+    "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
+    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}
+))))]
+pub struct Delivery {
+    /// Identifies this delivery; settle it with this.
+    #[cfg_attr(feature = "schema", schema(value_type = schema::Receipt))]
+    pub receipt: String,
+    /// Message id.
+    #[cfg_attr(feature = "schema", schema(value_type = schema::MessageId))]
+    pub id: String,
+    #[serde(flatten)]
+    pub contents: Contents,
+    /// Number of the delivery attempt, starting at 1.
+    pub attempt: u32,
+    /// Partition of the topic, from 0 on.
+    #[cfg_attr(feature = "schema", schema(value_type = u16))]
+    pub partition: u16,
+    /// Due time of the producer.
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = DateTime))]
+    pub due_at: Timestamp,
+    /// When the delivery counts as failed, unless it is settled or extended before.
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = DateTime))]
+    pub deadline: Timestamp,
+    /// From the time at which it was due (or due again after a retry) to the hand-over, in milliseconds.
+    pub lateness_ms: u64,
+}
+
+/// Reserved deliveries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"deliveries": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "id": "order-4711", "attempt": 1, "partition": 3,
+    "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
+    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
+))))]
+pub struct Deliveries<D = Delivery> {
+    /// Empty when nothing was due within `wait`.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<Delivery>))]
+    pub deliveries: Vec<D>,
 }

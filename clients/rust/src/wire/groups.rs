@@ -1,12 +1,90 @@
 //! Groups: their state, their members, and what is wrong with what is stored of them.
 
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
-use super::Word;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::value::RawValue;
+
 #[cfg(feature = "schema")]
 use super::schema;
-use super::time::Timestamp;
+use super::time::{Timestamp, millis, span};
 use super::topics::{Counts, PartitionState};
+use super::{Word, present};
+
+/// Settings of a group. A field that is absent stays unchanged.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"rate": 10.0, "max_in_flight": 100}))))]
+pub struct NewGroup {
+    /// The group whose messages, scheduled, ready or in flight, the new one gets a copy of. Default: none, it gets what is
+    /// pushed from now on. Means nothing for a group that exists.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::GroupName>))]
+    pub copy_of: Option<String>,
+    /// Messages that are handed out in a second by all brokers together, at most: 0.001 to 100,000; 0 is without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "rate")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Rate>))]
+    pub rate: Option<f64>,
+    /// Deliveries in flight in all partitions together, at most: not fewer than there are partitions; 0 is without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64))]
+    pub max_in_flight: Option<u32>,
+}
+
+/// Reads the limit as it is written: a number that is too small must not be read as 0, which means no limit.
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let text: Box<RawValue> = Box::deserialize(deserializer)?;
+    let rate: f64 = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
+    let mantissa = text.get().split(['e', 'E']).next().unwrap_or_default();
+    match rate == 0.0 && mantissa.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
+        true => Err(de::Error::custom(format_args!("{text} is too small; 0 is without a limit"))),
+        false => Ok(Some(rate)),
+    }
+}
+
+/// The groups of a topic.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"groups": [{"group": "default", "state": "active"}]}))))]
+pub struct GroupList<G = Group> {
+    /// All groups of the topic.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<Group>))]
+    pub groups: Vec<G>,
+}
+
+/// How long to pause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"for": "10m"}))))]
+pub struct PauseOf {
+    /// From now on. Not together with `until`. Default: until it is resumed.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
+    pub span: Option<Duration>,
+    /// The same in milliseconds; not together with `for`.
+    #[serde(default, rename = "for_ms", skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 600000))]
+    pub span_ms: Option<Duration>,
+    /// Until this time.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Time>))]
+    pub until: Option<Timestamp>,
+}
+
+/// The messages of a group to delete.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"all": true}))))]
+pub struct PurgeOf {
+    /// Has to be true: all messages of the group, scheduled, ready and in flight.
+    #[serde(default)]
+    pub all: bool,
+    /// Its dead letters too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dead_letters: bool,
+    /// Only count them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
 
 /// A group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -99,4 +177,19 @@ pub struct Found {
     /// `dead_body_without_id`.
     #[cfg_attr(feature = "schema", schema(value_type = schema::Defect))]
     pub defect: Word,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_that_is_too_small_is_not_read_as_no_limit() {
+        let read = |rate: &str| serde_json::from_str(&format!(r#"{{"rate": {rate}}}"#)).map(|new: NewGroup| new.rate);
+        assert_eq!(read("0.0e5").ok(), Some(Some(0.0)));
+        assert_eq!(read("2.5").ok(), Some(Some(2.5)));
+        assert!(read("1e-400").is_err());
+        assert!(read("\"1\"").is_err());
+        assert!(read("null").is_err());
+    }
 }

@@ -4,6 +4,7 @@
 pub mod time;
 #[cfg(feature = "schema")]
 pub mod schema;
+pub mod items;
 pub mod topics;
 pub mod groups;
 pub mod messages;
@@ -11,6 +12,7 @@ pub mod bulk;
 pub mod consume;
 pub mod settle;
 pub mod dead_letters;
+pub mod cron;
 pub mod operations;
 
 use std::borrow::Cow;

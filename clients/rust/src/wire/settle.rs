@@ -1,11 +1,177 @@
-//! Settling deliveries: the verdict on each receipt.
+//! Settling deliveries: which, how, and the verdict on each receipt.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Word;
+use super::items::{Items, TextOr};
 #[cfg(feature = "schema")]
 use super::schema;
-use super::time::Timestamp;
+use super::time::{Timestamp, millis, span};
+use super::{Word, present};
+
+/// Deliveries that are done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"receipts": ["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"]}
+))))]
+pub struct Ack {
+    /// 1 to 1,000 receipts.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000))]
+    pub receipts: Items<Receipt>,
+    /// Also deliveries that have ended, if their messages wait and no consumer has had them since. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+}
+
+impl Ack {
+    /// Deliveries that have not ended.
+    pub fn of(receipts: &[String]) -> Ack {
+        Ack { receipts: Items(receipts.iter().cloned().map(Receipt).collect()), late: false }
+    }
+}
+
+/// A receipt, read alone or as `{"receipt": "…"}`, and written alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "TextOr<InObject>", into = "String")]
+pub struct Receipt(pub String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InObject {
+    receipt: String,
+}
+
+impl From<String> for InObject {
+    fn from(receipt: String) -> InObject {
+        InObject { receipt }
+    }
+}
+
+impl From<TextOr<InObject>> for Receipt {
+    fn from(TextOr(given): TextOr<InObject>) -> Receipt {
+        Receipt(given.receipt)
+    }
+}
+
+impl From<Receipt> for String {
+    fn from(Receipt(receipt): Receipt) -> String {
+        receipt
+    }
+}
+
+/// Deliveries that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"receipts": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "delay": "10s", "reason": "smtp: 451"}]}
+))))]
+pub struct Nack {
+    /// 1 to 1,000 deliveries: receipts as texts, or objects that say more.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<NackedOrReceipt>, min_items = 1, max_items = 1000))]
+    pub receipts: Items<TextOr<Nacked>>,
+    /// For those that say neither `delay` nor `bury`. Until the next attempt, at most 3,650 d. Default: the topic's backoff.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
+    pub delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 10000))]
+    pub delay_ms: Option<Duration>,
+    /// For those that say no reason. Why it failed; kept as the last error, cut at 1,024 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub reason: Option<String>,
+    /// For those that say neither `delay` nor `bury`: they can never succeed. Not together with `delay`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bury: bool,
+    /// Also deliveries that have ended, if their messages wait and no consumer has had them since. Default false. A late
+    /// `bury` does not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+}
+
+impl Nack {
+    /// Of these deliveries, each of which says how it failed.
+    pub fn of(nacked: impl IntoIterator<Item = Nacked>) -> Nack {
+        let receipts = Items(nacked.into_iter().map(TextOr).collect());
+        Nack { receipts, delay: None, delay_ms: None, reason: None, bury: false, late: false }
+    }
+}
+
+/// A delivery that failed, or its receipt alone.
+#[cfg(feature = "schema")]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub enum NackedOrReceipt {
+    /// The receipt alone.
+    #[schema(value_type = schema::Receipt)]
+    Receipt(String),
+    /// The receipt, and how the delivery failed.
+    Nacked(Nacked),
+}
+
+/// One delivery that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Nacked {
+    /// Receipt of the delivery.
+    #[cfg_attr(feature = "schema", schema(value_type = schema::Receipt))]
+    pub receipt: String,
+    /// Until the next attempt, at most 3,650 d. Default: the topic's backoff. Not together with `bury`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
+    pub delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 10000))]
+    pub delay_ms: Option<Duration>,
+    /// Why it failed; kept as the last error, cut at 1,024 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub reason: Option<String>,
+    /// It can never succeed: make it dead at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub bury: Option<bool>,
+}
+
+impl From<String> for Nacked {
+    fn from(receipt: String) -> Nacked {
+        Nacked { receipt, delay: None, delay_ms: None, reason: None, bury: None }
+    }
+}
+
+/// Deliveries whose deadlines move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"receipts": ["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"], "visibility_timeout": "5m"}
+))))]
+pub struct Extend {
+    /// 1 to 1,000 receipts.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000))]
+    pub receipts: Items<Receipt>,
+    /// From now on, 100 ms to 12 h.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
+    pub visibility_timeout: Option<Duration>,
+    /// The same in milliseconds; exactly one of the two.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 300000))]
+    pub visibility_timeout_ms: Option<Duration>,
+    /// Also deliveries that have ended, if their messages wait and no consumer has had them since: these wait until the
+    /// new deadline, and then are delivered again. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+}
+
+impl Extend {
+    /// Deliveries that have not ended.
+    pub fn of(receipts: &[String], visibility_timeout: Duration) -> Extend {
+        let receipts = Items(receipts.iter().cloned().map(Receipt).collect());
+        Extend { receipts, visibility_timeout: Some(visibility_timeout), visibility_timeout_ms: None, late: false }
+    }
+}
 
 /// Outcome of one receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,4 +206,19 @@ pub struct Verdicts {
     pub failed: usize,
     /// One for each receipt, in the order sent.
     pub results: Vec<Settled>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receipts_are_read_alone_or_in_objects_and_written_alone() -> serde_json::Result<()> {
+        let ack: Ack = serde_json::from_str(r#"{"receipts": ["a", {"receipt": "b"}]}"#)?;
+        assert_eq!(serde_json::to_string(&ack)?, r#"{"receipts":["a","b"]}"#);
+        assert!(serde_json::from_str::<Ack>(r#"{"receipts": [{"receipt": "a", "delay": "1s"}]}"#).is_err());
+        let nack: Nack = serde_json::from_str(r#"{"receipts": ["a", {"receipt": "b", "delay": "1s"}]}"#)?;
+        assert_eq!(serde_json::to_string(&nack)?, r#"{"receipts":[{"receipt":"a"},{"receipt":"b","delay":"1s"}]}"#);
+        Ok(())
+    }
 }

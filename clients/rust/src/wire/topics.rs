@@ -1,13 +1,14 @@
-//! Topics: their names, and how many messages they hold.
+//! Topics: their names, how many messages they hold, and moves.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Word;
 #[cfg(feature = "schema")]
 use super::schema;
 use super::time::{Timestamp, millis};
+use super::{Word, present};
 
 /// The names of all topics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +85,20 @@ pub struct PartitionState {
     /// The broker that owns the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+}
+
+/// Destination of a move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"to": "orders-16", "partitions": 16}))))]
+pub struct MoveTo {
+    /// The topic to move to; created if it does not exist.
+    #[cfg_attr(feature = "schema", schema(value_type = schema::TopicName))]
+    pub to: String,
+    /// Its number of partitions, 1 to 1,024. Default: that of this topic, or of the other one if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u16>, minimum = 1, maximum = 1024))]
+    pub partitions: Option<NonZeroU16>,
 }
 
 /// Progress of a move.
