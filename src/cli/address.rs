@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dwell_client::wire::problem::Problem;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 
-use super::api::Problem;
 use super::failure::{CallError, CallResult, Failure};
 use crate::platform::clock::Clock;
 use crate::platform::https::{self, Roots};

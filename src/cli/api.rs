@@ -11,14 +11,14 @@ use bytes::Bytes;
 use dwell_client::wire::consume::Delivery;
 use dwell_client::wire::cron::CronJob;
 use dwell_client::wire::messages::Contents;
+use dwell_client::wire::problem::{Missing, Problem};
+use dwell_client::wire::push::BatchMessage;
 use dwell_client::wire::topics::{GroupTotals, PartitionState};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::model::error::Missing;
-use crate::model::time::{Timestamp, short_span};
+use crate::model::time::short_span;
 use crate::model::topic::Settings;
 
 /// An answer together with its JSON, which is what is printed: it has also the fields that are not read here.
@@ -57,54 +57,21 @@ impl<T> Serialize for WithJson<T> {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct Problem {
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-    pub(crate) title: String,
-    pub(crate) status: u16,
-    #[serde(default)]
-    pub(crate) detail: String,
-    pub(crate) missing: Option<Missing>,
-    pub(crate) id: Option<String>,
-    #[serde(default)]
-    results: Value,
-    #[serde(default)]
-    pub(crate) errors: Vec<FieldError>,
-}
+/// A problem in the words of the command line.
+pub(crate) struct InWords<'a>(pub(crate) &'a Problem);
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct FieldError {
-    #[serde(default, alias = "pointer", alias = "parameter", alias = "header")]
-    place: String,
-    detail: String,
-}
-
-impl Problem {
-    pub(crate) fn name(&self) -> &str {
-        self.kind.rsplit(':').next().unwrap_or(&self.kind)
-    }
-
-    pub(crate) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
-        Vec::deserialize(&self.results).ok().filter(|results| !results.is_empty())
-    }
-
-    pub(crate) fn is_passing(&self) -> bool {
-        matches!(self.name(), "full" | "unavailable" | "outcome-unknown" | "timeout")
-    }
-}
-
-impl fmt::Display for Problem {
+impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(missing) = &self.missing {
-            return write!(f, "{missing}; {} ({})", remedy(missing), self.name());
+        let InWords(problem) = self;
+        if let Some(missing) = &problem.missing {
+            return write!(f, "{missing}; {} ({})", remedy(missing), problem.name());
         }
-        match self.detail.as_str() {
-            "" => write!(f, "{} ({})", self.title, self.name())?,
-            detail => write!(f, "{detail} ({})", self.name())?,
+        match problem.detail.as_str() {
+            "" => write!(f, "{} ({})", problem.title, problem.name())?,
+            detail => write!(f, "{detail} ({})", problem.name())?,
         }
         // The detail has the first one.
-        self.errors.iter().skip(1).try_for_each(|error| write!(f, "\n  {}: {}", error.place, error.detail))
+        problem.errors.iter().skip(1).try_for_each(|error| write!(f, "\n  {}: {}", error.place(), error.detail))
     }
 }
 
@@ -133,37 +100,6 @@ pub(crate) struct Topic {
     pub(crate) partitions: Vec<PartitionState>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct Pushed {
-    /// Absent only with some errors.
-    #[serde(default)]
-    pub(crate) id: Option<String>,
-    #[serde(default)]
-    pub(crate) partition: Option<u16>,
-    #[serde(default)]
-    pub(crate) due_at: Option<Timestamp>,
-    #[serde(default)]
-    pub(crate) duplicate_of: Option<String>,
-    /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced` or `error`.
-    pub(crate) status: String,
-    #[serde(default)]
-    pub(crate) topic_created: bool,
-    #[serde(default)]
-    pub(crate) error: Option<Box<Problem>>,
-}
-
-impl Pushed {
-    pub(crate) fn is_accepted(&self) -> bool {
-        matches!(self.status.as_str(), "stored" | "journaled" | "buffered")
-    }
-}
-
-/// Each item of a request is answered for itself.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Results<T> {
-    pub(crate) results: Vec<T>,
-}
-
 /// A payload as the broker writes it: text, or base64 when it is not UTF-8.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Payload<'a> {
@@ -174,6 +110,12 @@ pub(crate) struct Payload<'a> {
 impl<'a> From<&'a Contents> for Payload<'a> {
     fn from(contents: &'a Contents) -> Payload<'a> {
         Payload { text: contents.payload.as_deref(), base64: contents.payload_base64.as_deref() }
+    }
+}
+
+impl<'a> From<&'a BatchMessage> for Payload<'a> {
+    fn from(item: &'a BatchMessage) -> Payload<'a> {
+        Payload { text: item.payload.as_deref(), base64: item.payload_base64.as_deref() }
     }
 }
 

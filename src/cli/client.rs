@@ -10,6 +10,8 @@ use dwell_client::wire::dead_letters::{DeadLetterMessage, DeadLetterMessages, Pu
 use dwell_client::wire::groups::{Findings, Group, GroupDescription, GroupList, NewGroup, PauseOf, PurgeOf};
 use dwell_client::wire::messages::{Control, Explained, ListedMessage, ListedMessages, Message, NewDue};
 use dwell_client::wire::operations::Ready;
+use dwell_client::wire::problem::Problem;
+use dwell_client::wire::push::{Batch, BatchResults, PushResult};
 use dwell_client::wire::settle::{Ack, Extend, Nack, Settled, Verdicts};
 use dwell_client::wire::topics::{MoveTo, Moved, TopicList};
 use reqwest::header::IF_MATCH;
@@ -19,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
-use super::api::{Problem, Pushed, Results, Topic, WithJson};
+use super::api::{Topic, WithJson};
 use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
 use crate::model::limits::STREAM_SILENCE_MAX;
@@ -155,7 +157,7 @@ impl Client {
         topic: &TopicName,
         message: NewMessage,
         query: &Query,
-    ) -> CallResult<WithJson<Pushed>> {
+    ) -> CallResult<WithJson<PushResult>> {
         let mut request =
             self.request(Method::POST, &format!("/{topic}/messages")).query(&query.0).header("dwell-raw", "true");
         if let Some(content_type) = &message.content_type {
@@ -171,13 +173,9 @@ impl Client {
     }
 
     /// Pushes a batch; each message is answered for itself, also when all of them failed.
-    pub(crate) async fn push_batch<M: Serialize>(&self, topic: &TopicName, batch: &[M]) -> CallResult<Vec<Pushed>> {
-        #[derive(Serialize)]
-        struct Batch<'a, M> {
-            messages: &'a [M],
-        }
+    pub(crate) async fn push_batch<M: Serialize>(&self, topic: &TopicName, batch: &[M]) -> CallResult<Vec<PushResult>> {
         let path = format!("/{topic}/messages/batch");
-        let results = match self.post::<Results<Pushed>>(&path, &Batch { messages: batch }).await {
+        let results = match self.post::<BatchResults>(&path, &Batch { messages: batch }).await {
             Ok(answer) => answer.results,
             Err(error) => error.results().ok_or(error)?,
         };

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use dwell_client::wire::problem::Problem;
 use serde::de::DeserializeOwned;
 
-use super::api::Problem;
+use super::api::InWords;
 use crate::model::error::{Error, Kind};
 
 pub(crate) const FAILED: u8 = 1;
@@ -86,7 +87,7 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CallError::Unreachable(text) | CallError::NoAnswer(text) | CallError::Garbled(text) => f.write_str(text),
-            CallError::Problem(problem) => problem.fmt(f),
+            CallError::Problem(problem) => InWords(problem).fmt(f),
         }
     }
 }
@@ -124,7 +125,7 @@ mod tests {
             let text =
                 format!(r#"{{"type":"not-found","title":"T","status":404,"detail":"PUT it","missing":{missing}}}"#);
             let problem: Problem = serde_json::from_str(&text)?;
-            assert_eq!(problem.to_string(), format!("{said} (not-found)"));
+            assert_eq!(InWords(&problem).to_string(), format!("{said} (not-found)"));
         }
         Ok(())
     }

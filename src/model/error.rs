@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+pub use dwell_client::wire::problem::Missing;
 
 use crate::model::spelling::names;
 
@@ -55,41 +55,6 @@ names! { Kind::name:
     OutcomeUnknown => "outcome-unknown",
     Corrupt => "corrupt",
     Bug => "bug",
-}
-
-/// The resource that a request names and that does not exist: a topic, or a group or a cron job of one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
-    pub topic: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cron: Option<String>,
-}
-
-impl Missing {
-    pub fn topic(topic: &impl fmt::Display) -> Missing {
-        Missing { topic: topic.to_string(), group: None, cron: None }
-    }
-
-    pub fn group(topic: &impl fmt::Display, group: &impl fmt::Display) -> Missing {
-        Missing { group: Some(group.to_string()), ..Missing::topic(topic) }
-    }
-
-    pub fn cron(topic: &impl fmt::Display, name: &impl fmt::Display) -> Missing {
-        Missing { cron: Some(name.to_string()), ..Missing::topic(topic) }
-    }
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let topic = &self.topic;
-        match (&self.group, &self.cron) {
-            (Some(group), _) => write!(f, "topic {topic} has no group {group}"),
-            (None, Some(name)) => write!(f, "topic {topic} has no cron job {name}"),
-            (None, None) => write!(f, "topic {topic} does not exist"),
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,16 +3,15 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use dwell_client::wire::items::{Items, Object, TooMany};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use dwell_client::wire::items::{Object, TooMany};
+use dwell_client::wire::push::{Batch, BatchMessage, BatchResults, PushResult};
 
 use super::document::{BodyProblem, TopicProblem};
 use super::field_errors::FieldError;
 use super::message_json::trace_of_headers;
 use super::path_params::{NoParams, TopicPath};
 use super::problem::{Class, Problem, collect};
-use super::push::{BatchMessage, PushResult};
+use super::push::{message, result};
 use super::reply::Reply;
 use super::strict_json::{media_type, parse};
 use super::{Admitted, body};
@@ -21,31 +20,6 @@ use crate::model::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
 use crate::model::message::{MessageId, NewMessage};
 use crate::model::time::Timestamp;
 use crate::store::Pushed;
-
-/// A batch of 1 to 1,000 messages.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!(
-    {"messages": [{"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"}]}
-)))]
-pub(crate) struct Batch {
-    /// 1 to 1,000 messages.
-    #[schema(value_type = Vec<BatchMessage>, min_items = 1, max_items = 1000)]
-    messages: Items<Object<BatchMessage>>,
-}
-
-/// Results of a batch.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"results": [{"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}]}
-)))]
-pub(crate) struct BatchResults {
-    /// One for each message, in the order sent.
-    results: Vec<PushResult>,
-    /// `true` when the topic did not exist and was created for this batch.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    topic_created: bool,
-}
 
 /// Push 1 to 1,000 messages; also as NDJSON.
 ///
@@ -96,7 +70,7 @@ pub(crate) async fn push_batch(
     let outcomes = app.broker().push_offers(&topic, offers).await?;
     let topic_created = outcomes.iter().flatten().any(|outcome| outcome.topic_created);
     let results = ids.into_iter().zip(outcomes).map(|(id, outcome)| match outcome {
-        Ok(outcome) => Ok(PushResult::from(outcome)),
+        Ok(outcome) => Ok(result(outcome)),
         Err(error) => Err((id, error)),
     });
     answer(results.collect(), topic_created)
@@ -118,14 +92,14 @@ fn answer(
     let all = outcomes.len();
     let results = outcomes.into_iter().map(|outcome| {
         outcome.unwrap_or_else(|(id, error)| {
-            let error = Some(Problem::from(error).body());
+            let error = Some(Box::new(Problem::from(error).body()));
             PushResult {
-                id,
+                id: id.into(),
                 partition: None,
                 due_at: None,
                 duplicate_of: None,
                 differs: false,
-                status: "error",
+                status: "error".into(),
                 topic_created: false,
                 replicas: None,
                 error,
@@ -145,7 +119,7 @@ fn answer(
 
 fn of_object(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
     parse(bytes, |batch: Batch| {
-        let messages = batch.messages.0.into_iter().map(|Object(message)| message.message(now));
+        let messages = batch.messages.0.into_iter().map(|Object(item)| message(item, now));
         collect(messages.enumerate(), |error, i| error.under(&format!("/messages/{i}")))
     })
 }
@@ -156,7 +130,7 @@ fn of_lines(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
         return Err(Problem::wrong(Fault::Range, "body", TooMany));
     }
     let read = |(number, line): (usize, &[u8])| {
-        let message = parse(line, |message: BatchMessage| message.message(now));
+        let message = parse(line, |item: BatchMessage| self::message(item, now));
         (number, message.map_err(|problem| problem.in_line(number)))
     };
     let messages = collect(lines().map(read), FieldError::in_line)?;
@@ -174,7 +148,6 @@ mod tests {
     use crate::model::error::{Error, Kind};
     use crate::model::message::Due;
     use crate::model::message::Key;
-    use crate::model::partition::Partition;
 
     const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
 
@@ -256,14 +229,14 @@ mod tests {
     #[test]
     fn batch_status_combines_all_results() -> crate::model::error::Result<()> {
         let id = MessageId::new("a")?;
-        let made = |status| {
+        let made = |status: &'static str| {
             Ok(PushResult {
-                id: id.clone(),
-                partition: Some(Partition(1)),
+                id: id.to_string(),
+                partition: Some(1),
                 due_at: Some(NOW),
                 duplicate_of: None,
                 differs: false,
-                status,
+                status: status.into(),
                 topic_created: false,
                 replicas: None,
                 error: None,

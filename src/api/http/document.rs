@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use axum::http::StatusCode;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use dwell_client::wire::problem;
 use serde_json::Value;
 use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::header::HeaderBuilder;
@@ -13,7 +14,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Components, ContentBuilder, Header, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi, PartialSchema, ToSchema};
 
-use super::problem::{Class, PROBLEM_JSON, Problem, ProblemBody, TypeSchema};
+use super::problem::{Class, PROBLEM_JSON, Problem, TypeSchema};
 use super::{authorization, schema};
 use crate::gate::access::Scope;
 use crate::model::error::Kind;
@@ -47,7 +48,7 @@ pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
         (name = "operations", description = "Probes, metrics and this document.")
     ),
     components(schemas(
-        ProblemBody, SettlementProblem, schema::Duration, schema::ExponentialBackoff, schema::LadderBackoff, schema::TopicName,
+        problem::Problem, SettlementProblem, schema::Duration, schema::ExponentialBackoff, schema::LadderBackoff, schema::TopicName,
         schema::GroupName, schema::CronName, schema::MessageId, schema::Key, schema::DedupKey, schema::Cursor, schema::Etag, schema::TopicEtag,
         schema::Time,
         schema::ConflictPolicy, schema::OnFailure, schema::MessageState, schema::ListOrder, schema::DeathReason
@@ -81,7 +82,10 @@ fn token(scope: Scope) -> SecurityScheme {
 
 pub(super) fn complete(mut document: Document) -> Value {
     authorization::document(&mut document);
-    document.components.as_mut().into_iter().for_each(schema::define);
+    if let Some(components) = &mut document.components {
+        schema::define(components);
+        components.schemas.insert(TypeSchema::name().into_owned(), TypeSchema::schema());
+    }
     let mut document = serde_json::to_value(document).unwrap_or_default();
     forbid_null(&mut document);
     document

@@ -3,59 +3,42 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::Serialize;
-use utoipa::ToSchema;
+use dwell_client::wire::problem;
 
-use super::schema;
 use crate::model::error::{Error, Fault};
 use crate::model::limits::LISTED_ERRORS_MAX;
 
 /// Bytes of a name in a pointer: the sender chose it.
 const NAME_BYTES_MAX: usize = 128;
 
-/// One thing that is wrong. Exactly one of `pointer`, `parameter` and `header` is there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(examples(json!({"pointer": "/delay", "code": "format", "detail": "\"soon\" is not a duration"})))]
+/// One thing that is wrong, and what kind of mistake it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldError {
-    /// JSON pointer (RFC 6901) to the field in the body, or to where a missing one belongs; empty for the whole body.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "/messages/17/delay")]
-    pointer: Option<String>,
-    /// Name of the parameter in the path or query.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameter: Option<String>,
-    /// Name of the header.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    header: Option<String>,
-    /// Line of an NDJSON body, from 1 on; then `pointer` is into that line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
-    line: Option<usize>,
-    /// Kind of mistake; stable.
-    #[schema(value_type = schema::FaultCode)]
-    code: &'static str,
-    /// The error, for people. It may change.
-    detail: String,
-    #[serde(skip)]
+    wire: problem::FieldError,
     fault: Fault,
 }
 
 impl FieldError {
     fn new(fault: Fault, detail: impl Into<String>) -> FieldError {
         let (pointer, parameter, header, line) = (None, None, None, None);
-        FieldError { pointer, parameter, header, line, code: fault.code(), detail: detail.into(), fault }
+        let (code, detail) = (fault.code().into(), detail.into());
+        FieldError { wire: problem::FieldError { pointer, parameter, header, line, code, detail }, fault }
     }
 
     pub(crate) fn at(pointer: impl Into<String>, fault: Fault, detail: impl Into<String>) -> FieldError {
-        FieldError { pointer: Some(pointer.into()), ..FieldError::new(fault, detail) }
+        FieldError::new(fault, detail).moved(pointer.into())
     }
 
     pub(crate) fn of_parameter(name: &str, fault: Fault, detail: impl Into<String>) -> FieldError {
-        FieldError { parameter: Some(shown(name).to_owned()), ..FieldError::new(fault, detail) }
+        let mut error = FieldError::new(fault, detail);
+        error.wire.parameter = Some(shown(name).to_owned());
+        error
     }
 
     pub(crate) fn of_header(name: &str, fault: Fault, detail: impl Into<String>) -> FieldError {
-        FieldError { header: Some(name.to_owned()), ..FieldError::new(fault, detail) }
+        let mut error = FieldError::new(fault, detail);
+        error.wire.header = Some(name.to_owned());
+        error
     }
 
     pub(crate) fn of(error: &Error) -> Option<FieldError> {
@@ -64,8 +47,13 @@ impl FieldError {
         Some(FieldError::at(pointer, fault, why))
     }
 
+    /// The error as it is answered.
+    pub(crate) fn into_wire(self) -> problem::FieldError {
+        self.wire
+    }
+
     pub(crate) fn pointer(&self) -> Option<&str> {
-        self.pointer.as_deref()
+        self.wire.pointer.as_deref()
     }
 
     pub(crate) fn fault(&self) -> Fault {
@@ -73,31 +61,32 @@ impl FieldError {
     }
 
     pub(crate) fn under(mut self, place: &str) -> FieldError {
-        self.pointer = self.pointer.map(|pointer| format!("{place}{pointer}"));
+        self.wire.pointer = self.wire.pointer.map(|pointer| format!("{place}{pointer}"));
         self
     }
 
-    pub(crate) fn moved(self, pointer: String) -> FieldError {
-        FieldError { pointer: Some(pointer), ..self }
+    pub(crate) fn moved(mut self, pointer: String) -> FieldError {
+        self.wire.pointer = Some(pointer);
+        self
     }
 
     pub(crate) fn in_line(mut self, number: usize) -> FieldError {
-        self.line = Some(number);
+        self.wire.line = Some(number);
         self
     }
 }
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line {
+        if let Some(line) = self.wire.line {
             write!(f, "line {line}: ")?;
         }
-        let place = match (&self.pointer, &self.parameter, &self.header) {
+        let place = match (&self.wire.pointer, &self.wire.parameter, &self.wire.header) {
             (Some(pointer), _, _) => dotted(pointer),
             (None, Some(name), _) | (None, None, Some(name)) => name.clone(),
             (None, None, None) => "request".to_owned(),
         };
-        write!(f, "`{place}`: {}", self.detail)
+        write!(f, "`{place}`: {}", self.wire.detail)
     }
 }
 
@@ -142,8 +131,8 @@ impl FieldErrors {
             self.more += 1;
             return true;
         }
-        if let Some(pointer) = &error.pointer
-            && !self.places.insert(format!("{}{pointer}", error.line.unwrap_or_default()))
+        if let Some(pointer) = error.pointer()
+            && !self.places.insert(format!("{}{pointer}", error.wire.line.unwrap_or_default()))
         {
             return false;
         }

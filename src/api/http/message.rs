@@ -122,10 +122,7 @@ fn answer(control: Control, fates: &Fates) -> Result<(StatusCode, Reply<Control>
     let status = |fate: Fate| if fate == Fate::Done { done.clone() } else { fate.name().into() };
     let groups: Vec<GroupFate> =
         fates.0.iter().map(|(group, fate)| GroupFate { group: group.to_string(), status: status(*fate) }).collect();
-    let refused = |kind, why: String| {
-        let groups = serde_json::to_value(&groups).unwrap_or_default();
-        Err(Problem::new(Class::Verb(kind), why).with_groups(groups))
-    };
+    let refused = |kind, why: String| Err(Problem::new(Class::Verb(kind), why).with_groups(groups.clone()));
     let names = |fate| fates.of(fate).map(|group| group.as_str()).collect::<Vec<_>>().join(", ");
     match (fates.has(Fate::Done), fates.has(Fate::InFlight), fates.has(Fate::Dead)) {
         (true, false, _) => Ok((StatusCode::OK, Reply(Control { groups, ..control }))),

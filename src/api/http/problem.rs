@@ -7,14 +7,14 @@ use std::sync::Arc;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use dwell_client::wire::messages::GroupFate;
-use serde::Serialize;
+use dwell_client::wire::problem::Problem as ProblemBody;
+use dwell_client::wire::settle::Verdicts;
 use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::field_errors::{FieldError, FieldErrors};
 use super::reply::Reply;
-use super::schema;
 use crate::model::error::{Error, Fault, Kind, Missing};
 use crate::platform::request_id::RequestId;
 
@@ -133,15 +133,14 @@ pub(crate) struct Problem {
     // Boxed: most problems have none, and every handler returns one.
     errors: Option<Box<Listed>>,
     results: Option<Box<serde_json::Value>>,
-    groups: Option<Box<serde_json::Value>>,
+    groups: Option<Vec<GroupFate>>,
     verdict: Option<Box<Refused>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Refused {
     reason: &'static str,
-    #[serde(flatten)]
-    verdicts: serde_json::Value,
+    failed: usize,
 }
 
 #[derive(Debug)]
@@ -175,76 +174,6 @@ impl ToSchema for TypeSchema {
     fn name() -> Cow<'static, str> {
         "ProblemType".into()
     }
-}
-
-/// A problem as in RFC 9457: what went wrong, where, and what to do.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(
-    as = Problem,
-    examples(json!({
-        "type": "urn:dwell:error:invalid", "title": "Invalid request", "status": 422,
-        "detail": "`delay`: \"-5s\" is negative", "request_id": "01JGZK3W8M5T0000000000000A",
-        "errors": [{"pointer": "/delay", "code": "format", "detail": "\"-5s\" is negative"}]
-    }))
-)]
-pub(crate) struct ProblemBody {
-    /// Type of the error. Programs switch on it.
-    #[schema(value_type = TypeSchema)]
-    r#type: String,
-    /// Short name of the type, for people.
-    title: &'static str,
-    /// HTTP status.
-    #[schema(minimum = 400, maximum = 599)]
-    status: u16,
-    /// The error, its place, and what to do; for people. It may change.
-    detail: String,
-    /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
-    /// The topic, group or cron job that does not exist.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<MissingNames>)]
-    missing: Option<Missing>,
-    /// Everything that is wrong with the request, as far as that can be summary field by field; at most 100.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false, max_items = 100)]
-    errors: Vec<FieldError>,
-    /// How many errors are not listed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
-    more_errors: Option<usize>,
-    /// Message id to repeat a push with, when its outcome is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::MessageId>)]
-    id: Option<String>,
-    /// Results of a batch in which no message succeeded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = push_results, required = false)]
-    results: Option<serde_json::Value>,
-    /// State of a message in each group, when a cancel or reschedule changed nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<GroupFate>>)]
-    groups: Option<serde_json::Value>,
-    // Only in answers to requests that settle, which have their own schema.
-    #[serde(flatten)]
-    #[schema(ignore)]
-    verdict: Option<Box<Refused>>,
-}
-
-fn push_results() -> ArrayBuilder {
-    schema::list_of("PushResult").description(Some("Results of a batch in which no message succeeded."))
-}
-
-/// Names of what does not exist: a topic, or a group or cron job of one that does.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes `Missing`, which is below HTTP")]
-pub(crate) struct MissingNames {
-    #[schema(value_type = schema::TopicName)]
-    topic: String,
-    #[schema(value_type = Option<schema::GroupName>)]
-    group: Option<String>,
-    #[schema(value_type = Option<schema::CronName>)]
-    cron: Option<String>,
 }
 
 impl Problem {
@@ -351,14 +280,14 @@ impl Problem {
         self
     }
 
-    pub(crate) fn with_groups(mut self, groups: serde_json::Value) -> Problem {
-        self.groups = Some(Box::new(groups));
+    pub(crate) fn with_groups(mut self, groups: Vec<GroupFate>) -> Problem {
+        self.groups = Some(groups);
         self
     }
 
-    pub(crate) fn with_verdict(mut self, reason: &'static str, verdicts: serde_json::Value) -> Problem {
-        self.verdict = Some(Box::new(Refused { reason, verdicts }));
-        self
+    pub(crate) fn with_verdict(mut self, reason: &'static str, verdicts: &Verdicts) -> Problem {
+        self.verdict = Some(Box::new(Refused { reason, failed: verdicts.failed }));
+        self.with_results(serde_json::to_value(&verdicts.results).unwrap_or_default())
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -373,18 +302,19 @@ impl Problem {
         let detail = self.detail().to_owned();
         let Listed { errors, more } = self.errors.map_or(Listed { errors: Vec::new(), more: 0 }, |listed| *listed);
         ProblemBody {
-            r#type: format!("{TYPE_PREFIX}{}", self.class.name()),
-            title: self.class.title(),
+            kind: format!("{TYPE_PREFIX}{}", self.class.name()),
+            title: self.class.title().into(),
             status: self.status.as_u16(),
             detail,
             request_id: None,
             missing: self.error.what_is_missing().cloned(),
-            errors,
+            errors: errors.into_iter().map(FieldError::into_wire).collect(),
             more_errors: (more > 0).then_some(more),
             id: self.id,
             results: self.results.map(|results| *results),
-            groups: self.groups.map(|groups| *groups),
-            verdict: self.verdict,
+            groups: self.groups,
+            reason: self.verdict.as_ref().map(|refused| refused.reason.into()),
+            failed: self.verdict.map(|refused| refused.failed),
         }
     }
 }

@@ -8,24 +8,22 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use dwell_client::wire::messages::Meta;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use utoipa::{IntoParams, ToSchema};
+use dwell_client::wire::push::{BatchMessage, PushResult};
+use utoipa::IntoParams;
 
 use super::document::{BodyProblem, TopicProblem};
 use super::message_json::{bytes_of, due_of, payload_of, trace_of, trace_of_headers};
 use super::path_params::{Params, TopicPath};
-use super::problem::{Problem, ProblemBody};
+use super::problem::Problem;
 use super::reply::{self, ResourcePath};
 use super::schema;
-use super::strict_json::{media_type, parse, present};
+use super::strict_json::{media_type, parse};
 use super::{Admitted, body};
 use crate::broker::PushOutcome;
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past};
-use crate::model::partition::Partition;
-use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::time::{Timestamp, one_span};
 use crate::store::Pushed;
 
 /// The parameters of a push, which are those of a message but for the last one.
@@ -44,59 +42,17 @@ const HINT: &str = "a JSON document as the payload is sent with ?raw=true";
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Result of one pushed message.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!(
-    {"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}
-)))]
-pub(crate) struct PushResult {
-    /// Its id, given or made.
-    #[schema(value_type = schema::MessageId)]
-    pub(crate) id: MessageId,
-    /// The partition that stores the message.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u16>)]
-    pub(crate) partition: Option<Partition>,
-    /// When it is due. For a duplicate: when the message that is there is due.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub(crate) due_at: Option<Timestamp>,
-    /// For a duplicate by its dedup key: the id of the first message, if that is another one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::MessageId>)]
-    pub(crate) duplicate_of: Option<MessageId>,
-    /// `true` for a duplicate of a message with another payload, attachment or due time.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) differs: bool,
-    /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced`, or in a batch `error`.
-    #[schema(value_type = schema::PushStatus)]
-    pub(crate) status: &'static str,
-    /// `true` when the topic did not exist and was created for this push.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) topic_created: bool,
-    /// How many replicas of Redis have it, where `redis.min_replicas` asks for any; absent while it is buffered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) replicas: Option<u32>,
-    /// Why it was not stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<ProblemBody>,
-}
-
-impl From<PushOutcome> for PushResult {
-    fn from(outcome: PushOutcome) -> PushResult {
-        let status = outcome.pushed.name();
-        let (partition, due_at) = (Some(outcome.partition), Some(outcome.due_at));
-        PushResult {
-            id: outcome.id,
-            partition,
-            due_at,
-            duplicate_of: outcome.duplicate_of,
-            differs: outcome.differs,
-            status,
-            topic_created: false,
-            replicas: Some(outcome.replicas).filter(|replicas| *replicas > 0),
-            error: None,
-        }
+pub(crate) fn result(outcome: PushOutcome) -> PushResult {
+    PushResult {
+        id: outcome.id.into(),
+        partition: Some(outcome.partition.0),
+        due_at: Some(outcome.due_at),
+        duplicate_of: outcome.duplicate_of.map(String::from),
+        differs: outcome.differs,
+        status: outcome.pushed.name().into(),
+        topic_created: false,
+        replicas: Some(outcome.replicas).filter(|replicas| *replicas > 0),
+        error: None,
     }
 }
 
@@ -178,126 +134,29 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
     }
 }
 
-/// One message: an item of a batch, or the body of a push as `application/json`. Exactly one of `payload`,
-/// `payload_base64` and `payload_json` is there.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(examples(json!({"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"})))]
-pub(crate) struct BatchMessage {
-    /// The payload, as text.
-    #[serde(default, deserialize_with = "present")]
-    payload: Option<String>,
-    /// The payload, in standard base64 with padding.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Base64>)]
-    payload_base64: Option<String>,
-    /// The payload, as any JSON value; its content type is `application/json` unless `content_type` says otherwise.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    payload_json: Option<Box<RawValue>>,
-    /// Decides the partition; without a key the dedup key does, and without both the id.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Key>)]
-    key: Option<String>,
-    /// Makes the push repeatable. Default: a new ULID.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::MessageId>)]
-    id: Option<String>,
-    /// Policy if the id exists: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::ConflictPolicy>)]
-    conflict: Option<String>,
-    /// A duration from now, at most 3,650 d. Default 0.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    delay: Option<Duration>,
-    /// The same in milliseconds; not together with `delay`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>, example = 1800000)]
-    delay_ms: Option<Duration>,
-    /// The due time; not together with `delay`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Time>)]
-    due_at: Option<Timestamp>,
-    /// Policy if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Past>)]
-    past: Option<String>,
-    /// A duration from the due time, after which it is not delivered. Default: the topic's.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    ttl: Option<Duration>,
-    /// The same in milliseconds; not together with `ttl`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>)]
-    ttl_ms: Option<Duration>,
-    /// Attempts before it is dead, up to 1,000; 0 is without a limit. Default: the topic's.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 0, maximum = 1000)]
-    max_attempts: Option<u32>,
-    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 0, maximum = 9)]
-    priority: Option<u8>,
-    /// Makes another push of it to the partition within `dedup_for` a duplicate. Only with `conflict` `keep`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::DedupKey>)]
-    dedup_key: Option<String>,
-    /// How long from this push on, 1 s to 7 d. Required with `dedup_key`.
-    #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<schema::Duration>)]
-    dedup_for: Option<Duration>,
-    /// The same in milliseconds; not together with `dedup_for`.
-    #[serde(default, with = "millis::optional")]
-    #[schema(value_type = Option<u64>)]
-    dedup_for_ms: Option<Duration>,
-    /// The media type of the payload.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::ContentType>)]
-    content_type: Option<String>,
-    /// Names and values that travel with the payload.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Meta>)]
-    meta: Option<Meta>,
-    /// Where the push stands in a trace, as in W3C Trace Context. Default: the header of the request.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::TraceParent>)]
-    traceparent: Option<String>,
-    /// Vendor-specific part of the trace; not without `traceparent`.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::TraceState>)]
-    tracestate: Option<String>,
-    /// Data of a gateway that travels beside the payload, in standard base64 with padding; it counts to the payload's limit.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<schema::Base64>)]
-    attachment: Option<String>,
-}
-
-impl BatchMessage {
-    pub(crate) fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
-        let (payload, implied) = payload_of(self.payload, self.payload_base64, self.payload_json)?;
-        let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
-        let message = NewMessage {
-            id: self.id.map(MessageId::new).transpose()?,
-            conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
-            key: self.key.map(Key::new).transpose()?,
-            dedup: Dedup::of(
-                self.dedup_key.map(DedupKey::of_producer).transpose()?,
-                one_span("dedup_for", self.dedup_for, self.dedup_for_ms)?,
-            )?,
-            due: due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, past)?,
-            ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
-            max_attempts: self.max_attempts,
-            priority: self.priority.unwrap_or(0),
-            content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
-            meta: self.meta.unwrap_or_default().0,
-            trace: trace_of(self.traceparent.as_deref(), self.tracestate.as_deref())?,
-            attachment: self.attachment.map_or(Ok(Bytes::new()), |text| bytes_of("attachment", &text))?,
-            payload,
-        };
-        message.check(now)?;
-        Ok(message)
-    }
+pub(crate) fn message(item: BatchMessage, now: Timestamp) -> Result<NewMessage, Problem> {
+    let (payload, implied) = payload_of(item.payload, item.payload_base64, item.payload_json)?;
+    let past = item.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+    let message = NewMessage {
+        id: item.id.map(MessageId::new).transpose()?,
+        conflict: item.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
+        key: item.key.map(Key::new).transpose()?,
+        dedup: Dedup::of(
+            item.dedup_key.map(DedupKey::of_producer).transpose()?,
+            one_span("dedup_for", item.dedup_for, item.dedup_for_ms)?,
+        )?,
+        due: due_of(one_span("delay", item.delay, item.delay_ms)?, item.due_at, past)?,
+        ttl: one_span("ttl", item.ttl, item.ttl_ms)?,
+        max_attempts: item.max_attempts,
+        priority: item.priority.unwrap_or(0),
+        content_type: item.content_type.or_else(|| implied.map(str::to_owned)),
+        meta: item.meta.unwrap_or_default().0,
+        trace: trace_of(item.traceparent.as_deref(), item.tracestate.as_deref())?,
+        attachment: item.attachment.map_or(Ok(Bytes::new()), |text| bytes_of("attachment", &text))?,
+        payload,
+    };
+    message.check(now)?;
+    Ok(message)
 }
 
 impl PushParams {
@@ -355,7 +214,7 @@ pub(crate) async fn push(
         Pushed::Duplicate | Pushed::DuplicateOf(_) | Pushed::Replaced | Pushed::Debounced => StatusCode::OK,
     };
     let topic_created = outcome.topic_created;
-    let result = PushResult { topic_created, ..PushResult::from(outcome) };
+    let result = PushResult { topic_created, ..result(outcome) };
     let place = ResourcePath(&[("topics", topic.as_str()), ("messages", id.as_str())]);
     Ok(reply::created(status, &place, result))
 }
@@ -394,7 +253,7 @@ async fn enveloped(
     }
     let bytes = body::read_for(app, (app.pass(), headers), body, BATCH_BODY_BYTES_MAX, "body").await?;
     let now = app.clock.now();
-    let message = parse(&bytes, |item: BatchMessage| item.message(now));
+    let message = parse(&bytes, |item: BatchMessage| self::message(item, now));
     let mut message = message.map_err(|problem| problem.hinting(HINT))?;
     message.id = id_of(message.id, headers)?;
     message.trace = message.trace.or_else(|| trace_of_headers(headers));

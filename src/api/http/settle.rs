@@ -56,9 +56,9 @@ fn refused(verdict: Verdict, verdicts: &Verdicts) -> Problem {
         _ => Class::NotSettled,
     };
     let problem = Problem::new(class, verdict.detail());
-    match (verdict.reason(), serde_json::to_value(verdicts)) {
-        (Some(reason), Ok(verdicts)) => problem.with_verdict(reason, verdicts),
-        _ => problem,
+    match verdict.reason() {
+        Some(reason) => problem.with_verdict(reason, verdicts),
+        None => problem,
     }
 }
 

@@ -1,108 +1,28 @@
 //! The lines of an NDJSON file, each checked as the broker would: it refuses a whole batch for one bad message.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde::de::{self, Deserializer};
-use serde::{Deserialize, Serialize};
+use dwell_client::wire::push::BatchMessage;
 use serde_json::value::RawValue;
 
 use crate::cli::api::Payload;
 use crate::model::error::Error;
 use crate::model::limits::BATCH_BODY_BYTES_MAX;
 use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past};
-use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::time::{Timestamp, one_span};
 use crate::model::trace::TraceContext;
 
 /// Bytes of one line. A message of the largest payload fits, also in base64.
 const LINE_BYTES_MAX: usize = BATCH_BODY_BYTES_MAX / 2;
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Item {
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    payload: Option<String>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    payload_json: Option<Box<RawValue>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    key: Option<Key>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    id: Option<MessageId>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    conflict: Option<String>,
-    #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
-    delay: Option<Duration>,
-    #[serde(default, with = "millis::optional", skip_serializing_if = "Option::is_none")]
-    delay_ms: Option<Duration>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    due_at: Option<Timestamp>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    past: Option<String>,
-    #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
-    ttl: Option<Duration>,
-    #[serde(default, with = "millis::optional", skip_serializing_if = "Option::is_none")]
-    ttl_ms: Option<Duration>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    max_attempts: Option<u32>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    priority: Option<u8>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    dedup_key: Option<DedupKey>,
-    #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
-    dedup_for: Option<Duration>,
-    #[serde(default, with = "millis::optional", skip_serializing_if = "Option::is_none")]
-    dedup_for_ms: Option<Duration>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    content_type: Option<String>,
-    #[serde(default, deserialize_with = "unique", skip_serializing_if = "BTreeMap::is_empty")]
-    meta: BTreeMap<String, String>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    traceparent: Option<String>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    tracestate: Option<String>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    attachment: Option<String>,
-}
-
-/// A field that is there has a value: `null` does not stand for an absent one.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
-}
-
-/// Names and values; a name that comes twice is an error.
-fn unique<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
-    struct Visitor;
-    impl<'de> de::Visitor<'de> for Visitor {
-        type Value = BTreeMap<String, String>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object of names and values")
-        }
-
-        fn visit_map<A: de::MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-            let mut map = BTreeMap::new();
-            while let Some((name, value)) = entries.next_entry::<String, String>()? {
-                if let Some(_before) = map.insert(name.clone(), value) {
-                    return Err(de::Error::custom(format!("`meta`: {name:?} is given twice")));
-                }
-            }
-            Ok(map)
-        }
-    }
-    deserializer.deserialize_map(Visitor)
-}
-
 #[derive(Debug)]
 pub(super) struct Line {
     /// Counted from 1 on, blank lines too.
     pub(super) number: u64,
-    pub(super) item: Item,
+    pub(super) item: BatchMessage,
     /// Whether the id was made here. Then a duplicate is this very message, from a push that was repeated.
     pub(super) id_is_ours: bool,
     pub(super) bytes: usize,
@@ -161,27 +81,27 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
+fn read(line: &[u8], now: Timestamp) -> Result<(BatchMessage, bool), String> {
     // Without this an array would be read as the fields in their order.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err("is not a JSON object".to_owned());
     }
-    let mut item: Item =
+    let mut item: BatchMessage =
         serde_json::from_slice(line).map_err(|error| error.to_string().replace("at line 1 column", "at column"))?;
     let detail_of = |error: Error| error.detail().to_owned();
-    let payload = Payload { text: item.payload.as_deref(), base64: item.payload_base64.as_deref() };
+    let payload = Payload::from(&item);
     // The broker, which knows the time of the store, decides what is in the past.
     item.past.as_deref().map_or(Ok(Past::Now), str::parse).map_err(detail_of)?;
     let ttl = one_span("ttl", item.ttl, item.ttl_ms).map_err(detail_of)?;
     let message = NewMessage {
-        id: item.id.clone(),
+        id: item.id.as_deref().map(MessageId::new).transpose().map_err(detail_of)?,
         conflict: match &item.conflict {
             Some(conflict) => conflict.parse().map_err(detail_of)?,
             None => Conflict::Keep,
         },
-        key: item.key.clone(),
+        key: item.key.as_deref().map(Key::new).transpose().map_err(detail_of)?,
         dedup: Dedup::of(
-            item.dedup_key.clone(),
+            item.dedup_key.as_deref().map(DedupKey::of_producer).transpose().map_err(detail_of)?,
             one_span("dedup_for", item.dedup_for, item.dedup_for_ms).map_err(detail_of)?,
         )
         .map_err(detail_of)?,
@@ -194,7 +114,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         max_attempts: item.max_attempts,
         priority: item.priority.unwrap_or(0),
         content_type: item.content_type.clone(),
-        meta: item.meta.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        meta: item.meta.clone().unwrap_or_default().0,
         trace: match (&item.traceparent, &item.tracestate) {
             (Some(parent), state) => Some(TraceContext::parse(parent, state.as_deref()).map_err(detail_of)?),
             (None, Some(_)) => return Err("`tracestate` is given without `traceparent`".to_owned()),
@@ -211,7 +131,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     }
     message.accept(now).map_err(detail_of)?;
     let id_is_ours = item.id.is_none();
-    item.id.get_or_insert_with(MessageId::fresh);
+    item.id.get_or_insert_with(|| MessageId::fresh().into());
     Ok((item, id_is_ours))
 }
 
@@ -227,6 +147,8 @@ fn payload_of(payload: Payload<'_>, json: Option<&RawValue>) -> Result<Bytes, St
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::model::limits::PAYLOAD_BYTES_MAX;
 

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
+use dwell_client::wire::push::{BatchMessage, PushResult};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::api::Pushed;
+use super::api::InWords;
 use super::client::{Client, Query};
 use super::failure::{CallError, Failure};
 use super::{PrintArgs, ServerArgs, output, parse};
@@ -22,7 +23,7 @@ use crate::model::spelling::{counted, thousands};
 use crate::model::time::{Timestamp, parse_span, short_span, show_span};
 use crate::model::trace::TraceContext;
 use crate::platform::clock::Clock;
-use lines::{Item, Line, Lines, Next};
+use lines::{Line, Lines, Next};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,8 +132,8 @@ fn unknown(error: CallError, id: &MessageId) -> Failure {
 }
 
 /// `stored 01JH… in partition 3, due 2026-01-02T03:04:05.678Z (in 2s)`.
-fn shown(pushed: &Pushed, now: Timestamp) -> String {
-    let id = pushed.id.as_deref().unwrap_or("?");
+fn shown(pushed: &PushResult, now: Timestamp) -> String {
+    let id = &pushed.id;
     let partition = pushed.partition.map_or(String::new(), |partition| format!(" in partition {partition}"));
     let due = pushed.due_at.map_or(String::new(), |at| {
         // Seconds, for people: the milliseconds that the push itself took are noise.
@@ -141,7 +142,7 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
             if secs == 0 { "now".to_owned() } else { format!("in {}", short_span(Duration::from_secs(secs))) };
         format!(", due {at} ({from_now})")
     });
-    match pushed.status.as_str() {
+    match &*pushed.status {
         "duplicate" if pushed.duplicate_of.is_some() => {
             let first = pushed.duplicate_of.as_deref().unwrap_or("?");
             format!("duplicate of {first}: it was pushed with this dedup key, nothing changed")
@@ -324,7 +325,7 @@ impl Push<'_> {
         let mut waits = RETRY_AFTER.into_iter();
         while !batch.is_empty() {
             let wait = waits.next();
-            let items: Vec<&Item> = batch.iter().map(|line| &line.item).collect();
+            let items: Vec<&BatchMessage> = batch.iter().map(|line| &line.item).collect();
             match self.client.push_batch(self.topic, &items).await {
                 Ok(results) => batch = self.count(batch, results, wait.is_none()),
                 Err(error) if error.is_passing() && wait.is_some() => self.say(&format!("{error}; trying again")),
@@ -337,20 +338,20 @@ impl Push<'_> {
         Ok(())
     }
 
-    fn count(&mut self, batch: Vec<Line>, results: Vec<Pushed>, last: bool) -> Vec<Line> {
+    fn count(&mut self, batch: Vec<Line>, results: Vec<PushResult>, last: bool) -> Vec<Line> {
         let mut again = Vec::new();
         for (line, result) in batch.into_iter().zip(results) {
             if result.is_accepted() {
                 self.summary.stored += 1;
                 continue;
             }
-            match (result.status.as_str(), result.error) {
+            match (&*result.status, result.error) {
                 // This very message, from a push whose answer was lost.
                 ("duplicate", _) if line.id_is_ours && result.duplicate_of.is_none() => self.summary.stored += 1,
                 ("duplicate", _) => self.summary.duplicate += 1,
                 ("replaced" | "debounced", _) => self.summary.replaced += 1,
                 ("error", Some(problem)) if problem.is_passing() && !last => again.push(line),
-                (_, Some(problem)) => self.failed(line.number, &problem.to_string()),
+                (_, Some(problem)) => self.failed(line.number, &InWords(&problem).to_string()),
                 (status, None) => self.failed(line.number, &format!("the broker says {status:?}")),
             }
         }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use dwell_client::wire::consume::Delivery;
+use dwell_client::wire::push::PushResult;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::api::Pushed;
 use crate::model::time::{Timestamp, span};
 
 const ORDERS: u32 = 3_000;
@@ -240,9 +240,9 @@ impl Ledger {
         }
     }
 
-    pub(super) fn pushed(&mut self, results: &[Pushed]) {
+    pub(super) fn pushed(&mut self, results: &[PushResult]) {
         for result in results.iter().filter(|result| result.is_accepted()) {
-            if let Some(life) = result.id.as_ref().and_then(|id| self.messages.get_mut(id)) {
+            if let Some(life) = self.messages.get_mut(&result.id) {
                 life.due_at = result.due_at;
             }
         }

@@ -268,10 +268,10 @@ fn retries(ledger: &Ledger) -> Promise {
 #[cfg(test)]
 mod tests {
     use dwell_client::wire::consume::Delivery;
+    use dwell_client::wire::push::PushResult;
 
     use super::super::orders::{self, Planned};
     use super::*;
-    use crate::cli::api::Pushed;
     use crate::model::time::Timestamp;
 
     #[test]
@@ -298,14 +298,16 @@ mod tests {
         let mut facts = Facts::default();
         for message in &planned {
             let due_at = Some(Timestamp::from_ms(DUE_MS));
-            let (id, status) = (Some(message.id.clone()), "stored".to_owned());
-            ledger.pushed(&[Pushed {
+            let (id, status) = (message.id.clone(), "stored".into());
+            ledger.pushed(&[PushResult {
                 id,
                 partition: None,
                 due_at,
                 duplicate_of: None,
+                differs: false,
                 status,
                 topic_created: false,
+                replicas: None,
                 error: None,
             }]);
             let fails = match message.kind {

@@ -8,6 +8,8 @@ pub mod items;
 pub mod topics;
 pub mod groups;
 pub mod messages;
+pub mod problem;
+pub mod push;
 pub mod bulk;
 pub mod consume;
 pub mod settle;
