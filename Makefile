@@ -19,7 +19,9 @@
 # make package    what is released, in target/package: the crates, the static binary with completions and man pages, the Debian package,
 #                 which is installed, upgraded and purged below a scratch root, SBOM, chart and SHA256SUMS; needs Rust, Go,
 #                 musl-gcc, curl and dpkg. BINARY=target/debug/dwell packs that one, and does not build the crate
-# make chart      deploy/kubernetes/base anew from the Helm chart; needs Go
+# make chart      deploy/kubernetes/base anew from the Helm chart, and the alerts in the chart; needs Go, or make languages
+# make chart-test the Helm chart with ten sets of values: linted, rendered, against the types of Kubernetes, and each configuration
+#                 through dwell config check; wrong values are refused; needs Go, or make languages. BINARY=target/release/dwell checks with it
 # make play-image the files of the Dockerfile in a scratch root, and its commands in there: no container engine; needs root
 # make workflows  the workflows of .github against actionlint; needs Go
 # make scripts    the shell scripts against shellcheck and the Dockerfile against hadolint, both of make languages
@@ -45,7 +47,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick repeat tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick repeat tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # The longest tests wait for most of their time, such as for a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 7 \* $$(nproc))
@@ -246,7 +248,8 @@ $(CARGO_DEB):
 $(CARGO_CYCLONEDX):
 	$(CARGO_INSTALL) cargo-cyclonedx@$(CARGO_CYCLONEDX_VERSION)
 
-GO_INSTALL = command -v go >/dev/null || { echo "make: Go 1.24 or newer is needed in PATH" >&2; exit 1; }; GOBIN=$(@D) go install
+GO_INSTALL = export PATH="$$PATH:$(LANGUAGES_DIR)/bin"; command -v go >/dev/null || \
+  { echo "make: Go 1.24 or newer is needed in PATH, or make languages" >&2; exit 1; }; GOBIN=$(@D) go install
 
 $(HELM):
 	$(GO_INSTALL) helm.sh/helm/v3/cmd/helm@v$(HELM_VERSION)
@@ -265,6 +268,13 @@ scripts: languages
 
 chart: $(HELM)
 	deploy/helm/render
+
+chart-test: TOOLS = openssl:openssl promtool:prometheus python3:python3
+chart-test: tools $(HELM)
+	@# Beside an example, dwell is built of the crates as tests have them: nothing is built twice.
+	@$(if $(BINARY),,cargo build --locked --quiet --bin dwell --example reference)
+	@deploy/helm/render --check
+	@DWELL=$(or $(BINARY),target/debug/dwell) deploy/helm/test
 
 # The crates alone, and not built: whether they have what they need is what `make package` shows.
 crate:

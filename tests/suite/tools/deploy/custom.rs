@@ -1,4 +1,4 @@
-//! The kinds that Kubernetes has not itself: those fields of the Prometheus operator and of cert-manager that are used here.
+//! The kinds that Kubernetes has not itself: those fields of the Prometheus operator, KEDA and cert-manager that are used here.
 //! Another one is a mistake until it is added.
 
 use std::collections::BTreeMap;
@@ -13,6 +13,26 @@ pub(super) struct PodMonitor {
     kind: String,
     metadata: Metadata,
     pub(super) spec: PodMonitorSpec,
+}
+
+/// `monitoring.coreos.com/v1`
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct PrometheusRule {
+    api_version: Monitoring,
+    kind: String,
+    metadata: Metadata,
+    spec: RuleGroups,
+}
+
+/// `keda.sh/v1alpha1`
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct ScaledObject {
+    api_version: Keda,
+    kind: String,
+    metadata: Metadata,
+    spec: ScaledObjectSpec,
 }
 
 /// `cert-manager.io/v1`
@@ -42,6 +62,12 @@ enum Monitoring {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+enum Keda {
+    #[serde(rename = "keda.sh/v1alpha1")]
+    V1Alpha1,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 enum CertManager {
     #[serde(rename = "cert-manager.io/v1")]
     V1,
@@ -55,6 +81,8 @@ pub(super) struct Metadata {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,6 +110,103 @@ pub(super) struct Endpoint {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls_config: Option<TlsConfig>,
     pub(super) authorization: Authorization,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleGroups {
+    groups: Vec<RuleGroup>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleGroup {
+    name: String,
+    #[serde(rename = "interval", skip_serializing_if = "Option::is_none")]
+    every: Option<Span>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alert: Option<String>,
+    expr: String,
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pending: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep_firing_for: Option<Span>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct ScaledObjectSpec {
+    scale_target_ref: ScaleTarget,
+    min_replica_count: u32,
+    max_replica_count: u32,
+    polling_interval: u32,
+    cooldown_period: u32,
+    fallback: Fallback,
+    triggers: Vec<Trigger>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScaleTarget {
+    kind: String,
+    name: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Fallback {
+    failure_threshold: u32,
+    replicas: u32,
+}
+
+/// Its settings are texts.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Trigger {
+    r#type: Scaler,
+    metric_type: MetricType,
+    metadata: PrometheusQuery,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authentication_ref: Option<Named>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Scaler {
+    Prometheus,
+}
+
+/// The one with which a fallback works.
+#[derive(Debug, Serialize, Deserialize)]
+enum MetricType {
+    AverageValue,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct PrometheusQuery {
+    server_address: String,
+    threshold: String,
+    ignore_null_values: String,
+    query: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -132,7 +132,7 @@ fn configurations_are_valid_and_fit_their_pods() -> Result<()> {
 }
 
 /// A configuration, as `dwell config show` prints it, is one for this pod.
-fn fits(config: &Config, pod: &str, manifests: &[Value]) -> Result<()> {
+pub(super) fn fits(config: &Config, pod: &str, manifests: &[Value]) -> Result<()> {
     let spec = spec_of(manifests, pod)?;
     let grace = spec["terminationGracePeriodSeconds"].as_u64().unwrap_or(0);
     // Deliveries, and then a hand-over.

@@ -12,13 +12,6 @@ use crate::support::{Certificates, failed, scratch};
 /// Where secrets are in a pod.
 const SECRETS: &str = "/run/secrets";
 
-/// The manifests of a kind.
-pub(super) fn of_kind<'a>(manifests: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    let found: Vec<_> = manifests.iter().filter(|value| value["kind"] == kind).collect();
-    assert!(!found.is_empty(), "no {kind}");
-    found
-}
-
 /// The items of the list at a place; none, if there is none.
 pub(super) fn items<'a>(value: &'a Value, place: &str) -> impl Iterator<Item = &'a Value> {
     value.pointer(place).and_then(Value::as_array).into_iter().flatten()
@@ -26,13 +19,14 @@ pub(super) fn items<'a>(value: &'a Value, place: &str) -> impl Iterator<Item = &
 
 /// The pods that the manifests make: their name, labels and spec.
 pub(super) fn pods<'a>(manifests: &'a [Value]) -> Vec<(&'a str, &'a Value, &'a Value)> {
-    let workloads = ["Deployment", "StatefulSet"].into_iter().flat_map(|kind| of_kind(manifests, kind));
+    let workloads =
+        manifests.iter().filter(|value| matches!(value["kind"].as_str(), Some("Deployment" | "StatefulSet")));
     let pod = |value: &'a Value| {
         let Value::Object(template) = &value["spec"]["template"] else { return None };
         Some((value["metadata"]["name"].as_str()?, &template["metadata"]["labels"], &template["spec"]))
     };
     let pods: Vec<_> = workloads.filter_map(pod).collect();
-    assert_eq!(pods.len(), 2, "{pods:?}");
+    assert!(!pods.is_empty(), "no pods");
     pods
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use dwell::model::error::Result;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::custom::{Certificate, Issuer, PodMonitor};
+use super::custom::{Certificate, Issuer, PodMonitor, PrometheusRule, ScaledObject};
 use super::kustomize::{kustomization, kustomizations, overlays};
 use super::yaml;
 
@@ -46,6 +47,7 @@ pub(super) fn faults(manifest: &Value) -> Vec<String> {
     let mut found = match manifest["kind"].as_str().unwrap_or_default() {
         "ConfigMap" => read_as::<ConfigMap>(manifest),
         "Deployment" => read_as::<Deployment>(manifest),
+        "HorizontalPodAutoscaler" => read_as::<HorizontalPodAutoscaler>(manifest),
         "Namespace" => read_as::<Namespace>(manifest),
         "NetworkPolicy" => read_as::<NetworkPolicy>(manifest),
         "PodDisruptionBudget" => read_as::<PodDisruptionBudget>(manifest),
@@ -55,6 +57,8 @@ pub(super) fn faults(manifest: &Value) -> Vec<String> {
         "Certificate" => read_as::<Certificate>(manifest),
         "Issuer" => read_as::<Issuer>(manifest),
         "PodMonitor" => read_as::<PodMonitor>(manifest),
+        "PrometheusRule" => read_as::<PrometheusRule>(manifest),
+        "ScaledObject" => read_as::<ScaledObject>(manifest),
         other => vec![format!("{other:?} is no kind that is known here")],
     };
     words(manifest, "", "", &mut |_, fault| found.extend(fault));
