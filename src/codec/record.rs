@@ -87,7 +87,6 @@ pub enum Record {
     /// has no schedule.
     CronJob {
         topic: TopicName,
-        partition: Partition,
         name: CronJobName,
         revision: Version,
         last: Timestamp,
@@ -115,10 +114,10 @@ impl Record {
             Record::Push { message, .. } | Record::Set { message, .. } => {
                 descriptor.partition_of(message.routing_key())
             }
-            Record::Cancel { partition, .. }
-            | Record::End { partition, .. }
-            | Record::Purge { partition, .. }
-            | Record::CronJob { partition, .. } => Partition(partition.0.min(descriptor.settings.partitions.get() - 1)),
+            Record::CronJob { name, .. } => descriptor.partition_of(name.as_str()),
+            Record::Cancel { partition, .. } | Record::End { partition, .. } | Record::Purge { partition, .. } => {
+                Partition(partition.0.min(descriptor.settings.partitions.get() - 1))
+            }
         }
     }
 
@@ -196,7 +195,6 @@ enum Header<'a> {
     },
     CronJob {
         topic: &'a str,
-        partition: u16,
         name: &'a str,
         revision: u64,
         last: u64,
@@ -283,10 +281,10 @@ fn parts(record: &Record) -> Result<(Vec<u8>, Vec<u8>)> {
             let (partition, group, version) = (partition.0, group.as_str(), version.as_us());
             (Header::Purge { topic, partition, group, dead_letters: *dead_letters, version }, Vec::new())
         }
-        Record::CronJob { partition, name, revision, last, schedule, .. } => {
-            let (partition, name, revision, last) = (partition.0, name.as_str(), revision.as_us(), last.as_ms());
+        Record::CronJob { name, revision, last, schedule, .. } => {
+            let (name, revision, last) = (name.as_str(), revision.as_us(), last.as_ms());
             let definition = schedule.as_ref().map(Schedule::to_json).transpose()?.unwrap_or_default();
-            (Header::CronJob { topic, partition, name, revision, last }, definition.into_bytes())
+            (Header::CronJob { topic, name, revision, last }, definition.into_bytes())
         }
     };
     Ok((bincode::encode_to_vec(header, CONFIG).map_err(|error| bug(&error))?, body))
@@ -373,9 +371,8 @@ fn decode(bytes: &Bytes) -> Result<Record> {
             dead_letters,
             version: Version::from_us(version),
         },
-        Header::CronJob { topic, partition, name, revision, last } => Record::CronJob {
+        Header::CronJob { topic, name, revision, last } => Record::CronJob {
             topic: TopicName::new(topic)?,
-            partition: Partition(partition),
             name: CronJobName::new(name)?,
             revision: Version::from_us(revision),
             last: Timestamp::from_ms(last),

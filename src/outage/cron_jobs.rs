@@ -75,7 +75,7 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
             let since = self.clock.instant().minus(journal.window() / KEPT_AGAIN);
             let is_old = |cron: &&CronJobRecord| is_readable(cron) && !self.kept_cron_jobs.has(topic, cron, since);
             let old: Vec<_> = listed.iter().filter(is_old).collect();
-            let records = old.iter().map(|cron| record_of(topic, partition, kept_as_listed(cron))).collect();
+            let records = old.iter().map(|cron| record_of(topic, kept_as_listed(cron))).collect();
             if self.keep_records(records, losses).await == Ok(true) {
                 old.into_iter().for_each(|cron| self.kept_cron_jobs.note(topic, cron, self.clock.instant()));
             }
@@ -95,7 +95,7 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
         if let Some(last) = last {
             let (name, schedule) = (change.schedule.name.clone(), Some(change.schedule.clone()));
             let cron = KeptCronJob { name, revision: change.revision, last, schedule };
-            self.keep_cron_job(descriptor, partition, cron, losses).await?;
+            self.keep_cron_job(descriptor, cron, losses).await?;
         }
         Ok(last)
     }
@@ -111,7 +111,7 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
         let deleted = self.unless_lost(self.store.delete_cron_job(descriptor, partition, name)).await?;
         if let Some(revision) = deleted.revision {
             let cron = KeptCronJob { name: name.clone(), revision, last: Timestamp::ZERO, schedule: None };
-            self.keep_cron_job(descriptor, partition, cron, losses).await?;
+            self.keep_cron_job(descriptor, cron, losses).await?;
         }
         Ok(deleted)
     }
@@ -146,14 +146,8 @@ impl<S: LogTarget> store::CronJobs for BufferedStore<S> {
 }
 
 impl<S: LogTarget> BufferedStore<S> {
-    async fn keep_cron_job(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        cron: KeptCronJob,
-        losses: u64,
-    ) -> Result<()> {
-        self.keep_records(vec![record_of(&descriptor.topic, partition, cron)], losses).await.map(drop)
+    async fn keep_cron_job(&self, descriptor: &Descriptor, cron: KeptCronJob, losses: u64) -> Result<()> {
+        self.keep_records(vec![record_of(&descriptor.topic, cron)], losses).await.map(drop)
     }
 
     /// Keeps the messages that a cron job fired, and up to when its occurrences are done.
@@ -173,7 +167,7 @@ impl<S: LogTarget> BufferedStore<S> {
         self.keep_sets(descriptor, partition, &call, &firing.messages, verdicts, losses).await?;
         let (name, schedule) = (firing.schedule.name.clone(), Some(firing.schedule.clone()));
         let cron = KeptCronJob { name, revision: firing.revision, last: firing.done, schedule };
-        self.keep_cron_job(descriptor, partition, cron, losses).await
+        self.keep_cron_job(descriptor, cron, losses).await
     }
 }
 
@@ -181,9 +175,9 @@ fn stored_or_there(is_new: bool) -> Pushed {
     if is_new { Pushed::Stored } else { Pushed::Duplicate }
 }
 
-fn record_of(topic: &TopicName, partition: Partition, cron: KeptCronJob) -> Record {
+fn record_of(topic: &TopicName, cron: KeptCronJob) -> Record {
     let KeptCronJob { name, revision, last, schedule } = cron;
-    Record::CronJob { topic: topic.clone(), partition, name, revision, last, schedule }
+    Record::CronJob { topic: topic.clone(), name, revision, last, schedule }
 }
 
 fn kept_as_listed(cron: &CronJobRecord) -> KeptCronJob {

@@ -43,6 +43,16 @@ enum Cause {
 
 type Changes = BTreeMap<Partition, Vec<(Record, Change)>>;
 
+/// An offer of the journal.
+#[derive(Clone, Copy)]
+struct JournalOffer {
+    /// How many losses had been suspected: it ends at the next one.
+    losses: u64,
+    /// Also what belongs to partitions that are not known to have lost something.
+    is_whole: bool,
+    began: Instant,
+}
+
 impl<S: LogTarget> BufferedStore<S> {
     /// Whether something that the store lost is not given back yet, by this broker or by another one.
     pub(super) fn is_restoring(&self) -> bool {
@@ -143,7 +153,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 self.give_back_topics(count).await;
             }
             let changed = match offers_all || self.store.has_lost() {
-                true => self.offer_journal(count, offers_all).await,
+                true => self.offer_journal(JournalOffer { losses: count, is_whole: offers_all, began }).await,
                 false => 0,
             };
             if self.losses() != count {
@@ -303,7 +313,8 @@ impl<S: LogTarget> BufferedStore<S> {
     /// before that. Each broker that is alive reports once more within this time.
     fn may_lack_some(&self, known_at: Option<Instant>) -> bool {
         let is_list_lost = || self.restorers().is_none() || (self.journal.is_some() && self.store.has_lost());
-        known_at.is_some_and(|at| Clock::System.instant().since(at) < self.options.silence / LOOKS * 2) && is_list_lost()
+        known_at.is_some_and(|at| Clock::System.instant().since(at) < self.options.silence / LOOKS * 2)
+            && is_list_lost()
     }
 
     /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal. Answers
@@ -338,11 +349,11 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Offers the store all that the journal has, until it has answered for all, or is suspected of another loss; and
     /// answers how many messages it had lost. Newer records must not go to a store that lost the older ones once more.
-    async fn offer_journal(&self, losses: u64, offers_all: bool) -> u64 {
+    async fn offer_journal(&self, offer: JournalOffer) -> u64 {
         let Some(journal) = &self.journal else { return 0 };
         let (mut after, mut given_back, mut pause) = (None, 0, PAUSE.0);
         let (mut reported_at, mut unread_since) = (None, None);
-        while self.losses() == losses {
+        while self.losses() == offer.losses {
             let now = Clock::System.instant();
             if reported_at.is_none_or(|at| now.since(at) >= self.options.silence / LOOKS)
                 && self.limited(self.store.report(&self.broker, Progress::Busy)).await.is_ok()
@@ -350,7 +361,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 reported_at = Some(now);
             }
             let why = match journal.log().peek(after, CALL_PAGE_RECORDS, CALL_PAGE_BYTES).await {
-                Ok(page) => match self.offer_page(journal, page, losses, offers_all).await {
+                Ok(page) => match self.offer_page(journal, page, offer).await {
                     Ok(None) => break,
                     Ok(Some((last, changed))) => {
                         (after, pause, given_back, unread_since) = (Some(last), PAUSE.0, given_back + changed, None);
@@ -380,8 +391,7 @@ impl<S: LogTarget> BufferedStore<S> {
         &self,
         journal: &Journal,
         mut page: Vec<Entry>,
-        losses: u64,
-        offers_all: bool,
+        offer: JournalOffer,
     ) -> Result<Option<(Position, u64)>> {
         self.check_identified()?;
         drop_part_of_a_call(&mut page, journal.log().depth().end);
@@ -392,25 +402,21 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         let mut changed = 0;
         for (topic, records) in topics {
-            changed += self.restore_topic(&topic, records, losses, offers_all).await?;
+            changed += self.restore_topic(&topic, records, offer).await?;
         }
         journal.metrics().replayed.inc_by(changed);
         Ok(Some((last, changed)))
     }
 
-    async fn restore_topic(
-        &self,
-        topic: &TopicName,
-        records: Vec<Record>,
-        losses: u64,
-        offers_all: bool,
-    ) -> Result<u64> {
+    async fn restore_topic(&self, topic: &TopicName, records: Vec<Record>, offer: JournalOffer) -> Result<u64> {
+        let JournalOffer { losses, is_whole, .. } = offer;
         for record in &records {
             // A topic that this broker deleted, and that another one brought back, goes again.
             if let Record::Delete(tombstone) = record {
                 self.limited(self.store.merge(tombstone)).await?;
             }
         }
+        self.wait_for_topic(topic, offer).await?;
         // An end makes its topic again too: another broker may give back what has ended here.
         let found = match records.iter().filter_map(Record::version).max() {
             Some(newest) => self.destination(topic, newest, losses).await?,
@@ -419,7 +425,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let Some(descriptor) = found else { return Ok(0) };
         let mut changed = 0;
         let mut partitions = Changes::new();
-        let is_offered = |record: &Record| offers_all || self.store.may_lack(topic, record.partition_in(&descriptor));
+        let is_offered = |record: &Record| is_whole || self.store.may_lack(topic, record.partition_in(&descriptor));
         for record in records.into_iter().filter(is_offered) {
             changed += self.reapply_purge(&descriptor, &record, losses).await?;
             changed += self.restore_cron_job(&descriptor, &record, losses).await?;
@@ -433,6 +439,20 @@ impl<S: LogTarget> BufferedStore<S> {
             }
         }
         Ok(changed)
+    }
+
+    /// A topic that only others know is not created before they could bring it back as it was. Errors: `Unavailable` until then.
+    async fn wait_for_topic(&self, topic: &TopicName, offer: JournalOffer) -> Result<()> {
+        let is_unknown = self.topic_cache.last(topic).is_none();
+        if is_unknown
+            && Clock::System.instant().since(offer.began) < self.options.silence
+            && self.limited(self.store.topic_or_tombstone(topic)).await?.is_none()
+        {
+            return Err(Error::unavailable(format!(
+                "topic {topic} is not known here: another broker may bring it back"
+            )));
+        }
+        Ok(())
     }
 
     /// A group that was deleted since, or created again, has nothing of before.

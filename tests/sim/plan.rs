@@ -421,6 +421,13 @@ impl Plan {
             let at = random.u64(3_000..length);
             plan.ambush(&mut random, at);
         }
+        // Few faults are stops, and few stops come while something is buffered.
+        if !is_calm && hands_over {
+            let (at, stop) =
+                (random.u64(3_000..length), Fault::StopBroker(random.usize(0..brokers), random.u64(10..12_000)));
+            plan.add(at, Action::Fault(stop));
+            plan.follow_up(&mut random, at, stop);
+        }
         plan.steps.sort_by_key(|step| step.at_ms);
         plan
     }

@@ -2,6 +2,7 @@
 
 mod restrictions;
 mod logs;
+mod mutants;
 mod pages;
 mod scripts;
 mod structure;

@@ -1,5 +1,6 @@
 //! The barrier after a loss: no broker delivers until those that may know more have given it back.
 
+use std::fs::remove_file;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use dwell::telemetry::metrics::Metrics;
 
 use super::journal::journaled;
 use super::{Dwell, Outage};
-use crate::support::{Mode, RedisServer, eventually, kind_of, scratch};
+use crate::support::{Mode, RedisServer, eventually, failed, kind_of, scratch};
 
 /// A broker that reports within this time is not silent; four times within it each broker looks at the others.
 const SILENCE: Duration = Duration::from_secs(16);
@@ -140,6 +141,34 @@ async fn lost_topic_comes_back_from_the_broker_that_knows_it() -> Result<()> {
     other.delivers("orders", &["a"]).await?;
     assert_eq!(pushed.pushed, Pushed::Buffered);
     assert_eq!(other.broker().topic(&orders).await?.settings, settings);
+    other.close().await?;
+    knows.close().await
+}
+
+#[tokio::test]
+async fn restore_of_a_topic_that_only_another_broker_knows_waits_for_that_one() -> Result<()> {
+    let (orders, dir) = (TopicName::new("orders")?, scratch()?);
+    let mut outage = Outage { silence: SILENCE, ..Outage::with(RedisServer::start().await?)? };
+    outage.journal = Some(Duration::from_secs(3_600));
+    let knows = outage.dwell().await?;
+    let settings = Settings { partitions: NonZeroU16::MIN.saturating_add(4), ..Settings::default() };
+    knows.broker().declare(orders.clone(), settings.clone()).await?;
+    let other = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    other.push_one("orders", "a").await?;
+    other.close().await?;
+    // It has a journal, and no longer knows the topic.
+    remove_file(dir.path().join("topics.json")).map_err(failed("the known topics"))?;
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.ask::<usize>("CLIENT KILL TYPE normal SKIPME yes").await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    let other = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    let offers = async || Ok((outage.redis.ask::<usize>("HLEN dwell:brokers").await? > 0).then_some(()));
+    eventually("it offers its journal", offers).await?;
+    outage.proxy.set(Mode::Pass);
+    knows.recovered().await?;
+    other.recovered().await?;
+    assert_eq!(other.broker().topic(&orders).await?.settings, settings);
+    other.delivers("orders", &["a"]).await?;
     other.close().await?;
     knows.close().await
 }
