@@ -73,7 +73,7 @@ impl Broker {
     /// Cancels a message that no partition has: the one that it was cancelled in answers a repeat. While a loss is being
     /// restored this changes nothing, since any partition may still get the message.
     async fn cancel_anywhere(&self, descriptor: &Descriptor, id: &MessageId) -> Result<(Partition, Cancelled)> {
-        if self.store.backend.losses().borrow().is_giving_back() {
+        if self.store.backend.losses().borrow().is_suspected() {
             return Err(restoring());
         }
         let cancels = descriptor

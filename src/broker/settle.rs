@@ -102,7 +102,7 @@ impl Broker {
             return Ok(true);
         }
         let kept = self.store.reads.check_kept(&partition).await;
-        if kept.is_err() || self.store.backend.losses().borrow().is_giving_back() {
+        if kept.is_err() || self.store.backend.losses().borrow().is_suspected() {
             return Err(kept.err().filter(|error| error.kind() != Kind::Stale).unwrap_or_else(restoring));
         }
         Ok(false)

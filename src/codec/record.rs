@@ -345,9 +345,9 @@ fn decode(bytes: &Bytes) -> Result<Record> {
     Ok(match header {
         Header::Create => Record::Create(descriptor_of(&body)?),
         Header::Delete => Record::Delete(descriptor_of(&body)?),
-        Header::Push { topic, id, conflict, call } => push_of((topic, id, conflict, call, None), body)?,
+        Header::Push { topic, id, conflict, call } => push_of(topic, id, conflict, call, None, body)?,
         Header::HandedOver { topic, id, conflict, call, origin } => {
-            push_of((topic, id, conflict, call, Some(origin)), body)?
+            push_of(topic, id, conflict, call, Some(origin), body)?
         }
         Header::Cancel { topic, partition, id, version } => Record::Cancel {
             topic: TopicName::new(topic)?,
@@ -381,9 +381,14 @@ fn decode(bytes: &Bytes) -> Result<Record> {
     })
 }
 
-type PushHeader<'a> = (&'a str, &'a str, u8, Option<(CallHeader<'a>, u32)>, Option<CallHeader<'a>>);
-
-fn push_of((topic, id, conflict, call, origin): PushHeader<'_>, body: Bytes) -> Result<Record> {
+fn push_of(
+    topic: &str,
+    id: &str,
+    conflict: u8,
+    call: Option<(CallHeader<'_>, u32)>,
+    origin: Option<CallHeader<'_>>,
+    body: Bytes,
+) -> Result<Record> {
     let unknown = || Error::corrupt(format!("has an unknown policy of conflict ({conflict})"));
     let conflict = Conflict::ALL.get(usize::from(conflict)).copied().ok_or_else(unknown)?;
     let version = body_version(&body);

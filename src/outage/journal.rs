@@ -95,7 +95,7 @@ impl Journal {
     }
 
     /// Notes where the log ends now, and trims what is older than the window. Looks a few times in a window at most.
-    pub(super) async fn look(&self) -> Result<()> {
+    pub(super) async fn trim_old(&self) -> Result<()> {
         let now = self.clock.instant();
         let due = {
             let mut timeline = self.timeline();

@@ -54,7 +54,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
                 "earlier messages of the topic, which has an ordering, are on their way to the store",
             ),
             // Another broker may give back the end of an older message of this id.
-            None if self.is_giving_back() => restoring(),
+            None if self.is_loss_suspected() => restoring(),
             None if self.is_restoring() && messages.iter().any(Message::has_dedup_key) => {
                 Error::unavailable("the first message of a dedup key may be among what the brokers restore")
             }
@@ -105,7 +105,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
             self.limited(self.store.withdraw(descriptor, partition, id, version)).await?;
             cancelled.fates.0.iter_mut().for_each(|(_, fate)| *fate = Fate::Done);
             (cancelled.version, cancelled.buffered) = (Some(version), true);
-        } else if self.is_giving_back() && cancelled.fates.0.iter().all(|(_, fate)| *fate == Fate::Absent) {
+        } else if self.is_loss_suspected() && cancelled.fates.0.iter().all(|(_, fate)| *fate == Fate::Absent) {
             return Err(restoring());
         }
         if let Some(version) = cancelled.version {
@@ -137,7 +137,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
-        if self.is_giving_back() {
+        if self.is_loss_suspected() {
             let why = "the store lost data, and the brokers are giving it back: reschedule it once they have";
             return Err(Error::unavailable(why));
         }

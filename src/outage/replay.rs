@@ -128,7 +128,7 @@ impl<S: LogTarget> BufferedStore<S> {
     fn waits_for_others(&self, record: &Record) -> bool {
         let has_unknown_topic =
             || matches!(record, Record::Create(_)) || self.topic_cache.last(record.topic()).is_none();
-        self.is_giving_back() || self.is_restoring() && (is_deduped(record) || has_unknown_topic())
+        self.is_loss_suspected() || self.is_restoring() && (is_deduped(record) || has_unknown_topic())
     }
 
     /// The first page of the WAL, which has all that it has of a call. The journal must not have a call in parts: the store

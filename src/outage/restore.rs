@@ -60,22 +60,22 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Whether the store was seen to lose something that is not given back yet.
-    pub(super) fn is_giving_back(&self) -> bool {
-        self.store.losses().borrow().is_giving_back()
+    pub(super) fn is_loss_suspected(&self) -> bool {
+        self.store.losses().borrow().is_suspected()
     }
 
     /// Waits, as long as a call may take, while a broker that starts does not know yet whether there was a loss.
     pub(super) async fn until_loss_is_known(&self) {
         let mut losses = self.store.losses();
         tokio::select! {
-            _ = losses.wait_for(|loss| !loss.is_restoring || loss.is_giving_back()) => {}
+            _ = losses.wait_for(|loss| !loss.is_restoring || loss.is_suspected()) => {}
             () = Clock::System.sleep(self.timeout) => {}
         }
     }
 
     /// Errors: `Unavailable` while a loss is restored.
     pub(super) fn check_restored(&self) -> Result<()> {
-        if self.is_giving_back() { Err(restoring()) } else { Ok(()) }
+        if self.is_loss_suspected() { Err(restoring()) } else { Ok(()) }
     }
 
     /// Watches over the journal until `stop`: drops old records, and offers what the store may have lost, all of it at the
@@ -85,7 +85,7 @@ impl<S: LogTarget> BufferedStore<S> {
         self.store.hold_at_losses(false);
         // The journal of an earlier process, or of another broker, says more than this process was answered.
         let (mut restored, mut offers_all) = (None, true);
-        let mut cause = if self.is_giving_back() { Cause::Detected } else { Cause::Start };
+        let mut cause = if self.is_loss_suspected() { Cause::Detected } else { Cause::Start };
         loop {
             let count = losses.borrow_and_update().count;
             if restored != Some(count) {
@@ -336,7 +336,7 @@ impl<S: LogTarget> BufferedStore<S> {
             Ok(reports) if self.losses() == before => {
                 self.set_restorers(reports.brokers.into_iter().map(|report| report.broker).collect());
                 if journal.log().depth().records > 0
-                    && let Err(error) = journal.look().await
+                    && let Err(error) = journal.trim_old().await
                     && self.throttles.journal_not_trimmed.is_due(Clock::System.instant())
                 {
                     tracing::warn!(%error, "journal not trimmed");

@@ -124,7 +124,7 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
                     counted(waiting, "record")
                 )))
             }
-            None if self.is_giving_back() => Ok(Some(self.restoring_detail())),
+            None if self.is_loss_suspected() => Ok(Some(self.restoring_detail())),
             None if waiting > 0 => Ok(Some(format!("replaying {}", counted(waiting, "buffered record")))),
             None => match self.journal.as_ref().map_or(Ok(()), |journal| journal.log().check()) {
                 Ok(()) => Ok(None),

@@ -48,7 +48,7 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
         };
         match created {
             Err(error) if error.is_outage() => {
-                if !self.is_giving_back() {
+                if !self.is_loss_suspected() {
                     self.breaker.open(&error);
                 }
                 if let Some(known) = self.topic_cache.get(&wanted.topic) {
@@ -105,7 +105,7 @@ impl<S: LogTarget> BufferedStore<S> {
     /// A topic as it is remembered, when the store does not answer, or may be given it back: absence is no knowledge then.
     fn or_remembered(&self, topic: &TopicName, looked: Result<Option<Descriptor>>) -> Result<Option<Descriptor>> {
         match looked {
-            Ok(None) if self.is_giving_back() => self.topic_cache.get(topic).map(Some).ok_or_else(restoring),
+            Ok(None) if self.is_loss_suspected() => self.topic_cache.get(topic).map(Some).ok_or_else(restoring),
             Err(error) if error.is_outage() => self.topic_cache.get(topic).map(Some).ok_or(error),
             looked => looked,
         }

@@ -194,8 +194,8 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Whether a loss was noticed, and what was lost is not restored yet.
-    pub fn is_giving_back(&self) -> bool {
+    /// Whether a loss is suspected, by this process or another one, and it is not known yet that nothing was lost, or all restored.
+    pub fn is_suspected(&self) -> bool {
         self.is_restoring && (self.count > 0 || self.is_heard)
     }
 
