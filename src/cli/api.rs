@@ -13,13 +13,11 @@ use dwell_client::wire::cron::CronJob;
 use dwell_client::wire::messages::Contents;
 use dwell_client::wire::problem::{Missing, Problem};
 use dwell_client::wire::push::BatchMessage;
-use dwell_client::wire::topics::{GroupTotals, PartitionState};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::model::time::short_span;
-use crate::model::topic::Settings;
 
 /// An answer together with its JSON, which is what is printed: it has also the fields that are not read here.
 #[derive(Debug, Clone)]
@@ -81,23 +79,6 @@ fn remedy(missing: &Missing) -> String {
         Missing { topic, cron: Some(_), .. } => format!("`dwell cron list {topic}` shows those that exist"),
         Missing { topic, .. } => format!("create it with `dwell topic create {topic}`"),
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct DeadLetterTo {
-    pub(crate) topic: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Topic {
-    pub(crate) topic: String,
-    pub(crate) groups: Vec<String>,
-    pub(crate) settings: Settings,
-    /// Absent in the answer to a declaration.
-    #[serde(default)]
-    pub(crate) totals: Vec<GroupTotals>,
-    #[serde(default)]
-    pub(crate) partitions: Vec<PartitionState>,
 }
 
 /// A payload as the broker writes it: text, or base64 when it is not UTF-8.

@@ -13,7 +13,7 @@ use dwell_client::wire::operations::Ready;
 use dwell_client::wire::problem::Problem;
 use dwell_client::wire::push::{Batch, BatchResults, PushResult};
 use dwell_client::wire::settle::{Ack, Extend, Nack, Settled, Verdicts};
-use dwell_client::wire::topics::{MoveTo, Moved, TopicList};
+use dwell_client::wire::topics::{MoveTo, Moved, Topic, TopicDescription, TopicList};
 use reqwest::header::IF_MATCH;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::address::{Credentials, ServerAddress};
-use super::api::{Topic, WithJson};
+use super::api::WithJson;
 use super::failure::{CallError, CallResult, Failure};
 use crate::model::error::innermost_cause;
 use crate::model::limits::STREAM_SILENCE_MAX;
@@ -97,7 +97,7 @@ impl Client {
         self.get::<TopicList>("").await.map(|topics| topics.topics)
     }
 
-    pub(crate) async fn topic(&self, topic: &TopicName) -> CallResult<WithJson<Topic>> {
+    pub(crate) async fn topic(&self, topic: &TopicName) -> CallResult<WithJson<TopicDescription>> {
         self.get(&format!("/{topic}")).await
     }
 

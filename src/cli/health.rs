@@ -90,7 +90,7 @@ pub(crate) struct VerifyArgs {
 pub(crate) async fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     let mut by_group = BTreeMap::new();
-    for group in client.topic(&args.topic).await?.read().groups {
+    for group in client.topic(&args.topic).await?.read().topic.groups {
         let group = GroupName::new(group).map_err(|error| Failure::new(error.to_string()))?;
         let of = GroupOf { topic: args.topic.clone(), group };
         let (mut all, mut cursor) = (Findings::default(), None);

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::Args;
+use dwell_client::wire::topics::DeadLetter;
 
-use super::api::DeadLetterTo;
 use super::client::GroupOf;
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{Conflict, CronJobName, DedupKey, GroupName, Key, MessageId, Past, TopicName};
@@ -120,11 +120,11 @@ pub(crate) fn annotation(text: &str) -> Result<(String, String), String> {
 }
 
 /// A topic, or nothing for none.
-pub(crate) fn dead_letter(text: &str) -> Result<DeadLetterTo, String> {
+pub(crate) fn dead_letter(text: &str) -> Result<DeadLetter, String> {
     if !text.is_empty() {
         topic(text)?;
     }
-    Ok(DeadLetterTo { topic: text.to_owned() })
+    Ok(DeadLetter { topic: text.to_owned() })
 }
 
 /// `1s,10s,1m` is a ladder, `exponential:initial=1s,max=10m,factor=2,jitter=0.2` is exponential; what is left out of

@@ -1,15 +1,19 @@
 //! `dwell topic`: creates, updates, gets, lists, moves and deletes topics.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use dwell_client::wire::groups::Group;
-use dwell_client::wire::topics::{Counts, GroupTotals, MoveTo, Moved, PartitionState};
-use serde::{Serialize, Serializer};
+use dwell_client::wire::items::Object;
+use dwell_client::wire::topics::{
+    Annotations, Counts, DeadLetter, GroupTotals, MoveTo, Moved, PartitionState, Topic, TopicDescription, TopicSettings,
+};
+use serde::Serialize;
 use serde_json::json;
 
-use super::api::{DeadLetterTo, Topic, WithJson, printable};
+use super::api::{WithJson, printable};
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -18,7 +22,7 @@ use crate::model::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::model::message::TopicName;
 use crate::model::retry::Backoff;
 use crate::model::spelling::counted;
-use crate::model::time::{parse_span, short_span, show_span, span};
+use crate::model::time::{parse_span, short_span, show_span};
 use crate::model::topic::{Expiry, Ordering, Settings};
 use crate::platform::clock::Clock;
 
@@ -89,60 +93,66 @@ struct CreateArgs {
     settings: Declaration,
 }
 
-#[derive(Debug, Default, PartialEq, Args, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize)]
+#[serde(into = "TopicSettings")]
 pub(crate) struct Declaration {
     /// Number of partitions; cannot be changed later
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX)))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partitions: Option<u16>,
     /// How long a consumer has before its delivery is nacked
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(crate) visibility_timeout: Option<Duration>,
     /// Attempts before a message is dead; 0 is without a limit
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ATTEMPTS_MAX)))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_attempts: Option<u32>,
     /// 1s,10s,1m (a ladder) or exponential:initial=1s,max=10m,factor=2,jitter=0.2
     #[arg(long, value_parser = parse::backoff)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) backoff: Option<Backoff>,
     /// How long after a message was acked a push with its id is still a duplicate
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(crate) dedup_window: Option<Duration>,
     /// `key`: the messages of a key one after the other; cannot be changed later
     #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ordering: Option<Ordering>,
     /// How long after its due time a message without its own ttl is worth delivering; 0s is indefinitely
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(crate) ttl: Option<Duration>,
     /// Policy for an expired message: drop or bury
     #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) on_expiry: Option<Expiry>,
     /// How long dead letters are kept; 0s is indefinitely
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(crate) dead_max_age: Option<Duration>,
     /// How many dead letters a group keeps in each partition, the newest; 0 is all
     #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dead_max_count: Option<u64>,
     /// A text about the topic; NAME= removes it. May be repeated
     #[arg(long = "annotation", value_name = "NAME=TEXT", value_parser = parse::annotation)]
-    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_object")]
     pub(crate) annotations: Vec<(String, String)>,
     /// The topic to which messages move that used all attempts or were buried; '' for none
     #[arg(long = "dead-letter-topic", value_name = "TOPIC", value_parser = parse::dead_letter)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) dead_letter: Option<DeadLetterTo>,
+    pub(crate) dead_letter: Option<DeadLetter>,
 }
 
-fn as_object<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(pairs.iter().map(|(name, text)| (name, text)))
+impl From<Declaration> for TopicSettings {
+    fn from(declared: Declaration) -> TopicSettings {
+        let annotations: BTreeMap<_, _> = declared.annotations.into_iter().collect();
+        TopicSettings {
+            partitions: declared.partitions.and_then(NonZeroU16::new),
+            visibility_timeout: declared.visibility_timeout,
+            max_attempts: declared.max_attempts,
+            backoff: declared.backoff.map(Into::into),
+            dedup_window: declared.dedup_window,
+            ordering: declared.ordering.map(|ordering| ordering.name().into()),
+            ttl: declared.ttl,
+            on_expiry: declared.on_expiry.map(|expiry| expiry.name().into()),
+            dead_max_age: declared.dead_max_age,
+            dead_max_count: declared.dead_max_count,
+            annotations: (!annotations.is_empty()).then_some(Annotations(annotations)),
+            dead_letter: declared.dead_letter.map(Object),
+            ..TopicSettings::default()
+        }
+    }
 }
 
 pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
@@ -224,7 +234,10 @@ fn moved_so_far(all: &Moved) -> String {
 }
 
 fn settings(topic: &Topic) -> String {
-    let settings = &topic.settings;
+    let settings = match Settings::default().changed_by(topic.settings.clone()) {
+        Ok(settings) => settings,
+        Err(error) => return format!("  settings that this version does not know: {}", error.detail()),
+    };
     let backoff = match &settings.backoff {
         Backoff::Exponential { initial, max, factor, jitter } => {
             let (initial, max) = (show_span(*initial), show_span(*max));
@@ -247,7 +260,7 @@ fn settings(topic: &Topic) -> String {
         ("  ordering", settings.ordering.name().to_owned()),
         ("  ttl", if settings.ttl.is_zero() { "indefinitely".to_owned() } else { show_span(settings.ttl) }),
         ("  on expiry", settings.on_expiry.name().to_owned()),
-        ("  dead kept", kept_dead(settings)),
+        ("  dead kept", kept_dead(&settings)),
     ];
     let mut rows: Vec<Vec<String>> = rows.map(|(name, value)| vec![name.to_owned(), value]).into();
     if let Some(dead_letter) = &settings.dead_letter {
@@ -268,8 +281,9 @@ fn kept_dead(settings: &Settings) -> String {
 
 /// Settings, and a table with a line for every partition and group and one for all of a group. Between the two what keeps
 /// messages of a group from being handed out, if anything does.
-fn described(topic: &Topic, groups: &[WithJson<Group>]) -> String {
-    let rows = topic.partitions.iter().map(Row::from).chain(topic.totals.iter().map(Row::from));
+fn described(described: &TopicDescription, groups: &[WithJson<Group>]) -> String {
+    let TopicDescription { topic, totals, partitions } = described;
+    let rows = partitions.iter().map(Row::from).chain(totals.iter().map(Row::from));
     let held = groups.iter().map(|group| (&group.group, state(group))).filter(|(_, state)| state != "active");
     let held: String = held.map(|(group, state)| format!("\n{group} is {state}")).collect();
     let apart = if held.is_empty() { "" } else { "\n" };
@@ -351,7 +365,7 @@ mod tests {
 
     #[test]
     fn topic_details_are_printed_as_a_table() -> serde_json::Result<()> {
-        let topic: Topic = serde_json::from_str(
+        let topic: TopicDescription = serde_json::from_str(
             r#"{"topic": "orders", "groups": ["default"], "settings": {"partitions": 1},
                 "totals": [{"group": "default", "state": "active", "scheduled": 12, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1}],
                 "partitions": [{"partition": 0, "group": "default", "scheduled": 12, "ready": 3, "blocked": 4, "backoff": 1, "in_flight": 2,

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use dwell_client::wire::topics;
+pub use dwell_client::wire::topics::LadderStep;
+use serde::{Deserialize, Serialize};
 
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{DELAY_MAX, LADDER_STEPS_MAX};
 use crate::model::spelling::names;
-use crate::model::time::{millis, ms_up, one_span, span};
+use crate::model::time::{ms_up, one_span};
 
 /// Policy for the later messages of a key in a batch when one fails, by a nack or its deadline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl std::str::FromStr for OnFailure {
 ///
 /// In JSON it is written with integers, as in `initial_ms`, and read with these or with text, as in `"initial": "1s"`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Form", into = "Form")]
+#[serde(try_from = "topics::Backoff", into = "topics::Backoff")]
 pub enum Backoff {
     /// `initial * factor^(attempt - 1)`, at most `max`, shortened by up to `jitter` of itself by chance.
     Exponential {
@@ -58,76 +60,44 @@ pub enum Backoff {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct LadderStep(#[serde(with = "span")] pub Duration);
-
-/// Each duration as text or in milliseconds.
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-enum Form {
-    Exponential {
-        #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
-        initial: Option<Duration>,
-        #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
-        initial_ms: Option<Duration>,
-        #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
-        max: Option<Duration>,
-        #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
-        max_ms: Option<Duration>,
-        factor: f64,
-        jitter: f64,
-    },
-    Ladder {
-        #[serde(default, skip_serializing, deserialize_with = "present")]
-        steps: Option<Vec<LadderStep>>,
-        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-        steps_ms: Option<Vec<u64>>,
-    },
-}
-
-/// For `deserialize_with` beside `default`: a field may be absent, but `null` is not a way to say so.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> std::result::Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
-}
-
-impl TryFrom<Form> for Backoff {
+impl TryFrom<topics::Backoff> for Backoff {
     type Error = String;
 
-    fn try_from(form: Form) -> std::result::Result<Backoff, String> {
+    fn try_from(form: topics::Backoff) -> std::result::Result<Backoff, String> {
         let one = |name, text, ms| one_span(name, text, ms).map_err(|error| error.detail().to_owned());
         let missing = |name: &str| format!("`{name}`: is missing, and so is `{name}_ms`");
         match form {
-            Form::Exponential { initial, initial_ms, max, max_ms, factor, jitter } => Ok(Backoff::Exponential {
-                initial: one("initial", initial, initial_ms)?.ok_or_else(|| missing("initial"))?,
-                max: one("max", max, max_ms)?.ok_or_else(|| missing("max"))?,
-                factor,
-                jitter,
-            }),
-            Form::Ladder { steps: Some(_), steps_ms: Some(_) } => {
+            topics::Backoff::Exponential { initial, initial_ms, max, max_ms, factor, jitter } => {
+                Ok(Backoff::Exponential {
+                    initial: one("initial", initial, initial_ms)?.ok_or_else(|| missing("initial"))?,
+                    max: one("max", max, max_ms)?.ok_or_else(|| missing("max"))?,
+                    factor,
+                    jitter,
+                })
+            }
+            topics::Backoff::Ladder { steps: Some(_), steps_ms: Some(_) } => {
                 Err("`steps`: is given together with `steps_ms`; give one of them".to_owned())
             }
-            Form::Ladder { steps: Some(steps), steps_ms: None } => Ok(Backoff::Ladder { steps }),
-            Form::Ladder { steps: None, steps_ms: Some(steps) } => Ok(Backoff::Ladder {
+            topics::Backoff::Ladder { steps: Some(steps), steps_ms: None } => Ok(Backoff::Ladder { steps }),
+            topics::Backoff::Ladder { steps: None, steps_ms: Some(steps) } => Ok(Backoff::Ladder {
                 steps: steps.into_iter().map(|ms| LadderStep(Duration::from_millis(ms))).collect(),
             }),
-            Form::Ladder { steps: None, steps_ms: None } => Err(missing("steps")),
+            topics::Backoff::Ladder { steps: None, steps_ms: None } => Err(missing("steps")),
         }
     }
 }
 
-impl From<Backoff> for Form {
-    fn from(backoff: Backoff) -> Form {
+impl From<Backoff> for topics::Backoff {
+    fn from(backoff: Backoff) -> topics::Backoff {
         match backoff {
             Backoff::Exponential { initial, max, factor, jitter } => {
                 let (initial_ms, max_ms) = (Some(initial), Some(max));
-                Form::Exponential { initial: None, initial_ms, max: None, max_ms, factor, jitter }
+                topics::Backoff::Exponential { initial: None, initial_ms, max: None, max_ms, factor, jitter }
             }
-            Backoff::Ladder { steps } => {
-                Form::Ladder { steps: None, steps_ms: Some(steps.iter().map(|step| ms_up(step.0)).collect()) }
-            }
+            Backoff::Ladder { steps } => topics::Backoff::Ladder {
+                steps: None,
+                steps_ms: Some(steps.iter().map(|step| ms_up(step.0)).collect()),
+            },
         }
     }
 }

@@ -3,15 +3,15 @@
 mod subscription;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use dwell_client::wire::items::Object;
+use dwell_client::wire::topics::{self, DeadLetter, TopicSettings};
 use serde::{Deserialize, Serialize};
 
 pub use self::subscription::{Pause, Rest, Subscription};
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{
     ANNOTATION_NAME_BYTES_MAX, ANNOTATIONS_BYTES_MAX, ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX,
     DEDUP_WINDOW_MAX, DELAY_MAX, GROUPS_MAX, PARTITIONS_MAX, RATE_MAX, RATE_MIN, SLOT_OPEN, VISIBILITY_TIMEOUT_MAX,
@@ -20,7 +20,7 @@ use crate::model::limits::{
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
-use crate::model::time::{millis, show_span};
+use crate::model::time::{millis, one_span, show_span};
 use crate::model::version::Version;
 
 /// Settings of a topic. Every field has a default, so `{}` declares a topic.
@@ -108,7 +108,76 @@ impl Default for Settings {
     }
 }
 
+impl From<Settings> for TopicSettings {
+    fn from(settings: Settings) -> TopicSettings {
+        let dead_letter = settings.dead_letter.map(|of| Object(DeadLetter { topic: of.topic.to_string() }));
+        TopicSettings {
+            partitions: Some(settings.partitions),
+            visibility_timeout_ms: Some(settings.visibility_timeout),
+            max_attempts: Some(settings.max_attempts),
+            backoff: Some(settings.backoff.into()),
+            dedup_window_ms: Some(settings.dedup_window),
+            ordering: Some(settings.ordering.name().into()),
+            ttl_ms: Some(settings.ttl),
+            on_expiry: Some(settings.on_expiry.name().into()),
+            dead_max_age_ms: Some(settings.dead_max_age),
+            dead_max_count: Some(settings.dead_max_count),
+            annotations: Some(settings.annotations.0).filter(|annotations| !annotations.0.is_empty()),
+            dead_letter,
+            ..TopicSettings::default()
+        }
+    }
+}
+
+/// # Errors: `Invalid` for a word that is none of `ALL`.
+fn choice<T: Copy>(field: &str, word: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T> {
+    let known = all.iter().copied().find(|known| name(*known) == word);
+    known.ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|known| name(*known)).collect();
+        Error::wrong(Fault::Choice, field, format!("{word:?} is none of {}", names.join(", ")))
+    })
+}
+
+fn forwarding(to: DeadLetter) -> Result<Option<DeadLetterTopic>> {
+    let topic = (!to.topic.is_empty()).then(|| TopicName::new(to.topic)).transpose()?;
+    Ok(topic.map(|topic| DeadLetterTopic { topic }))
+}
+
 impl Settings {
+    /// These settings with those that `changes` names. # Errors: `Invalid` for a value out of its range, and for a duration
+    /// that is given twice.
+    pub fn changed_by(self, changes: TopicSettings) -> Result<Settings> {
+        let backoff = changes.backoff.map(Backoff::try_from).transpose();
+        let ordering = changes.ordering.map(|word| choice("ordering", &word, Ordering::ALL, Ordering::name));
+        let on_expiry = changes.on_expiry.map(|word| choice("on_expiry", &word, &Expiry::ALL, Expiry::name));
+        let settings = Settings {
+            partitions: changes.partitions.unwrap_or(self.partitions),
+            visibility_timeout: one_span(
+                "visibility_timeout",
+                changes.visibility_timeout,
+                changes.visibility_timeout_ms,
+            )?
+            .unwrap_or(self.visibility_timeout),
+            max_attempts: changes.max_attempts.unwrap_or(self.max_attempts),
+            backoff: backoff.map_err(|why| Error::wrong(Fault::Format, "backoff", why))?.unwrap_or(self.backoff),
+            dedup_window: one_span("dedup_window", changes.dedup_window, changes.dedup_window_ms)?
+                .unwrap_or(self.dedup_window),
+            ordering: ordering.transpose()?.unwrap_or(self.ordering),
+            ttl: one_span("ttl", changes.ttl, changes.ttl_ms)?.unwrap_or(self.ttl),
+            on_expiry: on_expiry.transpose()?.unwrap_or(self.on_expiry),
+            dead_max_age: one_span("dead_max_age", changes.dead_max_age, changes.dead_max_age_ms)?
+                .unwrap_or(self.dead_max_age),
+            dead_max_count: changes.dead_max_count.unwrap_or(self.dead_max_count),
+            annotations: self.annotations.changed_by(Annotations(changes.annotations.unwrap_or_default())),
+            dead_letter: match changes.dead_letter {
+                Some(Object(to)) => forwarding(to)?,
+                None => self.dead_letter,
+            },
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
     pub fn check(&self) -> Result<()> {
         if self.partitions.get() > PARTITIONS_MAX {
             let why = format!("{} is not in 1 to {PARTITIONS_MAX}", self.partitions);
@@ -335,43 +404,43 @@ impl From<Rate> for f64 {
 }
 
 /// Texts that dwell keeps and shows, and does not read: names of 1 to 128 bytes and their texts, at most 16 KiB together.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Annotations(BTreeMap<String, String>);
+pub struct Annotations(topics::Annotations);
 
 impl Annotations {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.0.is_empty()
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.0.0.get(name).map(String::as_str)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+        self.0.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
     /// These with changes: an empty text removes an annotation.
     pub fn changed_by(mut self, changes: Annotations) -> Annotations {
-        self.0.extend(changes.0);
-        self.0.retain(|_, text| !text.is_empty());
+        self.0.0.extend(changes.0.0);
+        self.0.0.retain(|_, text| !text.is_empty());
         self
     }
 
     /// Adds an annotation, or changes its text.
     pub fn set(&mut self, name: impl Into<String>, text: impl Into<String>) {
-        self.0.insert(name.into(), text.into());
+        self.0.0.insert(name.into(), text.into());
     }
 
     pub fn remove(&mut self, name: &str) {
-        self.0.remove(name);
+        self.0.0.remove(name);
     }
 
     /// Errors: `Invalid` for a name or a size that is out of range.
     pub fn check(&self) -> Result<()> {
         let names = 1..=ANNOTATION_NAME_BYTES_MAX;
-        if let Some(name) = self.0.keys().find(|name| !names.contains(&name.len())) {
+        if let Some(name) = self.0.0.keys().find(|name| !names.contains(&name.len())) {
             let why = format!("a name has {} bytes, not 1 to {ANNOTATION_NAME_BYTES_MAX}", name.len());
             return Err(Error::range("annotations", why));
         }
@@ -386,35 +455,7 @@ impl Annotations {
 
 impl FromIterator<(String, String)> for Annotations {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(annotations: I) -> Annotations {
-        Annotations(annotations.into_iter().collect())
-    }
-}
-
-/// A name that comes twice is an error.
-impl<'de> Deserialize<'de> for Annotations {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Annotations, D::Error> {
-        deserializer.deserialize_map(AnnotationsVisitor)
-    }
-}
-
-struct AnnotationsVisitor;
-
-impl<'de> Visitor<'de> for AnnotationsVisitor {
-    type Value = Annotations;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of texts")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> std::result::Result<Annotations, A::Error> {
-        let mut annotations = BTreeMap::new();
-        while let Some((name, text)) = fields.next_entry::<String, String>()? {
-            if annotations.contains_key(&name) {
-                return Err(de::Error::custom(format_args!("{name:?} is given twice")));
-            }
-            annotations.insert(name, text);
-        }
-        Ok(Annotations(annotations))
+        Annotations(topics::Annotations(annotations.into_iter().collect()))
     }
 }
 

@@ -154,7 +154,7 @@ impl Consumer<'_> {
         if self.exec.is_none() {
             let timeout = match self.args.visibility_timeout {
                 Some(timeout) => timeout,
-                None => self.client.topic(&self.args.topic).await?.settings.visibility_timeout,
+                None => self.visibility_timeout().await?,
             };
             self.exec = Some(Exec::new(command, self.client.clone(), self.of.clone(), timeout));
         }
@@ -164,6 +164,13 @@ impl Consumer<'_> {
             tally.count(&verdicts?);
         }
         Ok(())
+    }
+
+    /// That of the topic.
+    async fn visibility_timeout(&self) -> Result<Duration, Failure> {
+        let described = self.client.topic(&self.args.topic).await?;
+        let timeout = described.topic.settings.visibility_timeout_ms;
+        timeout.ok_or_else(|| Failure::new("the broker's answer has no `visibility_timeout_ms`"))
     }
 
     async fn run_one(&self, exec: &Exec, delivery: &WithJson<Delivery>) -> Result<Vec<Settled>, Failure> {

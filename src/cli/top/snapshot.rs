@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dwell_client::wire::groups::{Group, Member};
 use dwell_client::wire::operations::Ready;
-use dwell_client::wire::topics::{GroupTotals, PartitionState};
+use dwell_client::wire::topics::{GroupTotals, PartitionState, TopicDescription};
 use futures_util::{StreamExt, future, stream};
 
-use crate::cli::api::{Topic, WithJson};
+use crate::cli::api::WithJson;
 use crate::cli::client::{Client, GroupOf};
 use crate::cli::failure::{CallError, CallResult, Failure};
 use crate::cli::figures::{self, Sample};
@@ -166,7 +166,7 @@ pub(super) struct Wanted {
 /// A topic and its groups.
 #[derive(Debug)]
 pub(super) struct Described {
-    pub(super) topic: Topic,
+    pub(super) topic: TopicDescription,
     pub(super) groups: Vec<Group>,
     /// Of each group, if they are wanted.
     pub(super) members: BTreeMap<String, Vec<Member>>,

@@ -179,7 +179,7 @@ fn opened_lines(state: &State, opened: &Opened, width: usize) -> Vec<Line> {
             format!("asking for {}; if it stays so, it is not there any more", opened.name),
         )];
     };
-    let topic = &described.topic;
+    let topic = &described.topic.topic;
     let rates = |group: &str| state.rates.as_ref().and_then(|rates| rates.of_group(&topic.topic, group));
     let all: Vec<(Ink, Ink, Vec<String>)> =
         described.groups.iter().flat_map(|group| group_rows(described, group, rates(&group.group))).collect();

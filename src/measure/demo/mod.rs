@@ -12,6 +12,7 @@ use clap::Args;
 use dwell_client::wire::consume::{Delivery, Reserve};
 use dwell_client::wire::dead_letters::Which;
 use dwell_client::wire::settle::{Nack, Nacked, Settled};
+use dwell_client::wire::topics::TopicDescription;
 use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
@@ -24,7 +25,7 @@ use crate::app::server::{Server, ServerOptions};
 use crate::broker::Options;
 use crate::cli::PrintArgs;
 use crate::cli::address::ServerAddress;
-use crate::cli::api::{Topic, WithJson};
+use crate::cli::api::WithJson;
 use crate::cli::client::{Client, GroupOf};
 use crate::cli::failure::{CallResult, Failure};
 use crate::cli::output::{note, styled};
@@ -189,7 +190,7 @@ impl Demo {
     }
 
     async fn facts(&self, started: Instant) -> Result<report::Facts, Failure> {
-        let left = |topic: Topic| topic.totals.iter().map(|total| total.counts.live()).sum::<u64>();
+        let left = |topic: TopicDescription| topic.totals.iter().map(|total| total.counts.live()).sum::<u64>();
         let mut left_over = 0;
         for of in [&self.orders, &self.pulse] {
             left_over += left(self.client.topic(&of.topic).await?.read());

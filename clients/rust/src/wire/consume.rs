@@ -73,7 +73,6 @@ pub struct Delivery {
     /// Number of the delivery attempt, starting at 1.
     pub attempt: u32,
     /// Partition of the topic, from 0 on.
-    #[cfg_attr(feature = "schema", schema(value_type = u16))]
     pub partition: u16,
     /// Due time of the producer.
     #[cfg_attr(feature = "schema", schema(value_type = String, format = DateTime))]

@@ -20,7 +20,6 @@ pub struct DeadLetterMessage {
     #[cfg_attr(feature = "schema", schema(value_type = schema::MessageId))]
     pub id: String,
     /// Partition of the topic, from 0 on.
-    #[cfg_attr(feature = "schema", schema(value_type = u16))]
     pub partition: u16,
     /// When it died.
     #[cfg_attr(feature = "schema", schema(value_type = String, format = DateTime))]

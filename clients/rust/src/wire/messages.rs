@@ -298,7 +298,6 @@ pub struct Message {
     #[cfg_attr(feature = "schema", schema(value_type = schema::MessageId))]
     pub id: String,
     /// Partition of the topic, from 0 on.
-    #[cfg_attr(feature = "schema", schema(value_type = u16))]
     pub partition: u16,
     /// `scheduled`, `ready`, `blocked`, `backoff`, `in_flight` or `dead`.
     #[cfg_attr(feature = "schema", schema(value_type = schema::MessageState))]
@@ -351,7 +350,6 @@ pub struct ListedMessage {
     #[cfg_attr(feature = "schema", schema(value_type = schema::MessageId))]
     pub id: String,
     /// Partition of the topic, from 0 on.
-    #[cfg_attr(feature = "schema", schema(value_type = u16))]
     pub partition: u16,
     /// `scheduled`, `ready`, `blocked`, `backoff`, `in_flight` or `dead`.
     #[cfg_attr(feature = "schema", schema(value_type = schema::MessageState))]

@@ -24,7 +24,6 @@ pub struct PushResult {
     pub id: String,
     /// The partition that stores the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u16>))]
     pub partition: Option<u16>,
     /// When it is due. For a duplicate: when the message that is there is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
