@@ -10,8 +10,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::{PartialSchema, ToSchema};
 
-pub(crate) use dwell_client::wire::present;
-
 use super::problem::{Class, Problem};
 use super::{App, body, body_errors};
 use crate::gate::Pass;
@@ -109,6 +107,7 @@ pub(crate) fn parse<T: DeserializeOwned + PartialSchema, M>(
 #[cfg(test)]
 mod tests {
     use dwell_client::wire::items::Items;
+    use dwell_client::wire::present;
 
     use super::*;
     use crate::model::limits::BATCH_MESSAGES_MAX;
