@@ -149,7 +149,7 @@ impl Settings {
     pub fn changed_by(self, changes: TopicSettings) -> Result<Settings> {
         let backoff = changes.backoff.map(Backoff::try_from).transpose();
         let ordering = changes.ordering.map(|word| choice("ordering", &word, Ordering::ALL, Ordering::name));
-        let on_expiry = changes.on_expiry.map(|word| choice("on_expiry", &word, &Expiry::ALL, Expiry::name));
+        let on_expiry = changes.on_expiry.map(|word| choice("on_expiry", &word, Expiry::ALL, Expiry::name));
         let settings = Settings {
             partitions: changes.partitions.unwrap_or(self.partitions),
             visibility_timeout: one_span(
