@@ -1,6 +1,6 @@
 //! `dwell topic`: creates, updates, gets, lists, moves and deletes topics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -134,6 +134,17 @@ pub(crate) struct Declaration {
     pub(crate) dead_letter: Option<DeadLetter>,
 }
 
+impl Declaration {
+    /// Errors: usage, for an annotation that is given twice.
+    fn check(&self) -> Result<(), Failure> {
+        let mut names = BTreeSet::new();
+        match self.annotations.iter().find(|(name, _)| !names.insert(name)) {
+            Some((name, _)) => Err(Failure::usage(format!("--annotation: {name} is given twice"))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl From<Declaration> for TopicSettings {
     fn from(declared: Declaration) -> TopicSettings {
         let annotations: BTreeMap<_, _> = declared.annotations.into_iter().collect();
@@ -159,11 +170,13 @@ pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
         TopicCommand::Create(args) => {
+            args.settings.check()?;
             let (created, topic) = client.declare(&args.topic, &args.settings).await?;
             let what = if created { "created" } else { "existed; its settings are now as follows" };
             print.value(&topic, |topic| format!("{} {what}\n{}", topic.topic, settings(topic)))
         }
         TopicCommand::Update(args) => {
+            args.settings.check()?;
             if args.settings == Declaration::default() {
                 return Err(Failure::usage("name a setting to change, as in `--max-attempts 3`"));
             }
@@ -362,6 +375,16 @@ pub(super) fn table<'a>(rows: impl Iterator<Item = Row<'a>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn annotation_that_is_given_twice_is_refused() {
+        let given = |names: [&str; 2]| Declaration {
+            annotations: names.map(|name| (name.to_owned(), "x".to_owned())).into(),
+            ..Declaration::default()
+        };
+        assert!(given(["team", "team"]).check().is_err());
+        assert!(given(["team", "owner"]).check().is_ok());
+    }
 
     #[test]
     fn topic_details_are_printed_as_a_table() -> serde_json::Result<()> {
