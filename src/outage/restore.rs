@@ -50,6 +50,7 @@ struct JournalOffer {
     losses: u64,
     /// Also what belongs to partitions that are not known to have lost something.
     is_whole: bool,
+    /// When the store had answered, so that the others reach it too.
     began: Instant,
 }
 
@@ -152,10 +153,8 @@ impl<S: LogTarget> BufferedStore<S> {
                 self.compare(count, began).await;
                 self.give_back_topics(count).await;
             }
-            let changed = match offers_all || self.store.has_lost() {
-                true => self.offer_journal(JournalOffer { losses: count, is_whole: offers_all, began }).await,
-                false => 0,
-            };
+            let offer = JournalOffer { losses: count, is_whole: offers_all, began: Clock::System.instant() };
+            let changed = if offers_all || self.store.has_lost() { self.offer_journal(offer).await } else { 0 };
             if self.losses() != count {
                 return;
             }
@@ -443,8 +442,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// A topic that only others know is not created before they could bring it back as it was. Errors: `Unavailable` until then.
     async fn wait_for_topic(&self, topic: &TopicName, offer: JournalOffer) -> Result<()> {
-        let is_unknown = self.topic_cache.last(topic).is_none();
-        if is_unknown
+        if !self.has_seen(topic)
             && Clock::System.instant().since(offer.began) < self.options.silence
             && self.limited(self.store.topic_or_tombstone(topic)).await?.is_none()
         {
