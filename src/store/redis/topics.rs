@@ -270,7 +270,6 @@ impl Shared {
                 &shared.dedup_end,
                 &shared.cron_jobs,
                 &shared.moved,
-                &shared.past,
                 &shared.order,
             ];
             keys.extend(group_partitions.iter().flat_map(GroupPartitionKeys::all));

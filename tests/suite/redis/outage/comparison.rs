@@ -47,6 +47,30 @@ async fn restart_of_a_redis_that_kept_everything_is_no_loss() -> Result<()> {
     other.close().await
 }
 
+/// Who compares after that finds a history that ended, not one that nobody remembers.
+#[tokio::test]
+async fn topic_that_is_deleted_after_a_restart_is_no_loss() -> Result<()> {
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let (late, dir) = (outage.dwell().await?, scratch()?);
+    let deletes = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    late.push("orders", &["a"], Duration::from_secs(3_600)).await?;
+    deletes.push("orders", &["b"], Duration::from_secs(3_600)).await?;
+    late.recovered().await?;
+    deletes.recovered().await?;
+    let before = [deletes.metric(COMPARED)?, late.metric(COMPARED)?];
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    deletes.compares_again(before[0]).await?;
+    let deleted = async || Ok(deletes.broker().delete_topic(&TopicName::new("orders")?).await.ok());
+    eventually("the topic is deleted", deleted).await?;
+    outage.proxy.set(Mode::Pass);
+    late.compares_again(before[1]).await?;
+    assert_eq!(late.metric(LOSSES)?, 0.0);
+    late.close().await?;
+    deletes.close().await
+}
+
 /// Whoever comes first in the new process ends the history of before, so what others change there hides nothing.
 #[tokio::test]
 async fn changes_of_others_do_not_hide_a_loss() -> Result<()> {
