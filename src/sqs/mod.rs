@@ -538,7 +538,7 @@ pub mod fuzzing {
     use super::errors::Failure;
     use super::model::{Action, Request};
     use super::sigv4::{Signature, Signed};
-    use super::{protocol, send};
+    use super::{celery, protocol};
     use crate::model::time::Timestamp;
 
     /// Reads a request of one of both protocols; says whether it is one.
@@ -551,7 +551,7 @@ pub mod fuzzing {
         };
         let Ok(request) = read else { return false };
         for entry in &request.entries {
-            let _ = send::of_body(entry.message_body.as_deref().unwrap_or_default(), Timestamp::from_ms(0));
+            let _ = celery::due_and_ttl(entry.message_body.as_deref().unwrap_or_default(), Timestamp::from_ms(0));
         }
         true
     }
