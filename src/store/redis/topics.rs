@@ -77,7 +77,12 @@ impl store::Topics for Redis {
 impl Shared {
     /// The descriptor of a topic, or its tombstone for as long as there is one.
     pub(super) async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        self.copy(topic, HOME).await
+        let there = self.copy(topic, HOME).await?;
+        if there.as_ref().is_some_and(|there| there.deleted) {
+            // It has nothing to lose: once its tombstone is gone, too, the partitions would look like lost ones.
+            self.histories.forget(topic);
+        }
+        Ok(there)
     }
 
     async fn copy(&self, topic: &TopicName, partition: Partition) -> Result<Option<Descriptor>> {
@@ -251,6 +256,7 @@ impl Shared {
         Ok(in_place)
     }
 
+    /// Deletes all that the partitions have, but the ends of earlier histories: who compares later finds them.
     async fn delete_data(&self, tombstone: &Descriptor) -> Result<()> {
         let wipe = |partition| {
             let shared = self.keys.partition(&tombstone.topic, partition);

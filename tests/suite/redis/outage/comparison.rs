@@ -71,6 +71,32 @@ async fn topic_that_is_deleted_after_a_restart_is_no_loss() -> Result<()> {
     deletes.close().await
 }
 
+/// A tombstone is kept for a day. Who has seen it expects nothing of the topic afterwards.
+#[tokio::test]
+async fn topic_that_was_deleted_long_before_a_restart_is_no_loss() -> Result<()> {
+    let orders = TopicName::new("orders")?;
+    let mut outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let (other, dir) = (outage.dwell().await?, scratch()?);
+    let deletes = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    other.push("orders", &["a"], Duration::from_secs(3_600)).await?;
+    other.push("kept", &["b"], Duration::from_secs(3_600)).await?;
+    deletes.recovered().await?;
+    other.recovered().await?;
+    deletes.broker().delete_topic(&orders).await?;
+    let is_gone = async || Ok(other.broker().topic(&orders).await.is_err().then_some(()));
+    eventually("the other one has seen that it is deleted", is_gone).await?;
+    for key in outage.redis.keys().await?.into_iter().filter(|key| key.contains(":orders:")) {
+        outage.redis.ask::<u64>(&format!("DEL {key}")).await?;
+    }
+    let before = other.metric(COMPARED)?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    other.compares_again(before).await?;
+    assert_eq!(other.metric(LOSSES)?, 0.0);
+    other.close().await?;
+    deletes.close().await
+}
+
 /// Whoever comes first in the new process ends the history of before, so what others change there hides nothing.
 #[tokio::test]
 async fn changes_of_others_do_not_hide_a_loss() -> Result<()> {
