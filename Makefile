@@ -47,7 +47,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick repeat tools demo fixtures docs contract clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # The longest tests wait for most of their time, such as for a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 7 \* $$(nproc))
@@ -123,12 +123,14 @@ contract:
 sqs:
 	tests/sqs/run $(STEPS)
 
+# Beside an example, dwell is built of the crates as tests have them: nothing is built twice.
+broker-of-clients:
+	cargo build --locked --quiet --bin dwell --example reference
+
 LANGUAGES ?= python typescript go java shell
 
 clients: TOOLS += $(if $(filter java,$(LANGUAGES)),javac:default-jdk-headless mvn:maven)
-clients: tools
-	@# Beside an example, dwell is built of the crates as tests have them: nothing is built twice.
-	cargo build --locked --quiet --bin dwell --example reference
+clients: tools broker-of-clients
 	DWELL_BIN=target/debug/dwell clients/run $(LANGUAGES)
 
 LANGUAGES_DIR = $(CURDIR)/target/tools/languages
@@ -145,8 +147,7 @@ languages: $(LANGUAGES_DIR)/installed
 # They wait for most of their time, as tests do, so all run at the same time; what each one says comes when it has ended.
 APPLICATIONS = $(addprefix application-,python typescript go shell sqs)
 
-applications: tools languages
-	cargo build --locked --quiet --bin dwell --example reference
+applications: tools languages broker-of-clients
 	PATH="$(LANGUAGES_DIR)/bin:$$PATH" MESSAGES=500 $(MAKE) --no-print-directory --jobs --output-sync=target $(APPLICATIONS)
 
 application-sqs:

@@ -126,7 +126,8 @@ impl<S: LogTarget> BufferedStore<S> {
     /// Whether another broker may restore what decides about a record: what became of the message of its id, its topic, or the
     /// first message of its dedup key. Consumers wait for that too, so nobody gets it later.
     fn waits_for_others(&self, record: &Record) -> bool {
-        let has_unknown_topic = || matches!(record, Record::Create(_)) || !self.has_seen(record.topic());
+        let has_unknown_topic =
+            || matches!(record, Record::Create(_)) || self.topic_cache.seen(record.topic()).is_none();
         self.is_loss_suspected() || self.is_restoring() && (is_deduped(record) || has_unknown_topic())
     }
 

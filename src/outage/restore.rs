@@ -165,7 +165,7 @@ impl<S: LogTarget> BufferedStore<S> {
             if cause == Cause::Start && changed > 0 {
                 self.store.hold_at_losses(true);
                 cause = Cause::Detected;
-            } else if self.wait_for_others(began, known_at, (offered_at, count)).await {
+            } else if self.wait_for_others(began, known_at, offered_at, count).await {
                 cause = Cause::Reported;
             } else {
                 break;
@@ -248,7 +248,8 @@ impl<S: LogTarget> BufferedStore<S> {
         &self,
         began: Instant,
         known_at: Option<Instant>,
-        (offered_at, losses): (Timestamp, u64),
+        offered_at: Timestamp,
+        losses: u64,
     ) -> bool {
         loop {
             let waited = Clock::System.instant().since(began);
@@ -442,7 +443,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// A topic that only others know is not created before they could bring it back as it was. Errors: `Unavailable` until then.
     async fn wait_for_topic(&self, topic: &TopicName, offer: JournalOffer) -> Result<()> {
-        if !self.has_seen(topic)
+        if self.topic_cache.seen(topic).is_none()
             && Clock::System.instant().since(offer.began) < self.options.silence
             && self.limited(self.store.topic_or_tombstone(topic)).await?.is_none()
         {

@@ -63,6 +63,11 @@ impl TopicCache {
         self.topics.read().unwrap_or_else(PoisonError::into_inner).get(topic).cloned()
     }
 
+    /// A topic, as it was when it was last there, if a store had created it: one that was only promised may be another one there.
+    pub(super) fn seen(&self, topic: &TopicName) -> Option<Descriptor> {
+        self.last(topic).filter(|last| last.incarnation > 0)
+    }
+
     /// All topics that were there when the store last answered, and that it had created.
     pub(super) fn all(&self) -> Vec<Descriptor> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);

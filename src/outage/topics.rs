@@ -89,12 +89,6 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
 }
 
 impl<S: LogTarget> BufferedStore<S> {
-    /// Whether this broker has seen the topic in a store: one that it promised while the store was unavailable is perhaps another one
-    /// there, which only other brokers know.
-    pub(super) fn has_seen(&self, topic: &TopicName) -> bool {
-        self.topic_cache.last(topic).is_some_and(|last| last.incarnation > 0)
-    }
-
     /// A change of a topic in the store that has all that it had. Errors: `Unavailable` while a loss is restored; `OutcomeUnknown` if one is
     /// suspected meanwhile, since a new connection may have found a store that lost the topic.
     pub(super) async fn unless_lost<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
@@ -135,7 +129,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
         self.check_identified()?;
-        if let Some(last) = self.topic_cache.last(&wanted.topic).filter(|last| last.incarnation > 0) {
+        if let Some(last) = self.topic_cache.seen(&wanted.topic) {
             match self.store.create(&last).await {
                 Err(error) if error.kind() == Kind::NotFound => self.topic_cache.forget(&wanted.topic),
                 created => return created,

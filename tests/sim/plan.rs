@@ -412,8 +412,7 @@ impl Plan {
         let pause = if scenario == Scenario::Disks { 3_000 } else { 12_000 };
         while !is_calm && at < length {
             let fault = plan.fault(&mut random);
-            plan.add(at, Action::Fault(fault));
-            plan.follow_up(&mut random, at, fault);
+            plan.strike(&mut random, at, fault);
             // Some come together.
             at += if random.u8(0..4) == 0 { random.u64(0..500) } else { random.u64(500..pause) };
         }
@@ -425,11 +424,16 @@ impl Plan {
         if !is_calm && hands_over {
             let (at, stop) =
                 (random.u64(3_000..length), Fault::StopBroker(random.usize(0..brokers), random.u64(10..12_000)));
-            plan.add(at, Action::Fault(stop));
-            plan.follow_up(&mut random, at, stop);
+            plan.strike(&mut random, at, stop);
         }
         plan.steps.sort_by_key(|step| step.at_ms);
         plan
+    }
+
+    /// Adds a fault, with what has to come together with it.
+    fn strike(&mut self, random: &mut fastrand::Rng, at_ms: u64, fault: Fault) {
+        self.add(at_ms, Action::Fault(fault));
+        self.follow_up(random, at_ms, fault);
     }
 
     fn add(&mut self, at_ms: u64, action: Action) {
