@@ -1,7 +1,7 @@
 //! The journal: what the store answered lately, as records, in case it loses its last moments. An answer is kept after the
 //! store has given it and before the client is told.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -165,9 +165,9 @@ impl<S: LogTarget> BufferedStore<S> {
             };
             let partition = descriptor.partition_of(message.routing_key());
             match self.set(&descriptor, partition, &message, version, pushed, (&call, losses)).await {
-                Ok(Some(record)) => records.push(record),
                 // The message that replaced it may be in no journal.
-                Ok(None) => records.push(over(&descriptor, partition, &message, version)),
+                Ok(sets) if sets.is_empty() => records.push(over(&descriptor, partition, &message, version)),
+                Ok(sets) => records.extend(sets),
                 Err(_) => return false,
             }
         }
@@ -185,8 +185,8 @@ impl<S: LogTarget> BufferedStore<S> {
     ) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let groups: Vec<GroupName> = fates.of(Fate::Done).cloned().collect();
-        let record = self.read_back(descriptor, partition, id, &groups, (&call.id, losses)).await?;
-        self.kept(journal, record.into_iter().collect(), losses).await.map(drop)
+        let records = self.read_back(descriptor, partition, id, &groups, (&call.id, losses)).await?;
+        self.kept(journal, records, losses).await.map(drop)
     }
 
     pub(super) async fn keep_cancel(
@@ -300,7 +300,7 @@ impl<S: LogTarget> BufferedStore<S> {
         Err(lost_meanwhile())
     }
 
-    /// The records of one message; none if it was refused.
+    /// The records of one message: none if it was refused.
     async fn set(
         &self,
         descriptor: &Descriptor,
@@ -309,13 +309,13 @@ impl<S: LogTarget> BufferedStore<S> {
         version: Version,
         pushed: Result<Pushed, Refused>,
         (call, losses): (&CallId, u64),
-    ) -> Result<Option<Record>> {
+    ) -> Result<Vec<Record>> {
         match pushed {
             Ok(Pushed::Stored) => {
                 let (topic, message, call) = (descriptor.topic.clone(), message.clone(), call.clone());
                 // A group that is created later does not have it.
                 let groups = descriptor.groups.clone();
-                Ok(Some(Record::Set { topic, message, version, groups, call }))
+                Ok(vec![Record::Set { topic, message, version, groups, call }])
             }
             // The stored message is the one that the producer was promised; it need not be in every group, nor what it pushed.
             Ok(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
@@ -324,12 +324,13 @@ impl<S: LogTarget> BufferedStore<S> {
             Ok(Pushed::DuplicateOf(first)) => {
                 self.read_back(descriptor, partition, &first, &descriptor.groups, (call, losses)).await
             }
-            Ok(Pushed::Journaled | Pushed::Buffered) | Err(_) => Ok(None),
+            Ok(Pushed::Journaled | Pushed::Buffered) | Err(_) => Ok(Vec::new()),
         }
     }
 
-    /// A message as these groups have it now, if any does. Errors: `OutcomeUnknown` when the store may have lost it after
-    /// so many losses: then what is there, or is not, says nothing of the call.
+    /// A message as these groups have it now: a record for each version of it, since one may be in flight in a group and
+    /// have been rescheduled in the others. Errors: `OutcomeUnknown` when the store may have lost it after so many losses:
+    /// then what is there, or is not, says nothing of the call.
     async fn read_back(
         &self,
         descriptor: &Descriptor,
@@ -337,24 +338,22 @@ impl<S: LogTarget> BufferedStore<S> {
         id: &MessageId,
         groups: &[GroupName],
         (call, losses): (&CallId, u64),
-    ) -> Result<Option<Record>> {
-        let mut newest: Option<(Message, Version, Vec<GroupName>)> = None;
+    ) -> Result<Vec<Record>> {
+        let mut versions: BTreeMap<Version, (Message, Vec<GroupName>)> = BTreeMap::new();
         for group in groups {
             let peeked = self.limited(self.store.peek(&descriptor.group_partition(partition, group), id)).await?;
-            match (peeked, &mut newest) {
-                (None, _) => {}
-                (Some(found), Some((_, version, having))) if found.version == *version => having.push(group.clone()),
-                (Some(found), Some((_, version, _))) if found.version < *version => {}
-                (Some(found), newest) => *newest = Some((found.message, found.version, vec![group.clone()])),
-            }
+            let Some(found) = peeked else { continue };
+            let having = &mut versions.entry(found.version).or_insert_with(|| (found.message, Vec::new())).1;
+            having.push(group.clone());
         }
         if self.losses() != losses {
             return Err(lost_meanwhile());
         }
-        Ok(newest.map(|(message, version, groups)| {
+        let set = |(version, (message, groups))| {
             let (topic, call) = (descriptor.topic.clone(), call.clone());
             Record::Set { topic, message, version, groups, call }
-        }))
+        };
+        Ok(versions.into_iter().map(set).collect())
     }
 }
 

@@ -1,7 +1,8 @@
 //! The actions that take receipt handles: DeleteMessage, ChangeMessageVisibility, and their batches.
 //!
 //! A handle is the receipt of the delivery. On a standard queue the actions count after the visibility timeout too, as at AWS,
-//! while nobody else has received the message; and a delete counts even then.
+//! while nobody else has received the message; and a delete counts even then. As there, they concern one queue: what was moved
+//! to another one, also as a dead letter, is there.
 
 use std::time::Duration;
 
@@ -52,8 +53,8 @@ impl Sqs {
         join_all(deleted).await
     }
 
-    /// A delete that is answered with success counts: the message is gone. Errors: also `ServiceUnavailable` while the store
-    /// does not answer.
+    /// A delete that is answered with success counts: the queue does not have the message any more. Errors: also
+    /// `ServiceUnavailable` while the store does not answer.
     async fn deleted(&self, queue: &Queue, handle: &str, verdict: Verdict) -> Result<()> {
         match verdict {
             // Perhaps it was deleted before, which the memory of the owner does not know any more.

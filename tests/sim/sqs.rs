@@ -1,5 +1,6 @@
 //! Clients that speak SQS: they send, receive and delete the same messages as others.
 
+use dwell_simulated_redis::Time;
 use serde_json::{Value, json};
 
 use crate::client::{CRON, Clients};
@@ -107,7 +108,7 @@ impl Clients {
             let (status, body) = answer.unwrap_or((0, Value::Null));
             let verdict = match status {
                 // The queue does not have it any more: perhaps another one does.
-                200 if lock(&self.ledger).moves.iter().any(|of| of.topic == consume.topic) => Verdict::Unknown,
+                200 if self.may_be_in_another_queue(delivery, sent) => Verdict::Unknown,
                 200 => Verdict::Counts,
                 400..=499 => Verdict::Stale,
                 _ => Verdict::Unknown,
@@ -118,5 +119,14 @@ impl Clients {
             self.note(&line);
             lock(&self.ledger).settlements.push(Settled { delivery, decision, span, verdict });
         }
+    }
+    /// Whether the message of a delivery may have been moved by then, or forwarded as a dead letter after its deadline.
+    fn may_be_in_another_queue(&self, delivery: usize, by: Time) -> bool {
+        let ledger = lock(&self.ledger);
+        let delivery = &ledger.deliveries[delivery];
+        let topic = &self.topics[delivery.place];
+        let may_be_late = delivery.span.sent + topic.visibility_ms * 1_000 <= by;
+        let may_be_dead = may_be_late && topic.forwards_to.is_some();
+        may_be_dead || ledger.moves.iter().any(|of| of.topic == delivery.place)
     }
 }

@@ -2,12 +2,13 @@
 
 use dwell_simulated_redis::Time;
 
-use super::super::{Delivered, PushFact};
+use super::super::{Decision, Delivered, PushFact, Verdict};
 use super::{Breach, Judge, PAUSE_SLACK};
 
 const LATE: &str = "a consumer that waits gets what is due";
 
-/// A lease ttl and a few calls: the longest time from when a message is due and a consumer asks until it is there, without a fault.
+/// A lease ttl and a few calls: the longest time from when a message is due, a consumer asks, and no other broker has one of the
+/// group in flight, until it is there, without a fault. What is in flight keeps the share of its broker.
 const LATE_AFTER: u64 = 3_500_000;
 
 impl Judge<'_> {
@@ -16,11 +17,39 @@ impl Judge<'_> {
         let push = *self.by_tag.get(&*delivery.tag)?;
         let at = delivery.span.answered?;
         let begin = push.due.max(push.span.answered?).max(delivery.span.sent);
+        if at.since(begin) <= LATE_AFTER {
+            return None;
+        }
+        let begin = begin.max(self.elsewhere_until(delivery, at));
         if delivery.is_batch || at.since(begin) <= LATE_AFTER || !self.is_free(push, number, delivery, begin) {
             return None;
         }
         let detail = format!("payload {}: {} ms late", delivery.tag, at.since(begin) / 1_000);
         Some(self.breach(LATE, delivery.topic, &delivery.id, detail))
+    }
+
+    /// Until when a delivery of the group may have been in flight at another broker that began before this time.
+    fn elsewhere_until(&self, delivery: &Delivered, at: Time) -> Time {
+        let is_elsewhere = |other: &Delivered| {
+            (other.place, other.group) == (delivery.place, delivery.group)
+                && other.broker != delivery.broker
+                && other.span.sent < at
+        };
+        let others = self.ledger.deliveries.iter().enumerate().filter(|(_, other)| is_elsewhere(other));
+        others.map(|(number, other)| self.in_flight_until(number, other).min(at)).max().unwrap_or(Time(0))
+    }
+
+    fn in_flight_until(&self, number: usize, delivery: &Delivered) -> Time {
+        let settled = self.settlements.get(&number).into_iter().flatten();
+        let mut until = delivery.span.end() + self.topics[delivery.place].visibility_ms * 1_000;
+        for settled in settled {
+            until = match settled.decision {
+                Decision::Extend { visibility_ms } => until.max(settled.span.end() + visibility_ms * 1_000),
+                _ if settled.verdict == Verdict::Counts => until.min(settled.span.end()),
+                _ => until,
+            };
+        }
+        until
     }
 
     fn is_free(&self, push: &PushFact, number: usize, delivery: &Delivered, begin: Time) -> bool {

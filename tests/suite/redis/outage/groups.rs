@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use dwell::broker::{GroupRequest, ReserveRequest};
 use dwell::model::error::Result;
-use dwell::model::message::{GroupName, TopicName};
+use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::store::{Expected, Pushed};
 
 use super::Dwell;
 use super::journal::journaled;
+use crate::support::{Proxy, scratch};
 
 impl Dwell {
     async fn create_group(&self, name: &str, copy_of: Option<GroupName>) -> Result<()> {
@@ -55,5 +57,29 @@ async fn restore_gives_a_group_only_its_own_messages() -> Result<()> {
     dwell.delivers("orders", &["last", "waits"]).await?;
     assert_eq!(dwell.reserved("fresh", 2).await?, set(&["last", "waits"]));
     assert!(dwell.reserved("copy", 2).await?.is_superset(&set(&["last", "waits"])));
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn restore_gives_each_group_the_version_that_it_had() -> Result<()> {
+    let mut outage = journaled().await?;
+    let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
+    let beside = outage.dwell_in(dir.path(), proxy.url(), false).await?;
+    beside.push_one("orders", "first").await?;
+    beside.delivers("orders", &["first"]).await?;
+    beside.create_group("in-flight", None).await?;
+    beside.push_one("orders", "m").await?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.reserved("in-flight", 1).await?, set(&["m"]));
+    let (topic, id) = (TopicName::new("orders")?, MessageId::new("m")?);
+    let due = Due::In(Duration::from_secs(3_600));
+    dwell.broker().reschedule(&topic, &id, None, due, Expected::default()).await?;
+    let again = NewMessage::new("m").id(id);
+    assert_eq!(dwell.broker().push(&topic, again).await?.pushed, Pushed::Duplicate, "so this broker promises it too");
+    beside.close().await?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    dwell.recovered().await?;
+    assert_eq!(dwell.reserved("in-flight", 1).await?, set(&["m"]));
     dwell.close().await
 }
