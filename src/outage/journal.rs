@@ -174,6 +174,7 @@ impl<S: LogTarget> BufferedStore<S> {
         self.kept(journal, records, losses).await.is_ok()
     }
 
+    /// Keeps a message that was rescheduled in a group, as each group has it: the push that set it is perhaps in no journal yet.
     pub(super) async fn keep_reschedule(
         &self,
         descriptor: &Descriptor,
@@ -184,8 +185,10 @@ impl<S: LogTarget> BufferedStore<S> {
         losses: u64,
     ) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        let groups: Vec<GroupName> = fates.of(Fate::Done).cloned().collect();
-        let records = self.read_back(descriptor, partition, id, &groups, (&call.id, losses)).await?;
+        if !fates.has(Fate::Done) {
+            return Ok(());
+        }
+        let records = self.read_back(descriptor, partition, id, &descriptor.groups, (&call.id, losses)).await?;
         self.kept(journal, records, losses).await.map(drop)
     }
 
