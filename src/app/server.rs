@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::http::{
@@ -13,7 +14,7 @@ use crate::app::engine::{Engine, StoreOptions};
 use crate::broker::{self, host_name};
 use crate::gate::access::{Access, Token};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODY_TIMEOUT};
+use crate::model::limits::{ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODY_TIMEOUT, OPERATORS_CONNECTIONS_MAX};
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::platform::test_clock::TestClock;
@@ -24,6 +25,8 @@ use crate::telemetry::spans::{SpanOptions, Tracer};
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     pub listen: Listen,
+    /// Where operators get probes, metrics and status, and nothing else. Other machines may reach it also without tokens.
+    pub admin: Option<Listen>,
     pub socket_mode: SocketMode,
     pub tls: Option<TlsFiles>,
     /// Access tokens with their scopes. Without any, everyone who reaches the listener may do everything, and other machines do not.
@@ -49,6 +52,7 @@ impl ServerOptions {
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         ServerOptions {
             listen,
+            admin: None,
             store,
             broker,
             socket_mode: SocketMode::PRIVATE,
@@ -109,6 +113,7 @@ impl ServerOptions {
 /// A running broker process. Dropping it stops everything at once; [`Server::stop`] stops it in order.
 pub struct Server {
     address: Listen,
+    admin: Option<Listen>,
     is_tls: bool,
     engine: Engine,
     stopping: CancellationToken,
@@ -127,10 +132,16 @@ impl Server {
         let machine = clock.of_machine();
         let access = Access::new(options.tokens, machine.clone());
         access.look();
-        let tls = options.tls.map(|files| Tls::new(files, machine.clone())).transpose()?;
-        let is_tls = tls.is_some();
-        let listener_options = ListenerOptions { asks: access.asks(), socket_mode: options.socket_mode, tls };
-        let listener = Listener::bind(options.listen, &listener_options).await?;
+        let (asks, is_tls, socket_mode) = (access.asks(), options.tls.is_some(), options.socket_mode);
+        let bind = async |listen: Listen, files: Option<TlsFiles>, beyond: bool| {
+            let tls = files.map(|files| Tls::new(files, machine.clone())).transpose()?;
+            Listener::bind(listen, &ListenerOptions { beyond, socket_mode, tls }).await
+        };
+        let listener = bind(options.listen, options.tls.clone(), asks).await?;
+        // A probe has no certificate to show.
+        let admin_tls = options.tls.map(|files| TlsFiles { client_ca: None, ..files });
+        let admin = options.admin.map(|admin| bind(admin, admin_tls, true));
+        let admin = OptionFuture::from(admin).await.transpose()?;
         let (mut behaviour, mut exporter) = (options.broker, None);
         if let Some(spans) = options.spans {
             let (tracer, exports) = Tracer::exporting(spans, machine.clone())?;
@@ -164,6 +175,15 @@ impl Server {
         let Description { kind, location, durability } = engine.describe();
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(version, address = %address.url(is_tls), store = kind, location, durability, "started");
+        let admin = admin.map(|listener| {
+            let address = listener.address().clone();
+            let app = app.for_operators(address.guard_for_operators(is_tls, asks));
+            tell_of_operators(&address, is_tls, asks);
+            let options = ConnectionOptions { max: OPERATORS_CONNECTIONS_MAX, ..options.connections };
+            let (answers, metrics) = (answers.clone(), metrics.clone());
+            connections.start(listener.serve(http::router(app), answers, options, metrics, connections.clone()));
+            address
+        });
         connections.start(listener.serve(
             http::router(app),
             answers,
@@ -171,12 +191,17 @@ impl Server {
             metrics,
             connections.clone(),
         ));
-        Ok(Server { address, is_tls, engine, stopping, connections, exports })
+        Ok(Server { address, admin, is_tls, engine, stopping, connections, exports })
     }
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, `https://…` with TLS, or `unix:/path`.
     pub fn url(&self) -> String {
         self.address.url(self.is_tls)
+    }
+
+    /// Where operators get probes, metrics and status, if that has its own listener.
+    pub fn admin_url(&self) -> Option<String> {
+        self.admin.as_ref().map(|address| address.url(self.is_tls))
     }
 
     /// Where clients on this machine reach it: [`Server::url`], but a wildcard address is shown as loopback, or with TLS the name
@@ -206,6 +231,23 @@ impl Server {
             Err(error) => tracing::error!(%error, "stopped, and the store was not closed cleanly"),
         }
         closed
+    }
+}
+
+/// Says what the listener for operators shows, and to whom.
+fn tell_of_operators(address: &Listen, is_tls: bool, asks: bool) {
+    let address_shown = address.url(is_tls);
+    match (asks, address.is_beyond()) {
+        (true, _) => {
+            tracing::info!(address = %address_shown, "listening for operators: probes, and for any token metrics and status")
+        }
+        (false, false) => {
+            tracing::info!(address = %address_shown, "listening for operators: probes, metrics and status")
+        }
+        (false, true) => tracing::warn!(
+            address = %address_shown,
+            "listening for operators without tokens: other machines see names and counts"
+        ),
     }
 }
 

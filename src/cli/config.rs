@@ -137,8 +137,8 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
     let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
     let (socket_mode, tls) = (config.socket_mode, config.tls.clone());
-    let console = config.console;
+    let (console, admin) = (config.console, config.admin.clone());
     let connections = ConnectionOptions { idle_timeout: config.http_idle_timeout, ..options.connections };
     let sqs = Some(config.sqs.clone()).filter(|sqs| sqs.enabled);
-    Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, sqs, spans, connections, ..options })
+    Ok(ServerOptions { admin, socket_mode, tls, tokens, console, webhooks, sqs, spans, connections, ..options })
 }

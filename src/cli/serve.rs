@@ -102,7 +102,7 @@ fn banner(server: &Server, config: &Config, test_clock: bool) -> String {
         "dwell {version}
   store    {kind}: {location}
            {durability}
-  address  {address}{sqs}{clock}
+  address  {address}{admin}{sqs}{clock}
   try      {curl} -i '{url}/v1/topics/hello/messages?delay=2s' -d 'hello, later'
            {curl} --json '{{\"wait\": \"10s\"}}' {url}/v1/topics/hello/groups/default/reserve",
         version = env!("CARGO_PKG_VERSION"),
@@ -110,6 +110,7 @@ fn banner(server: &Server, config: &Config, test_clock: bool) -> String {
         location = store.location,
         durability = store.durability,
         address = server.open_url(),
+        admin = server.admin_url().map(|url| format!("\n  admin    {url}")).unwrap_or_default(),
         clock = if test_clock {
             "\n  clock    moved by tests: POST /v1/test/clock. Not for messages that count"
         } else {

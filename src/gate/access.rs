@@ -31,6 +31,13 @@ impl Actor {
     pub fn local() -> Actor {
         Actor { name: Arc::from("local"), scopes: Scopes::ALL, identity: Identity::LOCAL }
     }
+
+    /// A client of the listener for operators without a token, while none is required. It has a share, unlike `local`.
+    pub fn visitor() -> Actor {
+        let name: Arc<str> = Arc::from("visitor");
+        let identity = Identity::new(name.clone(), Trust::Anonymous);
+        Actor { name, scopes: Scopes::of(&[Scope::View]), identity }
+    }
 }
 
 /// A token that a request showed, to be looked up again later: it may be revoked meanwhile.

@@ -139,6 +139,11 @@ pub struct Action {
 }
 
 impl Action {
+    /// Whether it only shows what a token with `view` shows: names and numbers, and no payload.
+    pub fn only_shows(&self) -> bool {
+        self.effect == Effect::Reads && matches!(self.needs, Needs::Nothing | Needs::Token)
+    }
+
     /// Whether it is written to the audit log, whoever makes it.
     pub fn is_of_operators(&self) -> bool {
         self.effect == Effect::Changes && self.needs == Needs::ADMIN

@@ -36,9 +36,18 @@ pub enum Claim<'a> {
     Key { id: &'a str, peer: &'a str },
 }
 
+/// Whom the listener serves that a request came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    Clients,
+    /// Its listener lets in only what [`Action::only_shows`]. Without tokens everybody who reaches it has `view`.
+    Operators,
+}
+
 /// A request whose body may be read.
 #[derive(Debug, Clone)]
 pub struct Entrant {
+    audience: Audience,
     identity: Identity,
     /// `None` until a signature is checked, and for requests that need no token.
     actor: Option<Actor>,
@@ -74,6 +83,8 @@ pub enum Refusal {
     Scope(String),
     /// The request changes something and was sent by a link.
     ByLink(String),
+    /// The request came by the listener for operators, which does not let it in.
+    OtherListener(String),
     /// There is no room for the answer.
     Full(Error),
 }
@@ -83,7 +94,7 @@ impl Refusal {
         match self {
             Refusal::NoToken => "a token is needed: `Authorization: Bearer TOKEN`",
             Refusal::UnknownToken => "the token is none of those that are known here",
-            Refusal::Scope(why) | Refusal::ByLink(why) => why,
+            Refusal::Scope(why) | Refusal::ByLink(why) | Refusal::OtherListener(why) => why,
             Refusal::Full(error) => error.detail(),
         }
     }
@@ -130,8 +141,11 @@ impl Pass {
 /// The tokens, and the memory and places that all requests share.
 #[derive(Debug, Clone)]
 pub struct Gate {
+    audience: Audience,
     access: Access,
     anonymous: Identity,
+    /// A client of the listener for operators without a token, while none is required.
+    visitor: Actor,
     pub(crate) bodies: Arc<BodyBudget>,
     pub(crate) answers: Arc<AnswerBudget>,
     pub(crate) places: Arc<Places>,
@@ -140,12 +154,19 @@ pub struct Gate {
 impl Gate {
     pub fn new(access: Access) -> Gate {
         Gate {
+            audience: Audience::Clients,
             access,
             anonymous: Identity::new("".into(), Trust::Anonymous),
+            visitor: Actor::visitor(),
             bodies: Arc::new(BodyBudget::new(BODIES_BYTES_MAX)),
             answers: AnswerBudget::new(ANSWERS_BYTES_MAX, ANSWER_PATIENCE),
             places: places_of(CONNECTIONS_MAX),
         }
+    }
+
+    /// The same gate, with the same memory and places, for requests that come by `audience`.
+    pub(crate) fn behind(&self, audience: Audience) -> Gate {
+        Gate { audience, ..self.clone() }
     }
 
     pub(crate) fn with_access(self, access: Access) -> Gate {
@@ -171,28 +192,34 @@ impl Gate {
 
     /// The first passing, before the body is read. Errors: `NoToken`, `UnknownToken`: also for a key id that no token has.
     pub fn enter(&self, claim: Claim<'_>) -> Result<Entrant, Refusal> {
+        let audience = self.audience;
         if !self.access.asks() {
-            return Ok(Entrant { identity: Identity::LOCAL, actor: Some(Actor::local()), shown: None });
+            let actor = match audience {
+                Audience::Clients => Actor::local(),
+                Audience::Operators => self.visitor.clone(),
+            };
+            return Ok(Entrant { audience, identity: actor.identity.clone(), actor: Some(actor), shown: None });
         }
         match claim {
             Claim::Token(None) => Err(Refusal::NoToken),
             Claim::Token(Some(token)) => {
                 let shown = Shown::new(token);
                 let actor = self.access.owner(shown).ok_or(Refusal::UnknownToken)?;
-                Ok(known(actor, shown))
+                Ok(self.known(actor, shown))
             }
             Claim::Key { id, peer } => {
                 self.access.named(id).ok_or(Refusal::UnknownToken)?;
                 let identity = Identity::new(format!("{id} at {peer}").into(), Trust::Claimed);
-                Ok(Entrant { identity, actor: None, shown: None })
+                Ok(Entrant { audience, identity, actor: None, shown: None })
             }
         }
     }
 
     /// A request that needs no token.
     pub fn enter_anonymously(&self) -> Entrant {
-        let identity = if self.access.asks() { self.anonymous.clone() } else { Identity::LOCAL };
-        Entrant { identity, actor: None, shown: None }
+        let is_local = self.audience == Audience::Clients && !self.access.asks();
+        let identity = if is_local { Identity::LOCAL } else { self.anonymous.clone() };
+        Entrant { audience: self.audience, identity, actor: None, shown: None }
     }
 
     /// Believes the claim of a key once `check` has found its signature right, with the token's text. Errors: `missing`, if the token
@@ -205,7 +232,16 @@ impl Gate {
     ) -> Result<Entrant, E> {
         let (actor, secret) = self.access.named(key_id).ok_or_else(missing)?;
         check(secret.expose())?;
-        Ok(known(actor, Shown::new(secret.expose())))
+        Ok(self.known(actor, Shown::new(secret.expose())))
+    }
+
+    fn known(&self, actor: &Actor, shown: Shown) -> Entrant {
+        Entrant {
+            audience: self.audience,
+            identity: actor.identity.clone(),
+            actor: Some(actor.clone()),
+            shown: Some(shown),
+        }
     }
 
     /// The second passing, of a request whose body of so many bytes was read before: a large one does not wait for room, since what
@@ -223,7 +259,7 @@ impl Gate {
         self.pass(entrant, action, sent).await
     }
 
-    /// The second passing, before any effect. Errors: `NoToken`, `Scope`, `ByLink`, `Full`.
+    /// The second passing, before any effect. Errors: `OtherListener`, `NoToken`, `Scope`, `ByLink`, `Full`.
     pub async fn pass(&self, entrant: Entrant, action: &'static Action, sent: Sent) -> Result<Pass, Refusal> {
         let pass = permit(entrant, action, sent)?;
         if action.answer == AnswerSize::Counted {
@@ -234,6 +270,10 @@ impl Gate {
 }
 
 fn permit(entrant: Entrant, action: &'static Action, sent: Sent) -> Result<Pass, Refusal> {
+    if entrant.audience == Audience::Operators && !action.only_shows() {
+        let why = "this listener is for operators and only shows names and numbers (`admin.listen`): ask at `listen`";
+        return Err(Refusal::OtherListener(why.to_owned()));
+    }
     match (action.needs, &entrant.actor) {
         (Needs::Nothing, _) => {}
         (Needs::Token | Needs::OneOf(_), None) => return Err(Refusal::NoToken),
@@ -250,10 +290,6 @@ fn permit(entrant: Entrant, action: &'static Action, sent: Sent) -> Result<Pass,
         return Err(Refusal::ByLink(why));
     }
     Ok(Pass { action, entrant })
-}
-
-fn known(actor: &Actor, shown: Shown) -> Entrant {
-    Entrant { identity: actor.identity.clone(), actor: Some(actor.clone()), shown: Some(shown) }
 }
 
 fn places_of(connections: usize) -> Arc<Places> {

@@ -208,6 +208,8 @@ pub const DEAD_MAX_COUNT_MAX: u64 = 10_000_000;
 
 /// Open connections of the HTTP listener. One more waits in the kernel.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// Open connections of the listener for operators: scrapers and probes are a few, and one more than these evicts one that is idle.
+pub const OPERATORS_CONNECTIONS_MAX: usize = 64;
 /// Tenths of the connections that waiting consumers may take (long poll, stream); the rest is for other clients.
 pub const WAITING_TENTHS: usize = 9;
 /// Tenths of the places of waiting consumers, and of the memberships of a broker, that one token may take.

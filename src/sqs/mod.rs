@@ -144,7 +144,7 @@ fn refused(refusal: Refusal) -> Failure {
     let class = match refusal {
         Refusal::NoToken => return Failure::new(NO_TOKEN, "Request is missing Authentication Token"),
         Refusal::UnknownToken => return unknown_token(),
-        Refusal::Scope(_) | Refusal::ByLink(_) => DENIED,
+        Refusal::Scope(_) | Refusal::ByLink(_) | Refusal::OtherListener(_) => DENIED,
         Refusal::Full(_) => UNAVAILABLE,
     };
     Failure::new(class, refusal.detail().to_owned())

@@ -106,6 +106,7 @@ fn requests() -> Vec<Row> {
             "Open connections; a new one closes the one that has waited longest for its client",
             number(l::CONNECTIONS_MAX),
         ),
+        ("Open connections of `admin.listen`; a new one closes an idle one", number(l::OPERATORS_CONNECTIONS_MAX)),
         ("Share of the connections that waiting consumers may use", format!("{} of 10", l::WAITING_TENTHS)),
         (
             "Share of the waiting consumers, and of the memberships of a broker, that one token may take",

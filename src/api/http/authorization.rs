@@ -85,7 +85,7 @@ impl From<Refusal> for Problem {
         let class = match refusal {
             Refusal::NoToken | Refusal::UnknownToken => Class::Unauthorized,
             Refusal::Scope(_) => Class::ScopeMissing,
-            Refusal::ByLink(_) => Class::Verb(Kind::Forbidden),
+            Refusal::ByLink(_) | Refusal::OtherListener(_) => Class::Verb(Kind::Forbidden),
             Refusal::Full(error) => return error.into(),
         };
         Problem::new(class, refusal.detail().to_owned())

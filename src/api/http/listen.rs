@@ -108,6 +108,14 @@ impl Listen {
         }
     }
 
+    /// The guard of a listener for operators here, where `asks` is whether a token is required.
+    pub fn guard_for_operators(&self, tls: bool, asks: bool) -> Guard {
+        match self.guard(tls) {
+            Guard::Network if !asks => Guard::OpenNetwork,
+            guard => guard,
+        }
+    }
+
     pub fn guard(&self, tls: bool) -> Guard {
         match self {
             Listen::Tcp(_) if self.is_beyond() => Guard::Network,

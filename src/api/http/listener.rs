@@ -73,7 +73,8 @@ pub(super) struct ConnectionContext {
 
 #[derive(Debug, Clone)]
 pub struct ListenerOptions {
-    pub asks: bool,
+    /// Whether other machines may reach it.
+    pub beyond: bool,
     pub socket_mode: SocketMode,
     pub tls: Option<Tls>,
 }
@@ -108,14 +109,13 @@ impl Stream {
 }
 
 impl Listener {
-    /// # Errors: `Invalid` beyond loopback when no token is required, `Conflict` when the address is in use,
-    /// `Unavailable` otherwise.
+    /// # Errors: `Invalid` beyond loopback unless `beyond`, `Conflict` when the address is in use, `Unavailable` otherwise.
     pub async fn bind(listen: Listen, options: &ListenerOptions) -> Result<Listener> {
         let failed = |error: std::io::Error| {
             let kind = if error.kind() == ErrorKind::AddrInUse { Kind::Conflict } else { Kind::Unavailable };
             Error::new(kind, format!("cannot listen on {listen}: {error}"))
         };
-        listen.check(options.asks).map_err(|why| Error::invalid("listen", format!("{listen} {why}")))?;
+        listen.check(options.beyond).map_err(|why| Error::invalid("listen", format!("{listen} {why}")))?;
         match &listen {
             Listen::Tcp(address) => {
                 let socket = TcpListener::bind(address).await.map_err(failed)?;
@@ -363,7 +363,7 @@ mod tests {
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-    const OPEN: ListenerOptions = ListenerOptions { asks: false, socket_mode: SocketMode::PRIVATE, tls: None };
+    const OPEN: ListenerOptions = ListenerOptions { beyond: false, socket_mode: SocketMode::PRIVATE, tls: None };
 
     #[tokio::test]
     async fn non_loopback_listener_is_refused_without_tokens() {

@@ -71,7 +71,7 @@ pub use problem::{ProblemType, problem_types};
 
 use crate::broker::Broker;
 use crate::gate::access::Access;
-use crate::gate::{AnswerBudget, Gate};
+use crate::gate::{AnswerBudget, Audience, Gate};
 use crate::model::limits::BODY_TIMEOUT;
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
@@ -152,6 +152,13 @@ impl App {
     pub fn with_console(mut self, console: Console) -> App {
         Arc::make_mut(&mut self.0).console = console;
         self
+    }
+
+    /// The same application behind the listener for operators: the same routes, gate and memory, and no other protocol.
+    pub fn for_operators(&self, guard: Guard) -> App {
+        let console = if self.console == Console::Off { Console::Off } else { Console::ReadOnly };
+        let gate = self.gate.behind(Audience::Operators);
+        App(Arc::new(Inner { guard, gate, console, gateway: None, ..Inner::clone(&self.0) }))
     }
 
     /// Another protocol on the same listener.

@@ -11,6 +11,9 @@
 //! console with that origin. So a rebound page reaches only `/livez`, `/readyz` and the files of the console. Other pages
 //! cannot set `Authorization` without a preflight, which is refused. `Origin` must name the same host here too; its scheme
 //! is ignored, since a proxy may have ended TLS.
+//!
+//! The listener for operators is the exception: beyond loopback it may ask for no token. There `Host` has to be an address, or a name
+//! without a dot, as scrapers of pods and containers send it: a page on the internet has neither.
 
 use std::net::IpAddr;
 
@@ -32,6 +35,8 @@ pub enum Guard {
     Unix,
     /// On an address that other machines reach, where every request needs a token.
     Network,
+    /// On an address that other machines reach, where none needs one: for operators.
+    OpenNetwork,
 }
 
 impl Guard {
@@ -47,12 +52,15 @@ impl Guard {
                 "`Host` has {long} bytes, and a name with a port has at most {HOST_BYTES_MAX}"
             )));
         }
-        if let Guard::Loopback { .. } = self {
-            for host in hosts {
-                if !is_loopback(host) {
-                    let detail = format!("`Host`: {host:?} is not a loopback name or address");
-                    return Err(Problem::new(Class::Verb(Kind::Forbidden), detail));
-                }
+        let (is_named_well, wanted): (fn(&str) -> bool, _) = match self {
+            Guard::Loopback { .. } => (is_loopback, "a loopback name or address"),
+            Guard::OpenNetwork => (is_address_or_word, "an address or a name without a dot, and there are no tokens"),
+            Guard::Unix | Guard::Network => (|_| true, ""),
+        };
+        for host in hosts {
+            if !is_named_well(host) {
+                let detail = format!("`Host`: {host:?} is not {wanted}");
+                return Err(Problem::new(Class::Verb(Kind::Forbidden), detail));
             }
         }
         if let Some(site) = single(request.headers(), SEC_FETCH_SITE)?
@@ -67,7 +75,7 @@ impl Guard {
         let schemes: &[&str] = match self {
             Guard::Loopback { tls: true } => &["https://"],
             Guard::Loopback { tls: false } | Guard::Unix => &["http://"],
-            Guard::Network => &["http://", "https://"],
+            Guard::Network | Guard::OpenNetwork => &["http://", "https://"],
         };
         let from = schemes.iter().find_map(|scheme| origin.strip_prefix(scheme));
         if from.zip(host).is_some_and(|(from, host)| from.eq_ignore_ascii_case(host)) {
@@ -100,13 +108,27 @@ fn is_console<B>(request: &axum::http::Request<B>) -> bool {
 }
 
 fn is_loopback(authority: &str) -> bool {
-    let Ok(authority) = authority.parse::<Authority>() else { return false };
-    if authority.as_str().contains('@') {
-        return false;
+    match host_of(authority) {
+        Some(Ok(address)) => address.is_loopback(),
+        Some(Err(name)) => name.eq_ignore_ascii_case("localhost"),
+        None => false,
     }
+}
+
+fn is_address_or_word(authority: &str) -> bool {
+    match host_of(authority) {
+        Some(Ok(_)) => true,
+        Some(Err(name)) => !name.is_empty() && !name.contains('.'),
+        None => false,
+    }
+}
+
+/// The address of a host, otherwise its name; `None` if it is neither.
+fn host_of(authority: &str) -> Option<Result<IpAddr, String>> {
+    let authority = authority.parse::<Authority>().ok().filter(|authority| !authority.as_str().contains('@'))?;
     let host = authority.host();
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    Some(address.parse().map_err(|_| host.to_owned()))
 }
 
 #[cfg(test)]
@@ -143,6 +165,18 @@ mod tests {
         assert_eq!(status(LOOPBACK, "http://localhost/", &[("host", "localhost")]), 200);
         assert_eq!(status(Guard::Unix, "/", &[("host", "dwell")]), 200);
         assert_eq!(status(Guard::Unix, "/", &[]), 200);
+    }
+
+    #[test]
+    fn an_open_network_takes_addresses_and_words_as_hosts() {
+        for host in ["10.0.0.4:7374", "[fd00::4]:7374", "127.0.0.1", "dwell:7374", "LOCALHOST"] {
+            assert_eq!(status(Guard::OpenNetwork, "/", &[("host", host)]), 200, "{host}");
+        }
+        for host in ["evil.example:7374", "10.0.0.4.evil.example", "dwell.", "a@dwell", "", "a b"] {
+            assert_eq!(status(Guard::OpenNetwork, "/", &[("host", host)]), 403, "{host:?}");
+        }
+        assert_eq!(status(Guard::OpenNetwork, "/", &[]), 400);
+        assert_eq!(status(Guard::OpenNetwork, "http://evil.example/", &[("host", "dwell")]), 403);
     }
 
     #[test]

@@ -44,6 +44,8 @@ use tokens::{token_value, webhook_value};
 pub struct Config {
     /// Where to listen. Beyond loopback only with tokens.
     pub listen: Listen,
+    /// `admin.listen`: for operators.
+    pub admin: Option<Listen>,
     pub console: Console,
     pub socket_mode: SocketMode,
     pub tls: Option<TlsFiles>,
@@ -92,6 +94,7 @@ impl Config {
 
     fn from_reader(read: &mut Reader<'_>, sources: &Sources) -> Config {
         let listen = read.parsed("listen", LISTEN_ACCEPTED, Listen::standard(), Listen::parse);
+        let admin = read.parsed("admin.listen", LISTEN_ACCEPTED, None, |address| Listen::parse(address).map(Some));
         let data_dir = read.parsed("data_dir", "a directory", sources.state_dir(), |text| match text {
             "" => Err("is empty".to_owned()),
             path => Ok(Some(PathBuf::from(path))),
@@ -100,8 +103,9 @@ impl Config {
         let lease_ttl = read.span("lease.ttl", secs(1)..=secs(600), default.lease_ttl);
         let drain_timeout = read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout);
         let config = Config {
-            tls: read.tls(&listen),
+            tls: read.tls(&listen, admin.as_ref()),
             listen,
+            admin,
             console: read.word("console", Console::ALL, Console::Full, Console::name),
             socket_mode: read.parsed("socket_mode", MODE_ACCEPTED, SocketMode::PRIVATE, SocketMode::parse),
             tokens: read.tokens(),
@@ -134,6 +138,9 @@ impl Config {
         // Tokens that are wrong are separate errors.
         if let Err(why) = config.listen.check(read.has_tokens()) {
             read.refuse("listen", LISTEN_ACCEPTED, why);
+        }
+        if config.admin.as_ref() == Some(&config.listen) {
+            read.refuse("admin.listen", "another address than `listen`", "is the address for clients".to_owned());
         }
         if config.data_dir.is_none() {
             let why = "has no default here, because neither XDG_STATE_HOME nor HOME is set to an absolute path";
@@ -254,7 +261,7 @@ impl Reader<'_> {
 }
 
 impl Reader<'_> {
-    fn tls(&mut self, listen: &Listen) -> Option<TlsFiles> {
+    fn tls(&mut self, listen: &Listen, admin: Option<&Listen>) -> Option<TlsFiles> {
         let accepted = "a file with one or more certificates as PEM";
         let certificates = |path: &str| check_certificates(Path::new(path)).map(|()| Some(PathBuf::from(path)));
         let cert = self.parsed("tls.cert_file", accepted, None, certificates);
@@ -267,7 +274,7 @@ impl Reader<'_> {
         let first = first.map(|(key, _)| key)?;
         if !given[0] || !given[1] {
             self.refuse(first, "tls.cert_file and tls.key_file together", "is given without another one");
-        } else if let Listen::Unix(_) = listen {
+        } else if [Some(listen), admin].into_iter().flatten().all(|listen| matches!(listen, Listen::Unix(_))) {
             self.refuse(first, "an address with a port in `listen`", "is for TLS, which a Unix socket does not need");
         }
         let files = TlsFiles { cert: cert?, key: key?, client_ca };
@@ -386,6 +393,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
     let topic = &config.topic_defaults;
     Some(match key {
         "listen" => quoted(&config.listen.to_string()),
+        "admin.listen" => quoted(&config.admin.as_ref()?.to_string()),
         "console" => quoted(config.console.name()),
         "socket_mode" => quoted(&config.socket_mode.to_string()),
         "data_dir" => quoted(&config.data_dir.as_ref()?.display().to_string()),

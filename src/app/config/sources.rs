@@ -251,12 +251,13 @@ fn unknown(key: &str, origin: Origin, meant: Option<&str>) -> ConfigError {
     whole(key, origin, problem)
 }
 
-pub const KEYS: [&str; 61] = [
+pub const KEYS: [&str; 62] = [
     "listen",
     "console",
     "socket_mode",
     "data_dir",
     "durability",
+    "admin.listen",
     "tls.cert_file",
     "tls.key_file",
     "tls.client_ca_file",

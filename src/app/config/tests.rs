@@ -131,7 +131,8 @@ fn all_errors_are_reported_with_their_sources() -> IoResult<()> {
     Ok(())
 }
 
-const COMMON: [(&str, &str); 44] = [
+const COMMON: [(&str, &str); 45] = [
+    ("DWELL_ADMIN_LISTEN", "0.0.0.0:7374"),
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
@@ -214,6 +215,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     let config = load("", &[&COMMON[..], &ladder[..]].concat(), &[])?;
     let expected = Config {
         listen: Listen::Unix("/run/dwell.sock".into()),
+        admin: Listen::parse("0.0.0.0:7374").ok(),
         console: Console::ReadOnly,
         socket_mode: SocketMode::parse("0660").unwrap_or(SocketMode::PRIVATE),
         tls: None,
@@ -264,6 +266,13 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     assert_eq!(config, Ok(expected));
     let backoff = load("", &exponential, &[])?.map(|config| config.topic_defaults.backoff);
     assert_eq!(backoff, Ok(Backoff::Exponential { initial: secs(2), max: secs(4), factor: 3.0, jitter: 0.0 }));
+    Ok(())
+}
+
+#[test]
+fn operators_have_another_address_than_clients() -> IoResult<()> {
+    let same = load("listen = '[::1]:1'\nadmin.listen = '[::1]:1'", &[], &[])?.err().unwrap_or_default();
+    assert!(same.contains("is the address for clients; accepted: another address"), "{same}");
     Ok(())
 }
 

@@ -79,8 +79,14 @@ at any depth: in `box.value`, where `box.path` names it in errors.
     {{- fail (printf "config.tls.%s: use tls.enabled and tls.secretName, which change the probes too" .) -}}
   {{- end -}}
 {{- end -}}
-{{- if dig "tls" "client_ca_file" "" .Values.config -}}
-  {{- fail "config.tls.client_ca_file: the kubelet has no client certificate, so no probe would succeed" -}}
+{{- if and (dig "tls" "client_ca_file" "" .Values.config) (not .Values.admin.enabled) -}}
+  {{- fail "config.tls.client_ca_file: the kubelet has no client certificate, so no probe would succeed: set admin.enabled" -}}
+{{- end -}}
+{{- if dig "admin" "listen" "" .Values.config -}}
+  {{- fail "config.admin.listen: use admin.enabled and admin.port, which change the probes too" -}}
+{{- end -}}
+{{- if and .Values.admin.enabled (eq (.Values.admin.port | int) 7373) -}}
+  {{- fail "admin.port: 7373 is the port for clients" -}}
 {{- end -}}
 {{- with .Values.config.listen -}}
   {{- if not (has . (list "0.0.0.0:7373" "[::]:7373")) -}}
@@ -135,6 +141,10 @@ at any depth: in `box.value`, where `box.path` names it in errors.
   {{- if .tls.enabled -}}
     {{- $_ := set $settings "tls" (dict "cert_file" "/run/secrets/dwell-tls/tls.crt" "key_file" "/run/secrets/dwell-tls/tls.key") -}}
   {{- end -}}
+  {{- if .admin.enabled -}}
+    {{- $all := ternary "[::]" "0.0.0.0" (hasPrefix "[" (.config.listen | default "")) -}}
+    {{- $_ := set $settings "admin" (dict "listen" (printf "%s:%d" $all (.admin.port | int))) -}}
+  {{- end -}}
   {{- if include "dwell.handsOver" $.root -}}
     {{- $wal := dict "hand_over" "http://dwell-gateway:7373" "hand_over_token_file" "/run/secrets/dwell/hand-over" -}}
     {{- if .tls.enabled -}}
@@ -149,6 +159,11 @@ at any depth: in `box.value`, where `box.path` names it in errors.
   {{- include "dwell.overlay" (dict "over" $settings "with" (deepCopy .config)) -}}
 {{- end -}}
 {{- $_ := set . "value" $settings -}}
+{{- end }}
+
+{{/* The port for operators: where probes and scrapes go. */}}
+{{- define "dwell.operators" -}}
+{{- ternary "admin" "http" .Values.admin.enabled -}}
 {{- end }}
 
 {{/* A duration in whole seconds, rounded up: `text`, and `path` for errors. */}}

@@ -4,6 +4,7 @@ mod bodies;
 mod browsers;
 mod command;
 mod explain;
+mod operators;
 mod rotation;
 mod routes;
 mod tls;

@@ -109,7 +109,9 @@ pub(super) struct Endpoint {
     pub(super) scheme: Option<Scheme>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls_config: Option<TlsConfig>,
-    pub(super) authorization: Authorization,
+    /// Absent for a port that needs no token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) authorization: Option<Authorization>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -62,7 +62,7 @@ fn name_references_of_hashed_secrets_exist() -> Result<()> {
             }
         }
     }
-    assert_eq!(seen, 2);
+    assert_eq!(seen, 1);
     Ok(())
 }
 
@@ -80,7 +80,11 @@ fn named(kind: &str, path: &str) -> Result<usize> {
                 });
                 inside.collect()
             });
-            assert!(!found.is_empty(), "{kind} has no {path}");
+            if found.is_empty() {
+                // A port that needs no token: nothing of it names a secret.
+                assert!(!manifest.to_string().contains("credentials"), "{kind} has no {path}");
+                continue;
+            }
             assert!(found.iter().all(|name| made.iter().any(|one| one["metadata"]["name"] == **name)), "{found:?}");
             seen += 1;
         }
