@@ -246,8 +246,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let _naming = self.accepted_logs.lock().await;
         let losses = self.losses();
         let ours = self.wal.store_identity();
-        let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
-        let Identity { id: found, is_new } = self.limited(self.store.identity(&offered)).await?;
+        let Identity { id: found, is_new } = self.limited(self.store.identity(ours.as_deref())).await?;
         if is_new && ours.is_some() && !self.is_loss_suspected() {
             self.store.suspect_loss();
             self.store.hold_at_losses(false);

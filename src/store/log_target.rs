@@ -119,9 +119,9 @@ pub const TOMBSTONE_KEPT: Duration = Duration::from_secs(86_400);
 /// A store to which logs are applied. Everything here may be said again, and in any order of logs.
 #[async_trait]
 pub trait LogTarget: Contract {
-    /// The identity of the store's data, and whether the store had none and took the offered one. A store that had another one before
-    /// has lost it, and perhaps all that it had.
-    async fn identity(&self, offered: &str) -> Result<Identity>;
+    /// The identity of the store's data, and whether the store had none and took this one, or a new one. A store that had another one
+    /// before has lost it, and perhaps all that it had. A new one is a ULID of the store's time: it says when it was given.
+    async fn identity(&self, known: Option<&str>) -> Result<Identity>;
 
     /// The descriptor of a topic, or its tombstone for as long as there is one.
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;

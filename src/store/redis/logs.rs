@@ -23,8 +23,8 @@ use crate::store::{
 
 #[async_trait]
 impl LogTarget for Redis {
-    async fn identity(&self, offered: &str) -> Result<Identity> {
-        self.shared.identity(offered).await
+    async fn identity(&self, known: Option<&str>) -> Result<Identity> {
+        self.shared.identity(known).await
     }
 
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {

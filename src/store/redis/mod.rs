@@ -189,7 +189,7 @@ impl store::Backend for Redis {
     }
 
     async fn store_id(&self, offered: &str) -> Result<String> {
-        Ok(self.identity(offered).await?.id)
+        Ok(self.identity(Some(offered)).await?.id)
     }
 
     async fn receipt_key(&self, offered: &SigningKey) -> Result<SigningKey> {
@@ -244,8 +244,10 @@ impl RedisOptions {
 impl Shared {
     /// The identity of the store, which the first who offers one sets. It is read before it is written, so that a Redis that is
     /// full still says it.
-    async fn identity(&self, offered: &str) -> Result<Identity> {
+    async fn identity(&self, known: Option<&str>) -> Result<Identity> {
         self.after_time().await?;
+        let fresh = || ulid::Ulid::from_parts(self.clock.now().as_ms(), ulid::Ulid::new().random()).to_string();
+        let offered = known.map_or_else(fresh, str::to_owned);
         let key = self.keys.store_id();
         let there = self.connection.ask_any(redis::cmd("GET").arg(&key)).await?;
         if let Some(there) = maybe_text(there)? {
@@ -253,9 +255,9 @@ impl Shared {
         }
         // Answers what was there, or nothing when the offer was taken.
         let mut offer = redis::cmd("SET");
-        offer.arg(&key).arg(offered).arg("NX").arg("GET");
+        offer.arg(&key).arg(&offered).arg("NX").arg("GET");
         let there = maybe_text(self.connection.ask_any(&offer).await?)?;
-        Ok(Identity { is_new: there.is_none(), id: there.unwrap_or_else(|| offered.to_owned()) })
+        Ok(Identity { is_new: there.is_none(), id: there.unwrap_or(offered) })
     }
 
     /// Nothing goes to a Redis that has not said what time it is.

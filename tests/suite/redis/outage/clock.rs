@@ -167,6 +167,23 @@ fn shifted_clock(dir: &Path) -> Result<String> {
     Ok(library.display().to_string())
 }
 
+/// Other brokers know an emptied Redis from one of somebody else by when it was named.
+#[tokio::test]
+async fn redis_is_named_by_its_own_clock() -> Result<()> {
+    let (dir, outage) = (scratch()?, Outage::begin().await?);
+    let (library, file) = (shifted_clock(dir.path())?, dir.path().join("shift"));
+    std::fs::write(&file, "-600").map_err(failed("the shift"))?;
+    let preloaded = [("LD_PRELOAD", library.as_ref()), ("WALL_SHIFT", file.as_os_str())];
+    let (command, url) = (std::process::Command::new(crate::support::PROGRAM), outage.proxy.url());
+    let process = Process::serve_by(command, outage.dir.path(), &[("REDIS_URL", &url)], &preloaded).await?;
+    let name: String = outage.redis.ask("GET dwell:id").await?;
+    let named = ulid::Ulid::from_string(&name).map_err(|error| Error::bug(error.to_string()))?;
+    let off = Clock::System.now().since(Timestamp::from_ms(named.timestamp_ms()));
+    assert!(off < OFF, "{off:?} ago");
+    drop(process);
+    Ok(())
+}
+
 #[tokio::test]
 async fn wall_clock_set_during_an_outage_moves_no_due_time() -> Result<()> {
     let dir = scratch()?;
