@@ -345,6 +345,7 @@ impl<'a> Judge<'a> {
                         push.outcome == Pushed::Buffered
                             && push.broker == other.broker
                             && !self.ledger.handed_over(push.broker, push.span.sent)
+                            && !self.is_buffered_again(push)
                     }
                     false => push.outcome.is_new(),
                 }
@@ -366,6 +367,17 @@ impl<'a> Judge<'a> {
                 && (cancelled.is_buffered || self.forgot_without(broker, span.sent))
             || self.ledger.unjournaled(broker, span) && self.forgot(span.sent, delivery.span.end());
         (!is_back).then(|| self.breach(CANCELLED, topic, id, detail))
+    }
+
+    /// Whether the disk of the broker may have another message of this id alone, and this one be in Redis, perhaps in flight.
+    fn is_buffered_again(&self, push: &PushFact) -> bool {
+        self.pushes_of(push.target.topic, &push.target.id).iter().any(|other| {
+            let may_be_buffered = matches!(other.outcome, Pushed::Buffered | Pushed::Safe | Pushed::Unknown);
+            other.tag != push.tag
+                && may_be_buffered
+                && other.broker == push.broker
+                && other.span.end() >= push.span.sent
+        })
     }
 
     fn holder(&self, number: usize, delivery: &Delivered) -> Option<Breach> {
