@@ -130,7 +130,7 @@ impl Membership {
         }
         let now = self.delivery.store.backend.clock().local().instant();
         self.member.wanted(self.delivery.last_wanted(now));
-        let actions = self.member.step(now, event);
+        let actions = self.member.step(now, event, |partition| self.delivery.is_busy(partition, now));
         self.note();
         let mut is_running = true;
         for action in actions {

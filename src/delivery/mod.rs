@@ -318,6 +318,12 @@ impl GroupDelivery {
         self.owned.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
     }
 
+    /// Whether a consumer has had a message of a partition for longer than it takes between two requests.
+    fn is_busy(&self, partition: Partition, now: Instant) -> bool {
+        let since = now.minus(BETWEEN_REQUESTS);
+        self.owned(partition).is_some_and(|owned| owned.table().is_out_since(since))
+    }
+
     fn is_any_ready(&self) -> bool {
         let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
         owned.values().any(|owned| owned.table().ready() > 0)
@@ -338,11 +344,12 @@ impl GroupDelivery {
         }
     }
 
-    /// Now while consumers wait or deliveries are in flight.
+    /// When messages were last wanted here: now while consumers wait. Deliveries in flight count for a lease ttl after a consumer last asked
+    /// or settled: what is due in the other partitions waits no longer for one that works for hours, or died, than for a broker that died.
     fn last_wanted(&self, now: Instant) -> Instant {
         let is_working = || self.owned_partitions().iter().any(|(_, owned)| owned.table().is_out());
         let active = self.demand.last_active(now);
-        if active < now && is_working() { now } else { active }
+        if active < now && is_working() { now.min(active.plus(self.keeper.ttl())) } else { active }
     }
 
     fn is_idle(&self, now: Instant) -> bool {

@@ -97,9 +97,13 @@ impl OwnerLoop {
         let clock = self.delivery.store.backend.clock().local().clone();
         let mut drain_until = Instant::FAR;
         loop {
-            if !self.draining && (self.owned.signal.is_released() || self.delivery.is_closed()) {
+            let (is_released, is_closed) = (self.owned.signal.is_released(), self.delivery.is_closed());
+            if !self.draining && (is_released || is_closed) {
                 self.draining = true;
                 self.owned.drain();
+            }
+            // What is in flight may take its time when the partition only goes to another broker.
+            if is_closed && drain_until == Instant::FAR {
                 drain_until = clock.instant().plus(self.delivery.options.drain_timeout);
             }
             if self.delivery.gone.is_cancelled() {

@@ -246,6 +246,11 @@ impl Table {
         !self.out.is_empty()
     }
 
+    /// Whether a consumer has had a message since this time.
+    pub fn is_out_since(&self, since: Instant) -> bool {
+        self.out.values().any(|out| out.handed_at <= since)
+    }
+
     pub fn unsettled(&self) -> usize {
         self.unsettled
     }

@@ -103,14 +103,14 @@ impl Member {
         }
     }
 
-    /// Tells when messages were last wanted: a consumer waited, or a delivery was in flight. To be called before a
+    /// Tells when messages were last wanted: a consumer waited, or worked on a delivery. To be called before a
     /// step, with the latest such instant.
     pub fn wanted(&mut self, at: Instant) {
         self.demand.wanted(at);
     }
 
-    /// Returns what to do now, in this order.
-    pub fn step(&mut self, now: Instant, event: Event) -> Vec<Action> {
+    /// Returns what to do now, in this order. `is_busy` says of an owned partition whether a consumer has had one of its messages for long.
+    pub fn step(&mut self, now: Instant, event: Event, is_busy: impl Fn(Partition) -> bool) -> Vec<Action> {
         let mut actions = Vec::new();
         self.stepped = now;
         if self.life == Life::Gone {
@@ -140,7 +140,7 @@ impl Member {
             Event::Leave => self.leave(now),
             Event::Stay => self.stay(now),
         }
-        self.act(now, &mut actions);
+        self.act(now, is_busy, &mut actions);
         actions
     }
 
@@ -243,7 +243,7 @@ pub struct Standing {
 }
 
 impl Member {
-    fn act(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    fn act(&mut self, now: Instant, is_busy: impl Fn(Partition) -> bool, actions: &mut Vec<Action>) {
         match self.life {
             Life::Gone => {}
             Life::Leaving => self.finish(now, actions),
@@ -259,7 +259,7 @@ impl Member {
                     self.exempt.clear();
                 }
                 self.sweep.pass(now);
-                self.release_excess(now, actions);
+                self.release_excess(now, is_busy, actions);
                 self.acquire_missing(now, actions);
                 self.sweep_orphans(now, actions);
             }
@@ -280,8 +280,9 @@ impl Member {
         }
     }
 
-    /// The last acquired go first: when members come and go, the same few partitions move, and the others never do.
-    fn release_excess(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    /// The last acquired go first: when members come and go, the same few partitions move, and the others never do. Before them go those that
+    /// nobody has to wait for.
+    fn release_excess(&mut self, now: Instant, is_busy: impl Fn(Partition) -> bool, actions: &mut Vec<Action>) {
         if self.is_still() {
             return;
         }
@@ -293,8 +294,11 @@ impl Member {
         if excess == 0 || now < self.hold_until {
             return;
         }
-        let offered = self.slots.newest().into_iter().filter(|partition| !self.sweep.is_kept(*partition));
-        for partition in offered.take(excess).collect::<Vec<_>>() {
+        let mut offered = self.slots.newest();
+        offered.retain(|partition| !self.sweep.is_kept(*partition));
+        offered.sort_by_cached_key(|partition| is_busy(*partition));
+        offered.truncate(excess);
+        for partition in offered {
             self.release(partition, actions);
         }
     }

@@ -1,6 +1,7 @@
 //! Demand of a member begins and ends.
 
 use super::*;
+use crate::model::error::Error;
 
 impl Story {
     fn lose_demand(&mut self) -> Vec<Action> {
@@ -60,6 +61,15 @@ fn member_without_demand_releases_to_members_with_demand() -> Result<()> {
         story.tell(list(&["m idle", "n"]));
     }
     assert!(!story.member.standing().is_waiting, "nothing is wanted");
+    Ok(())
+}
+
+#[test]
+fn partitions_that_nobody_has_a_message_of_are_released_first() -> Result<()> {
+    let mut story = Story::owner()?;
+    let [first, second, third, last] = story.order[..] else { return Err(Error::bug("four partitions")) };
+    story.busy = vec![last, second];
+    assert_eq!(story.tell(list(&["m", "n"])), [Action::Release(third), Action::Release(first)]);
     Ok(())
 }
 

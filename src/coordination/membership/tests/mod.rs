@@ -15,6 +15,8 @@ struct Story {
     now: Instant,
     wants: bool,
     order: Vec<Partition>,
+    /// Partitions of which consumers have had messages for long.
+    busy: Vec<Partition>,
 }
 
 impl Story {
@@ -22,7 +24,7 @@ impl Story {
         let (topic, group, id) = (TopicName::new("orders")?, GroupName::standard(), MemberId::from_store("m"));
         let order = RankedMember::new(&topic, &group, &id).order(partitions);
         let member = Member::new(topic, group, partitions, id, Timing::new(TTL, HEARTBEAT));
-        let mut story = Story { member, now: Instant::START.plus(TTL), wants: true, order };
+        let mut story = Story { member, now: Instant::START.plus(TTL), wants: true, order, busy: Vec::new() };
         assert_eq!(story.tell(Event::Tick), [Action::Heartbeat]);
         Ok(story)
     }
@@ -40,7 +42,7 @@ impl Story {
         if self.wants {
             self.member.wanted(self.now);
         }
-        let actions = self.member.step(self.now, event);
+        let actions = self.member.step(self.now, event, |partition| self.busy.contains(&partition));
         assert!(self.member.next_wake() > self.now, "it would spin");
         actions
     }

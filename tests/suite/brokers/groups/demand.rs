@@ -28,9 +28,11 @@ async fn messages_do_not_wait_for_a_departed_consumer() -> Result<()> {
 }
 
 #[tokio::test]
-async fn long_running_consumer_keeps_its_broker_share() -> Result<()> {
-    let (fleet, members) = Fleet::with(8, &["a", "b"]).await?;
-    let [a, b] = [&members[0], &members[1]];
+async fn working_consumer_keeps_the_share_of_its_broker_for_a_lease_ttl() -> Result<()> {
+    let fleet = Fleet::of(RedisServer::start().await?).await?;
+    let long = [("DWELL_LEASE_TTL", "20s")];
+    let (a, b) = (&fleet.start_with("a", &long).await?, &fleet.start_with("b", &long).await?);
+    declare(a, ORDERS, 8).await?;
     a.shared_by(&[a, b], ORDERS, &[4, 4]).await?;
     a.push(ORDERS, &(0..40).map(|n| json!({"id": format!("m{n}"), "payload": "x"})).collect::<Vec<_>>()).await?;
     let (held, _) = try_join(a.take(ORDERS, 5), b.take(ORDERS, 5)).await?;
@@ -40,6 +42,28 @@ async fn long_running_consumer_keeps_its_broker_share() -> Result<()> {
     }
     assert_eq!(fleet.epochs(8).await?, before, "its deliveries count as demand");
     assert_eq!(a.ack(ORDERS, &held).await?, ["acked"; 5]);
+    Ok(())
+}
+
+/// Its consumer died, or works for long. The others get what is due in all partitions but those of which it has a message.
+#[tokio::test]
+async fn messages_do_not_wait_for_a_delivery_without_end() -> Result<()> {
+    let fleet = Fleet::of(RedisServer::start().await?).await?;
+    let brief = [("DWELL_GROUP_HEARTBEAT", "300ms"), ("DWELL_LEASE_TTL", "2s")];
+    let (a, b) = (fleet.start_with("a", &brief).await?, fleet.start_with("b", &brief).await?);
+    declare(&a, ORDERS, 16).await?;
+    a.push(ORDERS, &[json!({"id": "held", "payload": "x"})]).await?;
+    let held = a.take(ORDERS, 1).await?;
+    let messages: Vec<_> = (0..MESSAGES).map(|n| json!({"id": format!("m{n}"), "payload": "x", "delay": "5s"})).collect();
+    a.push(ORDERS, &messages).await?;
+    let since = Instant::now();
+    let mut got = Vec::new();
+    while since.elapsed() < Duration::from_secs(12) {
+        got.extend(b.reserve(ORDERS, 10, "500ms").await?);
+    }
+    assert!(got.len() > MESSAGES / 2, "{} of {MESSAGES}", got.len());
+    assert_eq!(a.ack(ORDERS, &held).await?, ["acked"]);
+    b.take(ORDERS, MESSAGES - got.len()).await?;
     Ok(())
 }
 

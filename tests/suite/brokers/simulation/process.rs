@@ -92,7 +92,7 @@ impl Process {
             self.wanted = now;
         }
         self.member.wanted(self.local(self.wanted));
-        let actions = self.member.step(self.local(now), event);
+        let actions = self.member.step(self.local(now), event, |_| false);
         assert!(self.member.next_wake() > self.local(now), "it spins");
         actions
     }
