@@ -5,6 +5,7 @@
 #                 TESTS='outage:: crash' TIMES=20 AT_ONCE=4 make it others; what a failed run said is in target/repeat
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
+# make incidents  incidents on real brokers, a real Redis and a real Prometheus: each fires exactly the alerts that it should, once
 # make grafana    the dashboards against Grafana's strict types, and provisioned and imported in a Grafana 10, which answers each query;
 #                 builds its backend once, 6 to 15 minutes; needs Python and a C compiler; STEPS=schema leaves the server out
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
@@ -47,14 +48,14 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards grafana screenshots races sim mutants differential cron static package-tools crate package sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards incidents grafana screenshots races sim mutants differential cron static package-tools crate package sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # The longest tests wait for most of their time, such as for a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 7 \* $$(nproc))
 
 # Their files are in memory, where there is room: they wait for the disk thousands of times, and what a disk loses is simulated.
 MEMORY = $(shell test "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 4 2>/dev/null && echo /dev/shm)
-test quick repeat servers: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
+test quick repeat incidents servers: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
 test: tools
 	cargo test --locked -- --test-threads=$(THREADS)
@@ -111,6 +112,9 @@ demo:
 # Debian's package starts a Prometheus of its own on port 9090; this one has another port.
 dashboards: tools
 	@bash -o pipefail -c 'cargo test --quiet --locked --test suite -- observability::under_load --nocapture | grep "^|"'
+
+incidents: tools
+	cargo test --locked --test suite -- observability::incidents --test-threads=2
 
 grafana: tools languages
 	PATH="$(LANGUAGES_DIR)/bin:$$PATH" tests/grafana/run $(STEPS)

@@ -22,6 +22,7 @@ pub use crate::store::redis::{
 };
 use crate::store::redis::{Redis, location_of};
 use crate::store::{Description, Store};
+pub use crate::store::{Eviction, Fullness, NodeMemory};
 use crate::telemetry::metrics::Metrics;
 
 // Which store it is, is decided here: so what measures one is found here as well.

@@ -15,7 +15,7 @@ use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
 use crate::model::topic::{Descriptor, Expiry, GroupPartition, Rest};
 use crate::platform::clock::Instant;
-use crate::store::{DeadLetterCursor, MemberId, MessageState, PartitionStats, Window};
+use crate::store::{DeadLetterCursor, Eviction, Fullness, MemberId, MessageState, NodeMemory, PartitionStats, Window};
 
 /// Dead letters, retries and takeovers of so long ago still matter.
 const RECENT: Duration = Duration::from_secs(30 * 60);
@@ -31,8 +31,10 @@ const RESERVED_LOOKED_AT: usize = 50;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConcernKind {
     NotReady,
+    Evicting,
     Unreadable,
     Restoring,
+    MemoryFilling,
     WalFilling,
     Degraded,
     BrokerGone,
@@ -48,8 +50,10 @@ impl ConcernKind {
     pub fn name(self) -> &'static str {
         match self {
             ConcernKind::NotReady => "not_ready",
+            ConcernKind::Evicting => "evicting",
             ConcernKind::Unreadable => "unreadable",
             ConcernKind::Restoring => "restoring",
+            ConcernKind::MemoryFilling => "memory_filling",
             ConcernKind::WalFilling => "wal_filling",
             ConcernKind::Degraded => "degraded",
             ConcernKind::BrokerGone => "broker_gone",
@@ -92,6 +96,33 @@ impl Concern {
 
     fn of(kind: ConcernKind, topic: &TopicName, group: Option<&GroupName>, cause: String) -> Concern {
         Concern { kind, place: Some((topic.clone(), group.cloned())), cause }
+    }
+}
+
+/// Why the memory of a server is a reason to act.
+fn memory_concern(node: &NodeMemory) -> Option<Concern> {
+    let NodeMemory { location, policy, evicted_keys, .. } = node;
+    match (node.eviction(), node.fullness()) {
+        (Eviction::Possible, _) if node.is_unfit() => {
+            let cause = format!(
+                "Redis at {location} has maxmemory-policy {policy} and may delete messages without an error: it is not used; set noeviction"
+            );
+            Some(Concern::here(ConcernKind::Evicting, cause))
+        }
+        _ if *evicted_keys > 0 => {
+            let evicted = counted(*evicted_keys, "key");
+            let cause = format!(
+                "Redis at {location} deleted {evicted} to make room since it started: `dwell verify TOPIC` says whether messages were among them"
+            );
+            Some(Concern::here(ConcernKind::Evicting, cause))
+        }
+        (_, Fullness::NearlyFull(percent) | Fullness::Full(percent)) => {
+            let cause = format!(
+                "Redis at {location} uses {percent} % of its maxmemory; when it is full it refuses pushes, which are then buffered on disk"
+            );
+            Some(Concern::here(ConcernKind::MemoryFilling, cause))
+        }
+        (_, Fullness::NoLimit | Fullness::Room(_)) => None,
     }
 }
 
@@ -139,7 +170,11 @@ impl Broker {
     async fn own_concerns(&self) -> Vec<Concern> {
         let mut concerns = Vec::new();
         let health = self.health().await;
-        if let Some(detail) = health.detail {
+        let memory = self.store.backend.memory();
+        // Then the detail of the health names the same cause.
+        let is_unfit = memory.iter().any(NodeMemory::is_unfit);
+        concerns.extend(memory.iter().filter_map(memory_concern));
+        if let Some(detail) = health.detail.filter(|_| !is_unfit) {
             concerns
                 .push(Concern::here(if health.ready { ConcernKind::Degraded } else { ConcernKind::NotReady }, detail));
         }

@@ -19,7 +19,7 @@ use crate::model::topic::Rest;
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{MemberId, PartitionStats, StatsClaim};
-use crate::telemetry::metrics::{Depth, Tally, WITHIN};
+use crate::telemetry::metrics::{Depth, MemoryUse, Tally, WITHIN};
 
 /// The stats are collected until this time after the last scrape.
 pub(super) const SCRAPED_LATELY: Duration = Duration::from_secs(120);
@@ -272,6 +272,7 @@ impl Broker {
         metrics.store.breaker_open.set(i64::from(health.is_away));
         metrics.store.clock_offset.set(self.store.backend.clock().local_ahead_seconds());
         metrics.process.data_dir_free.set(health.free_bytes.map_or(f64::NAN, |bytes| bytes as f64));
+        self.show_memory();
         metrics.process.observe();
         let with_stats = metrics.stats.look(now, before);
         let text = metrics.text()?;
@@ -280,6 +281,18 @@ impl Broker {
             return metrics.text();
         }
         Ok(text)
+    }
+
+    fn show_memory(&self) {
+        let nodes = self.store.backend.memory();
+        let shown = nodes.iter().map(|node| MemoryUse {
+            node: &node.location,
+            used_bytes: node.used_bytes,
+            max_bytes: node.max_bytes,
+            evicted_keys: node.evicted_keys,
+            may_evict: node.is_unfit(),
+        });
+        self.metrics.store.memory(&shown.collect::<Vec<_>>());
     }
 
     pub(super) async fn watch_store(&self, stop: CancellationToken) {

@@ -19,8 +19,8 @@ use crate::platform::disk::free_bytes;
 use crate::platform::signing_key::SigningKey;
 use crate::store::{
     self, Acquired, Claim, Copied, CopyCursor, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, Description,
-    DroppedDeadLetters, Forward, Forwarded, HealthSnapshot, LogTarget, Loss, MemberId, MovedPage, OwnerRecord, Owners,
-    Renewal, StatsClaim, Store, StoreClock, VerifyCursor, VerifyPage, Wakes, WalDepth,
+    DroppedDeadLetters, Forward, Forwarded, HealthSnapshot, LogTarget, Loss, MemberId, MovedPage, NodeMemory,
+    OwnerRecord, Owners, Renewal, StatsClaim, Store, StoreClock, VerifyCursor, VerifyPage, Wakes, WalDepth,
 };
 use crate::wal::Depth;
 
@@ -149,6 +149,10 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
         }
         self.wal.close().await?;
         self.store.close().await
+    }
+
+    fn memory(&self) -> Vec<NodeMemory> {
+        self.store.memory()
     }
 
     fn wal_depth(&self) -> WalDepth {

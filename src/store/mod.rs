@@ -15,6 +15,7 @@ mod owner;
 mod groups;
 mod leases;
 mod maintenance;
+mod memory;
 mod notifications;
 mod owners;
 mod reads;
@@ -46,6 +47,7 @@ pub use log_target::{
 pub use maintenance::{
     Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, StatsClaim, VerifyCursor, VerifyPage,
 };
+pub use memory::{Eviction, Fullness, NodeMemory};
 pub use messages::{
     Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, HandedOver, LateFate, LateSettlement, LogKind, Messages,
     Purge, Purged, PushVerdict, Pushed, Refused, Reschedule, Rescheduled, StoredDuplicate, TakenOver,
@@ -146,6 +148,11 @@ pub trait Backend: Send + Sync + 'static {
     /// How full the write-ahead log of this process is.
     fn wal_depth(&self) -> WalDepth {
         WalDepth::default()
+    }
+
+    /// The memory of each of its servers, as they said last. Empty where there are none.
+    fn memory(&self) -> Vec<NodeMemory> {
+        Vec::new()
     }
 
     /// Health of the store as this process knows it without asking, for metrics.

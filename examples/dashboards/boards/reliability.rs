@@ -120,6 +120,7 @@ fn logs() -> Vec<Panel> {
 }
 
 fn redis() -> Vec<Panel> {
+    let of_nodes = |metric| over("max", "node", &chosen(metric, Of::Process));
     vec![
         Panel::lines("Redis answers", "1 while the store answered last, by broker.", Unit::Count)
             .query(over("min", "instance", &chosen("dwell_redis_up", Of::Process)), "{{instance}}")
@@ -129,6 +130,15 @@ fn redis() -> Vec<Panel> {
             .query(over("max", "instance", &chosen("dwell_breaker_open", Of::Process)), "{{instance}}")
             .most(1.0)
             .watched_by("DwellRedisRefuses"),
+        Panel::lines("Memory", "What each Redis uses, and its maxmemory; a limit of 0 is none.", Unit::Bytes)
+            .query(of_nodes("dwell_redis_memory_used_bytes"), "{{node}} used")
+            .query(of_nodes("dwell_redis_memory_max_bytes"), "{{node}} limit")
+            .watched_by("DwellRedisMemory"),
+        Panel::lines("Evicted keys", "Keys that Redis deleted to make room, and whether it may.", Unit::Count)
+            .query(grown("node", "dwell_redis_evicted_keys_total", Of::Process), "{{node}}")
+            .query(of_nodes("dwell_redis_may_evict"), "{{node}} may")
+            .from(1.0, "red")
+            .watched_by("DwellRedisEvicts"),
         Panel::lines(
             "Clock offset",
             "How far the clock of the broker is ahead of that of Redis. Due times follow Redis.",

@@ -2,7 +2,7 @@
 
 use super::ConfiguredRedis;
 use super::Finding;
-use crate::app::engine::NodeFacts;
+use crate::app::engine::{Eviction, Fullness, NodeFacts, NodeMemory};
 use crate::cli::output::bytes;
 use crate::model::time::show_span;
 
@@ -143,20 +143,19 @@ pub(super) fn replicas(facts: &NodeFacts, configured: &ConfiguredRedis) -> Findi
     }
 }
 
-const NEARLY_FULL: u64 = 80;
 const FRAGMENTED: f64 = 1.5;
 const FRAGMENTED_BYTES: u64 = 256 * 1024 * 1024;
 
 pub(super) fn eviction(facts: &NodeFacts, configured: &ConfiguredRedis) -> Finding {
     const SET: &str = "redis-cli config set maxmemory-policy noeviction, and the same in redis.conf";
-    let (policy, evicted) = (facts.field("maxmemory_policy"), facts.number("evicted_keys"));
-    match (policy, evicted) {
-        ("noeviction", 0) => Finding::ok("eviction", "noeviction: a full Redis refuses, and deletes nothing"),
-        ("noeviction", _) => {
-            let found = format!("noeviction now, but {evicted} keys were evicted since Redis started");
+    let NodeMemory { policy, evicted_keys, .. } = &facts.memory();
+    match facts.memory().eviction() {
+        Eviction::Never => Finding::ok("eviction", "noeviction: a full Redis refuses, and deletes nothing"),
+        Eviction::Before => {
+            let found = format!("noeviction now, but {evicted_keys} keys were evicted since Redis started");
             Finding::warn("eviction", found, "`dwell verify TOPIC` says whether messages were among them")
         }
-        _ => {
+        Eviction::Possible => {
             let found = format!("{policy}: a full Redis deletes messages without an error");
             match configured.allow_eviction {
                 true => Finding::warn("eviction", format!("{found}; redis.allow_eviction takes the risk"), SET),
@@ -167,8 +166,9 @@ pub(super) fn eviction(facts: &NodeFacts, configured: &ConfiguredRedis) -> Findi
 }
 
 pub(super) fn memory(facts: &NodeFacts) -> Finding {
-    let (used, limit) = (facts.number("used_memory"), facts.number("maxmemory"));
-    if limit == 0 {
+    let NodeMemory { used_bytes: used, max_bytes: limit, .. } = facts.memory();
+    let fullness = facts.memory().fullness();
+    let (Fullness::Room(percent) | Fullness::NearlyFull(percent) | Fullness::Full(percent)) = fullness else {
         let total = facts.number("total_system_memory");
         let found = format!("{} used of the machine's {}, and no maxmemory", bytes(used), bytes(total));
         let advice = format!(
@@ -177,8 +177,7 @@ pub(super) fn memory(facts: &NodeFacts) -> Finding {
             total / 4 * 3
         );
         return Finding::warn("memory", found, advice);
-    }
-    let percent = used.saturating_mul(100) / limit;
+    };
     let found = format!("{} used of maxmemory {} ({percent} %)", bytes(used), bytes(limit));
     let advice = || {
         format!(
@@ -186,10 +185,14 @@ pub(super) fn memory(facts: &NodeFacts) -> Finding {
             limit.saturating_mul(2)
         )
     };
-    match percent {
-        100.. => Finding::fail("memory", format!("{found}: it refuses pushes, which go to dwell's disk"), advice()),
-        NEARLY_FULL.. => Finding::warn("memory", found, advice()),
-        _ => Finding::ok("memory", format!("{found}; room for {}", bytes(limit - used))),
+    match fullness {
+        Fullness::Full(_) => {
+            Finding::fail("memory", format!("{found}: it refuses pushes, which go to dwell's disk"), advice())
+        }
+        Fullness::NearlyFull(_) => Finding::warn("memory", found, advice()),
+        Fullness::Room(_) | Fullness::NoLimit => {
+            Finding::ok("memory", format!("{found}; room for {}", bytes(limit - used)))
+        }
     }
 }
 

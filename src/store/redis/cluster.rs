@@ -25,6 +25,7 @@ use super::sentinel::{Parts, PrimaryDiscovery};
 use crate::model::error::{Error, Result};
 use crate::model::spelling::counted;
 use crate::platform::clock::{Clock, Instant};
+use crate::store::NodeMemory;
 
 const HOPS_MAX: u32 = 5;
 
@@ -125,6 +126,14 @@ impl Cluster {
         durabilities.sort();
         durabilities.dedup();
         (reached > 0).then(|| format!("{}: {}", counted(reached, "node"), durabilities.join(" · ")))
+    }
+
+    pub(super) async fn look_at_memory(&self) {
+        join_all(self.nodes().iter().map(|node| node.look_at_memory())).await;
+    }
+
+    pub(super) fn memory(&self) -> Vec<NodeMemory> {
+        self.nodes().iter().filter_map(|node| Some(node.info()?.memory)).collect()
     }
 
     /// Connects in advance; answers why that failed. Errors: `Invalid` when a node must not be used.

@@ -16,7 +16,7 @@ use super::address::Address;
 use super::confirmed::{Confirmation, ConfirmedConnection, Unconfirmed};
 use super::histories::another_process;
 use super::info::{self, History, Info};
-use super::scripts::{COMMAND, Script, ScriptCall};
+use super::scripts::{COMMAND, Script, ScriptCall, text};
 use super::sentinel::PrimaryDiscovery;
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
@@ -100,10 +100,30 @@ impl Connection {
         self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Asks the Redis that there is a connection to about its memory. One that may delete messages by now is left: the next
+    /// connection says why it is not used.
+    pub(super) async fn look_at_memory(&self) {
+        let made = self.current.lock().await.connection.clone();
+        let Some(made) = made else { return };
+        let number = *self.number.borrow();
+        let answer = self.answer((number, made.connection), redis::cmd("INFO").arg(&["memory", "stats"])).await;
+        let Ok(answer) = answer.and_then(text) else { return };
+        let unfit = {
+            let mut info = self.info.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(info) = &mut *info else { return };
+            info.note_memory(&answer);
+            info.check().err()
+        };
+        if let Some(unfit) = unfit {
+            tracing::error!(location = %made.location, error = %unfit, "Redis is not used any more");
+            self.drop_connection(number).await;
+        }
+    }
+
     /// Connects in advance; answers why that failed. Errors: `Invalid` for a Redis that must not be used.
     pub(super) async fn try_now(&self) -> Result<Option<Error>> {
         let Err(error) = self.connect().await else { return Ok(None) };
-        self.info().map_or(Ok(()), |info| info.check(self.options.allow_eviction))?;
+        self.info().map_or(Ok(()), |info| info.check())?;
         Ok(Some(error))
     }
 
@@ -391,6 +411,7 @@ impl Connection {
     async fn open_at(&self, address: &Address) -> Result<Made> {
         let (mut connection, login) = address.connect().await?;
         let info = info::greet(&mut connection, login, self.history.keys(), self.options.confirmation).await?;
+        let info = info.at(address.location(), self.options.allow_eviction);
         if self.place.is_watched() && !info.is_primary {
             let place = address.location();
             return Err(Error::unavailable(format!(
@@ -406,7 +427,7 @@ impl Connection {
         if let Some(missing) = info.missing_replicas() {
             tracing::warn!(location = %address.location(), error = %missing, "changes are not confirmed");
         }
-        info.check(self.options.allow_eviction).map_err(|unfit| Error::unavailable(unfit.detail().to_owned()))?;
+        info.check().map_err(|unfit| failure::unfit(&unfit))?;
         self.history.look(&mut connection, &info).await.map_err(|error| failure::of_looking(&error))?;
         let confirmed = match self.options.confirmation.is_needed() {
             true => Some(self.open_confirmed(address, &info).await?),
@@ -451,9 +472,10 @@ impl Connection {
         }
     }
 
+    /// A Redis that answers with an error is up.
     fn note(&self, error: Error) -> Error {
         if error.is_outage() {
-            self.options.metrics.store.up.set(0);
+            self.options.metrics.store.up.set(i64::from(failure::is_answer(&error)));
         }
         error
     }

@@ -11,7 +11,7 @@ use redis::{Cmd, Pipeline, PushInfo, Value};
 
 use super::address::Address;
 use super::cluster::{Range, read_ranges};
-use super::info::{has_waitaof, is_new_enough, refused_commands};
+use super::info::{has_waitaof, is_new_enough, memory_of, refused_commands};
 use super::keys::{Keys, SLOTS, slot_of_key};
 use super::scripts::{Reply, SCRIPTS, ScriptCall, maybe_text, text};
 pub use super::sentinel::Quorum;
@@ -21,6 +21,7 @@ use crate::model::error::{Error, Result};
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
 use crate::platform::clock::Clock;
+use crate::store::NodeMemory;
 
 #[derive(Debug)]
 pub struct Diagnostics {
@@ -444,6 +445,10 @@ impl NodeFacts {
     /// A field of INFO that is a number; 0 when it is not there.
     pub fn number(&self, name: &str) -> u64 {
         self.field(name).parse().unwrap_or(0)
+    }
+
+    pub fn memory(&self) -> NodeMemory {
+        memory_of(|name| self.field(name))
     }
 
     pub fn setting(&self, name: &str) -> Option<&str> {

@@ -107,6 +107,18 @@ pub(super) fn of_looking(error: &RedisError) -> Error {
     if error.is_refusal() { Error::refused(detail) } else { Error::unavailable(detail) }
 }
 
+const UNFIT: &str = "Redis is not used: ";
+
+/// A Redis that answers and must not be used.
+pub(super) fn unfit(why: &Error) -> Error {
+    Error::unavailable(format!("{UNFIT}{}", why.detail()))
+}
+
+/// Whether Redis itself said so: it is there.
+pub(super) fn is_answer(error: &Error) -> bool {
+    ["Redis: ", "Redis refuses: ", UNFIT].iter().any(|begin| error.detail().starts_with(begin))
+}
+
 pub(super) fn unanswered() -> Error {
     Error::outcome_unknown("Redis did not answer")
 }

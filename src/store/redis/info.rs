@@ -20,7 +20,7 @@ use super::scripts::{Reply, SCRIPTS, ScriptCall, text};
 use crate::model::error::{Error, Result};
 use crate::model::spelling::counted;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::Loss;
+use crate::store::{Loss, NodeMemory};
 
 const OLDEST_VERSION: (u32, u32) = (7, 0);
 
@@ -29,7 +29,7 @@ const WAITAOF_VERSION: (u32, u32) = (7, 2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Info {
     version: String,
-    eviction: String,
+    pub(super) memory: NodeMemory,
     aof: bool,
     /// An ACL may forbid CONFIG; then it stays unknown.
     fsync: Option<String>,
@@ -115,13 +115,28 @@ fn fsync_policy(answer: Value) -> Option<String> {
     reply.text().ok()
 }
 
+fn fields(text: &str) -> HashMap<&str, &str> {
+    text.lines().filter_map(|line| line.trim_end().split_once(':')).collect()
+}
+
+pub(super) fn memory_of<'a>(field: impl Fn(&str) -> &'a str) -> NodeMemory {
+    let number = |name| field(name).parse().unwrap_or(0);
+    NodeMemory {
+        policy: field("maxmemory_policy").to_owned(),
+        evicted_keys: number("evicted_keys"),
+        used_bytes: number("used_memory"),
+        max_bytes: number("maxmemory"),
+        ..NodeMemory::default()
+    }
+}
+
 impl Info {
     fn read(text: &str, fsync: Option<String>) -> Info {
-        let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
+        let fields = fields(text);
         let field = |name: &str| fields.get(name).copied().unwrap_or_default();
         Info {
             version: field("redis_version").to_owned(),
-            eviction: field("maxmemory_policy").to_owned(),
+            memory: memory_of(field),
             aof: field("aof_enabled") == "1",
             fsync,
             is_primary: field("role") == "master",
@@ -140,13 +155,14 @@ impl Info {
         Arc::from(digest.get(..PROCESS_LENGTH).unwrap_or_default())
     }
 
-    pub(super) fn check(&self, allow_eviction: bool) -> Result<()> {
+    /// Errors: `Invalid` for one that must not be used.
+    pub(super) fn check(&self) -> Result<()> {
         if !is_new_enough(&self.version) {
             let version = &self.version;
             return Err(Error::invalid("redis.url", format!("Redis {version} is too old, dwell needs 7.0 or newer")));
         }
-        if self.eviction != "noeviction" && !allow_eviction {
-            let policy = &self.eviction;
+        if self.memory.is_unfit() {
+            let policy = &self.memory.policy;
             let why = format!(
                 "this Redis has maxmemory-policy {policy} and may delete messages without an error; \
                  set `maxmemory-policy noeviction`, or `redis.allow_eviction = true` to take the risk"
@@ -164,6 +180,20 @@ impl Info {
             return Err(Error::invalid("redis.fsync", "this Redis has no append-only file; set `appendonly yes`"));
         }
         Ok(())
+    }
+
+    /// It is there, and the configuration accepts that it deletes messages or not.
+    pub(super) fn at(mut self, location: String, is_eviction_allowed: bool) -> Info {
+        (self.memory.location, self.memory.is_eviction_allowed) = (location, is_eviction_allowed);
+        self
+    }
+
+    /// Takes in what it says about its memory by now.
+    pub(super) fn note_memory(&mut self, text: &str) {
+        let fields = fields(text);
+        let now = memory_of(|name| fields.get(name).copied().unwrap_or_default());
+        let NodeMemory { location, is_eviction_allowed, .. } = std::mem::take(&mut self.memory);
+        self.memory = NodeMemory { location, is_eviction_allowed, ..now };
     }
 
     pub(super) fn warning(&self) -> Option<&'static str> {
@@ -379,15 +409,16 @@ mod tests {
     #[test]
     fn unsuitable_redis_is_reported() {
         let fit = Info::read(NEW, Some("always".to_owned()));
-        assert_eq!(fit.check(false), Ok(()));
+        assert_eq!(fit.check(), Ok(()));
         assert_eq!((fit.identity.as_str(), fit.offset), ("a/b", 17));
         for (from, to, says) in
             [("7.2.4", "6.2.14", "6.2.14 is too old"), ("noeviction", "volatile-ttl", "volatile-ttl")]
         {
             let unfit = Info::read(&NEW.replace(from, to), None);
-            assert!(unfit.check(false).is_err_and(|error| error.detail().contains(says)));
+            assert!(unfit.check().is_err_and(|error| error.detail().contains(says)));
         }
-        assert_eq!(Info::read(&NEW.replace("noeviction", "allkeys-lru"), None).check(true), Ok(()));
+        let evicts = Info::read(&NEW.replace("noeviction", "allkeys-lru"), None);
+        assert_eq!(evicts.at("h:1".to_owned(), true).check(), Ok(()));
     }
 
     #[test]
@@ -396,9 +427,9 @@ mod tests {
             confirmation: Confirmation { replicas, fsync },
             ..Info::read(text, Some("always".to_owned()))
         };
-        assert_eq!((with(NEW, 1, true).check(false), with(NEW, 1, false).missing_replicas()), (Ok(()), None));
+        assert_eq!((with(NEW, 1, true).check(), with(NEW, 1, false).missing_replicas()), (Ok(()), None));
         assert!(with(NEW, 2, false).missing_replicas().is_some_and(|text| text.contains("asks for 2")));
-        let refused = |from: &str, to: &str| with(&NEW.replace(from, to), 0, true).check(false).err();
+        let refused = |from: &str, to: &str| with(&NEW.replace(from, to), 0, true).check().err();
         assert!(refused("7.2.4", "7.0.15").is_some_and(|error| error.detail().contains("7.0.15 has no WAITAOF")));
         assert!(
             refused("aof_enabled:1", "aof_enabled:0").is_some_and(|error| error.detail().contains("appendonly yes"))

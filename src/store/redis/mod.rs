@@ -54,7 +54,9 @@ use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::secret::Secret;
 use crate::platform::signing_key::SigningKey;
-use crate::store::{self, Description, HealthSnapshot, Identity, Loss, Owners, StoreClock, Wakes, random_text};
+use crate::store::{
+    self, Description, HealthSnapshot, Identity, Loss, NodeMemory, Owners, StoreClock, Wakes, random_text,
+};
 use crate::telemetry::metrics::Metrics;
 
 pub struct Redis {
@@ -196,6 +198,10 @@ impl store::Backend for Redis {
         self.after_time().await?;
         let call = ScriptCall::new(&SCRIPTS.set_once, &[&self.keys.receipt_key()]).arg(offered.text());
         store::stored_receipt_key(&Reply::of(self.connection.eval(&call).await?)?.text()?)
+    }
+
+    fn memory(&self) -> Vec<NodeMemory> {
+        self.connection.memory()
     }
 
     /// It writes to no local disk, and buffers nothing.

@@ -19,6 +19,10 @@ use super::scripts::{Script, ScriptCall};
 use super::sentinel::{Parts, PrimaryDiscovery, Sentinels};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
+use crate::store::NodeMemory;
+
+/// How often each server is asked how full it is. The answer takes it less than 0.1 ms.
+const MEMORY_LOOK: Duration = Duration::from_secs(2);
 
 const EVERYWHERE: &str = "the primary";
 
@@ -129,8 +133,30 @@ impl Topology {
         }
     }
 
-    /// Looks where the primary is, if somebody else decides. Never returns.
+    /// Looks where the primary is, if somebody else decides, and how full each server is. Never returns.
     pub(super) async fn watch(&self) {
+        tokio::join!(self.watch_primary(), self.watch_memory());
+    }
+
+    async fn watch_memory(&self) {
+        loop {
+            Clock::System.sleep(MEMORY_LOOK).await;
+            match self {
+                Topology::One(connection) => connection.look_at_memory().await,
+                Topology::Cluster(cluster) => cluster.look_at_memory().await,
+            }
+        }
+    }
+
+    /// The memory of each server that was reached, as it said last.
+    pub(super) fn memory(&self) -> Vec<NodeMemory> {
+        match self {
+            Topology::One(connection) => connection.info().map(|info| info.memory).into_iter().collect(),
+            Topology::Cluster(cluster) => cluster.memory(),
+        }
+    }
+
+    async fn watch_primary(&self) {
         if let Topology::One(connection) = self
             && let PrimaryDiscovery::Watched(sentinels) = connection.place()
         {

@@ -26,7 +26,7 @@ use self::labels::Labelled;
 pub use self::labels::{GROUP_LABELS_MAX, OTHER, TOPIC_LABELS_MAX};
 pub use self::process::{HttpMetrics, ProcessMetrics, SpanMetrics, WebhookMetrics};
 use self::store::LogFamilies;
-pub use self::store::{StoreMetrics, WalMetrics};
+pub use self::store::{MemoryUse, StoreMetrics, WalMetrics};
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::topic::Descriptor;

@@ -1,5 +1,7 @@
 //! Metrics of store calls and write-ahead logs.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
@@ -19,14 +21,92 @@ pub struct StoreMetrics {
     pub restore_seconds: Histogram,
     calls: HistogramVec,
     errors: IntCounterVec,
+    memory: MemoryFamilies,
+}
+
+/// The memory of one server of Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse<'a> {
+    pub node: &'a str,
+    pub used_bytes: u64,
+    /// 0 without a limit.
+    pub max_bytes: u64,
+    /// Since that server started.
+    pub evicted_keys: u64,
+    pub may_evict: bool,
+}
+
+#[derive(Debug)]
+struct MemoryFamilies {
+    used: IntGaugeVec,
+    max: IntGaugeVec,
+    may_evict: IntGaugeVec,
+    evicted: IntCounterVec,
+    /// The keys that each server had evicted when it was shown last.
+    shown: Mutex<BTreeMap<String, u64>>,
+}
+
+impl MemoryFamilies {
+    fn new(make: &Maker) -> Result<MemoryFamilies> {
+        let labels = &["node"];
+        Ok(MemoryFamilies {
+            used: make.gauges(
+                "dwell_redis_memory_used_bytes",
+                labels,
+                "memory that Redis uses, as this broker was told in the last 2 s. Redis only, as for all with a `node`",
+            )?,
+            max: make.gauges("dwell_redis_memory_max_bytes", labels, "`maxmemory` of Redis; 0 without a limit")?,
+            may_evict: make.gauges(
+                "dwell_redis_may_evict",
+                labels,
+                "1 while Redis deletes messages when its memory is full, and `redis.allow_eviction` does not accept that: \
+                 it is not used",
+            )?,
+            evicted: make.counters(
+                "dwell_redis_evicted_keys_total",
+                labels,
+                "keys that Redis deleted to make room. Must not grow: they may have been messages",
+            )?,
+            shown: Mutex::default(),
+        })
+    }
+
+    fn show(&self, nodes: &[MemoryUse<'_>]) {
+        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *shown);
+        for MemoryUse { node, used_bytes, max_bytes, evicted_keys, may_evict } in nodes {
+            let labels = &[*node];
+            self.used.with_label_values(labels).set(whole(*used_bytes));
+            self.max.with_label_values(labels).set(whole(*max_bytes));
+            self.may_evict.with_label_values(labels).set(i64::from(*may_evict));
+            // One that was restarted counts from 0.
+            let known = before.remove(*node).filter(|known| known <= evicted_keys).unwrap_or(0);
+            self.evicted.with_label_values(labels).inc_by(evicted_keys - known);
+            shown.insert((*node).to_owned(), *evicted_keys);
+        }
+        for gone in before.keys() {
+            // One that is not there is gone already.
+            let _ = self.evicted.remove_label_values(&[gone.as_str()]);
+            for family in [&self.used, &self.max, &self.may_evict] {
+                let _ = family.remove_label_values(&[gone.as_str()]);
+            }
+        }
+    }
 }
 
 impl StoreMetrics {
+    /// The servers of Redis that there are now. Others have no series any more.
+    pub fn memory(&self, nodes: &[MemoryUse<'_>]) {
+        self.memory.show(nodes);
+    }
+
     pub(super) fn new(make: &Maker) -> Result<StoreMetrics> {
         Ok(StoreMetrics {
             up: make.gauge(
                 "dwell_redis_up",
-                "1 while the store answered last, whichever store it is; a look at the metrics asks it, for the next look",
+                "1 while the store answered last, if only with an error, whichever store it is; a look at the metrics asks it, for the \
+                 next look",
             )?,
             breaker_open: make.gauge(
                 "dwell_breaker_open",
@@ -60,6 +140,7 @@ impl StoreMetrics {
                 &["kind"],
                 "calls to Redis that failed, by the kind of the error. Redis only",
             )?,
+            memory: MemoryFamilies::new(make)?,
         })
     }
 
@@ -161,5 +242,30 @@ impl LogFamilies {
             damaged: self.damaged.with_label_values(labels),
             lost: self.lost.with_label_values(labels),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::Metrics;
+
+    #[test]
+    fn evicted_keys_never_shrink_and_servers_that_left_have_no_series() -> Result<()> {
+        let metrics = Metrics::new()?;
+        let node = |node, evicted_keys| MemoryUse { node, used_bytes: 7, max_bytes: 9, evicted_keys, may_evict: false };
+        let shown = |nodes: &[MemoryUse<'_>]| {
+            metrics.store.memory(nodes);
+            let text = metrics.text()?;
+            let lines = text.lines().filter(|line| line.starts_with("dwell_redis_evicted_keys_total{"));
+            Result::Ok(lines.map(str::to_owned).collect::<Vec<_>>().join(" "))
+        };
+        let is = |name: &str, count: u64| format!("dwell_redis_evicted_keys_total{{node=\"{name}\"}} {count}");
+        assert_eq!(shown(&[node("a", 3), node("b", 0)])?, [is("a", 3), is("b", 0)].join(" "));
+        assert_eq!(shown(&[node("a", 5)])?, is("a", 5));
+        // It was restarted.
+        assert_eq!(shown(&[node("a", 1)])?, is("a", 6));
+        assert_eq!(shown(&[])?, "");
+        Ok(())
     }
 }

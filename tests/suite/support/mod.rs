@@ -23,7 +23,7 @@ use dwell::model::error::{Error, Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::cluster::Cluster;
-pub(crate) use self::eventually::{eventually, eventually_within, failed, repeatedly};
+pub(crate) use self::eventually::{eventually, eventually_within, failed, pause_of_load, repeatedly};
 pub(crate) use self::ledger::{Bounds, Ledger, Tally};
 pub(crate) use self::process::{HttpClient, PROGRAM, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};

@@ -63,8 +63,8 @@ pub struct AttentionList {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AttentionItem {
-    /// `not_ready`, `unreadable`, `restoring`, `wal_filling`, `degraded`, `broker_gone`, `no_consumer`, `late`, `retry_storm`,
-    /// `dead_letters`, `expired` or `paused`.
+    /// `not_ready`, `evicting`, `unreadable`, `restoring`, `memory_filling`, `wal_filling`, `degraded`, `broker_gone`,
+    /// `no_consumer`, `late`, `retry_storm`, `dead_letters`, `expired` or `paused`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub kind: Word,
     /// The topic; absent if it is about the broker or its store.

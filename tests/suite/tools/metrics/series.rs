@@ -25,7 +25,9 @@ const OF_THE_STATS: [&str; 6] = [
 
 /// What only Redis has.
 fn is_of_redis(name: &str) -> bool {
-    name.starts_with("dwell_wal_") || ["dwell_redis_call_seconds", "dwell_redis_errors_total"].contains(&name)
+    let of_nodes = ["dwell_redis_evicted_keys_total", "dwell_redis_may_evict"].contains(&name);
+    let of_calls = ["dwell_redis_call_seconds", "dwell_redis_errors_total"].contains(&name);
+    name.starts_with("dwell_wal_") || name.starts_with("dwell_redis_memory_") || of_nodes || of_calls
 }
 
 async fn look(dwell: &Process) -> Result<Page> {

@@ -3,6 +3,7 @@
 
 mod broker;
 mod dashboards;
+mod incidents;
 mod load;
 mod under_load;
 mod prometheus;

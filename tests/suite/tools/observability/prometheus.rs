@@ -25,6 +25,58 @@ pub(super) struct Prometheus {
     api: Api,
 }
 
+/// How fast time passes for the rules.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Pace {
+    /// What has to last before an alert fires lasts for a second.
+    NoPatience,
+    /// All spans are so many times as short.
+    Faster(u32),
+}
+
+impl Pace {
+    /// A line of the rules at this pace.
+    fn of(self, line: &str) -> String {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        match (self, line.trim_start().split_once(": ")) {
+            (Pace::NoPatience, Some(("for", _))) => format!("{indent}for: 1s"),
+            (_, Some(("interval", _))) => format!("{indent}interval: 1s"),
+            (Pace::Faster(times), Some((key @ ("for" | "keep_firing_for"), span))) => {
+                format!("{indent}{key}: {}", shorter(span, times))
+            }
+            (Pace::Faster(times), _) => ranges_shorter(line, times),
+            (Pace::NoPatience, _) => line.to_owned(),
+        }
+    }
+}
+
+/// A line of an expression whose ranges, such as `[5m]`, are so many times as short.
+fn ranges_shorter(line: &str, times: u32) -> String {
+    let mut parts = line.split('[');
+    let mut made = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(']') {
+            Some((span, rest)) => made += &format!("[{}]{rest}", shorter(span, times)),
+            None => made += &format!("[{part}"),
+        }
+    }
+    made
+}
+
+/// A span such as `5m` that is so many times as short; a subquery such as `1h:1m` stays as it is.
+fn shorter(span: &str, times: u32) -> String {
+    let unit = span.trim_start_matches(|c: char| c.is_ascii_digit());
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return span.to_owned(),
+    };
+    let number: u32 = span[..span.len() - unit.len()].parse().unwrap_or(1);
+    format!("{}ms", number * seconds * 1_000 / times)
+}
+
 /// A client of a Prometheus.
 pub(super) struct Api {
     client: Client,
@@ -41,13 +93,13 @@ impl Prometheus {
     /// Starts one that scrapes these ports each second and evaluates the rules as often, also those that are evaluated
     /// less often. What has to last for minutes before an alert fires lasts for a second here.
     pub(super) async fn start(dir: &Path, ports: &[u16]) -> Result<Prometheus> {
+        Prometheus::start_at(dir, ports, Pace::NoPatience).await
+    }
+
+    /// The same at another pace.
+    pub(super) async fn start_at(dir: &Path, ports: &[u16], pace: Pace) -> Result<Prometheus> {
         let rules = read(&grafana("prometheus/rules.yml"))?;
-        let hasty = rules.lines().map(|line| match line.trim_start().split_once(": ") {
-            Some(("for", _)) => "        for: 1s\n".to_owned(),
-            Some(("interval", _)) => "    interval: 1s\n".to_owned(),
-            _ => format!("{line}\n"),
-        });
-        write(dir, "rules.yml", &hasty.collect::<String>())?;
+        write(dir, "rules.yml", &rules.lines().map(|line| pace.of(line) + "\n").collect::<String>())?;
         let targets: Vec<_> = ports.iter().map(|port| format!("'127.0.0.1:{port}'")).collect();
         let config = read(&grafana("prometheus/prometheus.yml"))?
             .replace("_interval: 5s", "_interval: 1s")

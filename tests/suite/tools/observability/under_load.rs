@@ -151,8 +151,21 @@ async fn every_choice_is_there(api: &Api) -> Result<()> {
     Ok(())
 }
 
+/// An expression, and what stands behind each `unless` of it.
+fn operands(expression: &str) -> Vec<&str> {
+    let mut operands = expression.split(" unless ");
+    let first = operands.next();
+    first
+        .into_iter()
+        .chain(operands.map(|operand| match operand.strip_prefix("on (") {
+            Some(labelled) => labelled.split_once(") ").map_or(labelled, |(_, rest)| rest),
+            None => operand,
+        }))
+        .collect()
+}
+
 /// Every rule was evaluated without an error. With its comparisons answering 0 or 1, instead of nothing while all is
-/// well, each has something to compare.
+/// well, each has something to compare, also behind `unless`.
 async fn every_rule_finds_something(api: &Api, from: Timestamp) -> Result<()> {
     let data = api.ask("rules", &[]).await?;
     let rules: Vec<_> = list(&data, "groups").flat_map(|group| list(group, "rules")).collect();
@@ -164,11 +177,13 @@ async fn every_rule_finds_something(api: &Api, from: Timestamp) -> Result<()> {
         for comparison in [">=", "==", ">", "<"] {
             expression = expression.replace(&format!(" {comparison} "), &format!(" {comparison} bool "));
         }
-        let series = api.range(&expression, from).await?;
-        let most = series.iter().flat_map(|series| &series.samples).fold(f64::NAN, |a, b| a.max(*b));
-        println!("| rules | {name} | `{}` | {} | {most:.4} |", expression.replace('|', "\\|"), series.len());
-        if series.is_empty() {
-            return Err(Error::bug(format!("{name} finds nothing: {expression}")));
+        for operand in operands(&expression) {
+            let series = api.range(operand, from).await?;
+            let most = series.iter().flat_map(|series| &series.samples).fold(f64::NAN, |a, b| a.max(*b));
+            println!("| rules | {name} | `{}` | {} | {most:.4} |", operand.replace('|', "\\|"), series.len());
+            if series.is_empty() {
+                return Err(Error::bug(format!("{name} finds nothing: {operand}")));
+            }
         }
     }
     Ok(())
