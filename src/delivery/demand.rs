@@ -4,12 +4,13 @@
 //! Consumers that are fast take a run of messages from one partition before they go to the next, so their acks are for one
 //! partition too, and share a call to the store. Slow ones take each message from another partition.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::asked_time::AskedTime;
 use crate::platform::clock::{Clock, Instant};
 use crate::telemetry::metrics::GroupMetrics;
 
@@ -23,6 +24,7 @@ pub(super) struct Demand {
     settled: LastTime,
     is_announced: AtomicBool,
     begun: Notify,
+    asked_time: Mutex<AskedTime>,
     counts: Arc<GroupMetrics>,
 }
 
@@ -47,6 +49,7 @@ impl Demand {
             settled: LastTime::default(),
             is_announced: AtomicBool::new(false),
             begun: Notify::new(),
+            asked_time: Mutex::default(),
             counts,
         }
     }
@@ -55,10 +58,27 @@ impl Demand {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.wanted.fetch_add(max, Ordering::Relaxed);
         self.counts.demand.inc();
+        if max > 0 {
+            self.asked_time().begin(self.clock.instant());
+        }
         if !self.is_announced.load(Ordering::SeqCst) {
             self.begun.notify_one();
         }
         Waiting { demand: self, max }
+    }
+
+    fn asked_time(&self) -> MutexGuard<'_, AskedTime> {
+        self.asked_time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See [`AskedTime::within`].
+    pub(super) fn asked_within(&self, span: Duration, now: Instant) -> Duration {
+        self.asked_time().within(span, now)
+    }
+
+    /// See [`AskedTime::hinder`].
+    pub(super) fn hinder(&self, is_hindered: bool, now: Instant) {
+        self.asked_time().hinder(is_hindered, now);
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -108,7 +128,11 @@ impl Demand {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.demand.asked.set(self.demand.clock.instant());
+        let now = self.demand.clock.instant();
+        self.demand.asked.set(now);
+        if self.max > 0 {
+            self.demand.asked_time().end(now);
+        }
         self.demand.waiting.fetch_sub(1, Ordering::Relaxed);
         self.demand.wanted.fetch_sub(self.max, Ordering::Relaxed);
         self.demand.counts.demand.dec();

@@ -6,6 +6,7 @@
 mod receipt;
 mod verdict;
 mod receipt_keys;
+mod asked_time;
 mod demand;
 mod prefetch;
 mod dead_letter_keeper;
@@ -255,14 +256,18 @@ impl GroupDelivery {
     fn take(&self, session_receipts: Option<&Arc<SessionReceipts>>, want: Want) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         let now = self.now();
-        if self.closed.is_cancelled() || self.rest(now.store).is_some() {
+        if self.closed.is_cancelled() {
+            return deliveries;
+        }
+        if self.rest(now.store).is_some() {
+            self.demand.hinder(true, now.instant);
             return deliveries;
         }
         let slots = self.rate().map(|_| self.gate.claim(want.max, now.instant));
         let max = slots.as_ref().map_or(want.max, Vec::len);
         let partitions = self.owned_partitions();
         let first = self.turns.first(partitions.len(), now.instant);
-        let mut empty = 0;
+        let (mut empty, mut is_full) = (0, false);
         for (_, owned) in partitions.iter().cycle().skip(first).take(partitions.len()) {
             if deliveries.len() == max {
                 break;
@@ -278,6 +283,7 @@ impl GroupDelivery {
                 table.take(session_receipts, Want { max: max - deliveries.len(), ..want }, now, &mut deliveries);
             // Room that was there before is known to the loop: to say it again would keep both busy for nothing.
             let hungry = table.room().is_some_and(|room| before != Some(room));
+            is_full |= table.is_full();
             drop(table);
             empty += usize::from(deliveries.is_empty());
             self.counts.expired.inc_by(expired as u64);
@@ -289,13 +295,28 @@ impl GroupDelivery {
         if let Some(slots) = slots {
             self.gate.put_back(slots.get(deliveries.len()..).unwrap_or_default());
         }
+        // At a limit, or with a smallest age, a consumer waits for what it may not have yet.
+        let is_limited = max < want.max && deliveries.len() == max;
+        self.demand.hinder(is_limited || is_full || !want.min_age.is_zero(), now.instant);
         for delivery in &mut deliveries {
             self.trace(delivery);
             let kind = if delivery.attempt == 1 { &self.counts.first } else { &self.counts.retry };
             kind.inc();
             self.counts.lateness.observe(delivery.lateness.as_secs_f64());
+            self.attribute(delivery, now.instant);
         }
         deliveries
+    }
+
+    /// Divides the lateness of a delivery: the time in which somebody had asked is dwell's, the rest is the consumers'. One that
+    /// stood behind another message of its key was late because of that.
+    fn attribute(&self, delivery: &Delivery, now: Instant) {
+        if delivery.stood_behind {
+            return;
+        }
+        let asked = self.demand.asked_within(delivery.lateness, now);
+        self.counts.lateness_asked.observe(asked.as_secs_f64());
+        self.counts.lateness_unasked.observe(delivery.lateness.saturating_sub(asked).as_secs_f64());
     }
 
     /// The span lasts from the due time to the hand-over, and the delivery names it from then on.

@@ -41,6 +41,8 @@ pub struct Delivery {
     pub deadline: Timestamp,
     /// From `ready_at` to the hand-over.
     pub lateness: Duration,
+    /// Whether it waited for an earlier message of its key.
+    pub stood_behind: bool,
 }
 
 /// The name of one delivery, and what was delivered. A process has one only of a delivery that it made itself, or from a text

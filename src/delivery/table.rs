@@ -93,6 +93,8 @@ struct Held {
     /// With ordering: the last decision about it has this ticket. A charge has to follow that.
     ticket: u64,
     bytes: usize,
+    /// Whether it waited for an earlier message of its key.
+    stood_behind: bool,
     message: Message,
 }
 
@@ -295,8 +297,10 @@ impl Table {
         }
         self.note_priority(message.envelope.priority);
         let (charged, charged_before) = (attempts, attempts);
-        let ticket = 0;
-        self.line_up(Held { slot, version, ready_at, position, charged, charged_before, ticket, bytes, message }, now);
+        let (ticket, stood_behind) = (0, false);
+        let held =
+            Held { slot, version, ready_at, position, charged, charged_before, ticket, bytes, stood_behind, message };
+        self.line_up(held, now);
     }
 
     fn attempts_of(&self, message: &Message) -> u32 {
@@ -381,6 +385,7 @@ impl Table {
             ready_at: held.ready_at,
             deadline: now.store.plus(visibility_timeout),
             lateness: now.store.since(held.ready_at),
+            stood_behind: held.stood_behind,
         }
     }
 
@@ -402,6 +407,7 @@ impl Table {
             ready_at: held.ready_at,
             deadline,
             lateness: now.store.since(held.ready_at),
+            stood_behind: held.stood_behind,
         })
     }
 

@@ -3,7 +3,7 @@
 use super::dashboard::{Dashboard, Row};
 use super::panel::{Panel, Unit};
 use super::query::{Of, chosen, over, quantile, rate, store_stats, sum};
-use super::{BURN_RATES, FAILED_PART, LATE_PART, ON_TIME_SECONDS};
+use super::{BURN_RATES, FAILED_PART, LATE_PART, ON_TIME_SECONDS, TARGET_SECONDS};
 
 /// One of the recorded parts of deliveries that were late, for the topics and groups that are chosen.
 fn late(window: &str) -> String {
@@ -13,6 +13,25 @@ fn late(window: &str) -> String {
 /// The same of pushes that failed, for the brokers that are chosen.
 fn failed(window: &str) -> String {
     format!(r#"instance:dwell_pushes_failed:ratio_rate{window}{{job=~"$job",instance=~"$instance"}}"#)
+}
+
+/// The part of the deliveries of an hour that were on time, in the group that has it worst. What is due and was not delivered
+/// counts as late.
+fn on_time() -> String {
+    let by_group =
+        |metric: &str| over("sum", "job, topic, group", &format!("increase({}[1h])", chosen(metric, Of::Group)));
+    let on_time = by_group(&format!(r#"dwell_lateness_asked_seconds_bucket{{le="{ON_TIME_SECONDS}"}}"#));
+    let all = by_group("dwell_lateness_asked_seconds_count");
+    let waiting = store_stats("max", "job, topic, group", r#"dwell_messages{state="ready"}"#, "state");
+    let age = store_stats("max", "job, topic, group", "dwell_oldest_ready_age_seconds", "");
+    let together = "on (job, topic, group)";
+    format!("min({on_time} / {together} ({all} + {together} {waiting} * {together} ({age} > bool 1)))")
+}
+
+/// Brokers that Prometheus knew at any time of the last hour and does not reach.
+fn missing() -> String {
+    let up = chosen("up", Of::Process);
+    format!("max_over_time(count({up})[1h:5s]) - sum({up})")
 }
 
 pub(super) fn board() -> Dashboard {
@@ -47,6 +66,15 @@ fn now() -> Vec<Panel> {
             .query(sum("", "up", Of::Process), "")
             .watched_by("DwellDown")
             .wide(3),
+        Panel::stat(
+            "Brokers missing",
+            "Brokers that were there within the last hour and are not reached now. After the fleet was made smaller, for an hour.",
+            Unit::Count,
+        )
+        .query(missing(), "")
+        .from(1.0, "red")
+        .watched_by("DwellDown")
+        .wide(3),
         Panel::stat("Redis", "Whether every broker had an answer from its store last.", Unit::Count)
             .query(over("min", "", &chosen("dwell_redis_up", Of::Process)), "")
             .word(1, "up", "green")
@@ -55,10 +83,11 @@ fn now() -> Vec<Panel> {
             .wide(3),
         Panel::stat(
             "On time, worst group",
-            "Deliveries of the last hour that were on time, in the group that has it worst.",
+            "Of the last hour, in the group that has it worst: within 100 ms of a consumer's asking. What is due and not delivered counts as late.",
             Unit::Part,
         )
-        .query(format!("1 - max({})", late("1h")), "")
+        .query(on_time(), "")
+        .or_else(UNCOUNTED)
         .most(1.0)
         .watched_by("DwellLate")
         .wide(3),
@@ -91,10 +120,10 @@ fn now() -> Vec<Panel> {
             .query(store_stats("sum", "", "dwell_group_paused", ""), "")
             .from(1.0, "orange")
             .or_else(UNCOUNTED)
-            .wide(6),
+            .wide(5),
         Panel::stat("Waiting consumers", "Long polls, streams and webhooks that wait for a message now.", Unit::Count)
             .query(sum("", "dwell_group_demand", Of::Group), "")
-            .wide(6),
+            .wide(5),
         Panel::stat(
             "Restoring",
             "Brokers that give back what Redis lost. Until all have, no message is reserved.",
@@ -104,7 +133,7 @@ fn now() -> Vec<Panel> {
         .word(0, "no", "green")
         .from(1.0, "orange")
         .watched_by("DwellRedisLosses")
-        .wide(6),
+        .wide(5),
         Panel::stat(
             "Write-ahead log full in",
             "When the first broker will refuse pushes, if Redis stays away and its log grows as in the last 10 minutes.",
@@ -128,7 +157,7 @@ fn promises() -> Vec<Panel> {
         });
         panel.from(BURN_RATES[2].0, "orange").from(BURN_RATES[0].0, "red")
     };
-    let by_topic = quantile(0.99, "topic", "dwell_lateness_seconds", Of::Group);
+    let by_topic = quantile(0.99, "topic", "dwell_lateness_asked_seconds", Of::Group);
     vec![
         burnt(
             Panel::lines(
@@ -152,7 +181,7 @@ fn promises() -> Vec<Panel> {
             "failed",
         )
         .watched_by("DwellPushesFail"),
-        Panel::bars("Latest topics", "The 10 topics whose deliveries are the latest, 99 of 100 of them.", Unit::Seconds)
+        Panel::bars("Latest topics", "The 10 topics whose deliveries come the latest after a consumer has asked, 99 of 100 of them.", Unit::Seconds)
             .query(format!("topk(10, {by_topic} >= 0)"), "{{topic}}")
             .from(ON_TIME_SECONDS, "red")
             .watched_by("DwellLate"),
@@ -211,20 +240,25 @@ fn rates() -> Vec<Panel> {
 fn lateness() -> Vec<Panel> {
     let buckets = rate("le", "dwell_lateness_seconds_bucket", Of::Group);
     vec![
-        Panel::lines("Lateness", "From due to hand-over: half and 99 of 100 deliveries are faster than this. 99 of 100 are promised within 250 ms.", Unit::Seconds)
-            .query(quantile(0.5, "", "dwell_lateness_seconds", Of::Group), "p50")
-            .query(quantile(0.99, "", "dwell_lateness_seconds", Of::Group), "p99")
+        Panel::lines("Lateness, asked", "dwell's part: due, and a consumer waited. Half and 99 of 100 deliveries are faster than this; 99 of 100 should be within 10 ms, and are promised within 100 ms.", Unit::Seconds)
+            .query(quantile(0.5, "", "dwell_lateness_asked_seconds", Of::Group), "p50")
+            .query(quantile(0.99, "", "dwell_lateness_asked_seconds", Of::Group), "p99")
+            .from(TARGET_SECONDS, "orange")
             .from(ON_TIME_SECONDS, "red")
             .watched_by("DwellLate"),
-        Panel::lines("Late deliveries", "The part of the deliveries later than 250 ms, by group. 1 in 100 is the budget.", Unit::Part)
+        Panel::lines("Lateness, unasked", "The consumers' part: due, and nobody asked for it. A consumer that polls every 2 seconds has up to 2 seconds.", Unit::Seconds)
+            .query(quantile(0.5, "", "dwell_lateness_unasked_seconds", Of::Group), "p50")
+            .query(quantile(0.99, "", "dwell_lateness_unasked_seconds", Of::Group), "p99")
+            .from(60.0, "orange")
+            .watched_by("DwellUnasked"),
+        Panel::lines("Late deliveries", "The part of the deliveries later than 100 ms though a consumer waited, by group. 1 in 100 is the budget.", Unit::Part)
             .query(late("5m"), "{{topic}} {{group}}, 5 m")
             .query(late("1h"), "{{topic}} {{group}}, 1 h")
             .from(LATE_PART, "orange")
             .from(BURN_RATES[0].0 * LATE_PART, "red")
             .watched_by("DwellLate"),
-        Panel::heatmap("Lateness of all deliveries", "Deliveries a second, by how late they were.", Unit::Seconds)
-            .query(buckets, "{{le}}")
-            .watched_by("DwellLate"),
+        Panel::heatmap("Lateness of all deliveries", "Deliveries a second, by how late they were in all.", Unit::Seconds)
+            .query(buckets, "{{le}}"),
     ]
 }
 

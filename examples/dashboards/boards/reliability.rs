@@ -20,31 +20,39 @@ pub(super) fn board() -> Dashboard {
 
 fn zeros() -> Vec<Panel> {
     let zero = |title, description, metric| {
-        Panel::stat(title, description, Unit::Count).query(sum("", metric, Of::Process), "").from(1.0, "red")
+        let grown = over("sum", "", &format!("increase({}[1h])", chosen(metric, Of::Process)));
+        Panel::stat(title, description, Unit::Count).query(grown, "").from(0.5, "red")
     };
     vec![
+        zero("Repairs", "Messages that were found in no place or in two, in the last hour.", "dwell_repairs_total")
+            .watched_by("DwellRepairs"),
         zero(
-            "Repairs",
-            "Messages that were found in no place or in two, since the brokers started.",
-            "dwell_repairs_total",
+            "Losses of Redis",
+            "Times that Redis lost what it had answered, in the last hour.",
+            "dwell_redis_losses_total",
         )
-        .watched_by("DwellRepairs"),
-        zero("Losses of Redis", "Times that Redis lost what it had answered.", "dwell_redis_losses_total")
-            .watched_by("DwellRedisLosses"),
-        zero("Damaged records", "Damages found in the logs on the local disk.", "dwell_wal_damaged_total")
+        .watched_by("DwellRedisLosses"),
+        zero(
+            "Damaged records",
+            "Damages found in the logs on the local disk, in the last hour.",
+            "dwell_wal_damaged_total",
+        )
+        .watched_by("DwellWalDamaged"),
+        zero("Lost records", "Records that damage took, in the last hour.", "dwell_wal_lost_total")
             .watched_by("DwellWalDamaged"),
-        zero("Lost records", "Records that damage took.", "dwell_wal_lost_total").watched_by("DwellWalDamaged"),
         zero(
             "Leases lost",
-            "Epochs that ended because another broker has the partition, or Redis lost data.",
+            "Epochs of the last hour that ended because another broker has the partition, or Redis lost data.",
             "dwell_leases_lost_total",
         )
         .watched_by("DwellLeasesLost"),
-        zero(
+        Panel::stat(
             "Breakers open",
-            "Brokers whose pushes go to the local disk, because Redis does not take them.",
-            "dwell_breaker_open",
+            "Brokers whose pushes go to the local disk now, because Redis does not take them.",
+            Unit::Count,
         )
+        .query(sum("", "dwell_breaker_open", Of::Process), "")
+        .from(1.0, "red")
         .watched_by("DwellRedisRefuses"),
     ]
 }

@@ -318,7 +318,7 @@ impl Order {
         if line.is_blocked(0, &[]) {
             return None;
         }
-        let next = line.behind.pop_front()?;
+        let next = Held { stood_behind: true, ..line.behind.pop_front()? };
         let was_out = line.returned > 0;
         line.started = was_out || !line.current.is_empty();
         line.current.push(rank(&next));
@@ -450,7 +450,7 @@ impl Table {
         if line.is_blocked(0, &batch.taken) {
             return None;
         }
-        let next = line.behind.pop_front()?;
+        let next = Held { stood_behind: true, ..line.behind.pop_front()? };
         line.returned = line.returned.saturating_sub(1);
         line.current.push(rank(&next));
         order.parked -= 1;

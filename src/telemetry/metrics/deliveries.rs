@@ -13,7 +13,17 @@ use crate::model::error::Result;
 
 /// Seconds: a millisecond matters, an hour hardly.
 pub(super) const LATENESS_BUCKETS: [f64; 14] =
-    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3_600.0];
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0, 3_600.0];
+
+/// Seconds: around 10 ms, the target, and 100 ms, the promise; a minute is a reason to look.
+const ASKED_BUCKETS: [f64; 11] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 10.0, 60.0];
+
+/// Seconds: the usual pauses between polls, and a minute.
+const UNASKED_BUCKETS: [f64; 9] = [0.1, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0];
+
+/// Seconds: usual visibility timeouts have bounds on both sides, from 5 s to an hour.
+const HANDLING_BUCKETS: [f64; 14] =
+    [0.01, 0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0];
 
 #[derive(Debug)]
 #[allow(missing_docs)] // The names are the label values.
@@ -33,6 +43,8 @@ pub struct GroupMetrics {
     pub purged: IntCounter,
     pub purged_dead: IntCounter,
     pub lateness: Histogram,
+    pub lateness_asked: Histogram,
+    pub lateness_unasked: Histogram,
     pub handling: Histogram,
     pub leases_owned: IntGauge,
     pub waiting: IntGauge,
@@ -63,6 +75,8 @@ pub(super) struct GroupFamilies {
     dead_forwarded: IntCounterVec,
     purged: IntCounterVec,
     lateness: HistogramVec,
+    lateness_asked: HistogramVec,
+    lateness_unasked: HistogramVec,
     handling: HistogramVec,
     leases_owned: IntGaugeVec,
     members_waiting: IntGaugeVec,
@@ -105,12 +119,25 @@ impl GroupFamilies {
                 "dwell_lateness_seconds",
                 labels,
                 &LATENESS_BUCKETS,
-                "from due, or due again, to hand-over. The promise to watch",
+                "from due, or due again, to hand-over; the sum of the next two, unless it waited for an earlier message of its key",
+            )?,
+            lateness_asked: make.histograms(
+                "dwell_lateness_asked_seconds",
+                labels,
+                &ASKED_BUCKETS,
+                "the part of the lateness in which a consumer waited at the broker, and was not held back by a pause or a limit: dwell's \
+                 part. The promise to watch; 99 of 100 should be below 10 ms",
+            )?,
+            lateness_unasked: make.histograms(
+                "dwell_lateness_unasked_seconds",
+                labels,
+                &UNASKED_BUCKETS,
+                "the rest of the lateness: due, and no consumer asked, or a pause or a limit held it back. The consumers' part",
             )?,
             handling: make.histograms(
                 "dwell_handling_seconds",
                 labels,
-                &LATENESS_BUCKETS,
+                &HANDLING_BUCKETS,
                 "from hand-over to ack: compare it with the visibility timeout",
             )?,
             leases_owned: make.gauges("dwell_leases_owned", labels, "partitions that this process owns")?,
@@ -141,7 +168,7 @@ impl GroupFamilies {
         }
         let labels = &[topic, group];
         let _ = self.dead_forwarded.remove_label_values(labels);
-        for family in [&self.lateness, &self.handling] {
+        for family in [&self.lateness, &self.lateness_asked, &self.lateness_unasked, &self.handling] {
             let _ = family.remove_label_values(labels);
         }
         for family in [&self.leases_owned, &self.members_waiting, &self.demand] {
@@ -171,6 +198,8 @@ impl GroupFamilies {
             purged: purged("message"),
             purged_dead: purged("dead_letter"),
             lateness: self.lateness.with_label_values(labels),
+            lateness_asked: self.lateness_asked.with_label_values(labels),
+            lateness_unasked: self.lateness_unasked.with_label_values(labels),
             handling: self.handling.with_label_values(labels),
             leases_owned: self.leases_owned.with_label_values(labels),
             waiting: self.members_waiting.with_label_values(labels),

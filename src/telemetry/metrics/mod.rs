@@ -159,7 +159,9 @@ pub struct Family {
     pub help: &'static str,
 }
 
-const CALL_BUCKETS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0];
+/// Seconds: from a call on the same machine to the longest timeout of a call.
+const CALL_BUCKETS: [f64; 15] =
+    [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
 struct Maker {
     registry: Registry,

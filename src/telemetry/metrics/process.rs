@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use prometheus::{Counter, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
-use super::{CALL_BUCKETS, Maker};
+use super::Maker;
 use crate::model::error::Result;
 use crate::platform::clock::{self, Clock};
 
@@ -99,6 +99,10 @@ impl SpanMetrics {
     }
 }
 
+/// Seconds: from an answer out of memory to the longest wait of a long poll, 60 s, with what it takes beside.
+const REQUEST_BUCKETS: [f64; 16] =
+    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 20.0, 30.0, 65.0];
+
 /// Seconds: from a local answer to the longest sensible timeout.
 const POST_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0];
 
@@ -124,7 +128,7 @@ impl HttpMetrics {
             seconds: make.histograms(
                 "dwell_http_request_seconds",
                 &["route"],
-                &CALL_BUCKETS,
+                &REQUEST_BUCKETS,
                 "how long HTTP requests took; a long poll counts its wait",
             )?,
             posts: make.counters(

@@ -8,6 +8,7 @@ use dwell::model::time::Timestamp;
 use dwell::platform::clock::Clock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::PACE;
 use crate::support::{RedisServer, eventually, eventually_within, pause_of_load, scratch};
@@ -18,8 +19,17 @@ use crate::tools::observability::queries::{list, text};
 /// How long an alert may take to fire, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How the consumers of the load ask.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Consumer {
+    /// In a long poll.
+    Waits,
+    /// Every two seconds.
+    Polls,
+}
+
 pub(super) struct Fleet {
-    pub(super) redis: RedisServer,
+    redis: Mutex<RedisServer>,
     pub(super) brokers: Vec<Broker>,
     prometheus: Prometheus,
     from: Timestamp,
@@ -40,11 +50,28 @@ impl Fleet {
         let two = Broker::start(&dir.path().join("two"), &config).await?;
         let prometheus = Prometheus::start_at(dir.path(), &[one.port, two.port], Pace::Faster(PACE)).await?;
         one.tell("PUT /v1/topics/orders", &json!({"partitions": 4})).await?;
+        let redis = Mutex::new(redis);
         Ok(Fleet { redis, brokers: vec![one, two], prometheus, from: Clock::System.now(), dir })
     }
 
-    /// Plays an incident under the load, which has to fire these alerts and no other, each once for whatever it is about.
+    pub(super) async fn redis(&self) -> MutexGuard<'_, RedisServer> {
+        self.redis.lock().await
+    }
+
+    /// Plays an incident under a load of consumers that wait, which has to fire these alerts and no other, each once for whatever
+    /// it is about.
     pub(super) async fn fires(&self, alerts: &[&str], incident: impl Future<Output = Result<()>>) -> Result<()> {
+        self.fires_under(Consumer::Waits, alerts, incident).await
+    }
+
+    /// The same under another load.
+    pub(super) async fn fires_under(
+        &self,
+        consumer: Consumer,
+        alerts: &[&str],
+        incident: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
+        let work = |broker| async move { tokio::join!(produce(broker), consume(broker, consumer)) };
         let load = async { futures_util::future::join_all(self.brokers.iter().map(work)).await };
         let played = async {
             self.is_watched().await?;
@@ -89,7 +116,8 @@ impl Fleet {
     async fn fired(&self, alerts: &[&str]) -> Result<()> {
         let at = |time: Timestamp| format!("{}", time.as_ms() / 1_000);
         let query = r#"ALERTS{alertname=~"Dwell.+",alertstate="firing"}"#;
-        let (from, to) = (at(self.from), at(Clock::System.now()));
+        // An evaluation counts from the next whole second on.
+        let (from, to) = (at(self.from), at(Clock::System.now().plus(Duration::from_secs(1))));
         let parameters = [("query", query), ("start", &from), ("end", &to), ("step", "1")];
         let data = self.prometheus.api().ask("query_range", &parameters).await?;
         let mut fired: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -113,6 +141,11 @@ impl Fleet {
         [of("one"), of("two")].concat()
     }
 
+    /// The value of an expression that has one series now.
+    pub(super) async fn value(&self, expression: &str) -> Result<Option<f64>> {
+        self.prometheus.api().value(expression).await
+    }
+
     /// Waits until `/readyz` of each broker says this, with 200.
     pub(super) async fn says(&self, words: &str) -> Result<()> {
         for broker in &self.brokers {
@@ -133,11 +166,7 @@ impl Fleet {
     }
 }
 
-/// Pushes a few messages a second, and consumes them, without an end.
-async fn work(broker: &Broker) {
-    tokio::join!(produce(broker), consume(broker));
-}
-
+/// Pushes a few messages a second, without an end.
 async fn produce(broker: &Broker) {
     loop {
         let messages: Vec<Value> =
@@ -148,10 +177,17 @@ async fn produce(broker: &Broker) {
     }
 }
 
-async fn consume(broker: &Broker) {
+/// Takes and acks messages, without an end.
+async fn consume(broker: &Broker, consumer: Consumer) {
     loop {
-        let taken =
-            broker.send("POST /v1/topics/orders/groups/default/reserve", &json!({"max": 20, "wait": "2s"})).await;
+        let ask = match consumer {
+            Consumer::Waits => json!({"max": 20, "wait": "2s"}),
+            Consumer::Polls => json!({"max": 100}),
+        };
+        let taken = broker.send("POST /v1/topics/orders/groups/default/reserve", &ask).await;
+        if matches!(consumer, Consumer::Polls) {
+            pause_of_load(Duration::from_secs(2)).await;
+        }
         let Ok((200, taken)) = taken else {
             pause_of_load(Duration::from_millis(100)).await;
             continue;

@@ -3,6 +3,7 @@
 //!
 //! Time runs ten times as fast for the alerts: what has to last for a minute lasts for six seconds.
 
+mod consumers;
 mod fleet;
 mod redis;
 

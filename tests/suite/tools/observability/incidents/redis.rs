@@ -1,10 +1,12 @@
 //! What Redis does wrong.
 
+use std::time::Duration;
+
 use dwell::model::error::Result;
 use serde_json::{Value, json};
 
 use super::fleet::Fleet;
-use crate::support::eventually;
+use crate::support::{eventually, pause_of_load};
 
 /// Somebody sets another `maxmemory-policy` while dwell runs. Nothing is pushed into a Redis that may delete it.
 #[tokio::test]
@@ -12,7 +14,7 @@ async fn eviction_that_is_switched_on_fires_one_alert_and_loses_nothing() -> Res
     let fleet = Fleet::start("", &[]).await?;
     fleet
         .fires(&["DwellRedisEvicts"], async {
-            fleet.redis.ask::<()>("CONFIG SET maxmemory-policy allkeys-lru").await?;
+            fleet.redis().await.ask::<()>("CONFIG SET maxmemory-policy allkeys-lru").await?;
             fleet.says("maxmemory-policy allkeys-lru").await?;
             let push = json!({"messages": [{"payload": "kept"}]});
             let answer = fleet.brokers[0].tell("POST /v1/topics/orders/messages/batch", &push).await?;
@@ -20,7 +22,7 @@ async fn eviction_that_is_switched_on_fires_one_alert_and_loses_nothing() -> Res
             assert_eq!(fleet.attention("evicting").await?.len(), 1);
             assert!(fleet.attention("degraded").await?.is_empty());
             fleet.waits_for("DwellRedisEvicts").await?;
-            fleet.redis.ask::<()>("CONFIG SET maxmemory-policy noeviction").await?;
+            fleet.redis().await.ask::<()>("CONFIG SET maxmemory-policy noeviction").await?;
             fleet.is_well().await?;
             eventually("nothing is said", async || Ok(fleet.attention("evicting").await?.is_empty().then_some(())))
                 .await
@@ -36,7 +38,7 @@ async fn redis_out_of_memory_fires_one_alert() -> Result<()> {
         .fires(&["DwellRedisRefuses"], async {
             let later = json!({"messages": [{"payload": "still there", "id": "before", "delay": "12s"}]});
             fleet.brokers[0].tell("POST /v1/topics/orders/messages/batch", &later).await?;
-            fleet.redis.ask::<()>("CONFIG SET maxmemory 1000000").await?;
+            fleet.redis().await.ask::<()>("CONFIG SET maxmemory 1000000").await?;
             fleet.says("OOM").await?;
             fleet.waits_for("DwellRedisRefuses").await?;
             eventually("a message is delivered and settled", async || {
@@ -45,7 +47,7 @@ async fn redis_out_of_memory_fires_one_alert() -> Result<()> {
             })
             .await?;
             assert!(!fleet.firing().await?.contains_key("DwellRedisDown"));
-            fleet.redis.ask::<()>("CONFIG SET maxmemory 0").await?;
+            fleet.redis().await.ask::<()>("CONFIG SET maxmemory 0").await?;
             fleet.is_well().await
         })
         .await
@@ -58,15 +60,45 @@ async fn redis_that_is_nearly_full_is_a_warning() -> Result<()> {
     fleet
         .fires(&["DwellRedisMemory"], async {
             // A part that grows by little beside a message that is large.
-            fleet.redis.call::<()>(redis::cmd("SET").arg("another").arg(vec![0u8; 64 << 20])).await?;
-            let info: String = fleet.redis.ask("INFO memory").await?;
+            fleet.redis().await.call::<()>(redis::cmd("SET").arg("another").arg(vec![0u8; 8 << 20])).await?;
+            let info: String = fleet.redis().await.ask("INFO memory").await?;
             let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
             let most = used.unwrap_or_default() * 100 / 85;
-            fleet.redis.ask::<()>(&format!("CONFIG SET maxmemory {most}")).await?;
+            fleet.redis().await.ask::<()>(&format!("CONFIG SET maxmemory {most}")).await?;
             fleet.waits_for("DwellRedisMemory").await?;
             assert_eq!(fleet.attention("memory_filling").await?.len(), 1);
-            fleet.redis.ask::<()>("DEL another").await?;
+            fleet.redis().await.ask::<()>("DEL another").await?;
             fleet.is_well().await
+        })
+        .await
+}
+
+/// Redis is away. What that causes, such as lost leases and late messages, has no alerts of its own.
+#[tokio::test]
+async fn redis_that_is_killed_fires_one_alert() -> Result<()> {
+    let fleet = Fleet::start("", &[]).await?;
+    fleet
+        .fires(&["DwellRedisDown"], async {
+            fleet.redis().await.kill()?;
+            fleet.waits_for("DwellRedisDown").await?;
+            fleet.redis().await.restart().await?;
+            fleet.is_well().await
+        })
+        .await
+}
+
+/// Redis is stopped in order and started again, for instance for a new version: nothing is lost, and nobody is woken.
+#[tokio::test]
+async fn clean_restart_of_redis_fires_nothing() -> Result<()> {
+    let fleet = Fleet::start("", &[]).await?;
+    fleet
+        .fires(&[], async {
+            // It ends instead of answering.
+            let _ = fleet.redis().await.ask::<()>("SHUTDOWN").await;
+            fleet.redis().await.kill()?;
+            fleet.redis().await.restart().await?;
+            pause_of_load(Duration::from_secs(20)).await;
+            Ok(())
         })
         .await
 }
