@@ -122,7 +122,7 @@ impl Groups {
 
     pub(super) fn find(&self, descriptor: &Descriptor, group: &GroupName) -> Result<Option<Arc<GroupDelivery>>> {
         if !descriptor.groups.contains(group) {
-            return Err(no_group(&descriptor.topic, group));
+            return Err(no_group(descriptor, group));
         }
         let joined = lock(&self.joined);
         let there = joined.get(&place(descriptor, group)).filter(|there| there.serves(descriptor));
@@ -423,7 +423,7 @@ impl Broker {
                 return Ok(Some(there.clone()));
             }
             if !there.groups.contains(group) {
-                return if gone { Ok(None) } else { Err(no_group(topic, group)) };
+                return if gone { Ok(None) } else { Err(no_group(there, group)) };
             }
             dismiss(there, group)?;
             gone = true;
@@ -459,7 +459,7 @@ impl Broker {
         let mut changed = false;
         let change = self.change(topic, |there| {
             if !there.groups.contains(group) {
-                return Err(no_group(topic, group));
+                return Err(no_group(there, group));
             }
             let mut wanted = there.clone();
             wanted.subscription_mut(group).paused = pause;

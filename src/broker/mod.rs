@@ -321,8 +321,13 @@ fn check_count(field: &str, count: usize) -> Result<()> {
     }
 }
 
-fn no_group(topic: &TopicName, group: &GroupName) -> Error {
-    Error::missing(Missing::group(topic, group))
+/// That a topic lacks a group. Nobody knows the groups of one that is only promised.
+fn no_group(descriptor: &Descriptor, group: &GroupName) -> Error {
+    let topic = &descriptor.topic;
+    match descriptor.is_promised() {
+        true => Error::unavailable(format!("topic {topic} is on its way to the store: whether it has a group {group} is not known yet")),
+        false => Error::missing(Missing::group(topic, group)),
+    }
 }
 
 pub(crate) fn host_name() -> String {

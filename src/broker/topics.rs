@@ -261,6 +261,11 @@ impl Broker {
         self.topics.get(topic).await
     }
 
+    /// The topic as this process knows it, if it has this group. Errors: `NotFound`; `Unavailable` for a topic that is on its way to the store.
+    pub async fn cached_topic_with(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
+        with_group(self.topics.get(topic).await?, group)
+    }
+
     pub async fn topics(&self) -> Result<Vec<TopicName>> {
         self.store.topics.topics().await
     }
@@ -531,7 +536,7 @@ impl Topics {
 }
 
 pub(super) fn with_group(descriptor: Arc<Descriptor>, group: &GroupName) -> Result<Arc<Descriptor>> {
-    if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(&descriptor.topic, group)) }
+    if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(&descriptor, group)) }
 }
 
 fn changing(topic: &TopicName) -> Error {

@@ -239,6 +239,11 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// Whether no store has it yet: a broker made it while the store was unavailable. The one that is there may be another one.
+    pub fn is_promised(&self) -> bool {
+        self.generation == 0
+    }
+
     /// The store sets the generation.
     pub fn new(topic: TopicName, settings: Settings) -> Descriptor {
         let groups = vec![GroupName::standard()];

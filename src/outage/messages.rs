@@ -49,7 +49,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
             // This push was not sent, whether or not another one was.
             Some(reason) => Error::unavailable(reason.detail().to_owned()),
             // The topic was created while the store was unavailable; the store is told before its messages come.
-            None if descriptor.generation == 0 => Error::unavailable("the topic is on its way to the store"),
+            None if descriptor.is_promised() => Error::unavailable("the topic is on its way to the store"),
             None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
                 "earlier messages of the topic, which has an ordering, are on their way to the store",
             ),
@@ -90,7 +90,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }
-        if descriptor.generation == 0 || self.breaker.reason().is_some() {
+        if descriptor.is_promised() || self.breaker.reason().is_some() {
             return self.cancel_buffered(descriptor, partition, id).await;
         }
         // No page is on its way to the store meanwhile, so what is in the WAL is not, and the rest was answered for.

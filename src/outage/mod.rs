@@ -261,7 +261,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 && kept > 0
                 && !is_successor
                 && !self.options.adopt
-                && !self.limited(self.store.remembers()).await?
+                && !self.limited(self.store.remembers(&self.topic_cache.all())).await?
             {
                 return Err(Error::new(Kind::Conflict, another_store(&self.options, &*self.store, kept)));
             }

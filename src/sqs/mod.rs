@@ -245,11 +245,8 @@ impl Sqs {
     async fn queue_of_group(&self, name: &str) -> Result<Option<Queue>> {
         let Some((topic, group)) = name.split_once("--") else { return Ok(None) };
         let (Ok(topic), Ok(group)) = (TopicName::new(topic), GroupName::new(group)) else { return Ok(None) };
-        match self.broker.cached_topic(&topic).await {
-            Ok(descriptor) if descriptor.groups.contains(&group) => {
-                Ok(Some(Queue { name: name.to_owned(), topic, group, descriptor }))
-            }
-            Ok(_) => Ok(None),
+        match self.broker.cached_topic_with(&topic, &group).await {
+            Ok(descriptor) => Ok(Some(Queue { name: name.to_owned(), topic, group, descriptor })),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -126,8 +126,9 @@ pub trait LogTarget: Contract {
     /// The descriptor of a topic, or its tombstone for as long as there is one.
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 
-    /// Whether any partition remembers what it answered this broker: then it is the same store, whatever its name.
-    async fn remembers(&self) -> Result<bool>;
+    /// Whether any partition remembers what it answered this broker, or these topics are there, made when this broker knew them to be made:
+    /// then it is the same store, whatever its name.
+    async fn remembers(&self, topics: &[Descriptor]) -> Result<bool>;
 
     /// The store of this identity is the one that calls are for; one that answers under another name is given nothing.
     fn accept(&self, identity: &str);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use dwell::api::http::{App, Guard, router};
 use dwell::app::engine::{Engine, OutageOptions, RedisOptions, StoreOptions};
 use dwell::broker::Options;
+use dwell::model::error::Kind;
 use dwell::outage::hand_over::HandOverOptions;
 use dwell::platform::clock::Clock;
 use dwell::platform::tasks::Tasks;
@@ -47,6 +48,8 @@ struct Broker {
     /// The process that runs: what stops it, and whether it has stopped.
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     has_ended: Arc<AtomicBool>,
+    /// With a damaged disk it took its Redis for one of others, and did not start: its operator knows better.
+    is_to_adopt: Arc<AtomicBool>,
     /// What the process that runs counts, once it is there, and whether it is the first one.
     counts: Arc<Mutex<Option<Arc<Metrics>>>>,
     is_first: bool,
@@ -64,6 +67,7 @@ impl Broker {
             dir,
             stop: None,
             has_ended: Arc::default(),
+            is_to_adopt: Arc::default(),
             counts: Arc::default(),
             is_first: true,
             frozen_until: None,
@@ -268,6 +272,7 @@ impl World {
         };
         let mut outage = OutageOptions::new(broker.dir.path());
         (outage.silence, outage.in_place) = (LEASE_TTL, true);
+        outage.adopt = broker.is_to_adopt.swap(false, Relaxed);
         if self.plan.hands_over {
             let (from, clients) = (number, self.clients.clone());
             let seed = self.plan.seed.wrapping_add(number as u64) ^ self.now.0;
@@ -289,11 +294,13 @@ impl World {
         let (seats, ledger, ended) =
             (self.clients.seats.clone(), self.clients.ledger.clone(), broker.has_ended.clone());
         let (clocks, disk) = (self.clients.clocks.clone(), broker.disk.clone());
+        let (is_to_adopt, has_bad_disks) = (broker.is_to_adopt.clone(), self.plan.scenario == Scenario::Disks);
         let main = async move {
             let engine = match Engine::start(StoreOptions::Redis { redis, outage }, options, Clock::System).await {
                 Ok(engine) => engine,
                 Err(error) => {
                     lock(&ledger).note(clocks.now(), &format!("broker {number} does not start: {error}"));
+                    is_to_adopt.store(has_bad_disks && error.kind() == Kind::Conflict, Relaxed);
                     ended.store(true, Relaxed);
                     return;
                 }

@@ -376,6 +376,6 @@ const HISTORY_LENGTH: usize = 32;
 pub(super) const PROCESS_LENGTH: usize = 12;
 
 /// Partitions that are looked at in a store with another name. In one that lost a part, most would do.
-const REMEMBERED_TRIED: usize = 20;
+pub(super) const REMEMBERED_TRIED: usize = 20;
 
 const COMPARED_AT_ONCE: usize = 500;

@@ -31,8 +31,8 @@ impl LogTarget for Redis {
         self.shared.topic_or_tombstone(topic).await
     }
 
-    async fn remembers(&self) -> Result<bool> {
-        self.remembers_histories().await
+    async fn remembers(&self, topics: &[Descriptor]) -> Result<bool> {
+        Ok(self.remembers_histories().await? || self.shared.remembers_topics(topics).await?)
     }
 
     fn accept(&self, identity: &str) {

@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use redis::Value;
 
 use super::failure::is_too_few;
-use super::histories::{Known, four_by_chance, known_call, sixteen_digits};
+use super::histories::{Known, REMEMBERED_TRIED, four_by_chance, known_call, sixteen_digits};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Reply, SCRIPTS, ScriptCall, maybe_text};
 use super::{Redis, Shared, ms};
@@ -83,6 +83,23 @@ impl Shared {
             self.histories.forget(topic);
         }
         Ok(there)
+    }
+
+    /// Whether one of these topics at least is there, and those that are there are these. Another fleet may have topics of the same names, but
+    /// none that was made in the same millisecond. Changes nothing.
+    pub(super) async fn remembers_topics(&self, topics: &[Descriptor]) -> Result<bool> {
+        let mut is_any_there = false;
+        for topic in topics.iter().take(REMEMBERED_TRIED) {
+            let key = self.keys.partition(&topic.topic, HOME).generation;
+            let value = self.connection.ask_any(redis::cmd("GET").arg(key)).await?;
+            let there = maybe_text(value)?.map(|text| read(&text)).transpose()?;
+            match there.filter(|there| !there.deleted) {
+                None => {}
+                Some(there) if there.incarnation == topic.incarnation => is_any_there = true,
+                Some(_) => return Ok(false),
+            }
+        }
+        Ok(is_any_there)
     }
 
     async fn copy(&self, topic: &TopicName, partition: Partition) -> Result<Option<Descriptor>> {

@@ -573,7 +573,9 @@ impl<'a> Judge<'a> {
                 _ => false,
             });
         let is_gone = !self.is_one(push, group, Time(u64::MAX)) || self.may_be_swept(topic, group, since);
-        let is_without = self.end.missing.contains(&(topic, group)) && self.forgot_topics();
+        // Who made the topics lost its disk: until another broker knows better, a topic has its first group alone.
+        let may_be_without = group > 0 && self.forgot(Time(0), push.span.end());
+        let is_without = (self.end.missing.contains(&(topic, group)) || may_be_without) && self.forgot_topics();
         if cancelled || replaced || is_gone || is_without {
             return None;
         }

@@ -79,6 +79,30 @@ async fn redis_emptied_before_the_start_is_known_by_the_time_of_its_name() -> Re
     dwell.close().await
 }
 
+/// Another broker gave it the topics back, under a name of before.
+#[tokio::test]
+async fn redis_with_the_same_topics_is_the_same_one() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let before = ulid::Ulid::new();
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "first").await?;
+    dwell.delivers("orders", &["first"]).await?;
+    let made: String = outage.redis.ask("GET {dwell:orders:0}:gen").await?;
+    outage.redis.kill()?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Buffered);
+    dwell.close().await?;
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.restart().await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    outage.redis.ask::<String>(&format!("SET dwell:id {before}")).await?;
+    outage.redis.call::<String>(redis::cmd("SET").arg("{dwell:orders:0}:gen").arg(&made)).await?;
+    outage.proxy.set(Mode::Pass);
+    let dwell = outage.dwell().await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["a"]).await?;
+    dwell.close().await
+}
+
 #[tokio::test]
 async fn empty_wal_is_bound_to_the_next_redis() -> Result<()> {
     let outage = Outage::begin().await?;

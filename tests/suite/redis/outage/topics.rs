@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use dwell::broker::ReserveRequest;
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{Conflict, Key, MessageId, NewMessage, TopicName};
+use dwell::model::message::{Conflict, GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::topic::Settings;
 use dwell::store::Pushed;
 
@@ -130,4 +131,25 @@ async fn buffered_id_conflict_is_delivered_under_a_new_id() -> Result<()> {
         dwell.close().await?;
     }
     Ok(())
+}
+
+/// Another broker may have made the topic with them.
+#[tokio::test]
+async fn groups_of_a_promised_topic_are_not_known() -> Result<()> {
+    let outage = Outage::begin().await?;
+    outage.dwell().await?.close().await?;
+    outage.proxy.set(Mode::Refuse);
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Buffered);
+    let (orders, audit) = (TopicName::new("orders")?, GroupName::new("audit")?);
+    let broker = dwell.broker();
+    assert_eq!(kind_of(broker.cached_topic_with(&orders, &audit).await), Some(Kind::Unavailable));
+    assert_eq!(kind_of(broker.delete_group(&orders, &audit).await), Some(Kind::Unavailable));
+    assert_eq!(kind_of(broker.resume_group(&orders, &audit).await), Some(Kind::Unavailable));
+    let request = ReserveRequest { max: 1, wait: Duration::ZERO, visibility_timeout: None };
+    assert_eq!(kind_of(broker.reserve(&orders, &audit, request).await), Some(Kind::Unavailable));
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    assert_eq!(kind_of(broker.delete_group(&orders, &audit).await), Some(Kind::NotFound));
+    dwell.close().await
 }
