@@ -6,8 +6,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::failure::{self, Failure};
 use crate::cli::{
-    bulk, clock, completions, config, consume, cron, dead_letters, doctor, group, health, message, output, push, serve,
-    settle, top, topic,
+    bulk, clock, completions, config, consume, cron, dead_letters, doctor, group, health, message, output, push,
+    reload, serve, settle, top, topic,
 };
 use crate::measure::{bench, demo};
 
@@ -60,6 +60,7 @@ enum Command {
     Health(health::HealthArgs),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigCommandArgs),
+    Reload(reload::ReloadArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
@@ -146,6 +147,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Health(args) => health::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args),
+        Command::Reload(args) => reload::run(&args).await,
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
         Command::Completions(args) => completions::print(&args, Cli::command()),

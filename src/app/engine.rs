@@ -17,8 +17,8 @@ use crate::platform::tasks::{Tasks, blocking};
 use crate::platform::test_clock;
 use crate::store::embedded::Embedded;
 pub use crate::store::redis::{
-    Confirmation, Diagnostics, Dialer, KeyDiagnostics, NodeDiagnostics, NodeFacts, Outcome, Quorum, RedisOptions,
-    SlowCall, Stall, Stream,
+    Confirmation, Diagnostics, Dialer, KeyDiagnostics, Login, NodeDiagnostics, NodeFacts, Outcome, Quorum,
+    RedisOptions, Renewal, SlowCall, Stall, Stream,
 };
 use crate::store::redis::{Redis, location_of};
 use crate::store::{Description, Store};
@@ -48,6 +48,14 @@ pub enum StoreOptions {
 }
 
 impl StoreOptions {
+    /// Changes later what connections to Redis log in with.
+    pub fn renewal(&self) -> Renewal {
+        match self {
+            StoreOptions::Embedded { .. } => Renewal::default(),
+            StoreOptions::Redis { redis, .. } => redis.renewal.clone(),
+        }
+    }
+
     /// Whether the store can be opened, as far as that can be said without a directory and a network.
     ///
     /// # Errors

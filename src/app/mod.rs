@@ -3,4 +3,5 @@
 pub mod engine;
 pub mod embed;
 pub mod config;
+pub mod reload;
 pub mod server;

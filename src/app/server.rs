@@ -7,10 +7,11 @@ use futures_util::future::OptionFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::http::{
-    self, App, ConnectionOptions, Console, Listen, Listener, ListenerOptions, SocketMode, Tls, TlsFiles,
+    self, App, ConnectionOptions, Console, Listen, Listener, ListenerOptions, Reload as _, SocketMode, Tls, TlsFiles,
 };
-use crate::api::webhook::{Subscription, Webhook};
+use crate::api::webhook::Webhook;
 use crate::app::engine::{Engine, StoreOptions};
+use crate::app::reload::{Parts, ReloadOptions, Reloader};
 use crate::broker::{self, host_name};
 use crate::gate::access::{Access, Token};
 use crate::model::error::{Error, Kind, Result};
@@ -20,6 +21,7 @@ use crate::platform::tasks::Tasks;
 use crate::platform::test_clock::TestClock;
 use crate::sqs::{Sqs, SqsOptions};
 use crate::store::Description;
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::{SpanOptions, Tracer};
 
 #[derive(Debug, Clone)]
@@ -42,6 +44,8 @@ pub struct ServerOptions {
     /// Whether SQS clients are served, and how.
     pub sqs: Option<SqsOptions>,
     pub spans: Option<SpanOptions>,
+    /// Without them the configuration cannot be read again.
+    pub reload: Option<ReloadOptions>,
     /// The clock of the machine, unless a test moves time.
     pub clock: Clock,
     /// Whether clients may move the time of messages: with the embedded store only, and for this machine only.
@@ -66,6 +70,7 @@ impl ServerOptions {
             webhooks: Vec::new(),
             sqs: None,
             spans: None,
+            reload: None,
             clock: Clock::System,
             test_clock: false,
         }
@@ -116,6 +121,7 @@ pub struct Server {
     admin: Option<Listen>,
     is_tls: bool,
     engine: Engine,
+    reloader: Arc<Reloader>,
     stopping: CancellationToken,
     connections: Tasks,
     exports: Tasks,
@@ -133,13 +139,14 @@ impl Server {
         let access = Access::new(options.tokens, machine.clone());
         access.look();
         let (asks, is_tls, socket_mode) = (access.asks(), options.tls.is_some(), options.socket_mode);
-        let bind = async |listen: Listen, files: Option<TlsFiles>, beyond: bool| {
-            let tls = files.map(|files| Tls::new(files, machine.clone())).transpose()?;
+        let tls = |files: Option<TlsFiles>| files.map(|files| Tls::new(files, machine.clone())).transpose();
+        let bind = async |listen: Listen, tls: Option<Tls>, beyond: bool| {
             Listener::bind(listen, &ListenerOptions { beyond, socket_mode, tls }).await
         };
-        let listener = bind(options.listen, options.tls.clone(), asks).await?;
+        let certificate = tls(options.tls.clone())?;
+        let listener = bind(options.listen, certificate.clone(), asks).await?;
         // A probe has no certificate to show.
-        let admin_tls = options.tls.map(|files| TlsFiles { client_ca: None, ..files });
+        let admin_tls = tls(options.tls.map(|files| TlsFiles { client_ca: None, ..files }))?;
         let admin = options.admin.map(|admin| bind(admin, admin_tls, true));
         let admin = OptionFuture::from(admin).await.transpose()?;
         let (mut behaviour, mut exporter) = (options.broker, None);
@@ -147,16 +154,17 @@ impl Server {
             let (tracer, exports) = Tracer::exporting(spans, machine.clone())?;
             (behaviour.tracer, exporter) = (tracer, Some(exports));
         }
+        let renewal = options.store.renewal();
         let engine = Engine::start(options.store, behaviour, clock.clone()).await?;
         let (broker, connections, exports) = (engine.broker().clone(), Tasks::new(), Tasks::new());
         let metrics = broker.metrics();
         if let Some(exporter) = exporter {
             exports.start(exporter.run(broker.member().to_string(), metrics.clone(), exports.stopping()));
         }
-        for webhook in options.webhooks.into_iter().filter(|webhook| webhook.enabled) {
-            let subscription = Subscription::new(broker.clone(), webhook, machine.clone())?;
-            engine.groups().start(subscription.run(engine.groups().stopping()));
-        }
+        let (groups, tokens) = (engine.groups().clone(), access.clone());
+        let parts = Parts { broker: broker.clone(), access: tokens, renewal, groups, clock: machine.clone() };
+        let reloader = Reloader::start(parts, options.webhooks, options.reload)?;
+        watch_files(certificate, reloader.clone(), metrics.clone(), &connections);
         let address = listener.address().clone();
         if address.is_beyond() && !is_tls {
             tracing::warn!(%address, "listening beyond loopback without TLS: tokens and messages can be read on their way");
@@ -166,11 +174,8 @@ impl Server {
         let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
         let app = app.with_connections(options.connections.max);
         let app = app.with_answers(options.answer_bytes, options.answer_patience);
-        let app = app.with_access(access).with_test_clock(test_clock);
-        let app = match sqs {
-            Some(sqs) => app.with_gateway(sqs),
-            None => app,
-        };
+        let app = app.with_access(access).with_test_clock(test_clock).with_reload(reloader.clone());
+        let app = sqs.into_iter().fold(app, |app, sqs| app.with_gateway(sqs));
         let (stopping, answers) = (app.stopping(), app.answers());
         let Description { kind, location, durability } = engine.describe();
         let version = env!("CARGO_PKG_VERSION");
@@ -191,7 +196,7 @@ impl Server {
             metrics,
             connections.clone(),
         ));
-        Ok(Server { address, admin, is_tls, engine, stopping, connections, exports })
+        Ok(Server { address, admin, is_tls, engine, reloader, stopping, connections, exports })
     }
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, `https://…` with TLS, or `unix:/path`.
@@ -214,6 +219,12 @@ impl Server {
         self.engine.describe()
     }
 
+    /// Reads the configuration again, and applies what needs no restart. The outcome is in the log.
+    pub async fn reload(&self) {
+        // It is in the log, and there is nobody else to tell.
+        let _ = self.reloader.reload().await;
+    }
+
     /// Stops in order, so that no delivery is cut off from its ack and no answered push from its disk.
     pub async fn stop(self) -> Result<()> {
         // From here on it is not ready, so that nothing new is sent here.
@@ -231,6 +242,34 @@ impl Server {
             Err(error) => tracing::error!(%error, "stopped, and the store was not closed cleanly"),
         }
         closed
+    }
+}
+
+fn watch_files(certificate: Option<Tls>, reloader: Arc<Reloader>, metrics: Arc<Metrics>, tasks: &Tasks) {
+    let stop = tasks.stopping();
+    tasks.start(watch_certificate(certificate, metrics, stop.clone()));
+    tasks.start(async move { reloader.watch(stop).await });
+}
+
+/// How often it is looked when the certificate ends.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(5);
+
+/// Reads the certificate again when its file has changed, also while nobody connects, and warns once when it has expired.
+async fn watch_certificate(tls: Option<Tls>, metrics: Arc<Metrics>, stop: CancellationToken) {
+    let Some(tls) = tls else { return };
+    let mut warned_of = None;
+    loop {
+        let (end, file) = tls.look();
+        if let Some(end) = end {
+            let (file, seconds) = (file.display().to_string(), i64::try_from(end.as_ms() / 1_000).unwrap_or(i64::MAX));
+            metrics.process.certificate_end.with_label_values(&[&file]).set(seconds);
+            if end < Clock::System.now() && warned_of.replace(end) != Some(end) {
+                tracing::warn!(file, %end, "the certificate has expired: clients that verify it do not connect");
+            }
+        }
+        if stop.run_until_cancelled(Clock::System.sleep(CERTIFICATE_LOOK)).await.is_none() {
+            return;
+        }
     }
 }
 

@@ -81,6 +81,7 @@ impl ConfigArgs {
         let file = std::env::var_os("DWELL_CONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
         Sources {
             file: self.config.clone().or(file),
+            text: None,
             env: std::env::vars_os().collect(),
             flags: given.into_iter().filter_map(flag).collect(),
         }

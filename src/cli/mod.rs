@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 mod figures;
+mod journal;
 pub(crate) mod failure;
 pub(crate) mod address;
 pub(crate) mod client;
@@ -18,6 +19,7 @@ pub(crate) mod dead_letters;
 pub(crate) mod health;
 pub(crate) mod message;
 pub(crate) mod push;
+pub(crate) mod reload;
 pub(crate) mod serve;
 pub(crate) mod settle;
 pub(crate) mod consume;

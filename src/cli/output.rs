@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::failure::Failure;
+use super::journal;
 use crate::model::time::short_span;
 use crate::platform::clock::Clock;
 
@@ -78,7 +79,7 @@ pub(crate) fn note(text: impl fmt::Display) {
 
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     if !failure.message.is_empty() {
-        note(format_args!("dwell: {}", failure.message));
+        note(journal::error(format_args!("dwell: {}", failure.message)));
     }
     failure.code.into()
 }

@@ -9,15 +9,47 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::panic::PanicHookInfo;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use super::failure::Failure;
+use super::journal;
 use crate::app::config::{LogConfig, LogFormat, LogLevel};
+use crate::app::reload::SetLevel;
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
+
+/// The wish of whoever sends a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// To end, with the name of the signal.
+    End(&'static str),
+    /// To read the configuration again.
+    Reload,
+}
+
+/// SIGHUP of a process that reads its configuration again. From its making on it does not end the process.
+pub(crate) struct Hangups(Signal);
+
+impl Hangups {
+    pub(crate) fn listen() -> Result<Hangups, Failure> {
+        let listening = signal(SignalKind::hangup());
+        listening.map(Hangups).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
+    }
+
+    /// The next one, or a signal to end. May be dropped and asked again without missing one.
+    pub(crate) async fn or_end(&mut self, signals: &mut Signals) -> Asked {
+        tokio::select! {
+            signal = signals.next() => Asked::End(signal),
+            _ = self.0.recv() => Asked::Reload,
+        }
+    }
+}
 
 /// Signals that ask the process to end. From its making on they do not end the process by themselves.
 pub(crate) struct Signals {
@@ -112,6 +144,11 @@ async fn send(name: &OsString, text: &str) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address_of(name)?)?;
     socket.set_nonblocking(true)?;
+    // At once where there is room, so that a stop which takes no time is announced too.
+    match socket.send(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        sent => return sent.map(drop),
+    }
     tokio::net::UnixDatagram::from_std(socket)?.send(text.as_bytes()).await.map(drop)
 }
 
@@ -127,28 +164,55 @@ fn address_of(name: &OsString) -> io::Result<SocketAddr> {
 /// Characters of what a panic says: it may quote what was worked on.
 const PANIC_SHOWN: usize = 200;
 
-/// Starts logging. A second start_logging changes nothing.
-pub(crate) fn start_logging(config: LogConfig) {
+fn filter(level: LogLevel) -> EnvFilter {
     // Libraries below dwell say little at info and much at debug, so they stay at warn.
-    let libraries = match config.level {
-        LogLevel::Off | LogLevel::Error => config.level,
+    let libraries = match level {
+        LogLevel::Off | LogLevel::Error => level,
         LogLevel::Warn | LogLevel::Info | LogLevel::Debug | LogLevel::Trace => LogLevel::Warn,
     };
-    let filter = EnvFilter::new(format!("{},dwell={}", libraries.name(), config.level.name()));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| OneLine(std::io::stderr()));
-    let subscriber = subscriber.with_ansi(std::io::stderr().is_terminal());
-    let started = match config.format {
-        LogFormat::Text => subscriber.try_init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).with_span_list(false).try_init(),
+    EnvFilter::new(format!("{},dwell={}", libraries.name(), level.name()))
+}
+
+/// Starts logging, and returns what changes its level later. A second start changes nothing.
+pub(crate) fn start_logging(config: LogConfig) -> SetLevel {
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter(config.level));
+    let subscriber = subscriber.with_writer(Lines(std::io::stderr)).with_ansi(std::io::stderr().is_terminal());
+    let (started, set_level): (_, SetLevel) = match config.format {
+        LogFormat::Text => {
+            let subscriber = subscriber.with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            (subscriber.try_init(), Arc::new(move |level| drop(handle.reload(filter(level)))))
+        }
+        LogFormat::Json => {
+            let subscriber = subscriber.json().flatten_event(true).with_span_list(false).with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            (subscriber.try_init(), Arc::new(move |level| drop(handle.reload(filter(level)))))
+        }
     };
     // It fails only when logging was started before.
     if started.is_ok() {
         std::panic::set_hook(Box::new(log_panic));
     }
+    set_level
 }
 
-/// Writes events so that each is one line: what an event quotes must not look like another event.
-struct OneLine<W>(W);
+/// Makes the writer of each event.
+struct Lines<M>(M);
+
+impl<W: Write, M: Fn() -> W> MakeWriter<'_> for Lines<M> {
+    type Writer = OneLine<W>;
+
+    fn make_writer(&self) -> OneLine<W> {
+        OneLine(self.0(), "")
+    }
+
+    fn make_writer_for(&self, event: &Metadata<'_>) -> OneLine<W> {
+        OneLine(self.0(), journal::prefix(*event.level()))
+    }
+}
+
+/// Writes events so that each is one line: what an event quotes must not look like another event. The second part begins it.
+struct OneLine<W>(W, &'static str);
 
 impl<W: Write> Write for OneLine<W> {
     /// An event comes in one piece, with the end of its line. Escape sequences are the formatter's own colours: it takes
@@ -156,10 +220,11 @@ impl<W: Write> Write for OneLine<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let (line, end) = event.strip_suffix(b"\n").map_or((event, ""), |line| (line, "\n"));
         let text = String::from_utf8_lossy(line);
-        match text.contains(ends_a_line) {
+        match (text.contains(ends_a_line), self.1) {
             // In one piece too, or events of two threads could mix.
-            true => self.0.write_all(format!("{}{end}", escaped(&text)).as_bytes())?,
-            false => self.0.write_all(event)?,
+            (true, prefix) => self.0.write_all(format!("{prefix}{}{end}", escaped(&text)).as_bytes())?,
+            (false, "") => self.0.write_all(event)?,
+            (false, prefix) => self.0.write_all(&[prefix.as_bytes(), event].concat())?,
         }
         Ok(event.len())
     }
@@ -196,7 +261,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Mutex, PoisonError};
 
     use super::*;
 
@@ -218,7 +283,7 @@ mod tests {
         for ansi in [false, true] {
             let heard = Heard::default();
             let writer = heard.clone();
-            let writer = move || OneLine(writer.clone());
+            let writer = Lines(move || writer.clone());
             let subscriber = tracing_subscriber::fmt().with_ansi(ansi).with_writer(writer).finish();
             let forged = "gone\r\n2026-01-02T03:04:05Z  INFO dwell::audit: forged\u{85}\u{2028}\u{9b}1m";
             tracing::subscriber::with_default(subscriber, || {

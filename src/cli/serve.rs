@@ -7,10 +7,11 @@ use rustix::process::umask;
 use super::config::{ConfigArgs, data_dir, options};
 use super::failure::Failure;
 use super::output;
-use super::process::{Signals, Supervisor, start_logging};
+use super::process::{Asked, Hangups, Signals, Supervisor, start_logging};
 use crate::api::http::Listen;
 use crate::app::config::Config;
 use crate::app::engine::claim_directory;
+use crate::app::reload::ReloadOptions;
 use crate::app::server::Server;
 use crate::model::limits::CONNECTIONS_MAX;
 use crate::platform::files;
@@ -26,7 +27,8 @@ Examples:
 
 SIGTERM or SIGINT stops it gracefully: it hands out nothing more, consumers may settle their
 deliveries until group.drain_timeout, then it ends with exit code 0. A second signal ends it at
-once: nothing is lost, and messages in flight are delivered again.";
+once: nothing is lost, and messages in flight are delivered again. SIGHUP reads the configuration
+again, as `dwell reload` does.";
 
 /// Run a broker
 #[derive(Debug, Args)]
@@ -43,13 +45,17 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) async fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let config = Config::load(&args.config.sources())?;
-    start_logging(config.log);
+    // First of all: it must never end a broker.
+    let mut hangups = Hangups::listen()?;
+    let sources = args.config.sources();
+    let config = Config::load(&sources)?;
+    let set_level = start_logging(config.log);
     // Overrides the shell's umask: payloads are for this user alone.
     umask(Mode::RWXG | Mode::RWXO);
     let mut signals = Signals::listen()?;
     let mut options = options(&config, args.adopt)?;
     options.test_clock = args.test_clock;
+    options.reload = Some(ReloadOptions { sources, config: config.clone(), set_level });
     options.check()?;
     claim_directory(&data_dir(&config)?)?;
     options.connections.max = connections_max();
@@ -62,14 +68,26 @@ pub(crate) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let supervisor = Supervisor::of_this_process();
     let status = format!("{}; {}", server.url(), server.describe().durability);
+    let until_told = async {
+        loop {
+            match hangups.or_end(&mut signals).await {
+                Asked::End(signal) => return signal,
+                Asked::Reload => {
+                    tracing::info!(signal = "SIGHUP", "told to reload");
+                    server.reload().await;
+                }
+            }
+        }
+    };
     let signal = tokio::select! {
-        signal = signals.next() => signal,
+        signal = until_told => signal,
         never = supervisor.serving(&status) => match never {},
     };
     tracing::info!(signal, "told to stop");
     tokio::select! {
-        stopped = server.stop() => Ok(stopped?),
+        biased;
         never = supervisor.stopping() => match never {},
+        stopped = server.stop() => Ok(stopped?),
         signal = signals.next() => Err(Failure::interrupted(format!("{signal} while stopping: ended at once"))),
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::identity::{Identity, Trust};
 use crate::platform::clock::Clock;
@@ -58,21 +58,51 @@ impl Shown {
 
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Empty: no token is required.
-    tokens: Arc<[(Actor, TokenFile)]>,
+    /// Empty: no token is required. Clones share them, and see what [`Access::renew`] makes of them.
+    tokens: Arc<RwLock<Arc<[Known]>>>,
     local: Actor,
     clock: Clock,
+}
+
+/// A token of the configuration, and the file that holds it.
+#[derive(Debug, Clone)]
+struct Known {
+    actor: Actor,
+    file: Arc<TokenFile>,
+    path: PathBuf,
+}
+
+impl Known {
+    fn new(Token { name, file, scopes }: Token) -> Known {
+        let identity = Identity::new(name.clone(), Trust::Known);
+        Known { actor: Actor { name, scopes, identity }, file: Arc::new(TokenFile::new(file.clone())), path: file }
+    }
 }
 
 impl Access {
     /// The files are read with the first request and again, at most once a second, with later ones: a changed token counts
     /// without a restart, and a removed one no longer does.
     pub fn new(tokens: Vec<Token>, clock: Clock) -> Access {
-        let token = |Token { name, file, scopes }: Token| {
-            let identity = Identity::new(name.clone(), Trust::Known);
-            (Actor { name, scopes, identity }, TokenFile::new(file))
+        let tokens: Arc<[Known]> = tokens.into_iter().map(Known::new).collect();
+        Access { tokens: Arc::new(RwLock::new(tokens)), local: Actor::local(), clock }
+    }
+
+    /// Other tokens from now on. One that stays keeps its share and what its clients hold, also with other scopes.
+    pub fn renew(&self, tokens: Vec<Token>) {
+        let before = self.tokens();
+        let token = |token: Token| {
+            let same = before.iter().find(|known| known.actor.name == token.name && known.path == token.file);
+            match same {
+                Some(known) => Known { actor: Actor { scopes: token.scopes, ..known.actor.clone() }, ..known.clone() },
+                None => Known::new(token),
+            }
         };
-        Access { tokens: tokens.into_iter().map(token).collect(), local: Actor::local(), clock }
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens.into_iter().map(token).collect();
+        self.look();
+    }
+
+    fn tokens(&self) -> Arc<[Known]> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn free() -> Access {
@@ -82,32 +112,32 @@ impl Access {
     /// Reads the files now, so that the log reports at the start what is wrong with them.
     pub fn look(&self) {
         let now = self.clock.instant();
-        self.tokens.iter().for_each(|(_, file)| drop(file.token(now)));
+        self.tokens().iter().for_each(|known| drop(known.file.token(now)));
     }
 
     pub fn asks(&self) -> bool {
-        !self.tokens.is_empty()
+        !self.tokens().is_empty()
     }
 
-    pub fn authenticate(&self, token: Option<&str>) -> Option<&Actor> {
+    pub fn authenticate(&self, token: Option<&str>) -> Option<Actor> {
         if !self.asks() {
-            return Some(&self.local);
+            return Some(self.local.clone());
         }
         self.owner(Shown::new(token?))
     }
 
     /// The token with this name, and its text: for clients that sign with it.
-    pub fn named(&self, name: &str) -> Option<(&Actor, Secret)> {
-        let now = self.clock.instant();
-        let (actor, file) = self.tokens.iter().find(|(actor, _)| *actor.name == *name)?;
-        Some((actor, file.token(now).ok()?.secret().clone()))
+    pub fn named(&self, name: &str) -> Option<(Actor, Secret)> {
+        let (now, tokens) = (self.clock.instant(), self.tokens());
+        let known = tokens.iter().find(|known| *known.actor.name == *name)?;
+        Some((known.actor.clone(), known.file.token(now).ok()?.secret().clone()))
     }
 
-    pub fn owner(&self, Shown(given): Shown) -> Option<&Actor> {
-        let now = self.clock.instant();
+    pub fn owner(&self, Shown(given): Shown) -> Option<Actor> {
+        let (now, tokens) = (self.clock.instant(), self.tokens());
         // All are compared, also after a match: the time it takes must reveal nothing.
-        let matching = self.tokens.iter().filter(|(_, file)| file.token(now).is_ok_and(|held| held.is(&given)));
-        matching.map(|(actor, _)| actor).fold(None, |first, actor| first.or(Some(actor)))
+        let matching = tokens.iter().filter(|known| known.file.token(now).is_ok_and(|held| held.is(&given)));
+        matching.map(|known| &known.actor).fold(None, |first, actor| first.or(Some(actor))).cloned()
     }
 }
 
@@ -238,7 +268,7 @@ mod tests {
         let free = Access::free();
         assert!(!free.asks());
         for token in [None, Some("anything")] {
-            assert_eq!(free.authenticate(token), Some(&Actor::local()));
+            assert_eq!(free.authenticate(token), Some(Actor::local()));
         }
     }
 

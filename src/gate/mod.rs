@@ -205,7 +205,7 @@ impl Gate {
             Claim::Token(Some(token)) => {
                 let shown = Shown::new(token);
                 let actor = self.access.owner(shown).ok_or(Refusal::UnknownToken)?;
-                Ok(self.known(actor, shown))
+                Ok(self.known(&actor, shown))
             }
             Claim::Key { id, peer } => {
                 self.access.named(id).ok_or(Refusal::UnknownToken)?;
@@ -232,7 +232,7 @@ impl Gate {
     ) -> Result<Entrant, E> {
         let (actor, secret) = self.access.named(key_id).ok_or_else(missing)?;
         check(secret.expose())?;
-        Ok(self.known(actor, Shown::new(secret.expose())))
+        Ok(self.known(&actor, Shown::new(secret.expose())))
     }
 
     fn known(&self, actor: &Actor, shown: Shown) -> Entrant {

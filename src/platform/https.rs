@@ -7,15 +7,19 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, Error as RustlsError, RootCertStore};
 
 use crate::model::error::{Error, Result, innermost_cause};
+use crate::model::time::Timestamp;
 
 #[derive(Clone)]
 pub struct Roots(Arc<RootCertStore>);
@@ -80,6 +84,24 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
         Ok(all) => Ok(all),
         Err(error) => Err(format!("holds no whole certificate: {error}")),
     }
+}
+
+/// When the first of these certificates ends, in whole seconds; `None` if that cannot be read.
+///
+/// webpki says it when it refuses a certificate at a time that no certificate reaches, so nothing else that parses X.509 is needed.
+pub(crate) fn end_of(certificates: &[CertificateDer<'_>]) -> Option<Timestamp> {
+    let (roots, algorithms) = (RootCertStore::empty(), default_provider().signature_verification_algorithms.all);
+    let end = |certificate: &CertificateDer<'_>| {
+        let parsed = ParsedCertificate::try_from(certificate).ok()?;
+        let never = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+        match verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], never, algorithms) {
+            Err(RustlsError::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+                Some(Timestamp::from_ms(not_after.as_secs().saturating_mul(1_000)))
+            }
+            _ => None,
+        }
+    };
+    certificates.iter().filter_map(end).min()
 }
 
 pub fn broker_client(roots: &Roots) -> Result<ClientBuilder> {

@@ -147,7 +147,7 @@ sets! {
     StoreProblem: UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
     /// Problems of a request about a topic.
     TopicProblem: NOT_FOUND CONFLICT UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
-    /// Problems of a request about the test clock.
+    /// Problems of a request about the test clock or the configuration.
     TestClockProblem: NOT_FOUND UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
     /// Problems of a request with a body.
     BodyProblem: REQUEST_TIMEOUT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE;

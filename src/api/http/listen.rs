@@ -22,8 +22,9 @@ use tokio_rustls::server::TlsStream;
 use super::Guard;
 use crate::model::error::{Error, Result};
 use crate::model::limits::SOCKET_PATH_BYTES_MAX;
+use crate::model::time::Timestamp;
 use crate::platform::clock::{Clock, Instant};
-use crate::platform::https::certificates;
+use crate::platform::https::{certificates, end_of};
 
 const PORT: u16 = 7373;
 
@@ -218,6 +219,11 @@ impl TlsFiles {
         self.read().and_then(|pems| pems.config()).map(drop)
     }
 
+    /// When the first of the certificates that clients are shown ends; `None` if that cannot be read.
+    pub fn end(&self) -> Option<Timestamp> {
+        self.read().ok()?.end()
+    }
+
     fn read(&self) -> Result<Pems, String> {
         let named = |path: &Path| read(path).map_err(|why| format!("{} {why}", path.display()));
         let client_ca = self.client_ca.as_deref().map(named).transpose()?;
@@ -226,6 +232,10 @@ impl TlsFiles {
 }
 
 impl Pems {
+    fn end(&self) -> Option<Timestamp> {
+        end_of(&certificates(&self.cert).ok()?)
+    }
+
     fn config(&self) -> Result<ServerConfig, String> {
         let (provider, text_of) = (Arc::new(default_provider()), |error: rustls::Error| error.to_string());
         let builder = ServerConfig::builder_with_provider(provider.clone());
@@ -285,6 +295,8 @@ struct Reading {
     at: Instant,
     pems: Result<Pems, String>,
     config: Arc<ServerConfig>,
+    /// Of the certificate in use.
+    end: Option<Timestamp>,
 }
 
 impl Tls {
@@ -293,7 +305,8 @@ impl Tls {
         let refused = |why| Error::invalid("tls", why);
         let pems = files.read().map_err(refused)?;
         let config = Arc::new(pems.config().map_err(refused)?);
-        let read = Mutex::new(Reading { at: clock.instant(), pems: Ok(pems), config });
+        let end = pems.end();
+        let read = Mutex::new(Reading { at: clock.instant(), pems: Ok(pems), config, end });
         Ok(Tls(Arc::new(Inner { files, clock, read })))
     }
 
@@ -319,6 +332,7 @@ impl Tls {
                 match pems.as_ref().map_err(Clone::clone).and_then(Pems::config) {
                     Ok(config) => {
                         read.config = Arc::new(config);
+                        read.end = pems.as_ref().ok().and_then(Pems::end);
                         tracing::info!(file = %files.cert.display(), "the certificate was read again");
                     }
                     Err(why) => {
@@ -329,6 +343,15 @@ impl Tls {
             }
         }
         read.config.clone()
+    }
+}
+
+impl Tls {
+    /// Reads the files again if it is time to, and says when the certificate in use ends, and where it is.
+    pub fn look(&self) -> (Option<Timestamp>, &Path) {
+        drop(self.config());
+        let read = self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
+        (read.end, &self.0.files.cert)
     }
 }
 

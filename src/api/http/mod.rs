@@ -47,11 +47,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use dwell_client::wire::operations::Reloaded;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio_util::sync::CancellationToken;
 use tower_http::CompressionLevel;
@@ -72,6 +74,7 @@ pub use problem::{ProblemType, problem_types};
 use crate::broker::Broker;
 use crate::gate::access::Access;
 use crate::gate::{AnswerBudget, Audience, Gate};
+use crate::model::error::Result;
 use crate::model::limits::BODY_TIMEOUT;
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
@@ -80,6 +83,13 @@ use crate::telemetry::metrics::Metrics;
 pub(crate) use admitted::Admitted;
 use admitted::Gated;
 use request_log::{FailureLog, Observed};
+
+/// Reads the configuration of the process again.
+#[async_trait]
+pub trait Reload: Send + Sync {
+    /// # Errors: `Invalid` for a configuration that is wrong: nothing has changed then. `NotFound` if there is none.
+    async fn reload(&self) -> Result<Reloaded>;
+}
 
 /// The state that every request shares. It is cloned for each request, so a clone must be cheap.
 #[derive(Clone)]
@@ -94,6 +104,7 @@ pub struct Inner {
     gate: Gate,
     gateway: Option<Arc<dyn Gateway>>,
     test_clock: Option<Arc<TestClock>>,
+    reload: Option<Arc<dyn Reload>>,
     tasks: Tasks,
     failures: Arc<FailureLog>,
     /// Fires when the broker begins to stop: from then on it is not ready.
@@ -112,6 +123,7 @@ impl App {
             gate: Gate::new(Access::free()),
             gateway: None,
             test_clock: None,
+            reload: None,
             tasks,
             failures: Arc::default(),
             stopping: CancellationToken::new(),
@@ -173,6 +185,11 @@ impl App {
         self
     }
 
+    pub fn with_reload(mut self, reload: Arc<dyn Reload>) -> App {
+        Arc::make_mut(&mut self.0).reload = Some(reload);
+        self
+    }
+
     pub(crate) fn answers(&self) -> Arc<AnswerBudget> {
         self.gate.answers.clone()
     }
@@ -220,6 +237,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(dead_letters::redrive))
         .routes(routes!(dead_letters::purge))
         .routes(routes!(operations::hand_over))
+        .routes(routes!(operations::reload))
         .routes(routes!(operations::test_clock, operations::move_test_clock))
         .routes(routes!(overview::traffic))
         .routes(routes!(overview::attention))

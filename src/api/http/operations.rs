@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use dwell_client::wire::operations::{
-    ClockMove, ClockMoved, ClockTime, DueMessages, FiredCronJob, Ready, StoreDescription,
+    ClockMove, ClockMoved, ClockTime, DueMessages, FiredCronJob, Ready, Reloaded, StoreDescription,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -170,6 +170,20 @@ pub(crate) async fn hand_over(
         TakenOver::Kept { taken, refused } => Taken { taken, refused },
         TakenOver::LacksEarlier => Taken { taken: 0, refused: 0 },
     }))
+}
+
+/// Read the configuration again, and apply what needs no restart.
+///
+/// Tokens, webhooks, `log.level`, and what connections to Redis log in with. If the configuration is wrong, nothing changes.
+#[utoipa::path(
+    post, path = "/v1/reload", operation_id = "reload",
+    tag = "operations",
+    responses((status = 200, description = "It is in force", body = Reloaded), Problem, TestClockProblem)
+)]
+pub(crate) async fn reload(app: Admitted, _: NoParams) -> Result<Reply<Reloaded>, Problem> {
+    let why = "this broker has no configuration that could be read again";
+    let reload = app.reload.clone().ok_or_else(|| Problem::new(Class::Verb(Kind::NotFound), why))?;
+    Ok(Reply(reload.reload().await?))
 }
 
 fn clock_target(to: &ClockMove) -> Result<ClockTarget, Problem> {

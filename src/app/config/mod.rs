@@ -36,6 +36,7 @@ use crate::telemetry::spans::{ENDPOINT_ACCEPTED, Endpoint, SpanOptions};
 use crate::wal::LIMIT_BYTES;
 use reader::Reader;
 pub use redis_store::{Held, RedisConfig, RedisUrl};
+pub(crate) use sources::fingerprint;
 pub use sources::{ConfigError, ConfigErrors, Flag, KEYS, Origin, Sources, TOKEN_KEYS, WEBHOOK_KEYS, env_name};
 use sources::{Layers, TOKENS, WEBHOOKS, item_key, quoted};
 use tokens::{token_value, webhook_value};
@@ -147,6 +148,19 @@ impl Config {
             read.refuse("data_dir", "a directory for what has to survive a restart", why);
         }
         config
+    }
+
+    /// The same with what takes effect without a restart from another one.
+    pub(crate) fn with_live_parts_of(&self, other: &Config) -> Config {
+        let LogConfig { format, .. } = self.log;
+        let RedisConfig { password_file, ca_file, cert_file, key_file, .. } = other.redis.clone();
+        Config {
+            tokens: other.tokens.clone(),
+            webhooks: other.webhooks.clone(),
+            log: LogConfig { level: other.log.level, format },
+            redis: RedisConfig { password_file, ca_file, cert_file, key_file, ..self.redis.clone() },
+            ..self.clone()
+        }
     }
 
     pub fn journal_window(&self) -> Option<Duration> {
@@ -386,6 +400,17 @@ pub fn show(settings: &[Setting]) -> String {
         let _ = writeln!(text, "{line:<44} # {described}");
     }
     text
+}
+
+/// The keys whose values differ between two configurations; also of a file whose path stays, but for those that are read where they
+/// are used. Not tokens and webhooks.
+pub(crate) fn changed_keys(one: &Config, other: &Config) -> Vec<&'static str> {
+    let differs = |key: &&str| match *key {
+        // Its text has no password.
+        "redis.url" => one.redis.url != other.redis.url,
+        key => value(one, key) != value(other, key) || one.redis.held(key) != other.redis.held(key),
+    };
+    KEYS.into_iter().filter(differs).collect()
 }
 
 fn value(config: &Config, key: &str) -> Option<String> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Origin;
 use super::reader::Reader;
 use super::sources::{mask, quoted, read_text};
-use crate::app::engine::{Confirmation, RedisOptions};
+use crate::app::engine::{Confirmation, Login, RedisOptions, Renewal};
 use crate::model::limits::NAME_BYTES_MAX;
 use crate::model::time::show_span;
 use crate::outage::hand_over::{self, HandOverOptions};
@@ -75,7 +75,24 @@ impl RedisConfig {
             allow_eviction: self.allow_eviction,
             confirmation: self.confirmation,
             dialer: None,
+            renewal: Renewal::default(),
         })
+    }
+
+    /// The content of the file of a key.
+    pub(super) fn held(&self, key: &str) -> Option<&Held> {
+        match key {
+            "redis.password_file" => self.password_file.as_ref(),
+            "redis.ca_file" => self.ca_file.as_ref(),
+            "redis.cert_file" => self.cert_file.as_ref(),
+            "redis.key_file" => self.key_file.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Password and certificates of connections, which change without a restart.
+    pub(crate) fn login(&self) -> Option<Login> {
+        self.options().map(|RedisOptions { password, ca, identity, .. }| Login { password, ca, identity })
     }
 }
 

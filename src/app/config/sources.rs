@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,8 @@ pub(super) fn item_key(tables: &str, n: usize, name: &str) -> String {
 #[derive(Clone, Default)]
 pub struct Sources {
     pub file: Option<PathBuf>,
+    /// The content of the file when it was last read on purpose: it counts instead of the present one.
+    pub text: Option<String>,
     pub env: Vec<(OsString, OsString)>,
     pub flags: Vec<Flag>,
 }
@@ -48,6 +51,28 @@ pub struct Flag {
 }
 
 impl Sources {
+    /// The same, and what is in the file now stays what it says.
+    pub(crate) fn with_text(self) -> Sources {
+        let text = self.file.as_deref().and_then(|file| read_text(file).ok());
+        Sources { text, ..self }
+    }
+
+    /// The same with what is in the file now.
+    pub(crate) fn anew(&self) -> Sources {
+        Sources { text: None, ..self.clone() }.with_text()
+    }
+
+    /// The files that hold parts of the configuration: secrets and certificates. Not the file of the configuration itself.
+    pub(crate) fn named_files(&self) -> Vec<PathBuf> {
+        let (layers, _) = Layers::read(self);
+        let of_files = layers.values.iter().filter(|(key, _)| key.ends_with("_file"));
+        let texts = of_files.filter_map(|(_, (raw, _))| match raw {
+            Raw::Text(path) => Some(PathBuf::from(path)),
+            Raw::List(_) | Raw::Other(_) => None,
+        });
+        texts.collect()
+    }
+
     /// The directory for what has to survive a restart: `$XDG_STATE_HOME/dwell` or `~/.local/state/dwell`.
     pub(super) fn state_dir(&self) -> Option<PathBuf> {
         let absolute = |name: &str| {
@@ -107,7 +132,7 @@ impl Layers {
     pub(super) fn read(sources: &Sources) -> (Layers, Vec<ConfigError>) {
         let mut layers = Layers::default();
         if let Some(path) = &sources.file {
-            layers.read_file(path);
+            layers.read_file(path, sources.text.clone());
         }
         layers.read_env(&sources.env);
         for flag in &sources.flags {
@@ -133,9 +158,9 @@ impl Layers {
         self.values.insert(key.to_owned(), value);
     }
 
-    fn read_file(&mut self, path: &Path) {
+    fn read_file(&mut self, path: &Path, text: Option<String>) {
         let origin = Origin::File(path.to_owned());
-        let read = read_text(path).and_then(|text| {
+        let read = text.map_or_else(|| read_text(path), Ok).and_then(|text| {
             let file = config::File::from_str(&text, FileFormat::Toml);
             file.collect().map_err(|error| unquoted(&error.to_string()))
         });
@@ -222,6 +247,17 @@ pub(super) fn read_text(path: &Path) -> Result<String, String> {
         return Err(format!("is larger than {FILE_BYTES_MAX} bytes"));
     }
     Ok(text)
+}
+
+/// Of the content of files; one that cannot be read counts as empty.
+pub(crate) fn fingerprint<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        let bytes = std::fs::read(file).unwrap_or_default();
+        hasher.write_usize(bytes.len());
+        hasher.write(&bytes);
+    }
+    hasher.finish()
 }
 
 fn raw(kind: ValueKind) -> Raw {

@@ -20,7 +20,7 @@ fn sources(file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> 
     std::fs::write(&path, file)?;
     let env = env.iter().chain([&("HOME", "/home/ada")]).map(|(name, value)| (name.into(), value.into())).collect();
     let flag = |(key, value): &(&'static str, &str)| Flag { key, flag: "--flag", value: (*value).to_owned() };
-    Ok((dir, Sources { file: Some(path), env, flags: flags.iter().map(flag).collect() }))
+    Ok((dir, Sources { file: Some(path), text: None, env, flags: flags.iter().map(flag).collect() }))
 }
 
 fn load(file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> IoResult<Result<Config, String>> {

@@ -12,6 +12,7 @@ use crate::cli::client::Client;
 use crate::cli::failure::{CallError, Failure};
 use crate::cli::{ServerArgs, figures};
 use crate::model::limits::CONNECTIONS_MAX;
+use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
 
 const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
@@ -83,6 +84,25 @@ pub(super) fn time(is_synchronised: Option<bool>) -> Finding {
             Finding::warn("time", "this machine's clock has not been set yet", "timedatectl timesync-status")
         }
         None => Finding::skip("time", "no systemd-timesyncd here; `chronyc tracking` or the like says it"),
+    }
+}
+
+/// Time before its end at which a certificate should have been renewed.
+const CERTIFICATE_MARGIN: Duration = Duration::from_secs(14 * 86_400);
+
+/// The certificate that clients are shown, which ends then.
+pub(super) fn certificate(file: &Path, end: Option<Timestamp>, now: Timestamp) -> Finding {
+    let (file, advice) = (file.display(), "renew it: dwell reads the new one by itself");
+    match end {
+        None => Finding::skip("certificate", format!("{file}: its end cannot be read")),
+        Some(end) if end <= now => {
+            let found = format!("{file} expired at {end}: clients that verify it do not connect");
+            Finding::fail("certificate", found, advice)
+        }
+        Some(end) if end <= now.plus(CERTIFICATE_MARGIN) => {
+            Finding::warn("certificate", format!("{file} ends at {end}"), advice)
+        }
+        Some(end) => Finding::ok("certificate", format!("{file} ends at {end}")),
     }
 }
 
@@ -167,6 +187,15 @@ mod tests {
         assert_eq!(soft_limit(""), None);
         assert_eq!(open_files_of(Some(std::process::id())).1, Some(std::process::id()));
         assert_eq!(open_files_of(None), (own_open_files(), None));
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_two_weeks_before_its_end() {
+        let (now, day) = (Timestamp::from_ms(1_000_000_000), Duration::from_secs(86_400));
+        let status = |end| certificate(Path::new("tls.crt"), end, now).status;
+        let ends = [Some(now), Some(now.plus(day)), Some(now.plus(day * 14)), Some(now.plus(day * 15)), None];
+        let said = [Status::Fail, Status::Warn, Status::Warn, Status::Ok, Status::Skip];
+        assert_eq!(ends.map(status), said);
     }
 
     #[test]

@@ -134,6 +134,7 @@ async fn look(args: &DoctorArgs, config: &Config) -> Result<(Vec<Finding>, bool)
     }
     let (limit, of) = machine::open_files_of(holder);
     findings.extend([machine::open_files(limit, of), machine::time(machine::is_synchronised())]);
+    findings.extend(config.tls.as_ref().map(|tls| machine::certificate(&tls.cert, tls.end(), Clock::System.now())));
     output::progress("looking for a broker");
     findings.push(machine::look(&args.server, config).await);
     Ok((findings, is_reached))

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, PubSub};
@@ -11,7 +12,6 @@ use redis::{
     RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
 };
 
-use super::dial::Dialer;
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
@@ -21,15 +21,37 @@ use crate::platform::tasks::detach;
 /// Timeouts of a call after which the kernel gives up on a peer that acknowledges nothing.
 const SILENT_TIMEOUTS: u32 = 3;
 
+/// A Redis, and the clients that connect to it. They are made anew when what they log in with has changed.
 #[derive(Clone)]
 pub(super) struct Address {
+    info: ConnectionInfo,
+    options: RedisOptions,
+    made: Arc<Mutex<(u64, Arc<Clients>)>>,
+}
+
+struct Clients {
     client: Client,
     /// Does not log in: our own first calls do, so that people read what Redis says about it, not that it failed.
     bare: Client,
     subscriber: Client,
     login: Vec<Cmd>,
-    timeout: Duration,
-    dialer: Option<Dialer>,
+}
+
+impl Clients {
+    fn new(info: &ConnectionInfo, options: &RedisOptions) -> Result<Clients> {
+        let mut user = info.redis_settings().clone().set_skip_set_lib_name();
+        if let Some(password) = &options.password {
+            user = user.set_password(password.expose());
+        }
+        let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let as_user = |user| client(info.clone().set_redis_settings(user), options);
+        Ok(Clients {
+            client: as_user(user.clone())?,
+            subscriber: as_user(user.clone().set_protocol(ProtocolVersion::RESP3))?,
+            bare: as_user(bare)?,
+            login: login(&user),
+        })
+    }
 }
 
 impl Address {
@@ -37,50 +59,47 @@ impl Address {
         let refused =
             |error: RedisError| Error::invalid("redis.url", format!("is not a Redis URL ({})", error.category()));
         let info = Client::open(url).map_err(refused)?.get_connection_info().clone();
-        let info = info.set_tcp_settings(tcp_settings(options.timeout));
-        let mut user = info.redis_settings().clone().set_skip_set_lib_name();
-        if let Some(password) = &options.password {
-            user = user.set_password(password.expose());
-        }
-        let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
-        Ok(Address {
-            client: client(info.clone().set_redis_settings(user.clone()), options)?,
-            subscriber: client(
-                info.clone().set_redis_settings(user.clone().set_protocol(ProtocolVersion::RESP3)),
-                options,
-            )?,
-            bare: client(info.set_redis_settings(bare), options)?,
-            login: login(&user),
-            timeout: options.timeout,
-            dialer: options.dialer.clone(),
-        })
+        Address::of(info.set_tcp_settings(tcp_settings(options.timeout)), options.clone())
+    }
+
+    fn of(info: ConnectionInfo, options: RedisOptions) -> Result<Address> {
+        let (number, options) = options.renewed();
+        let made = Arc::new(Mutex::new((number, Arc::new(Clients::new(&info, &options)?))));
+        Ok(Address { info, options, made })
     }
 
     pub(super) fn at(&self, host: &str, port: u16) -> Address {
-        let moved = |client: &Client| {
-            let info = client.get_connection_info().clone();
-            let addr = match info.addr() {
-                ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-                    host: host.to_owned(),
-                    port,
-                    insecure: *insecure,
-                    tls_params: tls_params.clone(),
-                },
-                _ => ConnectionAddr::Tcp(host.to_owned(), port),
-            };
-            Client::open(info.set_addr(addr)).unwrap_or_else(|_| client.clone())
+        let addr = match self.info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host: host.to_owned(),
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host.to_owned(), port),
         };
-        Address {
-            client: moved(&self.client),
-            bare: moved(&self.bare),
-            subscriber: moved(&self.subscriber),
-            ..self.clone()
+        // Its options made clients already.
+        Address::of(self.info.clone().set_addr(addr), self.options.clone()).unwrap_or_else(|_| self.clone())
+    }
+
+    fn clients(&self) -> Arc<Clients> {
+        let (number, options) = self.options.renewed();
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.0 != number {
+            match Clients::new(&self.info, &options) {
+                Ok(clients) => *made = (number, Arc::new(clients)),
+                Err(error) => {
+                    tracing::warn!(%error, "what Redis is logged in with cannot be used; the ones before are used on");
+                    made.0 = number;
+                }
+            }
         }
+        made.1.clone()
     }
 
     /// Where it is, without secrets.
     pub(super) fn location(&self) -> String {
-        match self.client.get_connection_info().addr() {
+        match self.info.addr() {
             ConnectionAddr::Tcp(host, port) => format!("{host}:{port}"),
             ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port} (TLS)"),
             ConnectionAddr::Unix(path) => path.display().to_string(),
@@ -89,21 +108,22 @@ impl Address {
     }
 
     pub(super) fn host(&self) -> &str {
-        match self.client.get_connection_info().addr() {
+        match self.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
             _ => "",
         }
     }
 
     /// A new connection, and what it has to say first to be let in. Each looks the name up again.
-    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, &[Cmd])> {
-        let connected = self.open(&self.bare, self.config()).await;
-        connected.map(|connection| (connection, &*self.login)).map_err(|error| failure::of_connecting(&error))
+    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Vec<Cmd>)> {
+        let clients = self.clients();
+        let connected = self.open(&clients.bare, self.config()).await;
+        connected.map(|connection| (connection, clients.login.clone())).map_err(|error| failure::of_connecting(&error))
     }
 
     pub(super) async fn log_in(&self) -> Result<MultiplexedConnection> {
         let (mut connection, login) = self.connect().await?;
-        for command in login {
+        for command in &login {
             match connection.send_packed_command(command).await {
                 Ok(Value::ServerError(error)) => return Err(failure::of_connecting(&error.into())),
                 Ok(_) => {}
@@ -115,12 +135,12 @@ impl Address {
 
     pub(super) async fn subscribe(&self, sink: impl AsyncPushSender) -> Result<MultiplexedConnection> {
         let config = self.config().set_push_sender(sink);
-        let connected = self.open(&self.subscriber, config).await;
+        let connected = self.open(&self.clients().subscriber, config).await;
         connected.map_err(|error| failure::of_connecting(&error))
     }
 
     async fn open(&self, client: &Client, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
-        match (&self.dialer, client.get_connection_info().addr()) {
+        match (&self.options.dialer, client.get_connection_info().addr()) {
             (Some(dialer), ConnectionAddr::Tcp(host, port)) => {
                 let settings = client.get_connection_info().redis_settings();
                 let opened = async {
@@ -132,7 +152,7 @@ impl Address {
                 tokio::select! {
                     biased;
                     opened = opened => opened,
-                    () = Clock::System.sleep(self.timeout) => Err(std::io::Error::from(ErrorKind::TimedOut).into()),
+                    () = Clock::System.sleep(self.options.timeout) => Err(std::io::Error::from(ErrorKind::TimedOut).into()),
                 }
             }
             _ => client.get_multiplexed_async_connection_with_config(&config).await,
@@ -140,23 +160,25 @@ impl Address {
     }
 
     fn config(&self) -> AsyncConnectionConfig {
-        AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(Some(self.timeout))
+        let timeout = Some(self.options.timeout);
+        AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout)
     }
 
     async fn open_pubsub(&self) -> RedisResult<PubSub> {
-        match (&self.dialer, self.client.get_connection_info().addr()) {
+        let client = &self.clients().client;
+        match (&self.options.dialer, client.get_connection_info().addr()) {
             (Some(dialer), ConnectionAddr::Tcp(host, port)) => {
-                let settings = self.client.get_connection_info().redis_settings();
+                let settings = client.get_connection_info().redis_settings();
                 PubSub::new(settings, dialer.dial(host, *port).await?).await
             }
-            _ => self.client.get_async_pubsub().await,
+            _ => client.get_async_pubsub().await,
         }
     }
 
     pub(super) async fn listen(&self) -> Result<PubSub> {
         tokio::select! {
             connected = self.open_pubsub() => connected.map_err(|error| failure::of_connecting(&error)),
-            () = Clock::System.sleep(self.timeout) => Err(failure::silent()),
+            () = Clock::System.sleep(self.options.timeout) => Err(failure::silent()),
         }
     }
 }

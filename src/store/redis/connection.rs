@@ -410,7 +410,7 @@ impl Connection {
     /// Looks before the first call whether this Redis will do, and whether it is still the same.
     async fn open_at(&self, address: &Address) -> Result<Made> {
         let (mut connection, login) = address.connect().await?;
-        let info = info::greet(&mut connection, login, self.history.keys(), self.options.confirmation).await?;
+        let info = info::greet(&mut connection, &login, self.history.keys(), self.options.confirmation).await?;
         let info = info.at(address.location(), self.options.allow_eviction);
         if self.place.is_watched() && !info.is_primary {
             let place = address.location();
@@ -438,7 +438,7 @@ impl Connection {
 
     async fn open_confirmed(&self, address: &Address, beside: &Info) -> Result<ConfirmedConnection> {
         let (mut connection, login) = address.connect().await?;
-        let info = info::greet(&mut connection, login, self.history.keys(), self.options.confirmation).await?;
+        let info = info::greet(&mut connection, &login, self.history.keys(), self.options.confirmation).await?;
         if info.identity != beside.identity {
             let place = address.location();
             return Err(Error::unavailable(format!(

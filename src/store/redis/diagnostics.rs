@@ -148,7 +148,7 @@ async fn diagnose_node(address: &Address, options: &RedisOptions) -> (NodeDiagno
 
 async fn enter(address: &Address) -> std::result::Result<MultiplexedConnection, Outcome> {
     let (mut connection, login) = address.connect().await.map_err(Outcome::Unreachable)?;
-    for command in login {
+    for command in &login {
         answer(&mut connection, command).await?;
     }
     Ok(connection)

@@ -29,7 +29,7 @@ mod topology;
 mod wake_listener;
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -229,6 +229,45 @@ pub struct RedisOptions {
     pub confirmation: Confirmation,
     /// Opens the connections to hosts and ports; without one they are TCP.
     pub dialer: Option<Dialer>,
+    /// Changes `password`, `ca` and `identity` later.
+    pub renewal: Renewal,
+}
+
+/// Password and certificates of connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Login {
+    pub password: Option<Secret>,
+    pub ca: Option<String>,
+    pub identity: Option<(String, Secret)>,
+}
+
+/// A login that takes the place of the one in [`RedisOptions`]: connections that are made from then on use it. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Renewal {
+    /// With how many there were.
+    login: Arc<RwLock<(u64, Option<Login>)>>,
+    without_password: bool,
+}
+
+/// It is shared between options, and no part of what they say.
+impl PartialEq for Renewal {
+    fn eq(&self, _: &Renewal) -> bool {
+        true
+    }
+}
+
+impl Eq for Renewal {}
+
+impl Renewal {
+    pub fn set(&self, login: Login) {
+        let mut held = self.login.write().unwrap_or_else(PoisonError::into_inner);
+        *held = (held.0 + 1, Some(login));
+    }
+
+    /// The same without the password, which is not theirs.
+    fn for_sentinels(&self) -> Renewal {
+        Renewal { login: self.login.clone(), without_password: true }
+    }
 }
 
 impl RedisOptions {
@@ -243,7 +282,16 @@ impl RedisOptions {
             allow_eviction: false,
             confirmation: Confirmation::default(),
             dialer: None,
+            renewal: Renewal::default(),
         }
+    }
+
+    /// The options with the latest login, and its number: 0 for the first.
+    fn renewed(&self) -> (u64, RedisOptions) {
+        let (number, login) = self.renewal.login.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(Login { password, ca, identity }) = login else { return (0, self.clone()) };
+        let password = if self.renewal.without_password { None } else { password };
+        (number, RedisOptions { password, ca, identity, ..self.clone() })
     }
 }
 

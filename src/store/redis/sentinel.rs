@@ -42,7 +42,8 @@ impl Sentinels {
             (user, password) => format!("{user}:{password}@"),
         };
         // The password of Redis is none of theirs.
-        let options = RedisOptions { password: None, ..options.clone() };
+        let renewal = options.renewal.for_sentinels();
+        let options = RedisOptions { password: None, renewal, ..options.clone() };
         let sentinel = |host: &&str| {
             let port =
                 if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { "" } else { &format!(":{PORT}") };

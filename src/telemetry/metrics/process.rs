@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use prometheus::{Counter, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
+use prometheus::{Counter, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::Maker;
 use crate::model::error::Result;
@@ -16,6 +16,8 @@ pub struct ProcessMetrics {
     /// Not a number when the file system cannot tell.
     pub data_dir_free: Gauge,
     pub cron_jobs_failed: IntGauge,
+    /// One series for each certificate that clients are shown, named by its file.
+    pub certificate_end: IntGaugeVec,
     cpu: Counter,
     resident: IntGauge,
     virtual_memory: IntGauge,
@@ -41,6 +43,11 @@ impl ProcessMetrics {
             cron_jobs_failed: make.gauge(
                 "dwell_cron_jobs_failed",
                 "cron jobs of all topics that have no next time, because this broker cannot read or compute them",
+            )?,
+            certificate_end: make.gauges(
+                "dwell_certificate_end_timestamp_seconds",
+                &["file"],
+                "when the certificate of `tls.cert_file` ends, in seconds since 1970; of a chain the first that ends",
             )?,
             cpu: make.seconds("process_cpu_seconds_total", "CPU time of the process, user and system")?,
             resident: make.gauge("process_resident_memory_bytes", "memory of the process in RAM. Linux only")?,

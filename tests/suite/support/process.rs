@@ -96,6 +96,11 @@ impl HttpClient {
         self.send(self.0.get(format!("http://dwell{target}"))).await
     }
 
+    /// The status of an answer to the holder of a token; `None` when none came.
+    pub(crate) async fn as_holder(&self, token: &str, target: &str) -> Option<u16> {
+        self.send(self.0.get(format!("http://dwell{target}")).bearer_auth(token)).await.map(|(status, _)| status)
+    }
+
     /// The text of an answer; `None` when none came.
     pub(crate) async fn text(&self, target: &str) -> Option<String> {
         self.0.get(format!("http://dwell{target}")).send().await.ok()?.text().await.ok()

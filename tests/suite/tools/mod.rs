@@ -9,5 +9,6 @@ mod metrics;
 mod observability;
 mod overview;
 mod progress;
+mod reload;
 mod spans;
 mod top;

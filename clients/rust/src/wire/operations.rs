@@ -116,6 +116,18 @@ pub struct ListedBroker {
     pub wal_limit_bytes: u64,
 }
 
+/// Changes by reading the configuration again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"changed": ["log.level", "auth.token"], "needs_restart": ["lease.ttl"]}
+))))]
+pub struct Reloaded {
+    /// Keys that are in force with other values now, `auth.token` and `webhook` among them.
+    pub changed: Vec<String>,
+    /// Keys that have other values than those in force, which need a restart.
+    pub needs_restart: Vec<String>,
+}
+
 /// Where to move the clock: exactly one field.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -76,7 +76,11 @@ async fn loss_of_two_versions(is_pushed_again: bool) -> Result<()> {
     dwell.broker().reschedule(&topic, &id, None, due, Expected::default()).await?;
     if is_pushed_again {
         let again = NewMessage::new("m").id(id);
-        assert_eq!(dwell.broker().push(&topic, again).await?.pushed, Pushed::Duplicate, "so this broker promises it too");
+        assert_eq!(
+            dwell.broker().push(&topic, again).await?.pushed,
+            Pushed::Duplicate,
+            "so this broker promises it too"
+        );
     }
     beside.close().await?;
     outage.redis.kill()?;

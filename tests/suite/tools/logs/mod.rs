@@ -1,5 +1,6 @@
 //! What the real binary logs: the changes of its state, a line each, and never a secret.
 
+mod journal;
 mod state_changes;
 mod secrets;
 
