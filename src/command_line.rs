@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::failure::{self, Failure};
 use crate::cli::{
-    bulk, clock, completions, config, consume, cron, dead_letters, doctor, group, health, message, output, push,
+    bulk, clock, completions, config, consume, cron, dead_letters, doctor, drain, group, health, message, output, push,
     reload, serve, settle, top, topic,
 };
 use crate::measure::{bench, demo};
@@ -61,6 +61,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigCommandArgs),
     Reload(reload::ReloadArgs),
+    Drain(drain::DrainArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
@@ -148,6 +149,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Reload(args) => reload::run(&args).await,
+        Command::Drain(args) => drain::run(&args).await,
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
         Command::Completions(args) => completions::print(&args, Cli::command()),

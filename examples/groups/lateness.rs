@@ -22,7 +22,7 @@ const MEMBERS: [&str; 2] = ["a", "b"];
 const PARTITIONS: u16 = 16;
 
 /// A delivery as a consumer saw it, and how long after its due time; an error when it was early.
-type Seen = (Taken, Result<Duration>);
+pub(crate) type Seen = (Taken, Result<Duration>);
 
 /// The clock of this machine is also that of Redis.
 fn lateness(taken: &Taken) -> Result<Duration> {
@@ -112,7 +112,7 @@ async fn poll(dwell: Sidecar, seen: mpsc::UnboundedSender<Seen>) -> Result<()> {
 }
 
 /// Reads a stream, and acks beside it whatever has come until then.
-async fn stream(dwell: Sidecar, seen: mpsc::UnboundedSender<Seen>) -> Result<()> {
+pub(crate) async fn stream(dwell: Sidecar, seen: mpsc::UnboundedSender<Seen>) -> Result<()> {
     let (sender, mut unacked) = mpsc::unbounded_channel::<Taken>();
     let acker = dwell.clone();
     tokio::spawn(async move {

@@ -11,6 +11,7 @@ mod lateness;
 mod members;
 mod outage;
 mod report;
+mod rolling;
 mod stream;
 mod support;
 mod trouble;
@@ -56,7 +57,7 @@ const SETTINGS: [(&str, &str); 1] = [("DWELL_LOG_LEVEL", "info")];
 /// What consumer groups promise, with figures and verdicts
 #[derive(Debug, Parser)]
 struct Args {
-    /// The stories to tell: join, restart, killed, frozen, outage, lateness, stream, webhook, anywhere [default: all]
+    /// The stories to tell: join, restart, rolling, killed, frozen, outage, lateness, stream, webhook, anywhere [default: all]
     stories: Vec<String>,
     /// How often a member joins and leaves
     #[arg(long, default_value_t = 20)]
@@ -114,6 +115,10 @@ async fn tell(args: &Args, report: &mut Report) {
     if begins("restart") {
         let end = members::restart(report, args.restarts).await;
         report.ended("restart", end);
+    }
+    if begins("rolling") {
+        let end = rolling::restart(report, args.rate, args.seconds).await;
+        report.ended("rolling", end);
     }
     if begins("killed") {
         let end = trouble::killed(report).await;

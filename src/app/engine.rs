@@ -29,6 +29,9 @@ use crate::telemetry::metrics::Metrics;
 
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How often a stop looks whether everything is replayed.
+const REPLAY_LOOK: Duration = Duration::from_millis(20);
+
 /// Which store, and where it is.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a process has one, or a few")]
@@ -118,6 +121,20 @@ impl Engine {
                 self.is_given_up.store(true, Relaxed);
             }
             () = std::future::ready(()), if self.is_given_up.load(Relaxed) => {}
+        }
+    }
+
+    /// Waits until the store has taken what is buffered, for at most the drain timeout. While the store is unavailable there is nothing
+    /// to wait for.
+    pub async fn replay(&self) {
+        let until = Clock::System.instant().plus(self.drain_limit);
+        let backend = &self.store.backend;
+        let waits = || backend.wal_depth().records > 0 && !backend.health_snapshot().is_away;
+        if waits() {
+            tracing::info!(records = backend.wal_depth().records, "stopping: buffered messages are replayed");
+        }
+        while waits() && Clock::System.instant() < until {
+            Clock::System.sleep(REPLAY_LOOK).await;
         }
     }
 

@@ -36,6 +36,8 @@ pub struct ServerOptions {
     pub store: StoreOptions,
     pub broker: broker::Options,
     pub connections: ConnectionOptions,
+    /// How long a stop still takes pushes.
+    pub linger: Duration,
     pub body_timeout: Duration,
     pub answer_bytes: usize,
     pub answer_patience: Duration,
@@ -63,6 +65,7 @@ impl ServerOptions {
             tls: None,
             tokens: Vec::new(),
             connections: ConnectionOptions::default(),
+            linger: Duration::ZERO,
             body_timeout: BODY_TIMEOUT,
             answer_bytes: ANSWERS_BYTES_MAX,
             answer_patience: ANSWER_PATIENCE,
@@ -123,6 +126,9 @@ pub struct Server {
     engine: Engine,
     reloader: Arc<Reloader>,
     stopping: CancellationToken,
+    /// Fires when a client asks for a drain.
+    drain: CancellationToken,
+    linger: Duration,
     connections: Tasks,
     exports: Tasks,
 }
@@ -175,6 +181,7 @@ impl Server {
         let app = app.with_connections(options.connections.max);
         let app = app.with_answers(options.answer_bytes, options.answer_patience);
         let app = app.with_access(access).with_test_clock(test_clock).with_reload(reloader.clone());
+        let (drain, linger) = (app.drain(), options.linger);
         let app = sqs.into_iter().fold(app, |app, sqs| app.with_gateway(sqs));
         let (stopping, answers) = (app.stopping(), app.answers());
         let Description { kind, location, durability } = engine.describe();
@@ -196,7 +203,7 @@ impl Server {
             metrics,
             connections.clone(),
         ));
-        Ok(Server { address, admin, is_tls, engine, reloader, stopping, connections, exports })
+        Ok(Server { address, admin, is_tls, engine, reloader, stopping, drain, linger, connections, exports })
     }
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, `https://…` with TLS, or `unix:/path`.
@@ -225,16 +232,22 @@ impl Server {
         let _ = self.reloader.reload().await;
     }
 
+    /// Waits until a client asks the broker to drain: [`Server::stop`] does it.
+    pub async fn drain_asked(&self) {
+        self.drain.cancelled().await;
+    }
+
     /// Stops in order, so that no delivery is cut off from its ack and no answered push from its disk.
     pub async fn stop(self) -> Result<()> {
         // From here on it is not ready, so that nothing new is sent here.
         self.stopping.cancel();
         tracing::info!("stopping: nothing more is handed out");
-        // Long polls and streams return, deliveries that are out may still be settled, leases are given up.
-        self.engine.drain().await;
+        // Long polls and streams return, deliveries that are out may still be settled, leases are given up. Pushes are still taken.
+        tokio::join!(self.engine.drain(), Clock::System.sleep(self.linger));
         tracing::info!("stopping: leases are given up");
         // Requests that are being answered are answered.
         self.connections.stop().await;
+        self.engine.replay().await;
         let closed = self.engine.close().await;
         self.exports.stop().await;
         match &closed {

@@ -316,6 +316,11 @@ impl Client {
         self.call(self.http.post(self.clock_url()).timeout(CLOCK_TIMEOUT).json(to)).await
     }
 
+    /// Has the broker drain, and then end.
+    pub(crate) async fn drain<T: DeserializeOwned>(&self) -> CallResult<T> {
+        self.call(self.http.post(format!("{}/v1/drain", self.base()))).await
+    }
+
     /// Has the broker read its configuration again.
     pub(crate) async fn reload<T: DeserializeOwned>(&self) -> CallResult<T> {
         self.call(self.http.post(format!("{}/v1/reload", self.base()))).await

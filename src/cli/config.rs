@@ -141,5 +141,6 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
     let (console, admin) = (config.console, config.admin.clone());
     let connections = ConnectionOptions { idle_timeout: config.http_idle_timeout, ..options.connections };
     let sqs = Some(config.sqs.clone()).filter(|sqs| sqs.enabled);
-    Ok(ServerOptions { admin, socket_mode, tls, tokens, console, webhooks, sqs, spans, connections, ..options })
+    let linger = config.linger;
+    Ok(ServerOptions { admin, linger, socket_mode, tls, tokens, console, webhooks, sqs, spans, connections, ..options })
 }

@@ -11,6 +11,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod output;
 pub(crate) mod doctor;
+pub(crate) mod drain;
 pub(crate) mod process;
 pub(crate) mod parse;
 pub(crate) mod bulk;

@@ -70,7 +70,11 @@ pub(crate) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let status = format!("{}; {}", server.url(), server.describe().durability);
     let until_told = async {
         loop {
-            match hangups.or_end(&mut signals).await {
+            let asked = tokio::select! {
+                asked = hangups.or_end(&mut signals) => asked,
+                () = server.drain_asked() => Asked::End("POST /v1/drain"),
+            };
+            match asked {
                 Asked::End(signal) => return signal,
                 Asked::Reload => {
                     tracing::info!(signal = "SIGHUP", "told to reload");

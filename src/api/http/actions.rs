@@ -67,12 +67,13 @@ static UNKNOWN_GET: Action = get("", ADMIN, BROKER, COUNTED, NOTHING);
 static NOWHERE: Action = get("", Needs::Token, BROKER, SMALL, NOTHING);
 
 /// Every request of the protocol. One path has two meanings: a batch, and the message with the id `batch`.
-pub static ACTIONS: [Action; 52] = [
+pub static ACTIONS: [Action; 53] = [
     get("/livez", Needs::Nothing, BROKER, SMALL, NOTHING),
     get("/readyz", Needs::Nothing, BROKER, SMALL, NOTHING),
     get("/metrics", TOKEN, BROKER, COUNTED, NOTHING),
     get("/openapi.json", TOKEN, BROKER, COUNTED, NOTHING),
     change(("POST", "/v1/hand-over"), Needs::HAND_OVER, MESSAGES, BATCH, SMALL, NOTHING),
+    change(("POST", "/v1/drain"), ADMIN, BROKER, 0, SMALL, NOTHING),
     change(("POST", "/v1/reload"), ADMIN, BROKER, 0, COUNTED, NOTHING),
     get("/v1/test/clock", TOKEN, BROKER, SMALL, NOTHING),
     change(("POST", "/v1/test/clock"), ADMIN, BROKER, JSON, COUNTED, NOTHING),

@@ -109,6 +109,8 @@ pub struct Inner {
     failures: Arc<FailureLog>,
     /// Fires when the broker begins to stop: from then on it is not ready.
     stopping: CancellationToken,
+    /// Fires when a client asks the broker to drain.
+    drain: CancellationToken,
     body_timeout: Duration,
     console: Console,
 }
@@ -127,6 +129,7 @@ impl App {
             tasks,
             failures: Arc::default(),
             stopping: CancellationToken::new(),
+            drain: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
             console: Console::Full,
         }))
@@ -194,6 +197,10 @@ impl App {
         self.gate.answers.clone()
     }
 
+    pub fn drain(&self) -> CancellationToken {
+        self.drain.clone()
+    }
+
     pub fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
     }
@@ -238,6 +245,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(dead_letters::purge))
         .routes(routes!(operations::hand_over))
         .routes(routes!(operations::reload))
+        .routes(routes!(operations::drain))
         .routes(routes!(operations::test_clock, operations::move_test_clock))
         .routes(routes!(overview::traffic))
         .routes(routes!(overview::attention))

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use dwell_client::wire::operations::{
-    ClockMove, ClockMoved, ClockTime, DueMessages, FiredCronJob, Ready, Reloaded, StoreDescription,
+    ClockMove, ClockMoved, ClockTime, Draining, DueMessages, FiredCronJob, Ready, Reloaded, StoreDescription,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -170,6 +170,20 @@ pub(crate) async fn hand_over(
         TakenOver::Kept { taken, refused } => Taken { taken, refused },
         TakenOver::LacksEarlier => Taken { taken: 0, refused: 0 },
     }))
+}
+
+/// Have the broker drain, and then end.
+///
+/// As SIGTERM does: `/readyz` answers 503, partitions go to other brokers, buffered messages are replayed or handed over, and then the
+/// process ends. This answers at once.
+#[utoipa::path(
+    post, path = "/v1/drain", operation_id = "drain",
+    tag = "operations",
+    responses((status = 200, description = "It drains", body = Draining), Problem)
+)]
+pub(crate) async fn drain(app: Admitted, _: NoParams) -> Reply<Draining> {
+    app.drain.cancel();
+    Reply(Draining { member: app.broker().member().to_string() })
 }
 
 /// Read the configuration again, and apply what needs no restart.

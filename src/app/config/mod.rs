@@ -52,6 +52,7 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// How long a connection may be idle between two requests.
     pub http_idle_timeout: Duration,
+    pub linger: Duration,
     /// Access tokens with their scopes. Only the file says it.
     pub tokens: Vec<Token>,
     /// Where everything is kept that has to survive a restart: the embedded store, or what is buffered while Redis is
@@ -111,6 +112,7 @@ impl Config {
             socket_mode: read.parsed("socket_mode", MODE_ACCEPTED, SocketMode::PRIVATE, SocketMode::parse),
             tokens: read.tokens(),
             http_idle_timeout: read.span("http.idle_timeout", IDLE_TIMEOUT_MIN..=IDLE_TIMEOUT_MAX, IDLE_TIMEOUT),
+            linger: read.span("http.linger", Duration::ZERO..=secs(300), Duration::ZERO),
             redis: read.redis(lease_ttl),
             data_dir,
             durability: read.word("durability", Durability::ALL, Durability::Standard, Durability::name),
@@ -427,6 +429,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "tls.key_file" => quoted(&config.tls.as_ref()?.key.display().to_string()),
         "tls.client_ca_file" => quoted(&config.tls.as_ref()?.client_ca.as_ref()?.display().to_string()),
         "http.idle_timeout" => span(config.http_idle_timeout),
+        "http.linger" => span(config.linger),
         "sqs.enabled" => config.sqs.enabled.to_string(),
         "sqs.public_url" => quoted(&config.sqs.public_url),
         "sqs.region" => quoted(&config.sqs.region),

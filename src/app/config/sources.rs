@@ -287,7 +287,7 @@ fn unknown(key: &str, origin: Origin, meant: Option<&str>) -> ConfigError {
     whole(key, origin, problem)
 }
 
-pub const KEYS: [&str; 62] = [
+pub const KEYS: [&str; 63] = [
     "listen",
     "console",
     "socket_mode",
@@ -298,6 +298,7 @@ pub const KEYS: [&str; 62] = [
     "tls.key_file",
     "tls.client_ca_file",
     "http.idle_timeout",
+    "http.linger",
     "redis.url",
     "redis.url_file",
     "redis.password_file",

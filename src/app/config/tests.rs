@@ -131,12 +131,13 @@ fn all_errors_are_reported_with_their_sources() -> IoResult<()> {
     Ok(())
 }
 
-const COMMON: [(&str, &str); 45] = [
+const COMMON: [(&str, &str); 46] = [
     ("DWELL_ADMIN_LISTEN", "0.0.0.0:7374"),
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
     ("DWELL_HTTP_IDLE_TIMEOUT", "2m"),
+    ("DWELL_HTTP_LINGER", "5s"),
     ("DWELL_DATA_DIR", "/var/lib/dwell"),
     ("DWELL_DURABILITY", "journal"),
     ("DWELL_WAL_LIMIT_BYTES", "16777216"),
@@ -220,6 +221,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         socket_mode: SocketMode::parse("0660").unwrap_or(SocketMode::PRIVATE),
         tls: None,
         http_idle_timeout: secs(120),
+        linger: secs(5),
         tokens: Vec::new(),
         data_dir: Some("/var/lib/dwell".into()),
         durability: Durability::Journal,

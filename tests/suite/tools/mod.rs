@@ -4,6 +4,7 @@ mod cli;
 mod config_check;
 mod deploy;
 mod doctor;
+mod drain;
 mod logs;
 mod metrics;
 mod observability;

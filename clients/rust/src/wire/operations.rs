@@ -116,6 +116,14 @@ pub struct ListedBroker {
     pub wal_limit_bytes: u64,
 }
 
+/// A broker that drains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"member": "web-1-k3v9x2"}))))]
+pub struct Draining {
+    /// Name of the broker.
+    pub member: String,
+}
+
 /// Changes by reading the configuration again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(

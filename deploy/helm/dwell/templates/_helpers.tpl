@@ -182,17 +182,19 @@ at any depth: in `box.value`, where `box.path` names it in errors.
 {{- end }}
 
 {{/*
-How long a stop may take: group.drain_timeout, as long again if the buffer is handed over, and 20 s for the rest (docs/operate/run.md).
+How long a stop may take: group.drain_timeout, as long again if the buffer is handed over, http.linger, and 20 s for the rest
+(docs/operate/run.md).
 */}}
 {{- define "dwell.grace" -}}
 {{- $box := dict "root" . -}}
 {{- include "dwell.settings" $box -}}
 {{- $drain := include "dwell.seconds" (dict "text" $box.value.group.drain_timeout "path" "config.group.drain_timeout") | int64 -}}
 {{- $times := ternary 2 1 (dig "wal" "hand_over" "" $box.value | empty | not) -}}
-{{- $needed := add (mul $times $drain) 20 -}}
+{{- $linger := include "dwell.seconds" (dict "text" (dig "http" "linger" "0s" $box.value) "path" "config.http.linger") | int64 -}}
+{{- $needed := add (mul $times $drain) $linger 20 -}}
 {{- $given := .Values.terminationGracePeriodSeconds | int64 -}}
 {{- if and $given (lt $given $needed) -}}
-  {{- fail (printf "terminationGracePeriodSeconds: %d: a stop may take %d s (config.group.drain_timeout %ss, %d times, and 20 s)" $given $needed (toString $drain) $times) -}}
+  {{- fail (printf "terminationGracePeriodSeconds: %d: a stop may take %d s (config.group.drain_timeout %ss, %d times, config.http.linger %ss, and 20 s)" $given $needed (toString $drain) $times (toString $linger)) -}}
 {{- end -}}
 {{- $given | default $needed -}}
 {{- end }}

@@ -19,8 +19,8 @@ const WITHOUT: [(&str, &str); 3] = [
     ("man", "writes files"),
 ];
 
-/// Commands that take long, whose JSON is tested elsewhere.
-const ELSEWHERE: [&str; 2] = ["demo", "bench"];
+/// Commands that take long, or end or change a broker, whose JSON is tested elsewhere.
+const ELSEWHERE: [&str; 4] = ["demo", "bench", "drain", "reload"];
 
 /// A line for each of the others, in an order in which each finds what it needs. `$receipt` is the last one
 /// printed, `$later` is an hour after the last time.
