@@ -60,7 +60,7 @@ enum MessageCommand {
         /// Due at this time: RFC 3339, Unix milliseconds, or relative to now, as in +1h
         #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true, conflicts_with = "delay")]
         at: Option<Timestamp>,
-        /// If the time is in the past: now (due at once) or reject
+        /// If the time is in the past: now (due at once) or reject, the default
         #[arg(long, value_name = "POLICY", value_parser = parse::past, requires = "at")]
         past: Option<Past>,
         /// Only if it still has this etag, which `get --json` prints

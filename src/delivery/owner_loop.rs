@@ -102,7 +102,7 @@ impl OwnerLoop {
                 self.draining = true;
                 self.owned.drain();
             }
-            // What is in flight may take its time when the partition only goes to another broker.
+            // When the partition only goes to another broker, deliveries in flight may take their time.
             if is_closed && drain_until == Instant::FAR {
                 drain_until = clock.instant().plus(self.delivery.options.drain_timeout);
             }

@@ -359,6 +359,10 @@ fn check_content_type(content_type: Option<&str>) -> Result<()> {
     if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
         return Err(Error::wrong(Fault::Format, "content_type", "has only visible ASCII characters"));
     }
+    if text.parse::<mime::Mime>().is_err() {
+        let why = format!("{text:?} is not a media type like text/plain or application/json; charset=utf-8");
+        return Err(Error::wrong(Fault::Format, "content_type", why));
+    }
     Ok(())
 }
 

@@ -17,16 +17,27 @@ macro_rules! names {
 
 pub(crate) use names;
 
+/// The known name that a misspelt one probably stands for: the same but for capitals or the order of letters, or with one letter of four changed
+/// at most.
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let (wrong, length) = (wrong.to_lowercase(), wrong.chars().count());
     let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
+    let distance_to = |name: &str| {
+        let name = name.to_lowercase();
+        let is_close = last(&wrong) == last(&name) || letters(&wrong) == letters(&name);
+        distance(&wrong, &name).min(if is_close { 1 } else { usize::MAX })
+    };
     known
-        .map(|name| {
-            let whole = distance(wrong, name);
-            (if last(wrong) == last(name) { whole.min(1) } else { whole }, name)
-        })
-        .filter(|(distance, name)| *distance <= name.len().div_ceil(4).max(2) && *distance < wrong.chars().count())
+        .map(|name| (distance_to(name), name))
+        .filter(|(distance, name)| *distance <= name.len().div_ceil(4) && *distance < length)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
+}
+
+fn letters(name: &str) -> Vec<char> {
+    let mut letters: Vec<char> = name.chars().collect();
+    letters.sort_unstable();
+    letters
 }
 
 /// The edit distance (Levenshtein).
@@ -100,6 +111,10 @@ mod tests {
             ("dealy", Some("delay")),
             ("topic.visibilty_timeout", Some("topic.visibility_timeout")),
             ("drain_timeout", Some("group.drain_timeout")),
+            ("LISTEN", Some("listen")),
+            ("dlay", Some("delay")),
+            ("decay", Some("delay")),
+            ("relax", None),
             ("completely.different", None),
             ("a", None),
         ];

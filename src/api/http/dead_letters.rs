@@ -124,7 +124,7 @@ enum DeadLetterSelection {
     Counting(DeadLetterSweep),
 }
 
-/// Refuses a purge without a selection: an empty body may be one that was lost on the way.
+/// Refuses a change without a selection: an empty body may be one that was lost on the way.
 fn expect_selector(which: &Which) -> Result<(), Problem> {
     let narrowed = which.reason.is_some() || which.text.is_some();
     let aged = [which.older_than, which.older_than_ms, which.younger_than, which.younger_than_ms];
@@ -138,6 +138,7 @@ fn expect_selector(which: &Which) -> Result<(), Problem> {
 }
 
 fn selection(which: Which) -> Result<DeadLetterSelection, Problem> {
+    expect_selector(&which)?;
     let filter = DeadLetterFilter {
         reason: which.reason.as_deref().map(read_reason).transpose()?,
         older_than: one_span("older_than", which.older_than, which.older_than_ms)?,
@@ -193,10 +194,10 @@ pub(crate) async fn list(
 
 /// Make dead letters ready again.
 ///
-/// Those of `ids`, or all that match the other fields. Attempts start again at 1.
+/// Those of `ids`, all that match the other fields, or with `{"all": true}` all. Attempts start again at 1.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/redrive", operation_id = "redriveDeadLetters",
-    tag = "dead letters", request_body = Option<Which>,
+    tag = "dead letters", request_body = Which,
     params(GroupPath),
     responses((status = 200, description = "How many", body = Redriven), Problem, TopicProblem, BodyProblem)
 )]
@@ -212,7 +213,7 @@ pub(crate) async fn redrive(
 
 /// Delete dead letters for good.
 ///
-/// Those of `ids`, or all that match the other fields.
+/// Those of `ids`, all that match the other fields, or with `{"all": true}` all.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/purge", operation_id = "purgeDeadLetters",
     tag = "dead letters", request_body = Which,
@@ -225,11 +226,7 @@ pub(crate) async fn purge(
     _: NoParams,
     which: JsonOrDefault<Which>,
 ) -> Result<Reply<Purged>, Problem> {
-    let selection = which.read(|which| {
-        expect_selector(&which)?;
-        selection(which)
-    })?;
-    let Changed { count, matching, next } = change(&app, &topic, &group, selection, true).await?;
+    let Changed { count, matching, next } = change(&app, &topic, &group, which.read(selection)?, true).await?;
     Ok(Reply(Purged { purged: count, matching, next_cursor: next }))
 }
 

@@ -16,7 +16,7 @@ use super::strict_json::Json;
 use super::{Admitted, reply, schema};
 use crate::model::error::{Fault, Kind};
 use crate::model::limits::ENVELOPE_BYTES_MAX;
-use crate::model::message::{Due, GroupName, Key, MessageId};
+use crate::model::message::{Due, GroupName, Key, MessageId, Past};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
 use crate::store::{Expected, Fate, Fates, MessageState, Peeked, Rescheduled};
@@ -43,7 +43,8 @@ fn read_due(new: NewDue, now: Timestamp) -> Result<Due, Problem> {
     if delay.is_none() && new.due_at.is_none() {
         return Err(Problem::wrong(Fault::Missing, "delay", "is missing, and so is `due_at`"));
     }
-    let past = new.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+    // A producer may be late; a due time that is changed to the past is a mistake.
+    let past = new.past.as_deref().map(str::parse).transpose()?.unwrap_or(Past::Reject);
     let due = due_of(delay, new.due_at, past)?;
     due.fix(now)?;
     Ok(due)

@@ -1,5 +1,6 @@
 //! Pushing one message: the body is the payload, or as `application/json` an envelope like the items of a batch.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -9,6 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use dwell_client::wire::messages::Meta;
 use dwell_client::wire::push::{BatchMessage, PushResult};
+use serde::de::IgnoredAny;
 use utoipa::IntoParams;
 
 use super::document::{BodyProblem, TopicProblem};
@@ -37,6 +39,13 @@ const ACCEPTED: [&str; 15] = [
 const META_PREFIX: &str = "dwell-meta-";
 
 const RAW: &str = "dwell-raw";
+
+/// The fields of an envelope: a body that is an object of some of these alone, with a payload, is one whatever its content type says.
+const ENVELOPE: [&str; 23] = [
+    "payload", "payload_base64", "payload_json", "key", "id", "conflict", "delay", "delay_ms", "due_at", "past", "ttl", "ttl_ms",
+    "max_attempts", "priority", "dedup_key", "dedup_for", "dedup_for_ms", "content_type", "meta", "attachment", "traceparent", "tracestate",
+    "raw",
+];
 
 const HINT: &str = "a JSON document as the payload is sent with ?raw=true";
 
@@ -135,7 +144,12 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
 }
 
 pub(crate) fn message(item: BatchMessage, now: Timestamp) -> Result<NewMessage, Problem> {
+    let is_text = item.payload.is_some();
     let (payload, implied) = payload_of(item.payload, item.payload_base64, item.payload_json)?;
+    if is_text && item.content_type.as_deref().is_some_and(is_another_charset) {
+        let why = "names another charset than UTF-8, which `payload` is in; send the bytes of the other one as `payload_base64`";
+        return Err(Problem::wrong(Fault::Exclusive, "content_type", why));
+    }
     let past = item.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
     let message = NewMessage {
         id: item.id.map(MessageId::new).transpose()?,
@@ -157,6 +171,12 @@ pub(crate) fn message(item: BatchMessage, now: Timestamp) -> Result<NewMessage, 
     };
     message.check(now)?;
     Ok(message)
+}
+
+fn is_another_charset(content_type: &str) -> bool {
+    let media_type: Option<mime::Mime> = content_type.parse().ok();
+    let charset = media_type.as_ref().and_then(|media_type| media_type.get_param(mime::CHARSET));
+    charset.is_some_and(|charset| charset != mime::UTF_8 && charset != "us-ascii")
 }
 
 impl PushParams {
@@ -201,9 +221,10 @@ pub(crate) async fn push(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let message = match is_envelope(&params, &headers)? {
-        true => enveloped(&app, &params, &headers, body).await?,
-        false => raw(&app, params, &headers, body).await?,
+    check_headers(&headers)?;
+    let message = match form_of(&params, &headers)? {
+        Form::Envelope => enveloped(&app, &params, &headers, body).await?,
+        form => raw(&app, params, &headers, form, body).await?,
     };
     let offer = app.broker().offer(&topic, message);
     let id = offer.id().clone();
@@ -219,22 +240,80 @@ pub(crate) async fn push(
     Ok(reply::created(status, &place, result))
 }
 
-fn is_envelope(params: &PushParams, headers: &HeaderMap) -> Result<bool, Problem> {
+/// The kind of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Envelope,
+    /// The payload, as the request says.
+    Raw,
+    /// The payload, as its content type suggests.
+    Implied,
+}
+
+fn form_of(params: &PushParams, headers: &HeaderMap) -> Result<Form, Problem> {
     let raw = match (params.raw, headers.get(RAW).map(HeaderValue::as_bytes)) {
         (Some(raw), _) => raw,
         (None, None | Some(b"false")) => false,
         (None, Some(b"true")) => true,
         (None, Some(_)) => return Err(Problem::of_header("Dwell-Raw", Fault::Choice, "is neither true nor false")),
     };
-    Ok(!raw && media_type(headers).as_deref() == Some("application/json"))
+    Ok(match media_type(headers).as_deref() {
+        _ if raw => Form::Raw,
+        Some("application/json") => Form::Envelope,
+        _ => Form::Implied,
+    })
 }
 
-async fn raw(app: &Admitted, params: PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
+/// A header that was meant for dwell, but is not known, would be lost without a word.
+fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
+    let is_unknown = |name: &str| name.starts_with("dwell-") && !name.starts_with(META_PREFIX) && name != RAW;
+    match headers.keys().find(|name| is_unknown(name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let why = "is not a header of a push: there are Dwell-Raw and Dwell-Meta-<name>; a delay is a parameter, as in ?delay=30m";
+            Err(Problem::of_header(name.as_str(), Fault::Unknown, why))
+        }
+    }
+}
+
+async fn raw(
+    app: &Admitted,
+    params: PushParams,
+    headers: &HeaderMap,
+    form: Form,
+    body: Body,
+) -> Result<NewMessage, Problem> {
     // All headers and the announced size of the payload are checked before the body is read.
     let mut message = message_of(params, headers)?;
     message.check(app.clock.now()).map_err(of_raw)?;
     message.payload = body::read_for(app, (app.pass(), headers), body, PAYLOAD_BYTES_MAX, "payload").await?;
+    if form == Form::Implied && is_meant_otherwise(media_type(headers).as_deref(), &message.payload) {
+        let why = "goes with a body that looks like a message with its fields, and would be due at once: send that as application/json \
+                   (curl: --json), or say ?raw=true if it is the payload";
+        return Err(Problem::of_header("Content-Type", Fault::Choice, why));
+    }
     Ok(message)
+}
+
+/// Whether a body is probably an envelope, or a form of its fields.
+fn is_meant_otherwise(media_type: Option<&str>, body: &[u8]) -> bool {
+    let is_field = |name: &str| ENVELOPE.contains(&name);
+    let body = body.trim_ascii();
+    match media_type {
+        Some(multipart) if multipart.starts_with("multipart/") => true,
+        Some("application/x-www-form-urlencoded") if !body.starts_with(b"{") => {
+            let names = body.split(|byte| *byte == b'&').map(|pair| pair.split(|byte| *byte == b'=').next().unwrap_or(pair));
+            let mut names = names.map(|name| std::str::from_utf8(name).unwrap_or_default());
+            body.contains(&b'=') && names.all(is_field)
+        }
+        _ => {
+            let fields = || serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(body).ok();
+            let is_envelope = |fields: BTreeMap<String, IgnoredAny>| {
+                fields.keys().any(|name| name.starts_with("payload")) && fields.keys().all(|name| is_field(name))
+            };
+            body.starts_with(b"{") && fields().is_some_and(is_envelope)
+        }
+    }
 }
 
 async fn enveloped(

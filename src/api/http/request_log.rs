@@ -134,11 +134,14 @@ static ALLOWED: LazyLock<BTreeMap<&'static str, Vec<&'static str>>> = LazyLock::
 });
 
 pub(super) async fn no_route(uri: Uri) -> Problem {
-    let hint = match uri.path() {
-        "/health" | "/healthz" => "; readiness is at /readyz, liveness at /livez",
-        _ => "",
+    let path = uri.path();
+    let hint = match path.trim_end_matches('/') {
+        "/health" | "/healthz" => "; readiness is at /readyz, liveness at /livez".to_owned(),
+        shorter if shorter.starts_with("/v1/") && shorter != path => format!("; without the slash at its end it is {shorter:?}"),
+        bare if bare.starts_with("/topics") || bare.starts_with("/brokers") => format!("; paths of the API begin with /v1: \"/v1{bare}\""),
+        _ => String::new(),
     };
-    Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {:?}{hint}", uri.path()))
+    Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {path:?}{hint}"))
 }
 
 pub(super) async fn no_method(method: Method, path: Option<MatchedPath>, uri: Uri) -> Problem {

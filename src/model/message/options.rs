@@ -60,7 +60,7 @@ impl Due {
         let (field, at) = match self {
             Due::In(delay) => ("delay", now.plus(delay)),
             Due::Ahead(at) if at < now => {
-                return Err(Error::range("due_at", format!("{at} is in the past, and `past` is reject")));
+                return Err(Error::range("due_at", format!("{at} is in the past; `past` as \"now\" makes it due at once")));
             }
             Due::At(at) | Due::Ahead(at) => ("due_at", at.max(now)),
         };

@@ -120,7 +120,7 @@ pub struct NewDue {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Time>))]
     pub due_at: Option<Timestamp>,
-    /// Policy if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    /// Policy if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `reject`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Past>))]
     pub past: Option<Word>,

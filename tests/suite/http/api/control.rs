@@ -203,3 +203,18 @@ async fn messages_are_listed_by_state_and_window() -> Outcome {
     assert_eq!(dwell.ask("GET /v1/topics/nowhere/messages").await?.status, 404);
     Ok(())
 }
+
+#[tokio::test]
+async fn message_is_rescheduled_to_the_past_only_on_request() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("POST /v1/topics/orders/messages", json!({"payload": "x", "id": "a", "delay": "1h"})).await?;
+    let change = async |body: serde_json::Value| {
+        dwell.send(dwell.request("PATCH /v1/topics/orders/messages/a")?.json(&body)).await
+    };
+    let refused = change(json!({"due_at": "2020-01-01T00:00:00Z"})).await?;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.body["detail"].as_str().is_some_and(|detail| detail.contains("`past`")), "{refused:?}");
+    assert_eq!(dwell.counts("orders").await?, [1, 0, 0, 0]);
+    assert_eq!(change(json!({"due_at": "2020-01-01T00:00:00Z", "past": "now"})).await?.status, 200);
+    Ok(())
+}

@@ -164,7 +164,8 @@ async fn failing_message_is_retried_and_dead_lettered() -> Outcome {
     assert_eq!(dwell.tell(&redrive, json!({"text": "boredom"})).await?, json!({"redriven": 0}));
     assert_eq!(dwell.ask("GET /v1/topics/mails/messages/m1").await?.body["state"], "dead");
 
-    assert_eq!(dwell.ask(&format!("POST {group}/dead-letters/redrive")).await?.body, json!({"redriven": 1}));
+    assert_eq!(dwell.send(dwell.request(&redrive)?).await?.status, 422, "an empty body does not say which");
+    assert_eq!(dwell.tell(&redrive, json!({"all": true})).await?, json!({"redriven": 1}));
     assert_eq!(nack(&dwell.receipt("mails").await?, json!({"bury": true})).await?, "buried");
     assert_eq!(
         dwell.tell(&format!("POST {group}/dead-letters/purge"), json!({"ids": ["m0"]})).await?,

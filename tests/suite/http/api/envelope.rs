@@ -70,7 +70,7 @@ async fn json_document_is_the_payload_when_it_is_raw() -> Outcome {
     assert_eq!(push(&dwell, "?raw=true", "application/json", document).await?.status, 201);
     let header = dwell.request(PUSH)?.header("content-type", "application/json").header("Dwell-Raw", "true");
     assert_eq!(dwell.send(header.body(document)).await?.status, 201);
-    assert_eq!(push(&dwell, "", "application/cloudevents+json", document).await?.status, 201);
+    assert_eq!(push(&dwell, "?raw=true", "application/cloudevents+json", document).await?.status, 201);
     let mut payloads = Vec::new();
     while payloads.len() < 3 {
         payloads.extend(dwell.reserve("orders").await?.into_iter().map(|delivery| delivery["payload"].clone()));
@@ -109,6 +109,71 @@ async fn wrong_envelope_explains_raw_and_stores_nothing() -> Outcome {
     assert_eq!(dwell.counts("orders").await?, [0, 0, 0, 0]);
     let keyed = dwell.request(PUSH)?.header("Idempotency-Key", "a").json(&json!({"payload": "x"}));
     assert_eq!(dwell.send(keyed).await?.body["id"], "a");
+    Ok(())
+}
+
+/// What looks like a message with its fields would be due at once, and its delay be lost.
+#[tokio::test]
+async fn envelope_with_another_content_type_is_refused() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.ask("PUT /v1/topics/orders").await?;
+    let envelope = r#" {"payload": "x", "delay": "1h"}"#;
+    let form = "payload=x&delay=1h";
+    let refused = [
+        ("text/plain", envelope),
+        ("application/x-www-form-urlencoded", envelope),
+        ("application/x-www-form-urlencoded", form),
+        ("application/vnd.shop+json", r#"{"payload_json": {"a": 1}, "key": 7}"#),
+        ("application/octet-stream", envelope),
+        ("multipart/form-data; boundary=b", "--b\r\ncontent-disposition: form-data; name=payload\r\n\r\nx\r\n--b--\r\n"),
+    ];
+    for (content_type, body) in refused {
+        let answer = push(&dwell, "", content_type, body).await?;
+        let said = answer.body["detail"].as_str().unwrap_or_default();
+        assert!(answer.status == 422 && said.contains("application/json") && said.contains("raw=true"), "{answer:?}");
+        assert_eq!(push(&dwell, "?raw=true", content_type, body).await?.status, 201, "{content_type}");
+    }
+    let payloads = [
+        ("text/plain", "x"),
+        ("text/plain", "{"),
+        ("text/plain", r#"{"payload": "x", "order": 1}"#),
+        ("text/plain", r#"{"delay": "1h"}"#),
+        ("application/vnd.shop+json", r#"{"order": 4711}"#),
+        ("application/x-www-form-urlencoded", "hello"),
+        ("application/x-www-form-urlencoded", "order=4711&delay=1h"),
+    ];
+    for (content_type, body) in payloads {
+        assert_eq!(push(&dwell, "", content_type, body).await?.status, 201, "{content_type} {body}");
+    }
+    assert_eq!(dwell.counts("orders").await?, [0, 13, 0, 0]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn unknown_header_of_dwell_is_refused() -> Outcome {
+    let dwell = Served::start().await?;
+    for (name, status) in [("Dwell-Delay", 422), ("dwell-key", 422), ("Dwell-Meta-Delay", 201), ("Dwell-Raw", 201)] {
+        let request = dwell.request(PUSH)?.header("content-type", "text/plain").header(name, "true").body("x");
+        let answer = dwell.send(request).await?;
+        assert_eq!(answer.status, status, "{name}: {answer:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn content_type_is_a_media_type_and_fits_the_text() -> Outcome {
+    let dwell = Served::start().await?;
+    assert_eq!(push(&dwell, "", "nonsense", "x").await?.status, 422);
+    assert_eq!(push(&dwell, "", "text/plain; charset=latin1", "x").await?.status, 201, "its bytes are kept");
+    for (fields, status) in [
+        (json!({"payload": "x", "content_type": "text"}), 422),
+        (json!({"payload": "x", "content_type": "text/plain; charset=latin1"}), 422),
+        (json!({"payload_base64": "6Q==", "content_type": "text/plain; charset=latin1"}), 201),
+        (json!({"payload": "x", "content_type": "text/plain; charset=UTF-8"}), 201),
+    ] {
+        let answer = push(&dwell, "", "application/json", &fields.to_string()).await?;
+        assert_eq!(answer.status, status, "{fields}: {answer:?}");
+    }
     Ok(())
 }
 

@@ -116,3 +116,20 @@ async fn badly_encoded_path_is_refused() -> Outcome {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn misspelt_path_and_parameter_are_named() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.ask("PUT /v1/topics/orders").await?;
+    for (line, status, said) in [
+        ("POST /v1/topics/orders/messages/", 404, "without the slash at its end it is \"/v1/topics/orders/messages\""),
+        ("POST /topics/orders/messages", 404, "\"/v1/topics/orders/messages\""),
+        ("POST /v1/topics/orders/messages?ID=a", 422, "did you mean `id`?"),
+        ("POST /v1/topics/orders/messages?due_at=2026-12-01T10:00:00+01:00", 422, "write a + in a query as %2B"),
+    ] {
+        refused(&dwell, line, "x", status, said).await?;
+    }
+    let wait = dwell.send(dwell.request("POST /v1/topics/orders/messages?wait=10s")?.body("x")).await?;
+    assert!(wait.body["detail"].as_str().is_some_and(|detail| !detail.contains("mean")), "{wait:?}");
+    Ok(())
+}

@@ -58,7 +58,7 @@ async fn trace_context_is_kept_through_every_operation() -> Outcome {
     }
     let dead = dwell.ask("GET /v1/topics/orders/groups/default/dead-letters").await?;
     assert_eq!(traces(&dead.body["dead_letters"][0]), whole(), "{dead:?}");
-    dwell.tell(&format!("{group}/dead-letters/redrive"), json!({})).await?;
+    dwell.tell(&format!("{group}/dead-letters/redrive"), json!({"all": true})).await?;
     assert_eq!(traces(&dwell.reserve("orders").await?[0]), whole());
     let copied = dwell.tell("POST /v1/topics/orders/groups/copy/reserve", json!({"wait": "10s"})).await?;
     assert_eq!(traces(&copied["deliveries"][0]), whole(), "{copied}");
