@@ -286,8 +286,8 @@ impl World {
             lease_ttl: LEASE_TTL,
             heartbeat: Duration::from_millis(500),
             idle_timeout: Duration::from_secs(20),
-            // Longer than a delivery: a partition that moves then ends none.
-            drain_timeout: Duration::from_secs(12),
+            // Shorter than a delivery: only a stop may end one, and not a partition that moves.
+            drain_timeout: Duration::from_secs(1),
             settle_timeout: Duration::from_secs(2),
             ..Options::default()
         };
