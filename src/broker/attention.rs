@@ -24,6 +24,14 @@ const STORM_DELIVERIES_MIN: u64 = 20;
 /// How long an answer is given again.
 const BELIEVED: Duration = Duration::from_secs(2);
 const CONCERNS_MAX: usize = 200;
+
+// As in grafana/prometheus/rules.yml.
+const BLOCKED_MIN: u64 = 100;
+const LONG: Duration = Duration::from_secs(300);
+const DISK_LOW_BYTES: u64 = 512 * 1024 * 1024;
+const OPEN_FILES_PERCENT: u64 = 80;
+const CLOCK_OFFSET_MAX_S: f64 = 5.0;
+
 /// Reserved messages of a late partition that are looked at.
 const RESERVED_LOOKED_AT: usize = 50;
 
@@ -37,16 +45,43 @@ pub enum ConcernKind {
     MemoryFilling,
     WalFilling,
     Degraded,
+    DiskLow,
     BrokerGone,
     NoConsumer,
     Late,
+    Blocked,
     RetryStorm,
     DeadLetters,
     Expired,
+    CronFailed,
     Paused,
+    OpenFiles,
+    ClockOffset,
 }
 
 impl ConcernKind {
+    pub const ALL: [ConcernKind; 19] = [
+        ConcernKind::NotReady,
+        ConcernKind::Evicting,
+        ConcernKind::Unreadable,
+        ConcernKind::Restoring,
+        ConcernKind::MemoryFilling,
+        ConcernKind::WalFilling,
+        ConcernKind::Degraded,
+        ConcernKind::DiskLow,
+        ConcernKind::BrokerGone,
+        ConcernKind::NoConsumer,
+        ConcernKind::Late,
+        ConcernKind::Blocked,
+        ConcernKind::RetryStorm,
+        ConcernKind::DeadLetters,
+        ConcernKind::Expired,
+        ConcernKind::CronFailed,
+        ConcernKind::Paused,
+        ConcernKind::OpenFiles,
+        ConcernKind::ClockOffset,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             ConcernKind::NotReady => "not_ready",
@@ -56,13 +91,18 @@ impl ConcernKind {
             ConcernKind::MemoryFilling => "memory_filling",
             ConcernKind::WalFilling => "wal_filling",
             ConcernKind::Degraded => "degraded",
+            ConcernKind::DiskLow => "disk_low",
             ConcernKind::BrokerGone => "broker_gone",
             ConcernKind::NoConsumer => "no_consumer",
             ConcernKind::Late => "late",
+            ConcernKind::Blocked => "blocked",
             ConcernKind::RetryStorm => "retry_storm",
             ConcernKind::DeadLetters => "dead_letters",
             ConcernKind::Expired => "expired",
+            ConcernKind::CronFailed => "cron_failed",
             ConcernKind::Paused => "paused",
+            ConcernKind::OpenFiles => "open_files",
+            ConcernKind::ClockOffset => "clock_offset",
         }
     }
 }
@@ -193,6 +233,7 @@ impl Broker {
             );
             concerns.push(Concern::here(ConcernKind::WalFilling, cause));
         }
+        concerns.extend(self.process_concerns());
         let takeovers: u64 = self.recent(RECENT).iter().map(|sample| u64::from(sample.takeovers)).sum();
         if takeovers > 0 {
             let cause = format!(
@@ -202,6 +243,37 @@ impl Broker {
             concerns.push(Concern::here(ConcernKind::BrokerGone, cause));
         }
         concerns
+    }
+
+    /// The reasons that are about this process and its machine.
+    fn process_concerns(&self) -> Vec<Concern> {
+        let process = &self.metrics.process;
+        process.observe();
+        let free = self.store.backend.health_snapshot().free_bytes.filter(|free| *free < DISK_LOW_BYTES);
+        let disk = free.map(|free| {
+            let cause =
+                format!("{} MiB are free at `data_dir`; below 64 MiB nothing is buffered", free / (1024 * 1024));
+            Concern::here(ConcernKind::DiskLow, cause)
+        });
+        let failed = u64::try_from(process.cron_jobs_failed.get()).unwrap_or(0);
+        let cron = (failed > 0).then(|| {
+            let failed = counted(failed, "cron job");
+            Concern::here(
+                ConcernKind::CronFailed,
+                format!("{failed} cannot be read or computed: `dwell cron list TOPIC`"),
+            )
+        });
+        let files = process.open_files_percent().filter(|percent| *percent >= OPEN_FILES_PERCENT).map(|percent| {
+            let cause = format!("this broker has {percent} % of the files open that it may; each connection is one");
+            Concern::here(ConcernKind::OpenFiles, cause)
+        });
+        let ahead = self.metrics.store.clock_offset.get();
+        let clock = (ahead.abs() > CLOCK_OFFSET_MAX_S).then(|| {
+            let cause =
+                format!("the clock of this machine is {ahead:.1} s ahead of that of Redis, which messages go by");
+            Concern::here(ConcernKind::ClockOffset, cause)
+        });
+        [disk, cron, files, clock].into_iter().flatten().collect()
     }
 
     async fn concerns_of(
@@ -250,8 +322,12 @@ impl Broker {
         let Some(first) = self.oldest_due(descriptor, partition).await? else { return Ok(None) };
         let Some(peeked) = self.store.reads.peek(partition, &first).await? else { return Ok(None) };
         let reason = self.reason(descriptor, group, partition.partition, &peeked).await?;
-        let kind = if reason.name == "no_consumer" { ConcernKind::NoConsumer } else { ConcernKind::Late };
         let blocked: u64 = stats.iter().map(|(_, stats)| stats.blocked).sum();
+        let kind = match reason.name {
+            "no_consumer" => ConcernKind::NoConsumer,
+            _ if blocked >= BLOCKED_MIN && blocked >= 10 * ready && age >= LONG => ConcernKind::Blocked,
+            _ => ConcernKind::Late,
+        };
         let blocked = if blocked > 0 { format!(" and {} blocked", thousands(blocked)) } else { String::new() };
         let (ready, age) = (counted(ready, "ready message"), short_span(age));
         let cause = format!("{ready}{blocked}, the oldest for {age}: {}", reason.detail);

@@ -22,6 +22,7 @@ mod push_batcher;
 mod push;
 mod overview;
 mod attention;
+mod causes;
 mod test_clock;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::attention::LatestAttention;
 pub use self::attention::{Attention, Concern, ConcernKind};
+pub use self::causes::{CAUSES, Cause, SeenBy, Severity, WITHOUT_ALERT};
 pub use self::control::{BulkAction, BulkOutcome, RescheduleOutcome};
 pub use self::cron::CronJobList;
 pub use self::dead_letters::{DeadLetterFilter, DeadLetterList, DeadLetterSweep, DeadLetterSweepResult};

@@ -131,7 +131,13 @@ fn attention_item(concern: &Concern) -> AttentionItem {
     let Concern { kind, place, cause } = concern;
     let topic = place.as_ref().map(|(topic, _)| topic.to_string());
     let group = place.as_ref().and_then(|(_, group)| group.as_ref()).map(ToString::to_string);
-    AttentionItem { kind: kind.name().into(), topic, group, cause: cause.clone() }
+    AttentionItem {
+        kind: kind.name().into(),
+        topic,
+        group,
+        cause: cause.clone(),
+        alert: kind.alert().map(str::to_owned),
+    }
 }
 
 /// List what needs attention.

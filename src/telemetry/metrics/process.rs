@@ -60,6 +60,12 @@ impl ProcessMetrics {
         })
     }
 
+    /// How many of the files that it may have it has open, as it was observed last; `None` without a limit.
+    pub fn open_files_percent(&self) -> Option<u64> {
+        let (open, most) = (self.open_files.get(), self.files_max.get());
+        (most.is_finite() && most >= 1.0).then(|| (open as f64 * 100.0 / most) as u64)
+    }
+
     pub fn observe(&self) {
         self.cpu.inc_by((clock::cpu_time().as_secs_f64() - self.cpu.get()).max(0.0));
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;

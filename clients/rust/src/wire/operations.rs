@@ -63,8 +63,9 @@ pub struct AttentionList {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AttentionItem {
-    /// `not_ready`, `evicting`, `unreadable`, `restoring`, `memory_filling`, `wal_filling`, `degraded`, `broker_gone`,
-    /// `no_consumer`, `late`, `retry_storm`, `dead_letters`, `expired` or `paused`.
+    /// `not_ready`, `evicting`, `unreadable`, `restoring`, `memory_filling`, `wal_filling`, `degraded`, `disk_low`,
+    /// `broker_gone`, `no_consumer`, `late`, `blocked`, `retry_storm`, `dead_letters`, `expired`, `cron_failed`, `paused`,
+    /// `open_files` or `clock_offset`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub kind: Word,
     /// The topic; absent if it is about the broker or its store.
@@ -77,6 +78,9 @@ pub struct AttentionItem {
     pub group: Option<String>,
     /// The cause, for people. It may change.
     pub cause: String,
+    /// The alert of Prometheus for it, which is also the heading of its runbook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert: Option<String>,
 }
 
 /// The brokers that share the store.

@@ -11,7 +11,7 @@ import { to } from "./place.js";
 /** @typedef {{attention: Item[], topics_seen: number, topics: number}} Attention */
 
 /** The page about each kind that has one; the others lead to the topic. */
-const PLACES = /** @type {Record<string, string>} */ ({ dead_letters: "dead", broker_gone: "brokers", wal_filling: "brokers", evicting: "brokers", memory_filling: "brokers", degraded: "brokers", not_ready: "brokers", restoring: "brokers" });
+const PLACES = /** @type {Record<string, string>} */ ({ dead_letters: "dead", broker_gone: "brokers", wal_filling: "brokers", evicting: "brokers", disk_low: "brokers", open_files: "brokers", clock_offset: "brokers", memory_filling: "brokers", degraded: "brokers", not_ready: "brokers", restoring: "brokers" });
 
 /** @param {Item} item */
 function placeOf({ kind, topic, group }) {

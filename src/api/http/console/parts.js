@@ -20,6 +20,7 @@ const STATES = {
   duplicate: ["equal", "duplicate"], replaced: ["dot", "replaced"], debounced: ["dot", "debounced"],
   well: ["check", "All is well", "good"], late: ["alert", "late", "bad"], no_consumer: ["alert", "no consumer", "bad"],
   retry_storm: ["alert", "retry storm", "warn"], dead_letters: ["cross", "dead letters", "warn"], expired: ["cross", "expired", "warn"], wal_filling: ["alert", "log is filling", "bad"],
+  disk_low: ["alert", "disk is filling", "bad"], cron_failed: ["cross", "cron job failed", "warn"], open_files: ["alert", "many open files", "warn"], clock_offset: ["alert", "clock is off", "warn"],
   evicting: ["cross", "Redis deletes messages", "bad"], memory_filling: ["alert", "Redis is filling", "warn"],
   behind: ["alert", "older version", "warn"], unreadable: ["cross", "unreadable", "bad"], failed: ["cross", "failed", "bad"], broker_gone: ["cross", "broker gone", "warn"],
 };

@@ -54,7 +54,8 @@ async fn messages_do_not_wait_for_a_delivery_without_end() -> Result<()> {
     declare(&a, ORDERS, 16).await?;
     a.push(ORDERS, &[json!({"id": "held", "payload": "x"})]).await?;
     let held = a.take(ORDERS, 1).await?;
-    let messages: Vec<_> = (0..MESSAGES).map(|n| json!({"id": format!("m{n}"), "payload": "x", "delay": "5s"})).collect();
+    let messages: Vec<_> =
+        (0..MESSAGES).map(|n| json!({"id": format!("m{n}"), "payload": "x", "delay": "5s"})).collect();
     a.push(ORDERS, &messages).await?;
     let since = Instant::now();
     let mut got = Vec::new();

@@ -74,7 +74,7 @@ impl Broker {
         }
     }
 
-    fn kill(&mut self) -> Result<()> {
+    pub(super) fn kill(&mut self) -> Result<()> {
         self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(failed("the end of dwell serve"))
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use dwell::broker::{CAUSES, ConcernKind, WITHOUT_ALERT};
 use dwell::model::error::Result;
 
 use super::{boards, grafana, queries, read};
@@ -100,6 +101,24 @@ fn every_alert_has_a_summary_and_a_runbook() {
         for part in ["**Means**: ", "**Check**: ", "**Do**: "] {
             assert!(runbooks[name].contains(part), "the runbook of {name} has no {part}");
         }
+    }
+}
+
+/// Alerts and `dwell attention` have one list of causes, which has all of both.
+#[test]
+fn alerts_and_attention_have_one_list_of_causes() {
+    let listed: BTreeMap<&str, &str> = CAUSES.iter().map(|cause| (cause.alert, cause.severity.name())).collect();
+    assert_eq!(listed.len(), CAUSES.len());
+    let mut fired: BTreeMap<&str, &str> = BTreeMap::new();
+    for Alert { name, text } in alerts() {
+        let severity = text.lines().find_map(|line| line.trim().strip_prefix("severity: ")).unwrap_or_default();
+        // The critical one comes first.
+        fired.entry(name).or_insert(severity);
+    }
+    assert_eq!(listed, fired);
+    for kind in ConcernKind::ALL {
+        let reason = WITHOUT_ALERT.iter().find(|(without, _)| *without == kind);
+        assert_eq!(kind.alert().is_none(), reason.is_some_and(|(_, reason)| !reason.is_empty()), "{}", kind.name());
     }
 }
 

@@ -153,6 +153,9 @@ async fn every_choice_is_there(api: &Api) -> Result<()> {
     Ok(())
 }
 
+/// The brokers here have no certificate.
+const NOTHING_TO_COMPARE: [&str; 1] = ["DwellCertificateEnds"];
+
 /// An expression, and what stands behind each `unless` of it.
 fn operands(expression: &str) -> Vec<&str> {
     let mut operands = expression.split(" unless ");
@@ -174,6 +177,9 @@ async fn every_rule_finds_something(api: &Api, from: Timestamp) -> Result<()> {
     assert!(rules.len() > 20, "{}", rules.len());
     for rule in rules {
         let name = text(rule, "name");
+        if NOTHING_TO_COMPARE.contains(&name) {
+            continue;
+        }
         assert_eq!((text(rule, "health"), text(rule, "lastError")), ("ok", ""), "{name}");
         let mut expression = text(rule, "query").to_owned();
         for comparison in [">=", "==", ">", "<"] {

@@ -1,4 +1,4 @@
-//! Two brokers over one Redis, a load that is well, and a Prometheus that watches them.
+//! Three brokers over one Redis, a load that is well, and a Prometheus that watches them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,14 +30,16 @@ pub(super) enum Consumer {
 
 pub(super) struct Fleet {
     redis: Mutex<RedisServer>,
+    /// Those that the load uses.
     pub(super) brokers: Vec<Broker>,
+    spare: Mutex<Broker>,
     prometheus: Prometheus,
     from: Timestamp,
     dir: TempDir,
 }
 
 impl Fleet {
-    /// Two brokers with this configuration besides, whose Redis has these options besides.
+    /// Three brokers with this configuration besides, of which the load uses two, and whose Redis has these options besides.
     pub(super) async fn start(config: &str, redis: &[&str]) -> Result<Fleet> {
         let dir = scratch()?;
         let durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"];
@@ -48,10 +50,17 @@ impl Fleet {
         );
         let one = Broker::start(&dir.path().join("one"), &config).await?;
         let two = Broker::start(&dir.path().join("two"), &config).await?;
-        let prometheus = Prometheus::start_at(dir.path(), &[one.port, two.port], Pace::Faster(PACE)).await?;
+        let spare = Broker::start(&dir.path().join("spare"), &config).await?;
+        let ports = [one.port, two.port, spare.port];
+        let prometheus = Prometheus::start_at(dir.path(), &ports, Pace::Faster(PACE)).await?;
         one.tell("PUT /v1/topics/orders", &json!({"partitions": 4})).await?;
-        let redis = Mutex::new(redis);
-        Ok(Fleet { redis, brokers: vec![one, two], prometheus, from: Clock::System.now(), dir })
+        let (redis, spare) = (Mutex::new(redis), Mutex::new(spare));
+        Ok(Fleet { redis, brokers: vec![one, two], spare, prometheus, from: Clock::System.now(), dir })
+    }
+
+    /// A broker that the load does not use.
+    pub(super) async fn spare(&self) -> MutexGuard<'_, Broker> {
+        self.spare.lock().await
     }
 
     pub(super) async fn redis(&self) -> MutexGuard<'_, RedisServer> {
@@ -139,6 +148,12 @@ impl Fleet {
     fn logs(&self) -> String {
         let of = |name: &str| std::fs::read_to_string(self.dir.path().join(name).join("dwell.log")).unwrap_or_default();
         [of("one"), of("two")].concat()
+    }
+
+    /// Waits until Prometheus has scraped all brokers after now.
+    pub(super) async fn is_scraped_again(&self) -> Result<()> {
+        let now = Clock::System.now().as_ms() as f64 / 1e3;
+        self.prometheus.api().until("min(timestamp(dwell_build_info))", |at| at > now).await.map(drop)
     }
 
     /// The value of an expression that has one series now.
