@@ -113,7 +113,9 @@ demo:
 dashboards: tools
 	@bash -o pipefail -c 'cargo test --quiet --locked --test suite -- observability::under_load --nocapture | grep "^|"'
 
+incidents: TOOLS += amtool:prometheus-alertmanager
 incidents: tools
+	amtool check-config grafana/prometheus/alertmanager.yml
 	cargo test --locked --test suite -- observability::incidents --test-threads=2
 
 grafana: tools languages

@@ -327,7 +327,9 @@ fn check_count(field: &str, count: usize) -> Result<()> {
 fn no_group(descriptor: &Descriptor, group: &GroupName) -> Error {
     let topic = &descriptor.topic;
     match descriptor.is_promised() {
-        true => Error::unavailable(format!("topic {topic} is on its way to the store: whether it has a group {group} is not known yet")),
+        true => Error::unavailable(format!(
+            "topic {topic} is on its way to the store: whether it has a group {group} is not known yet"
+        )),
         false => Error::missing(Missing::group(topic, group)),
     }
 }

@@ -104,6 +104,18 @@ fn every_alert_has_a_summary_and_a_runbook() {
     }
 }
 
+/// The example for Alertmanager names alerts that there are. `make incidents` asks amtool about the rest of it.
+#[test]
+fn alertmanager_example_names_existing_alerts() -> Result<()> {
+    let example = read(&grafana("prometheus/alertmanager.yml"))?;
+    let names: BTreeSet<&str> = alerts().iter().map(|alert| alert.name).collect();
+    let code = example.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let words = code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric()));
+    let named: BTreeSet<&str> = words.filter(|word| word.starts_with("Dwell")).collect();
+    assert!(named.len() > 10 && named.is_subset(&names), "{:?}", named.difference(&names));
+    Ok(())
+}
+
 /// Alerts and `dwell attention` have one list of causes, which has all of both.
 #[test]
 fn alerts_and_attention_have_one_list_of_causes() {

@@ -23,6 +23,8 @@ async fn webhook_that_fails_fires_one_alert() -> Result<()> {
             fleet.brokers[0]
                 .tell("PUT /v1/topics/mail", &json!({"partitions": 2, "max_attempts": 0, "backoff": backoff}))
                 .await?;
+            // The webhook finds its group.
+            pause_of_load(Duration::from_secs(5)).await;
             let mail = json!({"messages": vec![json!({"payload": "dear customer"}); 20]});
             fleet.brokers[0].tell("POST /v1/topics/mail/messages/batch", &mail).await?;
             fleet.waits_for("DwellWebhookFails").await
