@@ -21,6 +21,7 @@ mod control;
 mod push_batcher;
 mod push;
 mod overview;
+mod fleet;
 mod attention;
 mod causes;
 mod test_clock;
@@ -37,12 +38,13 @@ pub use self::control::{BulkAction, BulkOutcome, RescheduleOutcome};
 pub use self::cron::CronJobList;
 pub use self::dead_letters::{DeadLetterFilter, DeadLetterList, DeadLetterSweep, DeadLetterSweepResult};
 pub use self::explain::{Audit, Explanation, Reason};
+pub use self::fleet::FleetBroker;
 use self::groups::{Filling, Groups};
 pub use self::groups::{GroupRequest, PauseFor, STOPPING, Subscribed};
 use self::list::Location;
 pub use self::list::{ListEntry, ListedState, MessageList};
 use self::overview::TrafficLog;
-pub use self::overview::{FleetBroker, Point, Sample};
+pub use self::overview::{Point, Sample};
 use self::push::DefaultPartitioner;
 pub use self::push::{Offer, PushOutcome};
 use self::push_batcher::PushBatcher;
@@ -86,6 +88,8 @@ pub struct Broker {
     firing: cron::Turns,
     reads: Arc<ReadLimiter>,
     tasks: Tasks,
+    /// By the clock of the machine.
+    started_at: Timestamp,
     options: Arc<Options>,
 }
 
@@ -147,6 +151,7 @@ impl Broker {
             firing,
             reads,
             tasks,
+            started_at: Clock::System.now(),
             options,
         }
     }
@@ -161,7 +166,11 @@ impl Broker {
             self.watch_store(stop.clone()),
             sampler.run(stop.clone()),
         );
-        let kept = futures_util::future::join(self.keeper.run(stop.clone()), self.answer_others(stop.clone()));
+        let kept = futures_util::future::join3(
+            self.keeper.run(stop.clone()),
+            self.answer_others(stop.clone()),
+            self.tell_fleet(stop.clone()),
+        );
         tokio::join!(kept, cron_scheduler.run(stop.clone()), watched, self.store.backend.run(self, stop));
     }
 

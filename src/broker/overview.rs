@@ -1,5 +1,4 @@
-//! The recent traffic of this broker, a sample for each step of the last 30 minutes; and the brokers that share the store, as
-//! the heartbeats of their groups tell.
+//! The recent traffic of this broker, a sample for each step of the last 30 minutes.
 //!
 //! Counters are in memory, so a sample of an idle broker asks nobody. The backlog is counted in the store: of a topic
 //! with traffic in the sample, and while somebody watches of all topics with traffic in the samples that are kept.
@@ -13,12 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Broker;
 use super::stats_collector::SCRAPED_LATELY;
-use super::topics::TOPICS_SEEN_MAX;
 use crate::model::error::Result;
 use crate::model::message::TopicName;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Instant;
-use crate::store::{MemberId, MemberReport, MemberState, WalDepth};
 use crate::telemetry::metrics::Traffic;
 
 const SAMPLES: usize = 180;
@@ -199,50 +196,6 @@ fn point(traffic: &Traffic, backlog: Option<u64>) -> Point {
         expired: count(traffic.expired),
         lateness_ms: late(0.5).zip(late(0.99)).map(|(p50, p99)| [p50, p99]),
         backlog: backlog.map(count),
-    }
-}
-
-/// A broker: this one, or a member of a group.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FleetBroker {
-    pub version: String,
-    pub is_here: bool,
-    /// Groups that it is a member of, and those of them with demand.
-    pub groups: usize,
-    pub demanded: usize,
-    /// Consumers that wait there.
-    pub waiting: usize,
-    pub owned: usize,
-    pub wal: WalDepth,
-}
-
-impl Broker {
-    /// This broker and all members of groups. Of more than 500 topics the members of the first are read.
-    /// Errors: `Full`, the store's.
-    pub async fn brokers(&self) -> Result<BTreeMap<MemberId, FleetBroker>> {
-        let mut brokers = BTreeMap::<MemberId, FleetBroker>::new();
-        let read = self.reads.begin().await?;
-        for topic in self.topics().await?.iter().take(TOPICS_SEEN_MAX) {
-            let Some(descriptor) = self.existing(topic).await? else { continue };
-            for group in &descriptor.groups {
-                for MemberReport { id, state, version } in read.call(self.members(topic, group)).await? {
-                    let MemberState { has_demand, waiting, owned, wal } = state;
-                    let broker = brokers.entry(id).or_default();
-                    broker.version = version;
-                    broker.groups += 1;
-                    broker.demanded += usize::from(has_demand);
-                    broker.waiting += waiting;
-                    broker.owned += owned;
-                    broker.wal = wal;
-                }
-            }
-        }
-        // Its own heartbeats are older than what it knows.
-        let here = brokers.entry(self.member().clone()).or_default();
-        here.is_here = true;
-        here.version = env!("CARGO_PKG_VERSION").to_owned();
-        here.wal = self.store.backend.wal_depth();
-        Ok(brokers)
     }
 }
 

@@ -16,7 +16,7 @@ use super::output::{self, columns};
 use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::spelling::counted;
-use crate::model::time::{parse_span, show_span};
+use crate::model::time::{parse_span, short_span, show_span};
 use crate::platform::clock::Clock;
 
 const EXAMPLES: &str = "\
@@ -165,7 +165,7 @@ Examples:
   dwell brokers             a line for each, and which of them answers
   dwell brokers --json";
 
-/// List the brokers that share the store, with version, demand, partitions and write-ahead log
+/// List the brokers that share the store, with what each does, its partitions, logs and clock
 #[derive(Debug, Args)]
 #[command(after_help = BROKERS_EXAMPLES)]
 pub(crate) struct BrokersArgs {
@@ -176,17 +176,32 @@ pub(crate) struct BrokersArgs {
 pub(crate) async fn brokers(args: &BrokersArgs) -> Result<(), Failure> {
     let found: WithJson<BrokerList> = args.server.client()?.brokers().await?;
     args.server.print.value(&found, |found| {
-        let labels =
-            ["broker", "version", "groups", "with demand", "waiting", "partitions", "log records", "log bytes"];
+        let labels = [
+            "broker",
+            "version",
+            "up",
+            "does",
+            "groups",
+            "with demand",
+            "waiting",
+            "partitions",
+            "log records",
+            "log bytes",
+            "journal bytes",
+            "clock",
+        ];
         let row = |broker: &ListedBroker| {
             let counts = [broker.groups, broker.demanded, broker.waiting, broker.owned];
             let [groups, demanded, waiting, owned] = counts.map(|count| count.to_string());
             let records = broker.wal_records.to_string();
             let name = format!("{}{}", broker.member, if broker.here { " (this one)" } else { "" });
             let (version, bytes) = (broker.version.clone(), output::bytes(broker.wal_bytes));
-            [name, version, groups, demanded, waiting, owned, records, bytes]
+            let up = broker.started_at.map(|at| short_span(Clock::System.now().since(at))).unwrap_or_default();
+            let (doing, journal) = (broker.doing.to_string(), output::bytes(broker.journal_bytes));
+            let clock = broker.clock_ahead_ms.map(|ms| format!("{ms:+} ms")).unwrap_or_default();
+            [name, version, up, doing, groups, demanded, waiting, owned, records, bytes, journal, clock]
         };
-        output::table(labels, found.brokers.iter().map(row), &[2, 3, 4, 5, 6, 7])
+        output::table(labels, found.brokers.iter().map(row), &[2, 4, 5, 6, 7, 8, 9, 10, 11])
     })
 }
 

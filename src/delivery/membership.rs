@@ -188,7 +188,7 @@ impl Membership {
         let (delivery, standing) = (&self.delivery, self.member.standing());
         let (has_demand, owned) = (standing.has_demand, standing.owned);
         let wal = delivery.store.backend.wal_depth();
-        let state = MemberState { has_demand, waiting: delivery.demand.waiting(), owned, wal };
+        let state = MemberState { has_demand, waiting: delivery.demand.waiting(), owned, wal, process: None };
         let (topic, group) = (delivery.descriptor().topic.clone(), delivery.group.clone());
         delivery.options.heartbeats.record(Heartbeat { topic, group, state }, self.sender.clone());
     }

@@ -160,6 +160,11 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
         WalDepth { records, bytes, limit_bytes: self.wal.limit_bytes() }
     }
 
+    fn journal_depth(&self) -> (u64, u64) {
+        let depth = self.journal.as_ref().map(|journal| journal.log().depth());
+        depth.map_or((0, 0), |Depth { records, bytes, .. }| (records, bytes))
+    }
+
     fn health_snapshot(&self) -> HealthSnapshot {
         self.wal.observe();
         if let Some(journal) = &self.journal {

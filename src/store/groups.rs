@@ -15,6 +15,7 @@ use crate::model::error::Result;
 use crate::model::limits::MEMBER_BYTES_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::hash;
+use crate::model::time::Timestamp;
 
 #[async_trait]
 pub trait Groups: Send + Sync + 'static {
@@ -82,6 +83,54 @@ pub struct MemberState {
     pub waiting: usize,
     pub owned: usize,
     pub wal: WalDepth,
+    /// Only in the heartbeat of the process, which belongs to no group.
+    pub process: Option<ProcessState>,
+}
+
+/// A process of the fleet, whether it consumes or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessState {
+    /// By its clock.
+    pub started_at: Timestamp,
+    pub doing: Doing,
+    /// Records and bytes.
+    pub journal: (u64, u64),
+    /// How far its clock is ahead of that of the store, ms.
+    pub clock_ahead_ms: i64,
+}
+
+/// The main thing that a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// Pushes go to the store.
+    Serving,
+    /// Pushes go to its disk, since the store is unavailable.
+    Buffering,
+    /// The store gets from its disk what it did not take.
+    Replaying,
+    /// The store gets back what it lost.
+    Restoring,
+    /// It hands over what it has, and ends.
+    Draining,
+}
+
+impl Doing {
+    pub const ALL: [Doing; 5] = [Doing::Serving, Doing::Buffering, Doing::Replaying, Doing::Restoring, Doing::Draining];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Doing::Serving => "serving",
+            Doing::Buffering => "buffering",
+            Doing::Replaying => "replaying",
+            Doing::Restoring => "restoring",
+            Doing::Draining => "draining",
+        }
+    }
+}
+
+/// Where processes record their heartbeats: beside those of groups, under names that are no topic's by convention.
+pub fn of_processes() -> Result<(TopicName, GroupName)> {
+    Ok((TopicName::new("_dwell")?, GroupName::new("_brokers")?))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,22 +152,37 @@ impl Heartbeat {
 
 impl MemberState {
     /// Demand as `0` or `1`, waiting consumers, owned partitions, the write-ahead log (records, bytes, and bytes that it
-    /// may have), and the version of the process.
+    /// may have), and the version of the process. Of a process also when it started, what it does, its journal and its clock.
     pub fn to_store(self) -> String {
-        let MemberState { has_demand, waiting, owned, wal: WalDepth { records, bytes, limit_bytes } } = self;
-        format!("{} {waiting} {owned} {records} {bytes} {limit_bytes} {VERSION}", u8::from(has_demand))
+        let MemberState { has_demand, waiting, owned, wal: WalDepth { records, bytes, limit_bytes }, process } = self;
+        let of_member = format!("{} {waiting} {owned} {records} {bytes} {limit_bytes} {VERSION}", u8::from(has_demand));
+        let Some(ProcessState { started_at, doing, journal: (records, bytes), clock_ahead_ms }) = process else {
+            return of_member;
+        };
+        format!("{of_member} {} {} {records} {bytes} {clock_ahead_ms}", started_at.as_ms(), doing.name())
     }
 }
 
 impl MemberReport {
     pub fn from_store(id: MemberId, text: &str) -> MemberReport {
-        let mut parts = text.splitn(7, ' ');
+        let mut parts = text.split(' ');
         let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).unwrap_or(0);
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (has_demand, waiting, owned) = (number() == 1, count(number()), count(number()));
         let wal = WalDepth { records: number(), bytes: number(), limit_bytes: number() };
-        let state = MemberState { has_demand, waiting, owned, wal };
-        MemberReport { id, state, version: parts.next().unwrap_or_default().to_owned() }
+        let version = parts.next().unwrap_or_default().to_owned();
+        let state = MemberState { has_demand, waiting, owned, wal, process: ProcessState::read(parts) };
+        MemberReport { id, state, version }
+    }
+}
+
+impl ProcessState {
+    fn read<'a>(mut parts: impl Iterator<Item = &'a str>) -> Option<ProcessState> {
+        let started_at = Timestamp::from_ms(parts.next()?.parse().ok()?);
+        let doing = parts.next()?;
+        let doing = Doing::ALL.into_iter().find(|known| known.name() == doing)?;
+        let journal = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(ProcessState { started_at, doing, journal, clock_ahead_ms: parts.next()?.parse().ok()? })
     }
 }
 
@@ -164,8 +228,18 @@ mod tests {
     fn member_state_round_trips_and_garbage_means_no_demand() {
         let report = |text: &str| MemberReport::from_store(MemberId::from_store("m"), text);
         let wal = WalDepth { records: 7, bytes: 4_096, limit_bytes: 1 << 30 };
-        let state = MemberState { has_demand: true, waiting: 12, owned: 3, wal };
-        assert_eq!((report(&state.to_store()).state, &*report(&state.to_store()).version), (state, VERSION));
+        let member = MemberState { has_demand: true, waiting: 12, owned: 3, wal, process: None };
+        let of_process = Doing::ALL.map(|doing| {
+            let started_at = Timestamp::from_ms(1_767_323_045_678);
+            let process = ProcessState { started_at, doing, journal: (3, 1 << 40), clock_ahead_ms: -7 };
+            MemberState { process: Some(process), ..member }
+        });
+        for state in of_process.into_iter().chain([member]) {
+            assert_eq!((report(&state.to_store()).state, &*report(&state.to_store()).version), (state, VERSION));
+        }
+        let newer = format!("{} 1 cooking 2 3 4", member.to_store());
+        assert_eq!(report(&newer).state, member);
+        assert!(of_processes().is_ok());
         for garbage in ["", "x", "2 -1 x", "0"] {
             assert_eq!(report(garbage).state, MemberState::default(), "{garbage:?}");
         }

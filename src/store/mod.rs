@@ -39,7 +39,10 @@ pub use dead_letters::{
     Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DeadLetters, DroppedDeadLetters, Forward, Forwarded,
     ForwardedMessage,
 };
-pub use groups::{Groups, Heartbeat, LiveMember, MemberId, MemberReport, MemberState, SlotAsk, Slots, slot_of};
+pub use groups::{
+    Doing, Groups, Heartbeat, LiveMember, MemberId, MemberReport, MemberState, ProcessState, SlotAsk, Slots,
+    of_processes, slot_of,
+};
 pub use leases::{Acquired, Claim, Leases, OwnerRecord, Renewal};
 pub use log_target::{
     BrokerReport, Change, Identity, KeptCronJob, LogTarget, Progress, Replayed, Reports, TOMBSTONE_KEPT, origin_page,
@@ -153,6 +156,11 @@ pub trait Backend: Send + Sync + 'static {
     /// The memory of each of its servers, as they said last. Empty where there are none.
     fn memory(&self) -> Vec<NodeMemory> {
         Vec::new()
+    }
+
+    /// Records and bytes of the journal of this process.
+    fn journal_depth(&self) -> (u64, u64) {
+        (0, 0)
     }
 
     /// Health of the store as this process knows it without asking, for metrics.

@@ -156,7 +156,8 @@ pub(crate) async fn attention(app: Admitted, _: NoParams) -> Result<Reply<Attent
 }
 
 fn listed((member, broker): (MemberId, FleetBroker)) -> ListedBroker {
-    let FleetBroker { version, is_here, groups, demanded, waiting, owned, wal } = broker;
+    let FleetBroker { version, is_here, groups, demanded, waiting, owned, wal, process } = broker;
+    let (journal_records, journal_bytes) = process.map_or((0, 0), |process| process.journal);
     ListedBroker {
         member: member.to_string(),
         version,
@@ -168,13 +169,18 @@ fn listed((member, broker): (MemberId, FleetBroker)) -> ListedBroker {
         wal_records: wal.records,
         wal_bytes: wal.bytes,
         wal_limit_bytes: wal.limit_bytes,
+        started_at: process.map(|process| process.started_at),
+        doing: process.map_or("unknown", |process| process.doing.name()).into(),
+        journal_records,
+        journal_bytes,
+        clock_ahead_ms: process.map(|process| process.clock_ahead_ms),
     }
 }
 
 /// List the brokers that share the store.
 ///
-/// This one, and all that consume for a group of the first 500 topics, as their latest heartbeats say. A broker that only takes
-/// pushes is listed by itself alone.
+/// Also those that only take pushes. Each says every 15 seconds that it is there, and what it does; a broker that was killed is listed for
+/// up to 50 seconds. The counts of groups are those of the first 500 topics.
 #[utoipa::path(
     get, path = "/v1/brokers", operation_id = "listBrokers",
     tag = "operations",

@@ -16,6 +16,7 @@ pub struct ProcessMetrics {
     /// Not a number when the file system cannot tell.
     pub data_dir_free: Gauge,
     pub cron_jobs_failed: IntGauge,
+    pub brokers: IntGauge,
     /// One series for each certificate that clients are shown, named by its file.
     pub certificate_end: IntGaugeVec,
     cpu: Counter,
@@ -43,6 +44,10 @@ impl ProcessMetrics {
             cron_jobs_failed: make.gauge(
                 "dwell_cron_jobs_failed",
                 "cron jobs of all topics that have no next time, because this broker cannot read or compute them",
+            )?,
+            brokers: make.gauge(
+                "dwell_brokers",
+                "brokers that share the store, also those that only take pushes, as the store told this one within the last 15 s",
             )?,
             certificate_end: make.gauges(
                 "dwell_certificate_end_timestamp_seconds",

@@ -5,6 +5,7 @@ mod config_check;
 mod deploy;
 mod doctor;
 mod drain;
+mod fleet;
 mod logs;
 mod metrics;
 mod observability;

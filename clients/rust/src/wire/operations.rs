@@ -87,7 +87,8 @@ pub struct AttentionItem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
     {"brokers": [{"member": "web-1-k3v9x2", "version": "0.1.0", "here": true, "groups": 3, "demanded": 2, "waiting": 4, "owned": 16,
-    "wal_records": 0, "wal_bytes": 65536, "wal_limit_bytes": 1073741824}]}
+    "wal_records": 0, "wal_bytes": 65536, "wal_limit_bytes": 1073741824, "started_at": "2026-01-02T03:04:05.678Z", "doing": "serving",
+    "journal_records": 0, "journal_bytes": 0, "clock_ahead_ms": 3}]}
 ))))]
 pub struct BrokerList {
     /// Sorted by name.
@@ -118,6 +119,24 @@ pub struct ListedBroker {
     pub wal_bytes: u64,
     /// Bytes that its write-ahead log may have; 0 without one.
     pub wal_limit_bytes: u64,
+    /// When it started, by its clock; absent if it has not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
+    pub started_at: Option<Timestamp>,
+    /// `serving`, `buffering` (the store is unavailable), `replaying` (the store gets from its disk what it did not take), `restoring`
+    /// (the store gets back what it lost), `draining` (it ends), or `unknown`.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub doing: Word,
+    /// Records of its journal; 0 without one.
+    #[serde(default)]
+    pub journal_records: u64,
+    /// Bytes of its journal on disk.
+    #[serde(default)]
+    pub journal_bytes: u64,
+    /// How far its clock is ahead of that of the store; absent if it has not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_ms: Option<i64>,
 }
 
 /// A broker that drains.

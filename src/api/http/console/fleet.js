@@ -5,7 +5,7 @@ import { call } from "./api.js";
 import { command } from "./command.js";
 import { draw, element } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
-import { chip, facts, section, shell, table } from "./parts.js";
+import { chip, facts, section, shell, table, time } from "./parts.js";
 
 /**
  * @param {import("./place.js").Place} _place
@@ -30,15 +30,17 @@ export function fleet(_place, page) {
  */
 function listed(brokers, health) {
   const newest = brokers.map(({ version }) => version).sort((a, b) => a.localeCompare(b, "en", { numeric: true })).at(-1);
-  const heads = ["Broker", "Health", "Version", "Groups", "With demand", "Waiting consumers", "Partitions", "Write-ahead log"];
+  const heads = ["Broker", "Health", "Version", "Started", "Does", "Groups", "With demand", "Waiting consumers", "Partitions", "Write-ahead log", "Journal", "Clock"];
   const rows = brokers.map((broker) => ({
     key: broker.member,
     cells: [[element("bdi", { class: "mono" }, broker.member), broker.here ? element("span", { class: "quiet" }, " this page talks to it") : ""],
-      stateOf(broker, health), [broker.version, " ", broker.version === newest ? "" : chip("behind")], number(broker.groups), number(broker.demanded), number(broker.waiting), number(broker.owned), log(broker)],
+      stateOf(broker, health), [broker.version, " ", broker.version === newest ? "" : chip("behind")],
+      broker.started_at ? time(broker.started_at) : "", broker.doing, number(broker.groups), number(broker.demanded), number(broker.waiting), number(broker.owned), log(broker),
+      broker.journal_bytes ? bytes(broker.journal_bytes) : element("span", { class: "quiet" }, "none"), ahead(broker.clock_ahead_ms)],
   }));
   return [
-    table(counted(brokers.length, "broker"), heads.map((head, at) => ({ head, number: at > 2 && at < 7 })), rows),
-    element("p", { class: "hint" }, "As the brokers said in their latest heartbeats. A broker that serves no consumer sends none, and is listed only by itself."),
+    table(counted(brokers.length, "broker"), heads.map((head, at) => ({ head, number: at > 4 && at < 9 })), rows),
+    element("p", { class: "hint" }, "As the brokers said in their latest heartbeats, which each sends every 15 seconds. A broker that was killed is listed for up to 50 seconds."),
     shell(command("brokers", [])),
   ];
 }
@@ -51,6 +53,11 @@ function stateOf(broker, health) {
   if (broker.wal_limit_bytes && broker.wal_bytes * 2 > broker.wal_limit_bytes) return chip("wal_filling");
   if (broker.here) return chip(health.status);
   return chip(broker.wal_records ? "buffered" : "up");
+}
+
+/** @param {number | undefined} ms How far a clock is ahead of that of the store. */
+function ahead(ms) {
+  return ms === undefined ? "" : `${ms > 0 ? "+" : ""}${number(ms)} ms`;
 }
 
 /** @param {any} broker */
