@@ -24,7 +24,7 @@ use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
 use crate::store::{PushVerdict, Pushed, Refused, StoredDuplicate};
 use crate::telemetry::metrics::TopicMetrics;
-use crate::telemetry::spans::{Span, SpanKind, about};
+use crate::telemetry::spans::{Fault, Operation, Span, about};
 
 /// A turn ends after so many messages; a batch is not cut.
 const TURN_MESSAGES: usize = 250;
@@ -144,7 +144,7 @@ impl Broker {
         let (mut accepted, mut spans) = (Vec::with_capacity(offers.len()), Vec::new());
         for (index, Offer { id, fresh, mut message }) in offers.into_iter().enumerate() {
             let (conflict, due) = (message.conflict, time_of(message.due));
-            let span = self.options.tracer.begin("push", SpanKind::Producer, message.trace.as_ref());
+            let span = self.options.tracer.begin(Operation::Send, topic, message.trace.as_ref());
             if let Some(span) = span {
                 message.trace = Some(span.context().clone());
                 spans.push((index, span));
@@ -180,7 +180,7 @@ impl Broker {
         let missing = || Err(Error::bug("a push without an outcome"));
         let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
         for (index, span) in spans {
-            end(span, topic, &outcomes[index]);
+            end(span, &outcomes[index]);
         }
         Ok(outcomes)
     }
@@ -293,14 +293,10 @@ fn fits(call: &[OnTheWay], next: &OnTheWay) -> bool {
     call.first().is_some_and(|first| first.offered.conflict == conflict) && call.len() < conflict.call_ids_max()
 }
 
-fn end(span: Span, topic: &TopicName, outcome: &Result<PushOutcome>) {
-    let span = span.text("messaging.operation.type", "send");
+fn end(span: Span, outcome: &Result<PushOutcome>) {
     match outcome {
-        Ok(done) => about(span, topic, &done.id, done.partition).text("dwell.outcome", done.pushed.name()).end(None),
-        Err(error) => {
-            let span = span.text("messaging.system", "dwell").text("messaging.destination.name", topic);
-            span.text("error.type", error.kind().name()).end(Some(error.detail().to_owned()));
-        }
+        Ok(done) => about(span, &done.id, done.partition).text("dwell.outcome", done.pushed.name()).end(None),
+        Err(error) => span.end(Some(Fault { kind: error.kind().name().to_owned(), detail: error.detail().to_owned() })),
     }
 }
 

@@ -16,6 +16,7 @@ mod rate_limiter;
 mod session;
 mod ownership;
 mod membership;
+mod traces;
 mod settle;
 mod recall;
 pub mod remote;
@@ -43,6 +44,7 @@ pub use self::receipt_keys::ReceiptKeys;
 pub use self::session::Session;
 pub use self::settle::{LateVerdict, Read, check_receipt, is_of};
 pub use self::table::{HeldCounts, Now, Policy, Table, Want};
+use self::traces::Traces;
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;
 use crate::model::error::{Error, Kind, Result};
@@ -54,7 +56,7 @@ use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{Epoch, Store};
 use crate::telemetry::metrics::{GroupMetrics, Metrics};
-use crate::telemetry::spans::{SpanKind, Tracer, about};
+use crate::telemetry::spans::{Operation, Tracer, about};
 
 /// How long a `reserve` that does not want to wait still looks.
 pub const SHORT_POLL: Duration = Duration::from_millis(100);
@@ -86,6 +88,7 @@ pub struct GroupDelivery {
     counts: Arc<GroupMetrics>,
     metrics: Arc<Metrics>,
     tracer: Tracer,
+    traces: Traces,
 }
 
 #[derive(Clone)]
@@ -129,6 +132,7 @@ impl GroupDelivery {
             tag: GroupTag::of(&descriptor.topic, &group),
             metrics,
             tracer,
+            traces: Traces::default(),
             store,
             keeper,
             group,
@@ -321,11 +325,11 @@ impl GroupDelivery {
 
     /// The span lasts from the due time to the hand-over, and the delivery names it from then on.
     fn trace(&self, delivery: &mut Delivery) {
-        let trace = &mut delivery.message.envelope.trace;
-        let Some(span) = self.tracer.begin("deliver", SpanKind::Consumer, trace.as_ref()) else { return };
+        let (trace, topic) = (&mut delivery.message.envelope.trace, self.descriptor().topic.clone());
+        let Some(span) = self.tracer.begin(Operation::Receive, &topic, trace.as_ref()) else { return };
         *trace = Some(span.context().clone());
-        let span = span.earlier(delivery.lateness).text("messaging.operation.type", "receive");
-        let span = about(span, &self.descriptor().topic, &delivery.message.id, delivery.partition);
+        self.traces.keep(delivery.partition, &delivery.message.id, delivery.attempt, span.context().clone());
+        let span = about(span.earlier(delivery.lateness), &delivery.message.id, delivery.partition);
         span.text("messaging.consumer.group.name", &self.group).number("dwell.attempt", delivery.attempt).end(None);
     }
 

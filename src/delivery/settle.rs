@@ -10,6 +10,7 @@ use super::GroupDelivery;
 use super::ownership::Owned;
 use super::receipt::{Decision, Delivery, GroupTag, Receipt};
 use super::table::{LateOutcome, Now};
+use super::traces::Settling;
 use super::verdict::{Decided, StaleReason, UnknownReason, Verdict};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
@@ -58,7 +59,10 @@ impl GroupDelivery {
         let mut again = HashSet::new();
         let mut unanswered_by_group: BTreeMap<Partition, Unanswered> = BTreeMap::new();
         let now = self.now();
+        let mut spans = Vec::new();
         for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
+            let begun = receipt.as_ref().ok().and_then(|receipt| self.begin_span(receipt));
+            spans.extend(begun.map(|span| (index, span)));
             let (verdict, made) = self.decide(receipt, decision, now);
             verdicts.push(verdict);
             if let Some(Made { partition, owned, decided }) = made {
@@ -90,7 +94,14 @@ impl GroupDelivery {
         for (_, verdict) in verdicts.iter().enumerate().filter(|(index, _)| !again.contains(index)) {
             self.count(*verdict);
         }
+        for (index, span) in spans {
+            span.end(&self.group, verdicts[index]);
+        }
         verdicts
+    }
+
+    fn begin_span(&self, receipt: &Receipt) -> Option<Settling> {
+        self.traces.begin(&self.tracer, &self.descriptor().topic, receipt)
     }
 
     pub(super) fn decide(&self, receipt: Read, decision: Decision, now: Now) -> (Verdict, Option<Made>) {

@@ -4,7 +4,7 @@
 //! refuses are dropped and counted too.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,6 +23,7 @@ use crate::model::trace::{Hex, TraceContext};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::https::{self, Roots};
 use crate::platform::log_throttle::RepeatThrottle;
+use crate::platform::secret::Secret;
 use crate::telemetry::metrics::{Metrics, SpanMetrics};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +33,23 @@ pub struct SpanOptions {
     pub ca_file: Option<PathBuf>,
     /// 0 to 1: the fraction of messages recorded whose producers sent no trace context.
     pub ratio: f64,
+    /// `service.name` of the resource.
+    pub service: String,
+    /// More attributes of the resource.
+    pub resource: Vec<(String, String)>,
+    /// More headers of each request, such as an API key.
+    pub headers: Vec<(String, Secret)>,
 }
+
+impl SpanOptions {
+    pub fn new(endpoint: Endpoint) -> SpanOptions {
+        let (resource, headers) = (Vec::new(), Vec::new());
+        SpanOptions { endpoint, ca_file: None, ratio: 0.0, service: SERVICE.to_owned(), resource, headers }
+    }
+}
+
+/// The default of `service.name`.
+pub const SERVICE: &str = "dwell";
 
 #[derive(Debug, Clone, Default)]
 pub struct Tracer(Option<Arc<Recorder>>);
@@ -47,10 +64,9 @@ struct Recorder {
 
 /// Numbered as in OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpanKind {
+enum SpanKind {
     Client = 3,
     Producer = 4,
-    Consumer = 5,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,13 +75,52 @@ pub enum Value {
     Number(i64),
 }
 
+/// An operation of OpenTelemetry's conventions for messaging: its name, its type, and the kind of its span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A push.
+    Send,
+    /// From the due time to the hand-over.
+    Receive,
+    /// The POST of a webhook.
+    Process,
+    /// A decision about a delivery.
+    Settle,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Operation::Send => "send",
+            Operation::Receive => "receive",
+            Operation::Process => "process",
+            Operation::Settle => "settle",
+        }
+    }
+
+    fn kind(self) -> SpanKind {
+        match self {
+            Operation::Send => SpanKind::Producer,
+            Operation::Receive | Operation::Settle | Operation::Process => SpanKind::Client,
+        }
+    }
+}
+
+/// Why the operation of a span failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// One of a few words, or a status code: `error.type`.
+    pub kind: String,
+    pub detail: String,
+}
+
 /// Dropped without [`Span::end`], it is not recorded.
 #[derive(Debug)]
 pub struct Span {
     recorder: Arc<Recorder>,
     context: TraceContext,
     parent: Option<[u8; 8]>,
-    name: &'static str,
+    name: String,
     kind: SpanKind,
     began: (Timestamp, Instant),
     earlier: Duration,
@@ -76,7 +131,7 @@ pub struct Span {
 struct Finished {
     context: TraceContext,
     parent: Option<[u8; 8]>,
-    name: &'static str,
+    name: String,
     kind: SpanKind,
     /// Nanoseconds since 1970.
     from_ns: u64,
@@ -94,28 +149,32 @@ impl Tracer {
     pub fn exporting(options: SpanOptions, clock: Clock) -> crate::model::error::Result<(Tracer, Exporter)> {
         let (finished, spans) = mpsc::channel(SPANS_WAITING_MAX);
         let recorder = Arc::new(Recorder { clock, ratio: options.ratio, finished, dropped: AtomicU64::new(0) });
-        let exporter = Exporter::new(options.endpoint, options.ca_file.as_deref(), spans, recorder.clone())?;
+        let exporter = Exporter::new(options, spans, recorder.clone())?;
         Ok((Tracer(Some(recorder)), exporter))
     }
 
     /// Begins a child of a recorded span, or without a parent a new trace, with the probability of the ratio.
-    pub fn begin(&self, name: &'static str, kind: SpanKind, parent: Option<&TraceContext>) -> Option<Span> {
+    pub fn begin(&self, operation: Operation, topic: &TopicName, parent: Option<&TraceContext>) -> Option<Span> {
         let recorder = self.0.as_ref()?;
         let context = match parent {
             Some(parent) if parent.is_sampled() => parent.caused_by(fresh()),
             None if fastrand::f64() < recorder.ratio => TraceContext::recorded(fresh(), fresh()),
             Some(_) | None => return None,
         };
-        Some(Span {
+        let name = operation.name();
+        let span = Span {
             began: (recorder.clock.now(), recorder.clock.instant()),
             earlier: Duration::ZERO,
             recorder: recorder.clone(),
             context,
             parent: parent.map(|parent| parent.span_id),
-            name,
-            kind,
+            name: format!("{name} {topic}"),
+            kind: operation.kind(),
             attributes: Vec::new(),
-        })
+        };
+        let span = span.text("messaging.system", "dwell").text("messaging.destination.name", topic);
+        // The name is that of the system, the type is one of five.
+        Some(span.text("messaging.operation.name", name).text("messaging.operation.type", name))
     }
 }
 
@@ -139,7 +198,11 @@ impl Span {
         self
     }
 
-    pub fn end(self, error: Option<String>) {
+    pub fn end(mut self, fault: Option<Fault>) {
+        let error = fault.map(|Fault { kind, detail }| {
+            self.attributes.push(("error.type", Value::Text(kind)));
+            detail
+        });
         let (wall, instant) = self.began;
         let took = self.recorder.clock.instant().since(instant);
         let began = Duration::from_millis(wall.as_ms());
@@ -153,9 +216,8 @@ impl Span {
     }
 }
 
-/// Adds the attributes of every span about a message, as named by OpenTelemetry.
-pub fn about(span: Span, topic: &TopicName, id: &MessageId, partition: Partition) -> Span {
-    let span = span.text("messaging.system", "dwell").text("messaging.destination.name", topic);
+/// Adds the attributes of a span about one message, as named by OpenTelemetry.
+pub fn about(span: Span, id: &MessageId, partition: Partition) -> Span {
     span.text("messaging.destination.partition.id", partition).text("messaging.message.id", id)
 }
 
@@ -214,22 +276,17 @@ const LAST: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Exporter {
     client: Client,
-    endpoint: Endpoint,
+    options: SpanOptions,
     spans: mpsc::Receiver<Finished>,
     recorder: Arc<Recorder>,
     log_throttle: RepeatThrottle,
 }
 
 impl Exporter {
-    fn new(
-        endpoint: Endpoint,
-        ca_file: Option<&Path>,
-        spans: mpsc::Receiver<Finished>,
-        recorder: Arc<Recorder>,
-    ) -> Result<Exporter> {
-        let roots = Roots::choose("trace.otlp_ca_file", ca_file, endpoint.is_tls())?;
+    fn new(options: SpanOptions, spans: mpsc::Receiver<Finished>, recorder: Arc<Recorder>) -> Result<Exporter> {
+        let roots = Roots::choose("trace.otlp_ca_file", options.ca_file.as_deref(), options.endpoint.is_tls())?;
         let client = https::build(https::broker_client(&roots)?)?;
-        Ok(Exporter { client, endpoint, spans, recorder, log_throttle: RepeatThrottle::default() })
+        Ok(Exporter { client, options, spans, recorder, log_throttle: RepeatThrottle::default() })
     }
 
     /// Exports until `stop`, then the rest within a short time. `instance` names this broker.
@@ -268,7 +325,9 @@ impl Exporter {
     }
 
     async fn send(&self, instance: &str, batch: &[Finished], limit: Duration) -> Result<()> {
-        let request = self.client.post(self.endpoint.traces()).json(&request(instance, batch));
+        let request = self.client.post(self.options.endpoint.traces()).json(&request(&self.options, instance, batch));
+        let headers = self.options.headers.iter();
+        let request = headers.fold(request, |request, (name, value)| request.header(name, value.expose()));
         let response = tokio::select! {
             response = request.send() => response.map_err(|error| Error::unavailable(innermost_cause(&error.without_url())))?,
             () = Clock::System.sleep(limit) => return Err(Error::unavailable("no answer in time")),
@@ -291,7 +350,7 @@ impl Exporter {
             Err(error) => {
                 metrics.failed.inc_by(spans as u64);
                 if self.log_throttle.is_due(Clock::System.instant()) {
-                    tracing::warn!(endpoint = %self.endpoint, %error, "spans not exported");
+                    tracing::warn!(endpoint = %self.options.endpoint, %error, "spans not exported");
                 }
             }
         }
@@ -300,11 +359,13 @@ impl Exporter {
 
 const FAILED: u8 = 2;
 
-fn request(instance: &str, spans: &[Finished]) -> Json {
+fn request(options: &SpanOptions, instance: &str, spans: &[Finished]) -> Json {
     let version = env!("CARGO_PKG_VERSION");
-    let resource = [("service.name", "dwell"), ("service.version", version), ("service.instance.id", instance)];
+    let own = [("service.name", &*options.service), ("service.version", version), ("service.instance.id", instance)];
+    let more = options.resource.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let more = more.filter(|(name, _)| own.iter().all(|(own, _)| own != name));
     let resource: Vec<Json> =
-        resource.into_iter().map(|(name, value)| attribute(name, &Value::Text(value.to_owned()))).collect();
+        own.into_iter().chain(more).map(|(name, value)| attribute(name, &Value::Text(value.to_owned()))).collect();
     let spans: Vec<Json> = spans.iter().map(span).collect();
     json!({"resourceSpans": [{
         "resource": {"attributes": resource},
@@ -353,7 +414,11 @@ mod tests {
 
     fn tracer(ratio: f64) -> Result<(Tracer, Exporter)> {
         let endpoint = Endpoint::parse("http://127.0.0.1:1").map_err(crate::model::error::Error::bug)?;
-        Tracer::exporting(SpanOptions { endpoint, ca_file: None, ratio }, Clock::System)
+        Tracer::exporting(SpanOptions { ratio, ..SpanOptions::new(endpoint) }, Clock::System)
+    }
+
+    fn topic() -> Result<TopicName> {
+        TopicName::new("orders")
     }
 
     fn parent(flags: u8) -> Result<TraceContext> {
@@ -364,7 +429,8 @@ mod tests {
     fn sampling_follows_the_parent_and_the_root_ratio() -> Result<()> {
         let (all, _exporter) = tracer(1.0)?;
         let (none, _exporter) = tracer(0.0)?;
-        let begin = |tracer: &Tracer, parent: Option<&TraceContext>| tracer.begin("push", SpanKind::Producer, parent);
+        let topic = topic()?;
+        let begin = |tracer: &Tracer, parent: Option<&TraceContext>| tracer.begin(Operation::Send, &topic, parent);
         for tracer in [&all, &none] {
             let parent = parent(1)?;
             let span = begin(tracer, Some(&parent)).ok_or_else(|| crate::model::error::Error::bug("no span"))?;
@@ -383,7 +449,7 @@ mod tests {
     fn unexported_spans_are_dropped_and_counted() -> Result<()> {
         let (tracer, _exporter) = tracer(1.0)?;
         for _ in 0..SPANS_WAITING_MAX + 5 {
-            if let Some(span) = tracer.begin("push", SpanKind::Producer, None) {
+            if let Some(span) = tracer.begin(Operation::Send, &topic()?, None) {
                 span.end(None);
             }
         }
@@ -413,15 +479,18 @@ mod tests {
     fn span_matches_the_otlp_specification() -> crate::model::error::Result<()> {
         let context = TraceContext::new([0x5b; 16], [0xee; 8], 1, Some("a=b"))?;
         let attributes = vec![("n", Value::Number(7)), ("t", Value::Text("x".to_owned()))];
-        let (name, kind, error) = ("push", SpanKind::Producer, Some("no".to_owned()));
+        let (name, kind, error) = ("send orders".to_owned(), SpanKind::Producer, Some("no".to_owned()));
         let (from_ns, to_ns, parent) = (1_544_712_660_000_000_000, 1_544_712_661_000_000_000, Some([0xef; 8]));
         let finished = Finished { context, parent, name, kind, from_ns, to_ns, attributes, error };
-        let body = request("host-1", &[finished]);
+        let endpoint = Endpoint::parse("http://127.0.0.1:1").map_err(crate::model::error::Error::bug)?;
+        let resource = vec![("deployment.environment.name".to_owned(), "shop".to_owned())];
+        let body = request(&SpanOptions { resource, ..SpanOptions::new(endpoint) }, "host-1", &[finished]);
         let resource = &body["resourceSpans"][0]["resource"]["attributes"];
         assert_eq!(resource[2], json!({"key": "service.instance.id", "value": {"stringValue": "host-1"}}));
+        assert_eq!(resource[3]["key"], "deployment.environment.name");
         let expected = json!({
             "traceId": "5b".repeat(16), "spanId": "ee".repeat(8), "parentSpanId": "ef".repeat(8), "traceState": "a=b",
-            "flags": 1, "name": "push", "kind": 4,
+            "flags": 1, "name": "send orders", "kind": 4,
             "startTimeUnixNano": "1544712660000000000", "endTimeUnixNano": "1544712661000000000",
             "attributes": [{"key": "n", "value": {"intValue": "7"}}, {"key": "t", "value": {"stringValue": "x"}}],
             "status": {"code": 2, "message": "no"}

@@ -28,7 +28,7 @@ use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::platform::secret::Secret;
 use crate::telemetry::metrics::WebhookMetrics;
-use crate::telemetry::spans::{Span, SpanKind, about};
+use crate::telemetry::spans::{Fault, Operation, Span, about};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
@@ -215,7 +215,8 @@ impl Subscription {
         let answer = self.poster.post(delivery).await;
         let took = self.clock.instant().since(began);
         if let Some(span) = span {
-            answer.describe(span).end(answer.fault());
+            let fault = answer.fault().map(|detail| Fault { kind: answer.kind_of_fault(), detail });
+            answer.describe(span).end(fault);
         }
         self.metrics.post(answer.outcome(), took);
         self.note(&id, &answer);
@@ -243,9 +244,9 @@ impl Subscription {
 
     fn span(&self, delivery: &mut Delivery) -> Option<Span> {
         let trace = &mut delivery.message.envelope.trace;
-        let span = self.broker.tracer().begin("webhook", SpanKind::Client, trace.as_ref())?;
+        let span = self.broker.tracer().begin(Operation::Process, &self.topic, trace.as_ref())?;
         *trace = Some(span.context().clone());
-        let span = about(span, &self.topic, &delivery.message.id, delivery.partition);
+        let span = about(span, &delivery.message.id, delivery.partition);
         Some(span.text("messaging.consumer.group.name", &self.group).text("http.request.method", "POST"))
     }
 

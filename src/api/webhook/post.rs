@@ -225,6 +225,15 @@ impl EndpointAnswer {
         span.text("dwell.outcome", self.outcome())
     }
 
+    /// The status, or a word for what came instead of one.
+    pub(super) fn kind_of_fault(&self) -> String {
+        match self {
+            EndpointAnswer::Status { status, .. } => status.to_string(),
+            EndpointAnswer::TimedOut(_) => "timeout".to_owned(),
+            EndpointAnswer::Failed(_) => "_OTHER".to_owned(),
+        }
+    }
+
     pub(super) fn reason(&self) -> String {
         match self {
             EndpointAnswer::Status { status: status @ 300..=399, .. } => {

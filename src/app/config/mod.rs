@@ -10,6 +10,7 @@ mod sources;
 mod reader;
 mod redis_store;
 mod tokens;
+mod otel;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +32,11 @@ use crate::model::retry::Backoff;
 use crate::model::time::show_span;
 use crate::model::topic::Settings;
 use crate::outage::hand_over::HandOverOptions;
+use crate::platform::secret::Secret;
 use crate::sqs::SqsOptions;
-use crate::telemetry::spans::{ENDPOINT_ACCEPTED, Endpoint, SpanOptions};
+use crate::telemetry::spans::{ENDPOINT_ACCEPTED, Endpoint, SERVICE, SpanOptions};
 use crate::wal::LIMIT_BYTES;
+use otel::Variables;
 use reader::Reader;
 pub use redis_store::{Held, RedisConfig, RedisUrl};
 pub(crate) use sources::fingerprint;
@@ -135,7 +138,7 @@ impl Config {
                 level: read.word("log.level", LogLevel::ALL, LogLevel::Info, LogLevel::name),
                 format: read.word("log.format", LogFormat::ALL, LogFormat::Text, LogFormat::name),
             },
-            trace: read.trace(),
+            trace: read.trace(&Variables(&sources.env)),
             webhooks: read.webhooks(),
         };
         // Tokens that are wrong are separate errors.
@@ -258,21 +261,36 @@ pub struct TraceConfig {
     pub ca_file: Option<PathBuf>,
     /// 0 to 1: the part of those messages that is traced whose producers said nothing about a trace.
     pub ratio: f64,
+    pub service: String,
+    pub resource: Vec<(String, String)>,
+    /// They may hold an API key.
+    pub headers: Vec<(String, Secret)>,
 }
 
 impl TraceConfig {
+    fn to(endpoint: Option<Endpoint>) -> TraceConfig {
+        let (resource, headers) = (Vec::new(), Vec::new());
+        TraceConfig { endpoint, ca_file: None, ratio: RATIO, service: SERVICE.to_owned(), resource, headers }
+    }
+
     pub fn options(&self) -> Option<SpanOptions> {
-        let (endpoint, ca_file) = (self.endpoint.clone()?, self.ca_file.clone());
-        Some(SpanOptions { endpoint, ca_file, ratio: self.ratio })
+        let TraceConfig { endpoint, ca_file, ratio, service, resource, headers } = self.clone();
+        Some(SpanOptions { endpoint: endpoint?, ca_file, ratio, service, resource, headers })
     }
 }
 
 impl Reader<'_> {
-    fn trace(&mut self) -> TraceConfig {
+    fn trace(&mut self, variables: &Variables<'_>) -> TraceConfig {
+        let of_otel = variables.endpoint().unwrap_or_else(|(name, why)| {
+            self.refuse(name, ENDPOINT_ACCEPTED, why);
+            None
+        });
         let parse = |text: &str| Endpoint::parse(text).map(Some);
-        let endpoint = self.parsed("trace.otlp_endpoint", ENDPOINT_ACCEPTED, None, parse);
-        let ca_file = self.certificates("trace.otlp_ca_file");
-        TraceConfig { endpoint, ca_file, ratio: self.number("trace.sample_ratio", 0.0..=1.0, RATIO) }
+        let endpoint = self.parsed("trace.otlp_endpoint", ENDPOINT_ACCEPTED, of_otel, parse);
+        let endpoint = endpoint.filter(|_| !variables.are_off());
+        let ca_file = self.certificates("trace.otlp_ca_file").or_else(|| variables.ca_file());
+        let ratio = self.number("trace.sample_ratio", 0.0..=1.0, variables.ratio().unwrap_or(RATIO));
+        variables.complete(TraceConfig { ca_file, ratio, ..TraceConfig::to(endpoint) })
     }
 }
 

@@ -262,7 +262,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         auto_create: false,
         sqs: sqs_with_everything(),
         log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },
-        trace: TraceConfig { endpoint: Endpoint::parse("http://collector:4318").ok(), ca_file: None, ratio: 0.5 },
+        trace: TraceConfig { ratio: 0.5, ..TraceConfig::to(Endpoint::parse("http://collector:4318").ok()) },
         webhooks: Vec::new(),
     };
     assert_eq!(config, Ok(expected));

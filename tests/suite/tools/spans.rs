@@ -81,7 +81,7 @@ struct Traced {
 impl Traced {
     async fn start(endpoint: &str, ratio: f64, webhook: Option<&str>) -> Result<Traced> {
         let endpoint = Endpoint::parse(endpoint).map_err(Error::bug)?;
-        Traced::exporting(SpanOptions { endpoint, ca_file: None, ratio }, webhook).await
+        Traced::exporting(SpanOptions { ratio, ..SpanOptions::new(endpoint) }, webhook).await
     }
 
     async fn exporting(spans: SpanOptions, webhook: Option<&str>) -> Result<Traced> {
@@ -162,13 +162,16 @@ async fn push_delivery_and_post_join_the_producers_trace() -> Result<()> {
 
     let pushed = traced.push("orders", Some(PARENT)).await?;
     let handed_on = traced.traceparent("orders").await?.unwrap_or_default();
-    let spans = receiver.until(&["push", "deliver"]).await?;
-    let (push, deliver) = (&spans["push"], &spans["deliver"]);
+    let spans = receiver.until(&["send orders", "receive orders"]).await?;
+    let (push, deliver) = (&spans["send orders"], &spans["receive orders"]);
     assert_eq!((&push["traceId"], &push["parentSpanId"]), (&json!(trace), &json!(producer)), "{push}");
     assert_eq!((&deliver["traceId"], &deliver["parentSpanId"]), (&json!(trace), &push["spanId"]), "{deliver}");
     assert_eq!((json!(ids(&handed_on).0), json!(ids(&handed_on).1)), (json!(trace), deliver["spanId"].clone()));
-    assert_eq!((&push["kind"], &deliver["kind"]), (&json!(4), &json!(5)));
-    for span in [push, deliver] {
+    assert_eq!((&push["kind"], &deliver["kind"]), (&json!(4), &json!(3)));
+    for (span, operation) in [(push, "send"), (deliver, "receive")] {
+        assert_eq!(attribute(span, "messaging.operation.name")["stringValue"], operation);
+        assert_eq!(attribute(span, "messaging.operation.type")["stringValue"], operation);
+        assert_eq!(attribute(span, "messaging.system")["stringValue"], "dwell");
         assert_eq!(attribute(span, "messaging.destination.name")["stringValue"], "orders");
         assert_eq!(attribute(span, "messaging.message.id")["stringValue"], pushed["id"]);
         let time = |name: &str| span[name].as_str().and_then(|time| time.parse::<u64>().ok()).unwrap_or_default();
@@ -180,11 +183,43 @@ async fn push_delivery_and_post_join_the_producers_trace() -> Result<()> {
     let posted = posts.next().await?;
     let handed_on = posted.header("traceparent").to_owned();
     posted.answer(StatusCode::INTERNAL_SERVER_ERROR);
-    let spans = receiver.until(&["webhook"]).await?;
-    let webhook = &spans["webhook"];
+    let spans = receiver.until(&["process hooked"]).await?;
+    let webhook = &spans["process hooked"];
     assert_eq!((&json!(trace), &json!(ids(&handed_on).1)), (&webhook["traceId"], &webhook["spanId"]), "{webhook}");
     assert_eq!(attribute(webhook, "http.response.status_code")["intValue"], "500");
     assert_eq!(webhook["status"], json!({"code": 2, "message": "status 500"}));
+    assert_eq!(attribute(webhook, "error.type")["stringValue"], "500");
+    traced.server.stop().await
+}
+
+/// Also one that does not count: a settlement that comes a second time, after another one.
+#[tokio::test]
+async fn settlement_is_a_child_of_its_delivery() -> Result<()> {
+    let mut receiver = Receiver::start(StatusCode::OK).await?;
+    let traced = Traced::start(&receiver.application.url(), 0.0, None).await?;
+    traced.push("orders", Some(PARENT)).await?;
+    let group = "/v1/topics/orders/groups/default";
+    let taken = traced.send(&format!("{group}/reserve"), None, r#"{"wait": "10s"}"#).await?;
+    let receipts = json!({"receipts": [taken["deliveries"][0]["receipt"]]}).to_string();
+    traced.send(&format!("{group}/ack"), None, &receipts).await?;
+    let spans = receiver.until(&["receive orders", "settle orders"]).await?;
+    let (receive, settle) = (&spans["receive orders"], &spans["settle orders"]);
+    assert_eq!((&settle["traceId"], &settle["parentSpanId"]), (&receive["traceId"], &receive["spanId"]), "{settle}");
+    assert_eq!(attribute(settle, "messaging.operation.type")["stringValue"], "settle");
+    assert_eq!(attribute(settle, "messaging.consumer.group.name")["stringValue"], "default");
+    assert_eq!(attribute(settle, "dwell.outcome")["stringValue"], "acked");
+    assert_eq!((&settle["kind"], settle.get("status")), (&json!(3), None), "{settle}");
+    // It was acked: a nack is none.
+    let failed = traced.client.post(format!("{}{group}/nack", traced.server.url())).body(receipts);
+    let failed = failed.header("content-type", "application/json").send().await;
+    assert!(failed.is_ok_and(|answer| answer.status() == 409));
+    let failed = eventually("the second one is exported", async || {
+        let settle = receiver.until(&["settle orders"]).await?.remove("settle orders").unwrap_or_default();
+        Ok((attribute(&settle, "dwell.outcome")["stringValue"] == "stale").then_some(settle))
+    })
+    .await?;
+    assert_eq!(failed["status"]["code"], 2, "{failed}");
+    assert_eq!(attribute(&failed, "error.type")["stringValue"], "already_settled", "{failed}");
     traced.server.stop().await
 }
 
@@ -197,12 +232,10 @@ async fn unsampled_trace_context_is_passed_through() -> Result<()> {
     // Without a trace of the producer it begins here, and the delivery belongs to it.
     traced.push("roots", None).await?;
     let handed_on = traced.traceparent("roots").await?.unwrap_or_default();
-    let spans = receiver.until(&["push", "deliver"]).await?;
-    assert_eq!(spans["push"].get("parentSpanId"), None);
-    assert_eq!(
-        (&spans["push"]["traceId"], json!(ids(&handed_on).0)),
-        (&spans["deliver"]["traceId"], spans["push"]["traceId"].clone())
-    );
+    let spans = receiver.until(&["send roots", "receive roots"]).await?;
+    let (send, receive) = (&spans["send roots"], &spans["receive roots"]);
+    assert_eq!(send.get("parentSpanId"), None);
+    assert_eq!((&send["traceId"], json!(ids(&handed_on).0)), (&receive["traceId"], send["traceId"].clone()));
     traced.server.stop().await?;
     assert_eq!(receiver.spans.len(), 2, "{:?}", receiver.spans);
     Ok(())
@@ -217,14 +250,14 @@ async fn tls_collector_gets_spans_if_its_certificate_is_trusted() -> Result<()> 
     let believing = async |dir: &TempDir| {
         let url = receiver.application.url().replace("http://", "https://");
         let (endpoint, ca_file) = (Endpoint::parse(&url).map_err(Error::bug)?, Some(dir.path().join("ca")));
-        Traced::exporting(SpanOptions { endpoint, ca_file, ratio: 0.0 }, None).await
+        Traced::exporting(SpanOptions { ca_file, ..SpanOptions::new(endpoint) }, None).await
     };
     let (believer, doubter) = (believing(&dir).await?, believing(&other).await?);
     doubter.push("orders", Some(PARENT)).await?;
     eventually("a span is not sent", async || Ok((doubter.spans_that("failed").await? == 1).then_some(()))).await?;
     assert!(receiver.bodies.try_recv().is_err(), "it was sent to whoever answers");
     believer.push("orders", Some(PARENT)).await?;
-    receiver.until(&["push"]).await?;
+    receiver.until(&["send orders"]).await?;
     doubter.server.stop().await?;
     believer.server.stop().await
 }
@@ -235,7 +268,7 @@ async fn remaining_spans_are_exported_at_stop() -> Result<()> {
     let traced = Traced::start(&receiver.application.url(), 0.0, None).await?;
     traced.push("orders", Some(PARENT)).await?;
     traced.server.stop().await?;
-    receiver.until(&["push"]).await.map(drop)
+    receiver.until(&["send orders"]).await.map(drop)
 }
 
 #[tokio::test]
