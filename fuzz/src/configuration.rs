@@ -37,5 +37,5 @@ fn written(name: &str, text: &[u8]) -> Sources {
     let path: PathBuf = DIR.with(|dir| dir.path().join(name));
     std::fs::write(&path, text).expect("a file");
     let home = (OsString::from("HOME"), OsString::from("/nowhere"));
-    Sources { file: Some(path), env: vec![home], flags: Vec::new() }
+    Sources { file: Some(path), env: vec![home], ..Sources::default() }
 }

@@ -123,6 +123,7 @@ impl Broker {
         let member = MemberId::fresh(&host_name());
         let remote = Arc::new(Remote::new(store.clone(), member.clone(), metrics.clone()));
         let keeper = Arc::new(LeaseKeeper::new(store.clone(), member, options.lease_ttl));
+        metrics.store.is_of(store.backend.describe().kind);
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), metrics.clone(), options.clone()));
         let batcher = Arc::new(PushBatcher::new(store.clone(), topics.clone(), tasks.clone()));

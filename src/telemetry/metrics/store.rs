@@ -13,6 +13,7 @@ use crate::model::error::{Kind, Result};
 pub struct StoreMetrics {
     pub up: IntGauge,
     /// 1 while pushes go to the write-ahead log.
+    info: IntGaugeVec,
     pub breaker_open: IntGauge,
     /// Local clock minus store clock, in seconds.
     pub clock_offset: Gauge,
@@ -96,6 +97,11 @@ impl MemoryFamilies {
 }
 
 impl StoreMetrics {
+    /// Says which store it is.
+    pub fn is_of(&self, kind: &str) {
+        self.info.with_label_values(&[kind]).set(1);
+    }
+
     /// The servers of Redis that there are now. Others have no series any more.
     pub fn memory(&self, nodes: &[MemoryUse<'_>]) {
         self.memory.show(nodes);
@@ -108,6 +114,7 @@ impl StoreMetrics {
                 "1 while the store answered last, if only with an error, whichever store it is; a look at the metrics asks it, for the \
                  next look",
             )?,
+            info: make.gauges("dwell_store_info", &["kind"], "always 1; `kind` is `redis` or `embedded`")?,
             breaker_open: make.gauge(
                 "dwell_breaker_open",
                 "1 while pushes go to the write-ahead log because Redis is unavailable, or has not yet taken what waits there",

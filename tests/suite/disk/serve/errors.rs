@@ -68,6 +68,21 @@ impl Story {
         Ok(())
     }
 
+    /// Probes and what needs attention name the disk, and no server that is not there.
+    async fn blames_its_disk(&self) -> Result<()> {
+        let client = &self.process.client;
+        let (status, ready) = client.get("/readyz").await.unwrap_or_default();
+        let (_, attention) = client.get("/v1/attention").await.unwrap_or_default();
+        let texts = [ready["detail"].to_string(), attention["attention"][0]["cause"].to_string()];
+        assert_eq!(status, 503, "{ready}");
+        for text in texts {
+            assert!(text.contains("once the disk is repaired or has space") && !text.contains("Redis"), "{text}");
+        }
+        let metrics = client.text("/metrics").await.unwrap_or_default();
+        assert!(metrics.contains("dwell_store_info{kind=\"embedded\"} 1"), "{metrics}");
+        Ok(())
+    }
+
     /// Whatever the moment of a power cut: the answers hold.
     async fn holds(&mut self) -> Result<()> {
         holds(&self.recorded.trace()?, &self.answers, self.place, self.cuts, &mut self.rng).await
@@ -87,6 +102,9 @@ async fn log_story(place: Place, fault: Fault, settings: &[(&str, &str)]) -> Res
     story.push("once").await?;
     story.set(fault, u32::MAX >> 1)?;
     assert_eq!(story.push("always").await?, 0, "{:?}", story.answers.tally());
+    if matches!(place, Place::Store) {
+        story.blames_its_disk().await?;
+    }
     story.set(Fault::None, 0)?;
     let mut tried = 0;
     eventually("it is written again", async || {
