@@ -50,7 +50,7 @@ const PAST: &str =
     "it is about what was counted before, which a broker does not keep; the message or the log has the reason";
 
 /// All alerts. Of several for one concern the most usual comes first: `dwell attention` names that.
-pub const CAUSES: [Cause; 35] = [
+pub const CAUSES: [Cause; 36] = [
     here("DwellDown", Critical, ConcernKind::BrokerGone),
     elsewhere("DwellCrashLoop", Critical, "a broker does not know of its starts before"),
     elsewhere("DwellBrokerLost", Critical, "nobody else knows what is on the disk of a broker that is gone"),
@@ -62,6 +62,7 @@ pub const CAUSES: [Cause; 35] = [
     here("DwellRestoring", Critical, ConcernKind::Restoring),
     elsewhere("DwellRepairs", Critical, PAST),
     here("DwellPushesFail", Critical, ConcernKind::NotReady),
+    here("DwellDiskFailed", Critical, ConcernKind::NotReady),
     here("DwellLate", Critical, ConcernKind::Late),
     elsewhere("DwellUnasked", Warning, "it is about messages that were delivered"),
     here("DwellBacklogGrows", Warning, ConcernKind::NoConsumer),
