@@ -70,7 +70,9 @@ impl Params {
         let Some(text) = self.get(name) else { return Ok(None) };
         // A `+` of a time zone that was not encoded arrives as a blank.
         let hint = if text.contains(' ') { "; write a + in a query as %2B" } else { "" };
-        parse_timestamp(text).map(Some).map_err(|why| Problem::of_parameter(name, Fault::Format, format!("{why}{hint}")))
+        parse_timestamp(text)
+            .map(Some)
+            .map_err(|why| Problem::of_parameter(name, Fault::Format, format!("{why}{hint}")))
     }
 
     pub(crate) fn number<T>(&self, name: &str, range: RangeInclusive<T>) -> Result<Option<T>, Problem>

@@ -42,8 +42,28 @@ const RAW: &str = "dwell-raw";
 
 /// The fields of an envelope: a body that is an object of some of these alone, with a payload, is one whatever its content type says.
 const ENVELOPE: [&str; 23] = [
-    "payload", "payload_base64", "payload_json", "key", "id", "conflict", "delay", "delay_ms", "due_at", "past", "ttl", "ttl_ms",
-    "max_attempts", "priority", "dedup_key", "dedup_for", "dedup_for_ms", "content_type", "meta", "attachment", "traceparent", "tracestate",
+    "payload",
+    "payload_base64",
+    "payload_json",
+    "key",
+    "id",
+    "conflict",
+    "delay",
+    "delay_ms",
+    "due_at",
+    "past",
+    "ttl",
+    "ttl_ms",
+    "max_attempts",
+    "priority",
+    "dedup_key",
+    "dedup_for",
+    "dedup_for_ms",
+    "content_type",
+    "meta",
+    "attachment",
+    "traceparent",
+    "tracestate",
     "raw",
 ];
 
@@ -302,7 +322,8 @@ fn is_meant_otherwise(media_type: Option<&str>, body: &[u8]) -> bool {
     match media_type {
         Some(multipart) if multipart.starts_with("multipart/") => true,
         Some("application/x-www-form-urlencoded") if !body.starts_with(b"{") => {
-            let names = body.split(|byte| *byte == b'&').map(|pair| pair.split(|byte| *byte == b'=').next().unwrap_or(pair));
+            let names =
+                body.split(|byte| *byte == b'&').map(|pair| pair.split(|byte| *byte == b'=').next().unwrap_or(pair));
             let mut names = names.map(|name| std::str::from_utf8(name).unwrap_or_default());
             body.contains(&b'=') && names.all(is_field)
         }

@@ -137,8 +137,12 @@ pub(super) async fn no_route(uri: Uri) -> Problem {
     let path = uri.path();
     let hint = match path.trim_end_matches('/') {
         "/health" | "/healthz" => "; readiness is at /readyz, liveness at /livez".to_owned(),
-        shorter if shorter.starts_with("/v1/") && shorter != path => format!("; without the slash at its end it is {shorter:?}"),
-        bare if bare.starts_with("/topics") || bare.starts_with("/brokers") => format!("; paths of the API begin with /v1: \"/v1{bare}\""),
+        shorter if shorter.starts_with("/v1/") && shorter != path => {
+            format!("; without the slash at its end it is {shorter:?}")
+        }
+        bare if bare.starts_with("/topics") || bare.starts_with("/brokers") => {
+            format!("; paths of the API begin with /v1: \"/v1{bare}\"")
+        }
         _ => String::new(),
     };
     Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {path:?}{hint}"))

@@ -60,7 +60,10 @@ impl Due {
         let (field, at) = match self {
             Due::In(delay) => ("delay", now.plus(delay)),
             Due::Ahead(at) if at < now => {
-                return Err(Error::range("due_at", format!("{at} is in the past; `past` as \"now\" makes it due at once")));
+                return Err(Error::range(
+                    "due_at",
+                    format!("{at} is in the past; `past` as \"now\" makes it due at once"),
+                ));
             }
             Due::At(at) | Due::Ahead(at) => ("due_at", at.max(now)),
         };

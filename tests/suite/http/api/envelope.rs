@@ -125,7 +125,10 @@ async fn envelope_with_another_content_type_is_refused() -> Outcome {
         ("application/x-www-form-urlencoded", form),
         ("application/vnd.shop+json", r#"{"payload_json": {"a": 1}, "key": 7}"#),
         ("application/octet-stream", envelope),
-        ("multipart/form-data; boundary=b", "--b\r\ncontent-disposition: form-data; name=payload\r\n\r\nx\r\n--b--\r\n"),
+        (
+            "multipart/form-data; boundary=b",
+            "--b\r\ncontent-disposition: form-data; name=payload\r\n\r\nx\r\n--b--\r\n",
+        ),
     ];
     for (content_type, body) in refused {
         let answer = push(&dwell, "", content_type, body).await?;
