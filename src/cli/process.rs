@@ -173,6 +173,9 @@ fn filter(level: LogLevel) -> EnvFilter {
     EnvFilter::new(format!("{},dwell={}", libraries.name(), level.name()))
 }
 
+/// It fails only once the log has ended with the process.
+fn set(_: Result<(), tracing_subscriber::reload::Error>) {}
+
 /// Starts logging, and returns what changes its level later. A second start changes nothing.
 pub(crate) fn start_logging(config: LogConfig) -> SetLevel {
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter(config.level));
@@ -181,12 +184,12 @@ pub(crate) fn start_logging(config: LogConfig) -> SetLevel {
         LogFormat::Text => {
             let subscriber = subscriber.with_filter_reloading();
             let handle = subscriber.reload_handle();
-            (subscriber.try_init(), Arc::new(move |level| drop(handle.reload(filter(level)))))
+            (subscriber.try_init(), Arc::new(move |level| set(handle.reload(filter(level)))))
         }
         LogFormat::Json => {
             let subscriber = subscriber.json().flatten_event(true).with_span_list(false).with_filter_reloading();
             let handle = subscriber.reload_handle();
-            (subscriber.try_init(), Arc::new(move |level| drop(handle.reload(filter(level)))))
+            (subscriber.try_init(), Arc::new(move |level| set(handle.reload(filter(level)))))
         }
     };
     // It fails only when logging was started before.

@@ -20,7 +20,8 @@ const STORIES: &str = concat!(
 );
 
 /// Metrics that neither a panel nor a rule uses, on purpose.
-const UNUSED: [(&str, &str); 4] = [
+const UNUSED: [(&str, &str); 5] = [
+    ("dwell_brokers", "how many there should be differs from fleet to fleet: a panel would only draw a line"),
     ("dwell_restore_seconds", "losses are rare: one figure for each stands in the log of the day"),
     ("dwell_spans_total", "only with trace.otlp_endpoint; the log says when the receiver does not take spans"),
     ("process_threads", "a matter of the runtime; their number says nothing of health"),
