@@ -51,11 +51,6 @@ where
     Err(too_long(PATIENCE, what))
 }
 
-/// The rhythm of a load that lasts: the pause before its next step.
-pub(crate) async fn pause_of_load(pause: Duration) {
-    tokio::time::sleep(pause).await;
-}
-
 /// What the operating system refused, as an error of the story.
 pub(crate) fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
     move |error| Error::unavailable(format!("{what}: {error}"))

@@ -5,6 +5,7 @@ mod process;
 mod proxy;
 mod application;
 mod eventually;
+mod load;
 mod cluster;
 mod redis;
 mod resp;
@@ -23,8 +24,9 @@ use dwell::model::error::{Error, Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::cluster::Cluster;
-pub(crate) use self::eventually::{eventually, eventually_within, failed, pause_of_load, repeatedly};
+pub(crate) use self::eventually::{eventually, eventually_within, failed, repeatedly};
 pub(crate) use self::ledger::{Bounds, Ledger, Tally};
+pub(crate) use self::load::pause_of_load;
 pub(crate) use self::process::{HttpClient, PROGRAM, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::{RedisServer, Snapshot, connect};

@@ -176,8 +176,9 @@ fn in_memory_owner_state_does_no_io() -> Result<()> {
 
 /// Where a test may wait: `eventually`, which asks again and again; the proxy, whose delay is the fault; clients on simulated
 /// time; and the check of the simulated Redis, until a server has started and between keys that expire.
-const WAITING: [&str; 5] = [
+const WAITING: [&str; 6] = [
     "tests/suite/support/eventually.rs",
+    "tests/suite/support/load.rs",
     "tests/suite/support/proxy.rs",
     "tests/sim/client.rs",
     "tests/sim/redis/tests/differential/client.rs",
