@@ -185,7 +185,10 @@ impl Broker {
     async fn collect_attention(&self) -> Result<Attention> {
         let mut concerns = self.own_concerns().await;
         let topics = match self.topics().await {
-            Err(error) if error.is_outage() => return Ok(Attention { concerns, ..Attention::default() }),
+            // An embedded store cannot be read either while its disk is full.
+            Err(error) if error.is_outage() || error.kind() == Kind::Full => {
+                return Ok(Attention { concerns, ..Attention::default() });
+            }
             topics => self.busiest_first(topics?),
         };
         let (mut topics_seen, mut unheard) = (0, BTreeSet::new());

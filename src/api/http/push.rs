@@ -26,6 +26,7 @@ use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past};
 use crate::model::time::{Timestamp, one_span};
+use crate::platform::request_id::REQUEST_ID;
 use crate::store::Pushed;
 
 /// The parameters of a push, which are those of a message but for the last one.
@@ -39,6 +40,9 @@ const ACCEPTED: [&str; 15] = [
 const META_PREFIX: &str = "dwell-meta-";
 
 const RAW: &str = "dwell-raw";
+
+/// A header that each post of a webhook has, and no push.
+const WEBHOOK: &str = "dwell-attempt";
 
 /// The fields of an envelope: a body that is an object of some of these alone, with a payload, is one whatever its content type says.
 const ENVELOPE: [&str; 23] = [
@@ -286,7 +290,12 @@ fn form_of(params: &PushParams, headers: &HeaderMap) -> Result<Form, Problem> {
 
 /// A header that was meant for dwell, but is not known, would be lost without a word.
 fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
-    let is_unknown = |name: &str| name.starts_with("dwell-") && !name.starts_with(META_PREFIX) && name != RAW;
+    // A webhook of another broker posts here, with headers that say what it delivers.
+    if headers.contains_key(WEBHOOK) {
+        return Ok(());
+    }
+    let is_known = |name: &str| name.starts_with(META_PREFIX) || [RAW, REQUEST_ID].contains(&name);
+    let is_unknown = |name: &str| name.starts_with("dwell-") && !is_known(name);
     match headers.keys().find(|name| is_unknown(name.as_str())) {
         None => Ok(()),
         Some(name) => {

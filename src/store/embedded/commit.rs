@@ -121,6 +121,9 @@ pub(super) fn io_error(what: &str, error: &io::Error) -> Error {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             Error::new(Kind::Full, format!("{what}: {error}; {REMEDY}"))
         }
+        _ if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+            Error::unavailable(format!("{what}: {error}; {REMEDY}"))
+        }
         _ => Error::unavailable(format!("{what}: {error}")),
     }
 }

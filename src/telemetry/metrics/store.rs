@@ -99,7 +99,9 @@ impl MemoryFamilies {
 impl StoreMetrics {
     /// Says which store it is.
     pub fn is_of(&self, kind: &str) {
-        self.info.with_label_values(&[kind]).set(1);
+        for known in ["redis", "embedded"] {
+            self.info.with_label_values(&[known]).set(i64::from(known == kind));
+        }
     }
 
     /// The servers of Redis that there are now. Others have no series any more.
@@ -114,7 +116,7 @@ impl StoreMetrics {
                 "1 while the store answered last, if only with an error, whichever store it is; a look at the metrics asks it, for the \
                  next look",
             )?,
-            info: make.gauges("dwell_store_info", &["kind"], "always 1; `kind` is `redis` or `embedded`")?,
+            info: make.gauges("dwell_store_info", &["kind"], "1 for the `kind` of the store, `redis` or `embedded`, and 0 for the other")?,
             breaker_open: make.gauge(
                 "dwell_breaker_open",
                 "1 while pushes go to the write-ahead log because Redis is unavailable, or has not yet taken what waits there",

@@ -155,7 +155,13 @@ async fn envelope_with_another_content_type_is_refused() -> Outcome {
 #[tokio::test]
 async fn unknown_header_of_dwell_is_refused() -> Outcome {
     let dwell = Served::start().await?;
-    for (name, status) in [("Dwell-Delay", 422), ("dwell-key", 422), ("Dwell-Meta-Delay", 201), ("Dwell-Raw", 201)] {
+    for (name, status) in [
+        ("Dwell-Delay", 422),
+        ("dwell-key", 422),
+        ("Dwell-Meta-Delay", 201),
+        ("Dwell-Raw", 201),
+        ("Dwell-Request-Id", 201),
+    ] {
         let request = dwell.request(PUSH)?.header("content-type", "text/plain").header(name, "true").body("x");
         let answer = dwell.send(request).await?;
         assert_eq!(answer.status, status, "{name}: {answer:?}");

@@ -25,8 +25,8 @@ const PLACEHOLDERS: [(&str, &str); 6] = [
     ("<command>", "topic"),
 ];
 
-/// Commands that are not run: they wait for ever, take their time, move it, or look at this machine.
-const PARSED_ONLY: [&str; 7] = ["serve", "clock", "consume", "top", "demo", "bench", "doctor"];
+/// Commands that are not run: they wait for ever, take their time, move it, look at this machine, or end the broker.
+const PARSED_ONLY: [&str; 8] = ["serve", "clock", "consume", "top", "demo", "bench", "doctor", "drain"];
 
 /// What ends the arguments of a command in a shell.
 const SHELL: [&str; 6] = ["|", ">", "&", "&&", ";", "#"];
