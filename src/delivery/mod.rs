@@ -325,8 +325,11 @@ impl GroupDelivery {
 
     /// The span lasts from the due time to the hand-over, and the delivery names it from then on.
     fn trace(&self, delivery: &mut Delivery) {
-        let (trace, topic) = (&mut delivery.message.envelope.trace, self.descriptor().topic.clone());
-        let Some(span) = self.tracer.begin(Operation::Receive, &topic, trace.as_ref()) else { return };
+        if !self.tracer.is_on() {
+            return;
+        }
+        let (trace, descriptor) = (&mut delivery.message.envelope.trace, self.descriptor());
+        let Some(span) = self.tracer.begin(Operation::Receive, &descriptor.topic, trace.as_ref()) else { return };
         *trace = Some(span.context().clone());
         self.traces.keep(delivery.partition, &delivery.message.id, delivery.attempt, span.context().clone());
         let span = about(span.earlier(delivery.lateness), &delivery.message.id, delivery.partition);

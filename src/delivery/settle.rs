@@ -101,7 +101,7 @@ impl GroupDelivery {
     }
 
     fn begin_span(&self, receipt: &Receipt) -> Option<Settling> {
-        self.traces.begin(&self.tracer, &self.descriptor().topic, receipt)
+        self.tracer.is_on().then(|| self.traces.begin(&self.tracer, &self.descriptor().topic, receipt))?
     }
 
     pub(super) fn decide(&self, receipt: Read, decision: Decision, now: Now) -> (Verdict, Option<Made>) {

@@ -145,6 +145,10 @@ impl Tracer {
         Tracer::default()
     }
 
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// # Errors: `Invalid` when CA certificates are needed and cannot be read.
     pub fn exporting(options: SpanOptions, clock: Clock) -> crate::model::error::Result<(Tracer, Exporter)> {
         let (finished, spans) = mpsc::channel(SPANS_WAITING_MAX);
