@@ -29,7 +29,7 @@ pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<
     };
     known
         .map(|name| (distance_to(name), name))
-        .filter(|(distance, name)| *distance <= name.len().div_ceil(4) && *distance < length)
+        .filter(|(distance, name)| *distance <= (name.len() / 4).max(1) && *distance < length)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }

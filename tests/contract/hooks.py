@@ -132,6 +132,8 @@ def before_call(ctx, case, kwargs):
         case.headers.pop("Idempotency-Key", None)  # The same as `id`.
     if operation == "rescheduleMessage" and isinstance(case.body, dict) and "due_at" not in case.body:
         case.body.setdefault("delay", SHORT[0])
+    if operation == "rescheduleMessage" and isinstance(case.body, dict) and "due_at" in case.body:
+        case.body["past"] = "now"
     if operation == "createOrUpdateCronJob" and isinstance(case.body, dict):
         complete(case.body)
         if "cron" not in case.body:
@@ -141,7 +143,7 @@ def before_call(ctx, case, kwargs):
         case.query = {}  # An envelope says all of it.
         for name in [name for name in case.headers if name.lower() in ("dwell-raw", "idempotency-key")]:
             case.headers.pop(name)
-    if operation == "purgeDeadLetters" and isinstance(case.body, dict):
+    if operation in ("purgeDeadLetters", "redriveDeadLetters") and isinstance(case.body, dict):
         if not case.body.get("all"):
             case.body.pop("all", None)
         if not any(case.body.get(name) for name in SELECTORS):

@@ -340,8 +340,8 @@ mod tests {
 
     #[test]
     fn operation_ids_are_unique_and_begin_with_a_verb() {
-        const VERBS: &str = "ack cancel change count create delete explain extend forecast get list move nack pause \
-                             purge push redrive repair reschedule reserve resume stream take update verify";
+        const VERBS: &str = "ack cancel change count create delete drain explain extend forecast get list move nack \
+                             pause purge push redrive reload repair reschedule reserve resume stream take update verify";
         let document = openapi();
         let mut ids = BTreeMap::new();
         each_operation(&document, |request, operation| {

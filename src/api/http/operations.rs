@@ -12,7 +12,7 @@ use dwell_client::wire::operations::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::document::{BodyProblem, ProbeProblem, TestClockProblem, TopicProblem, UnreadyProblem};
+use super::document::{BodyProblem, ProbeProblem, StoreProblem, TestClockProblem, TopicProblem, UnreadyProblem};
 use super::path_params::NoParams;
 use super::problem::{Class, Problem};
 use super::reply::Reply;
@@ -177,9 +177,9 @@ pub(crate) async fn hand_over(
 /// As SIGTERM does: `/readyz` answers 503, partitions go to other brokers, buffered messages are replayed or handed over, and then the
 /// process ends. This answers at once.
 #[utoipa::path(
-    post, path = "/v1/drain", operation_id = "drain",
+    post, path = "/v1/drain", operation_id = "drainBroker",
     tag = "operations",
-    responses((status = 200, description = "It drains", body = Draining), Problem)
+    responses((status = 200, description = "It drains", body = Draining), Problem, StoreProblem)
 )]
 pub(crate) async fn drain(app: Admitted, _: NoParams) -> Reply<Draining> {
     app.drain.cancel();
@@ -190,7 +190,7 @@ pub(crate) async fn drain(app: Admitted, _: NoParams) -> Reply<Draining> {
 ///
 /// Tokens, webhooks, `log.level`, and what connections to Redis log in with. If the configuration is wrong, nothing changes.
 #[utoipa::path(
-    post, path = "/v1/reload", operation_id = "reload",
+    post, path = "/v1/reload", operation_id = "reloadConfiguration",
     tag = "operations",
     responses((status = 200, description = "It is in force", body = Reloaded), Problem, TestClockProblem)
 )]

@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Request, Uri, header};
 use axum::routing::post;
 use bytes::Bytes;
+use dwell_client::wire::operations::Reloaded;
 use flate2::read::GzDecoder;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -75,13 +76,24 @@ async fn refused(
     Ok(())
 }
 
+/// A configuration that is as it was.
+struct Unchanged;
+
+#[async_trait]
+impl Reload for Unchanged {
+    async fn reload(&self) -> Result<Reloaded> {
+        Ok(Reloaded { changed: Vec::new(), needs_restart: Vec::new() })
+    }
+}
+
 /// An application over a store that is always unavailable, so that requests end before the broker acts.
 pub(crate) fn app() -> Result<App> {
     let store = Away { clock: StoreClock::new(Clock::System), wakes: Wakes::default() };
     let options =
         Options { drain_timeout: Duration::ZERO, settle_timeout: Duration::from_secs(1), ..Options::default() };
     let broker = Broker::new(Store::of(Arc::new(store)), Arc::new(Metrics::new()?), Tasks::new(), options);
-    Ok(App::new(broker, Clock::System, Guard::Loopback { tls: false }, Tasks::new()))
+    let app = App::new(broker, Clock::System, Guard::Loopback { tls: false }, Tasks::new());
+    Ok(app.with_reload(Arc::new(Unchanged)))
 }
 
 #[tokio::test]
