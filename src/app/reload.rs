@@ -5,6 +5,7 @@
 //! certificates are looked at all the time; the configuration itself only counts when somebody says so.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,8 +66,22 @@ pub(super) struct Reloader {
 }
 
 struct State {
-    source: Option<(Sources, Config)>,
+    source: Option<Source>,
     webhooks: Vec<RunningWebhook>,
+}
+
+/// A configuration, where it came from, and the files that it names.
+struct Source {
+    sources: Sources,
+    config: Config,
+    files: Vec<PathBuf>,
+}
+
+impl Source {
+    fn new(sources: Sources, config: Config) -> Source {
+        let files = sources.named_files();
+        Source { sources, config, files }
+    }
 }
 
 struct RunningWebhook {
@@ -80,7 +95,7 @@ impl Reloader {
     /// Starts the webhooks. # Errors: those of a webhook that cannot be used.
     pub(super) fn start(parts: Parts, webhooks: Vec<Webhook>, options: Option<ReloadOptions>) -> Result<Arc<Reloader>> {
         let set_level = options.as_ref().map(|options| options.set_level.clone());
-        let source = options.map(|ReloadOptions { sources, config, .. }| (sources.with_text(), config));
+        let source = options.map(|ReloadOptions { sources, config, .. }| Source::new(sources.with_text(), config));
         let mut state = State { source, webhooks: Vec::new() };
         parts.change_webhooks(&mut state.webhooks, webhooks)?;
         Ok(Arc::new(Reloader { parts, set_level, state: Mutex::new(state) }))
@@ -94,9 +109,8 @@ impl Reloader {
             if now != applied && seen == Some(now) {
                 applied = now;
                 let mut state = self.state.lock().await;
-                if let Some((sources, _)) = state.source.clone() {
-                    let reloaded = self.apply(&mut state, sources);
-                    note(&reloaded);
+                if let Some(sources) = state.source.as_ref().map(|source| source.sources.clone()) {
+                    note(&self.apply(&mut state, sources));
                 }
             }
             seen = Some(now);
@@ -106,13 +120,13 @@ impl Reloader {
     /// Of what is in the files that the configuration names.
     async fn fingerprint(&self) -> u64 {
         match &self.state.lock().await.source {
-            Some((sources, _)) => fingerprint(sources.named_files()),
+            Some(source) => fingerprint(&source.files),
             None => 0,
         }
     }
 
     fn apply(&self, state: &mut State, sources: Sources) -> Result<Reloaded> {
-        let Some((_, running)) = &state.source else {
+        let Some(Source { config: running, .. }) = &state.source else {
             return Err(Error::not_found("this broker has no configuration that could be read again"));
         };
         let config = Config::load(&sources).map_err(|errors| Error::invalid("configuration", errors.to_string()))?;
@@ -121,8 +135,8 @@ impl Reloader {
                 "the first token, and the end of the last one, need a restart: they change who may reach this broker";
             return Err(Error::invalid("configuration", why.to_owned()));
         }
-        let enabled: Vec<_> = config.webhooks.iter().filter(|webhook| webhook.enabled).cloned().collect();
-        enabled.iter().try_for_each(|webhook| webhook.check(self.parts.clock.clone()))?;
+        let mut enabled = config.webhooks.iter().filter(|webhook| webhook.enabled);
+        enabled.try_for_each(|webhook| webhook.check(self.parts.clock.clone()))?;
         let (changed, needs_restart): (BTreeSet<_>, BTreeSet<_>) =
             changed_keys(running, &config).into_iter().partition(|key| LIVE.contains(key));
         let mut changed: Vec<String> = changed.into_iter().map(str::to_owned).collect();
@@ -130,7 +144,7 @@ impl Reloader {
             self.parts.access.renew(config.tokens.clone());
             changed.push("auth.token".to_owned());
         }
-        if self.parts.change_webhooks(&mut state.webhooks, enabled)? {
+        if self.parts.change_webhooks(&mut state.webhooks, config.webhooks.clone())? {
             changed.push("webhook".to_owned());
         }
         if let Some(login) = config.redis.login().filter(|login| Some(login) != running.redis.login().as_ref()) {
@@ -140,7 +154,7 @@ impl Reloader {
             set_level(config.log.level);
         }
         let running = running.with_live_parts_of(&config);
-        state.source = Some((sources, running));
+        state.source = Some(Source::new(sources, running));
         Ok(Reloaded { changed, needs_restart: needs_restart.into_iter().map(str::to_owned).collect() })
     }
 }
@@ -149,11 +163,8 @@ impl Reloader {
 impl Reload for Reloader {
     async fn reload(&self) -> Result<Reloaded> {
         let mut state = self.state.lock().await;
-        let sources = state.source.as_ref().map(|(sources, _)| sources.anew());
-        let reloaded = match sources {
-            Some(sources) => self.apply(&mut state, sources),
-            None => Err(Error::not_found("this broker has no configuration that could be read again")),
-        };
+        let sources = state.source.as_ref().map(|source| source.sources.anew()).unwrap_or_default();
+        let reloaded = self.apply(&mut state, sources);
         note(&reloaded);
         reloaded
     }

@@ -11,7 +11,7 @@ use super::overview::Point;
 use super::topics::TOPICS_SEEN_MAX;
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, LATE, MessageId, TopicName};
-use crate::model::spelling::{counted, thousands};
+use crate::model::spelling::{counted, names, thousands};
 use crate::model::time::short_span;
 use crate::model::topic::{Descriptor, Expiry, GroupPartition, Rest};
 use crate::platform::clock::Instant;
@@ -59,52 +59,26 @@ pub enum ConcernKind {
     ClockOffset,
 }
 
-impl ConcernKind {
-    pub const ALL: [ConcernKind; 19] = [
-        ConcernKind::NotReady,
-        ConcernKind::Evicting,
-        ConcernKind::Unreadable,
-        ConcernKind::Restoring,
-        ConcernKind::MemoryFilling,
-        ConcernKind::WalFilling,
-        ConcernKind::Degraded,
-        ConcernKind::DiskLow,
-        ConcernKind::BrokerGone,
-        ConcernKind::NoConsumer,
-        ConcernKind::Late,
-        ConcernKind::Blocked,
-        ConcernKind::RetryStorm,
-        ConcernKind::DeadLetters,
-        ConcernKind::Expired,
-        ConcernKind::CronFailed,
-        ConcernKind::Paused,
-        ConcernKind::OpenFiles,
-        ConcernKind::ClockOffset,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ConcernKind::NotReady => "not_ready",
-            ConcernKind::Evicting => "evicting",
-            ConcernKind::Unreadable => "unreadable",
-            ConcernKind::Restoring => "restoring",
-            ConcernKind::MemoryFilling => "memory_filling",
-            ConcernKind::WalFilling => "wal_filling",
-            ConcernKind::Degraded => "degraded",
-            ConcernKind::DiskLow => "disk_low",
-            ConcernKind::BrokerGone => "broker_gone",
-            ConcernKind::NoConsumer => "no_consumer",
-            ConcernKind::Late => "late",
-            ConcernKind::Blocked => "blocked",
-            ConcernKind::RetryStorm => "retry_storm",
-            ConcernKind::DeadLetters => "dead_letters",
-            ConcernKind::Expired => "expired",
-            ConcernKind::CronFailed => "cron_failed",
-            ConcernKind::Paused => "paused",
-            ConcernKind::OpenFiles => "open_files",
-            ConcernKind::ClockOffset => "clock_offset",
-        }
-    }
+names! { ConcernKind::name:
+    NotReady => "not_ready",
+    Evicting => "evicting",
+    Unreadable => "unreadable",
+    Restoring => "restoring",
+    MemoryFilling => "memory_filling",
+    WalFilling => "wal_filling",
+    Degraded => "degraded",
+    DiskLow => "disk_low",
+    BrokerGone => "broker_gone",
+    NoConsumer => "no_consumer",
+    Late => "late",
+    Blocked => "blocked",
+    RetryStorm => "retry_storm",
+    DeadLetters => "dead_letters",
+    Expired => "expired",
+    CronFailed => "cron_failed",
+    Paused => "paused",
+    OpenFiles => "open_files",
+    ClockOffset => "clock_offset",
 }
 
 /// A reason to act.

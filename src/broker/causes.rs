@@ -4,6 +4,7 @@
 use Severity::{Critical, Warning};
 
 use super::attention::ConcernKind;
+use crate::model::spelling::names;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -12,14 +13,7 @@ pub enum Severity {
     Warning,
 }
 
-impl Severity {
-    pub fn name(self) -> &'static str {
-        match self {
-            Severity::Critical => "critical",
-            Severity::Warning => "warning",
-        }
-    }
-}
+names! { Severity::name: Critical => "critical", Warning => "warning" }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeenBy {

@@ -116,7 +116,7 @@ impl Access {
     }
 
     pub fn asks(&self) -> bool {
-        !self.tokens().is_empty()
+        !self.tokens.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     pub fn authenticate(&self, token: Option<&str>) -> Option<Actor> {

@@ -15,6 +15,7 @@ use crate::model::error::Result;
 use crate::model::limits::MEMBER_BYTES_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::hash;
+use crate::model::spelling::names;
 use crate::model::time::Timestamp;
 
 #[async_trait]
@@ -114,18 +115,12 @@ pub enum Doing {
     Draining,
 }
 
-impl Doing {
-    pub const ALL: [Doing; 5] = [Doing::Serving, Doing::Buffering, Doing::Replaying, Doing::Restoring, Doing::Draining];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Doing::Serving => "serving",
-            Doing::Buffering => "buffering",
-            Doing::Replaying => "replaying",
-            Doing::Restoring => "restoring",
-            Doing::Draining => "draining",
-        }
-    }
+names! { Doing::name:
+    Serving => "serving",
+    Buffering => "buffering",
+    Replaying => "replaying",
+    Restoring => "restoring",
+    Draining => "draining",
 }
 
 /// Where processes record their heartbeats: beside those of groups, under names that are no topic's by convention.

@@ -344,9 +344,7 @@ impl Tls {
         }
         read.config.clone()
     }
-}
 
-impl Tls {
     /// Reads the files again if it is time to, and says when the certificate in use ends, and where it is.
     pub fn look(&self) -> (Option<Timestamp>, &Path) {
         drop(self.config());

@@ -44,32 +44,9 @@ const RAW: &str = "dwell-raw";
 /// A header that each post of a webhook has, and no push.
 const WEBHOOK: &str = "dwell-attempt";
 
-/// The fields of an envelope: a body that is an object of some of these alone, with a payload, is one whatever its content type says.
-const ENVELOPE: [&str; 23] = [
-    "payload",
-    "payload_base64",
-    "payload_json",
-    "key",
-    "id",
-    "conflict",
-    "delay",
-    "delay_ms",
-    "due_at",
-    "past",
-    "ttl",
-    "ttl_ms",
-    "max_attempts",
-    "priority",
-    "dedup_key",
-    "dedup_for",
-    "dedup_for_ms",
-    "content_type",
-    "meta",
-    "attachment",
-    "traceparent",
-    "tracestate",
-    "raw",
-];
+/// The fields of an envelope that are no parameters.
+const ENVELOPE_ALONE: [&str; 8] =
+    ["payload", "payload_base64", "payload_json", "content_type", "meta", "attachment", "traceparent", "tracestate"];
 
 const HINT: &str = "a JSON document as the payload is sent with ?raw=true";
 
@@ -324,9 +301,9 @@ async fn raw(
     Ok(message)
 }
 
-/// Whether a body is probably an envelope, or a form of its fields.
+/// Whether a body is probably a multipart form, an envelope (an object of its fields alone, with a payload), or a form of its fields.
 fn is_meant_otherwise(media_type: Option<&str>, body: &[u8]) -> bool {
-    let is_field = |name: &str| ENVELOPE.contains(&name);
+    let is_field = |name: &str| ACCEPTED.contains(&name) || ENVELOPE_ALONE.contains(&name);
     let body = body.trim_ascii();
     match media_type {
         Some(multipart) if multipart.starts_with("multipart/") => true,

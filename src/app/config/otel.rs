@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use percent_encoding::percent_decode_str;
+
 use super::TraceConfig;
 use crate::platform::secret::Secret;
 use crate::telemetry::spans::{Endpoint, SERVICE};
@@ -82,27 +84,10 @@ impl Variables<'_> {
 fn pairs(text: &str) -> Vec<(String, String)> {
     let pair = |pair: &str| {
         let (name, value) = pair.split_once('=')?;
-        Some((name.trim().to_owned(), decoded(value.trim()))).filter(|(name, _)| !name.is_empty())
+        Some((name.trim().to_owned(), percent_decode_str(value.trim()).decode_utf8_lossy().into_owned()))
+            .filter(|(name, _)| !name.is_empty())
     };
     text.split(',').filter_map(pair).collect()
-}
-
-fn decoded(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some((first, after)) = rest.split_first() {
-        let code = (*first == b'%').then(|| after.get(..2)).flatten().and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -92,8 +92,7 @@ impl Shared {
         for topic in topics.iter().take(REMEMBERED_TRIED) {
             let key = self.keys.partition(&topic.topic, HOME).generation;
             let value = self.connection.ask_any(redis::cmd("GET").arg(key)).await?;
-            let there = maybe_text(value)?.map(|text| read(&text)).transpose()?;
-            match there.filter(|there| !there.deleted) {
+            match read_copy(value)?.filter(|there| !there.deleted) {
                 None => {}
                 Some(there) if there.incarnation == topic.incarnation => is_any_there = true,
                 Some(_) => return Ok(false),
@@ -105,7 +104,7 @@ impl Shared {
     async fn copy(&self, topic: &TopicName, partition: Partition) -> Result<Option<Descriptor>> {
         let key = self.keys.partition(topic, partition).generation;
         let value = self.connection.call(redis::cmd("GET").arg(key)).await?;
-        maybe_text(value)?.map(|text| read(&text)).transpose()
+        read_copy(value)
     }
 
     /// Lets the newest of the descriptors of a topic count: of `known`, and of those that its partitions have seen. Answers it, and
@@ -387,6 +386,11 @@ impl Shared {
     fn next_generation(&self, last: u64) -> u64 {
         self.clock.now().as_ms().max(last + 1)
     }
+}
+
+/// The descriptor that a partition keeps; `None` if it keeps none.
+fn read_copy(value: Value) -> Result<Option<Descriptor>> {
+    maybe_text(value)?.map(|text| read(&text)).transpose()
 }
 
 fn to_json(descriptor: &Descriptor) -> Result<String> {

@@ -7,9 +7,18 @@ use futures_util::future::try_join;
 use serde_json::json;
 
 use super::fleet::{Fleet, ORDERS, declare};
+use super::sidecar::Sidecar;
 use crate::support::RedisServer;
 
 const MESSAGES: usize = 64;
+
+/// Two brokers with these settings, and a topic with so many partitions.
+async fn pair(with: &[(&str, &str)], partitions: u16) -> Result<(Fleet, Sidecar, Sidecar)> {
+    let fleet = Fleet::of(RedisServer::start().await?).await?;
+    let (a, b) = (fleet.start_with("a", with).await?, fleet.start_with("b", with).await?);
+    declare(&a, ORDERS, partitions).await?;
+    Ok((fleet, a, b))
+}
 
 /// Somebody asked at `a` once. Without demand-based shares half of the messages wait for `group.idle_timeout`.
 #[tokio::test]
@@ -29,10 +38,7 @@ async fn messages_do_not_wait_for_a_departed_consumer() -> Result<()> {
 
 #[tokio::test]
 async fn working_consumer_keeps_the_share_of_its_broker_for_a_lease_ttl() -> Result<()> {
-    let fleet = Fleet::of(RedisServer::start().await?).await?;
-    let long = [("DWELL_LEASE_TTL", "20s")];
-    let (a, b) = (&fleet.start_with("a", &long).await?, &fleet.start_with("b", &long).await?);
-    declare(a, ORDERS, 8).await?;
+    let (fleet, a, b) = &pair(&[("DWELL_LEASE_TTL", "20s")], 8).await?;
     a.shared_by(&[a, b], ORDERS, &[4, 4]).await?;
     a.push(ORDERS, &(0..40).map(|n| json!({"id": format!("m{n}"), "payload": "x"})).collect::<Vec<_>>()).await?;
     let (held, _) = try_join(a.take(ORDERS, 5), b.take(ORDERS, 5)).await?;
@@ -48,10 +54,8 @@ async fn working_consumer_keeps_the_share_of_its_broker_for_a_lease_ttl() -> Res
 /// Its consumer died, or works for long. The others get what is due in all partitions but those of which it has a message.
 #[tokio::test]
 async fn messages_do_not_wait_for_a_delivery_without_end() -> Result<()> {
-    let fleet = Fleet::of(RedisServer::start().await?).await?;
     let brief = [("DWELL_GROUP_HEARTBEAT", "300ms"), ("DWELL_LEASE_TTL", "2s")];
-    let (a, b) = (fleet.start_with("a", &brief).await?, fleet.start_with("b", &brief).await?);
-    declare(&a, ORDERS, 16).await?;
+    let (_fleet, a, b) = pair(&brief, 16).await?;
     a.push(ORDERS, &[json!({"id": "held", "payload": "x"})]).await?;
     let held = a.take(ORDERS, 1).await?;
     let messages: Vec<_> =
@@ -71,10 +75,7 @@ async fn messages_do_not_wait_for_a_delivery_without_end() -> Result<()> {
 /// With heartbeats a minute apart: nobody waits for one.
 #[tokio::test]
 async fn demand_start_and_end_are_announced_immediately() -> Result<()> {
-    let fleet = Fleet::of(RedisServer::start().await?).await?;
-    let rare = [("DWELL_GROUP_HEARTBEAT", "1m"), ("DWELL_LEASE_TTL", "4m")];
-    let (a, b) = (fleet.start_with("a", &rare).await?, fleet.start_with("b", &rare).await?);
-    declare(&a, ORDERS, 8).await?;
+    let (_fleet, a, b) = pair(&[("DWELL_GROUP_HEARTBEAT", "1m"), ("DWELL_LEASE_TTL", "4m")], 8).await?;
     let since = Instant::now();
     let both = [&a, &b];
     for (askers, shares) in [(&both[..], &[4, 4][..]), (&[&a], &[8]), (&both, &[4, 4])] {

@@ -7,6 +7,7 @@ use dwell::model::error::Result;
 
 use super::pages::links;
 use super::{File, files, line_of, places_of};
+use crate::support::failed;
 
 const SUMMARY: &str = include_str!("../../../../docs/SUMMARY.md");
 
@@ -64,6 +65,23 @@ fn the_summary_lists_every_page_once() -> Result<()> {
 }
 
 /// The site has what is below docs/, and nothing else of the repository.
+/// A page that shows pictures stays light: each has less than 200 kB.
+#[test]
+fn pictures_of_pages_are_small() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pictures = 0;
+    for page in chapters()? {
+        let here = root.join(&page.path).with_file_name("");
+        for link in links(&page.text).filter(|link| link.ends_with(".png")) {
+            let bytes = std::fs::metadata(here.join(link)).map_err(failed("a picture"))?.len();
+            assert!(bytes < 200_000, "{}: {link} has {bytes} bytes", page.path);
+            pictures += 1;
+        }
+    }
+    assert!(pictures > 0, "no page shows a picture");
+    Ok(())
+}
+
 #[test]
 fn links_of_the_site_stay_inside_the_book() -> Result<()> {
     let chapters = chapters()?;
