@@ -29,7 +29,8 @@
 # make publish-…  what a release does with a tag: docs/operate/release.md
 # make screenshots  the pictures of docs/operate/console.md, of a broker at work, taken anew
 # make fixtures   what this version writes, in tests/fixtures, for the tests of later versions; with Redis 7.0, whose dumps all read
-# make docs       the documentation as a site with search, in target/site; builds mdbook once, unless it is in PATH
+# make docs       the documentation as a site with search, in target/site, with each page as Markdown and an index of them, llms.txt;
+#                 builds mdbook once, unless it is in PATH
 # make lint       format, clippy and documentation, warnings are errors
 # make ci         what continuous integration runs
 # make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
@@ -240,6 +241,7 @@ $(MDBOOK_BUILT):
 
 docs: $(filter target/%,$(MDBOOK))
 	$(MDBOOK) build docs
+	deploy/site-text.sh target/site
 
 CARGO_DEB_VERSION = 3.8.0
 CARGO_CYCLONEDX_VERSION = 0.5.9
