@@ -19,21 +19,22 @@ Examples:
   dwell drain --server http://10.0.0.4:7373 --token-file /etc/dwell/admin
   dwell drain --pid 1                      in a container, also with TLS: it needs no token
 
-The broker is not ready any more, gives its partitions to other brokers, waits until consumers have
-settled their deliveries (group.drain_timeout), replays what it has buffered or hands it over, and
-ends. SIGTERM does the same. Nothing is lost if it is cut off: messages in flight come again.";
+The broker is not ready any more, gives its partitions to other brokers, and waits until consumers
+have settled their deliveries (group.drain_timeout). Then it sends its buffered messages to Redis or
+to another broker, and ends. SIGTERM does the same. If it is killed meanwhile, nothing is lost:
+messages in flight are delivered again.";
 
 /// How often it is looked whether the broker has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Have a broker hand over what it has, and end
+/// Stop a broker gracefully: it gives its partitions and messages to others, and ends
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DrainArgs {
-    /// Ask the process with this id on this machine, by SIGTERM, and not an address
+    /// Stop the process with this id on this machine, by SIGTERM, instead of the broker at an address
     #[arg(long, value_name = "PID")]
     pid: Option<i32>,
-    /// How long its end is waited for
+    /// How long to wait for its end
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_span)]
     timeout: Duration,
     #[command(flatten)]

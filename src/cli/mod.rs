@@ -57,7 +57,7 @@ pub(crate) struct ServerArgs {
 /// How a command prints.
 #[derive(Debug, Args)]
 pub(crate) struct PrintArgs {
-    /// Print JSON, as the API has it; of a list an item a line
+    /// Print JSON as the API does; of a list, one item in each line
     #[arg(long, global = true)]
     json: bool,
 }

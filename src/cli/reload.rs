@@ -11,11 +11,11 @@ Examples:
   dwell reload
   dwell reload --server unix:/run/dwell/dwell.sock --json
 
-In force at once: tokens, webhooks, log.level, and the password and certificates for Redis. What
-else has changed needs a restart and is listed. If the configuration is wrong, nothing changes, and
-the exit code is 1. SIGHUP does the same.";
+These take effect at once: tokens, webhooks, log.level, and the password and certificates for Redis.
+The other keys that have changed need a restart, and are listed. If the configuration is wrong,
+nothing changes, and the exit code is 1. SIGHUP does the same.";
 
-/// Have a broker read its configuration again, without a restart
+/// Make a broker read its configuration again, without a restart
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReloadArgs {

@@ -9,7 +9,7 @@ use super::table;
 const HEAD: &str = "\
 # Limits
 
-dwell refuses a request beyond a limit with an error that names the limit. It never drops anything silently.
+This page lists every limit of dwell. If a request exceeds one, dwell refuses it, and the error names the limit. It never drops anything silently.
 ";
 
 /// A limit: what it bounds, and its value as people read it.
@@ -85,8 +85,8 @@ fn topics() -> Vec<Row> {
         ("Partitions of all groups that a broker is a member of", number(l::MEMBER_PARTITIONS_MAX)),
         ("Messages of a group in a partition, without dead letters; in Redis", number(l::GROUP_PARTITION_MESSAGES_MAX)),
         ("Rate of a group", format!("{} to {} messages a second", l::RATE_MIN, number(l::RATE_MAX as u64))),
-        ("Age of dead letters, when a topic bounds it", span(l::DEAD_MAX_AGE_MAX)),
-        ("Dead letters of a group in a partition, when a topic bounds them", number(l::DEAD_MAX_COUNT_MAX)),
+        ("Age of dead letters, if a topic limits it", span(l::DEAD_MAX_AGE_MAX)),
+        ("Dead letters of a group in a partition, if a topic limits them", number(l::DEAD_MAX_COUNT_MAX)),
         ("Failed attempts kept in the history of a message", number(l::HISTORY_MAX)),
         ("Free disk space below which the embedded store refuses pushes", bytes(l::DISK_RESERVE_BYTES)),
         ("Ids and dedup keys of the write-ahead log that a broker lists in memory", number(l::HELD_IDS_MAX)),
@@ -120,7 +120,7 @@ fn requests() -> Vec<Row> {
             format!("{}; from {} to {}", span(l::IDLE_TIMEOUT), span(l::IDLE_TIMEOUT_MIN), span(l::IDLE_TIMEOUT_MAX)),
         ),
         ("Longest pause of a client while it reads an answer", span(l::ANSWER_TIMEOUT)),
-        ("The same while unread answers use all of their memory", span(l::ANSWER_TIMEOUT_SCARCE)),
+        ("That pause, while unread answers use all of their memory", span(l::ANSWER_TIMEOUT_SCARCE)),
         ("Unread answers of all connections", bytes(l::ANSWERS_BYTES_MAX)),
         ("Time that a request waits for memory for its answer", span(l::ANSWER_PATIENCE)),
     ]
@@ -154,9 +154,9 @@ fn cron() -> Vec<Row> {
         ("Payload of a cron job", bytes(l::SCHEDULE_PAYLOAD_BYTES_MAX)),
         ("Cron expression, name of a time zone", bytes(l::SCHEDULE_CRON_BYTES_MAX)),
         ("Interval of a cron job", format!("{} to {}", span(l::SCHEDULE_EVERY_MIN), span(l::SCHEDULE_EVERY_MAX))),
-        ("Missed occurrences that are pushed later, the newest", number(l::CRON_JOB_FIRES_MAX)),
+        ("Missed times of a cron job that are pushed later (the newest ones)", number(l::CRON_JOB_FIRES_MAX)),
         ("Time by which one request moves a test clock", span(l::CLOCK_MOVE_MAX)),
-        ("Occurrences of cron jobs that it fires", number(l::CLOCK_MOVE_FIRES_MAX)),
+        ("Times of cron jobs that one move of a test clock fires", number(l::CLOCK_MOVE_FIRES_MAX)),
         ("Cron jobs in a partition of a topic", number(l::CRON_JOBS_MAX)),
         ("Partitions with cron jobs, of all topics; in Redis", number(l::SCHEDULE_PLACES_MAX)),
         ("Webhooks", number(l::WEBHOOKS_MAX)),
@@ -170,7 +170,7 @@ fn cron() -> Vec<Row> {
 fn reads() -> Vec<Row> {
     vec![
         ("Concurrent reads over whole topics", number(l::HEAVY_READS_MAX)),
-        ("Of those of one token", number(l::WHOLE_READS_OF_TOKEN_MAX)),
+        ("Concurrent reads over whole topics of one token", number(l::WHOLE_READS_OF_TOKEN_MAX)),
         ("Time that such a read waits for its turn", span(l::HEAVY_READ_WAIT_MAX)),
         ("Spans of a forecast", number(l::FORECAST_SPANS_MAX)),
         ("Spans of a forecast, times partitions", number(l::FORECAST_COUNTS_MAX)),

@@ -8,9 +8,9 @@ use super::table;
 const HEAD: &str = "\
 # Metrics
 
-`GET /metrics` serves them in the text format of Prometheus. A scrape makes no calls to the store. Of the topics that a
-broker uses, 200 with 400 groups have their own series; the rest share the label `other`, so sums stay right. A topic that is deleted, or
-not used for 10 minutes, gives its place back.
+This page lists every metric. `GET /metrics` serves them in the text format of Prometheus. A scrape makes no calls to the store. A broker has
+separate series for 200 of the topics that it uses, with 400 groups. All others share the label `other`, so sums are right. If a topic is
+deleted, or not used for 10 minutes, another topic gets its place.
 ";
 
 /// The chapters: a title and what the names in it begin with. The last one takes the rest.

@@ -8,20 +8,21 @@ use super::table;
 const HEAD: &str = "\
 # What requests need
 
-Each request to the listener passes one gate twice, whatever its protocol: before its body is read, by the token or the key that it
-claims, and after it, before anything happens. This page is the table that the gate uses.
+This page lists, for each request in both protocols, the token that it needs, and the memory and places that it takes. dwell checks each request
+twice by this table: before it reads the body, by the token or the key that the request names, and after the body, before anything happens.
 
 * **needs**: a token with that scope; `admin` includes every other scope. Without configured tokens nothing is needed. A request that
   is not in a table needs `admin`.
-* **changes**: the request stores, changes, delivers, settles or deletes something. A GET never does, so that no link can: of the query
-  protocol of SQS a GET that changes something needs a signature, and where no token is configured one in the header `Authorization`.
-* **acts on**: a request about a group never acts on its topic. An action of SQS on a `topic` is refused under the name of a group.
-* **body**: bytes of the largest body. Bodies that are arriving share 256 MiB: one token has at most half of them, senders whose
-  signature is not checked yet have half of them together, and their bodies yield first.
-* **answer**: a `counted` answer begins only while there is memory for it. Answers that are not read yet share 128 MiB, of which one
-  token has at most half and clients without a token an eighth. A request of SQS with more than 64 KiB is refused while there is none.
-* **holds**: of two whole reads at a time a token makes one; of the places of waiting consumers, and of the memberships of a broker, it
-  takes at most eight tenths. A membership that nobody uses ends when another group needs its room.
+* **effect**: a request that `changes` stores, changes, delivers, settles or deletes something. A GET never does, so nobody can change anything
+  by a link. In the query protocol of SQS, a GET that changes something needs a signature; if no token is configured, the signature has to be in
+  the header `Authorization`.
+* **acts on**: a request about a group never acts on its topic. If an action of SQS acts on a `topic`, it is refused for the name of a group.
+* **body**: the size of the largest body. Bodies that are arriving share 256 MiB. One token has at most half of them. Senders whose signature
+  is not checked yet have half of them together, and their bodies are dropped first.
+* **answer**: a `counted` answer begins only while there is memory for it. Answers that are not read yet share 128 MiB. One token has at most half
+  of them, and clients without a token an eighth. While there is no memory, a request of SQS with more than 64 KiB is refused.
+* **holds**: dwell answers two whole reads at a time, of one token one. A token takes at most eight tenths of the places of waiting consumers, and
+  of the memberships of a broker (its partitions in all groups). A membership that nobody uses ends when another group needs its place.
 ";
 
 pub(super) fn page() -> String {

@@ -23,7 +23,7 @@ use crate::store::Pushed;
 
 /// Push 1 to 1,000 messages; also as NDJSON.
 ///
-/// A message that is wrong refuses the whole batch. After that each is answered for itself.
+/// If one message is wrong, the whole batch is refused. Otherwise each message has its own result.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/messages/batch", operation_id = "pushMessages",
     tag = "producing",

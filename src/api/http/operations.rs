@@ -100,8 +100,8 @@ pub(crate) async fn openapi() -> Reply<serde_json::Value> {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"taken": 500, "refused": 0})))]
 pub(crate) struct Taken {
-    /// Records that are fsynced in its own log. If neither any is taken nor refused, it lacks the records of the journal
-    /// before these: begin with the first.
+    /// Records that are fsynced in its own log. If `taken` and `refused` are 0, it lacks earlier records of the journal: begin with
+    /// the first one.
     taken: u64,
     /// Deletions of topics and purges of groups, for which the token needs `admin`.
     refused: u64,
@@ -116,8 +116,8 @@ pub(crate) struct Taken {
     params(
         ("Dwell-Store" = String, Header, description = "The name of the store that the records are for",
             example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGH"),
-        ("Dwell-Store-Heard" = Option<u64>, Header, description = "When that store was last heard of, ms since 1970"),
-        ("Dwell-Log" = String, Header, description = "The log that they stood in: `wal` or `journal`", example = "wal"),
+        ("Dwell-Store-Heard" = Option<u64>, Header, description = "When that store last answered, in ms since 1970"),
+        ("Dwell-Log" = String, Header, description = "The log that the records are from: `wal` or `journal`", example = "wal"),
         ("Dwell-Log-Id" = String, Header, description = "The name of that log", example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGJ"),
         ("Dwell-Log-After" = Option<u64>, Header,
             description = "Number of the last record of a journal before the page; 0, or nothing, at its beginning")
@@ -172,10 +172,10 @@ pub(crate) async fn hand_over(
     }))
 }
 
-/// Have the broker drain, and then end.
+/// Stop the broker gracefully.
 ///
-/// As SIGTERM does: `/readyz` answers 503, partitions go to other brokers, buffered messages are replayed or handed over, and then the
-/// process ends. This answers at once.
+/// As SIGTERM does: `/readyz` answers 503, partitions go to other brokers, buffered messages go to Redis or to another broker, and then
+/// the process ends. The request is answered at once.
 #[utoipa::path(
     post, path = "/v1/drain", operation_id = "drainBroker",
     tag = "operations",

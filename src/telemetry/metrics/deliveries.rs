@@ -90,20 +90,20 @@ impl GroupFamilies {
             deliveries: make.counters(
                 "dwell_deliveries_total",
                 &["topic", "group", "kind"],
-                "messages handed out: `first` or `retry`",
+                "messages delivered: `first` or `retry` attempts",
             )?,
             settled: make.counters(
                 "dwell_settled_total",
                 &["topic", "group", "outcome"],
-                "deliveries settled: `acked`, `nacked`, `buried`, `timed_out` (nacked at the deadline), `expired` (their `ttl` \
+                "deliveries settled: `acked`, `nacked`, `buried`, `timed_out` (the deadline passed), `expired` (their `ttl` \
                  was over: dropped, or dead if the topic says so), `stale` (refused, nothing changed), `unknown_outcome` \
                  (the partition was lost before the store answered). The owner of the partition counts a decision once, \
-                 also if it is repeated; a refusal counts at the broker that answers it",
+                 even if it gets it twice; the broker that answers counts a refusal",
             )?,
             dead_dropped: make.counters(
                 "dwell_dead_dropped_total",
                 &["topic", "group", "bound"],
-                "dead letters dropped by their owner past the topic's `dead_max_age` (`age`) or `dead_max_count` (`count`)",
+                "dead letters that their owner deleted, because of the topic's `dead_max_age` (`age`) or `dead_max_count` (`count`)",
             )?,
             dead_forwarded: make.counters(
                 "dwell_dead_forwarded_total",
@@ -119,28 +119,28 @@ impl GroupFamilies {
                 "dwell_lateness_seconds",
                 labels,
                 &LATENESS_BUCKETS,
-                "from due, or due again, to hand-over; the sum of the next two, unless it waited for an earlier message of its key",
+                "time from due, or due again, to the delivery; the sum of the next two, unless the message waited for an earlier one of its key",
             )?,
             lateness_asked: make.histograms(
                 "dwell_lateness_asked_seconds",
                 labels,
                 &ASKED_BUCKETS,
-                "the part of the lateness in which a consumer waited at the broker, and was not held back by a pause or a limit: dwell's \
-                 part. The promise to watch; 99 of 100 should be below 10 ms",
+                "the part of the lateness in which a consumer waited at the broker, and no pause or limit held the message back: dwell's \
+                 part. Watch this one: 99 of 100 should be below 10 ms",
             )?,
             lateness_unasked: make.histograms(
                 "dwell_lateness_unasked_seconds",
                 labels,
                 &UNASKED_BUCKETS,
-                "the rest of the lateness: due, and no consumer asked, or a pause or a limit held it back. The consumers' part",
+                "the rest of the lateness, in which no consumer asked, or a pause or a limit held the message back: the consumers' part",
             )?,
             handling: make.histograms(
                 "dwell_handling_seconds",
                 labels,
                 &HANDLING_BUCKETS,
-                "from hand-over to ack: compare it with the visibility timeout",
+                "time from the delivery to the ack: compare it with the visibility timeout",
             )?,
-            leases_owned: make.gauges("dwell_leases_owned", labels, "partitions that this process owns")?,
+            leases_owned: make.gauges("dwell_leases_owned", labels, "partitions that this broker owns")?,
             members_waiting: make.gauges(
                 "dwell_members_waiting",
                 labels,
@@ -263,8 +263,8 @@ impl TopicFamilies {
             occurrences: make.counters(
                 "dwell_cron_occurrences_total",
                 &["topic", "outcome"],
-                "occurrences of cron jobs: `fired` by this broker, `duplicate` of a message with the same id and not \
-                 pushed, or `missed` and passed over (of more than 100 at a time not all are counted)",
+                "times of cron jobs: `fired` (this broker pushed the message), `duplicate` (not pushed, since a message has its id), or \
+                 `missed` (not pushed in time and not later; of more than 100 at once not all are counted)",
             )?,
         })
     }
@@ -326,14 +326,14 @@ impl RemoteMetrics {
         let requests = make.counters(
             "dwell_remote_requests_total",
             &["outcome"],
-            "requests to the brokers that own the partitions of receipts, sent through the store: `answered`, or `failed` (the \
-             consumer was told `unreachable` or `unknown_outcome`)",
+            "questions to brokers that own the partitions of receipts, sent through the store: `answered`, or `failed` (the \
+             consumer got the verdict `unreachable` or `unknown_outcome`)",
         )?;
         let dropped = make.counters(
             "dwell_remote_dropped_total",
             &["reason"],
-            "datagrams for this broker that were dropped: `invalid` (dwell did not write it), `expired`, or `full` (too many \
-             at once)",
+            "messages of other brokers to this one that it dropped: `invalid` (dwell did not write it), `expired`, or `full` (too \
+             many at once)",
         )?;
         for reason in RemoteDrop::ALL {
             dropped.with_label_values(&[reason.name()]);

@@ -39,7 +39,7 @@ impl ProcessMetrics {
         Ok(ProcessMetrics {
             data_dir_free: make.measure(
                 "dwell_data_dir_free_bytes",
-                "bytes that are free on the disk of `data_dir`; below 64 MiB nothing more is pushed there",
+                "bytes that are free on the disk of `data_dir`; below 64 MiB dwell stores no more pushes there",
             )?,
             cron_jobs_failed: make.gauge(
                 "dwell_cron_jobs_failed",
@@ -47,12 +47,12 @@ impl ProcessMetrics {
             )?,
             brokers: make.gauge(
                 "dwell_brokers",
-                "brokers that share the store, also those that only take pushes, as the store told this one within the last 15 s",
+                "brokers that share the store, also those without consumers, as the store said within the last 15 s",
             )?,
             certificate_end: make.gauges(
                 "dwell_certificate_end_timestamp_seconds",
                 &["file"],
-                "when the certificate of `tls.cert_file` ends, in seconds since 1970; of a chain the first that ends",
+                "when the certificate of `tls.cert_file` ends, in seconds since 1970; of a chain the one that ends first",
             )?,
             cpu: make.seconds("process_cpu_seconds_total", "CPU time of the process, user and system")?,
             resident: make.gauge("process_resident_memory_bytes", "memory of the process in RAM. Linux only")?,

@@ -54,7 +54,7 @@ impl MemoryFamilies {
             used: make.gauges(
                 "dwell_redis_memory_used_bytes",
                 labels,
-                "memory that Redis uses, as this broker was told in the last 2 s. Redis only, as for all with a `node`",
+                "memory that Redis uses, as it said in the last 2 s. Redis only, as all metrics with a `node`",
             )?,
             max: make.gauges("dwell_redis_memory_max_bytes", labels, "`maxmemory` of Redis; 0 without a limit")?,
             may_evict: make.gauges(
@@ -113,13 +113,13 @@ impl StoreMetrics {
         Ok(StoreMetrics {
             up: make.gauge(
                 "dwell_redis_up",
-                "1 while the store answered last, if only with an error, whichever store it is; a look at the metrics asks it, for the \
-                 next look",
+                "1 if the store, Redis or the embedded one, answered the last call, also with an error. Each scrape asks the store, and \
+                 the next scrape shows the answer",
             )?,
             info: make.gauges("dwell_store_info", &["kind"], "1 for the `kind` of the store, `redis` or `embedded`, and 0 for the other")?,
             breaker_open: make.gauge(
                 "dwell_breaker_open",
-                "1 while pushes go to the write-ahead log because Redis is unavailable, or has not yet taken what waits there",
+                "1 while pushes go to the write-ahead log: Redis is unavailable, or does not have all buffered pushes yet",
             )?,
             clock_offset: make.measure(
                 "dwell_clock_offset_seconds",
@@ -127,11 +127,11 @@ impl StoreMetrics {
             )?,
             losses: make.counter(
                 "dwell_redis_losses_total",
-                "times that Redis was found to have lost something that this broker was answered",
+                "how often this broker found that Redis had lost writes that it had confirmed",
             )?,
             restoring: make.gauge(
                 "dwell_restoring",
-                "1 while the brokers give back what Redis lost; no message is reserved meanwhile",
+                "1 while the brokers restore what Redis lost; until then no message is reserved",
             )?,
             restore_seconds: make.histogram(
                 "dwell_restore_seconds",
@@ -203,12 +203,12 @@ impl LogFamilies {
             records: make.gauges(
                 "dwell_wal_records",
                 labels,
-                "records that wait in a write-ahead log, `wal` or `journal`. Redis only, as for all that begins with `dwell_wal_`",
+                "records in the write-ahead log that are not in Redis yet (`wal`), or records of the journal. Redis only, as all `dwell_wal_` metrics",
             )?,
             bytes: make.gauges(
                 "dwell_wal_bytes",
                 labels,
-                "bytes of a log on disk, with records that are done and not yet deleted",
+                "bytes of a log on disk, also of records that are done and not deleted yet",
             )?,
             limit: make.gauges(
                 "dwell_wal_limit_bytes",
@@ -226,13 +226,13 @@ impl LogFamilies {
                 &CALL_BUCKETS,
                 "how long it took to write a group of records and make it durable",
             )?,
-            replayed: make.counters("dwell_wal_replayed_total", labels, "records of a log that Redis took")?,
+            replayed: make.counters("dwell_wal_replayed_total", labels, "records of a log that went to Redis")?,
             dropped: make
                 .counters("dwell_wal_dropped_total", labels, "records of a log whose topics were deleted meanwhile")?,
             damaged: make.counters(
                 "dwell_wal_damaged_total",
                 labels,
-                "damages found in a log: unreadable records, gaps, segments set aside; anything but 0 is a reason to look",
+                "damages found in a log: unreadable records, gaps, files that are not read any more. Look at it if it is not 0",
             )?,
             lost: make.counters("dwell_wal_lost_total", labels, "records of a log that were lost to damage")?,
         })

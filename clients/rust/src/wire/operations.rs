@@ -107,7 +107,7 @@ pub struct ListedBroker {
     pub here: bool,
     /// Groups that it is a member of.
     pub groups: usize,
-    /// Of these, those in which somebody wants messages from it.
+    /// Of these, those in which consumers want messages from it.
     pub demanded: usize,
     /// Consumers that wait there.
     pub waiting: usize,
