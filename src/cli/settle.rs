@@ -71,7 +71,7 @@ pub(crate) struct AckArgs {
     server: ServerArgs,
 }
 
-/// Report failed deliveries: they are tried again, or become dead letters
+/// Report failed deliveries: their messages are delivered again, or become dead letters
 #[derive(Debug, Args)]
 #[command(after_help = NACK_EXAMPLES)]
 pub(crate) struct NackArgs {

@@ -36,7 +36,7 @@ use crate::store::Pushed;
     responses(
         (status = 201, description = "All are stored", body = BatchResults),
         (status = 202, description = "All are accepted, at least one on the local disk", body = BatchResults),
-        (status = 200, description = "All are stored, or were there: duplicates, replaced or debounced", body = BatchResults),
+        (status = 200, description = "All are accepted; at least one is a duplicate, or replaced or debounced a message", body = BatchResults),
         (status = 207, description = "At least one is an error", body = BatchResults),
         Problem, TopicProblem, BodyProblem,
     )

@@ -257,7 +257,7 @@ pub(crate) async fn verify(
 
 /// Verify the stored data of a group and repair it.
 ///
-/// As the request that only verifies, but each page is repaired in one step beside live traffic.
+/// As the request that only verifies, but it repairs each page in one step, while producers and consumers work.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/verify", operation_id = "repairGroup",
     tag = "groups",

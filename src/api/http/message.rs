@@ -52,7 +52,7 @@ fn read_due(new: NewDue, now: Timestamp) -> Result<Due, Problem> {
 
 /// Cancel a message.
 ///
-/// Takes it out of every group in which no consumer has it, also if its owner holds it: it is not delivered afterwards.
+/// Removes it from every group in which no consumer has it, also from the memory of its owner: it is not delivered afterwards.
 /// Messages in flight and dead letters stay.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/messages/{id}", operation_id = "cancelMessage",

@@ -63,7 +63,7 @@ pub(crate) struct TrafficCounts {
     pushed: u32,
     /// Messages that were delivered, to all groups together.
     delivered: u32,
-    /// Of these, those that were not the first delivery of their message.
+    /// Of the delivered messages, those that were not the first delivery of their message.
     retried: u32,
     /// Messages that expired before they were delivered.
     expired: u32,

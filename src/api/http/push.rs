@@ -102,10 +102,10 @@ pub(crate) struct PushParams {
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
     #[param(value_type = Option<u32>, minimum = 0, maximum = 9)]
     priority: Option<u8>,
-    /// Makes another push of it to the partition within `dedup_for` a duplicate. Only with `conflict=keep`.
+    /// Within `dedup_for`, another push with this dedup key to the partition is a duplicate. Only with `conflict=keep`.
     #[param(value_type = Option<schema::DedupKey>)]
     dedup_key: Option<DedupKey>,
-    /// How long from this push on, 1 s to 7 d. Required with `dedup_key`.
+    /// How long that lasts, counted from this push: 1 s to 7 d. Required with `dedup_key`.
     #[param(value_type = Option<schema::Duration>)]
     dedup_for: Option<Duration>,
     /// The same in milliseconds; not together with `dedup_for`.

@@ -47,7 +47,7 @@ pub(crate) struct PushArgs {
     topic: TopicName,
     /// The payload; without it, or as -, it is read from stdin
     payload: Option<String>,
-    /// Equal keys share a partition
+    /// Messages with equal keys are in the same partition
     #[arg(long, value_parser = parse::key)]
     key: Option<Key>,
     /// The message id, to make the push repeatable
@@ -74,10 +74,10 @@ pub(crate) struct PushArgs {
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=i64::from(PRIORITY_MAX)))]
     priority: Option<u8>,
-    /// Another push of this key to the partition within --dedup-for is a duplicate
+    /// Within --dedup-for, another push with this dedup key to the partition is a duplicate
     #[arg(long, value_parser = parse::dedup_key, requires = "dedup_for")]
     dedup_key: Option<DedupKey>,
-    /// How long from this push on, 1s to 7d
+    /// How long that lasts, counted from this push: 1s to 7d
     #[arg(long, value_name = "DURATION", value_parser = parse_span, requires = "dedup_key")]
     dedup_for: Option<Duration>,
     /// Media type of the payload

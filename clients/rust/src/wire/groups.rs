@@ -140,7 +140,7 @@ pub struct Member {
     pub member: String,
     /// Version of the broker.
     pub version: String,
-    /// Whether somebody wants messages from it: consumers wait there, deliveries are in flight, or were within a second.
+    /// Whether consumers wait there, or deliveries are in flight, or were within the last second.
     pub demand: bool,
     /// Consumers that wait there.
     pub waiting: u64,

@@ -160,7 +160,7 @@ pub struct GroupReason {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::MessageId>))]
     pub blocker: Option<String>,
-    /// When what it waits for is over at the latest, if that is known: its due time, the deadline of a consumer, a next attempt.
+    /// The latest time at which it no longer waits for this, if that is known: its due time, the deadline of a consumer, a next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
     pub until: Option<Timestamp>,

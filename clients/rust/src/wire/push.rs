@@ -19,13 +19,13 @@ use super::{Word, present};
     {"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}
 ))))]
 pub struct PushResult {
-    /// Its id, given or made.
+    /// Its id: the one of the request, or a new one.
     #[cfg_attr(feature = "schema", schema(value_type = schema::MessageId))]
     pub id: String,
     /// The partition that stores the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<u16>,
-    /// When it is due. For a duplicate: when the message that is there is due.
+    /// When it is due. For a duplicate: when the existing message is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
     pub due_at: Option<Timestamp>,
@@ -119,11 +119,11 @@ pub struct BatchMessage {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 9))]
     pub priority: Option<u8>,
-    /// Makes another push of it to the partition within `dedup_for` a duplicate. Only with `conflict` `keep`.
+    /// Within `dedup_for`, another push with this dedup key to the partition is a duplicate. Only with `conflict` `keep`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::DedupKey>))]
     pub dedup_key: Option<String>,
-    /// How long from this push on, 1 s to 7 d. Required with `dedup_key`.
+    /// How long that lasts, counted from this push: 1 s to 7 d. Required with `dedup_key`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
     pub dedup_for: Option<Duration>,

@@ -71,7 +71,7 @@ pub struct Nack {
     /// 1 to 1,000 deliveries: receipts as texts, or objects that say more.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<NackedOrReceipt>, min_items = 1, max_items = 1000))]
     pub receipts: Items<TextOr<Nacked>>,
-    /// For those that say neither `delay` nor `bury`. Until the next attempt, at most 3,650 d. Default: the topic's backoff.
+    /// Time until the next attempt, for receipts with neither `delay` nor `bury`; at most 3,650 d. Default: the topic's backoff.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
     pub delay: Option<Duration>,
@@ -79,10 +79,10 @@ pub struct Nack {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 10000))]
     pub delay_ms: Option<Duration>,
-    /// For those that say no reason. Why it failed; kept as the last error, cut at 1,024 bytes.
+    /// Why it failed, for receipts without `reason`; kept as the last error, cut at 1,024 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub reason: Option<String>,
-    /// For those that say neither `delay` nor `bury`: they can never succeed. Not together with `delay`.
+    /// Receipts with neither `delay` nor `bury` can never succeed: make them dead letters. Not together with `delay`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bury: bool,
     /// Also deliveries that have ended, if their messages wait and no consumer has had them since. Default false. A late
