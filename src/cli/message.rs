@@ -22,8 +22,8 @@ Examples:
   dwell message run orders close-4711 --key customer-7
   dwell message list orders --state scheduled --to +1h
 
-A message that a consumer has, or that its owner has prefetched, is in flight: it is neither
-cancelled nor rescheduled, and the command fails.";
+If a consumer has the message, it is in flight: then it is neither cancelled nor rescheduled, and
+the command fails.";
 
 /// Get, list, cancel, reschedule and run messages
 #[derive(Debug, Args)]
