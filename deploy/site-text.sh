@@ -21,7 +21,7 @@ done
 
 {
   printf '# dwell\n\n> %s\n' "$(sentence README.md)"
-  sed -nE '1d; s/^# (.*)/\n## \1/p; s/.*\[(.*)\]\((.*)\)$/\1|\2/p' SUMMARY.md | while IFS='|' read -r title page; do
+  sed -nE '1d; s/^# (.*)/\n## \1/p; s/^---$/\n## More/p; s/.*\[(.*)\]\((.*)\)$/\1|\2/p' SUMMARY.md | while IFS='|' read -r title page; do
     if [ -n "$page" ]; then printf -- '- [%s](%s): %s\n' "$title" "$page" "$(sentence "$page")"; else printf '%s\n' "$title"; fi
   done
 } > "$site/llms.txt"

@@ -7,8 +7,8 @@ use super::table;
 const HEAD: &str = "\
 # Command line
 
-Every command except `dwell serve`, `dwell demo`, `dwell bench`, `dwell doctor` and `dwell config` is a client of a running
-broker over HTTP. `dwell <command> --help` prints the same text as this page.
+This page lists every command with its options. Every command except `dwell serve`, `dwell demo`, `dwell bench`, `dwell doctor` and
+`dwell config` is a client of a running broker over HTTP. `dwell <command> --help` prints the same text as this page.
 
 ";
 

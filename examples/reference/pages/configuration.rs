@@ -11,9 +11,9 @@ const FILE: &str = include_str!("../../../deploy/dwell.toml");
 const HEAD: &str = "\
 # Configuration
 
-One TOML file (`dwell serve --config FILE`), environment variables and flags. A flag wins over the environment, the
-environment over the file. The variable of `redis.url` is `DWELL_REDIS_URL`, and so on for every key. Durations are text with
-a unit, such as `30s`. An unknown key is an error. `dwell config check --config FILE` lists everything that is wrong;
+This page lists every key of the configuration. There are three ways to set a key: in one TOML file (`dwell serve --config FILE`), as an
+environment variable, and for some keys as a flag. A flag wins over the environment, the environment over the file. The variable of
+`redis.url` is `DWELL_REDIS_URL`, and so on for every key. Durations are text with a unit, such as `30s`. An unknown key is an error. `dwell config check --config FILE` lists everything that is wrong;
 `dwell config show --config FILE` prints the values in force and where each comes from. The file `deploy/dwell.toml` has every
 key at its default.
 ";

@@ -9,7 +9,8 @@ use super::table;
 const HEAD: &str = "\
 # Errors
 
-Every error is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)):
+This page lists every error that dwell answers, with what to do. Each is `application/problem+json`
+([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)):
 
 ```json
 {\"type\": \"urn:dwell:error:invalid\", \"title\": \"Invalid request\", \"status\": 422,

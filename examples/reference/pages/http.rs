@@ -9,8 +9,8 @@ use super::table;
 const HEAD: &str = "\
 # HTTP API
 
-A broker serves this API as an OpenAPI 3.1 document at `/openapi.json`. [HTTP conventions](http-conventions.md) explains how to
-write durations, times, names and payloads; [Errors](errors.md) lists every error.
+This page lists every request of the HTTP API. A broker serves the same as an OpenAPI 3.1 document at `/openapi.json`.
+[HTTP conventions](http-conventions.md) explains how to write durations, times, names and payloads; [Errors](errors.md) lists every error.
 
 * **Durations**: each duration has a second name that ends with `_ms` and takes whole milliseconds. Give one of the two. Replies
   have the name with `_ms` only.
