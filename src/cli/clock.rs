@@ -31,7 +31,7 @@ pub(crate) struct ClockArgs {
 
 #[derive(Debug, Subcommand)]
 enum ClockCommand {
-    /// Print what it says
+    /// Print its time
     Get,
     /// Move it forward by a duration
     Advance {

@@ -49,7 +49,7 @@ pub(crate) struct ConfigArgs {
     /// Where to listen: 127.0.0.1:PORT or unix:/path [key: listen]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to keep what has to survive a restart [key: data_dir]
+    /// The directory for data that has to survive a restart [key: data_dir]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
     /// Keep messages in this Redis, not in the embedded store [key: redis.url]

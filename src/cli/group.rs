@@ -60,7 +60,7 @@ enum GroupCommand {
         #[command(flatten)]
         yes: YesArgs,
     },
-    /// Delete all messages of a group, also those in flight; what is pushed afterwards stays
+    /// Delete all messages of a group, also those in flight; messages that are pushed afterwards stay
     Purge {
         #[command(flatten)]
         of: PlaceArgs,

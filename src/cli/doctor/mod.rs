@@ -39,10 +39,10 @@ Examples:
   dwell doctor --redis redis://127.0.0.1:6379
   dwell doctor --json | jq 'select(.status != \"ok\")'
 
-Takes the configuration that `dwell serve` takes, and may run beside it; --server names another
-broker than the one of the configuration. Each line is ok, warn, fail or skip (not checked, and
-why), with what was found and what to do; --json prints an object a line: check, status, found,
-advice.
+It takes the same configuration as `dwell serve`, and may run while a broker runs; --server names
+another broker than the one of the configuration. Each line is ok, warn, fail or skip (not checked,
+and why), with the finding and what to do; --json prints an object in each line: check, status,
+found, advice.
 
 Exit code: 0 when nothing fails (with --strict: and nothing warns), 1 otherwise, 64 when the
 configuration is wrong, 69 when Redis cannot be reached.";

@@ -36,7 +36,7 @@ A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`
 key, id, conflict, delay, due_at, past, ttl, max_attempts, priority, dedup_key, dedup_for,
 content_type, meta, traceparent, tracestate, attachment. A line that is wrong is reported with its
 number and the others are pushed.
-A push with an --id can be repeated without making a second message.";
+You may send a push with an --id again: it makes no second message.";
 
 /// Push one message, or a file of messages
 #[derive(Debug, Args)]

@@ -217,7 +217,7 @@ does nothing else.";
 
 const MEASURES: [&str; 7] = ["push", "drain", "life", "cost", "lateness", "burst", "pending"];
 
-/// Measure how fast dwell is on this machine, beside what the machine does without it
+/// Measure how fast dwell is on this machine, and how fast the machine is without it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
