@@ -113,6 +113,44 @@ impl Concern {
     }
 }
 
+/// Facts about a process and its machine.
+#[derive(Debug, Clone, Copy)]
+struct ProcessFacts {
+    /// Of the disk of `data_dir`.
+    free_bytes: Option<u64>,
+    cron_jobs_failed: u64,
+    /// Of those that it may have; `None` without a limit.
+    open_files_percent: Option<u64>,
+    /// How far the clock of the machine is ahead of that of the store, in seconds.
+    clock_ahead_s: f64,
+}
+
+impl ProcessFacts {
+    fn concerns(&self) -> Vec<Concern> {
+        let disk = self.free_bytes.filter(|free| *free < DISK_LOW_BYTES).map(|free| {
+            let cause =
+                format!("{} MiB are free at `data_dir`; below 64 MiB nothing is buffered", free / (1024 * 1024));
+            Concern::here(ConcernKind::DiskLow, cause)
+        });
+        let cron = (self.cron_jobs_failed > 0).then(|| {
+            let failed = counted(self.cron_jobs_failed, "cron job");
+            let cause = format!("{failed} cannot be read or computed: `dwell cron list TOPIC`");
+            Concern::here(ConcernKind::CronFailed, cause)
+        });
+        let files = self.open_files_percent.filter(|percent| *percent >= OPEN_FILES_PERCENT).map(|percent| {
+            let cause = format!("this broker has {percent} % of the files open that it may; each connection is one");
+            Concern::here(ConcernKind::OpenFiles, cause)
+        });
+        let off = self.clock_ahead_s.abs();
+        let clock = (off > CLOCK_OFFSET_MAX_S).then(|| {
+            let side = if self.clock_ahead_s > 0.0 { "ahead of" } else { "behind" };
+            let cause = format!("the clock of this machine is {off:.1} s {side} that of Redis, which messages go by");
+            Concern::here(ConcernKind::ClockOffset, cause)
+        });
+        [disk, cron, files, clock].into_iter().flatten().collect()
+    }
+}
+
 /// Why the memory of a server is a reason to act.
 fn memory_concern(node: &NodeMemory) -> Option<Concern> {
     let NodeMemory { location, policy, evicted_keys, .. } = node;
@@ -210,7 +248,7 @@ impl Broker {
             );
             concerns.push(Concern::here(ConcernKind::WalFilling, cause));
         }
-        concerns.extend(self.process_concerns());
+        concerns.extend(self.process_facts().concerns());
         let takeovers: u64 = self.recent(RECENT).iter().map(|sample| u64::from(sample.takeovers)).sum();
         if takeovers > 0 {
             let cause = format!(
@@ -222,35 +260,15 @@ impl Broker {
         concerns
     }
 
-    /// The reasons that are about this process and its machine.
-    fn process_concerns(&self) -> Vec<Concern> {
+    fn process_facts(&self) -> ProcessFacts {
         let process = &self.metrics.process;
         process.observe();
-        let free = self.store.backend.health_snapshot().free_bytes.filter(|free| *free < DISK_LOW_BYTES);
-        let disk = free.map(|free| {
-            let cause =
-                format!("{} MiB are free at `data_dir`; below 64 MiB nothing is buffered", free / (1024 * 1024));
-            Concern::here(ConcernKind::DiskLow, cause)
-        });
-        let failed = u64::try_from(process.cron_jobs_failed.get()).unwrap_or(0);
-        let cron = (failed > 0).then(|| {
-            let failed = counted(failed, "cron job");
-            Concern::here(
-                ConcernKind::CronFailed,
-                format!("{failed} cannot be read or computed: `dwell cron list TOPIC`"),
-            )
-        });
-        let files = process.open_files_percent().filter(|percent| *percent >= OPEN_FILES_PERCENT).map(|percent| {
-            let cause = format!("this broker has {percent} % of the files open that it may; each connection is one");
-            Concern::here(ConcernKind::OpenFiles, cause)
-        });
-        let ahead = self.metrics.store.clock_offset.get();
-        let clock = (ahead.abs() > CLOCK_OFFSET_MAX_S).then(|| {
-            let cause =
-                format!("the clock of this machine is {ahead:.1} s ahead of that of Redis, which messages go by");
-            Concern::here(ConcernKind::ClockOffset, cause)
-        });
-        [disk, cron, files, clock].into_iter().flatten().collect()
+        ProcessFacts {
+            free_bytes: self.store.backend.health_snapshot().free_bytes,
+            cron_jobs_failed: u64::try_from(process.cron_jobs_failed.get()).unwrap_or(0),
+            open_files_percent: process.open_files_percent(),
+            clock_ahead_s: self.metrics.store.clock_offset.get(),
+        }
     }
 
     async fn concerns_of(
@@ -404,5 +422,39 @@ impl Broker {
             topics.sort_by_key(|topic| !busy.contains(topic.as_str()));
         }
         topics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: ProcessFacts = ProcessFacts {
+        free_bytes: Some(DISK_LOW_BYTES),
+        cron_jobs_failed: 0,
+        open_files_percent: Some(79),
+        clock_ahead_s: -5.0,
+    };
+
+    /// The kinds of the concerns with the words of each.
+    fn said(facts: ProcessFacts) -> Vec<(&'static str, String)> {
+        facts.concerns().into_iter().map(|concern| (concern.kind.name(), concern.cause)).collect()
+    }
+
+    #[test]
+    fn process_and_machine_are_concerns_past_their_limits() {
+        assert_eq!(said(SOUND), []);
+        assert_eq!(said(ProcessFacts { free_bytes: None, open_files_percent: None, clock_ahead_s: 5.0, ..SOUND }), []);
+        let cases = [
+            (ProcessFacts { free_bytes: Some(DISK_LOW_BYTES - 1), ..SOUND }, "disk_low", "511 MiB are free"),
+            (ProcessFacts { cron_jobs_failed: 2, ..SOUND }, "cron_failed", "2 cron jobs cannot be read"),
+            (ProcessFacts { open_files_percent: Some(80), ..SOUND }, "open_files", "80 % of the files open"),
+            (ProcessFacts { clock_ahead_s: 5.1, ..SOUND }, "clock_offset", "is 5.1 s ahead of that of Redis"),
+            (ProcessFacts { clock_ahead_s: -6.0, ..SOUND }, "clock_offset", "is 6.0 s behind that of Redis"),
+        ];
+        for (facts, kind, words) in cases {
+            let said = said(facts);
+            assert!(said.len() == 1 && said[0].0 == kind && said[0].1.contains(words), "{kind}: {said:?}");
+        }
     }
 }

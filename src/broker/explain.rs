@@ -96,7 +96,7 @@ impl Broker {
                 let failed = peeked.history.last().map_or(String::new(), |last| format!(", the last at {}", last.at));
                 let attempts = counted(peeked.attempts, "attempt");
                 let why = format!("{attempts} failed{failed}; the next is at {next_at}");
-                Reason { until: Some(next_at), ..Reason::new("retrying", why) }
+                Reason { until: Some(next_at), error: last_error(peeked), ..Reason::new("retrying", why) }
             }
             MessageState::Scheduled => {
                 Reason { until: Some(next_at), ..Reason::new("scheduled", format!("due at {next_at}")) }
@@ -170,7 +170,7 @@ impl Broker {
             Some(Located::Backoff { next_at, attempts }) => {
                 let attempts = counted(attempts, "attempt");
                 let why = format!("{attempts} failed; the next is at {next_at}, and its key waits for it");
-                Reason { until: Some(next_at), ..Reason::new("backoff", why) }
+                Reason { until: Some(next_at), error: last_error(peeked), ..Reason::new("backoff", why) }
             }
             Some(Located::Blocked { blocker, waits }) => behind(blocker, waits),
             None => {
@@ -183,6 +183,11 @@ impl Broker {
         };
         Ok(Reason { owner, ..reason })
     }
+}
+
+/// The reason of the last nack, if its consumer gave one.
+fn last_error(peeked: &Peeked) -> Option<String> {
+    peeked.history.last().and_then(|last| last.reason.clone())
 }
 
 fn behind(blocker: MessageId, waits: Waits) -> Reason {

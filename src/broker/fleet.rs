@@ -40,7 +40,7 @@ impl Broker {
     pub async fn brokers(&self) -> Result<BTreeMap<MemberId, FleetBroker>> {
         let mut brokers = BTreeMap::<MemberId, FleetBroker>::new();
         let read = self.reads.begin().await?;
-        let (topic, group) = of_processes()?;
+        let (topic, group) = of_processes();
         for MemberReport { id, state, version } in
             read.call(self.store.groups.members(&topic, &group, ABSENT_AFTER)).await?
         {
@@ -91,7 +91,7 @@ impl Broker {
 
     /// Says until `stop` that this process is there, and once more when it begins to drain.
     pub(super) async fn tell_fleet(&self, stop: CancellationToken) {
-        let Ok((topic, group)) = of_processes() else { return };
+        let (topic, group) = of_processes();
         let draining = self.tasks.stopping();
         loop {
             let heartbeat = Heartbeat { topic: topic.clone(), group: group.clone(), state: self.as_process() };

@@ -105,6 +105,13 @@ text_type! {
     Key, "key", check_key
 }
 
+impl TopicName {
+    /// Stands where heartbeats have the name of a topic, in those of processes. A topic cannot have this name.
+    pub fn of_processes() -> TopicName {
+        TopicName("~brokers".into())
+    }
+}
+
 impl GroupName {
     /// The group that every topic has at first.
     pub fn standard() -> GroupName {
@@ -551,7 +558,8 @@ mod tests {
     #[test]
     fn name_id_and_key_limits_are_enforced() {
         assert!(TopicName::new("a".repeat(NAME_BYTES_MAX)).is_ok());
-        for bad in ["", ".", "..", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1)] {
+        let of_processes = TopicName::of_processes();
+        for bad in ["", ".", "..", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1), of_processes.as_str()] {
             assert!(TopicName::new(bad).is_err(), "{bad:?}");
         }
         assert!(MessageId::new("a".repeat(ID_BYTES_MAX)).is_ok());

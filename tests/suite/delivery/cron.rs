@@ -262,6 +262,11 @@ async fn failed_cron_job_stops_no_other(world: World) -> Result<()> {
     assert!(failed[2].1.contains("never occurs"), "{failed:?}");
     let counted = |text: String| text.lines().any(|line| line == "dwell_cron_jobs_failed 5");
     world.until("they are counted", async || Ok(counted(broker.metrics().text()?))).await?;
+    let attention = broker.attention().await?;
+    let causes: Vec<_> =
+        attention.concerns.iter().map(|concern| (concern.kind.name(), concern.cause.as_str())).collect();
+    let cause = ("cron_failed", "5 cron jobs cannot be read or computed: `dwell cron list TOPIC`");
+    assert!(causes.contains(&cause), "{causes:?}");
     // Whoever cannot read it changes nothing in it, and may replace or delete it.
     let moon = CronJobName::new("moon")?;
     assert_eq!(kind_of(broker.pause_cron_job(&orders()?, &moon, true).await), Some(Kind::Conflict));

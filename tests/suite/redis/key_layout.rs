@@ -26,7 +26,7 @@ fn keys(of_partition: &[&str], others: &[String]) -> Vec<String> {
 
 /// The heartbeats of processes.
 fn of_processes() -> [String; 2] {
-    let members = format!("{{dwell:members-{}}}:_dwell:_brokers", hash(b"_dwell/_brokers") % 16);
+    let members = format!("{{dwell:members-{}}}:~brokers:default", hash(b"~brokers/default") % 16);
     [members.clone(), format!("{members}:state")]
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use dwell::broker::{GroupRequest, Options, PauseFor, ReserveRequest, Sample};
 use dwell::delivery::{Decision, Delivery};
 use dwell::model::error::Result;
-use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
-use dwell::model::topic::{GroupPartition, Settings};
+use dwell::model::topic::{GroupPartition, Ordering, Settings};
 
 use crate::support::{Running, World, eventually, member, stories, up_to};
 
@@ -18,6 +18,7 @@ stories! {
     pauses_and_dead_letters_need_attention, majority_of_retries_is_reported_as_a_retry_storm,
     every_broker_of_a_group_is_listed, deleted_topic_needs_no_attention,
     a_broker_that_ended_without_a_stop_needs_attention, expired_messages_need_attention,
+    a_key_that_holds_up_hundreds_needs_attention, topic_of_any_name_keeps_brokers_listed,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -200,6 +201,60 @@ async fn every_broker_of_a_group_is_listed(world: World) -> Result<()> {
     let (here, there) = (&brokers[shop.running.broker.member()], &brokers[other.broker.member()]);
     assert_eq!((here.is_here, here.groups, there.is_here), (true, 0, false));
     assert_eq!((there.groups, there.version.as_str()), (2, env!("CARGO_PKG_VERSION")));
+    other.stop().await;
+    shop.running.stop().await;
+    Ok(())
+}
+
+async fn a_key_that_holds_up_hundreds_needs_attention(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    let topic = TopicName::new("by-key")?;
+    let settings = Settings { partitions: NonZeroU16::MIN, ordering: Ordering::Key, ..Settings::default() };
+    shop.running.broker.declare(topic.clone(), settings).await?;
+    let of_key = |_| Ok(NewMessage::new("x").key(Key::new("customer-1")?));
+    shop.running.broker.push_batch(&topic, (0..101).map(of_key).collect::<Result<_>>()?).await?;
+    let shop = Shop { topic, ..shop };
+    let first = shop.take(1).await?;
+    assert_eq!(first.len(), 1);
+    shop.settle(first, Decision::Nack { delay: Some(DAY), reason: None }).await?;
+    // Consumers wait all the time.
+    let attention = async |minutes| {
+        world.pass(minutes * MINUTE_MS);
+        let (broker, topic, group) = (shop.running.broker.clone(), shop.topic.clone(), shop.group.clone());
+        let request = ReserveRequest { max: 1, wait: Duration::from_secs(60), visibility_timeout: None };
+        let waits = tokio::spawn(async move { broker.reserve(&topic, &group, request).await.map(drop) });
+        world.settled().await;
+        let attention = shop.attention().await;
+        waits.abort();
+        attention
+    };
+    assert_eq!(attention(4).await?.0, ["late"], "not for long yet");
+    let (kinds, cause) = attention(2).await?;
+    assert_eq!(kinds, ["blocked"]);
+    assert!(cause.contains("100 blocked, the oldest for 6m"), "{cause}");
+    shop.running.stop().await;
+    Ok(())
+}
+
+/// Whatever a topic is named, its members are no brokers as processes.
+async fn topic_of_any_name_keeps_brokers_listed(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    let (topic, group) = (TopicName::new("_dwell")?, GroupName::new("_brokers")?);
+    let one = Settings { partitions: NonZeroU16::MIN, ..Settings::default() };
+    shop.running.broker.declare(topic.clone(), one).await?;
+    let wish = GroupRequest { copy_of: None, rate: None, max_in_flight: None };
+    shop.running.broker.create_group(&topic, &group, wish).await?;
+    let other = Running::start(&world, Options { lease_ttl: DAY, idle_timeout: DAY, ..Options::default() })?;
+    let request = ReserveRequest { max: 1, wait: Duration::ZERO, visibility_timeout: None };
+    world.as_time_passes(other.broker.reserve(&topic, &group, request)).await?;
+    let member = async || {
+        let brokers = shop.running.broker.brokers().await?;
+        Ok(brokers.get(other.broker.member()).is_some_and(|other| other.groups == 1))
+    };
+    world.until("the other one is a member", member).await?;
+    let brokers = shop.running.broker.brokers().await?;
+    assert!(brokers[other.broker.member()].process.is_some(), "{brokers:?}");
+    assert_eq!(brokers.len(), 2);
     other.stop().await;
     shop.running.stop().await;
     Ok(())

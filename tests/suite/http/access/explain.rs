@@ -16,18 +16,24 @@ async fn explain_without_read_scope_hides_error_texts() -> Outcome {
         Ok(answer.body)
     };
     tell(format!("PUT {TOPIC}"), "admin", json!({"max_attempts": 1})).await?;
-    tell(format!("POST {TOPIC}/messages?id=a&raw=true"), "producer", json!({"card": "4711"})).await?;
     let group = format!("{TOPIC}/groups/default");
-    let taken = tell(format!("POST {group}/reserve"), "consumer", json!({"wait": "5s"})).await?;
-    let nack =
-        json!({"receipts": [{"receipt": taken["deliveries"][0]["receipt"], "reason": "cannot parse {card: 4711}"}]});
-    tell(format!("POST {group}/nack"), "consumer", nack).await?;
-    for (of, sees) in [("viewer", false), ("producer", true), ("consumer", true), ("both", true), ("admin", true)] {
-        let request = dwell.request(&format!("GET {TOPIC}/messages/a/explain"))?.bearer_auth(token(of));
-        let said = dwell.send(request).await?.body["groups"][0].clone();
-        let detail = said["detail"].as_str().unwrap_or_default();
-        assert!(said["reason"] == "dead" && detail.contains("after 1 attempt,"), "{of}: {said}");
-        assert_eq!(detail.contains("4711"), sees, "{of}: {said}");
+    // One that is dead then, and one that is tried again.
+    for (message, reason, why) in
+        [("id=a", "dead", "after 1 attempt,"), ("id=b&max_attempts=5", "retrying", "1 attempt failed")]
+    {
+        tell(format!("POST {TOPIC}/messages?raw=true&{message}"), "producer", json!({"card": "4711"})).await?;
+        let taken = tell(format!("POST {group}/reserve"), "consumer", json!({"wait": "5s"})).await?;
+        let receipt = &taken["deliveries"][0]["receipt"];
+        let nack = json!({"receipts": [{"receipt": receipt, "reason": "cannot parse {card: 4711}", "delay": "1h"}]});
+        tell(format!("POST {group}/nack"), "consumer", nack).await?;
+        let id = &message[3..4];
+        for (of, sees) in [("viewer", false), ("producer", true), ("consumer", true), ("both", true), ("admin", true)] {
+            let request = dwell.request(&format!("GET {TOPIC}/messages/{id}/explain"))?.bearer_auth(token(of));
+            let said = dwell.send(request).await?.body["groups"][0].clone();
+            let detail = said["detail"].as_str().unwrap_or_default();
+            assert!(said["reason"] == reason && detail.contains(why), "{of}: {said}");
+            assert_eq!(detail.contains("4711"), sees, "{of}: {said}");
+        }
     }
     Ok(())
 }
