@@ -4,10 +4,11 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use dwell::model::error::Result;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::http::api::served::Outcome;
-use crate::support::{PROGRAM, Process, RedisServer, eventually, scratch};
+use crate::support::{Mode, PROGRAM, Process, Proxy, RedisServer, eventually, scratch, signal_to};
 
 /// Runs a command to its end beside the runtime.
 async fn run(args: &[&str]) -> Outcome<Output> {
@@ -84,6 +85,59 @@ async fn broker_that_lingers_takes_pushes_and_is_not_ready() -> Outcome {
     let (_, topic) = again.client.get("/v1/topics/t").await.ok_or("no answer")?;
     assert_eq!(topic["totals"][0]["ready"], 6, "{topic}");
     Ok(())
+}
+
+/// Messages of a log that takes seconds to replay, since each call to Redis takes a while.
+const BUFFERED: usize = 4_000;
+const CALL_TAKES: Duration = Duration::from_millis(20);
+
+/// A broker is told to stop while it replays: it ends when Redis has everything.
+async fn is_replayed_before_the_end(tell: impl AsyncFn(&Process) -> Outcome) -> Outcome {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let proxy = Proxy::before(&redis)?;
+    let url = proxy.url();
+    let settings =
+        [("REDIS_URL", url.as_str()), ("LOG_LEVEL", "info"), ("REDIS_TIMEOUT", "8s"), ("GROUP_DRAIN_TIMEOUT", "50s")];
+    let mut process = Process::serve(dir.path(), &settings).await?;
+    process.client.put("/v1/topics/t", &json!({"partitions": 2})).await.ok_or("no topic")?;
+    proxy.set(Mode::Refuse);
+    for _ in 0..BUFFERED / 1_000 {
+        let batch = json!({"messages": vec![json!({"payload": "x", "delay": "1d"}); 1_000]});
+        let (status, answer) = process.client.post("/v1/topics/t/messages/batch", &batch).await.ok_or("no answer")?;
+        assert_eq!((status, &answer["results"][0]["status"]), (202, &json!("buffered")), "{status}");
+    }
+    proxy.set(Mode::Delay(CALL_TAKES));
+    let replays = async || {
+        let (_, ready) = process.client.get("/readyz").await.unwrap_or_default();
+        Ok(ready["detail"].as_str().is_some_and(|detail| detail.starts_with("replaying")).then_some(()))
+    };
+    eventually("the broker replays", replays).await?;
+    tell(&process).await?;
+    process.ended().await?;
+    let log = std::fs::read_to_string(dir.path().join("dwell.log"))?;
+    assert!(log.contains("stopping: buffered messages are replayed") && log.contains("stopped"), "{log}");
+    assert!(!log.contains("stay buffered"), "{log}");
+    let mut stored = 0;
+    for partition in 0..2 {
+        stored += redis.ask::<usize>(&format!("ZCARD {{dwell:t:{partition}}}:default:z")).await?;
+    }
+    assert_eq!(stored, BUFFERED);
+    Ok(())
+}
+
+#[tokio::test]
+async fn sigterm_replays_what_is_buffered_before_the_end() -> Outcome {
+    is_replayed_before_the_end(async |process| Ok(signal_to(process.id(), Signal::TERM)?)).await
+}
+
+#[tokio::test]
+async fn drain_replays_what_is_buffered_before_the_end() -> Outcome {
+    is_replayed_before_the_end(async |process| {
+        let said = run(&["drain", "--pid", &process.id().to_string(), "--timeout", "2m"]).await?;
+        assert!(said.status.success(), "{said:?}");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
