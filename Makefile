@@ -6,6 +6,7 @@
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
 # make incidents  incidents on real brokers, a real Redis and a real Prometheus: each fires exactly the alerts that it should, once
+#                 within about ten minutes; DASHBOARDS=docs/operate/dashboards.md writes what the dashboards answered into that page
 # make grafana    the dashboards against Grafana's strict types, and provisioned and imported in a Grafana 10, which answers each query;
 #                 builds its backend once, 6 to 15 minutes; needs Python and a C compiler; STEPS=schema leaves the server out
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python

@@ -12,6 +12,7 @@ mod resp;
 mod running;
 mod sentinel;
 mod sequences;
+mod shifted_clock;
 mod simulated;
 mod tls;
 mod topic;
@@ -33,6 +34,7 @@ pub(crate) use self::redis::{RedisServer, Snapshot, connect};
 pub(crate) use self::running::Running;
 pub(crate) use self::sentinel::{Watched, signal};
 pub(crate) use self::sequences::Sequences;
+pub(crate) use self::shifted_clock::shifted_clock;
 pub(crate) use self::tls::{Certificates, free_port};
 pub(crate) use self::topic::{
     LEASE, TestTopic, acks, buries, cron_job, every, fates_of, ids, ids_of, member, new_call, retries, returns, up_to,

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use dwell::model::error::{Error, Result};
 use dwell::store::redis::RedisOptions;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -23,6 +23,7 @@ use super::{failed, scratch};
 
 /// An authority, and one certificate of its, for both sides.
 pub(crate) struct Certificates {
+    issuer: CertifiedIssuer<'static, KeyPair>,
     authority: String,
     certificate: String,
     key: String,
@@ -39,14 +40,33 @@ fn cannot_make(what: &str) -> Error {
 impl Certificates {
     /// For `localhost` and 127.0.0.1.
     pub(crate) fn new() -> Result<Certificates> {
+        Certificates::ending(None)
+    }
+
+    /// The same, whose certificate ends at the beginning of this day: year, month, day.
+    pub(crate) fn ending(day: Option<(i32, u8, u8)>) -> Result<Certificates> {
         let mut params = CertificateParams::new(Vec::new()).map_err(refused)?;
         params.distinguished_name.push(DnType::CommonName, "the authority of a test");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().map_err(refused)?).map_err(refused)?;
+        Certificates::of(authority, day)
+    }
+
+    /// Another certificate of the same authority, which does not end soon.
+    pub(crate) fn renewed(self) -> Result<Certificates> {
+        Certificates::of(self.issuer, None)
+    }
+
+    fn of(issuer: CertifiedIssuer<'static, KeyPair>, day: Option<(i32, u8, u8)>) -> Result<Certificates> {
         let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-        let (params, key) = (CertificateParams::new(names), KeyPair::generate().map_err(refused)?);
-        let certificate = params.and_then(|params| params.signed_by(&key, &authority)).map_err(refused)?;
-        Ok(Certificates { authority: authority.pem(), certificate: certificate.pem(), key: key.serialize_pem() })
+        let (mut params, key) =
+            (CertificateParams::new(names).map_err(refused)?, KeyPair::generate().map_err(refused)?);
+        if let Some((year, month, day)) = day {
+            params.not_after = date_time_ymd(year, month, day);
+        }
+        let certificate = params.signed_by(&key, &issuer).map_err(refused)?;
+        let (certificate, key) = (certificate.pem(), key.serialize_pem());
+        Ok(Certificates { authority: issuer.pem(), issuer, certificate, key })
     }
 
     /// Writes `ca`, `cert` and `key` into a directory.

@@ -16,8 +16,9 @@ use crate::pages::tidy::{File, pages};
 use crate::support::failed;
 
 /// What stands for something of the reader's own, and what it is here.
-const PLACEHOLDERS: [(&str, &str); 6] = [
+const PLACEHOLDERS: [(&str, &str); 7] = [
     ("TOPIC", "orders"),
+    ("NAME", "nightly"),
     ("GROUP", "default"),
     ("ID", "close-4711"),
     ("URL", "redis://127.0.0.1:6379"),

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Outage, TIMEOUT};
-use crate::support::{Mode, Process, eventually, failed, kind_of, scratch};
+use crate::support::{Mode, Process, eventually, failed, kind_of, scratch, shifted_clock};
 
 const OFF: Duration = Duration::from_secs(300);
 
@@ -155,16 +155,6 @@ async fn a_wall_clock_behind_the_newest_record_fixes_no_due_time() -> Result<()>
     dwell.recovered().await?;
     assert_eq!(dwell.push_one("orders", "b").await?.pushed, Pushed::Stored);
     dwell.close().await
-}
-
-/// A library that shifts the wall clock of the process that preloads it, by the seconds in a file.
-fn shifted_clock(dir: &Path) -> Result<String> {
-    let library = dir.join("shifted_clock.so");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/support/shifted_clock.c");
-    let built =
-        std::process::Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
-    assert!(built.map_err(failed("cc"))?.success());
-    Ok(library.display().to_string())
 }
 
 /// Other brokers know an emptied Redis from one of somebody else by when it was named.

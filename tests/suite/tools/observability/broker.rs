@@ -8,30 +8,49 @@ use std::time::Duration;
 use dwell::model::error::{Error, Result};
 use dwell::platform::https::{self, Roots};
 use reqwest::{Client, Method};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::free_port;
-use crate::support::{eventually, failed};
+use crate::support::{eventually, failed, signal_to};
 
 /// A broker. It is killed when dropped.
 pub(super) struct Broker {
     pub(super) port: u16,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     child: Child,
     client: Client,
+    access: Access,
+}
+
+/// How a client of a broker gets in, and how the broker is started.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Access {
+    /// The token that its requests have.
+    pub(super) token: Option<String>,
+    /// The authority of its certificate, if it speaks TLS.
+    pub(super) authority: Option<PathBuf>,
+    /// A command that executes what follows it.
+    pub(super) by: Vec<String>,
 }
 
 impl Broker {
     /// Starts one whose data and log are in a directory, with this configuration besides.
     pub(super) async fn start(dir: &Path, config: &str) -> Result<Broker> {
+        Broker::start_for(Access::default(), dir, config).await
+    }
+
+    /// The same with this access.
+    pub(super) async fn start_for(access: Access, dir: &Path, config: &str) -> Result<Broker> {
         std::fs::create_dir_all(dir).map_err(failed("a directory"))?;
         let port = free_port()?;
         let address = format!("listen = \"127.0.0.1:{port}\"\ndata_dir = \"{}\"\n", dir.display());
         let whole = format!("{address}{config}").replace("$PORT", &port.to_string());
         std::fs::write(dir.join("dwell.toml"), whole).map_err(failed("a configuration"))?;
-        let client = https::client(&Roots::none())?.no_proxy().timeout(Duration::from_secs(30)).build();
+        let roots = access.authority.as_deref().map_or_else(|| Ok(Roots::none()), Roots::read).map_err(Error::bug)?;
+        let client = https::client(&roots)?.no_proxy().timeout(Duration::from_secs(30)).build();
         let client = client.map_err(|error| Error::bug(error.to_string()))?;
-        let broker = Broker { port, dir: dir.to_owned(), child: spawn(dir)?, client };
+        let broker = Broker { port, dir: dir.to_owned(), child: spawn(dir, &access.by)?, client, access };
         broker.is_ready().await?;
         Ok(broker)
     }
@@ -39,8 +58,19 @@ impl Broker {
     /// Kills it, and starts it again where it was.
     pub(super) async fn restart(&mut self) -> Result<()> {
         self.kill()?;
-        self.child = spawn(&self.dir)?;
+        self.child = spawn(&self.dir, &self.access.by)?;
         self.is_ready().await
+    }
+
+    /// Its process id, for signals.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its address.
+    pub(super) fn url(&self) -> String {
+        let scheme = if self.access.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     async fn is_ready(&self) -> Result<()> {
@@ -55,7 +85,10 @@ impl Broker {
     pub(super) async fn send(&self, line: &str, body: &Value) -> Result<(u16, Value)> {
         let (method, target) = line.split_once(' ').ok_or_else(|| Error::bug("a method and a target"))?;
         let method: Method = method.parse().map_err(|_| Error::bug("a method"))?;
-        let mut request = self.client.request(method, format!("http://127.0.0.1:{}{target}", self.port));
+        let mut request = self.client.request(method, format!("{}{target}", self.url()));
+        if let Some(token) = &self.access.token {
+            request = request.bearer_auth(token);
+        }
         if !body.is_null() {
             request = request.json(body);
         }
@@ -74,6 +107,13 @@ impl Broker {
         }
     }
 
+    /// Tells it to stop, and waits until it has.
+    pub(super) async fn stop(&mut self) -> Result<()> {
+        signal_to(self.pid(), Signal::TERM)?;
+        let ended = async || self.child.try_wait().map_err(failed("the end of dwell serve"));
+        eventually("dwell serve stops", ended).await.map(drop)
+    }
+
     pub(super) fn kill(&mut self) -> Result<()> {
         self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(failed("the end of dwell serve"))
     }
@@ -86,9 +126,11 @@ impl Drop for Broker {
     }
 }
 
-fn spawn(dir: &Path) -> Result<Child> {
+fn spawn(dir: &Path, by: &[String]) -> Result<Child> {
     let log = File::options().create(true).append(true).open(dir.join("dwell.log")).map_err(failed("a log"))?;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    let words: Vec<&str> = by.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_dwell")]).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
     // Nothing from the environment may change what it does.
     command.env_clear().arg("serve").arg("--config").arg(dir.join("dwell.toml"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(failed("dwell serve"))

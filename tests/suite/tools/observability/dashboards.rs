@@ -1,11 +1,13 @@
 //! The files of the dashboards: they are what their source makes, and Grafana can read them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use dwell::model::error::Result;
 use serde_json::Value;
 
 use super::boards;
+use super::incidents::moments::{BOARDS, marks, open_row};
 use super::queries::{DASHBOARDS, dashboard, list, panels, text};
 use super::{grafana, read};
 
@@ -172,4 +174,39 @@ fn generator_accepts_another_runbook_url() {
     let files = boards::files("https://wiki.example.com/dwell");
     assert!(files.iter().all(|(_, text)| text.contains("https://wiki.example.com/dwell#dwell")));
     assert!(files.iter().all(|(_, text)| !text.contains(boards::RUNBOOKS)));
+}
+
+/// The tables of docs/operate/dashboards.md have the panels of today, at the moments that incidents write down.
+#[test]
+fn page_of_moments_has_every_open_panel() -> Result<()> {
+    const INCIDENTS: [&str; 4] = [
+        include_str!("incidents/brokers.rs"),
+        include_str!("incidents/consumers.rs"),
+        include_str!("incidents/losses.rs"),
+        include_str!("incidents/redis.rs"),
+    ];
+    let mut panels = Vec::new();
+    for name in BOARDS {
+        let board = dashboard(name)?;
+        panels.extend(open_row(&board).into_iter().map(|panel| format!("| {name} | {} | ", text(panel, "title"))));
+    }
+    assert!(panels.len() > 15, "{panels:?}");
+    let mut written: Vec<&str> = INCIDENTS.iter().flat_map(|source| source.split(".shows(\"").skip(1)).collect();
+    written.iter_mut().for_each(|rest| *rest = rest.split('"').next().unwrap_or_default());
+    assert_eq!(written.len(), 9, "{written:?}");
+    let page = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operate/dashboards.md"))?;
+    assert_eq!(page.matches("<!-- moment: ").count(), 9);
+    for moment in written {
+        let (begin, end) = marks(moment);
+        let table = page.split_once(&begin).and_then(|(_, rest)| Some(rest.split_once(end)?.0)).unwrap_or_default();
+        let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+        let rows: Vec<&str> = rows.collect();
+        let are_there =
+            rows.len() == panels.len() && rows.iter().zip(&panels).all(|(row, panel)| row.starts_with(panel));
+        assert!(
+            are_there,
+            "{moment}: make incidents DASHBOARDS=docs/operate/dashboards.md writes its table: {rows:#?}"
+        );
+    }
+    Ok(())
 }

@@ -10,11 +10,13 @@ use dwell::model::time::Timestamp;
 use dwell::platform::clock::Clock;
 use dwell::platform::https::{self, Roots};
 use reqwest::Client;
+use rustix::process::Signal;
 use serde_json::Value;
 
+use super::broker::Access;
 use super::queries::list;
 use super::{free_port, grafana, read};
-use crate::support::{eventually_within, failed};
+use crate::support::{eventually_within, failed, signal_to};
 
 /// How long Prometheus may take until it has seen something. It scrapes each second, on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,6 +43,7 @@ impl Pace {
         match (self, line.trim_start().split_once(": ")) {
             (Pace::NoPatience, Some(("for", _))) => format!("{indent}for: 1s"),
             (_, Some(("interval", _))) => format!("{indent}interval: 1s"),
+            (Pace::Faster(_), Some(("for", "1h"))) => format!("{indent}for: {LASTS_MAX}"),
             (Pace::Faster(times), Some((key @ ("for" | "keep_firing_for"), span))) => {
                 format!("{indent}{key}: {}", shorter(span, times))
             }
@@ -62,6 +65,9 @@ fn ranges_shorter(line: &str, times: u32) -> String {
     }
     made
 }
+
+/// What has to last for longer than this before an alert fires lasts for this, at a faster pace.
+const LASTS_MAX: &str = "30s";
 
 /// A span such as `5m` that is so many times as short; a subquery such as `1h:1m` stays as it is.
 fn shorter(span: &str, times: u32) -> String {
@@ -93,17 +99,25 @@ impl Prometheus {
     /// Starts one that scrapes these ports each second and evaluates the rules as often, also those that are evaluated
     /// less often. What has to last for minutes before an alert fires lasts for a second here.
     pub(super) async fn start(dir: &Path, ports: &[u16]) -> Result<Prometheus> {
-        Prometheus::start_at(dir, ports, Pace::NoPatience).await
+        Prometheus::start_at(dir, ports, Pace::NoPatience, &Access::default()).await
     }
 
-    /// The same at another pace.
-    pub(super) async fn start_at(dir: &Path, ports: &[u16], pace: Pace) -> Result<Prometheus> {
+    /// The same at another pace, where brokers ask for a token, which is in the file `token` of the directory, or speak TLS.
+    pub(super) async fn start_at(dir: &Path, ports: &[u16], pace: Pace, access: &Access) -> Result<Prometheus> {
         let rules = read(&grafana("prometheus/rules.yml"))?;
         write(dir, "rules.yml", &rules.lines().map(|line| pace.of(line) + "\n").collect::<String>())?;
         let targets: Vec<_> = ports.iter().map(|port| format!("'127.0.0.1:{port}'")).collect();
-        let config = read(&grafana("prometheus/prometheus.yml"))?
+        let mut config = read(&grafana("prometheus/prometheus.yml"))?
             .replace("_interval: 5s", "_interval: 1s")
             .replace("'127.0.0.1:7373'", &targets.join(", "));
+        if access.token.is_some() {
+            let file = dir.join("token").display().to_string();
+            config = config.replace("# authorization:", "authorization:").replace("/run/secrets/dwell-token", &file);
+        }
+        if let Some(authority) = &access.authority {
+            let tls = format!("scheme: https\n    tls_config: {{ca_file: {}}}\n    static", authority.display());
+            config = config.replace("static", &tls);
+        }
         write(dir, "prometheus.yml", &config)?;
         let port = free_port()?;
         let log = File::create(dir.join("prometheus.log")).map_err(failed("a log"))?;
@@ -119,6 +133,14 @@ impl Prometheus {
             Error::unavailable(format!("{}: {said}", error.detail()))
         })?;
         Ok(prometheus)
+    }
+
+    /// From now on it knows nothing of this port, as when a pod leaves discovery.
+    pub(super) fn forget(&self, dir: &Path, port: u16) -> Result<()> {
+        let file = dir.join("prometheus.yml");
+        let config = read(&file)?.replace(&format!(", '127.0.0.1:{port}'"), "");
+        write(dir, "prometheus.yml", &config)?;
+        signal_to(self.child.id(), Signal::HUP)
     }
 
     pub(super) fn api(&self) -> &Api {

@@ -28,6 +28,119 @@ const UNUSED: [(&str, &str); 5] = [
     ("process_virtual_memory_bytes", "address space costs nothing; what does is process_resident_memory_bytes"),
 ];
 
+/// The incidents that `make incidents` plays.
+const INCIDENTS: [&str; 6] = [
+    include_str!("incidents/brokers.rs"),
+    include_str!("incidents/consumers.rs"),
+    include_str!("incidents/cron.rs"),
+    include_str!("incidents/losses.rs"),
+    include_str!("incidents/redis.rs"),
+    include_str!("incidents/topics.rs"),
+];
+
+/// Alerts that no incident plays on real processes, each with the reason. Their stories are for promtool.
+const NOT_PLAYED: [(&str, &str); 5] = [
+    ("DwellDiskFailed", "a disk that fails needs a file system of its own; the suite plays it by a full one"),
+    ("DwellDiskLow", "a disk with less than 512 MiB needs a file system of its own"),
+    (
+        "DwellWalOldRecords",
+        "records have to be 5 minutes old by the clock of the broker, which an incident does not wait for",
+    ),
+    ("DwellWalDamaged", "the suite damages logs; a broker counts a damage only in the second in which it starts"),
+    ("DwellNoStatsCollector", "a broker that is scraped counts, so no real fleet is without a count"),
+];
+
+/// Programs whose commands the runbooks have.
+const PROGRAMS: [&str; 11] = [
+    "chronyc",
+    "df",
+    "dmesg",
+    "dwell",
+    "journalctl",
+    "kubectl",
+    "openssl",
+    "redis-cli",
+    "systemctl",
+    "timedatectl",
+    "ulimit",
+];
+
+/// Commands that no incident types, each with the reason.
+const NOT_TYPED: [(&str, &str); 8] = [
+    ("chronyc tracking", "it asks the service of the machine that sets its clock"),
+    ("df", "it is about the machine"),
+    ("dmesg", "it is about the machine"),
+    ("dwell serve --adopt", "it does not end; the suite plays it where a log belongs to another Redis"),
+    ("journalctl -u dwell", "it asks the systemd of the machine"),
+    ("kubectl logs --previous", "it asks a cluster"),
+    ("systemctl status dwell", "it asks the systemd of the machine"),
+    ("timedatectl", "it asks the systemd of the machine"),
+];
+
+/// The commands that the runbooks have: the heading under which each stands, and the command in one line.
+pub(super) fn commands() -> Vec<(&'static str, String)> {
+    let (mut heading, mut commands, mut prose) = ("", Vec::new(), String::new());
+    let mut add = |heading: &'static str, prose: &str| {
+        for span in prose.split('`').skip(1).step_by(2) {
+            let words: Vec<&str> = span.split_whitespace().collect();
+            let is_command = words.len() > 1 || words.first().is_some_and(|word| *word != "dwell");
+            if is_command && words.first().is_some_and(|word| PROGRAMS.contains(word)) {
+                commands.push((heading, words.join(" ")));
+            }
+        }
+    };
+    let mut is_block = false;
+    for line in RUNBOOKS.lines() {
+        is_block ^= line.starts_with("```");
+        if let Some(next) = line.strip_prefix('#').filter(|_| !is_block) {
+            add(heading, &prose);
+            (heading, prose) = (next.trim_start_matches('#').trim(), String::new());
+        } else if !is_block && !line.starts_with("```") {
+            prose = prose + line + "\n";
+        }
+    }
+    add(heading, &prose);
+    commands
+}
+
+/// A source without what rustfmt may change.
+fn dense(source: &str) -> String {
+    source.split_whitespace().collect::<String>().replace(",)", ")")
+}
+
+/// Each command of a runbook is typed in an incident, so that it does what the page says. [`commands`] tells an incident
+/// that types something else.
+#[test]
+fn every_command_of_a_runbook_is_typed_in_an_incident() {
+    let incidents = INCIDENTS.map(dense).concat();
+    let commands = commands();
+    assert!(commands.len() > 50, "{commands:?}");
+    let is_typed = |(runbook, command): &&(&str, String)| {
+        let typed = dense(&format!("\"{runbook}\", \"{command}\""));
+        incidents.contains(&typed)
+    };
+    let exempt = |command: &str| NOT_TYPED.iter().any(|(not, reason)| *not == command && !reason.is_empty());
+    let is_played = |runbook: &str| NOT_PLAYED.iter().all(|(alert, _)| *alert != runbook);
+    let missing: Vec<_> =
+        commands.iter().filter(|command| is_played(command.0) && !is_typed(command) && !exempt(&command.1)).collect();
+    assert!(missing.is_empty(), "no incident types {missing:#?}");
+    let needless: Vec<_> = NOT_TYPED.iter().filter(|(not, _)| commands.iter().all(|(_, it)| it != not)).collect();
+    assert!(needless.is_empty(), "no runbook has {needless:?}");
+}
+
+/// Each alert is fired by an incident on real processes, or there is a reason.
+#[test]
+fn every_alert_is_played_or_has_a_reason() {
+    let incidents = INCIDENTS.map(dense).concat();
+    let lists = incidents.split(".fires(&[").skip(1).filter_map(|rest| rest.split(']').next());
+    let played: BTreeSet<&str> = lists.flat_map(|list| list.split('"').skip(1).step_by(2)).collect();
+    let names: BTreeSet<&str> = alerts().iter().map(|alert| alert.name).collect();
+    assert!(played.is_subset(&names), "{:?}", played.difference(&names));
+    let not_played: BTreeSet<&str> = NOT_PLAYED.iter().map(|(alert, _)| *alert).collect();
+    assert_eq!(names.difference(&played).copied().collect::<BTreeSet<_>>(), not_played);
+    assert!(NOT_PLAYED.iter().all(|(_, reason)| !reason.is_empty()));
+}
+
 /// An alert as it stands in the rules.
 struct Alert {
     name: &'static str,
@@ -133,6 +246,28 @@ fn alerts_and_attention_have_one_list_of_causes() {
         let reason = WITHOUT_ALERT.iter().find(|(without, _)| *without == kind);
         assert_eq!(kind.alert().is_none(), reason.is_some_and(|(_, reason)| !reason.is_empty()), "{}", kind.name());
     }
+}
+
+/// Tests that make a broker need attention.
+const ATTENTION: [&str; 8] = [
+    include_str!("incidents/brokers.rs"),
+    include_str!("incidents/consumers.rs"),
+    include_str!("incidents/cron.rs"),
+    include_str!("incidents/losses.rs"),
+    include_str!("incidents/redis.rs"),
+    include_str!("incidents/topics.rs"),
+    include_str!("../overview.rs"),
+    include_str!("../../../../src/broker/attention.rs"),
+];
+
+/// Each kind of concern is that of a test, which names it as clients see it.
+#[test]
+fn every_kind_of_concern_has_a_test() {
+    // The names themselves stand before the tests.
+    let tests = ATTENTION.map(|source| source.split_once("\nmod tests {").map_or(source, |(_, tests)| tests)).concat();
+    let names = ConcernKind::ALL.map(ConcernKind::name);
+    let missing: Vec<_> = names.into_iter().filter(|name| !tests.contains(&format!("\"{name}\""))).collect();
+    assert!(missing.is_empty(), "no test makes a broker need attention for {missing:?}");
 }
 
 /// What is promised is the same in the rules, in the panels and on the page.

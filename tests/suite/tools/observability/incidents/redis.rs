@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use dwell::model::error::Result;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::fleet::Fleet;
-use crate::support::{eventually, pause_of_load};
+use crate::support::{eventually, pause_of_load, signal_to};
+
+/// Rates need a few scrapes, and what is counted every 10 seconds a count.
+const SCRAPES: Duration = Duration::from_secs(15);
 
 /// Somebody sets another `maxmemory-policy` while dwell runs. Nothing is pushed into a Redis that may delete it.
 #[tokio::test]
@@ -22,8 +26,25 @@ async fn eviction_that_is_switched_on_fires_one_alert_and_loses_nothing() -> Res
             assert_eq!(fleet.attention("evicting").await?.len(), 1);
             assert!(fleet.attention("degraded").await?.is_empty());
             fleet.waits_for("DwellRedisEvicts").await?;
-            fleet.redis().await.ask::<()>("CONFIG SET maxmemory-policy noeviction").await?;
+            fleet.shows("Redis may evict keys").await?;
+            let orders = [("TOPIC", "orders")];
+            fleet
+                .types("DwellRedisEvicts", "redis-cli config get maxmemory-policy", &orders)
+                .await?
+                .says(&["allkeys-lru"]);
+            fleet.types("DwellRedisEvicts", "redis-cli info stats", &orders).await?.says(&["evicted_keys:0"]);
+            fleet
+                .types("DwellRedisEvicts", "dwell attention", &orders)
+                .await?
+                .says(&["evicting", "maxmemory-policy allkeys-lru"]);
+            let doctor = fleet.types("DwellRedisEvicts", "dwell doctor", &orders).await?;
+            assert!(!doctor.is_done && doctor.said.contains("allkeys-lru"), "{doctor:#?}");
+            fleet
+                .types("DwellRedisEvicts", "redis-cli config set maxmemory-policy noeviction", &orders)
+                .await?
+                .says(&["OK"]);
             fleet.is_well().await?;
+            fleet.types("DwellRedisEvicts", "dwell verify TOPIC", &orders).await?.says(&["consistent"]);
             eventually("nothing is said", async || Ok(fleet.attention("evicting").await?.is_empty().then_some(())))
                 .await
         })
@@ -47,6 +68,8 @@ async fn redis_out_of_memory_fires_one_alert() -> Result<()> {
             })
             .await?;
             assert!(!fleet.firing().await?.contains_key("DwellRedisDown"));
+            let doctor = fleet.types("DwellRedisRefuses", "dwell doctor", &[]).await?;
+            assert!(!doctor.is_done && doctor.said.contains("maxmemory"), "{doctor:#?}");
             fleet.redis().await.ask::<()>("CONFIG SET maxmemory 0").await?;
             fleet.is_well().await
         })
@@ -67,6 +90,14 @@ async fn redis_that_is_nearly_full_is_a_warning() -> Result<()> {
             fleet.redis().await.ask::<()>(&format!("CONFIG SET maxmemory {most}")).await?;
             fleet.waits_for("DwellRedisMemory").await?;
             assert_eq!(fleet.attention("memory_filling").await?.len(), 1);
+            let names = [("TOPIC", "orders"), ("GROUP", "default")];
+            fleet.types("DwellRedisMemory", "dwell top --once", &names).await?.says(&["orders"]);
+            let doctor = fleet.types("DwellRedisMemory", "dwell doctor", &names).await?;
+            assert!(doctor.said.contains("maxmemory"), "{doctor:#?}");
+            fleet
+                .types("DwellRedisMemory", "dwell dead-letters purge TOPIC --group GROUP --all", &names)
+                .await?
+                .says(&["0"]);
             fleet.redis().await.ask::<()>("DEL another").await?;
             fleet.is_well().await
         })
@@ -79,10 +110,19 @@ async fn redis_that_is_killed_fires_one_alert() -> Result<()> {
     let fleet = Fleet::start("", &[]).await?;
     fleet
         .fires(&["DwellRedisDown"], async {
+            fleet.types("Runbooks", "dwell doctor", &[]).await?.says(&["ok"]);
+            pause_of_load(SCRAPES).await;
+            fleet.shows("all is well").await?;
             fleet.redis().await.kill()?;
             fleet.waits_for("DwellRedisDown").await?;
+            fleet.attention_says("degraded", "buffered on disk").await?;
+            fleet.shows("Redis is down").await?;
+            let ping = fleet.types("DwellRedisDown", "redis-cli ping", &[]).await?;
+            assert!(!ping.is_done && ping.said.contains("Could not connect"), "{ping:#?}");
             fleet.redis().await.restart().await?;
-            fleet.is_well().await
+            fleet.is_well().await?;
+            pause_of_load(SCRAPES).await;
+            fleet.shows("Redis is back").await
         })
         .await
 }
@@ -99,6 +139,35 @@ async fn clean_restart_of_redis_fires_nothing() -> Result<()> {
             fleet.redis().await.restart().await?;
             pause_of_load(Duration::from_secs(20)).await;
             Ok(())
+        })
+        .await
+}
+
+/// Redis answers, and takes a third of a second for it again and again. Consumers wait, and dwell hands out late.
+#[tokio::test]
+async fn redis_that_is_slow_fires_one_alert() -> Result<()> {
+    let fleet = Fleet::start("", &[]).await?;
+    fleet
+        .fires(&["DwellLate"], async {
+            let process = fleet.redis().await.pid();
+            let slow = async {
+                loop {
+                    signal_to(process, Signal::STOP)?;
+                    pause_of_load(Duration::from_millis(330)).await;
+                    signal_to(process, Signal::CONT)?;
+                    pause_of_load(Duration::from_millis(120)).await;
+                }
+            };
+            let watched = async {
+                fleet.waits_for("DwellLate").await?;
+                fleet.shows("messages of a topic are late").await
+            };
+            let watched = tokio::select! {
+                failed = slow => failed,
+                watched = watched => watched,
+            };
+            signal_to(process, Signal::CONT)?;
+            watched
         })
         .await
 }
