@@ -26,7 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::engine::{Engine, StoreOptions};
-use crate::broker::{Broker, ClockTarget, Moved, Options, PushOutcome, RescheduleOutcome, ReserveRequest};
+use crate::broker::{
+    Broker, ClockTarget, Moved, Options, PushOutcome, RescheduleOutcome, ReserveRequest, is_topic_missing,
+};
 use crate::delivery::{Decision, Delivery, Verdict};
 use crate::model::error::{Error, Result};
 use crate::model::limits::WAIT_MAX;
@@ -161,10 +163,10 @@ impl Consumer {
         self
     }
 
-    /// The next message, however long it takes; `None` once the broker stops.
+    /// The next message, however long it takes; `None` once the broker stops. A topic that does not exist is waited for.
     ///
     /// # Errors
-    /// `NotFound` when the topic or the group does not exist, and the store's.
+    /// `NotFound` when the topic has no such group, and the store's.
     pub async fn next(&mut self) -> Result<Option<Received>> {
         loop {
             if let Some(received) = self.ready.pop_front() {
@@ -173,6 +175,7 @@ impl Consumer {
             let request = ReserveRequest { max: self.batch, wait: WAIT_MAX, visibility_timeout: None };
             let deliveries = match self.broker.reserve(&self.place.0, &self.place.1, request).await {
                 Err(_) if self.broker.is_stopping() => return Ok(None),
+                Err(error) if is_topic_missing(&error) => continue,
                 deliveries => deliveries?,
             };
             let receive = |delivery| Received {

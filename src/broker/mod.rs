@@ -52,7 +52,7 @@ pub use self::reserve::{ReserveRequest, Selection};
 use self::stats_collector::Scrapes;
 pub use self::test_clock::{ClockTarget, Due, FiredCron, Moved};
 use self::topics::Topics;
-pub use self::topics::{Declared, TopicMoved};
+pub use self::topics::{Declared, TopicMoved, is_topic_missing};
 use crate::coordination::lease::LeaseKeeper;
 use crate::delivery::remote::Remote;
 use crate::delivery::{Delivery, GroupDelivery, ReceiptKeys, Session, Want};
@@ -207,8 +207,8 @@ impl Broker {
         self.options.drain_timeout
     }
 
-    /// Empty when `wait` ends or the broker stops. Errors: `Invalid` out of range, `NotFound`, `Full` with too many
-    /// waiting.
+    /// Empty when `wait` ends or the broker stops. A topic that does not exist is waited for. Errors: `Invalid` out of range,
+    /// `NotFound`, `Full` with too many waiting.
     pub async fn reserve(
         &self,
         topic: &TopicName,
@@ -228,9 +228,31 @@ impl Broker {
         selection: Selection,
     ) -> Result<Vec<Delivery>> {
         request.check(selection)?;
+        let wait = self.await_topic(topic, group, request.wait).await?;
+        self.reserve_existing(topic, group, ReserveRequest { wait, ..request }, selection).await
+    }
+
+    /// Waits for a topic, at most so long, and answers what is left of the time. Errors: `NotFound`, for a group that the
+    /// topic does not have at once.
+    pub async fn await_topic(&self, topic: &TopicName, group: &GroupName, wait: Duration) -> Result<Duration> {
+        let clock = self.store.backend.clock().local();
+        let until = clock.instant().plus(wait);
+        self.topics.awaited(topic, group, until, &self.tasks.stopping()).await?;
+        Ok(until.since(clock.instant()))
+    }
+
+    /// As [`Broker::reserve_selected`]; a topic that does not exist is `NotFound` at once.
+    pub async fn reserve_existing(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        request: ReserveRequest,
+        selection: Selection,
+    ) -> Result<Vec<Delivery>> {
+        request.check(selection)?;
         let clock = self.store.backend.clock().local();
         let until = clock.instant().plus(request.wait);
-        let mut descriptor = self.topics.group_or_create(topic, group).await?;
+        let mut descriptor = self.topics.group(topic, group).await?;
         loop {
             let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
             check_visibility_timeout(visibility_timeout)?;
@@ -257,23 +279,8 @@ impl Broker {
     /// waiting.
     pub async fn stream(&self, topic: &TopicName, group: &GroupName, request: StreamRequest) -> Result<Session> {
         request.check()?;
-        let descriptor = self.topics.group_or_create(topic, group).await?;
-        self.open_stream(&descriptor, group, request)
-    }
-
-    pub async fn stream_existing(
-        &self,
-        topic: &TopicName,
-        group: &GroupName,
-        request: StreamRequest,
-    ) -> Result<Session> {
-        request.check()?;
         let descriptor = self.topics.group(topic, group).await?;
-        self.open_stream(&descriptor, group, request)
-    }
-
-    fn open_stream(&self, descriptor: &Arc<Descriptor>, group: &GroupName, request: StreamRequest) -> Result<Session> {
-        let delivery = self.join(descriptor, group)?;
+        let delivery = self.join(&descriptor, group)?;
         Session::open(delivery, request.max_in_flight, request.visibility_timeout)
     }
 
@@ -365,7 +372,7 @@ pub struct Options {
     pub member_partitions: usize,
     /// The settings of topics that are made without any.
     pub topic_defaults: Settings,
-    /// Whether a push to a topic that does not exist creates it, and so does a consumer of its group `default`.
+    /// Whether a push to a topic that does not exist creates it.
     pub auto_create: bool,
     /// How long a settling request waits for the store before it answers `pending`.
     pub settle_timeout: Duration,

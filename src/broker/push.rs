@@ -46,6 +46,8 @@ pub struct PushOutcome {
     pub duplicate_of: Option<MessageId>,
     /// Whether the message that is there, of which this is a duplicate, has another payload, attachment or due time.
     pub differs: bool,
+    /// The message that exists has another payload or content type.
+    pub other_content: bool,
     /// Where it is kept, or that it was there already.
     pub pushed: Pushed,
     /// Whether the topic did not exist, and was created for this push.
@@ -60,7 +62,18 @@ impl PushOutcome {
             Pushed::DuplicateOf(first) if *first != id => Some(first.clone()),
             _ => None,
         };
-        PushOutcome { id, partition, due_at, pushed, duplicate_of, differs: false, topic_created: false, replicas: 0 }
+        let (differs, other_content) = (false, false);
+        PushOutcome {
+            id,
+            partition,
+            due_at,
+            pushed,
+            duplicate_of,
+            differs,
+            other_content,
+            topic_created: false,
+            replicas: 0,
+        }
     }
 }
 
@@ -352,7 +365,7 @@ fn duplicate(there: StoredDuplicate, due: Option<Timestamp>, outcome: PushOutcom
         return Err(other_key(&outcome.id));
     }
     let differs = !there.is_same_content || due.is_some_and(|due| due != there.due_at);
-    Ok(PushOutcome { due_at: there.due_at, differs, ..outcome })
+    Ok(PushOutcome { due_at: there.due_at, differs, other_content: !there.is_same_content, ..outcome })
 }
 
 pub(super) fn other_key(id: &MessageId) -> Error {

@@ -6,6 +6,10 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::groups::STOPPING;
 use super::{Broker, Options, Precondition, no_group};
 use crate::coordination::membership::Timing;
 use crate::delivery::forward_page;
@@ -25,6 +29,9 @@ use crate::telemetry::metrics::{Metrics, TopicMetrics};
 /// A change made elsewhere takes effect within it. A push under an older descriptor is refused and loads it at once.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const RELOADS_MAX: usize = 3;
+/// A consumer that waits for a topic looks whether another broker created it, at first so often, and then each second.
+const LOOKS_APART_MIN: Duration = Duration::from_millis(100);
+const LOOKS_APART_MAX: Duration = Duration::from_secs(1);
 /// Topics that a look at all of them looks at.
 pub(super) const TOPICS_SEEN_MAX: usize = 500;
 
@@ -40,6 +47,8 @@ pub(super) struct Topics {
     options: Arc<Options>,
     pub(super) calls: Calls,
     known: RwLock<HashMap<TopicName, CachedTopic>>,
+    /// A topic is known that was not.
+    appeared: Notify,
 }
 
 #[derive(Clone)]
@@ -50,7 +59,7 @@ struct CachedTopic {
 
 impl Topics {
     pub(super) fn new(store: Store, metrics: Arc<Metrics>, options: Arc<Options>) -> Topics {
-        Topics { store, metrics, options, calls: Calls::default(), known: RwLock::default() }
+        Topics { store, metrics, options, calls: Calls::default(), known: RwLock::default(), appeared: Notify::new() }
     }
 
     pub(super) async fn get(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
@@ -116,16 +125,39 @@ impl Topics {
         Ok((descriptor, is_new))
     }
 
-    /// With `auto_create` the topic is created, as by a push, with the group `default`. Errors: `NotFound`, `Full`.
-    pub(super) async fn group_or_create(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
-        match self.group(topic, group).await {
-            Err(error)
-                if error.kind() == Kind::NotFound && self.options.auto_create && *group == GroupName::standard() =>
-            {
-                self.load_or_create(topic).await?;
-                self.group(topic, group).await
+    /// Waits for a topic that does not exist yet: a consumer creates none, and may come before the first push. Errors: `NotFound`
+    /// at once for a group that the topic does not have, and at `until` for the topic; `Unavailable` when the broker stops.
+    pub(super) async fn awaited(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        until: Instant,
+        stopping: &CancellationToken,
+    ) -> Result<Arc<Descriptor>> {
+        let local = self.store.backend.clock().local();
+        let mut pause = LOOKS_APART_MIN;
+        loop {
+            match self.group(topic, group).await {
+                Err(error) if is_topic_missing(&error) && local.instant() < until => {}
+                found => return found,
             }
-            found => found,
+            tokio::select! {
+                () = self.becomes_known(topic) => {}
+                () = local.sleep_until(until.min(local.instant().plus(pause))) => {}
+                () = stopping.cancelled() => return Err(Error::unavailable(STOPPING)),
+            }
+            pause = (pause * 2).min(LOOKS_APART_MAX);
+        }
+    }
+
+    /// This broker created the topic, or was asked for it.
+    async fn becomes_known(&self, topic: &TopicName) {
+        loop {
+            let appeared = self.appeared.notified();
+            if self.cached(topic).is_some() {
+                return;
+            }
+            appeared.await;
         }
     }
 
@@ -174,7 +206,10 @@ impl Topics {
             known.clear();
         }
         let descriptor = Arc::new(descriptor);
-        known.insert(descriptor.topic.clone(), CachedTopic { descriptor: descriptor.clone(), loaded });
+        let before = known.insert(descriptor.topic.clone(), CachedTopic { descriptor: descriptor.clone(), loaded });
+        if before.is_none() {
+            self.appeared.notify_waiters();
+        }
         descriptor
     }
 
@@ -188,6 +223,11 @@ impl Topics {
     pub(super) fn evict(&self, topic: &TopicName) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
+}
+
+/// Whether it is the topic that does not exist, and not its group.
+pub fn is_topic_missing(error: &Error) -> bool {
+    error.what_is_missing().is_some_and(Missing::is_topic)
 }
 
 impl Broker {

@@ -467,9 +467,10 @@ impl Client {
             return CallError::Garbled(format!("the request cannot be made: {}", innermost_cause(&error)));
         }
         let (connect, why) = (error.is_connect(), innermost_cause(&error.without_url()));
-        let hint = match why.contains("certificate") {
-            true => "--ca-file names the certificates that are believed",
-            false => "is `dwell serve` running there?",
+        let hint = match () {
+            () if why.contains("InvalidContentType") => "it speaks HTTP: give an address that begins with http://",
+            () if why.contains("certificate") => "--ca-file names the certificates that are believed",
+            () => "is `dwell serve` running there?",
         };
         match connect {
             true => CallError::Unreachable(format!("cannot reach {}: {why}; {hint}", self.server)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dwell_client::wire::problem::Problem;
+use dwell_client::wire::problem::{Missing, Problem};
 use serde::de::DeserializeOwned;
 
 use super::api::InWords;
@@ -70,6 +70,11 @@ impl CallError {
             CallError::Problem(problem) => problem.is_passing(),
             CallError::Garbled(_) => false,
         }
+    }
+
+    pub(crate) fn is_topic_missing(&self) -> bool {
+        let CallError::Problem(problem) = self else { return false };
+        problem.missing.as_ref().is_some_and(Missing::is_topic)
     }
 
     pub(crate) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {

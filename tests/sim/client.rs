@@ -28,6 +28,8 @@ pub(crate) const SETS_UP: usize = 0;
 
 /// The payload of every message of a cron job.
 pub(crate) const CRON: &str = "cron";
+/// With it the payloads of others begin, in a Redis of theirs.
+pub(crate) const THEIRS: &str = "theirs-";
 
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -283,8 +285,7 @@ impl Clients {
     /// What others have in a Redis of theirs: of the ids that ours have too.
     pub(crate) async fn push_of_others(&self) {
         for topic in self.topics.iter() {
-            let message =
-                |number: u64| json!({"id": format!("m{number}"), "payload": format!("theirs-{number}"), "delay": "1h"});
+            let message = |number: u64| json!({"id": format!("m{number}"), "payload": format!("{THEIRS}{number}"), "delay": "1h"});
             let path = format!("/v1/topics/{}/messages/batch", topic.name);
             let messages: Vec<Value> = (0..6).map(message).collect();
             let answer = self.call(SETS_UP, "POST", &path, Some(json!({"messages": messages}))).await;

@@ -25,11 +25,12 @@ use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Class, Problem};
 use super::strict_json::{JsonOrDefault, NoFields};
 use super::{Admitted, App, reply, schema};
-use crate::broker::{ReserveRequest, Selection, StreamRequest};
+use crate::broker::{Broker, ReserveRequest, Selection, StreamRequest, is_topic_missing};
 use crate::delivery::{self, Session};
 use crate::gate::access::{Scope, Scopes, Shown};
 use crate::gate::{Identity, Pass, Place};
 use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
+use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::OnFailure;
 use crate::model::time::one_span;
 
@@ -61,7 +62,7 @@ fn handed(delivery: delivery::Delivery) -> Delivery {
 
 /// Reserve messages that are due, or wait for the first one.
 ///
-/// Each delivery has to be settled before its `deadline`; then it is delivered again.
+/// Settle each delivery before its `deadline`: otherwise the message is delivered again. A topic that does not exist is waited for; after `wait` the answer is 404.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/reserve", operation_id = "reserveMessages",
     tag = "consuming", request_body = Option<Reserve>,
@@ -118,7 +119,7 @@ impl<S: Sync> FromRequestParts<S> for StreamParams {
 
 /// Stream messages as they become due, one a line, until either side ends the stream.
 ///
-/// Settle them with other requests. An empty line shows that the stream is open.
+/// Settle them with other requests. An empty line shows that the stream is open. It may begin before its topic exists.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/stream", operation_id = "streamMessages",
     tag = "consuming",
@@ -141,8 +142,13 @@ pub(crate) async fn stream(
     let visibility_timeout = visibility_timeout.map_err(Problem::of_query)?;
     let request = StreamRequest { max_in_flight, visibility_timeout };
     let consumer = Consumer::enter(&app, app.pass(), connection.as_ref())?;
-    let session = app.broker().stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;
-    let lines = Body::from_stream(unfold((consumer, session), next_line));
+    let stream = match app.broker().stream(&topic, &group, request).await {
+        Err(error) if is_topic_missing(&error) => {
+            Stream::Early { broker: app.broker().clone(), of: (topic, group), request }
+        }
+        session => Stream::Open(session.map_err(Problem::of_waiting)?),
+    };
+    let lines = Body::from_stream(unfold((consumer, stream), next_line));
     let headers = [
         (header::CONTENT_TYPE, "application/x-ndjson"),
         // A proxy that gathered lines would deliver nothing, and each line that it held would cost an attempt.
@@ -152,11 +158,38 @@ pub(crate) async fn stream(
     Ok((headers, lines))
 }
 
+/// A stream, which may begin before its topic exists.
+enum Stream {
+    Early { broker: Broker, of: (TopicName, GroupName), request: StreamRequest },
+    Open(Session),
+}
+
+/// A line, and the stream after it; `None` when the stream is over.
+async fn next_line((consumer, stream): (Consumer, Stream)) -> Option<(Result<Bytes, Infallible>, (Consumer, Stream))> {
+    match stream {
+        Stream::Open(session) => next_delivery(consumer, session).await,
+        Stream::Early { broker, of: (topic, group), request } => {
+            match consumer.take(broker.await_topic(&topic, &group, STREAM_SILENCE_MAX)).await.ok()? {
+                Ok(_) => {
+                    let session = broker.stream(&topic, &group, request).await.ok()?;
+                    next_delivery(consumer, session).await
+                }
+                Err(error) if is_topic_missing(&error) => {
+                    let early = Stream::Early { broker, of: (topic, group), request };
+                    Some((Ok(Bytes::from_static(b"\n")), (consumer, early)))
+                }
+                Err(_) => None,
+            }
+        }
+    }
+}
+
 /// Between taking a delivery and returning its line nothing awaits, so every taken delivery is written. A slow client is
 /// not polled, and nothing is taken for it.
-async fn next_line(
-    (consumer, session): (Consumer, Session),
-) -> Option<(Result<Bytes, Infallible>, (Consumer, Session))> {
+async fn next_delivery(
+    consumer: Consumer,
+    session: Session,
+) -> Option<(Result<Bytes, Infallible>, (Consumer, Stream))> {
     let line = match consumer.take(session.next(STREAM_SILENCE_MAX)).await {
         Ok(Some(delivery)) => {
             let mut line = serde_json::to_vec(&handed(delivery)).ok()?;
@@ -172,7 +205,7 @@ async fn next_line(
         // Its unsettled deliveries go back when the session is dropped.
         Err(_) => return None,
     };
-    Some((Ok(line), (consumer, session)))
+    Some((Ok(line), (consumer, Stream::Open(session))))
 }
 
 /// The connection of a request; `None` in tests that have none.

@@ -199,7 +199,7 @@ impl PushParams {
     params(
         TopicPath, PushParams,
         ("Dwell-Raw" = Option<bool>, Header, description = "`true`: the body is the payload, also as `application/json`", example = true),
-        ("Idempotency-Key" = Option<schema::MessageId>, Header, description = "The id, if the parameter `id` is absent"),
+        ("Idempotency-Key" = Option<schema::MessageId>, Header, description = "The id, if the parameter `id` is absent. While a message with this id and another payload is held, the push is refused (422)"),
         ("traceparent" = Option<String>, Header, description = "W3C Trace Context of the push; ignored if invalid", example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         ("tracestate" = Option<String>, Header, description = "What tracing systems add to `traceparent`", example = "congo=t61rcWkgMzE")
     ),
@@ -230,6 +230,10 @@ pub(crate) async fn push(
     let offer = app.broker().offer(&topic, message);
     let id = offer.id().clone();
     let outcome = app.broker().push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
+    if outcome.other_content && headers.contains_key(IDEMPOTENCY_KEY) {
+        let why = format!("is the one of message {id}, which has another payload: a new message needs a new key");
+        return Err(Problem::of_header("Idempotency-Key", Fault::Invalid, why).with_id(&id));
+    }
     let status = match outcome.pushed {
         Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,
         Pushed::Buffered => StatusCode::ACCEPTED,

@@ -193,7 +193,7 @@ impl Subscription {
         // The POST ends before its delivery does, so the target never has a message twice at a time.
         let visibility_timeout = Some(self.timeout.saturating_add(WEBHOOK_MARGIN));
         let request = StreamRequest { max_in_flight: self.concurrency, visibility_timeout };
-        self.broker.stream_existing(&self.topic, &self.group, request).await
+        self.broker.stream(&self.topic, &self.group, request).await
     }
 
     async fn serve<'a>(&'a self, session: Session, posts: &mut Posts<'a>) {

@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
 use crate::cli::api::Payload;
 use crate::cli::client::{Client, GroupOf};
+use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::cli::settle::refusal;
 use crate::model::limits::REASON_BYTES_MAX;
@@ -30,7 +31,32 @@ const DRAIN: Duration = Duration::from_millis(100);
 pub(super) enum Outcome {
     Ack,
     Nack(String),
+    /// The command itself is wrong, and not this message: nothing is settled, and no other message should be tried.
+    Unusable(String),
 }
+
+/// Exit codes of a shell for a command that cannot be executed, and for one that is not found.
+const UNUSABLE: [i32; 2] = [126, 127];
+
+/// Looks for the program that a command begins with, before anything is reserved: a delivery is an attempt. A command that begins with
+/// anything but a plain name or path is not judged. # Errors: there is none.
+pub(super) async fn check(command: &str) -> Result<(), Failure> {
+    let program = command.split_whitespace().next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if !program.chars().all(is_plain) {
+        return Ok(());
+    }
+    let look = Command::new("sh").args(["-c", FIND, "sh", program]).stdout(Stdio::null()).status();
+    match look.await {
+        Ok(status) if !status.success() => {
+            Err(Failure::new(format!("--exec: there is no program {program:?} that can be executed")))
+        }
+        // A shell that cannot be started says so for the first delivery.
+        _ => Ok(()),
+    }
+}
+
+const FIND: &str = r#"case $1 in */*) [ -f "$1" ] && [ -x "$1" ];; *) command -v -- "$1";; esac"#;
 
 pub(super) struct Exec {
     command: String,
@@ -53,7 +79,7 @@ impl Exec {
         };
         let mut child = match self.command(delivery).spawn() {
             Ok(child) => child,
-            Err(error) => return Outcome::Nack(format!("the command cannot be started: {error}")),
+            Err(error) => return Outcome::Unusable(format!("the command cannot be started: {error}")),
         };
         let group = ProcessGroup::of(&child);
         let tail = RefCell::new(Tail::new(STDERR_BYTES));
@@ -64,6 +90,9 @@ impl Exec {
         let end = tail.borrow().text();
         match status {
             Ok(status) if status.success() => Outcome::Ack,
+            Ok(status) if status.code().is_some_and(|code| UNUSABLE.contains(&code)) => {
+                Outcome::Unusable(format!("{}: {end}", ended(status)))
+            }
             Ok(status) if end.is_empty() => Outcome::Nack(ended(status)),
             Ok(status) => Outcome::Nack(format!("{}: {end}", ended(status))),
             Err(error) => Outcome::Nack(format!("the command cannot be waited for: {error}")),
@@ -217,7 +246,6 @@ impl Tail {
 mod tests {
     use super::*;
     use crate::cli::address::ServerAddress;
-    use crate::cli::failure::Failure;
     use crate::model::message::{GroupName, TopicName};
 
     async fn run(command: &str, payload: &str) -> Result<Outcome, Failure> {
@@ -240,6 +268,8 @@ mod tests {
             ("true", Outcome::Ack),
             ("exit 3", nack("exit code 3")),
             ("echo no paper >&2; exit 4", nack("exit code 4: no paper")),
+            ("nothing-of-this-name 2>/dev/null", Outcome::Unusable("exit code 127: ".to_owned())),
+            ("echo 'is a directory' >&2; exit 126", Outcome::Unusable("exit code 126: is a directory".to_owned())),
             ("kill -9 $$", nack("killed by signal 9")),
             ("test \"$(cat)\" = payload", Outcome::Ack),
             (
@@ -253,6 +283,24 @@ mod tests {
             assert_eq!(run(command, "payload").await?, expected, "{command}");
         }
         Ok(())
+    }
+
+    #[tokio::test]
+    async fn only_a_plain_program_that_is_not_there_is_refused() {
+        for good in [
+            "true",
+            "cat > /dev/null",
+            "if true; then exit 0; fi",
+            "/bin/sh -c true",
+            "A=1 nothing",
+            "$HANDLER",
+            "(nothing)",
+        ] {
+            assert_eq!(check(good).await, Ok(()), "{good}");
+        }
+        for bad in ["nothing-of-this-name", "./nothing.sh a b", "/etc/passwd", "/etc"] {
+            assert!(check(bad).await.is_err_and(|failure| failure.message.contains("that can be executed")), "{bad}");
+        }
     }
 
     #[tokio::test]

@@ -35,7 +35,8 @@ Examples:
 A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_GROUP, DWELL_ID,
 DWELL_KEY, DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS,
 DWELL_CONTENT_TYPE, DWELL_TRACEPARENT, DWELL_TRACESTATE and a DWELL_META_<NAME> for every meta. Exit
-code 0 acks. Any other nacks, with the exit code and the end of stderr as the reason. While a
+code 0 acks. 126 and 127, which say that the command cannot be executed or is not found, settle
+nothing and end dwell. Any other nacks, with the exit code and the end of stderr as the reason. While a
 command runs, its deadline is extended. Ctrl-C waits for the commands that run; a second one does
 not, and their messages are delivered again.";
 
@@ -109,6 +110,10 @@ impl Consumer<'_> {
             clock: Clock::System,
             stream: None,
         };
+        if let Some(command) = &self.args.exec {
+            exec::check(command).await?;
+        }
+        self.say_if_topic_is_missing().await;
         let max = self.args.max.map_or(if self.args.exec.is_some() { 1 } else { 10 }, usize::from);
         while self.args.count.is_none_or(|count| tally.delivered < count) {
             let left = self.args.count.map_or(u64::MAX, |count| count - tally.delivered);
@@ -139,6 +144,13 @@ impl Consumer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// It is waited for, and may be misspelt.
+    async fn say_if_topic_is_missing(&self) {
+        if self.client.topic(&self.args.topic).await.is_err_and(|error| error.is_topic_missing()) {
+            output::note(format_args!("topic {} does not exist yet: waiting for it", self.args.topic));
+        }
     }
 
     async fn handle(&mut self, deliveries: Vec<WithJson<Delivery>>, tally: &mut Tally) -> Result<(), Failure> {
@@ -185,6 +197,10 @@ impl Consumer<'_> {
                 let receipts = [receipt];
                 self.settled(|| self.client.ack(&self.of, &receipts, false)).await
             }
+            Outcome::Unusable(why) => Err(Failure::new(format!(
+                "the command of --exec cannot be used: {why}; {} is delivered again",
+                delivery.id
+            ))),
             Outcome::Nack(reason) => {
                 output::note(format_args!("{} failed: {reason}", delivery.id));
                 let nack = Nack::of([Nacked { reason: Some(reason), ..Nacked::from(receipt) }]);
@@ -249,6 +265,7 @@ impl Source<'_> {
             let error = match self.ask(max).await {
                 Ok(deliveries) if deliveries.is_empty() => continue,
                 Ok(deliveries) => return Ok(deliveries),
+                Err(error) if error.is_topic_missing() => continue,
                 Err(error) => error,
             };
             match waits.next().filter(|_| error.is_passing()) {

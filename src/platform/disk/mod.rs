@@ -90,26 +90,27 @@ pub(crate) enum Refusal {
 
 fn open(dir: &Path, cache_bytes: u64, clean_every_ms: Option<u64>) -> Result<Db, Refusal> {
     make_private_directory(dir).map_err(Refusal::Io)?;
+    let config = sled::Config::new().path(dir).cache_capacity(cache_bytes).flush_every_ms(clean_every_ms);
     for number in 0..LOCK_ATTEMPTS {
         if number > 0 {
             std::thread::sleep(LOCK_PAUSE);
         }
-        if let Some(db) = attempt(dir, cache_bytes, clean_every_ms)? {
+        let attempt = || guarded_twice(dir, || attempt(dir, &config));
+        if let Some(db) = attempt().unwrap_or_else(|()| Err(Refusal::Damaged("it is damaged".to_owned())))? {
             return Ok(db);
         }
     }
     Err(Refusal::Locked)
 }
 
-fn attempt(dir: &Path, cache_bytes: u64, clean_every_ms: Option<u64>) -> Result<Option<Db>, Refusal> {
+/// `None` while the directory is locked.
+fn attempt(dir: &Path, config: &sled::Config) -> Result<Option<Db>, Refusal> {
     if !settle(dir).map_err(Refusal::Io)? {
         return Ok(None);
     }
-    let config = sled::Config::new().path(dir).cache_capacity(cache_bytes).flush_every_ms(clean_every_ms);
-    let open = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
-    let mut opened = open()?;
+    let mut opened = config.open();
     if matches!(opened, Err(sled::Error::Corruption { .. })) && std::fs::remove_file(dir.join(SETTINGS_FILE)).is_ok() {
-        opened = open()?;
+        opened = config.open();
     }
     match opened {
         Ok(db) => Ok(Some(db)),
@@ -123,6 +124,15 @@ fn attempt(dir: &Path, cache_bytes: u64, clean_every_ms: Option<u64>) -> Result<
 /// Calls sled, which panics on some damage instead of an error. After a panic it must not be used any more.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, ()> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| ())
+}
+
+/// Calls something that opens a directory of sled, and again after a panic. sled panics on some damage, and also when the disk
+/// fails while it closes: then the second opening, which syncs first, says what the disk said. Two panics are damage.
+pub(crate) fn guarded_twice<T>(dir: &Path, open: impl Fn() -> T) -> Result<T, ()> {
+    guarded(&open).or_else(|()| {
+        note_failure(dir);
+        guarded(&open)
+    })
 }
 
 /// Creates missing directories so that they survive a power cut. # Errors: `PermissionDenied` when another user may

@@ -278,7 +278,7 @@ impl<'a> Judge<'a> {
 
     fn refused(&self, delivery: &Delivered) -> Option<Breach> {
         let Some(push) = self.by_tag.get(&*delivery.tag) else {
-            if delivery.tag == CRON || admin::occurrence(&delivery.tag).is_some() {
+            if delivery.tag == CRON || admin::occurrence(&delivery.tag).is_some() || self.is_of_others(delivery) {
                 return None;
             }
             return Some(self.breach(

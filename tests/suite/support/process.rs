@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_dwell");
 pub(crate) struct Process {
     child: Child,
     pub(crate) client: HttpClient,
+    log: PathBuf,
 }
 
 /// A client of the broker that listens in a directory, whichever process that is. Clones share the connections.
@@ -47,8 +48,9 @@ impl Process {
         command.envs(environment.iter().copied());
         command.env("DWELL_DATA_DIR", dir).env("DWELL_LOG_LEVEL", "error");
         command.envs(settings.iter().map(|(name, value)| (format!("DWELL_{name}"), value)));
-        let log = File::options().create(true).append(true).open(dir.join("dwell.log")).map_err(failed("a log"))?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let log = dir.join("dwell.log");
+        let file = File::options().create(true).append(true).open(&log).map_err(failed("a log"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let child = command.spawn().map_err(failed("dwell serve"))?;
         let client = https::client(&Roots::none())?
             .no_proxy()
@@ -56,13 +58,18 @@ impl Process {
             .timeout(Duration::from_secs(30))
             .build();
         let client = HttpClient(client.map_err(|error| Error::bug(error.to_string()))?);
-        let process = Process { child, client };
+        let process = Process { child, client, log };
         let ready = async || Ok(process.client.get("/readyz").await.filter(|(status, _)| *status == 200));
         eventually("dwell serve is ready", ready).await.map_err(|error| {
-            let said = std::fs::read_to_string(dir.join("dwell.log")).unwrap_or_default();
+            let said = std::fs::read_to_string(&process.log).unwrap_or_default();
             Error::unavailable(format!("{}: {said}", error.detail()))
         })?;
         Ok(process)
+    }
+
+    /// What it logged.
+    pub(crate) fn log(&self) -> Result<String> {
+        std::fs::read_to_string(&self.log).map_err(failed("a log"))
     }
 
     /// Its process id, for signals.
@@ -84,9 +91,13 @@ impl Process {
 }
 
 impl Drop for Process {
+    /// Prints the log of the broker if the test fails: it says why.
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.kill();
+        if std::thread::panicking() {
+            println!("{}:\n{}", self.log.display(), std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
     }
 }
 

@@ -372,6 +372,23 @@ async fn group_is_created_paused_resumed_and_deleted() -> Result<()> {
     Ok(())
 }
 
+/// A command that is not there says nothing about a message: no attempt is spent, and nothing is nacked.
+#[tokio::test]
+async fn unusable_command_ends_the_consumer() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "close", "--id", "a", "--max-attempts", "1"])?;
+    let absent = shell.dwell(&["consume", "orders", "--count", "1", "--exec", "./absent.sh"])?;
+    assert_eq!((absent.code, absent.out.as_str()), (Some(1), ""), "{absent:?}");
+    assert!(absent.err.contains("--exec: there is no program \"./absent.sh\""), "{absent:?}");
+    assert!(shell.dwell(&["message", "get", "orders", "a"])?.out.contains("ready"));
+    let hidden = shell.dwell(&["consume", "orders", "--visibility-timeout", "10m", "--exec", "(absent.sh)"])?;
+    assert_eq!(hidden.code, Some(1), "{hidden:?}");
+    assert!(hidden.err.contains("1 delivered, 0 acked, 0 nacked, 1 not settled"), "{hidden:?}");
+    assert!(hidden.err.contains("cannot be used: exit code 127: "), "{hidden:?}");
+    assert!(shell.dwell(&["message", "get", "orders", "a"])?.out.contains("in_flight"));
+    Ok(())
+}
+
 #[tokio::test]
 async fn slow_command_extends_its_deadline() -> Result<()> {
     let shell = Shell::start().await?;
@@ -642,13 +659,16 @@ async fn delete_asks_and_needs_yes_without_a_terminal() -> Result<()> {
 async fn push_and_consume_work_before_the_topic_exists() -> Result<()> {
     let shell = Shell::start().await?;
     let mut consume = shell.command(&["consume", "orders", "--count", "1"]);
-    let consumer = consume.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed("dwell consume"))?;
-    eventually("the topic exists", async || {
-        Ok(shell.dwell(&["topic", "list"])?.ok().filter(|topics| topics == "orders\n").map(drop))
-    })
-    .await?;
+    let mut consumer =
+        consume.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed("dwell consume"))?;
+    let stderr = consumer.stderr.take().ok_or_else(|| Error::bug("no stderr"))?;
+    let mut said = String::new();
+    let mut stderr = BufReader::new(stderr);
+    stderr.read_line(&mut said).map_err(failed("what it says"))?;
+    assert_eq!(said, "topic orders does not exist yet: waiting for it\n");
+    assert_eq!(shell.dwell(&["topic", "list"])?.out, "", "a consumer creates no topic");
     let pushed = shell.dwell(&["push", "orders", "first"])?;
-    assert_eq!(pushed.err, "", "{pushed:?}");
+    assert_eq!(pushed.err, "topic orders did not exist; it was created for this message\n", "{pushed:?}");
     let consumed = Said::from(consumer.wait_with_output().map_err(failed("dwell consume"))?);
     assert!(consumed.code == Some(0) && consumed.out.ends_with(": first\n"), "{consumed:?}");
     let misspelt = shell.dwell(&["push", "ordres", "{\"a\": 1}", "--content-type", "application/json"])?;

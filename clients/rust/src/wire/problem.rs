@@ -39,7 +39,7 @@ pub struct Problem {
     /// The topic, group or cron job that does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
-    /// Everything that is wrong with the request, as far as that can be summary field by field; at most 100.
+    /// Everything that is wrong with the request, as far as that can be said field by field; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schema(required = false, max_items = 100))]
     pub errors: Vec<FieldError>,
@@ -154,6 +154,11 @@ impl Missing {
 
     pub fn cron(topic: &impl fmt::Display, name: &impl fmt::Display) -> Missing {
         Missing { cron: Some(name.to_string()), ..Missing::topic(topic) }
+    }
+
+    /// Whether it is the topic itself.
+    pub fn is_topic(&self) -> bool {
+        self.group.is_none() && self.cron.is_none()
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Pushed;
+use super::super::{Delivered, Pushed};
 use super::{Breach, Judge};
+use crate::client::THEIRS;
 use crate::plan::Fault;
 
 const GIVEN: &str = "what was kept for one Redis is given to no other";
@@ -37,6 +38,11 @@ impl Judge<'_> {
                 && matches!(push.outcome, Pushed::Journaled | Pushed::Buffered)
                 && push.span.end() < first
         })
+    }
+
+    /// A message of the others, from a broker that stays with them.
+    pub(super) fn is_of_others(&self, delivery: &Delivered) -> bool {
+        delivery.tag.starts_with(THEIRS) && !self.is_bound(delivery.broker)
     }
 
     pub(super) fn strange(&self) -> Vec<Breach> {

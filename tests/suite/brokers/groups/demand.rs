@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::fleet::{Fleet, ORDERS, declare};
 use super::sidecar::Sidecar;
-use crate::support::RedisServer;
+use crate::support::{RedisServer, eventually};
 
 const MESSAGES: usize = 64;
 
@@ -83,5 +83,20 @@ async fn demand_start_and_end_are_announced_immediately() -> Result<()> {
     }
     let took = since.elapsed();
     assert!(took < Duration::from_secs(40), "{took:?}");
+    Ok(())
+}
+
+/// The one that waits for it looks each second.
+#[tokio::test]
+async fn topic_is_awaited_that_another_broker_creates() -> Result<()> {
+    let fleet = Fleet::of(RedisServer::start().await?).await?;
+    let (a, b) = (fleet.start("a").await?, fleet.start("b").await?);
+    let create = async {
+        eventually("b waits", async || Ok((b.metric("dwell_http_connections", "").await? >= 2.0).then_some(())))
+            .await?;
+        a.push(ORDERS, &[json!({"id": "first", "payload": "x"})]).await
+    };
+    let (taken, ()) = try_join(b.reserve(ORDERS, 1, "60s"), create).await?;
+    assert_eq!(taken[0].id, "first");
     Ok(())
 }

@@ -64,23 +64,24 @@ impl Held {
     }
 }
 
-/// Takes everything that a member can have, so that a consumer that waits there gets nothing.
-async fn take_all(member: &Sidecar) -> Result<Vec<Taken>> {
-    let mut all = Vec::new();
-    loop {
-        let taken = member.reserve(ORDERS, 100, "0s").await?;
-        if taken.is_empty() {
-            return Ok(all);
+/// Takes everything that is ready, so that a consumer that waits gets nothing.
+async fn take_all(members: [&Sidecar; 2]) -> Result<[Vec<Taken>; 2]> {
+    let mut all = [Vec::new(), Vec::new()];
+    eventually("nothing more is ready", async || {
+        for (member, all) in members.iter().zip(&mut all) {
+            all.extend(member.reserve(ORDERS, 100, "0s").await?);
         }
-        all.extend(taken);
-    }
+        let ready = members[0].counts(ORDERS).await?[1];
+        Ok((ready == 0).then_some(()))
+    })
+    .await?;
+    Ok(all)
 }
 
 #[tokio::test]
 async fn another_member_reaches_what_the_owner_holds() -> Result<()> {
     let (_fleet, [a, b], held) = held_at_a().await?;
-    take_all(&a).await?;
-    take_all(&b).await?;
+    take_all([&a, &b]).await?;
     let story = async {
         for at in [&a, &b] {
             assert_eq!((held.state(at, 0).await?, held.state(at, 2).await?), ("backoff".into(), "blocked".into()));
@@ -118,7 +119,7 @@ async fn another_member_reaches_what_the_owner_holds() -> Result<()> {
 /// Whatever happens to the owner: the verdict is that nothing was done, or it is done for good.
 async fn owner_fails(with: Signal) -> Result<()> {
     let (_fleet, [a, b], held) = held_at_a().await?;
-    let (at_a, at_b) = (take_all(&a).await?, take_all(&b).await?);
+    let [at_a, at_b] = take_all([&a, &b]).await?;
     let waiting = tokio::spawn({
         let a = a.clone();
         async move { a.reserve(ORDERS, 1, "3s").await }

@@ -74,7 +74,10 @@ fn now() -> Version {
 async fn take(engine: &Engine, wait: Duration) -> Result<Vec<String>> {
     let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
     let request = dwell::broker::ReserveRequest { max: 100, wait, visibility_timeout: None };
-    let deliveries = engine.broker().reserve(&topic, &group, request).await?;
+    let deliveries = match engine.broker().reserve(&topic, &group, request).await {
+        Err(error) if dwell::broker::is_topic_missing(&error) => return Ok(Vec::new()),
+        deliveries => deliveries?,
+    };
     let decisions = deliveries.iter().map(|delivery| (delivery.receipt.to_string(), Decision::Ack)).collect();
     if !deliveries.is_empty() {
         engine.broker().settle(&topic, &group, decisions).await?;

@@ -11,6 +11,7 @@ use crate::support::{Process, RedisServer, eventually, from_environment};
 const CUTS: usize = 12;
 /// Calls of each producer, in each act of a story.
 const CALLS: usize = 5;
+const NOT_YET: &str = "the store cannot be opened again yet";
 
 const SETTINGS: [(&str, &str); 3] =
     [("WAL_LIMIT_BYTES", "16777216"), ("TOPIC_PARTITIONS", "2"), ("REDIS_TIMEOUT", "1s")];
@@ -18,9 +19,10 @@ const SETTINGS: [(&str, &str); 3] =
 /// A recorded disk, a process on it, and what it answered.
 struct Story {
     place: Place,
+    /// Before its disk, which goes with its log.
+    process: Process,
     recorded: Recorded,
     settings: Vec<(String, String)>,
-    process: Process,
     answers: Answers,
     rng: Rng,
     cuts: usize,
@@ -135,6 +137,37 @@ async fn start_story(fault: Fault) -> Result<()> {
 #[tokio::test]
 async fn store_on_a_full_disk_is_opened_once_there_is_space() -> Result<()> {
     start_story(Fault::Full).await
+}
+
+/// A disk that fails in the midst of an opening, at whichever of its syncs, is no damage: who reads so throws the store away.
+#[tokio::test]
+async fn disk_that_fails_while_the_store_is_opened_is_no_damage() -> Result<()> {
+    let mut story = Story::begin(Place::Store, &[]).await?;
+    let mut opened = false;
+    for good in 0.. {
+        assert!(story.push(&format!("before-{good}")).await? > 0, "{:?}", story.answers.tally());
+        // One sync fails, so the store is opened again; and all do from one of those of the opening on.
+        let failed = story.process.log()?.matches(NOT_YET).count();
+        story.recorded.set_between(good, Fault::Sync, u32::MAX >> 1, story.place.part())?;
+        story.push(&format!("once-{good}")).await?;
+        eventually("the store was opened, or was not", async || {
+            opened = story.process.client.get("/readyz").await.is_some_and(|(status, _)| status == 200);
+            Ok((opened || story.process.log()?.matches(NOT_YET).count() > failed).then_some(()))
+        })
+        .await?;
+        let log = story.process.log()?;
+        assert!(!log.contains("it is damaged"), "{good}: {log}");
+        story.set(Fault::None, 0)?;
+        eventually("it is open again", async || {
+            Ok(story.process.client.get("/readyz").await.filter(|(status, _)| *status == 200))
+        })
+        .await?;
+        if opened {
+            assert!(good > 2, "an opening has only {good} syncs");
+            break;
+        }
+    }
+    story.holds().await
 }
 
 const AWAY: (&str, &str) = ("REDIS_URL", "redis+unix:///nowhere/redis.sock");

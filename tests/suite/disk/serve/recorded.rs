@@ -71,6 +71,11 @@ impl Recorded {
 
     /// From now on so many calls fail whose path contains a part.
     pub(super) fn set(&self, fault: Fault, times: u32, part: &str) -> Result<()> {
+        self.set_between(0, fault, times, part)
+    }
+
+    /// The same; between the first one and the others so many succeed.
+    pub(super) fn set_between(&self, good: u32, fault: Fault, times: u32, part: &str) -> Result<()> {
         let kind = match fault {
             Fault::None => "none",
             Fault::Sync => "sync",
@@ -83,7 +88,7 @@ impl Recorded {
         let (new, control) = (self.beside.path().join("control.new"), self.beside.path().join("control"));
         let write = || {
             let mut file = std::fs::File::create(&new)?;
-            file.write_all(format!("{generation} {kind} {times} {part}").as_bytes())?;
+            file.write_all(format!("{generation} {kind} {times} {part} {good}").as_bytes())?;
             std::fs::rename(&new, &control)
         };
         write().map_err(failed("the control file"))

@@ -9,8 +9,8 @@
 //   R  a name was changed           rest: both paths with a zero between
 //   U  a name was removed           rest: the path
 //
-// DISK_CONTROL is "<generation> <kind> <times> <part>": calls of that kind on paths that contain the part fail so many
-// times; a new generation begins to count anew. Kinds: `sync` (fsync, fdatasync, sync_file_range), `barrier` (the first
+// DISK_CONTROL is "<generation> <kind> <times> <part> <good>": calls of that kind on paths that contain the part fail so many
+// times; between the first one and the others so many succeed; a new generation begins to count anew. Kinds: `sync` (fsync, fdatasync, sync_file_range), `barrier` (the first
 // two alone), `write`, `die` (SIGKILL at the next event of any kind), `none`.
 //
 // As Linux does it, a failed sync is told once to each descriptor that was open, whoever of them asked first.
@@ -83,20 +83,22 @@ static int refusal = EIO;
 
 static int asks(const char *kind, const char *path, int *times, char *wanted, char *part) {
     static long generation = -1;
-    static int used = 0;
+    static int used = 0, passed = 0;
     char text[256] = "";
     int fd = syscall(SYS_openat, AT_FDCWD, control, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
     ssize_t length = syscall(SYS_read, fd, text, sizeof text - 1);
     syscall(SYS_close, fd);
     long found = -1;
-    if (length <= 0 || sscanf(text, "%ld %31s %d %127s", &found, wanted, times, part) != 4) return 0;
-    if (found != generation) generation = found, used = 0;
+    int good = 0;
+    if (length <= 0 || sscanf(text, "%ld %31s %d %127s %d", &found, wanted, times, part, &good) != 5) return 0;
+    if (found != generation) generation = found, used = 0, passed = 0;
     if (strcmp(wanted, "die") == 0) kill(getpid(), SIGKILL), pause();
     if (!strstr(path, part) || used >= *times) return 0;
     int hit = strcmp(kind, wanted) == 0 || (strcmp(kind, "barrier") == 0 && strcmp(wanted, "sync") == 0);
     if (strcmp(wanted, "full") == 0) hit = strcmp(kind, "write") == 0;
     refusal = strcmp(wanted, "full") == 0 ? ENOSPC : EIO;
+    if (hit && used > 0 && passed < good) return passed++, 0;
     used += hit;
     return hit;
 }

@@ -43,6 +43,18 @@ impl Shop {
 }
 
 #[tokio::test]
+async fn https_to_a_broker_without_tls_is_explained() -> Outcome {
+    let served = Served::start().await?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    let address = served.base.replace("http://", "https://");
+    command.args(["topic", "list", "--server", &address]).env_clear().stdin(Stdio::null());
+    let output = served.driven(command.output()).await??;
+    let said = String::from_utf8(output.stderr)?;
+    assert!(said.contains("it speaks HTTP: give an address that begins with http://"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn command_sends_its_token_and_explains_a_missing_one() -> Outcome {
     let shop = Shop::open().await?;
     let (ca, producer, admin) = (shop.file("ca"), shop.file("producer"), shop.file("admin"));

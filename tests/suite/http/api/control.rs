@@ -126,12 +126,25 @@ async fn push_conflict_policy_decides_about_an_existing_id() -> Outcome {
 #[tokio::test]
 async fn idempotency_key_header_is_the_message_id() -> Outcome {
     let dwell = Served::start().await?;
-    let push = async |query: &str, key: &str| -> Outcome<Answer> {
+    let push_of = async |query: &str, key: &str, payload: &'static str| -> Outcome<Answer> {
         let request = dwell.request(&format!("POST /v1/topics/orders/messages?{query}"))?;
-        dwell.send(request.header("Idempotency-Key", key).body("x")).await
+        dwell.send(request.header("Idempotency-Key", key).body(payload)).await
     };
+    let push = async |query: &str, key: &str| push_of(query, key, "x").await;
     assert_eq!(push("delay=1h", "4711").await?.body["id"], "4711");
     assert_eq!(push("delay=1h", "4711").await?.body["status"], "duplicate");
+    let other = push_of("delay=1h", "4711", "y").await?;
+    assert_eq!((other.status, &other.body["id"]), (422, &json!("4711")), "{other:?}");
+    assert_eq!(other.body["errors"][0]["header"], "Idempotency-Key", "{other:?}");
+    // An id says which message it is, and not that the request is the same.
+    let by_id = dwell.send(dwell.request("POST /v1/topics/orders/messages?id=4711")?.body("y")).await?;
+    assert_eq!((&by_id.body["status"], &by_id.body["differs"]), (&json!("duplicate"), &json!(true)), "{by_id:?}");
+    // Somebody else moved it: the repeat is the same request all the same.
+    let moved = dwell.request("PATCH /v1/topics/orders/messages/4711")?.json(&json!({"delay": "2h"}));
+    assert_eq!(dwell.send(moved).await?.status, 200);
+    assert_eq!(push("delay=1h", "4711").await?.body["status"], "duplicate");
+    let envelope = dwell.request("POST /v1/topics/orders/messages")?.header("Idempotency-Key", "4711");
+    assert_eq!(dwell.send(envelope.json(&json!({"payload": "z"}))).await?.status, 422);
     for (query, key) in [("id=a", "4711"), ("", "has spaces in it"), ("", "")] {
         let refused = push(query, key).await?;
         assert_eq!(refused.status, 422, "{refused:?}");

@@ -124,7 +124,8 @@ async fn delayed_acquire_loses_to_a_faster_one() -> Result<()> {
 
 #[tokio::test]
 async fn late_push_restores_nothing() -> Result<()> {
-    let timeout = Duration::from_millis(250);
+    // What comes before the push is late takes less, on any machine.
+    let timeout = Duration::from_secs(2);
     let behind = OrderedTopics::with_timeout(timeout).await?;
     behind.proxy.next(Strike::Copy);
     behind.push(&["a"]).await?;
