@@ -232,7 +232,7 @@ pub(crate) async fn push(
     let outcome = app.broker().push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
     if outcome.other_content && headers.contains_key(IDEMPOTENCY_KEY) {
         let why = format!("is the one of message {id}, which has another payload: a new message needs a new key");
-        return Err(Problem::of_header("Idempotency-Key", Fault::Invalid, why).with_id(&id));
+        return Err(Problem::of_header("Idempotency-Key", Fault::Invalid, why));
     }
     let status = match outcome.pushed {
         Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,

@@ -134,7 +134,7 @@ async fn idempotency_key_header_is_the_message_id() -> Outcome {
     assert_eq!(push("delay=1h", "4711").await?.body["id"], "4711");
     assert_eq!(push("delay=1h", "4711").await?.body["status"], "duplicate");
     let other = push_of("delay=1h", "4711", "y").await?;
-    assert_eq!((other.status, &other.body["id"]), (422, &json!("4711")), "{other:?}");
+    assert!(other.status == 422 && other.body["detail"].to_string().contains("message 4711"), "{other:?}");
     assert_eq!(other.body["errors"][0]["header"], "Idempotency-Key", "{other:?}");
     // An id says which message it is, and not that the request is the same.
     let by_id = dwell.send(dwell.request("POST /v1/topics/orders/messages?id=4711")?.body("y")).await?;
