@@ -105,6 +105,8 @@ pub struct BufferedStore<S> {
     made_up: AtomicU64,
     /// When the last whole offer of the journal began, ms by the store's clock.
     offered_at: AtomicU64,
+    /// When a loss was noticed last, as the store said last, ms.
+    heard_lost_at: AtomicU64,
     /// How many losses there were, and one more, when the store was asked last whether it is the one that the WAL belongs to; 0 before
     /// it was asked.
     identified: AtomicU64,
@@ -212,6 +214,7 @@ impl<S: LogTarget> BufferedStore<S> {
             kept_cron_jobs: KeptCronJobs::default(),
             made_up: AtomicU64::new(0),
             offered_at: AtomicU64::new(0),
+            heard_lost_at: AtomicU64::new(0),
             identified,
             offering: Mutex::default(),
             page_sent: AtomicBool::new(false),

@@ -178,11 +178,22 @@ impl<S: LogTarget> BufferedStore<S> {
         self.metrics.store.restore_seconds.observe(took.as_secs_f64());
     }
 
+    /// Says how far this broker is. The store keeps when a loss was noticed last: if it has an older time than before, it has lost that,
+    /// perhaps once more while what it lost before is given back.
+    async fn say(&self, progress: Progress) -> Result<Reports> {
+        let reports = self.limited(self.store.report(&self.broker, progress)).await?;
+        let lost_at = reports.lost_at.as_ms();
+        if lost_at < self.heard_lost_at.swap(lost_at, Ordering::Relaxed) {
+            self.store.suspect_loss();
+        }
+        Ok(reports)
+    }
+
     /// Tells the others that this broker noticed a loss, if it did, and answers the store's time: what is offered from
     /// now on counts for all losses before it.
     async fn begin_offer(&self, says: Progress, began: Instant) -> Timestamp {
         loop {
-            match self.limited(self.store.report(&self.broker, says)).await {
+            match self.say(says).await {
                 Ok(reports) => return reports.now.max(reports.lost_at),
                 Err(error) if self.gives_up(&error, began) => return Timestamp::default(),
                 Err(_) => Clock::System.sleep(PAUSE.0).await,
@@ -260,7 +271,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 Some(_) if may_lack_some => Progress::Busy,
                 Some(_) => Progress::Settled(offered_at),
             };
-            let reports = match self.limited(self.store.report(&self.broker, progress)).await {
+            let reports = match self.say(progress).await {
                 Ok(reports) => reports,
                 Err(error) if self.gives_up(&error, began) => {
                     tracing::warn!(%error, "it is not known whether other brokers have given back what the store lost");
@@ -326,7 +337,7 @@ impl<S: LogTarget> BufferedStore<S> {
         journal.log().observe();
         let before = self.losses();
         let offered_at = Timestamp::from_ms(self.offered_at.load(Ordering::Relaxed));
-        match self.limited(self.store.report(&self.broker, Progress::Settled(offered_at))).await {
+        match self.say(Progress::Settled(offered_at)).await {
             // It was listed when it restored what was lost before: so the list is lost, with whatever else.
             Ok(reports) if !reports.was_listed && self.losses() == before => self.store.suspect_loss(),
             Ok(Reports { lost_at, .. }) if lost_at > offered_at => {
@@ -356,7 +367,7 @@ impl<S: LogTarget> BufferedStore<S> {
         while self.losses() == offer.losses {
             let now = Clock::System.instant();
             if reported_at.is_none_or(|at| now.since(at) >= self.options.silence / LOOKS)
-                && self.limited(self.store.report(&self.broker, Progress::Busy)).await.is_ok()
+                && self.say(Progress::Busy).await.is_ok()
             {
                 reported_at = Some(now);
             }
