@@ -345,7 +345,7 @@ impl OwnerLoop {
         }
     }
 
-    /// Whether the store has lost something that is not restored yet.
+    /// Whether the store has lost something, or may have lost something before this process began, that is not restored yet.
     fn is_restoring(&self) -> bool {
         self.delivery.store.backend.losses().borrow().is_restoring
     }

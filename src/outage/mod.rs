@@ -1,8 +1,8 @@
-//! A store around a store: while that one is unavailable, pushes go to the WAL and are replayed once it is back.
+//! A store around a store. While that one is unavailable, pushes and cancels go to the WAL, and are replayed once it is back. After it
+//! lost data, the journal restores what it had answered. docs/internals/outage-path.md names the function of each step.
 //!
-//! Nothing above knows that there are two. Only pushes, and what a push asks about its topic, are taken elsewhere:
-//! consumers wait for the store, since what they decide belongs to its leases. Nothing here decides when a message is
-//! due: that was fixed before it came.
+//! Nothing above knows that there are two. Consumers wait for the store, since what they decide belongs to its leases. Nothing here
+//! decides when a message is due: that was fixed before it came.
 
 mod clock_offset;
 mod held_ids;
@@ -101,15 +101,15 @@ pub struct BufferedStore<S> {
     held: HeldIds,
     unanswered_firings: UnansweredFirings,
     kept_cron_jobs: KeptCronJobs,
-    /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
+    /// The number of losses (`Loss::count`) when the journal last restored all that it had to, plus 1; 0 before the first time.
     made_up: AtomicU64,
     /// When the last whole offer of the journal began, ms by the store's clock.
     offered_at: AtomicU64,
     /// When a loss was noticed last, as the store said last, ms.
     heard_lost_at: AtomicU64,
-    /// How many losses there were, and one more, when the store was asked last whether it is the one that the WAL belongs to; 0 before
-    /// it was asked.
+    /// The number of losses when the store was last found to be the one that the WAL belongs to, plus 1; 0 before the first time.
     identified: AtomicU64,
+    /// Held while a page of the WAL is on its way to the store. A cancel of a buffered message waits for it.
     offering: Mutex<()>,
     /// Whether the first page of the WAL was sent to the store, which did not answer.
     page_sent: AtomicBool,
@@ -123,6 +123,7 @@ pub struct BufferedStore<S> {
     throttles: LogThrottles,
 }
 
+/// The brokers with a journal: after a loss each of them restores what it knows.
 #[derive(Debug, Default)]
 struct Restorers {
     /// Those that the store listed last; `None` if this process has not yet seen the list of a store that had lost nothing.
@@ -382,7 +383,8 @@ async fn open_log(name: &str, options: &OutageOptions, clock: &Clock, metrics: W
     blocking(move || Wal::open(options, metrics)).await?
 }
 
-/// Closed while the store answers. It opens with the first push that the store does not take. It closes as soon as the
+/// Closed while the store answers. It opens when the start, a push, the creation of a topic, a check of readiness or the replay finds
+/// the store unavailable; and when another store answers than the WAL belongs to, which makes pushes fail. It closes as soon as the
 /// store has answered a page of what was buffered (or a ping, if nothing was): the rest of a long WAL is replayed
 /// beside live pushes. The page itself is trimmed from the WAL a moment later.
 #[derive(Debug)]

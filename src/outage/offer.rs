@@ -1,4 +1,4 @@
-//! A page of the WAL, offered to the store: what it took, and what is left.
+//! A page of the WAL, offered to the store: what it took, and what is left. The journal is offered in `restore`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

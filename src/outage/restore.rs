@@ -55,7 +55,7 @@ struct JournalOffer {
 }
 
 impl<S: LogTarget> BufferedStore<S> {
-    /// Whether something that the store lost is not given back yet, by this broker or by another one.
+    /// Whether something that the store lost, or may have lost before this start, is not given back yet, by this broker or by another one.
     pub(super) fn is_restoring(&self) -> bool {
         self.store.losses().borrow().is_restoring
     }

@@ -1,4 +1,5 @@
-//! The parts of the store contract that the outage path leaves to the store, but for what the journal keeps of them.
+//! The parts of the store contract that the outage path leaves to the store, but for what the journal keeps of them. `run` starts the
+//! loops of this layer: `replay` is the one of the WAL, and `watch` the one of the journal.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -219,8 +219,8 @@ pub trait LogTarget: Contract {
     /// This broker has found a loss that no call met: what is restored before it counts for nothing.
     fn suspect_loss(&self);
 
-    /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`]. `is_heard` when there was
-    /// a loss that the store did not notice.
+    /// Nothing is to be reserved from now on until [`LogTarget::restored`], and the same from each later loss on. `is_heard` when there
+    /// was a loss that the store did not notice.
     fn hold_at_losses(&self, is_heard: bool);
 
     /// Everything is restored that was lost in so many losses.

@@ -198,11 +198,13 @@ pub struct HealthSnapshot {
 /// it owns a partition, so nobody takes one, but for the owner that was valid all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Loss {
+    /// How many losses this process has suspected.
     pub count: u64,
     /// There was a loss that this process did not notice itself: another broker did, or what it gave back at its start shows it.
     pub is_heard: bool,
+    /// Somebody restores what the store loses, so each loss sets `is_restoring`. The outage layer does, from the moment that its loops run.
     pub restores: bool,
-    /// Lost messages are being restored: until that is done nothing is reserved.
+    /// Nothing is reserved: lost messages are being restored, or this process begins and does not know yet whether there was a loss.
     pub is_restoring: bool,
     /// When anyone first noticed the last one; `None` when there is nothing to suspect.
     pub since: Option<Instant>,

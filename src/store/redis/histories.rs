@@ -273,7 +273,8 @@ impl Shared {
             .naming_process()
     }
 
-    /// A loss that is found while one is suspected already, which this partition was not asked about yet, is no news.
+    /// Reads what a partition answered to `compare`. If a loss was suspected since the partition last answered this broker, what it lost is
+    /// part of that loss, which is not counted again.
     fn compared(
         &self,
         topic: &TopicName,

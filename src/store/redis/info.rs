@@ -292,6 +292,8 @@ impl Belonging {
     }
 }
 
+/// Checks each new connection: whether it leads to the same process of Redis as before, and to all that this had. That concerns the
+/// whole Redis, or a node of a cluster; the histories of partitions are in `histories`.
 pub(super) struct History {
     keys: Keys,
     clock: Clock,
@@ -351,6 +353,7 @@ impl History {
         self.losses.borrow().count
     }
 
+    /// Looks at the Redis that a new connection reached. If it may have lost something since it was seen last, that counts as a loss.
     pub(super) async fn look(&self, connection: &mut MultiplexedConnection, info: &Info) -> RedisResult<()> {
         let now = Seen { identity: info.identity.clone(), offset: info.offset };
         let known = self.met.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();

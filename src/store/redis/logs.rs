@@ -271,7 +271,8 @@ impl Shared {
         Ok(reply.number()? == 1)
     }
 
-    /// Redis perhaps lost data although its connection never broke.
+    /// Redis perhaps lost data although its connection never broke: a call or the outage layer found it. The losses that a new connection
+    /// finds are counted in `History::look`.
     pub(super) fn suspect_loss(&self) {
         let now = self.clock.local().instant();
         self.losses.send_modify(|loss| {
