@@ -4,6 +4,7 @@
 //! Nothing above knows that there are two. Consumers wait for the store, since what they decide belongs to its leases. Nothing here
 //! decides when a message is due: that was fixed before it came.
 
+mod barrier;
 mod clock_offset;
 mod held_ids;
 pub mod hand_over;

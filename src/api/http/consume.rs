@@ -144,7 +144,7 @@ pub(crate) async fn stream(
     let consumer = Consumer::enter(&app, app.pass(), connection.as_ref())?;
     let stream = match app.broker().stream(&topic, &group, request).await {
         Err(error) if is_topic_missing(&error) => {
-            Stream::Early { broker: app.broker().clone(), of: (topic, group), request }
+            Stream::Early(Box::new(Early { broker: app.broker().clone(), of: (topic, group), request }))
         }
         session => Stream::Open(session.map_err(Problem::of_waiting)?),
     };
@@ -160,23 +160,27 @@ pub(crate) async fn stream(
 
 /// A stream, which may begin before its topic exists.
 enum Stream {
-    Early { broker: Broker, of: (TopicName, GroupName), request: StreamRequest },
+    Early(Box<Early>),
     Open(Session),
+}
+
+/// A stream whose topic does not exist yet.
+struct Early {
+    broker: Broker,
+    of: (TopicName, GroupName),
+    request: StreamRequest,
 }
 
 /// A line, and the stream after it; `None` when the stream is over.
 async fn next_line((consumer, stream): (Consumer, Stream)) -> Option<(Result<Bytes, Infallible>, (Consumer, Stream))> {
     match stream {
         Stream::Open(session) => next_delivery(consumer, session).await,
-        Stream::Early { broker, of: (topic, group), request } => {
-            match consumer.take(broker.await_topic(&topic, &group, STREAM_SILENCE_MAX)).await.ok()? {
-                Ok(_) => {
-                    let session = broker.stream(&topic, &group, request).await.ok()?;
-                    next_delivery(consumer, session).await
-                }
+        Stream::Early(early) => {
+            let Early { broker, of: (topic, group), request } = &*early;
+            match consumer.take(broker.await_topic(topic, group, STREAM_SILENCE_MAX)).await.ok()? {
+                Ok(_) => next_delivery(consumer, broker.stream(topic, group, *request).await.ok()?).await,
                 Err(error) if is_topic_missing(&error) => {
-                    let early = Stream::Early { broker, of: (topic, group), request };
-                    Some((Ok(Bytes::from_static(b"\n")), (consumer, early)))
+                    Some((Ok(Bytes::from_static(b"\n")), (consumer, Stream::Early(early))))
                 }
                 Err(_) => None,
             }
