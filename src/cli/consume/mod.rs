@@ -35,8 +35,8 @@ Examples:
 A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_GROUP, DWELL_ID,
 DWELL_KEY, DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS,
 DWELL_CONTENT_TYPE, DWELL_TRACEPARENT, DWELL_TRACESTATE and a DWELL_META_<NAME> for every meta. Exit
-code 0 acks. 126 and 127, which say that the command cannot be executed or is not found, settle
-nothing and end dwell. Any other nacks, with the exit code and the end of stderr as the reason. While a
+code 0 acks. 126 and 127 say that the command cannot be executed or was not found: they settle
+nothing and end dwell. Any other code nacks; it is the reason, with the end of stderr. While a
 command runs, its deadline is extended. Ctrl-C waits for the commands that run; a second one does
 not, and their messages are delivered again.";
 
