@@ -37,6 +37,10 @@ impl Deployment {
     pub fn fail_over(&mut self, replica: NodeId, is_graceful: bool, now: Time) {
         self.now = self.now.max(now);
         let Some(old) = self.nodes.get(replica.0).and_then(|node| node.follows) else { return };
+        // A replica that nobody reaches is promoted by nobody.
+        if !self.is_reached(replica.0) {
+            return;
+        }
         if is_graceful && self.nodes[replica.0].link == Link::Up {
             self.replicate(replica.0, old, 0);
         }
