@@ -42,8 +42,11 @@ pub(crate) struct Disk {
 impl Disk {
     /// `clean_every_ms`: how often a thread of sled looks for space that it can use again; `None`: never.
     pub(crate) fn open(dir: &Path, cache_bytes: u64, clean_every_ms: Option<u64>) -> Result<Disk, Refusal> {
+        let path = dir.join(SLED_FILE);
+        // A handle is told of the syncs that fail while it is open: also of those of the opening.
+        let before = File::open(&path);
         let db = open(dir, cache_bytes, clean_every_ms)?;
-        let file = File::open(dir.join(SLED_FILE)).map_err(Refusal::Io)?;
+        let file = before.or_else(|_| File::open(&path)).map_err(Refusal::Io)?;
         let watchdog = SledWatchdog::start(db.clone()).map_err(Refusal::Io)?;
         Ok(Disk { watchdog, dir: dir.to_owned(), file, db })
     }

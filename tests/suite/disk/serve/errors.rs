@@ -170,6 +170,26 @@ async fn disk_that_fails_while_the_store_is_opened_is_no_damage() -> Result<()> 
     story.holds().await
 }
 
+/// A single sync that fails within an opening, at whichever place: what it covered is written again, or the opening fails.
+#[tokio::test]
+async fn sync_that_fails_while_the_store_is_opened_loses_nothing() -> Result<()> {
+    let mut story = Story::begin(Place::Store, &[]).await?;
+    for good in 0..8 {
+        assert!(story.push(&format!("before-{good}")).await? > 0, "{:?}", story.answers.tally());
+        story.recorded.set_between(good, Fault::Sync, 2, story.place.part())?;
+        story.push(&format!("once-{good}")).await?;
+        let mut tried = 0;
+        eventually("it is written again", async || {
+            tried += 1;
+            Ok((story.push(&format!("after-{good}-{tried}")).await? > 0).then_some(()))
+        })
+        .await?;
+        story.set(Fault::None, 0)?;
+        story.holds().await?;
+    }
+    Ok(())
+}
+
 const AWAY: (&str, &str) = ("REDIS_URL", "redis+unix:///nowhere/redis.sock");
 
 macro_rules! faults {
