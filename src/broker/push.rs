@@ -46,7 +46,7 @@ pub struct PushOutcome {
     pub duplicate_of: Option<MessageId>,
     /// Whether the message that is there, of which this is a duplicate, has another payload, attachment or due time.
     pub differs: bool,
-    /// The message that exists has another payload or content type.
+    /// Whether the message that is there has another payload or attachment: a part of `differs`.
     pub other_content: bool,
     /// Where it is kept, or that it was there already.
     pub pushed: Pushed,

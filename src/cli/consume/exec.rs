@@ -39,7 +39,7 @@ pub(super) enum Outcome {
 const UNUSABLE: [i32; 2] = [126, 127];
 
 /// Looks for the program that a command begins with, before anything is reserved: a delivery is an attempt. A command that begins with
-/// anything but a plain name or path is not judged. # Errors: there is none.
+/// anything but a plain name or path is not judged. # Errors: there is no such program.
 pub(super) async fn check(command: &str) -> Result<(), Failure> {
     let program = command.split_whitespace().next().unwrap_or_default();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
