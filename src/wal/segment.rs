@@ -21,7 +21,8 @@ use crate::codec::{NumberedRecord, UnnumberedRecord};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
 use crate::platform::disk::{
-    ChunkedValue, Disk, MarkerFile, PART_BYTES, Refusal, create, free_bytes, guarded, sync_directory,
+    ChunkedValue, Disk, MarkerFile, PART_BYTES, Refusal, create, free_bytes, guarded, set_snapshots_aside,
+    sync_directory,
 };
 
 /// Bytes that sled may use for its cache, for each open segment.
@@ -173,7 +174,7 @@ impl Segment {
         let dir = self.dir.clone();
         let unavailable = |error: io::Error| broken(&dir, &error.into());
         let mut disk = Disk::open(&dir, CACHE_BYTES, CLEAN_EVERY_MS);
-        if matches!(disk, Err(Refusal::Damaged(_))) && without_snapshots(&dir) {
+        if matches!(disk, Err(Refusal::Damaged(_))) && set_snapshots_aside(&dir) {
             disk = Disk::open(&dir, CACHE_BYTES, CLEAN_EVERY_MS);
         }
         let disk = disk.map_err(|refusal| refused(&dir, refusal))?;
@@ -368,8 +369,7 @@ impl Segment {
 
     pub(super) fn close(&mut self) {
         if let Some(open) = self.open.take() {
-            // sled may panic when it is closed on a failing disk; what was acknowledged is durable anyway.
-            let _ = guarded(|| drop(open));
+            drop(open);
             self.bytes = bytes_in(&self.dir);
         }
     }
@@ -402,17 +402,6 @@ fn put(batch: &mut Batch, first: u64, bundle: &[u8]) -> Result<()> {
         batch.insert(&part_key(first, at), part);
     }
     Ok(())
-}
-
-/// Renames sled's snapshots, and answers whether there were any. The marks find what is missing without them.
-fn without_snapshots(dir: &Path) -> bool {
-    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let snapshots = files.filter(|file| file.file_name().to_string_lossy().starts_with("snap."));
-    let renamed = snapshots.map(|file| {
-        let name = format!("unused-{}", file.file_name().to_string_lossy());
-        std::fs::rename(file.path(), dir.join(name)).is_ok()
-    });
-    renamed.filter(|is_renamed| *is_renamed).count() > 0
 }
 
 /// Bytes of a disk that is as good as full: what sled says on it is no proof of damage.

@@ -1,10 +1,11 @@
 //! A directory of sled in which a write can be made to survive a power cut, and the watchdog that ends a standstill of sled.
 
 mod files;
+mod settle;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +16,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use sled::{Batch, Db, IVec, Tree};
 
 use self::files::close_directory;
@@ -27,16 +26,18 @@ use crate::platform::log_throttle::RepeatThrottle;
 pub(crate) use self::files::{
     MarkerFile, ReserveFile, check_owner, check_room, create, free_bytes, lock_holder, replace,
 };
+use self::settle::settle;
+pub(crate) use self::settle::{note_failure, set_snapshots_aside};
 
 /// An open directory. Dropping it closes sled, whose threads release the directory a moment later.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    /// Must end before sled is closed, since it holds the tree too.
-    watchdog: SledWatchdog,
+    db: Db,
     dir: PathBuf,
     /// Our own handle of sled's file: a handle reports a failed sync only once, and sled's handle is read by sled.
     file: File,
-    db: Db,
+    /// Dropped last: its thread closes sled.
+    watchdog: SledWatchdog,
 }
 
 impl Disk {
@@ -46,9 +47,12 @@ impl Disk {
         // A handle is told of the syncs that fail while it is open: also of those of the opening.
         let before = File::open(&path);
         let db = open(dir, cache_bytes, clean_every_ms)?;
+        // The snapshot that sled wrote has a name from now on.
+        sync_file(dir).map_err(Refusal::Io)?;
         let file = before.or_else(|_| File::open(&path)).map_err(Refusal::Io)?;
-        let watchdog = SledWatchdog::start(db.clone()).map_err(Refusal::Io)?;
-        Ok(Disk { watchdog, dir: dir.to_owned(), file, db })
+        let closing = Closing { dir: dir.to_owned(), file: file.try_clone().map_err(Refusal::Io)? };
+        let watchdog = SledWatchdog::start(db.clone(), closing).map_err(Refusal::Io)?;
+        Ok(Disk { db, dir: dir.to_owned(), file, watchdog })
     }
 
     /// Writes that bypass [`Disk::apply`] are not watched for a standstill.
@@ -98,8 +102,13 @@ fn open(dir: &Path, cache_bytes: u64, clean_every_ms: Option<u64>) -> Result<Db,
         if number > 0 {
             std::thread::sleep(LOCK_PAUSE);
         }
-        let attempt = || guarded_twice(dir, || attempt(dir, &config));
-        if let Some(db) = attempt().unwrap_or_else(|()| Err(Refusal::Damaged("it is damaged".to_owned())))? {
+        // sled panics on some damage, and also when the disk fails while it gives up an opening: then the second one, which
+        // syncs first, says what the disk said. Two panics are damage.
+        let opened = guarded(|| attempt(dir, &config)).or_else(|()| {
+            note_failure(dir);
+            guarded(|| attempt(dir, &config))
+        });
+        if let Some(db) = opened.unwrap_or_else(|()| Err(Refusal::Damaged("it is damaged".to_owned())))? {
             return Ok(db);
         }
     }
@@ -127,15 +136,6 @@ fn attempt(dir: &Path, config: &sled::Config) -> Result<Option<Db>, Refusal> {
 /// Calls sled, which panics on some damage instead of an error. After a panic it must not be used any more.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, ()> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| ())
-}
-
-/// Calls something that opens a directory of sled, and again after a panic. sled panics on some damage, and also when the disk
-/// fails while it closes: then the second opening, which syncs first, says what the disk said. Two panics are damage.
-pub(crate) fn guarded_twice<T>(dir: &Path, open: impl Fn() -> T) -> Result<T, ()> {
-    guarded(&open).or_else(|()| {
-        note_failure(dir);
-        guarded(&open)
-    })
 }
 
 /// Creates missing directories so that they survive a power cut. # Errors: `PermissionDenied` when another user may
@@ -183,70 +183,6 @@ pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
 
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
-}
-
-/// The marker of a failed sync. It need not survive a power cut, after which all pages are read from the disk.
-const UNSYNCED: &str = "unsynced";
-
-const UNFINISHED: &str = "generating";
-
-const CHUNK_BYTES: usize = 1024 * 1024;
-
-/// Notes that what is in memory may not be on the disk: the next opening rewrites it.
-pub(crate) fn note_failure(dir: &Path) {
-    if let Err(error) = File::create(dir.join(UNSYNCED)) {
-        tracing::error!(dir = %dir.display(), %error, "a sync failed, and that could not be noted");
-    }
-}
-
-/// Syncs sled's file before sled reads it; false when another process, or a thread of a closed sled, still has it.
-///
-/// An earlier process may have died between a write and its sync, and sled's snapshot would refer to lost bytes. After a
-/// failed sync Linux marks the pages clean: they stay in memory, and the next sync succeeds without them. A power cut then
-/// leaves a hole in sled's log. So after a noted failure the file is rewritten in place.
-fn settle(dir: &Path) -> io::Result<bool> {
-    let file = match OpenOptions::new().read(true).write(true).open(dir.join(SLED_FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        file => file?,
-    };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(false),
-        locked => locked?,
-    }
-    remove_unfinished(dir)?;
-    let note = dir.join(UNSYNCED);
-    let is_noted = note.exists();
-    if is_noted {
-        overwrite(&file)?;
-    }
-    file.sync_all()?;
-    if is_noted {
-        std::fs::remove_file(note)?;
-    }
-    Ok(true)
-}
-
-/// sled treats a snapshot that was not completed as damage.
-fn remove_unfinished(dir: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == UNFINISHED) {
-            std::fs::remove_file(path)?;
-        }
-    }
-    Ok(())
-}
-
-fn overwrite(file: &File) -> io::Result<()> {
-    let (mut chunk, mut at) = (vec![0; CHUNK_BYTES], 0);
-    loop {
-        let read = file.read_at(&mut chunk, at)?;
-        if read == 0 {
-            return Ok(());
-        }
-        file.write_all_at(&chunk[..read], at)?;
-        at += read as u64;
-    }
 }
 
 pub(crate) const PART_BYTES: usize = 4 * 1024;
@@ -300,7 +236,7 @@ impl ChunkedValue {
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Ends a standstill of sled.
+/// Ends a standstill of sled, and closes it.
 ///
 /// sled 0.34.7 truncates its file in a pool thread while it holds a lock for which every other pool thread may wait, and
 /// the pool grows only with new work. So a thread checks each second whether calls are in progress and none has ended, and
@@ -320,14 +256,29 @@ struct Calls {
     watched: AtomicBool,
 }
 
+/// sled panics when it is closed on a failing disk, or says so only in its log; so it is closed by a thread of its own.
+struct Closing {
+    dir: PathBuf,
+    file: File,
+}
+
+impl Closing {
+    fn close(self, last: Db) {
+        if guarded(|| drop(last)).is_err() || self.file.sync_data().is_err() {
+            note_failure(&self.dir);
+        }
+    }
+}
+
 impl SledWatchdog {
-    fn start(db: Db) -> io::Result<SledWatchdog> {
+    fn start(db: Db, closing: Closing) -> io::Result<SledWatchdog> {
         let (wake, woken) = channel();
         let calls = Arc::new(Calls::default());
         let watched = calls.clone();
-        let thread = std::thread::Builder::new()
-            .name("dwell-nudge".into())
-            .spawn(move || while woken.recv().is_ok() && watch(&db, &watched, &woken) {})?;
+        let thread = std::thread::Builder::new().name("dwell-nudge".into()).spawn(move || {
+            while woken.recv().is_ok() && watch(&db, &watched, &woken) {}
+            closing.close(db);
+        })?;
         Ok(SledWatchdog { calls, wake: Some(wake), thread: Some(thread) })
     }
 
@@ -346,7 +297,7 @@ impl Drop for SledWatchdog {
     fn drop(&mut self) {
         self.wake = None;
         if let Some(thread) = self.thread.take() {
-            // The thread holds the tree, so sled is closed only after it ended.
+            // Sled is closed once it has ended.
             let _ = thread.join();
         }
     }

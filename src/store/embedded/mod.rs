@@ -387,9 +387,9 @@ impl Inner {
     }
 }
 
-/// Opens a store with `open`, and uses nothing of it after a panic. Errors: `Corrupt` for two panics.
-fn guarded<T>(dir: &Path, open: impl Fn() -> Result<T>) -> Result<T> {
-    disk::guarded_twice(dir, open).unwrap_or_else(|()| Err(unreadable(dir, "it is damaged")))
+/// Opens a store with `open`, and uses nothing of it after a panic. Errors: `Corrupt` for that.
+fn guarded<T>(dir: &Path, open: impl FnOnce() -> Result<T>) -> Result<T> {
+    disk::guarded(open).unwrap_or_else(|()| Err(unreadable(dir, "it is damaged")))
 }
 
 /// Opens sled in a directory and makes sure that the directory itself survives a power cut. Errors: `Conflict` when

@@ -47,6 +47,13 @@ impl Trace {
         self.events.iter().map(|(moment, event)| (*moment, event))
     }
 
+    /// Whether this is a directory that was created within the recording.
+    pub(super) fn is_directory(&self, wanted: u64) -> bool {
+        self.events
+            .iter()
+            .any(|(_, event)| matches!(event, Event::Created { inode, is_dir: true, .. } if *inode == wanted))
+    }
+
     pub(super) fn root(&self) -> u64 {
         self.root
     }

@@ -170,19 +170,35 @@ async fn stored(dir: &std::path::Path) -> Result<BTreeSet<String>> {
 /// Cuts the power at moments of a trace, and holds each disk to the answers given before: what was promised is there, and
 /// what was refused or cancelled is not.
 pub(super) async fn holds(trace: &Trace, answers: &Answers, place: Place, cuts: usize, rng: &mut Rng) -> Result<()> {
-    let moments: Vec<Moment> = trace.events().map(|(moment, _)| moment).collect();
+    let events = trace.events().count();
     for cut in 0..cuts {
         // The last one always.
-        let at = if cut == 0 { moments.len() - 1 } else { rng.usize(0..moments.len()) };
-        let what = format!("{place:?}, event {at} of {}", moments.len());
-        let dir = after_cut(trace, moments[at], rng)?;
+        let at = if cut == 0 { events - 1 } else { rng.usize(0..events) };
+        holds_at(trace, answers, place, at, 1, rng).await?;
+    }
+    Ok(())
+}
+
+/// Cuts the power so often behind one event of a trace.
+pub(super) async fn holds_at(
+    trace: &Trace,
+    answers: &Answers,
+    place: Place,
+    event: usize,
+    cuts: usize,
+    rng: &mut Rng,
+) -> Result<()> {
+    let moments: Vec<Moment> = trace.events().map(|(moment, _)| moment).collect();
+    let (at, what) = (moments[event], format!("{place:?}, event {event} of {}", moments.len()));
+    for _ in 0..cuts {
+        let dir = after_cut(trace, at, rng)?;
         let found = place.ids(dir.path(), &what).await;
         let present = found.map_err(|error| Error::bug(format!("{what}: {error}")))?;
-        let promised = answers.with(place.promise(), moments[at]);
+        let promised = answers.with(place.promise(), at);
         let lost: Vec<_> = promised.difference(&present).collect();
         assert!(lost.is_empty(), "{what}: {} of {} are lost: {lost:?}", lost.len(), promised.len());
         for gone in ["unavailable", "cancelled"] {
-            let gone_ids = answers.with(gone, moments[at]);
+            let gone_ids = answers.with(gone, at);
             let phantoms: Vec<_> = gone_ids.intersection(&present).collect();
             assert!(phantoms.is_empty(), "{what}: {gone}, and there: {phantoms:?}");
         }

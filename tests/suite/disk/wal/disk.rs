@@ -17,7 +17,7 @@ use dwell::wal::{Wal, WalOptions};
 use futures_util::future::join_all;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::support::{Story, all_of, ids_of, metrics, push};
+use super::support::{Story, all_of, files_below, ids_of, metrics, push};
 use crate::support::{eventually, failed, kind_of, scratch};
 
 /// Where a child finds its directory.
@@ -44,7 +44,10 @@ async fn log_size_limit_is_exact() -> Result<()> {
     let record = push("a", 10_000)?;
     let bytes = UnnumberedRecord::new(&record, Timestamp::ZERO)?.size() as u64;
     story.wal.append(vec![record.clone()]).await?;
-    story = story.reopened().await?;
+    // With all files of its own: sled's snapshot, and the one before.
+    for _ in 0..2 {
+        story = story.reopened().await?;
+    }
     let size = story.wal.depth().bytes;
     for (limit_bytes, fits) in [(size + bytes - 1, false), (size + bytes, true)] {
         story.options.limit_bytes = limit_bytes;
@@ -54,6 +57,31 @@ async fn log_size_limit_is_exact() -> Result<()> {
         assert_eq!(kind_of(outcome), (!fits).then_some(Kind::Full), "{limit_bytes}");
     }
     assert_eq!(story.wal.depth().records, 2);
+    Ok(())
+}
+
+/// What only hastens an opening is no reason to lose what was answered.
+#[tokio::test]
+async fn damaged_snapshots_lose_nothing() -> Result<()> {
+    let mut story = Story::new()?;
+    for name in ["a", "b", "c"] {
+        story.append(&[name]).await?;
+        story = story.reopened().await?;
+    }
+    let mut damaged = 0;
+    let story = story
+        .reopened_after(|dir| {
+            for file in files_below(dir)? {
+                if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snap")) {
+                    std::fs::write(&file, b"this is no snapshot of sled").map_err(failed("a snapshot"))?;
+                    damaged += 1;
+                }
+            }
+            Ok(())
+        })
+        .await?;
+    assert_eq!(damaged, 2, "the one of the last opening, and the one before");
+    assert_eq!(story.ids().await?, ["a", "b", "c"]);
     Ok(())
 }
 
