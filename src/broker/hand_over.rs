@@ -18,7 +18,7 @@ impl Broker {
         handed.records.iter().try_for_each(|record| check(&record.record, now))?;
         let is_pushed = |wanted: &Descriptor| {
             let pushed = Descriptor::new(wanted.topic.clone(), self.options.topic_defaults.clone());
-            self.options.auto_create && *wanted == pushed
+            self.options.auto_create && *wanted == Descriptor { incarnation: wanted.incarnation, ..pushed }
         };
         let created = handed.records.iter().filter_map(|record| match &record.record {
             Record::Create(wanted) => Some(wanted),

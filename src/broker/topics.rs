@@ -263,6 +263,7 @@ impl Broker {
             None => self.store.topics.create(&wanted).await?,
         };
         if there.settings == wanted.settings {
+            self.store.topics.assure(&there).await?;
             return Ok(Declared { descriptor: self.topics.cache(there).as_ref().clone(), created });
         }
         if there.settings.partitions != wanted.settings.partitions {

@@ -218,7 +218,8 @@ pub struct Descriptor {
     pub topic: TopicName,
     /// Grows with every change; a partition that has seen a newer one refuses a push under an older.
     pub generation: u64,
-    /// The generation at which this topic was made: a topic deleted and made again is another one.
+    /// The generation at which this topic was made: a topic deleted and made again is another one. In a log, of one that is promised:
+    /// when, in ms on the store's clock.
     pub incarnation: u64,
     /// True once the topic was deleted: what remains is this tombstone, whose generation says when that was.
     pub deleted: bool,

@@ -266,11 +266,12 @@ fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
     if !belongs(kind, record) {
         return wrong("have a record that is not for this log");
     }
-    let deleted_at = match record {
+    let at = match record {
         Record::Delete(deleted) => Version::from_us(deleted.last_deletion().saturating_mul(1_000)),
+        Record::Create(promise) => Version::from_us(promise.incarnation.saturating_mul(1_000)),
         _ => Version::default(),
     };
-    if record.version().unwrap_or_default().max(deleted_at) > most {
+    if record.version().unwrap_or_default().max(at) > most {
         return wrong("have a version of the future");
     }
     let (message, calls) = match record {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 
+use super::topics::not_stored_yet;
 use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE, both_failed};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
@@ -49,7 +50,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
             // This push was not sent, whether or not another one was.
             Some(reason) => Error::unavailable(reason.detail().to_owned()),
             // The topic was created while the store was unavailable; the store is told before its messages come.
-            None if descriptor.is_promised() => Error::unavailable("the topic is on its way to the store"),
+            None if descriptor.is_promised() => not_stored_yet(),
             None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
                 "earlier messages of the topic, which has an ordering, are on their way to the store",
             ),
@@ -311,7 +312,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let unbuffered = self.unbuffer(&descriptor.topic, id).await?;
         if unbuffered == wal::Cancelled::Absent {
             let away = self.breaker.reason();
-            return Err(away.unwrap_or_else(|| Error::unavailable("the topic is on its way to the store")));
+            return Err(away.unwrap_or_else(|| not_stored_yet()));
         }
         let (topic, version) = (descriptor.topic.clone(), self.store.clock().versions(1));
         let cancel = vec![Record::Cancel { topic, partition, id: id.clone(), version }];

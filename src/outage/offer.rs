@@ -97,12 +97,9 @@ impl<S: LogTarget> BufferedStore<S> {
         for mut entry in page {
             self.note_origin(&mut entry);
             match entry.record {
-                Record::Create(wanted) => match self.create_after(log.losses, &wanted).await {
-                    Ok(descriptor) => {
-                        self.topic_cache.learn(&descriptor);
-                        offered.passed += 1;
-                    }
-                    Err(error) => offered.leave([Record::Create(wanted)], error),
+                Record::Create(promise) => match self.keep_promise(&promise, log.losses).await {
+                    Ok(()) => offered.passed += 1,
+                    Err(error) => offered.leave([Record::Create(promise)], error),
                 },
                 _ => topics.entry(entry.record.topic().clone()).or_default().push(entry),
             }
@@ -362,7 +359,7 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Creates a topic in a store that was suspected of so many losses: what is missing after another one may be lost.
-    async fn create_after(&self, losses: u64, wanted: &Descriptor) -> Result<Descriptor> {
+    pub(super) async fn create_after(&self, losses: u64, wanted: &Descriptor) -> Result<Descriptor> {
         if self.losses() != losses {
             return Err(restoring());
         }

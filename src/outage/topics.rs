@@ -6,6 +6,7 @@ use super::{BufferedStore, both_failed};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::TopicName;
 use crate::model::topic::Descriptor;
+use crate::model::version::Version;
 use crate::store::{self, LogTarget, TOMBSTONE_KEPT, restoring};
 use crate::wal::Record;
 
@@ -54,18 +55,25 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
                 if let Some(known) = self.topic_cache.get(&wanted.topic) {
                     return Ok(known);
                 }
-                let promise = vec![Record::Create(wanted.clone())];
-                self.wal.append(promise).await.map_err(|full| both_failed(&error, &full))?;
+                self.promise(wanted).await.map_err(|full| both_failed(&error, &full))?;
                 self.topic_cache.learn(wanted);
-                self.buffered.notify_one();
                 Ok(wanted.clone())
             }
             created => created,
         }
     }
 
+    async fn assure(&self, descriptor: &Descriptor) -> Result<()> {
+        let is_remembered = self.is_loss_suspected() || self.breaker.reason().is_some();
+        if is_remembered && !descriptor.is_promised() {
+            self.promise(descriptor).await?;
+        }
+        Ok(())
+    }
+
     /// Changes a topic. While a loss is restored nothing is changed: what is there may be older than what is about to come back.
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        check_stored(wanted)?;
         let updated = self.unless_lost(self.store.update(wanted)).await?;
         self.topic_cache.keep(&updated).await;
         Ok(updated)
@@ -76,19 +84,56 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
+        check_stored(descriptor)?;
         let tombstone = self.unless_lost(self.store.delete(descriptor)).await?;
         self.keep_deletion(&descriptor.topic, tombstone.as_ref()).await;
         Ok(tombstone)
     }
 
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
+        check_stored(descriptor)?;
         let tombstone = self.unless_lost(self.store.delete_unchanged(descriptor)).await?;
         self.keep_deletion(&descriptor.topic, tombstone.as_ref()).await;
         Ok(tombstone)
     }
 }
 
+/// The topic that a store has in the place of a promised one may be another one, and is not known yet.
+fn check_stored(descriptor: &Descriptor) -> Result<()> {
+    match descriptor.is_promised() {
+        true => Err(not_stored_yet()),
+        false => Ok(()),
+    }
+}
+
+/// For verbs that need the topic as the store has it.
+pub(super) fn not_stored_yet() -> Error {
+    Error::unavailable("the topic is on its way to the store")
+}
+
 impl<S: LogTarget> BufferedStore<S> {
+    /// Notes that a topic is to be there, and since when: one that is deleted later stays deleted.
+    async fn promise(&self, wanted: &Descriptor) -> Result<()> {
+        let incarnation = self.store.clock().versions(1).as_us() / 1_000;
+        let promise = Descriptor { generation: 0, incarnation, leaving: Vec::new(), ..wanted.clone() };
+        self.wal.append(vec![Record::Create(promise)]).await?;
+        self.buffered.notify_one();
+        Ok(())
+    }
+
+    /// Creates a promised topic, unless it was deleted since.
+    pub(super) async fn keep_promise(&self, promise: &Descriptor, losses: u64) -> Result<()> {
+        let promised_at = Version::from_us(promise.incarnation.saturating_mul(1_000));
+        let found = self.limited(self.store.topic_or_tombstone(&promise.topic)).await?;
+        if found.is_some_and(|there| there.deleted && !there.is_after_deletion(promised_at)) {
+            self.topic_cache.forget(&promise.topic);
+            return Ok(());
+        }
+        let wanted = Descriptor { incarnation: 0, ..promise.clone() };
+        self.topic_cache.learn(&self.create_after(losses, &wanted).await?);
+        Ok(())
+    }
+
     /// A change of a topic in the store that has all that it had. Errors: `Unavailable` while a loss is restored; `OutcomeUnknown` if one is
     /// suspected meanwhile, since a new connection may have found a store that lost the topic.
     pub(super) async fn unless_lost<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {

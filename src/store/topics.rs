@@ -27,6 +27,12 @@ pub trait Topics: Send + Sync + 'static {
     /// past [`crate::model::limits::TOPICS_MAX`] topics; `NotFound` when that very topic was deleted.
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor>;
 
+    /// Says that a topic, as it was found, is to be there from now on. A store that remembers it without having asked promises it:
+    /// another broker may have deleted it.
+    async fn assure(&self, _: &Descriptor) -> Result<()> {
+        Ok(())
+    }
+
     /// Replaces the descriptor that has `wanted.generation`, and returns the new one with its new generation. Once it
     /// has answered no partition takes a push under an older one, so a group that is new gets all that is pushed from
     /// then on, and of groups that `wanted` does not name everything is gone. Errors: `Stale` when the topic has

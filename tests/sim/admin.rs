@@ -15,6 +15,9 @@ fn is_done(answer: &Option<(u16, Value)>) -> bool {
     matches!(answer, Some((200..=299, _)))
 }
 
+/// A topic that was deleted is made again at once, or after one to three of these, ms.
+const PAUSE_MS: u64 = 700;
+
 impl Clients {
     // Topics.
 
@@ -79,6 +82,8 @@ impl Clients {
                 continue;
             }
             lock(&self.ledger).removals[place].span.answered = Some(self.now());
+            // Consumers wait for it meanwhile. Plans say no time for this, so it comes from the time.
+            self.wait(sent.as_ms() % 4 * PAUSE_MS).await;
             if self.create(topic, group.filter(|_| is_copy)).await {
                 lock(&self.ledger).removals[place].back = self.now();
                 return self.note(&format!("{path} is there again"));

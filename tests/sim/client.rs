@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue};
 use dwell_simulated_machine::Disk;
 use dwell_simulated_redis::Time;
 use futures_util::StreamExt;
@@ -193,7 +194,7 @@ impl Clients {
             message["priority"] = json!(push.priority);
         }
         match push.policy {
-            Policy::Keep => {}
+            Policy::Keep | Policy::Idempotent => {}
             Policy::Reject => message["conflict"] = json!("reject"),
             Policy::Replace => message["conflict"] = json!("replace"),
             Policy::Debounce => message["conflict"] = json!("debounce"),
@@ -226,12 +227,22 @@ impl Clients {
 
     async fn push_as(&self, tag: String, broker: usize, push: Push) {
         let sent = self.now();
-        let (message, due) = Clients::message(&push, &tag, sent);
+        let (mut message, due) = Clients::message(&push, &tag, sent);
         lock(&self.ledger).ids.insert(tag.clone(), push.target.id.clone());
         let path = format!("/v1/topics/{}/messages", self.topics[push.target.topic].name);
-        let answer = self.call(broker, "POST", &path, Some(message)).await;
+        let key = HeaderValue::from_str(&push.target.id).ok().filter(|_| push.policy == Policy::Idempotent);
+        if key.is_some() {
+            message.as_object_mut().map(|fields| fields.remove("id"));
+        }
+        let mut request = request("POST", &path, Some(&message));
+        request.headers_mut().extend(key.map(|key| (HeaderName::from_static("idempotency-key"), key)));
+        let answer = self.answer(broker, &format!("POST {path}"), request).await;
         let span = self.span(sent, &answer);
-        let outcome = answer.map_or(Pushed::Unknown, |(status, result)| Clients::pushed(status, &result));
+        let outcome = match (push.policy, answer) {
+            (_, None) => Pushed::Unknown,
+            (Policy::Idempotent, Some((422, _))) => Pushed::Duplicate,
+            (_, Some((status, result))) => Clients::pushed(status, &result),
+        };
         let Push { target, policy, is_absolute, ttl_ms, priority, .. } = push;
         let has_ttl = ttl_ms.is_some();
         self.note_push(PushFact { tag, target, policy, due, is_absolute, has_ttl, priority, span, outcome, broker });

@@ -141,6 +141,9 @@ pub(crate) enum Policy {
     Reject,
     Replace,
     Debounce,
+    /// Its id is the header `Idempotency-Key`. No other push has its payload, so it is refused while a message of the id is held; one that
+    /// is only remembered makes it a duplicate. In a batch it is `Keep`.
+    Idempotent,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -249,6 +252,7 @@ impl Plan {
             0 => Policy::Reject,
             1 => Policy::Replace,
             2 => Policy::Debounce,
+            3 => Policy::Idempotent,
             _ => Policy::Keep,
         };
         let (mut is_absolute, mut is_rounded, mut delay_ms) = (random.u8(0..3) == 0, random.bool(), delay(random));
