@@ -4,6 +4,8 @@
 # make repeat     the tests that docs/internals/faults.md names, a hundred times each, eight at a time, each in a process of its own;
 #                 TESTS='outage:: crash' TIMES=20 AT_ONCE=4 make it others; what a failed run said is in target/repeat
 # make demo       a shop's orders, end to end, with a verdict on every promise
+# make new-user   what the README, the quickstart, the tutorials and the how-to pages tell a reader to type, in a bare prefix with a home
+#                 without files; installs dwell as the README says, BINARY=target/debug/dwell takes that one; port 7373 has to be free
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
 # make incidents  incidents on real brokers, a real Redis and a real Prometheus: each fires exactly the alerts that it should, once
 #                 within about ten minutes; DASHBOARDS=docs/operate/dashboards.md writes what the dashboards answered into that page
@@ -50,7 +52,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards incidents grafana screenshots races sim mutants differential cron static package-tools crate package sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: new-user test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards incidents grafana screenshots races sim mutants differential cron static package-tools crate package sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # The longest tests wait for most of their time, such as for a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 7 \* $$(nproc))
@@ -111,6 +113,10 @@ tools:
 
 demo:
 	cargo run --locked --release -- demo
+
+new-user: TOOLS = curl:curl jq:jq openssl:openssl python3:python3
+new-user: tools
+	@BINARY=$(BINARY) python3 tests/new_user.py
 
 # Debian's package starts a Prometheus of its own on port 9090; this one has another port.
 dashboards: tools

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 
-use super::topics::not_stored_yet;
-use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE, both_failed};
+use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE, both_failed, not_stored_yet};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;

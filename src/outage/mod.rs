@@ -37,6 +37,7 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, ENVELOPE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
 use crate::model::version::CallPart;
 use crate::outage::hand_over::{Courier, HandOverOptions};
 use crate::platform::clock::Clock;
@@ -442,6 +443,19 @@ impl Breaker {
     pub(super) async fn opened(&self) {
         let _ = self.reason.subscribe().wait_for(Option::is_some).await;
     }
+}
+
+/// The topic that a store has in the place of a promised one may be another one, and is not known yet.
+fn check_stored(descriptor: &Descriptor) -> Result<()> {
+    match descriptor.is_promised() {
+        true => Err(not_stored_yet()),
+        false => Ok(()),
+    }
+}
+
+/// For verbs that need the topic as the store has it.
+fn not_stored_yet() -> Error {
+    Error::unavailable("the topic is on its way to the store")
 }
 
 /// The error of what neither the store nor the local disk took.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{BufferedStore, both_failed};
+use super::{BufferedStore, both_failed, check_stored};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::TopicName;
 use crate::model::topic::Descriptor;
@@ -96,19 +96,6 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
         self.keep_deletion(&descriptor.topic, tombstone.as_ref()).await;
         Ok(tombstone)
     }
-}
-
-/// The topic that a store has in the place of a promised one may be another one, and is not known yet.
-fn check_stored(descriptor: &Descriptor) -> Result<()> {
-    match descriptor.is_promised() {
-        true => Err(not_stored_yet()),
-        false => Ok(()),
-    }
-}
-
-/// For verbs that need the topic as the store has it.
-pub(super) fn not_stored_yet() -> Error {
-    Error::unavailable("the topic is on its way to the store")
 }
 
 impl<S: LogTarget> BufferedStore<S> {

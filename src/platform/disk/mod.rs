@@ -256,7 +256,7 @@ struct Calls {
     watched: AtomicBool,
 }
 
-/// sled panics when it is closed on a failing disk, or says so only in its log; so it is closed by a thread of its own.
+/// sled panics when it is closed on a failing disk, or says so only in its log; so a thread closes it.
 struct Closing {
     dir: PathBuf,
     file: File,

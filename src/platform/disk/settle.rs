@@ -1,4 +1,4 @@
-//! What has to be on the disk before sled reads it.
+//! Before sled reads a directory: its file is on the disk, and its last snapshot is kept.
 
 use std::fs::{File, OpenOptions};
 use std::io;
