@@ -39,7 +39,9 @@ pub(crate) fn document(document: &mut OpenApi) {
             Needs::Token | Needs::OneOf(_) => Scope::ALL.into_iter().filter(is_sufficient).collect(),
         };
         let requirement = |scope: Scope| SecurityRequirement::new(scope.name(), [""; 0]);
-        operation.security = Some(sufficient.into_iter().map(requirement).collect());
+        // A broker without tokens needs none: what generates clients asks for no token that nobody has.
+        let without = (!sufficient.is_empty()).then(SecurityRequirement::default);
+        operation.security = Some(sufficient.into_iter().map(requirement).chain(without).collect());
     }
 }
 
@@ -209,6 +211,8 @@ mod tests {
                 let open = ["/livez", "/readyz"].contains(&path.as_str());
                 assert_eq!(security == Some(0), open, "{method} {path}");
                 assert!(security.is_some(), "{method} {path} says nothing of what it needs");
+                let last = operation["security"].as_array().and_then(|security| security.last());
+                assert_eq!(last.is_some_and(|last| *last == serde_json::json!({})), !open, "{method} {path}");
                 for code in ["401", "403"] {
                     let said = operation["responses"][code].is_object();
                     assert_eq!(said, !open || code == "403", "{method} {path} {code}");

@@ -43,13 +43,13 @@ func main() {
 
 	var receipt dwell.ReceiptOrObject
 	check("receipt", receipt.FromReceipt(delivery.Receipt), 0, 0, nil)
-	acked, err := client.AckMessagesWithResponse(ctx, topic, "default", nil,
+	acked, err := client.AckMessagesWithResponse(ctx, topic, "default",
 		dwell.Ack{Receipts: []dwell.ReceiptOrObject{receipt}})
 	check("ack", err, acked.StatusCode(), 200, acked.Body)
 	if acked.JSON200.Results[0].Status != "acked" {
 		check("ack", fmt.Errorf("not acked"), 200, 200, acked.Body)
 	}
-	over, err := client.ExtendMessagesWithResponse(ctx, topic, "default", nil,
+	over, err := client.ExtendMessagesWithResponse(ctx, topic, "default",
 		dwell.Extend{Receipts: []dwell.ReceiptOrObject{receipt}, VisibilityTimeout: &wait})
 	check("extend what is acked", err, over.StatusCode(), 409, over.Body)
 	if reason := over.ApplicationproblemJSON409.Reason; reason == nil || *reason != "already_settled" {
