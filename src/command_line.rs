@@ -1,13 +1,15 @@
 //! The command line: reads the arguments, runs the command that they name, and turns its outcome into an exit code.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::{Arg, Args as _, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cli::failure::{self, Failure};
 use crate::cli::{
-    bulk, clock, completions, config, consume, cron, dead_letters, doctor, drain, group, health, message, output, push,
-    reload, serve, settle, top, topic,
+    ServerArgs, bulk, clock, completions, config, consume, context, cron, dead_letters, doctor, drain, group, health,
+    message, output, push, reload, serve, settle, top, topic,
 };
 use crate::measure::{bench, demo};
 
@@ -60,6 +62,7 @@ enum Command {
     Health(health::HealthArgs),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigCommandArgs),
+    Context(context::ContextArgs),
     Reload(reload::ReloadArgs),
     Drain(drain::DrainArgs),
     Demo(demo::DemoArgs),
@@ -79,25 +82,54 @@ impl Command {
     }
 }
 
+/// All commands. The options that say which broker to ask stand before the command, too.
 pub fn command() -> clap::Command {
-    Cli::command()
+    let heading = "Options of every command that asks a broker, before or after its name";
+    let before =
+        broker_options().into_iter().map(|option| option.global(false).env(Resettable::Reset).help_heading(heading));
+    Cli::command().args(before)
+}
+
+fn broker_options() -> Vec<Arg> {
+    ServerArgs::augment_args(clap::Command::new("options")).get_arguments().cloned().collect()
+}
+
+/// The words behind the name of the program, with options that stand before the command moved behind it. A command that asks
+/// no broker refuses them there.
+fn moved(mut words: Vec<OsString>) -> Vec<OsString> {
+    let (options, mut at) = (broker_options(), 0);
+    while let Some(option) = words.get(at).and_then(|word| word.to_str()).and_then(|word| word.strip_prefix("--")) {
+        let (name, has_value) = option.split_once('=').map_or((option, false), |(name, _)| (name, true));
+        let Some(option) = options.iter().find(|option| option.get_long() == Some(name)) else { return words };
+        at += if option.get_action().takes_values() && !has_value { 2 } else { 1 };
+    }
+    if let Some(front) = words.get_mut(..=at) {
+        front.rotate_right(1);
+    }
+    words
+}
+
+/// Reads the words behind the name of the program.
+fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let all = std::iter::once("dwell".into()).chain(moved(words));
+    Cli::from_arg_matches(&command().try_get_matches_from(all)?)
 }
 
 /// Checks that arguments are understood, without running anything: for tests of what the documentation tells people to type.
 pub fn check(args: &[String]) -> Result<(), String> {
-    let all = std::iter::once("dwell").chain(args.iter().map(String::as_str));
-    match Cli::try_parse_from(all) {
+    match parse(args.iter().map(OsString::from).collect()) {
         Err(error) if error.use_stderr() => Err(error.to_string()),
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let cli = match parse(words.clone()) {
         Ok(cli) => cli,
         Err(error) => {
-            let typed: Vec<String> = std::env::args().skip(1).collect();
-            match completions::explained(&error, &typed, &Cli::command()) {
+            let typed: Vec<String> = words.iter().map(|word| word.to_string_lossy().into()).collect();
+            match completions::explained(&error, &typed, &command()) {
                 Some(text) => output::note(text.trim_end()),
                 // Help and version are no errors; where they cannot be printed there is nobody to tell.
                 None => drop(error.print()),
@@ -105,16 +137,21 @@ pub fn main() -> ExitCode {
             return if error.use_stderr() { failure::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return output::report(&Failure::new(format!("cannot start the runtime: {error}"))),
-    };
-    let result = runtime.block_on(async {
+    finished(async {
         match cli.command.draws_itself() {
             true => run(cli.command).await,
             false => output::with_sign(run(cli.command)).await,
         }
-    });
+    })
+}
+
+/// Runs what a command does to its end, and says how that was.
+fn finished(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return output::report(&Failure::new(format!("cannot start the runtime: {error}"))),
+    };
+    let result = runtime.block_on(command);
     // A second signal leaves running tasks behind on purpose; nothing waits for them.
     runtime.shutdown_background();
     match result {
@@ -123,8 +160,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> Result<(), Failure> {
-    match command {
+async fn run(chosen: Command) -> Result<(), Failure> {
+    match chosen {
         Command::Serve(args) => serve::run(&args).await,
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
@@ -148,12 +185,13 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Health(args) => health::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args),
+        Command::Context(args) => context::run(&args),
         Command::Reload(args) => reload::run(&args).await,
         Command::Drain(args) => drain::run(&args).await,
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
-        Command::Completions(args) => completions::print(&args, Cli::command()),
-        Command::Man(args) => completions::write_pages(&args, Cli::command()),
+        Command::Completions(args) => completions::print(&args, command()),
+        Command::Man(args) => completions::write_pages(&args, command()),
     }
 }
 
@@ -164,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     fn every_command(command: &mut clap::Command, path: &str, seen: &mut Vec<(String, clap::Command)>) {
@@ -177,7 +215,7 @@ mod tests {
 
     #[test]
     fn help_fits_into_a_hundred_columns() {
-        let (mut all, mut root) = (Vec::new(), Cli::command());
+        let (mut all, mut root) = (Vec::new(), command());
         root.build();
         every_command(&mut root, "dwell", &mut all);
         assert!(all.len() > 60, "{}", all.len());
@@ -196,7 +234,7 @@ mod tests {
     /// An example ends where its remark begins: behind two spaces.
     #[test]
     fn every_example_of_the_help_parses() {
-        let (mut all, mut root) = (Vec::new(), Cli::command());
+        let (mut all, mut root) = (Vec::new(), command());
         every_command(&mut root, "dwell", &mut all);
         let (mut count, mut wrong) = (0, Vec::new());
         for (path, command) in all {
@@ -221,9 +259,27 @@ mod tests {
 
     #[test]
     fn every_subcommand_shows_its_usage() {
-        for command in Cli::command().get_subcommands() {
+        for command in command().get_subcommands() {
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Examples:"), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn options_before_the_command_are_moved_behind_it() {
+        let cases = [
+            ("topic list", "topic list"),
+            ("--server a topic list --json", "topic --server a list --json"),
+            ("--json --server=a --token-file f topic list", "topic --json --server=a --token-file f list"),
+            ("--server", "--server"),
+            ("--server topic", "--server topic"),
+            ("--version", "--version"),
+            ("--json --version", "--json --version"),
+            ("", ""),
+        ];
+        for (typed, expected) in cases {
+            let words = |text: &str| text.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+            assert_eq!(moved(words(typed)), words(expected), "{typed}");
         }
     }
 

@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &BulkArgs) -> Result<(), Failure> {
             if !yes.is_given() {
                 let count = client.count_bulk(&which.of(), which.from, which.to).await?;
                 let count = counted(count, "message");
-                yes.ask(format_args!("Cancel {count} of {} due between these times?", which.topic))?;
+                yes.ask(format_args!("Cancel {count} of {} due between these times", which.topic), client.place())?;
             }
             (which, "cancel", None, "cancelled")
         }

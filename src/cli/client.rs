@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::address::{Credentials, ServerAddress};
 use super::api::WithJson;
 use super::failure::{CallError, CallResult, Failure};
+use super::place::{Files, Place};
 use crate::model::error::innermost_cause;
 use crate::model::limits::STREAM_SILENCE_MAX;
 use crate::model::message::{CronJobName, GroupName, Key, MessageId, NewMessage, TopicName};
@@ -45,16 +46,17 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
-    server: ServerAddress,
+    place: Place,
     credentials: Credentials,
 }
 
 impl Client {
     pub(crate) fn new(server: &ServerAddress) -> Result<Client, Failure> {
-        Client::with_credentials(server, Credentials::default())
+        Client::at(Place::named(server.clone(), Files::default()))
     }
 
-    pub(crate) fn with_credentials(server: &ServerAddress, credentials: Credentials) -> Result<Client, Failure> {
+    pub(crate) fn at(place: Place) -> Result<Client, Failure> {
+        let (server, credentials) = (&place.address, place.credentials()?);
         let builder = credentials
             .client(server)?
             .no_proxy()
@@ -67,7 +69,12 @@ impl Client {
             ServerAddress::Unix(path) => builder.unix_socket(path.as_path()),
         };
         let http = builder.build().map_err(|error| Failure::new(format!("cannot make an HTTP client: {error}")))?;
-        Ok(Client { http, server: server.clone(), credentials })
+        Ok(Client { http, place, credentials })
+    }
+
+    /// The broker that it asks.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     pub(crate) async fn live(&self) -> CallResult<WithJson<Value>> {
@@ -415,7 +422,7 @@ impl Client {
     }
 
     fn base(&self) -> &str {
-        match &self.server {
+        match &self.place.address {
             ServerAddress::Http(url) => url.as_str(),
             ServerAddress::Unix(_) => "http://localhost",
         }
@@ -472,14 +479,17 @@ impl Client {
             () if why.contains("certificate") => "--ca-file names the certificates that are believed",
             () => "is `dwell serve` running there?",
         };
+        let (place, other) = (&self.place, self.place.other());
         match connect {
-            true => CallError::Unreachable(format!("cannot reach {}: {why}; {hint}", self.server)),
-            false => CallError::NoAnswer(format!("no answer from {}: {why}", self.server)),
+            true => CallError::Unreachable(format!("cannot reach {place}: {why}; {hint}{other}")),
+            false => {
+                CallError::NoAnswer(format!("no answer from {place}: {why}; `dwell health` asks whether it is ready"))
+            }
         }
     }
 
     fn garbled(&self, why: &str) -> CallError {
-        CallError::Garbled(format!("{} answers, but not as dwell does: {why}", self.server))
+        CallError::Garbled(format!("{} answers, but not as dwell does: {why}", self.place))
     }
 }
 
@@ -497,7 +507,7 @@ impl DeliveryStream {
             chunk = self.response.chunk() => chunk.map_err(|error| self.client.unreachable(error))?,
             () = Clock::System.sleep(STREAM_SILENCE_MAX * 2) => None,
         };
-        let ended = || CallError::NoAnswer(format!("the stream from {} has ended", self.client.server));
+        let ended = || CallError::NoAnswer(format!("the stream from {} has ended", self.client.place));
         self.rest.extend_from_slice(&chunk.ok_or_else(ended)?);
         let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let rest = self.rest.split_off(end);

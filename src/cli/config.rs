@@ -109,7 +109,7 @@ pub(crate) fn run(args: &ConfigCommandArgs) -> Result<(), Failure> {
         }
         ConfigCommand::Show(args) => {
             let settings = settings(&args.sources())?;
-            print.list(&settings.iter().map(as_json).collect::<Vec<_>>(), |_| show(&settings).trim_end().to_owned())
+            print.page(&settings.iter().map(as_json).collect::<Vec<_>>(), |_| show(&settings).trim_end().to_owned())
         }
     }
 }

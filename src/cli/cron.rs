@@ -167,7 +167,10 @@ pub(crate) async fn run(args: &CronArgs) -> Result<(), Failure> {
             let cron: WithJson<CronJob> = client.cron_job(&one.topic, &one.name).await?;
             print.value(&cron, |cron| described(cron))
         }
-        CronCommand::List { topic } => print.list(&list(&client, topic).await?, table),
+        CronCommand::List { topic } => {
+            let create = format!("`dwell cron create {topic} pulse --every 1h hello` creates one");
+            print.list(&list(&client, topic).await?, || format!("no cron jobs in {topic}; {create}"), table)
+        }
         CronCommand::Pause(one) => pause(&client, one, "pause", print).await,
         CronCommand::Resume(one) => pause(&client, one, "resume", print).await,
         CronCommand::Delete(one) => {

@@ -123,9 +123,13 @@ pub(crate) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
             while left > 0 {
                 let page = client.dead(&of, &filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
                 left = left.saturating_sub(page.dead_letters.len());
-                print.list(&page.dead_letters, |dead| table(dead, *history))?;
+                print.page(&page.dead_letters, |dead| table(dead, *history))?;
                 cursor = page.next_cursor;
                 if cursor.is_none() {
+                    if left == *limit {
+                        let matching = if filter == Which::default() { "" } else { " that match" };
+                        print.none(format_args!("no dead letters in group {} of {}{matching}", of.group, of.topic));
+                    }
                     return Ok(());
                 }
             }
@@ -144,7 +148,7 @@ pub(crate) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
             let of = which.of.of();
             if which.all && !which.dry_run && !yes.is_given() {
                 let count = counted(which.count(&client, &of).await?, "dead letter");
-                yes.ask(format_args!("Delete all {count} of group {} of {}?", of.group, of.topic))?;
+                yes.ask(format_args!("Delete all {count} of group {} of {}", of.group, of.topic), client.place())?;
             }
             which
                 .sweep(print, "purged", async |request: &Which| client.purge(&of, request).await.map(Swept::from))

@@ -164,7 +164,8 @@ pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
         }
         GroupCommand::List { topic } => {
             let row = |group: &WithJson<Group>| [group.group.clone(), state(group)];
-            print.list(&client.groups(topic).await?, |groups| {
+            // A topic has one group at least.
+            print.page(&client.groups(topic).await?, |groups| {
                 output::table(["group", "state"], groups.iter().map(row), &[])
             })
         }
@@ -172,7 +173,7 @@ pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
         GroupCommand::Delete { of, yes } => {
             let messages: u64 = messages(&client.group(&of.of()).await?.totals);
             let count = counted(messages, "message");
-            yes.ask(format_args!("Delete the group {} of {} with {count}?", of.group, of.topic))?;
+            yes.ask(format_args!("Delete the group {} of {} with {count}", of.group, of.topic), client.place())?;
             client.delete_group(&of.of()).await?;
             let deleted = json!({"topic": of.topic, "group": of.group, "deleted": true, "messages": messages});
             print.value(&deleted, |_| format!("{} deleted, with {count}", of.group))
@@ -190,7 +191,7 @@ pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
                     .matching
                     .unwrap_or_default();
                 let count = counted(count, "message");
-                yes.ask(format_args!("Delete {count} of the group {} of {}?", of.group, of.topic))?;
+                yes.ask(format_args!("Delete {count} of the group {} of {}", of.group, of.topic), client.place())?;
             }
             let purged = client.purge_group(&of.of(), &purge).await?.purged;
             print.value(&json!({"purged": purged}), |_| format!("{purged} purged"))

@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &HealthArgs) -> Result<(), Failure> {
         answer = ask(args, &client) => answer,
         // A process that stands still takes connections and says nothing.
         () = Clock::System.sleep(args.timeout) => {
-            let message = format!("no answer from {} within {}", args.server.address(), show_span(args.timeout));
+            let message = format!("no answer from {} within {}", client.place(), show_span(args.timeout));
             Err(Failure { code: UNAVAILABLE, message })
         }
     }

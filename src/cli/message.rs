@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand};
 use dwell_client::wire::messages::{Control, GroupReason, ListedMessage, Message, NewDue};
 
-use super::api::{Payload, WithJson};
+use super::api::{Payload, WithJson, printable};
 use super::client::{Client, MessageOf, Query};
 use super::failure::Failure;
 use super::{PrintArgs, ServerArgs, output, parse};
@@ -160,14 +160,30 @@ async fn list(client: &Client, args: &ListArgs, print: &PrintArgs) -> Result<(),
         let query = Query(given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect());
         let page = client.messages(&args.topic, &query).await?;
         left = left.saturating_sub(page.messages.len());
-        print.list(&page.messages, table)?;
+        print.page(&page.messages, table)?;
         cursor = page.next_cursor;
         if cursor.is_none() {
+            if left == args.limit {
+                print.none(none(args));
+            }
             return Ok(());
         }
     }
     output::note(format_args!("there are more: --limit is {}", args.limit));
     Ok(())
+}
+
+/// `no ready messages in group default of orders from 2026-01-02T03:04:05.678Z`.
+fn none(args: &ListArgs) -> String {
+    let state = args.state.as_deref().map_or_else(|| "scheduled or ready".to_owned(), |state| state.replace('_', " "));
+    let from = args.from.map_or(String::new(), |from| format!(" from {from}"));
+    let to = args.to.map_or(String::new(), |to| format!(" before {to}"));
+    // Of a topic that is new.
+    let hint = match (&args.state, args.from, args.to) {
+        (None, None, None) => format!("; `dwell push {} hello --delay 1h` pushes one", args.topic),
+        _ => String::new(),
+    };
+    format!("no {state} messages in group {} of {}{from}{to}{hint}", args.group, args.topic)
 }
 
 fn table(messages: &[WithJson<ListedMessage>]) -> String {
@@ -184,7 +200,7 @@ fn row(message: &ListedMessage) -> [String; 5] {
     [at, id.clone(), state.to_string(), partition.to_string(), what]
 }
 
-/// `close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, tried 0 times  close order 4711`.
+/// `close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, tried 0 times`, and below it what is in the message.
 fn shown(info: &Message) -> String {
     let times = if info.attempts == 1 { "once".to_owned() } else { format!("{} times", info.attempts) };
     let next = info.next_at.filter(|at| *at != info.due_at).map_or(String::new(), |at| format!(", next at {at}"));
@@ -192,8 +208,27 @@ fn shown(info: &Message) -> String {
     let error = info.last_error.as_ref().map_or(String::new(), |error| format!(": {error:?}"));
     let (id, state, partition, due) = (&info.id, &info.state, info.partition, info.due_at);
     let owner = info.owner.as_ref().map_or(String::new(), |owner| format!(", owner {owner}"));
-    let payload = Payload::from(&info.contents).shown();
-    format!("{id} {state} in partition {partition}, due {due}{next}, tried {times}{dead}{error}{owner}  {payload}")
+    let head = format!("{id} {state} in partition {partition}, due {due}{next}, tried {times}{dead}{error}{owner}");
+    format!("{head}\n{}", output::columns(&contents(info), &[]))
+}
+
+/// The fields of a message that have a value, a line each.
+fn contents(info: &Message) -> Vec<Vec<String>> {
+    let contents = &info.contents;
+    let payload = Payload::from(contents);
+    let optional = |name: &'static str, value: &Option<String>| value.as_deref().map(|text| (name, printable(text)));
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    lines.extend(optional("key", &contents.key));
+    lines.extend(optional("dedup key", &contents.dedup_key));
+    lines.extend((contents.priority > 0).then(|| ("priority", contents.priority.to_string())));
+    lines.push(("pushed", contents.pushed_at.to_string()));
+    lines.extend(info.expires_at.map(|at| ("expires", at.to_string())));
+    lines.extend(optional("content type", &contents.content_type));
+    lines.extend(contents.meta.0.iter().map(|(name, value)| ("meta", printable(&format!("{name}={value}")))));
+    lines.extend(optional("traceparent", &contents.traceparent));
+    lines.extend(payload.bytes().ok().map(|bytes| ("size", output::bytes(bytes.len() as u64))));
+    lines.push(("payload", payload.shown()));
+    lines.into_iter().map(|(name, value)| vec![format!("  {name}"), value]).collect()
 }
 
 /// `close-4711 cancelled`; the groups one by one where they differ.
@@ -226,4 +261,39 @@ pub(crate) async fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     args.server.print.value(&explained, |explained| {
         output::table(["group", "reason", "detail"], explained.groups.iter().map(row), &[])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_is_printed_with_what_is_in_it() -> serde_json::Result<()> {
+        let message = r#"{"id": "close-4711", "partition": 3, "state": "scheduled", "attempts": 1, "etag": "\"1.0\"",
+            "due_at": "2026-01-02T03:04:05.678Z", "next_at": "2026-01-02T03:05:05.678Z", "pushed_at": "2026-01-02T02:34:05Z",
+            "expires_at": "2026-01-03T00:00:00Z", "key": "customer-7", "dedup_key": "cart-9", "priority": 3,
+            "content_type": "application/json", "meta": {"trace": "é\u001b", "tenant": "a"}, "payload": "{\"a\":\n1}"}"#;
+        let expected = "\
+close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, next at 2026-01-02T03:05:05.678Z, tried once
+  key           customer-7
+  dedup key     cart-9
+  priority      3
+  pushed        2026-01-02T02:34:05.000Z
+  expires       2026-01-03T00:00:00.000Z
+  content type  application/json
+  meta          trace=é·
+  meta          tenant=a
+  size          8 B
+  payload       {\"a\":·1}";
+        assert_eq!(shown(&serde_json::from_str(message)?), expected);
+        let bytes = r#"{"id": "a", "partition": 0, "state": "dead", "attempts": 2, "etag": "\"1.0\"", "reason": "max_attempts",
+            "last_error": "smtp", "due_at": "2026-01-02T03:04:05Z", "pushed_at": "2026-01-02T02:34:05Z", "payload_base64": "/wA="}"#;
+        let expected = "\
+a dead in partition 0, due 2026-01-02T03:04:05.000Z, tried 2 times, max_attempts: \"smtp\"
+  pushed   2026-01-02T02:34:05.000Z
+  size     2 B
+  payload  (2 bytes)";
+        assert_eq!(shown(&serde_json::from_str(bytes)?), expected);
+        Ok(())
+    }
 }

@@ -151,11 +151,13 @@ impl YesArgs {
         self.yes
     }
 
-    /// Asks on a terminal. # Errors: usage where there is none; a failure when the answer is not yes.
-    pub(crate) fn ask(&self, question: impl fmt::Display) -> Result<(), Failure> {
+    /// Asks on a terminal whether to do something at a broker. # Errors: usage where there is none; a failure when the
+    /// answer is not yes.
+    pub(crate) fn ask(&self, what: impl fmt::Display, place: impl fmt::Display) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
         }
+        let question = format!("{what}, at {place}?");
         if !stdin().is_terminal() || !stderr().is_terminal() {
             return Err(Failure::usage(format!("{question} There is no terminal to ask on; repeat with --yes")));
         }

@@ -59,6 +59,11 @@ parsers! {
     past: Past = str::parse,
 }
 
+/// The name of a context: as that of a topic.
+pub(crate) fn context(text: &str) -> Result<String, String> {
+    topic(text).map(|name| name.to_string())
+}
+
 pub(crate) fn traceparent(text: &str) -> Result<TraceContext, String> {
     detail(TraceContext::parse(text, None))
 }

@@ -17,7 +17,7 @@ use super::api::{WithJson, printable};
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
-use super::{ServerArgs, parse};
+use super::{ServerArgs, parse, topic_list};
 use crate::model::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::model::message::TopicName;
 use crate::model::retry::Backoff;
@@ -34,6 +34,7 @@ Examples:
   dwell topic create ledger --ordering key             the messages of a key one after the other
   dwell topic update orders --visibility-timeout 2m    everything else stays as it is
   dwell topic list
+  dwell topic list --names                             only the names, for scripts
   dwell topic get orders
   dwell topic move orders orders-2 --partitions 32
   dwell topic delete orders";
@@ -60,8 +61,8 @@ enum TopicCommand {
         #[arg(value_parser = parse::topic)]
         topic: TopicName,
     },
-    /// Print the names of all topics
-    List,
+    /// Print all topics, each with its partitions, groups and messages, those of all groups together
+    List(topic_list::ListArgs),
     /// Move all messages of a topic to another topic; may be interrupted and repeated
     Move {
         /// The topic
@@ -184,7 +185,7 @@ pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
             let topic = client.update_topic(&args.topic, &args.settings).await?;
             print.value(&topic, |topic| format!("{} updated\n{}", topic.topic, settings(topic)))
         }
-        TopicCommand::List => client.topics().await?.iter().try_for_each(|name| print.value(name, String::clone)),
+        TopicCommand::List(args) => topic_list::run(&client, args, print).await,
         TopicCommand::Get { topic } => {
             let (found, groups) = (client.topic(topic).await?, client.groups(topic).await?);
             print.value(&found, |found| described(found, &groups))
@@ -201,7 +202,7 @@ pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
         TopicCommand::Delete { topic, yes } => {
             let messages: u64 = client.topic(topic).await?.totals.iter().map(|total| messages(&total.counts)).sum();
             let count = counted(messages, "message");
-            yes.ask(format_args!("Delete the topic {topic} with {count}?"))?;
+            yes.ask(format_args!("Delete the topic {topic} with {count}"), client.place())?;
             client.delete_topic(topic).await?;
             let deleted = json!({"topic": topic, "deleted": true, "messages": messages});
             print.value(&deleted, |_| format!("{topic} deleted, with {count}"))

@@ -7,20 +7,23 @@ use super::table;
 const HEAD: &str = "\
 # Command line
 
-This page lists every command with its options. Every command except `dwell serve`, `dwell demo`, `dwell bench`, `dwell doctor` and
-`dwell config` is a client of a running broker over HTTP. `dwell <command> --help` prints the same text as this page.
+This page lists every command with its options. Every command except `dwell serve`, `dwell demo`, `dwell bench`, `dwell doctor`,
+`dwell config` and `dwell context` is a client of a running broker over HTTP. `dwell <command> --help` prints the same text as this page.
 
 ";
 
 /// Options that every client command has; the page lists them once.
-const SHARED: [&str; 4] = ["server", "token-file", "ca-file", "help"];
+const SHARED: [&str; 5] = ["server", "context", "token-file", "ca-file", "help"];
 
 pub(super) fn page() -> String {
     let mut root = dwell::command_line::command().disable_help_subcommand(true);
     root.build();
     let push = root.find_subcommand("push").cloned().unwrap_or_default();
     let shared: Vec<_> = push.get_arguments().filter(|arg| is_shared(arg)).map(row).collect();
-    let mut text = format!("{HEAD}Options of every client command:\n\n{}", table(["option", "meaning"], &shared));
+    let mut text = format!(
+        "{HEAD}Options of every client command, before or after its name:\n\n{}",
+        table(["option", "meaning"], &shared)
+    );
     if let Some(after) = root.get_after_help() {
         text.push_str(&format!("```text\n{after}\n```\n"));
     }

@@ -1,15 +1,16 @@
 //! Looks at this machine and at a broker that may be running, and judges them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
 use crate::app::config::Config;
-use crate::cli::address::{Credentials, ServerAddress};
+use crate::cli::address::ServerAddress;
 use crate::cli::client::Client;
-use crate::cli::failure::{CallError, Failure};
+use crate::cli::failure::CallError;
+use crate::cli::place::{Files, Place};
 use crate::cli::{ServerArgs, figures};
 use crate::model::limits::CONNECTIONS_MAX;
 use crate::model::time::Timestamp;
@@ -128,30 +129,28 @@ pub(super) fn broker(place: &str, facts: &BrokerFacts, version: &str) -> Finding
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) async fn look(server: &ServerArgs, config: &Config) -> Finding {
-    let (address, client) = match server.server {
-        Some(_) => (server.address(), server.client()),
-        None => {
-            let address = address(config);
-            let client = client(server, config, &address);
-            (address, client)
-        }
+    let advice = "--server, --token-file and --ca-file name another broker, and what to show to it";
+    let place = if server.is_named() { server.place() } else { Ok(of_config(server, config)) };
+    let place = match place {
+        Ok(place) => place,
+        Err(failure) => return Finding::fail("broker", failure.message, advice),
     };
-    match client {
-        Ok(client) => broker(&address.to_string(), &facts(&client).await, env!("CARGO_PKG_VERSION")),
-        Err(failure) => {
-            let advice = "--server, --token-file and --ca-file name another broker, and what to show to it";
-            Finding::fail("broker", format!("{address} cannot be asked: {}", failure.message), advice)
-        }
+    let address = place.address.to_string();
+    match Client::at(place) {
+        Ok(client) => broker(&address, &facts(&client).await, env!("CARGO_PKG_VERSION")),
+        Err(failure) => Finding::fail("broker", format!("{address} cannot be asked: {}", failure.message), advice),
     }
+}
+
+/// The broker that runs with this configuration: the context that is used says nothing about this machine.
+fn of_config(server: &ServerArgs, config: &Config) -> Place {
+    let token = server.token_file.as_ref().or(config.tokens.first().map(|token| &token.file));
+    let files = Files { token: token.cloned(), ca: server.ca_file.clone() };
+    Place::named(address(config), files)
 }
 
 fn address(config: &Config) -> ServerAddress {
     ServerAddress::parse(&config.listen.on_this_machine().url(config.tls.is_some())).unwrap_or_default()
-}
-
-fn client(server: &ServerArgs, config: &Config, address: &ServerAddress) -> Result<Client, Failure> {
-    let token = server.token_file.as_ref().or(config.tokens.first().map(|token| &token.file));
-    Client::with_credentials(address, Credentials::read(token.map(PathBuf::as_path), server.ca_file.as_deref())?)
 }
 
 async fn facts(client: &Client) -> BrokerFacts {

@@ -70,12 +70,12 @@ pub(crate) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
             };
             let skipped =
                 ["redis", "data-dir", "broker"].map(|check| Finding::skip(check, "the configuration is wrong"));
-            args.server.print.list(&errors.0.iter().map(wrong).chain(skipped).collect::<Vec<_>>(), shown)?;
+            args.server.print.page(&errors.0.iter().map(wrong).chain(skipped).collect::<Vec<_>>(), shown)?;
             return Err(Failure { code: USAGE, message: String::new() });
         }
     };
     let (findings, is_reached) = look(args, &config).await?;
-    args.server.print.list(&findings, shown)?;
+    args.server.print.page(&findings, shown)?;
     let fails = count(&findings, Status::Fail) > 0 || (args.strict && count(&findings, Status::Warn) > 0);
     match (is_reached, fails) {
         (false, _) => Err(Failure { code: UNAVAILABLE, message: String::new() }),

@@ -72,7 +72,8 @@ fn pause(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) async fn run(args: &TopArgs) -> Result<(), Failure> {
-    let (client, server) = (args.server.client()?, args.server.address().to_string());
+    let client = args.server.client()?;
+    let server = client.place().address.to_string();
     check(&client).await?;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");

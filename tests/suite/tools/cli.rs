@@ -1,6 +1,9 @@
 //! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
 
+mod completions;
 mod json;
+mod lists;
+mod places;
 mod usage_errors;
 mod settle;
 mod dedup;
@@ -218,37 +221,6 @@ async fn a_topic_is_moved_into_one_with_more_partitions() -> Result<()> {
 }
 
 #[tokio::test]
-async fn completions_and_man_pages_cover_every_subcommand() -> Result<()> {
-    let shell = Shell::without_broker()?;
-    for (name, begin) in [("bash", "_dwell()"), ("zsh", "#compdef dwell"), ("fish", "# Print an optspec")] {
-        let said = shell.dwell(&["completions", name])?;
-        assert!(
-            said.code == Some(0) && said.out.starts_with(begin) && said.out.contains("dead-letters"),
-            "{name}: {said:?}"
-        );
-    }
-    assert_eq!(shell.dwell(&["completions", "cmd"])?.code, Some(64));
-    let script = shell.dir.path().join("dwell.bash");
-    std::fs::write(&script, shell.dwell(&["completions", "bash"])?.out).map_err(failed("a script"))?;
-    let offered = format!(
-        "source {}; COMP_WORDS=(dwell dead); COMP_CWORD=1; _dwell dwell dead dwell; echo ${{COMPREPLY[*]}}",
-        script.display()
-    );
-    let bash = Command::new("bash").args(["-c", &offered]).output().map(Said::from).map_err(failed("bash"))?;
-    assert_eq!((bash.code, bash.out.as_str()), (Some(0), "dead-letters\n"), "{bash:?}");
-
-    let directory = shell.dir.path().display().to_string();
-    assert_eq!(shell.dwell(&["man", &directory])?.code, Some(0));
-    for page in ["dwell.1", "dwell-push.1", "dwell-dead-letters-purge.1"] {
-        let text = std::fs::read_to_string(shell.dir.path().join(page)).map_err(failed(page))?;
-        assert!(text.contains(".SH NAME"), "{page}");
-    }
-    let nowhere = shell.dwell(&["man", "/nowhere/at/all"])?;
-    assert!(nowhere.code == Some(1) && nowhere.err.contains("/nowhere/at/all"), "{nowhere:?}");
-    Ok(())
-}
-
-#[tokio::test]
 async fn verify_reports_a_consistent_store() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
@@ -268,7 +240,10 @@ async fn message_get_reschedule_cancel_and_run_now() -> Result<()> {
         shell.dwell(&[&["message", verb, "orders", "a/1", "--key", "customer-7"], more].concat())
     };
     let looked = message("get", &[])?.out;
-    assert!(looked.starts_with("a/1 scheduled in partition 6, due ") && looked.ends_with(", tried 0 times  close\n"));
+    let lines: Vec<&str> = looked.lines().collect();
+    assert!(lines[0].starts_with("a/1 scheduled in partition 6, due ") && lines[0].ends_with(", tried 0 times"));
+    assert!(lines[2].starts_with("  pushed   20"), "{looked}");
+    assert_eq!([lines[1], lines[3], lines[4]], ["  key      customer-7", "  size     5 B", "  payload  close"]);
     let etag = message("get", &["--json"])?.out;
     let etag: serde_json::Value = serde_json::from_str(&etag).unwrap_or_default();
     let etag = etag["etag"].as_str().unwrap_or_default();
@@ -611,7 +586,7 @@ async fn flags_without_unit_and_times_in_seconds_are_usage_errors() -> Result<()
         assert_eq!(said.code, Some(64), "{args:?}: {said:?}");
         assert!(said.err.contains(expected), "{args:?}: {said:?}");
     }
-    assert_eq!(shell.dwell(&["topic", "list"])?.out, "");
+    assert_eq!(shell.dwell(&["topic", "list", "--names"])?.out, "");
     let past = shell.dwell(&["push", "orders", "x", "--at", "2001-01-01T00:00:00Z", "--past", "reject"])?;
     assert!(past.code == Some(1) && past.err.contains("is in the past"), "{past:?}");
     assert!(shell.dwell(&["push", "orders", "x", "--at", "2001-01-01T00:00:00Z"])?.out.starts_with("stored "));
@@ -630,14 +605,14 @@ async fn delete_asks_and_needs_yes_without_a_terminal() -> Result<()> {
     let cases: [(&[&str], &str, &str); 4] = [
         (
             &["dead-letters", "purge", "orders", "--all"],
-            "Delete all 2 dead letters of group default of orders?",
+            "Delete all 2 dead letters of group default of orders, at unix:",
             "2 purged\n",
         ),
-        (&window, "Cancel 0 messages of orders due between these times?", "0 cancelled\n"),
-        (&["group", "delete", "orders", "audit"], "with 2 messages?", "audit deleted, with 2 messages\n"),
+        (&window, "Cancel 0 messages of orders due between these times, at unix:", "0 cancelled\n"),
+        (&["group", "delete", "orders", "audit"], "with 2 messages, at unix:", "audit deleted, with 2 messages\n"),
         (
             &["topic", "delete", "orders"],
-            "Delete the topic orders with 0 messages?",
+            "Delete the topic orders with 0 messages, at unix:",
             "orders deleted, with 0 messages\n",
         ),
     ];

@@ -20,7 +20,7 @@ async fn slow_command_shows_progress_on_a_terminal() -> Result<()> {
     let mut terminal = Terminal::with(&SLOW, &server, &[])?;
     terminal.shows("waiting for the answer, 2s").await?;
     terminal.wait().await?;
-    let mut quick = Terminal::with(&["topic", "list"], &server, &[])?;
+    let mut quick = Terminal::with(&["topic", "list", "--names"], &server, &[])?;
     quick.shows("orders").await?;
     assert_eq!(quick.wait().await?, "orders\r\n");
     Ok(())

@@ -6,6 +6,7 @@
 //! `dwell topic` in a table, has to exist.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dwell::command_line;
@@ -145,10 +146,13 @@ impl Line {
     }
 }
 
-/// Runs the binary with a broker; the error is what it said.
-fn run<S: AsRef<std::ffi::OsStr>>(broker: &Broker, args: &[S]) -> Result<std::result::Result<(), String>> {
+/// Runs the binary with a broker and a home; the error is what it said.
+fn run<S: AsRef<std::ffi::OsStr>>(
+    (broker, home): (&Broker, &Path),
+    args: &[S],
+) -> Result<std::result::Result<(), String>> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
-    command.args(args).env_clear().env("DWELL_SERVER", &broker.url).env("HOME", "/nonexistent").stdin(Stdio::null());
+    command.args(args).env_clear().env("DWELL_SERVER", &broker.url).env("HOME", home).stdin(Stdio::null());
     let said = command.output().map_err(failed("dwell"))?;
     let all = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     Ok(if said.status.success() { Ok(()) } else { Err(all) })
@@ -156,7 +160,8 @@ fn run<S: AsRef<std::ffi::OsStr>>(broker: &Broker, args: &[S]) -> Result<std::re
 
 #[test]
 fn every_command_line_of_the_docs_is_run_or_parsed() -> Result<()> {
-    let broker = Broker::serve(&[])?;
+    let (broker, home) = (Broker::serve(&[])?, tempfile::tempdir().map_err(failed("a home"))?);
+    let at = (&broker, home.path());
     let lines: Vec<Line> = pages()?.iter().filter(|page| page.path != "CHANGELOG.md").flat_map(lines).collect();
     let (mut wrong, mut ran) = (Vec::new(), HashSet::new());
     for line in &lines {
@@ -164,22 +169,22 @@ fn every_command_line_of_the_docs_is_run_or_parsed() -> Result<()> {
             // Several pages may have it.
             Ok(Check::Run) if ran.insert(&line.args) => {
                 for setup in SETUP {
-                    run(&broker, &args(setup))?.map_err(Error::bug)?;
+                    run(at, &args(setup))?.map_err(Error::bug)?;
                 }
                 let waits = line.args.iter().any(|arg| arg == "--wait");
                 if waits {
-                    run(&broker, &args(DUE[0]))?.map_err(Error::bug)?;
+                    run(at, &args(DUE[0]))?.map_err(Error::bug)?;
                 }
-                let first = run(&broker, &line.args)?;
+                let first = run(at, &line.args)?;
                 let answer = match first {
                     Err(said) if said.contains("repeat with --yes") => {
-                        run(&broker, &[&line.args[..], &["--yes".to_owned()]].concat())?
+                        run(at, &[&line.args[..], &["--yes".to_owned()]].concat())?
                     }
                     answer => answer,
                 };
                 wrong.extend(answer.err().map(|said| format!("{}: {said}", line.place)));
                 if waits {
-                    run(&broker, &args(DUE[1]))?.map_err(Error::bug)?;
+                    run(at, &args(DUE[1]))?.map_err(Error::bug)?;
                 }
             }
             Ok(Check::Run | Check::Parsed | Check::Named) => {}

@@ -24,7 +24,7 @@ const ELSEWHERE: [&str; 4] = ["demo", "bench", "drain", "reload"];
 
 /// A line for each of the others, in an order in which each finds what it needs. `$receipt` is the last one
 /// printed, `$later` is an hour after the last time.
-const LINES: [&str; 56] = [
+pub(super) const LINES: [&str; 60] = [
     "config check",
     "config show",
     "health",
@@ -81,6 +81,10 @@ const LINES: [&str; 56] = [
     "clock set $later",
     "verify orders",
     "top --interval 100ms",
+    "context add prod --server unix:/run/dwell/dwell.sock",
+    "context list",
+    "context use prod",
+    "context remove prod",
 ];
 
 /// The last lines: they look at the machine, or leave nothing.

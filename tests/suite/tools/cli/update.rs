@@ -41,6 +41,6 @@ async fn update_changes_existing_topics_only() -> Result<()> {
         let said = shell.dwell(absent)?;
         assert!(said.code == Some(1) && said.err.contains("absent"), "{absent:?}: {said:?}");
     }
-    assert_eq!(shell.dwell(&["topic", "list"])?.out, "orders\n");
+    assert_eq!(shell.dwell(&["topic", "list", "--names"])?.out, "orders\n");
     Ok(())
 }

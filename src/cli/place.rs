@@ -1,0 +1,104 @@
+//! Which broker a command asks, and where its address is from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::address::{Credentials, ServerAddress};
+use super::contexts::Contexts;
+use super::failure::Failure;
+
+/// Where the address of a broker is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Origin {
+    /// The command line, or a part of dwell.
+    Named,
+    /// `DWELL_SERVER`.
+    Variable,
+    Context(String),
+    Default,
+}
+
+/// A broker, and what a client shows to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) address: ServerAddress,
+    origin: Origin,
+    /// The files that the command line or a variable names, or else those of the context.
+    files: Files,
+}
+
+/// A file with a token, and one with certificates.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Files {
+    pub(super) token: Option<PathBuf>,
+    pub(super) ca: Option<PathBuf>,
+}
+
+impl Files {
+    pub(super) fn credentials(&self) -> Result<Credentials, Failure> {
+        Credentials::read(self.token.as_deref(), self.ca.as_deref())
+    }
+
+    fn or(self, token: Option<&str>, ca: Option<&str>) -> Files {
+        let or = |file: Option<PathBuf>, other: Option<&str>| {
+            // An empty variable is how compose files and shells say "not set".
+            file.filter(|file| !file.as_os_str().is_empty()).or_else(|| other.map(PathBuf::from))
+        };
+        Files { token: or(self.token, token), ca: or(self.ca, ca) }
+    }
+}
+
+impl Place {
+    /// A broker whose address was said.
+    pub(super) fn named(address: ServerAddress, files: Files) -> Place {
+        Place { address, origin: Origin::Named, files }
+    }
+
+    /// The broker of `--server` or `DWELL_SERVER`. No context matters then, nor does its token: it is for another broker.
+    pub(super) fn of_server(address: &ServerAddress, files: Files) -> Place {
+        let variable = std::env::var("DWELL_SERVER").ok().and_then(|text| ServerAddress::parse(&text).ok());
+        let origin = if variable.as_ref() == Some(address) { Origin::Variable } else { Origin::Named };
+        Place { address: address.clone(), origin, files }
+    }
+
+    /// The broker of a context, or of the one that is used, or at the default address. # Errors: usage.
+    pub(super) fn of_context(name: Option<&str>, files: Files) -> Result<Place, Failure> {
+        let contexts = match name {
+            Some(_) => Some(Contexts::read()?),
+            None => Contexts::read_if_any()?,
+        };
+        let named = contexts.as_ref().and_then(|contexts| Some((contexts, name.or(contexts.used())?)));
+        let Some((contexts, name)) = named else {
+            return Ok(Place { address: ServerAddress::default(), origin: Origin::Default, files });
+        };
+        let context = contexts.named(name)?;
+        let wrong = |why| Failure::usage(format!("the server of the context {name} is wrong: {why}"));
+        let address = ServerAddress::parse(&context.server).map_err(wrong)?;
+        let files = files.or(context.token_file.as_deref(), context.ca_file.as_deref());
+        Ok(Place { address, origin: Origin::Context(name.to_owned()), files })
+    }
+
+    pub(super) fn credentials(&self) -> Result<Credentials, Failure> {
+        self.files.credentials()
+    }
+
+    /// How to name another broker, for those who named none.
+    pub(super) fn other(&self) -> &'static str {
+        match self.origin {
+            Origin::Default => " --server, DWELL_SERVER or `dwell context` names another broker",
+            Origin::Named | Origin::Variable | Origin::Context(_) => "",
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)?;
+        match &self.origin {
+            Origin::Named => Ok(()),
+            Origin::Variable => f.write_str(" (DWELL_SERVER)"),
+            Origin::Context(name) => write!(f, " (context {name})"),
+            Origin::Default => f.write_str(" (the default)"),
+        }
+    }
+}
