@@ -9,7 +9,7 @@ use clap::{Arg, Args as _, CommandFactory, FromArgMatches as _, Parser, Subcomma
 use crate::cli::failure::{self, Failure};
 use crate::cli::{
     ServerArgs, bulk, clock, completions, config, consume, context, cron, dead_letters, doctor, drain, group, health,
-    message, output, push, reload, serve, settle, top, topic,
+    message, output, push, reload, serve, settle, top, topic, topic_names,
 };
 use crate::measure::{bench, demo};
 
@@ -125,6 +125,11 @@ pub fn check(args: &[String]) -> Result<(), String> {
 
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let [name, line] = words.as_slice()
+        && name == topic_names::COMMAND
+    {
+        return finished(topic_names::print(&line.to_string_lossy(), command()));
+    }
     let cli = match parse(words.clone()) {
         Ok(cli) => cli,
         Err(error) => {

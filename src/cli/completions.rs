@@ -15,7 +15,10 @@ use super::failure::Failure;
 Examples:
   dwell completions bash > /etc/bash_completion.d/dwell
   dwell completions zsh > \"${fpath[1]}/_dwell\"
-  dwell completions fish > ~/.config/fish/completions/dwell.fish")]
+  dwell completions fish > ~/.config/fish/completions/dwell.fish
+
+The scripts for bash, zsh and fish complete the names of topics, too. They ask the broker that the
+command line names, wait 0.3 s at most, and offer none if it does not answer.")]
 pub(crate) struct CompletionsArgs {
     /// The shell
     shell: Shell,
@@ -35,12 +38,57 @@ pub(crate) struct ManArgs {
 pub(crate) fn print(args: &CompletionsArgs, mut command: Command) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "dwell", &mut script);
-    match io::stdout().write_all(&script) {
+    let script = with_topics(args.shell, &String::from_utf8_lossy(&script));
+    match io::stdout().write_all(script.as_bytes()) {
         // `dwell completions bash | head` is no failure.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(not_written(Path::new("standard output"), &error))
         }
         _ => Ok(()),
+    }
+}
+
+/// Asks for topics where one may stand. Bash hands over its line because it splits words at the colons of addresses.
+const BASH_TOPICS: &str = r#"
+_dwell_topics() {
+    local names
+    names="$("$1" complete-topics "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)"
+    [[ -n "${names}" ]] || return 1
+    COMPREPLY=( $(compgen -W "${names}") )
+}
+"#;
+
+const ZSH_TOPICS: &str = r#"_dwell_topics() {
+    local -a names
+    names=(${(f)"$("${words[1]}" complete-topics "${(j: :)words[1,CURRENT-1]} ${PREFIX}" 2>/dev/null)"})
+    (( ${#names} )) && compadd -a names
+}
+
+"#;
+
+const FISH_TOPICS: &str = r#"
+function __fish_dwell_topics
+    set -g __fish_dwell_topic_names (dwell complete-topics (commandline -cp | string collect) 2>/dev/null)
+    test -n "$__fish_dwell_topic_names"
+end
+complete -c dwell -n "__fish_dwell_topics" -f -a '$__fish_dwell_topic_names'
+"#;
+
+/// The script that clap generates knows no topics. In bash and zsh those of the broker come before its answer, in fish
+/// beside it.
+fn with_topics(shell: Shell, script: &str) -> String {
+    let first = "_dwell() {\n";
+    match shell {
+        Shell::Bash => {
+            let ask = format!("{first}    _dwell_topics \"$1\" && return 0\n");
+            format!("{}{BASH_TOPICS}", script.replacen(first, &ask, 1))
+        }
+        Shell::Zsh => {
+            let ask = format!("{ZSH_TOPICS}{first}    _dwell_topics && return 0\n");
+            script.replacen(first, &ask, 1)
+        }
+        Shell::Fish => format!("{script}{FISH_TOPICS}"),
+        _ => script.to_owned(),
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) mod consume;
 pub(crate) mod top;
 mod topic_list;
 pub(crate) mod topic;
+pub(crate) mod topic_names;
 pub(crate) mod group;
 
 use std::fmt::Display;
