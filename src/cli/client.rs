@@ -38,6 +38,9 @@ const CLOCK_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long opening a connection may take; the broker is on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Where a broker says whether it is ready.
+const READY: &str = "/readyz";
+
 /// The pool may open a connection and then use another one that became free. A broker closes one that had no request for 5 s
 /// after it was opened, so one that is about to be closed must not be used.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -83,11 +86,11 @@ impl Client {
 
     /// Asks whether it is ready. # Errors: `Garbled` when it is not.
     pub(crate) async fn ready(&self) -> CallResult<()> {
-        self.text("/readyz").await.map(drop)
+        self.text(READY).await.map(drop)
     }
 
     pub(crate) async fn readiness(&self) -> CallResult<WithJson<Ready>> {
-        self.call(self.http.get(format!("{}/readyz", self.base()))).await
+        self.call(self.http.get(format!("{}{READY}", self.base()))).await
     }
 
     pub(crate) async fn metrics(&self) -> CallResult<String> {
@@ -461,10 +464,18 @@ impl Client {
         if response.status().is_success() {
             return Ok(response);
         }
-        let status = response.status();
+        let (status, asks_state) = (response.status(), response.url().path() == READY);
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) => Err(CallError::Problem(Box::new(self.credentials.explain(problem)))),
+            Ok(mut problem) => {
+                // The answer of a broker without its store does not say which broker it is, and `redis.url` is its own.
+                if problem.name() == "unavailable" && !asks_state {
+                    let (detail, place) = (&problem.detail, &self.place);
+                    let next = "`dwell doctor` on its machine looks at its store";
+                    problem.detail = format!("{detail}; the broker at {place} says so: {next}");
+                }
+                Err(CallError::Problem(Box::new(self.credentials.explain(problem))))
+            }
             Err(_) => Err(self.garbled(&format!("status {status}"))),
         }
     }

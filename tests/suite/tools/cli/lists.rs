@@ -3,6 +3,7 @@
 use dwell::model::error::Result;
 
 use super::Shell;
+use crate::support::{RedisServer, eventually};
 
 /// Lists of the topic `orders`, which holds nothing, and what each says.
 const EMPTY: [(&str, &str); 6] = [
@@ -84,5 +85,25 @@ async fn broker_that_is_away_is_named_with_a_next_step() -> Result<()> {
     assert!(said.starts_with(&start) && said.ends_with("; is `dwell serve` running there?\n"), "{said}");
     let said = refused(&["topic", "list", "--server", "127.0.0.1:1"], None)?;
     assert!(said.starts_with("dwell: cannot reach http://127.0.0.1:1: Connection refused"), "{said}");
+    Ok(())
+}
+
+/// It is the broker that does not reach its store: the address that the command line asked is another one.
+#[tokio::test]
+async fn store_that_is_away_is_told_apart_from_the_broker() -> Result<()> {
+    let mut redis = RedisServer::start().await?;
+    let shell = Shell::without_broker()?.serving(&format!("[redis]\nurl = {:?}\n", redis.url())).await?;
+    redis.kill()?;
+    // The first call after the end may not know whether it was applied.
+    let said = eventually("Redis cannot be reached", async || {
+        let said = shell.dwell(&["topic", "list"])?;
+        Ok(said.err.starts_with("dwell: Redis cannot be reached").then_some(said))
+    })
+    .await?;
+    let from = format!(
+        "; the broker at {} (DWELL_SERVER) says so: `dwell doctor` on its machine looks at its store",
+        shell.address()
+    );
+    assert!(said.code == Some(69) && said.err.ends_with(&format!("{from} (unavailable)\n")), "{said:?}");
     Ok(())
 }
