@@ -14,15 +14,15 @@ use super::{PrintArgs, output, parse};
 const EXAMPLES: &str = "\
 Examples:
   dwell context add test --server http://127.0.0.1:7373
-  dwell context add prod --server https://dwell.internal:7373 --token-file ~/.config/dwell/prod.token
+  dwell context add prod --server https://dwell.internal:7373 --token-file prod.token
   dwell context list
   dwell context use test
   dwell --context prod topic list
   dwell context use --none
   dwell context remove test
 
-A command asks the broker of --server, else of DWELL_SERVER, else of --context, DWELL_CONTEXT, or the
-context that is used; else http://127.0.0.1:7373. The contexts are in
+A command asks the broker of --server, else of DWELL_SERVER, else of --context, DWELL_CONTEXT, or
+the context that is used; else http://127.0.0.1:7373. The contexts are in
 $XDG_CONFIG_HOME/dwell/contexts.toml or ~/.config/dwell/contexts.toml.";
 
 /// Add, list, use and remove contexts: brokers by name

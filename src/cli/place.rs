@@ -102,3 +102,35 @@ impl fmt::Display for Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_says_where_its_address_is_from() {
+        let address = ServerAddress::default();
+        let place = |origin| Place { address: address.clone(), origin, files: Files::default() };
+        let cases = [
+            (Origin::Named, "http://127.0.0.1:7373"),
+            (Origin::Variable, "http://127.0.0.1:7373 (DWELL_SERVER)"),
+            (Origin::Context("prod".to_owned()), "http://127.0.0.1:7373 (context prod)"),
+            (Origin::Default, "http://127.0.0.1:7373 (the default)"),
+        ];
+        for (origin, shown) in cases {
+            let place = place(origin);
+            assert_eq!(place.to_string(), shown);
+            // Whoever named a broker knows how.
+            assert_eq!(place.other().contains("`dwell context` names another"), place.origin == Origin::Default);
+        }
+    }
+
+    #[test]
+    fn files_that_are_named_win_over_those_of_the_context() {
+        let named = |path: &str| Files { token: Some(path.into()), ca: None };
+        let files = |files: Files| (files.token, files.ca);
+        assert_eq!(files(named("/mine").or(Some("/its"), Some("/ca"))), (Some("/mine".into()), Some("/ca".into())));
+        assert_eq!(files(named("").or(Some("/its"), None)), (Some("/its".into()), None));
+        assert_eq!(files(Files::default().or(None, None)), (None, None));
+    }
+}
