@@ -120,7 +120,7 @@ mod tests {
         for (origin, shown) in cases {
             let place = place(origin);
             assert_eq!(place.to_string(), shown);
-            // Whoever named a broker knows how.
+            // Only the default needs the hint: the others were chosen by somebody.
             assert_eq!(place.other().contains("`dwell context` names another"), place.origin == Origin::Default);
         }
     }
