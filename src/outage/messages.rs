@@ -311,7 +311,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let unbuffered = self.unbuffer(&descriptor.topic, id).await?;
         if unbuffered == wal::Cancelled::Absent {
             let away = self.breaker.reason();
-            return Err(away.unwrap_or_else(|| not_stored_yet()));
+            return Err(away.unwrap_or_else(not_stored_yet));
         }
         let (topic, version) = (descriptor.topic.clone(), self.store.clock().versions(1));
         let cancel = vec![Record::Cancel { topic, partition, id: id.clone(), version }];
