@@ -44,6 +44,8 @@ NOT_PLAYED = {
     "redis-cli -h sentinel-a": "it needs sentinels: `redis::sentinel` plays a failover",
     "make static": "it installs into this machine: `make package` installs the package below a scratch root",
     "install -D --mode=0600 redis-password": "it needs systemd",
+    "dwell --context prod topic list": "it needs the reader's own broker with TLS: `tools::cli` plays contexts",
+    "dwell completions zsh": "it is typed into a zsh, which knows where its completions are",
     "DWELL_TRACE_OTLP_ENDPOINT": "it needs a collector: `tools::spans` has one",
 }
 
