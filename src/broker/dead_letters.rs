@@ -267,7 +267,13 @@ impl DeadLetterFilter {
         }
     }
 
-    fn matches(&self, dead: &Dead) -> bool {
+    /// Whether it narrows by what is in a dead letter, so that each is looked at.
+    pub(super) fn looks_inside(&self) -> bool {
+        self.reason.is_some() || self.text.is_some()
+    }
+
+    /// Whether a dead letter has the reason and the text; its age is for the caller.
+    pub(super) fn matches(&self, dead: &Dead) -> bool {
         let has_text = |text: &String| {
             let error = dead.record.last_error.as_ref().is_some_and(|error| error.contains(text));
             let payload = |payload: &[u8]| payload.windows(text.len()).any(|part| part == text.as_bytes());

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::Broker;
 use super::topics::TOPICS_SEEN_MAX;
 use crate::model::error::Result;
+use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
 use crate::store::{Doing, Heartbeat, MemberId, MemberReport, MemberState, ProcessState, WalDepth, of_processes};
 
@@ -32,6 +33,8 @@ pub struct FleetBroker {
     pub wal: WalDepth,
     /// `None` of one whose heartbeat as a process is missing.
     pub process: Option<ProcessState>,
+    /// When the latest of its heartbeats was sent; of this broker, now.
+    pub heard_at: Timestamp,
 }
 
 impl Broker {
@@ -41,16 +44,16 @@ impl Broker {
         let mut brokers = BTreeMap::<MemberId, FleetBroker>::new();
         let read = self.reads.begin().await?;
         let (topic, group) = of_processes();
-        for MemberReport { id, state, version } in
+        for MemberReport { id, state, version, heard_at } in
             read.call(self.store.groups.members(&topic, &group, ABSENT_AFTER)).await?
         {
             let MemberState { wal, process, .. } = state;
-            brokers.insert(id, FleetBroker { version, wal, process, ..FleetBroker::default() });
+            brokers.insert(id, FleetBroker { version, wal, process, heard_at, ..FleetBroker::default() });
         }
         for topic in self.topics().await?.iter().take(TOPICS_SEEN_MAX) {
             let Some(descriptor) = self.existing(topic).await? else { continue };
             for group in &descriptor.groups {
-                for MemberReport { id, state, version } in read.call(self.members(topic, group)).await? {
+                for MemberReport { id, state, version, heard_at } in read.call(self.members(topic, group)).await? {
                     let MemberState { has_demand, waiting, owned, wal, .. } = state;
                     let broker = brokers.entry(id).or_default();
                     broker.version = version;
@@ -59,13 +62,15 @@ impl Broker {
                     broker.waiting += waiting;
                     broker.owned += owned;
                     broker.wal = wal;
+                    broker.heard_at = broker.heard_at.max(heard_at);
                 }
             }
         }
         // Its own heartbeats are older than what it knows.
+        let heard_at = self.now();
         let here = brokers.entry(self.member().clone()).or_default();
         let MemberState { wal, process, .. } = self.as_process();
-        (here.is_here, here.wal, here.process) = (true, wal, process);
+        (here.is_here, here.wal, here.process, here.heard_at) = (true, wal, process, heard_at);
         here.version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(brokers)
     }

@@ -5,6 +5,7 @@
 
 mod stats_collector;
 mod held;
+mod dead_by_age;
 mod dead_letters;
 mod explain;
 mod groups;

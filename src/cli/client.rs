@@ -362,12 +362,12 @@ impl Client {
     pub(crate) async fn dead(
         &self,
         group: &GroupOf,
-        which: &Which,
+        (which, order): (&Which, &str),
         limit: usize,
         cursor: Option<&str>,
     ) -> CallResult<DeadLetterMessages<WithJson<DeadLetterMessage>>> {
-        let query =
-            [("limit", limit.to_string())].into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        let query = [("order", order.to_owned()), ("limit", limit.to_string())];
+        let query = query.into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
         let request = self.request(Method::GET, &group.path("dead-letters")).query(which);
         self.call(request.query(&query.collect::<Vec<_>>())).await
     }

@@ -24,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   dwell dead-letters list orders
   dwell dead-letters list orders --reason max_attempts --text 'smtp: 451' --history
+  dwell dead-letters list orders --order newest --limit 20
   dwell dead-letters list orders --json --limit 10000 > dead.ndjson
   dwell dead-letters redrive orders sms-4711 sms-4712
   dwell dead-letters redrive orders --younger-than 2h --text 'smtp: 451' --rate 50
@@ -42,12 +43,16 @@ pub(crate) struct DeadLetterArgs {
 
 #[derive(Debug, Subcommand)]
 enum DeadLetterCommand {
-    /// Print dead letters with their reason, partition by partition, the oldest death first
+    /// Print dead letters with their reason
     List {
         #[command(flatten)]
         of: GroupArgs,
         #[command(flatten)]
         filter: FilterArgs,
+        /// newest or oldest: by the time of their death over all partitions, this one first; partition: partition by
+        /// partition, the oldest death of each first
+        #[arg(long, value_name = "ORDER", default_value = "partition", value_parser = ["partition", "oldest", "newest"])]
+        order: String,
         /// Messages to print at most
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
@@ -118,10 +123,10 @@ struct WhichArgs {
 pub(crate) async fn run(args: &DeadLetterArgs) -> Result<(), Failure> {
     let (client, print) = (args.server.client()?, &args.server.print);
     match &args.command {
-        DeadLetterCommand::List { of, filter, limit, history } => {
+        DeadLetterCommand::List { of, filter, order, limit, history } => {
             let (of, filter, mut left, mut cursor) = (of.of(), filter.which(), *limit, None);
             while left > 0 {
-                let page = client.dead(&of, &filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
+                let page = client.dead(&of, (&filter, order), left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
                 left = left.saturating_sub(page.dead_letters.len());
                 print.page(&page.dead_letters, |dead| table(dead, *history))?;
                 cursor = page.next_cursor;

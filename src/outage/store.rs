@@ -19,9 +19,10 @@ use crate::model::version::Version;
 use crate::platform::disk::free_bytes;
 use crate::platform::signing_key::SigningKey;
 use crate::store::{
-    self, Acquired, Claim, Copied, CopyCursor, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, Description,
-    DroppedDeadLetters, Forward, Forwarded, HealthSnapshot, LogTarget, Loss, MemberId, MovedPage, NodeMemory,
-    OwnerRecord, Owners, Renewal, StatsClaim, Store, StoreClock, VerifyCursor, VerifyPage, Wakes, WalDepth,
+    self, Acquired, Claim, Copied, CopyCursor, DeadLetterOutlinePage, DeadLetterPage, DeadLetterRange,
+    DeadLetterRetention, Description, DroppedDeadLetters, Forward, Forwarded, HealthSnapshot, LogTarget, Loss,
+    MemberId, MovedPage, NodeMemory, OwnerRecord, Owners, Renewal, StatsClaim, Store, StoreClock, VerifyCursor,
+    VerifyPage, Wakes, WalDepth,
 };
 use crate::wal::Depth;
 
@@ -178,13 +179,12 @@ impl<S: LogTarget> store::Backend for BufferedStore<S> {
 /// The journal keeps which dead letters were deleted, or forwarded to another topic. Nothing is buffered.
 #[async_trait]
 impl<S: LogTarget> store::DeadLetters for BufferedStore<S> {
-    async fn dead(
-        &self,
-        partition: &GroupPartition,
-        after: Option<&DeadLetterCursor>,
-        limit: usize,
-    ) -> Result<DeadLetterPage> {
-        self.store.dead(partition, after, limit).await
+    async fn dead_by_age(&self, range: &DeadLetterRange) -> Result<DeadLetterPage> {
+        self.store.dead_by_age(range).await
+    }
+
+    async fn dead_outlines(&self, ranges: &[DeadLetterRange]) -> Result<Vec<DeadLetterOutlinePage>> {
+        self.store.dead_outlines(ranges).await
     }
 
     async fn redrive(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {

@@ -19,7 +19,17 @@ pub trait DeadLetters: Send + Sync + 'static {
         partition: &GroupPartition,
         after: Option<&DeadLetterCursor>,
         limit: usize,
-    ) -> Result<DeadLetterPage>;
+    ) -> Result<DeadLetterPage> {
+        let (partition, after) = (partition.clone(), after.cloned());
+        self.dead_by_age(&DeadLetterRange { partition, order: AgeOrder::OldestFirst, after, limit }).await
+    }
+
+    /// Dead messages of a partition by the time of their death, and then by id. One that stays is listed exactly once.
+    async fn dead_by_age(&self, range: &DeadLetterRange) -> Result<DeadLetterPage>;
+
+    /// Outlines of the messages that [`DeadLetters::dead_by_age`] lists, for ranges in the order asked: a merge of partitions
+    /// reads them before it reads the messages.
+    async fn dead_outlines(&self, ranges: &[DeadLetterRange]) -> Result<Vec<DeadLetterOutlinePage>>;
 
     /// Makes at most [`crate::model::limits::RECOVER_IDS_MAX`] dead messages ready, with no attempt counted;
     /// answers for each whether it was dead.
@@ -47,6 +57,38 @@ pub trait DeadLetters: Send + Sync + 'static {
 pub struct DeadLetterCursor {
     pub died_at: Timestamp,
     pub id: MessageId,
+}
+
+/// Which death comes first in a list of dead letters. Equal times are ordered by id, in the same direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgeOrder {
+    OldestFirst,
+    NewestFirst,
+}
+
+/// The first dead letters of a partition in an order: behind a cursor, at most `limit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterRange {
+    pub partition: GroupPartition,
+    pub order: AgeOrder,
+    pub after: Option<DeadLetterCursor>,
+    pub limit: usize,
+}
+
+/// A dead letter without its record and its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterOutline {
+    pub died_at: Timestamp,
+    pub id: MessageId,
+    /// Size of its record and its body.
+    pub bytes: usize,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadLetterOutlinePage {
+    pub dead: Vec<DeadLetterOutline>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<DeadLetterCursor>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

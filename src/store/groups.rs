@@ -133,6 +133,8 @@ pub struct MemberReport {
     pub id: MemberId,
     pub state: MemberState,
     pub version: String,
+    /// When it sent its latest heartbeat, by the clock of the store.
+    pub heard_at: Timestamp,
 }
 
 pub fn slot_of(topic: &TopicName, group: &GroupName) -> u32 {
@@ -159,7 +161,7 @@ impl MemberState {
 }
 
 impl MemberReport {
-    pub fn from_store(id: MemberId, text: &str) -> MemberReport {
+    pub fn from_store(id: MemberId, heard_at: Timestamp, text: &str) -> MemberReport {
         let mut parts = text.split(' ');
         let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).unwrap_or(0);
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -167,7 +169,7 @@ impl MemberReport {
         let wal = WalDepth { records: number(), bytes: number(), limit_bytes: number() };
         let version = parts.next().unwrap_or_default().to_owned();
         let state = MemberState { has_demand, waiting, owned, wal, process: ProcessState::read(parts) };
-        MemberReport { id, state, version }
+        MemberReport { id, state, version, heard_at }
     }
 }
 
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn member_state_round_trips_and_garbage_means_no_demand() {
-        let report = |text: &str| MemberReport::from_store(MemberId::from_store("m"), text);
+        let report = |text: &str| MemberReport::from_store(MemberId::from_store("m"), Timestamp::ZERO, text);
         let wal = WalDepth { records: 7, bytes: 4_096, limit_bytes: 1 << 30 };
         let member = MemberState { has_demand: true, waiting: 12, owned: 3, wal, process: None };
         let of_process = Doing::ALL.map(|doing| {

@@ -36,8 +36,8 @@ use crate::platform::signing_key::SigningKey;
 pub use clock::{ClockNote, StoreClock};
 use dead_letters::other_id;
 pub use dead_letters::{
-    Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DeadLetters, DroppedDeadLetters, Forward, Forwarded,
-    ForwardedMessage,
+    AgeOrder, Dead, DeadLetterCursor, DeadLetterOutline, DeadLetterOutlinePage, DeadLetterPage, DeadLetterRange,
+    DeadLetterRetention, DeadLetters, DroppedDeadLetters, Forward, Forwarded, ForwardedMessage,
 };
 pub use groups::{
     Doing, Groups, Heartbeat, LiveMember, MemberId, MemberReport, MemberState, ProcessState, SlotAsk, Slots,

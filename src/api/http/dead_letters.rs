@@ -26,7 +26,7 @@ use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
 use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::one_span;
-use crate::store::Dead;
+use crate::store::{AgeOrder, Dead};
 
 fn read_reason(text: &str) -> Result<DeadLetterReason> {
     let names = || DeadLetterReason::ALL.map(DeadLetterReason::name).join(", ");
@@ -84,14 +84,28 @@ pub(crate) struct DeadLetterParams {
     /// Only those with this text in the last error or in the payload, 1 to 256 bytes.
     #[param(value_type = Option<schema::SearchText>)]
     text: Option<String>,
+    /// `newest` or `oldest`: by the time of their death over all partitions, this one first; equal times by partition.
+    /// `partition`, the default: partition by partition, the oldest death of each first.
+    #[param(value_type = Option<schema::DeadLetterOrder>)]
+    order: Option<AgeOrder>,
+}
+
+/// The order of a name; none is partition by partition.
+fn order_of(name: &str) -> Result<Option<AgeOrder>> {
+    match name {
+        "partition" => Ok(None),
+        "oldest" => Ok(Some(AgeOrder::OldestFirst)),
+        "newest" => Ok(Some(AgeOrder::NewestFirst)),
+        _ => Err(Error::wrong(Fault::Choice, "order", format!("{name:?} is not one of partition, oldest, newest"))),
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for DeadLetterParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<DeadLetterParams, Problem> {
-        let accepted =
-            ["limit", "cursor", "reason", "older_than", "older_than_ms", "younger_than", "younger_than_ms", "text"];
+        let ages = ["older_than", "older_than_ms", "younger_than", "younger_than_ms"];
+        let accepted = [&["limit", "cursor", "reason", "text", "order"][..], &ages].concat();
         let params = Params::read(parts.uri.query(), &accepted)?;
         let text = |name| params.get(name).map(str::to_owned);
         Ok(DeadLetterParams {
@@ -103,6 +117,7 @@ impl<S: Sync> FromRequestParts<S> for DeadLetterParams {
             younger_than: params.span("younger_than")?,
             younger_than_ms: params.millis("younger_than_ms")?,
             text: text("text"),
+            order: params.read_as("order", order_of)?.flatten(),
         })
     }
 }
@@ -169,7 +184,8 @@ fn selection(which: Which) -> Result<DeadLetterSelection, Problem> {
 
 /// List dead letters.
 ///
-/// Partition by partition, the oldest death first; follow `next_cursor` to the end.
+/// Follow `next_cursor` to the end. A page may be shorter than `limit`, and even empty. A dead letter that stays is listed once;
+/// one that died after the first page is not listed.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/groups/{group}/dead-letters", operation_id = "listDeadLetters",
     tag = "dead letters",
@@ -184,7 +200,11 @@ pub(crate) async fn list(
     let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     let filter = params.filter().map_err(Problem::of_query)?;
     let mut held = app.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
-    let page = app.broker().dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await;
+    let cursor = params.cursor.as_deref();
+    let page = match params.order {
+        None => app.broker().dead_matching(&topic, &group, &filter, cursor, limit).await,
+        Some(order) => app.broker().dead_by_age(&topic, &group, &filter, order, cursor, limit).await,
+    };
     let page = page.map_err(Problem::of_query)?;
     let size = |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.size());
     held.resize(reply::weigh(page.dead.iter().map(size)));

@@ -51,7 +51,7 @@ pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
         problem::Problem, SettlementProblem, schema::Duration, schema::ExponentialBackoff, schema::LadderBackoff, schema::TopicName,
         schema::GroupName, schema::CronName, schema::MessageId, schema::Key, schema::DedupKey, schema::Cursor, schema::Etag, schema::TopicEtag,
         schema::Time,
-        schema::ConflictPolicy, schema::OnFailure, schema::MessageState, schema::ListOrder, schema::DeathReason
+        schema::ConflictPolicy, schema::OnFailure, schema::MessageState, schema::ListOrder, schema::DeadLetterOrder, schema::DeathReason
     )),
     modifiers(&Shared)
 )]

@@ -44,9 +44,9 @@ fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Grou
 }
 
 fn member(report: MemberReport) -> Member {
-    let MemberReport { id, state, version } = report;
+    let MemberReport { id, state, version, heard_at } = report;
     let (waiting, owned) = (state.waiting as u64, state.owned as u64);
-    Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned }
+    Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned, heard_at: Some(heard_at) }
 }
 
 fn length(pause: PauseOf) -> Result<PauseFor, Problem> {

@@ -156,7 +156,7 @@ pub(crate) async fn attention(app: Admitted, _: NoParams) -> Result<Reply<Attent
 }
 
 fn listed((member, broker): (MemberId, FleetBroker)) -> ListedBroker {
-    let FleetBroker { version, is_here, groups, demanded, waiting, owned, wal, process } = broker;
+    let FleetBroker { version, is_here, groups, demanded, waiting, owned, wal, process, heard_at } = broker;
     let (journal_records, journal_bytes) = process.map_or((0, 0), |process| process.journal);
     ListedBroker {
         member: member.to_string(),
@@ -174,6 +174,7 @@ fn listed((member, broker): (MemberId, FleetBroker)) -> ListedBroker {
         journal_records,
         journal_bytes,
         clock_ahead_ms: process.map(|process| process.clock_ahead_ms),
+        heard_at: Some(heard_at),
     }
 }
 

@@ -241,6 +241,8 @@ schemas! {
     MessageState = words(["scheduled", "ready", "blocked", "backoff", "in_flight", "dead"]);
     /// Order of a list of messages.
     ListOrder = words(["partition", "due"]);
+    /// Order of a list of dead letters.
+    DeadLetterOrder = words(["partition", "oldest", "newest"]);
     /// Why a message is dead.
     DeathReason = words(DeadLetterReason::ALL.map(DeadLetterReason::name));
     /// State of a group; `paused` and `copying` groups deliver nothing.

@@ -31,11 +31,12 @@ use crate::platform::signing_key::SigningKey;
 use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, CronJobChange, CronJobDeletion, CronJobRecord,
-    DeadLetterCursor, DeadLetterPage, DeadLetterRetention, Description, DroppedDeadLetters, Fired, Firing, Forecast,
-    Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate, LateSettlement, LiveMember,
-    Loss, MemberId, MemberReport, MovedPage, OutlinePage, OwnerRecord, Owners, Page, PartitionDepth, PartitionStats,
-    Peeked, Purge, Purged, PushVerdict, Renewal, Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock,
-    TakenOver, VerifyCursor, VerifyPage, WaitingCursor, WaitingRange, Wakes, Window, WindowPage,
+    DeadLetterOutlinePage, DeadLetterPage, DeadLetterRange, DeadLetterRetention, Description, DroppedDeadLetters,
+    Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate,
+    LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, OutlinePage, OwnerRecord, Owners, Page,
+    PartitionDepth, PartitionStats, Peeked, Purge, Purged, PushVerdict, Renewal, Reschedule, Rescheduled, SlotAsk,
+    Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, WaitingCursor, WaitingRange, Wakes, Window,
+    WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -423,7 +424,8 @@ always_away! {
         window(&GroupPartition, Window, Option<&(Timestamp, MessageId)>, usize) -> WindowPage;
     } and {}
     store::DeadLetters {
-        dead(&GroupPartition, Option<&DeadLetterCursor>, usize) -> DeadLetterPage;
+        dead_by_age(&DeadLetterRange) -> DeadLetterPage;
+        dead_outlines(&[DeadLetterRange]) -> Vec<DeadLetterOutlinePage>;
         redrive(&GroupPartition, &[MessageId]) -> Vec<bool>;
         purge(&GroupPartition, &[MessageId]) -> Vec<Option<Version>>;
         forward(&GroupPartition, Option<&Descriptor>, &[MessageId]) -> Forward;

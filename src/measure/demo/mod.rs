@@ -195,8 +195,9 @@ impl Demo {
         for of in [&self.orders, &self.pulse] {
             left_over += left(self.client.topic(&of.topic).await?.read());
         }
-        let mut dead = self.client.dead(&self.orders, &Which::default(), BATCH, None).await?.dead_letters;
-        dead.extend(self.client.dead(&self.pulse, &Which::default(), BATCH, None).await?.dead_letters);
+        let mut dead =
+            self.client.dead(&self.orders, (&Which::default(), "partition"), BATCH, None).await?.dead_letters;
+        dead.extend(self.client.dead(&self.pulse, (&Which::default(), "partition"), BATCH, None).await?.dead_letters);
         let dead = dead.into_iter().map(WithJson::read).collect();
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };

@@ -301,6 +301,19 @@ impl<'a> Zset<'a> {
         self.range(Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())))
     }
 
+    /// What is before this place, or all of it, the last first.
+    pub(super) fn before(
+        &self,
+        place: Option<(Score, &MessageId)>,
+    ) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        let from = self.place.of(self.by_score);
+        let to = match place {
+            Some((score, id)) => self.place.scored(self.by_score, score, id.as_str()),
+            None => self.place.behind(self.by_score),
+        };
+        self.tree.range(from..to).keys().rev().map(|key| scored_of(&key.map_err(broken)?))
+    }
+
     fn last_in(&self, at: Timestamp) -> Result<Option<Score>> {
         let next = Timestamp::from_ms(at.as_ms().saturating_add(1));
         let from = self.place.scored(self.by_score, at, "");

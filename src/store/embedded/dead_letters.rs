@@ -21,47 +21,33 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
-    self, Buried, Channel, Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DroppedDeadLetters, Forward,
-    Forwarded, ForwardedMessage, PushVerdict, Pushed, other_id,
+    self, AgeOrder, Buried, Channel, Dead, DeadLetterCursor, DeadLetterOutline, DeadLetterOutlinePage, DeadLetterPage,
+    DeadLetterRange, DeadLetterRetention, DroppedDeadLetters, Forward, Forwarded, ForwardedMessage, PushVerdict,
+    Pushed, other_id,
 };
 
 const LENGTH_BYTES: usize = 4;
 
 #[async_trait]
 impl store::DeadLetters for Embedded {
-    async fn dead(
-        &self,
-        partition: &GroupPartition,
-        after: Option<&DeadLetterCursor>,
-        limit: usize,
-    ) -> Result<DeadLetterPage> {
+    async fn dead_by_age(&self, range: &DeadLetterRange) -> Result<DeadLetterPage> {
         let this = self.opened()?;
-        let topics = this.topics();
-        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(DeadLetterPage::default()) };
-        let state = topic.partition(place.partition);
-        let _state = locked(&state);
-        let stored = Stored::new(&this.tree, place);
-        let (mut page, mut bytes) = (DeadLetterPage::default(), 0);
-        let zset = stored.dead_zset();
-        let entries: Box<dyn Iterator<Item = _>> = match after {
-            Some(cursor) => Box::new(zset.after(cursor.died_at.into(), &cursor.id)),
-            None => Box::new(zset.iter()),
-        };
-        for entry in entries {
-            let (died_at, id) = entry?;
-            let died_at = died_at.at;
-            if page.dead.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
-                page.next =
-                    page.dead.last().map(|last| DeadLetterCursor { died_at: last.died_at, id: last.id.clone() });
-                break;
-            }
-            let value = stored.dead_hash().get(&id)?.ok_or_else(|| lost(&id))?;
-            bytes += value.len();
+        let (dead, next) = this.visit_dead(range, |id, died_at, value| {
             let (record, body) = read_dead(&value)?;
             let version = body_version(&body);
-            page.dead.push(Dead { message: decode_body(id.clone(), body), id, died_at, record, version });
-        }
-        Ok(page)
+            Ok(Dead { message: decode_body(id.clone(), body), id, died_at, record, version })
+        })?;
+        Ok(DeadLetterPage { dead, next })
+    }
+
+    async fn dead_outlines(&self, ranges: &[DeadLetterRange]) -> Result<Vec<DeadLetterOutlinePage>> {
+        let this = self.opened()?;
+        let page = |range: &DeadLetterRange| {
+            let outline = |id, died_at, value: Bytes| Ok(DeadLetterOutline { died_at, id, bytes: value.len() });
+            let (dead, next) = this.visit_dead(range, outline)?;
+            Ok(DeadLetterOutlinePage { dead, next })
+        };
+        ranges.iter().map(page).collect()
     }
 
     async fn redrive(&self, partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
@@ -262,6 +248,39 @@ impl Inner {
             ids.push(id);
         }
         Ok((dropped, ids))
+    }
+
+    /// What `each` makes of the dead messages of a range, and where the next page begins if there is more.
+    fn visit_dead<T>(
+        &self,
+        range: &DeadLetterRange,
+        mut each: impl FnMut(MessageId, Timestamp, Bytes) -> Result<T>,
+    ) -> Result<(Vec<T>, Option<DeadLetterCursor>)> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.group_partition(&range.partition) else { return Ok((Vec::new(), None)) };
+        let state = topic.partition(place.partition);
+        let _state = locked(&state);
+        let stored = Stored::new(&self.tree, place);
+        let (zset, after) = (stored.dead_zset(), range.after.as_ref());
+        let entries: Box<dyn Iterator<Item = _>> = match (range.order, after) {
+            (AgeOrder::OldestFirst, Some(cursor)) => Box::new(zset.after(cursor.died_at.into(), &cursor.id)),
+            (AgeOrder::OldestFirst, None) => Box::new(zset.iter()),
+            (AgeOrder::NewestFirst, _) => {
+                Box::new(zset.before(after.map(|cursor| (cursor.died_at.into(), &cursor.id))))
+            }
+        };
+        let (mut found, mut bytes, mut last) = (Vec::new(), 0, None);
+        for entry in entries {
+            let (died_at, id) = entry?;
+            if found.len() >= range.limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
+                return Ok((found, last));
+            }
+            let value = stored.dead_hash().get(&id)?.ok_or_else(|| lost(&id))?;
+            bytes += value.len();
+            last = Some(DeadLetterCursor { died_at: died_at.at, id: id.clone() });
+            found.push(each(id, died_at.at, value)?);
+        }
+        Ok((found, None))
     }
 
     pub(super) fn dead_ids(&self, partition: &GroupPartition, most: usize) -> Result<Vec<MessageId>> {

@@ -45,7 +45,7 @@ impl Members {
     pub(super) fn read(&self, group: &Channel, now: Timestamp, ttl: Duration) -> Vec<MemberReport> {
         let groups = self.lock();
         let live = groups.get(group).into_iter().flatten().filter(|(_, (last, _))| now.since(*last) < ttl);
-        live.map(|(id, (_, state))| MemberReport::from_store(id.clone(), &state.to_store())).collect()
+        live.map(|(id, (last, state))| MemberReport::from_store(id.clone(), *last, &state.to_store())).collect()
     }
 
     fn leave(&self, group: &Channel, member: &MemberId) -> bool {

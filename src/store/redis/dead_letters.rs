@@ -20,26 +20,14 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, CallPart, Version};
 use crate::platform::clock::Clock;
 use crate::store::{
-    self, Dead, DeadLetterCursor, DeadLetterPage, DeadLetterRetention, DroppedDeadLetters, Forward, Forwarded,
-    ForwardedMessage, other_id, random_text,
+    self, AgeOrder, Dead, DeadLetterCursor, DeadLetterOutline, DeadLetterOutlinePage, DeadLetterPage, DeadLetterRange,
+    DeadLetterRetention, DroppedDeadLetters, Forward, Forwarded, ForwardedMessage, other_id, random_text,
 };
 
 #[async_trait]
 impl store::DeadLetters for Redis {
-    async fn dead(
-        &self,
-        partition: &GroupPartition,
-        after: Option<&DeadLetterCursor>,
-        limit: usize,
-    ) -> Result<DeadLetterPage> {
-        let keys = self.keys.group_partition(partition);
-        let (id, died_at) = after.map_or(("", 0), |cursor| (cursor.id.as_str(), cursor.died_at.as_ms()));
-        let call = ScriptCall::new(&SCRIPTS.dead_letters, &[&keys.dead_zset, &keys.dead_hash])
-            .arg(id)
-            .arg(died_at)
-            .arg(limit)
-            .arg(CALL_BYTES_MAX);
-        let mut reply = self.reply(&call).await?;
+    async fn dead_by_age(&self, range: &DeadLetterRange) -> Result<DeadLetterPage> {
+        let mut reply = self.reply(&self.dead_call(range)).await?;
         let after_page = reply.number()?;
         let dead = reply.each(|reply| {
             let (id, died_at) = (MessageId::new(reply.text()?)?, reply.time()?.unwrap_or_default());
@@ -48,6 +36,12 @@ impl store::DeadLetters for Redis {
         let last = dead.last().filter(|_| after_page > 0);
         let next = last.map(|last: &Dead| DeadLetterCursor { died_at: last.died_at, id: last.id.clone() });
         Ok(DeadLetterPage { dead, next })
+    }
+
+    async fn dead_outlines(&self, ranges: &[DeadLetterRange]) -> Result<Vec<DeadLetterOutlinePage>> {
+        let calls = ranges.iter().map(|range| self.dead_call(range).arg("sizes")).collect();
+        let answers = self.connection.eval_all(&SCRIPTS.dead_letters, calls).await;
+        answers.into_iter().map(|answer| read_outlines(Reply::of(answer?)?)).collect()
     }
 
     async fn redrive(&self, group_partition: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
@@ -124,6 +118,18 @@ impl store::DeadLetters for Redis {
 /// How often a verb calls back what is on its way to another topic, before others who begin pages win.
 const CALL_BACKS_MAX: usize = 10;
 
+fn read_outlines(mut reply: Reply) -> Result<DeadLetterOutlinePage> {
+    reply.text()?;
+    let after_page = reply.number()?;
+    let dead = reply.each(|reply| {
+        let (id, died_at) = (MessageId::new(reply.text()?)?, reply.time()?.unwrap_or_default());
+        Ok(DeadLetterOutline { died_at, id, bytes: usize::try_from(reply.number()?).unwrap_or(usize::MAX) })
+    })?;
+    let last = dead.last().filter(|_| after_page > 0);
+    let next = last.map(|last: &DeadLetterOutline| DeadLetterCursor { died_at: last.died_at, id: last.id.clone() });
+    Ok(DeadLetterOutlinePage { dead, next })
+}
+
 fn on_their_way() -> Error {
     Error::unavailable("dead letters are being moved or forwarded to another topic; try again")
 }
@@ -158,6 +164,22 @@ pub(super) fn destination(to: &str) -> Result<(TopicName, u64)> {
 }
 
 impl Shared {
+    fn dead_call(&self, range: &DeadLetterRange) -> ScriptCall {
+        let DeadLetterRange { partition, order, after, limit } = range;
+        let keys = self.keys.group_partition(partition);
+        let (id, died_at) = after.as_ref().map_or(("", 0), |after| (after.id.as_str(), after.died_at.as_ms()));
+        let first = match order {
+            AgeOrder::OldestFirst => "oldest",
+            AgeOrder::NewestFirst => "newest",
+        };
+        ScriptCall::new(&SCRIPTS.dead_letters, &[&keys.dead_zset, &keys.dead_hash])
+            .arg(id)
+            .arg(died_at)
+            .arg(*limit)
+            .arg(CALL_BYTES_MAX)
+            .arg(first)
+    }
+
     async fn stage(&self, partition: &GroupPartition, to: &str, ids: &[MessageId]) -> Result<Staged> {
         let (keys, losses) = (self.keys.group_partition(partition), self.losses.borrow().count);
         let generation = self.keys.generation(partition);

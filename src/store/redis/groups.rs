@@ -48,8 +48,10 @@ impl store::Groups for Redis {
         let keys = self.keys.members(topic, group);
         let call =
             ScriptCall::new(&SCRIPTS.members, &[&keys.members, &keys.states]).arg(ms(ttl)).arg(self.time_override());
-        let read =
-            |reply: &mut Reply| Ok(MemberReport::from_store(MemberId::from_store(&reply.text()?), &reply.text()?));
+        let read = |reply: &mut Reply| {
+            let (id, heard_at) = (MemberId::from_store(&reply.text()?), reply.time()?.unwrap_or_default());
+            Ok(MemberReport::from_store(id, heard_at, &reply.text()?))
+        };
         let mut members = self.ask(&call).await?.1.each(read)?;
         members.sort_by(|one, other| one.id.cmp(&other.id));
         Ok(members)

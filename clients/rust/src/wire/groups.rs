@@ -146,6 +146,10 @@ pub struct Member {
     pub waiting: u64,
     /// Partitions that it owns.
     pub owned: u64,
+    /// When its latest heartbeat for the group was sent, by the clock of the store; what is said here is from then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
+    pub heard_at: Option<Timestamp>,
 }
 
 /// Inconsistencies of stored data.

@@ -137,6 +137,10 @@ pub struct ListedBroker {
     /// How far its clock is ahead of that of the store; absent if it has not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
+    /// When its latest heartbeat was sent, by the clock of the store: it sends one every 15 seconds. Of the broker that answers, now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
+    pub heard_at: Option<Timestamp>,
 }
 
 /// A broker that drains.

@@ -37,6 +37,12 @@ pub(super) async fn member_is_alive_until_its_ttl_passes(world: World) -> Result
     assert_eq!(here("a").await?, [live("a", true)]);
     // Who was away for too long joins again, and other groups are none of its business.
     assert_eq!(here("b").await?, [live("a", true), live("b", true)]);
+    // What is told of a member says when it was heard.
+    world.pass(1_500);
+    let heard = world.store.groups.members(&topic, &group, TTL).await?;
+    let heard: Vec<_> = heard.into_iter().map(|report| (report.id, world.now().since(report.heard_at))).collect();
+    let ago = Duration::from_millis(1_500);
+    assert_eq!(heard, [(member("a"), ago), (member("b"), ago)]);
     let other = beat(&world, "c", heartbeat(&topic, &GroupName::new("other")?, true)).await?;
     assert_eq!(other, [live("c", true)]);
     Ok(())

@@ -23,6 +23,7 @@ mod push_over;
 mod recovery;
 mod reserve;
 mod cron_jobs;
+mod dead_by_age;
 mod settle;
 mod rate_slots;
 mod topics;
@@ -78,6 +79,10 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         dead_letter_calls_are_bounded, page_of_large_dead_letters_is_bounded_by_bytes, history_records_failed_attempts,
         a_history_keeps_the_newest_sixteen, recovery_and_charges_keep_the_history,
         retention_drops_the_oldest_dead_letters, retention_drops_in_pages;
+    dead_by_age: dead_letters_of_a_partition_are_read_in_both_orders, dead_letters_by_age_merge_the_partitions,
+        equal_deaths_are_listed_once_by_partition, dead_letter_pages_by_age_are_stable_under_changes,
+        a_filter_bounds_dead_letters_by_age, page_of_dead_letters_by_age_is_bounded_by_bytes,
+        dead_letters_by_age_refuse_the_cursor_of_another_order;
     forwarding: forwarded_dead_letter_names_its_source, forwarded_dead_letter_with_a_taken_id_gets_a_new_id,
         consumed_forwarded_dead_letter_is_not_repeated, refused_forward_stays_a_dead_letter,
         forwarded_dead_letters_are_ordered_in_an_ordered_topic, forward_page_size_is_bounded;

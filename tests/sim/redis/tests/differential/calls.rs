@@ -541,7 +541,11 @@ impl Calls {
             }
             "dead_letters" => {
                 let after = if self.is(2) { self.id() } else { String::new() };
-                say_all(&mut words, &[&after, &(self.now / 1_000).to_string(), "4", "150"]);
+                let first = if self.is(2) { "oldest" } else { "newest" };
+                say_all(&mut words, &[&after, &(self.now / 1_000).to_string(), "4", "150", first]);
+                if self.is(2) {
+                    say_all(&mut words, &["sizes"]);
+                }
                 vec![g("dz"), g("dh")]
             }
             "redrive" => {
