@@ -59,6 +59,7 @@ export function trafficCharts(region, topic) {
   const rate = (/** @type {"pushed" | "delivered"} */ what) => samples.map((each) => (each[what] / traffic.stepMs) * 1_000);
   const of = (/** @type {string} */ name, /** @type {any} */ field) => ({ name, values: samples.map((/** @type {any} */ each) => each[field]) });
   const late = [of("p50", "lateness_p50_ms"), of("p99", "lateness_p99_ms")];
+  const backlog = { name: "backlog", values: samples.map((each) => (each.at === traffic.unwatched ? undefined : each.backlog)) };
   const second = (/** @type {number | undefined} */ value) => perSecond(value);
   const ms = (/** @type {number | undefined} */ value) => (value === undefined ? NOTHING : span(value));
   const most = Math.max((region.clientWidth || 1_000) > 900 ? region.clientWidth / 4 - 12 : region.clientWidth > 520 ? region.clientWidth / 2 - 12 : region.clientWidth, 240);
@@ -66,7 +67,7 @@ export function trafficCharts(region, topic) {
     chart("Pushed", times, [{ name: "pushed", values: rate("pushed") }], second, most),
     chart("Delivered", times, [{ name: "delivered", values: rate("delivered") }], second, most),
     chart("Lateness", times, late, ms, most, roundSpan),
-    chart("Backlog", times, [of("backlog", "backlog")], number, most)));
+    chart("Backlog", times, [backlog], number, most)));
 }
 
 /**

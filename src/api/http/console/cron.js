@@ -21,7 +21,7 @@ import { MAY_CHANGE, to } from "./place.js";
 export function cron(topic, place, page) {
   const list = element("div", { "aria-live": "polite" });
   page.body.append(tabs(topic, "Cron jobs", place.given.group), section("Cron jobs", list));
-  const reload = () => page.once(async () => {
+  const reload = () => page.reads(async () => {
     const found = await call("GET", `${path`/v1/topics/${topic}/cron`}${query({ cursor: place.given.cursor })}`, page);
     draw(list, listed(topic, found, reload), shell(command("cron list", [topic])));
   });

@@ -9,7 +9,7 @@ import { byError } from "./errors.js";
 import { groupChoice, headingOf, tabs } from "./frame.js";
 import { beginning, number } from "./format.js";
 import { placeOfMessage } from "./messages.js";
-import { button, empty, foreign, link, section, shell, table, time } from "./parts.js";
+import { button, empty, foreign, link, reason, section, shell, table, time } from "./parts.js";
 import { preview } from "./payload.js";
 import { MAY_CHANGE, go, to } from "./place.js";
 import { box, selection } from "./selection.js";
@@ -22,6 +22,9 @@ const IDS = 1_000;
 
 /** The fields of a filter, as the API has them. */
 const FILTER = ["reason", "older_than", "younger_than", "text"];
+
+/** In which order they are listed, as the API has it. @type {[string, string][]} */
+const ORDERS = [["newest", "newest death first"], ["oldest", "oldest death first"]];
 
 /** Dead letters that are looked through for their errors. */
 const LOOKED_THROUGH = 1_000;
@@ -37,17 +40,19 @@ const LOOKED_THROUGH = 1_000;
  */
 export function dead(topic, place, page) {
   const group = place.given.group ?? "default";
+  const order = orderOf(place.given);
   const filter = Object.fromEntries(FILTER.filter((name) => place.given[name]).map((name) => [name, place.given[name]]));
   const list = element("div", { "aria-live": "polite", "aria-busy": "true" }), errors = element("div", {});
   const selected = selection(list), chosen = () => selected.chosen().map(({ id }) => id);
-  const reload = () => page.once(async () => {
-    const behind = query({ ...filter, limit: PAGE, cursor: place.given.cursor });
-    const found = await call("GET", `${path`/v1/topics/${topic}/groups/${group}/dead-letters`}${behind}`, page);
-    draw(list, listed(topic, place.given, found), shell(command("dead-letters list", [topic], flags(group, filter))));
+  const reload = () => page.reads(async () => {
+    const target = path`/v1/topics/${topic}/groups/${group}/dead-letters`, { cursor } = place.given;
+    const found = await call("GET", `${target}${query({ ...filter, order, limit: PAGE, cursor })}`, page);
+    draw(list, listed(topic, place.given, found), shell(command("dead-letters list", [topic], { ...flags(group, filter), order })));
     selected.clear();
     list.setAttribute("aria-busy", "false");
-    const some = await call("GET", `${path`/v1/topics/${topic}/groups/${group}/dead-letters`}${query({ ...filter, limit: LOOKED_THROUGH })}`, page);
-    draw(errors, byError(some, (verb, error, ids) => void (verb === "Purge" ? purge : redrive)({ ...all, error, chosen: () => ids }).then(reload)));
+    // Where the list is whole it says by itself which errors there are.
+    const some = cursor || found.next_cursor ? await call("GET", `${target}${query({ ...filter, order, limit: LOOKED_THROUGH })}`, page) : found;
+    draw(errors, Object.keys(filter).length ? element("p", { class: "hint" }, "Only of those that the filter shows.") : null, byError(some, (verb, error, ids) => void (verb === "Purge" ? purge : redrive)({ ...all, error, chosen: () => ids }).then(reload)));
   });
   const all = { topic, group, filter, chosen, reload };
   page.body.append(
@@ -57,6 +62,9 @@ export function dead(topic, place, page) {
   void reload();
   return headingOf(topic, "Dead letters");
 }
+
+/** @param {Record<string, string>} given */
+const orderOf = (given) => ORDERS.find(([order]) => order === given.order)?.[0] ?? "newest";
 
 /**
  * @param {string} group
@@ -83,6 +91,7 @@ function filterForm(topic, given) {
     fieldOf({ name: "older_than", label: "Older than", value: given.older_than, hint: "Died so long ago: 1h, 2d" }),
     fieldOf({ name: "younger_than", label: "Younger than", value: given.younger_than, hint: "1h, 2d" }),
     fieldOf({ name: "text", label: "Text", value: given.text, hint: "In the last error or the payload" }),
+    fieldOf({ name: "order", label: "Order", value: orderOf(given), type: ORDERS }),
     element("button", { type: "submit" }, "Filter"));
 }
 
@@ -111,13 +120,16 @@ function listed(topic, given, found) {
       ? empty("No dead letter is like this.", link(to(["topics", topic, "dead"], { group: given.group }), "Show all"))
       : empty("There are no dead letters.", element("p", {}, "A message that is out of attempts, was buried or has expired is kept here."));
   }
-  const heads = ["Id", "Died at", "Reason", "Attempts", "Last error", "Key", "Payload"].map((head, at) => ({ head, number: at === 3 }));
+  const sorted = orderOf(given) === "newest" ? "descending" : "ascending";
+  const heads = ["Id", "Died at", "Reason", "Attempts", "Last error", "Key", "Payload"].map((head, at) => ({ head, number: at === 3, sort: at === 1 ? sorted : undefined }));
   const rows = found.dead_letters.map((/** @type {any} */ dead) => {
     const cells = [link(placeOfMessage(topic, dead, given.group), element("span", { class: "mono" }, dead.id)), time(dead.died_at),
-      [dead.reason, dead.unforwarded].filter(Boolean).join(", ").replaceAll("_", " "), number(dead.attempts), foreign(dead.last_error, 60), foreign(dead.key, 30), preview(dead)];
+      [dead.reason, dead.unforwarded].filter(Boolean).join(", ").replaceAll("_", " "), number(dead.attempts), reason(dead.last_error), foreign(dead.key, 30), preview(dead)];
     return { key: `${dead.partition}/${dead.id}`, cells: MAY_CHANGE ? [box(dead, cells[0]), ...cells.slice(1)] : cells };
   });
-  return [table("Dead letters, partition by partition, the oldest death first", heads, rows), next];
+  const [, words] = ORDERS.find(([order]) => order === orderOf(given)) ?? ORDERS[0];
+  return [table(`Dead letters of all partitions, the ${words}`, heads, rows, { stacks: true }),
+    given.cursor ? element("p", {}, link(to(["topics", topic, "dead"], { ...given, cursor: undefined }), "First page")) : null, next];
 }
 
 /**
@@ -189,6 +201,7 @@ function redrive(dead) {
   return ask({
     title: dead.error === undefined ? `Redrive dead letters of ${dead.group}` : `Redrive: ${beginning(dead.error, 60)}`,
     body: element("p", {}, "They are ready again at once, with no attempt counted. A consumer that still fails makes them dead again."),
+    ids: ({ which }) => (which === "chosen" ? ids : []),
     fields: [whichField(dead, "Redrive"), ...PACE],
     confirm: "Redrive",
     line: (values) => lineOf(dead, "redrive", values, ids),
@@ -206,6 +219,7 @@ function purge(dead) {
   return ask({
     title: dead.error === undefined ? `Purge dead letters of ${dead.group}` : `Purge: ${beginning(dead.error, 60)}`,
     body: element("p", {}, "They are deleted for good."),
+    ids: ({ which }) => (which === "chosen" ? ids : []),
     fields: [whichField(dead, "Purge"), ...PACE,
       { name: "topic", label: `Type the name of the topic, ${dead.topic}, to confirm`, required: true }],
     confirm: "Purge for good",

@@ -2,6 +2,7 @@
 // Forms, and the dialogs that ask before something is changed.
 
 import { draw, element } from "./dom.js";
+import { counted, number } from "./format.js";
 import { problem, say } from "./notice.js";
 import { button, shell } from "./parts.js";
 import { go } from "./place.js";
@@ -109,6 +110,7 @@ export function utc(local) {
  * @property {string} title
  * @property {any} [body] What it will do.
  * @property {Field[]} [fields]
+ * @property {(values: Values) => string[]} [ids] The messages that it is about, if they are known one by one.
  * @property {string} confirm The word on the button.
  * @property {boolean} [danger] It cannot be undone.
  * @property {(values: Values) => string} [line] The line of the shell that does the same.
@@ -116,6 +118,32 @@ export function utc(local) {
  *   gives what is said then; what it throws is shown, and the dialog stays.
  * @property {(values: Values) => string} [next] The place that is shown once it is done.
  */
+
+/** Ids that a dialog shows at once. */
+const FEW = 3;
+
+/**
+ * How many messages it is about, and the first of them; the others on demand.
+ * @param {string[]} ids
+ */
+function idsOf(ids) {
+  const mono = (/** @type {string[]} */ some) => some.flatMap((id, at) => [at ? ", " : "", element("bdi", { class: "mono" }, id)]);
+  if (ids.length === 0) return null;
+  const first = element("p", {}, `${counted(ids.length, "message")}: `, mono(ids.slice(0, FEW)), ids.length > FEW ? ` and ${number(ids.length - FEW)} more.` : ".");
+  if (ids.length <= FEW) return first;
+  const all = element("ul", { class: "ids", tabindex: "0", role: "list", "aria-label": "All ids" }, ids.map((id) => element("li", {}, element("bdi", { class: "mono" }, id))));
+  return [first, element("details", { "data-key": "all-ids" }, element("summary", {}, `All ${number(ids.length)} ids`), all)];
+}
+
+/**
+ * The line of the shell; one that names many messages is folded.
+ * @param {string} text
+ * @param {string[]} ids
+ */
+function lineOf(text, ids) {
+  if (ids.length <= FEW || !text.includes(ids[FEW])) return shell(text);
+  return element("details", { "data-key": "line" }, element("summary", {}, `Same on the command line, with ${number(ids.length)} ids`), shell(text, "All of it"));
+}
 
 /**
  * Asks, and does it when the answer is yes.
@@ -129,13 +157,13 @@ export function ask(question) {
   const line = element("div", {});
   const confirm = element("button", { type: "submit", class: question.danger ? "danger" : "primary" }, question.confirm);
   const cancel = button("Cancel", () => dialog.close());
-  const fields = question.fields ?? [];
+  const fields = question.fields ?? [], named = element("div", { class: "named" });
   /** @type {any[]} */
   let result = [];
   /** @type {string | undefined} */
   let next;
   const form = element("form", { onsubmit: submitted, oninput: changed, onchange: changed },
-    question.body ? element("div", { class: "about" }, question.body) : null,
+    question.body ? element("div", { class: "about" }, question.body) : null, named,
     element("div", { class: fields.length > 4 ? "columns" : undefined }, fields.map(fieldOf)), line, failed, said,
     element("div", { class: "buttons" }, cancel, confirm));
   const dialog = element("dialog", { class: fields.length > 4 ? "wide" : undefined, "aria-labelledby": "dialog-title" },
@@ -143,7 +171,9 @@ export function ask(question) {
 
   function changed() {
     showMeant(form, fields);
-    if (question.line) draw(line, shell(question.line(valuesOf(form))));
+    const values = valuesOf(form), ids = question.ids?.(values) ?? [];
+    draw(named, idsOf(ids));
+    if (question.line) draw(line, lineOf(question.line(values), ids));
   }
 
   /** @param {Event} event */

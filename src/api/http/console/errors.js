@@ -3,7 +3,7 @@
 
 import { element } from "./dom.js";
 import { counted, number } from "./format.js";
-import { button, foreign, table, time } from "./parts.js";
+import { button, reason as whole, table, time } from "./parts.js";
 import { MAY_CHANGE } from "./place.js";
 
 /**
@@ -27,9 +27,9 @@ export function byError(found, act) {
     const why = reason.replaceAll("_", " "), name = error ?? why;
     const offer = (/** @type {"Redrive" | "Purge"} */ verb) => button(`${verb}…`, () => act(verb, name, ids),
       { class: verb === "Purge" ? "small danger" : "small", "aria-label": `${verb} those with ${name}…` });
-    const cells = [foreign(name, 100), why, number(ids.length), time(died_at)];
+    const cells = [whole(name), why, number(ids.length), time(died_at)];
     return { key, cells: MAY_CHANGE ? [...cells, element("div", { class: "actions" }, offer("Redrive"), offer("Purge"))] : cells };
   });
-  return [table("Dead letters by their last errors", heads.map((head, at) => ({ head, number: at === 2 })), rows, { hidden: true }),
+  return [table("Dead letters by their last errors", heads.map((head, at) => ({ head, number: at === 2 })), rows, { hidden: true, stacks: true }),
     found.next_cursor ? element("p", { class: "hint" }, `Of the first ${counted(found.dead_letters.length, "dead letter")}; there are more.`) : null];
 }

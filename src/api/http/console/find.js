@@ -6,7 +6,7 @@ import { givenGroup } from "./command.js";
 import { draw, element } from "./dom.js";
 import { number } from "./format.js";
 import { placeOfMessage } from "./messages.js";
-import { chip, empty, foreign, link, section, table, time } from "./parts.js";
+import { chip, empty, foreign, link, reason, section, table, time } from "./parts.js";
 import { preview } from "./payload.js";
 import { to } from "./place.js";
 
@@ -27,7 +27,7 @@ export function find(place, page) {
   const wanted = (place.given.q ?? "").trim();
   const found = element("div", { "aria-live": "polite", "aria-busy": "true" });
   page.body.append(section("Found", found));
-  void page.once(async () => {
+  void page.reads(async () => {
     if (wanted === "") return draw(found, empty("Nothing is looked for.", element("p", {}, "Type the name of a topic, an id, a key, or a text of dead letters into the field above.")));
     const { topics } = await call("GET", "/v1/topics", page);
     const named = topics.filter((/** @type {string} */ topic) => topic.toLowerCase().includes(wanted.toLowerCase()));
@@ -82,15 +82,15 @@ function shown(wanted, named, all, topics) {
     return rows.map((each) => ({ key: `${topic}/${each.id}/${each.key}`, cells: [id(topic, each, group), link(to(["topics", topic]), topic), chip(each.state), time(each.next_at ?? each.due_at), foreign(each.key, 40)] }));
   });
   const dead = all.flatMap(({ topic, dead }) => dead.map((each) => ({ key: `${topic}/${each.group}/${each.id}`,
-    cells: [id(topic, each, each.group), link(to(["topics", topic, "dead"], { group: givenGroup(each.group), text: wanted }), topic), time(each.died_at), foreign(each.last_error, 60), preview(each)] })));
+    cells: [id(topic, each, each.group), link(to(["topics", topic, "dead"], { group: givenGroup(each.group), text: wanted }), topic), time(each.died_at), reason(each.last_error), preview(each)] })));
   const hint = element("p", { class: "hint" }, topics > TOPICS ? `Messages were looked for in ${number(TOPICS)} of ${number(topics)} topics. ` : "",
     `Ids are looked up; keys are compared with the first ${number(KEYS)} messages of a topic that wait, texts with the last error and the payload of dead letters, ${number(DEAD)} of each group.`);
   if (named.length + messages.length + dead.length === 0) return [empty(`Nothing has "${wanted}".`, element("p", {}, "A message is gone once it is acked, cancelled or expired.")), hint];
   const heads = (/** @type {string[]} */ ...words) => words.map((head) => ({ head }));
   return [
     named.length ? table("Topics", heads("Topic"), named.slice(0, 100).map((topic) => ({ key: topic, cells: [link(to(["topics", topic]), topic)] }))) : null,
-    messages.length ? table("Messages", heads("Id", "Topic", "State", "Next at", "Key"), messages) : null,
-    dead.length ? table("Dead letters", heads("Id", "Topic", "Died at", "Last error", "Payload"), dead) : null,
+    messages.length ? table("Messages", heads("Id", "Topic", "State", "Next at", "Key"), messages, { stacks: true }) : null,
+    dead.length ? table("Dead letters", heads("Id", "Topic", "Died at", "Last error", "Payload"), dead, { stacks: true }) : null,
     hint,
   ];
 }

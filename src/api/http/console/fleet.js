@@ -3,8 +3,10 @@
 
 import { call } from "./api.js";
 import { command } from "./command.js";
+import { statusOf } from "./age.js";
 import { draw, element } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
+import { heard } from "./groups.js";
 import { chip, facts, section, shell, table, time } from "./parts.js";
 
 /**
@@ -30,29 +32,33 @@ export function fleet(_place, page) {
  */
 function listed(brokers, health) {
   const newest = brokers.map(({ version }) => version).sort((a, b) => a.localeCompare(b, "en", { numeric: true })).at(-1);
-  const heads = ["Broker", "Health", "Version", "Started", "Does", "Groups", "With demand", "Waiting consumers", "Partitions", "Write-ahead log", "Journal", "Clock"];
+  const heads = ["Broker", "Health", "Version", "Started", "Does", "Groups", "With demand", "Waiting consumers", "Partitions", "Write-ahead log", "Journal", "Clock", "Last heard"];
   const rows = brokers.map((broker) => ({
-    key: broker.member,
+    key: broker.member, stale: heard(broker, UNHEARD_MS).stale,
     cells: [[element("bdi", { class: "mono" }, broker.member), broker.here ? element("span", { class: "quiet" }, " this page talks to it") : ""],
       stateOf(broker, health), [broker.version, " ", broker.version === newest ? "" : chip("behind")],
       broker.started_at ? time(broker.started_at) : "", broker.doing, number(broker.groups), number(broker.demanded), number(broker.waiting), number(broker.owned), log(broker),
-      broker.journal_bytes ? bytes(broker.journal_bytes) : element("span", { class: "quiet" }, "none"), ahead(broker.clock_ahead_ms)],
+      broker.journal_bytes ? bytes(broker.journal_bytes) : element("span", { class: "quiet" }, "none"), ahead(broker.clock_ahead_ms), broker.heard_at ? time(broker.heard_at) : ""],
   }));
   return [
     table(counted(brokers.length, "broker"), heads.map((head, at) => ({ head, number: at > 4 && at < 9 })), rows),
-    element("p", { class: "hint" }, "As the brokers said in their latest heartbeats, which each sends every 15 seconds. A broker that was killed is listed for up to 50 seconds."),
+    element("p", { class: "hint" }, "As the brokers said in their latest heartbeats, which each sends every 15 seconds. A broker that was killed is listed for up to 50 seconds, as not heard."),
     shell(command("brokers", [])),
   ];
 }
 
+/** A process sends a heartbeat every 15 seconds: from this age on it missed one. */
+const UNHEARD_MS = 30_000;
+
 /**
+ * How a broker is; beside it, that its log is filling. One that is not heard was so when it was heard last.
  * @param {any} broker
  * @param {any} health
  */
 function stateOf(broker, health) {
-  if (broker.wal_limit_bytes && broker.wal_bytes * 2 > broker.wal_limit_bytes) return chip("wal_filling");
-  if (broker.here) return chip(health.status);
-  return chip(broker.wal_records ? "buffered" : "up");
+  const filling = broker.wal_limit_bytes && broker.wal_bytes * 2 > broker.wal_limit_bytes ? chip("wal_filling") : "";
+  if (heard(broker, UNHEARD_MS).stale) return chip("unheard");
+  return [chip(broker.here ? statusOf(health.status) : broker.wal_records ? "buffered" : "up"), " ", filling];
 }
 
 /** @param {number | undefined} ms How far a clock is ahead of that of the store. */

@@ -15,6 +15,8 @@ import { MAY_CHANGE, go, to } from "./place.js";
  * @property {(reading: (health: any) => Promise<void>) => void} follow Reads now, and again and again,
  *   with what /readyz says; errors are shown.
  * @property {(reading: () => Promise<void>) => Promise<any>} once Reads now; errors are shown.
+ * @property {(reading: () => Promise<void>) => Promise<any>} reads The same for what the page is about: it is read again when the
+ *   reader asks for it, and says how old it is.
  * @property {() => void} again Reads what is followed at once.
  */
 
@@ -29,6 +31,11 @@ import { MAY_CHANGE, go, to } from "./place.js";
 /** @type {[string, string[]][]} */
 const TABS = [["Summary", []], ["Messages", ["messages"]], ["New message", ["push"]], ["Dead letters", ["dead"]], ["Cron jobs", ["cron"]]];
 
+/** The names of the parts that are shown. */
+export function tabNames() {
+  return TABS.map(([name]) => name).filter((name) => MAY_CHANGE || name !== "New message");
+}
+
 /**
  * The parts of a topic as links.
  * @param {string} topic
@@ -37,7 +44,7 @@ const TABS = [["Summary", []], ["Messages", ["messages"]], ["New message", ["pus
  */
 export function tabs(topic, tab, group) {
   const given = { group: givenGroup(group) };
-  const shown = TABS.filter(([name]) => MAY_CHANGE || name !== "New message");
+  const shown = TABS.filter(([name]) => tabNames().includes(name));
   return element("nav", { "aria-label": "Topic", class: "tabs" },
     element("ul", {}, shown.map(([name, behind]) => {
       const place = link(to(["topics", topic, ...behind], given), name);

@@ -7,19 +7,21 @@ import { ask } from "./dialog.js";
 import { element } from "./dom.js";
 import { NOTHING, counted, heldOf, number, relative, span } from "./format.js";
 import { deleteGroup } from "./manage.js";
-import { button, chip, link, shell, table } from "./parts.js";
+import { button, chip, link, shell, table, time } from "./parts.js";
 import { MAY_CHANGE, to } from "./place.js";
+import { explained } from "./tip.js";
 
 /**
  * @param {string} topic
  * @param {any[]} groups As the API lists them.
  * @param {any} description Of the topic.
  * @param {string} chosen
- * @param {() => void} changed Called when one was changed.
+ * @param {{state: (group: any, behind: string) => any, changed: () => void}} how The state of a group, and what is called when
+ *   one was changed.
  */
-export function groupTable(topic, groups, description, chosen, changed) {
+export function groupTable(topic, groups, description, chosen, { state, changed }) {
   const columns = ["Group", "State", "Scheduled", "Ready", "Blocked", "In flight", "Dead", "Oldest ready", "Owners", "Rate", "Max in flight"];
-  const heads = columns.map((head, at) => ({ head, number: at > 1 }));
+  const heads = columns.map((head, at) => ({ head: head === "Owners" ? ["Owners ", explained(head)] : head, number: at > 1 }));
   if (MAY_CHANGE) heads.push({ head: "Actions", number: false });
   const rows = groups.map((group) => {
     const counts = description.totals.find((/** @type {any} */ each) => each.group === group.group) ?? {};
@@ -29,7 +31,7 @@ export function groupTable(topic, groups, description, chosen, changed) {
     name.setAttribute("data-key", `group-${group.group}`);
     if (group.group === chosen) name.setAttribute("aria-current", "true");
     const behind = group.paused_until ? relative(new Date(group.paused_until)).replace(/^in /, "for ") : group.copy_of ? `of ${group.copy_of}` : "";
-    const cells = [name, chip(group.state, behind), number(counts.scheduled), number(counts.ready), number(heldOf(counts)), number(counts.in_flight),
+    const cells = [name, state(group, behind), number(counts.scheduled), number(counts.ready), number(heldOf(counts)), number(counts.in_flight),
       number(counts.dead), counts.oldest_ready_age_ms !== undefined ? span(counts.oldest_ready_age_ms) : NOTHING,
       number(owners.size),
       group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit"];
@@ -146,20 +148,35 @@ async function purge(topic, group) {
   });
 }
 
+/** A member whose heartbeat is older missed several: it sends one a second, or as its configuration says. */
+const UNHEARD_MS = 15_000;
+
+/**
+ * How long ago a heartbeat was sent, and whether it is so old that what it said may no longer be so.
+ * @param {{heard_at?: string}} broker
+ * @param {number} [most] Milliseconds.
+ */
+export function heard({ heard_at }, most = UNHEARD_MS) {
+  if (!heard_at) return { cell: NOTHING, stale: false };
+  const stale = Date.now() - Date.parse(heard_at) > most;
+  return { cell: element("span", {}, stale ? [chip("unheard"), " "] : "", time(heard_at)), stale };
+}
+
 /**
  * The brokers that consume for a group.
  * @param {string} topic
  * @param {any} description Of the group.
  */
 export function memberTable(topic, description) {
-  const heads = ["Member", "Version", "Demand", "Waiting consumers", "Partitions"];
-  const rows = description.members.map((/** @type {any} */ member) => ({
-    key: member.member,
-    cells: [element("bdi", { class: "mono" }, member.member), member.version, member.demand ? "yes" : "no", number(member.waiting),
-      number(member.owned)],
-  }));
+  const heads = ["Member", "Version", "Demand", "Waiting consumers", "Partitions", "Last heard"];
+  const rows = description.members.map((/** @type {any} */ member) => {
+    const { cell, stale } = heard(member);
+    return { key: member.member, stale, cells: [element("bdi", { class: "mono" }, member.member), member.version, member.demand ? "yes" : "no",
+      number(member.waiting), number(member.owned), cell] };
+  });
   return [
-    table(`Members of ${description.group}`, heads.map((head, at) => ({ head, number: at > 2 })), rows, { hidden: true }),
+    table(`Members of ${description.group}`, heads.map((head, at) => ({ head, number: at === 3 || at === 4 })), rows, { hidden: true }),
+    rows.length ? null : element("p", { class: "quiet" }, "No broker consumes for this group."),
     shell(command("group get", [topic, description.group])),
   ];
 }
@@ -168,16 +185,19 @@ export function memberTable(topic, description) {
  * Which partitions there are, what is in them and who owns them.
  * @param {any} description Of the topic.
  * @param {string} group
+ * @param {any[]} members Of the group: an owner that is none of them is not heard any more, and its lease will end.
  */
-export function partitionTable(description, group) {
+export function partitionTable(description, group, members) {
   const heads = ["Partition", "Scheduled", "Ready", "Blocked", "In flight", "Dead", "Next due", "Oldest ready", "Owner"];
-  const rows = description.partitions.filter((/** @type {any} */ part) => part.group === group).map((/** @type {any} */ part) => ({
-    key: String(part.partition),
-    cells: [number(part.partition), number(part.scheduled), number(part.ready), number(heldOf(part)), number(part.in_flight), number(part.dead),
-      part.next_due_at ? relative(new Date(part.next_due_at)) : NOTHING,
-      part.oldest_ready_age_ms !== undefined ? span(part.oldest_ready_age_ms) : NOTHING,
-      part.owner ? element("bdi", { class: "mono" }, part.owner) : element("span", { class: "quiet" }, "nobody")],
-  }));
+  const live = new Set(members.filter((member) => !heard(member).stale).map(({ member }) => member));
+  const rows = description.partitions.filter((/** @type {any} */ part) => part.group === group).map((/** @type {any} */ part) => {
+    const stale = part.owner !== undefined && part.owner !== null && !live.has(part.owner);
+    return { key: String(part.partition), stale,
+      cells: [number(part.partition), number(part.scheduled), number(part.ready), number(heldOf(part)), number(part.in_flight), number(part.dead),
+        part.next_due_at ? relative(new Date(part.next_due_at)) : NOTHING,
+        part.oldest_ready_age_ms !== undefined ? span(part.oldest_ready_age_ms) : NOTHING,
+        part.owner ? element("span", {}, element("bdi", { class: "mono" }, part.owner), stale ? [" ", chip("unheard")] : "") : element("span", { class: "quiet" }, "nobody")] };
+  });
   return [
     table(`Partitions of ${group}`, heads.map((head, at) => ({ head, number: at > 0 && at < 7 })), rows, { hidden: true }),
     shell(command("topic get", [description.topic])),

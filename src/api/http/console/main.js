@@ -1,28 +1,35 @@
 // @ts-check
-// Begins here: which page is shown, the head of the console, the token.
+// Begins here: which page is shown, and the head of the console.
 
-import { Problem, askForToken, call, keepToken, token } from "./api.js";
+import { begin, showStatus, wasNotRead, wasRead, watchAge } from "./age.js";
+import { Problem, askForToken, call } from "./api.js";
 import { dead } from "./dead.js";
-import { ask } from "./dialog.js";
 import { draw, element } from "./dom.js";
-import { ZONE, clock } from "./format.js";
+import { ZONE } from "./format.js";
 import { find } from "./find.js";
+import { tabNames } from "./frame.js";
 import { fleet } from "./fleet.js";
+import { listen } from "./keys.js";
 import { message } from "./message.js";
 import { messages } from "./messages.js";
 import { complain, hush } from "./notice.js";
 import { overview } from "./overview.js";
-import { button, chip, empty, link } from "./parts.js";
+import { empty, link } from "./parts.js";
 import { MAY_CHANGE, go, placeOf, to } from "./place.js";
 import { push } from "./push.js";
 import { Refresh } from "./refresh.js";
 import { cron } from "./cron.js";
+import { watchTips } from "./tip.js";
+import { givenToken, whenGiven } from "./token.js";
 import { topic } from "./topic.js";
 
 /** @param {string} id */
 const part = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-const refresh = new Refresh((at) => (part("updated").textContent = `Updated ${clock(at)}`));
+const refresh = new Refresh();
+
+/** Reads what a page is about that is not followed. @type {() => Promise<boolean>} */
+let reread = async () => true;
 
 let leaving = new AbortController();
 
@@ -50,6 +57,34 @@ function shown(place, page) {
   return { title: "Not found", plain: "Not found", crumbs: [["Overview", to([])]] };
 }
 
+/**
+ * What is shown of a topic that is not there. Whether it is, is looked up in the list of topics: that is no error.
+ * @param {string} topic
+ * @param {HTMLElement} body
+ */
+function unknown(topic, body) {
+  // It keeps the focus while it is looked up again and again.
+  if (body.hasAttribute("data-gone")) return;
+  body.setAttribute("data-gone", "");
+  body.replaceChildren(empty(`There is no topic ${topic}.`, element("p", {}, "It was deleted, or never created. The first push to a topic creates it."),
+    element("div", { class: "actions" }, link(to([]), "All topics"), MAY_CHANGE ? link(to(["topics", topic, "push"]), "Push a first message") : null)));
+}
+
+/**
+ * Whether a place is of a topic that is not there. The form of a new message is for those, too.
+ * @param {import("./place.js").Place} place
+ * @param {AbortSignal} signal
+ */
+async function isGone({ parts: [root, topic, kind] }, signal) {
+  if (root !== "topics" || topic === undefined || kind === "push") return false;
+  try {
+    return !(await call("GET", "/v1/topics", { signal })).topics.includes(topic);
+  } catch {
+    // What the page itself reads says what is wrong.
+    return false;
+  }
+}
+
 /** Shows the page of the address. */
 function show() {
   leaving.abort();
@@ -57,31 +92,67 @@ function show() {
   leaving = new AbortController();
   const { signal } = leaving;
   const body = element("div", {});
-  /** @param {() => Promise<void>} reading */
+  const place = placeOf(location.hash) ?? { parts: ["?"], given: {} };
+  let gone = isGone(place, signal);
+  begin();
+  /** Nothing when there is nothing to read any more. @param {() => Promise<void>} reading */
   const once = async (reading) => {
     try {
-      await reading();
+      if (await gone) unknown(place.parts[1], body);
+      else await reading();
       return true;
     } catch (error) {
-      if (!signal.aborted) complain(error);
+      if (signal.aborted) return false;
+      const missing = error instanceof Problem && error.body.missing;
+      if (missing && missing.topic === place.parts[1] && !missing.group && !missing.cron) {
+        gone = Promise.resolve(true);
+        unknown(missing.topic, body);
+        return true;
+      }
+      complain(error);
       return false;
     }
   };
   let followed = false;
   let well = true;
+  // Of a page that is not followed.
+  let unread = false;
+  const reads = async (/** @type {() => Promise<void>} */ reading) => {
+    reread = async () => {
+      unread = !(await once(reading));
+      if (!signal.aborted) (unread ? wasNotRead : () => wasRead(false))();
+      return !unread;
+    };
+    return reread();
+  };
+  reread = async () => true;
   const follow = (/** @type {(health: any) => Promise<void>} */ reading) => {
     followed = true;
     refresh.follow(async () => {
+      if (await gone) {
+        gone = isGone(place, signal);
+        // It is there again.
+        if (!(await gone) && !signal.aborted) return show();
+        if (!signal.aborted) await health(signal).catch(complain);
+      }
       const before = well;
       well = await once(async () => reading(await health(signal)));
       // What was wrong with the reading is over.
-      if (well && !before) hush();
+      if (well && !before) {
+        hush();
+        if (!followed) await reread();
+      }
+      if (!signal.aborted && !well) wasNotRead();
+      else if (!signal.aborted && followed) wasRead(true);
     });
   };
-  const place = placeOf(location.hash) ?? { parts: ["?"], given: {} };
   hush();
-  const heading = shown(place, { body, signal, once, follow, again: () => void refresh.now() });
-  if (!followed) follow(async () => {});
+  const heading = shown(place, { body, signal, once, reads, follow, again: () => void refresh.now() });
+  if (!followed) {
+    // What could not be read is read once the broker answers again.
+    follow(async () => { if (unread) await reread(); });
+    followed = false;
+  }
   for (const [id, root] of [["to-overview", undefined], ["to-fleet", "brokers"]]) {
     if (place.parts[0] === root) part(/** @type {string} */ (id)).setAttribute("aria-current", "page");
     else part(/** @type {string} */ (id)).removeAttribute("aria-current");
@@ -109,12 +180,21 @@ async function health(signal) {
     if (said.status === "ready") said.status = "up";
   } catch (error) {
     if (signal.aborted) throw error;
-    draw(part("health"), chip("down"));
+    showStatus("down");
     if (!(error instanceof Problem && error.status === 503)) throw error;
     said = { status: "down", detail: error.detail };
   }
-  draw(part("health"), chip(said.status));
+  showStatus(said.status);
   return said;
+}
+
+/** The parts of a topic, as its page shows them. */
+const TABS = tabNames();
+
+/** Goes to a part of the topic that is shown. @param {number} at */
+function tabAt(at) {
+  const tabs = [...document.querySelectorAll(".tabs a")].find((tab) => tab.textContent === TABS[at]);
+  if (tabs instanceof HTMLElement) tabs.click();
 }
 
 /** Lets the reader stop the reading again and again, and choose the colours. */
@@ -129,7 +209,10 @@ function head() {
     stop.setAttribute("aria-pressed", String(stopped));
     refresh.stop(stopped);
   };
-  part("reload").onclick = () => void refresh.now();
+  part("reload").onclick = () => {
+    void reread();
+    void refresh.now();
+  };
   const theme = /** @type {HTMLSelectElement} */ (part("theme"));
   theme.value = localStorage.getItem("dwell-theme") ?? "auto";
   const coloured = () => {
@@ -143,68 +226,25 @@ function head() {
     event.preventDefault();
     void go(to(["find"], { q: search.value.trim() }));
   };
-  addEventListener("keydown", (event) => {
-    const typing = event.target instanceof Element && event.target.matches("input, textarea, select, dialog *");
-    if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
+  const toSearch = () => {
     search.focus();
     search.select();
-  });
+  };
+  part("keys").onclick = listen([
+    { key: "/", words: "Find a topic, an id, a key or a text", run: toSearch },
+    { key: "r", words: "Refresh the page", run: () => part("reload").click() },
+    { key: "s", words: "Stop refreshing, and begin again", run: () => stop.click() },
+    { key: "o", words: "To the overview", run: () => void go(to([])) },
+    { key: "f", words: "To the fleet", run: () => void go(to(["brokers"])) },
+    ...TABS.map((tab, at) => ({ key: String(at + 1), words: `Of a topic: ${tab.toLowerCase()}`, run: () => tabAt(at) })),
+  ]);
+  watchTips();
+  watchAge();
   part("zone").textContent = ZONE;
-  tokenOffer();
-}
-
-/** Offers to give a token when one is missed, and to forget the one that there is. */
-function tokenOffer() {
-  const forget = () => {
-    keepToken(null);
-    tokenOffer();
-    show();
-  };
-  const give = () => {
-    refused = false;
-    show();
-  };
-  const offer = refused ? button("Give a token", give, { class: "small" })
-    : token() === null ? null : button("Forget the token", forget, { class: "small" });
-  draw(part("token"), offer);
-}
-
-/** @type {Promise<string | null> | undefined} */
-let asking;
-
-/** Whether the reader had none to give: the question is not asked again and again. */
-let refused = false;
-
-/** One question for all requests that need a token. @param {string} why */
-async function givenToken(why) {
-  if (refused) return null;
-  asking ??= asked(why).finally(() => (asking = undefined));
-  return asking;
-}
-
-/** @param {string} why */
-async function asked(why) {
-  keepToken(null);
-  let given = null;
-  await ask({
-    title: "Token required",
-    body: [element("p", {}, "This broker answers only requests with a token. It is kept in this tab until you close it, and sent to this broker alone."),
-      why ? element("p", { class: "note warn" }, why) : null],
-    fields: [{ name: "token", label: "Token", type: "password", required: true }],
-    confirm: "Use it",
-    run: async (values) => {
-      given = values.token.trim();
-      keepToken(given);
-      return [];
-    },
-  });
-  refused = given === null;
-  tokenOffer();
-  return given;
 }
 
 askForToken(givenToken);
+whenGiven(show);
 head();
 addEventListener("hashchange", show);
 show();

@@ -8,7 +8,7 @@ import { draw, element } from "./dom.js";
 import { bytes, number, visible } from "./format.js";
 import { groupChoice, tabs } from "./frame.js";
 import { placeOfMessage } from "./messages.js";
-import { button, chip, empty, facts, foreign, link, section, shell, table, time } from "./parts.js";
+import { button, chip, empty, facts, foreign, link, reason, section, shell, table, time } from "./parts.js";
 import { payloadOf } from "./payload.js";
 import { MAY_CHANGE, to } from "./place.js";
 
@@ -29,7 +29,7 @@ export function message(topic, id, place, page) {
     tabs(topic, "Messages", which.group),
     groupChoice(topic, which.group, page, (group) => placeOfMessage(topic, which, group)),
     actions, section("State", state), section("Why it is not delivered yet", why), section("Time line", line), contents);
-  const reload = () => page.once(async () => {
+  const reload = () => page.reads(async () => {
     const [found, explained] = await Promise.all([look(which, page.signal), explain(which, page.signal)]);
     draw(state, found ? stateOf(found) : absent(which), shell(command("message get", [topic, id], flags(which, true))));
     draw(why, reasons(explained), shell(command("explain", [topic, id], flags(which))));
@@ -87,7 +87,7 @@ function stateOf(found) {
   const all = [["State", chip(found.state)], ["Attempts", number(found.attempts)]];
   if (found.next_at) all.push(["Next at", time(found.next_at)]);
   if (found.died_at) all.push(["Died at", time(found.died_at)], ["Reason", found.reason.replaceAll("_", " ")]);
-  if (found.last_error) all.push(["Last error", element("bdi", {}, visible(found.last_error))]);
+  if (found.last_error) all.push(["Last error", reason(found.last_error)]);
   if (found.owner) all.push(["Owner", element("bdi", { class: "mono" }, found.owner)]);
   all.push(["Due at", time(found.due_at)], ["Pushed at", time(found.pushed_at)], ["Key", foreign(found.key, 256)], ["Partition", number(found.partition)]);
   if (found.expires_at) all.push(["Expires at", time(found.expires_at)]);
@@ -99,9 +99,9 @@ function stateOf(found) {
 /** @param {any} explained */
 function reasons(explained) {
   const rows = explained.groups.map((/** @type {any} */ each) => ({
-    key: each.group, cells: [each.group, each.reason.replaceAll("_", " "), element("bdi", {}, visible(each.detail))],
+    key: each.group, cells: [each.group, each.reason.replaceAll("_", " "), reason(each.detail)],
   }));
-  return table("What keeps it, in each group", [{ head: "Group" }, { head: "Reason" }, { head: "Detail" }], rows, { hidden: true });
+  return table("What keeps it, in each group", [{ head: "Group" }, { head: "Reason" }, { head: "Detail" }], rows, { hidden: true, stacks: true });
 }
 
 /** @param {any} found */
@@ -128,13 +128,13 @@ function sourceOf(source) {
     ["Id", link(placeOfMessage(source.topic, there, source.group), element("span", { class: "mono" }, source.id))],
     ["Died at", time(source.died_at)], ["Reason", source.reason.replaceAll("_", " ")], ["Attempts", number(source.attempts)],
     ["Topics that forwarded it", number(source.hops)],
-    ["Last error", foreign(source.last_error, 200)],
+    ["Last error", reason(source.last_error)],
   ]);
 }
 
 /** What happened to a message and what will, in the order of time. @param {any} found */
 function timeLine(found) {
-  const failed = (found.history ?? []).map((/** @type {any} */ each) => [each.at, `Attempt ${number(each.attempt)} failed`, foreign(each.reason, 200)]);
+  const failed = (found.history ?? []).map((/** @type {any} */ each) => [each.at, `Attempt ${number(each.attempt)} failed`, reason(each.reason)]);
   const events = [[found.pushed_at, "Pushed"], [found.due_at, "Due"], ...failed, [found.next_at !== found.due_at && found.next_at, "Next attempt"],
     [found.died_at, "Died", found.reason && found.reason.replaceAll("_", " ")], [found.expires_at, "Expires"]].filter(([at]) => at);
   events.sort(([a], [b]) => Date.parse(a) - Date.parse(b));

@@ -38,7 +38,7 @@ export function messages(topic, place, page) {
     tabs(topic, "Messages", group),
     groupChoice(topic, group, page, (group) => to(["topics", topic, "messages"], { ...place.given, group, cursor: undefined })),
     section("Find a message", finder(topic, group)), section("List", filter(topic, place.given), actions, list));
-  const reload = () => page.once(async () => {
+  const reload = () => page.reads(async () => {
     const wanted = { group, state, from, to: until, order: waits(state) ? "due" : undefined, limit: PAGE, cursor };
     const found = await call("GET", `${path`/v1/topics/${topic}/messages`}${query(wanted)}`, page);
     const line = command("message list", [topic], { group: givenGroup(group), state, from, to: until });
@@ -124,7 +124,7 @@ function listed(topic, given, found) {
     };
   });
   return [
-    table(waits(given.state) ? "Messages by due time, the earliest first" : "Messages, partition by partition", heads.map((head, at) => ({ head, number: at === 4 || at === 5 })), rows),
+    table(waits(given.state) ? "Messages by due time, the earliest first" : "Messages, partition by partition", heads.map((head, at) => ({ head, number: at === 4 || at === 5 })), rows, { stacks: true }),
     given.cursor ? element("p", {}, link(to(["topics", topic, "messages"], { ...given, cursor: undefined }), "First page")) : null,
     next,
   ];
@@ -160,6 +160,7 @@ function cancel(topic, chosen) {
   const title = `Cancel ${counted(chosen.length, "message")}`;
   return ask({
     title,
+    ids: () => chosen.map(({ id }) => id),
     body: element("p", {}, "Each is taken out of every group in which it waits, and delivered to none of them."),
     confirm: title,
     danger: true,
@@ -176,6 +177,7 @@ function reschedule(topic, chosen) {
   const title = `Reschedule ${counted(chosen.length, "message")}`;
   return ask({
     title,
+    ids: () => chosen.map(({ id }) => id),
     body: element("p", {}, "Each gets another due time, in every group in which it waits."),
     fields: dueFields(false),
     confirm: title,

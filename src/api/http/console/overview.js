@@ -2,7 +2,8 @@
 // Whether all is well: what needs attention, the traffic, and all topics.
 
 import { Problem, call, each, path } from "./api.js";
-import { attentionList, stateOf } from "./attention.js";
+import { showStatus, statusOf } from "./age.js";
+import { attentionList, stateOf, upToDate } from "./attention.js";
 import { sparkline, trafficCharts } from "./charts.js";
 import { command, givenGroup } from "./command.js";
 import { draw, element } from "./dom.js";
@@ -36,25 +37,36 @@ const order = { by: "name", down: false };
  */
 export function overview(place, page) {
   const attention = element("div", { "aria-live": "polite" }), broker = element("div", {}), charts = element("div", {}), topics = element("div", {});
+  const whose = element("p", { class: "hint" });
   /** @type {Row[]} */
   let rows = [];
   const forecast = forecastOf(() => busiest(rows), page.signal);
   page.body.append(section("Attention", attention), section("This broker, last 30 minutes", broker, charts),
     section("Topics", element("div", { class: "bar apart" }, finder(place), opener(page.again)), topics), forecast.part);
+  forecast.part.append(whose);
   addEventListener("resize", () => trafficCharts(charts), { signal: page.signal });
   page.follow(async (health) => {
-    const [found] = await Promise.all([call("GET", "/v1/attention", page), traffic.read(page)]);
+    // While the store is unavailable nobody knows the topics, and how the broker is matters most.
+    /** @type {unknown} */
+    let failed;
+    const topicNames = async () => (await call("GET", "/v1/topics", page)).topics;
+    const [answer, known] = await Promise.all([call("GET", "/v1/attention", page), topicNames().catch((error) => void (failed = error)), traffic.read(page)]);
+    const wanted = (/** @type {string[]} */ all) => all.filter((name) => name.includes(place.given.filter ?? ""));
+    const from = pageOf(place, wanted(known ?? [])) * PAGE, asked = wanted(known ?? []).slice(from, from + PAGE);
+    const read = await each(asked, TOGETHER, (name) => rowOf(name, page.signal)).catch((error) => void (failed = error));
+    rows = /** @type {Row[]} */ ((read ?? []).filter((row) => row !== undefined));
+    // Those that were deleted meanwhile are in no count.
+    const names = known?.filter((/** @type {string} */ name) => !asked.includes(name) || !read || rows.some((row) => row.name === name));
+    const states = rows.flatMap((row) => row.groups.map(({ group, state }) => ({ topic: row.name, group, state })));
+    const found = upToDate(answer, names, states);
+    showStatus(health.status, found.attention.some(({ kind }) => kind === "restoring"));
     draw(attention, attentionList(found));
     draw(broker, brokerFacts(health, found));
     trafficCharts(charts);
-    // While the store is unavailable nobody knows the topics, and how the broker is matters most.
-    const list = await call("GET", "/v1/topics", page);
-    const names = list.topics.filter((/** @type {string} */ name) => name.includes(place.given.filter ?? ""));
-    const from = pageOf(place, names) * PAGE;
-    const read = await each(names.slice(from, from + PAGE), TOGETHER, (name) => rowOf(name, page.signal));
-    rows = /** @type {Row[]} */ (read.filter((row) => row !== undefined));
-    const show = () => draw(topics, listed(place, names, rows, found, show));
+    if (failed) throw failed;
+    const show = () => draw(topics, listed(place, wanted(names), rows, found, show));
     show();
+    draw(whose, forecastNote(rows, names.length));
     await forecast.reading();
   });
   return { title: "Overview", plain: "Overview", crumbs: [] };
@@ -69,7 +81,7 @@ async function rowOf(name, signal) {
   try {
     return { name, groups: (await call("GET", path`/v1/topics/${name}`, { signal })).totals };
   } catch (error) {
-    if (error instanceof Problem && (error.status === 404 || error.status === 0)) return undefined;
+    if (error instanceof Problem && error.status === 404) return undefined;
     throw error;
   }
 }
@@ -91,21 +103,32 @@ function busiest(rows) {
  * @param {import("./attention.js").Attention} found
  */
 function brokerFacts(health, found) {
-  const last = traffic.samples.at(-1), late = traffic.lateness();
+  const late = traffic.lateness();
   const restoring = found.attention.some(({ kind }) => kind === "restoring");
   return [
     facts([
-      ["Status", chip(restoring ? "restoring" : health.status)],
+      ["Status", chip(statusOf(health.status))],
       ["Pushed", perSecond(traffic.rate("pushed"))],
       ["Delivered", perSecond(traffic.rate("delivered"))],
       ["Lateness p99", late === undefined ? NOTHING : span(late)],
-      ["Backlog", number(last?.backlog)],
+      ["Backlog", number(traffic.backlog)],
       ["Topics", number(found.topics)],
     ], "tiles"),
     restoring ? element("p", { class: "note warn" }, "Redis lost data, and the brokers give it back: counts are too low until they have.") : null,
     element("p", { class: "hint" }, element("bdi", { class: "mono" }, traffic.member), " · ", health.store ? [`${health.store.kind}, `, element("bdi", {}, health.store.location), ". ", health.store.durability] : "",
       " ", link(to(["brokers"]), "All brokers")),
   ];
+}
+
+/**
+ * Which topics the forecast has, if not all.
+ * @param {Row[]} rows
+ * @param {number} all
+ */
+function forecastNote(rows, all) {
+  const scheduled = rows.filter((row) => most(row, "scheduled") > 0).length;
+  if (scheduled > FORECAST) return `Of the ${number(FORECAST)} topics above with most that is scheduled, each in the group that has most.`;
+  return rows.length < all ? "Of the topics above, not of all." : "";
 }
 
 /** @param {import("./place.js").Place} place */
@@ -152,11 +175,12 @@ function listed(place, names, rows, found, show) {
   }
   const value = (/** @type {Row} */ row) => (order.by === "name" ? row.name
     : order.by === "pushed" || order.by === "delivered" ? (traffic.rate(order.by, row.name) ?? -1)
-    : order.by === "late" ? (traffic.lateness(row.name) ?? -1) : most(row, /** @type {Count} */ (order.by)));
+    : order.by === "late" ? (traffic.lateness(row.name) ?? -1)
+    : order.by === "blocked" ? Math.max(...row.groups.map(heldOf)) : most(row, /** @type {Count} */ (order.by)));
   const sorted = [...rows].sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0) * (order.down ? -1 : 1));
   const at = pageOf(place, names);
   return [
-    table(`Topics ${number(at * PAGE + 1)} to ${number(at * PAGE + rows.length)} of ${number(names.length)}`,
+    table(`Topics ${number(at * PAGE + 1)} to ${number(at * PAGE + rows.length)} of ${number(names.length)}${place.given.filter ? ` with "${place.given.filter}" in the name` : ""}`,
       heads(show), sorted.flatMap((row) => cells(row, found))),
     element("p", { class: "hint" }, "Counts are of the store, a row for each group: each has its own copy of a message. Lateness and rates are of this broker, in the last minute; the lines show 30 minutes."),
     pages(place, names, at),

@@ -22,6 +22,7 @@ const STATES = {
   retry_storm: ["alert", "retry storm", "warn"], dead_letters: ["cross", "dead letters", "warn"], expired: ["cross", "expired", "warn"], wal_filling: ["alert", "log is filling", "bad"],
   disk_low: ["alert", "disk is filling", "bad"], cron_failed: ["cross", "cron job failed", "warn"], open_files: ["alert", "many open files", "warn"], clock_offset: ["alert", "clock is off", "warn"],
   evicting: ["cross", "Redis deletes messages", "bad"], memory_filling: ["alert", "Redis is filling", "warn"],
+  unheard: ["alert", "not heard", "warn"],
   behind: ["alert", "older version", "warn"], unreadable: ["cross", "unreadable", "bad"], failed: ["cross", "failed", "bad"], broker_gone: ["cross", "broker gone", "warn"],
 };
 
@@ -47,7 +48,7 @@ function glyph(sign) {
 export function time(text) {
   if (!text) return element("span", { class: "quiet" }, NOTHING);
   const at = new Date(text);
-  const away = element("span", { class: "quiet" }, relative(at));
+  const away = element("span", { class: "quiet away" }, relative(at));
   return element("time", { datetime: text, title: text }, absolute(at), " ", away);
 }
 
@@ -59,6 +60,15 @@ export function time(text) {
 export function foreign(text, most = 80) {
   if (text === undefined) return element("span", { class: "quiet" }, NOTHING);
   return element("bdi", {}, beginning(text, most));
+}
+
+/**
+ * Why something failed, all of it: in lines where there is no room for one.
+ * @param {string | undefined} text
+ */
+export function reason(text) {
+  if (text === undefined) return element("span", { class: "quiet" }, NOTHING);
+  return element("bdi", { class: "reason" }, visible(text));
 }
 
 /**
@@ -89,23 +99,26 @@ export function button(label, onclick, attributes = {}) {
  * A table that scrolls in itself when it is wide. The first cell of a row is its head.
  * @param {string} caption
  * @param {Column[]} columns
- * @param {{key: string, cells: any[]}[]} rows
- * @param {{hidden?: boolean}} [how] `hidden`: the caption is for screen readers alone.
+ * @param {{key: string, cells: any[], stale?: boolean}[]} rows `stale`: what stands there may no longer be so.
+ * @param {{hidden?: boolean, stacks?: boolean}} [how] `hidden`: the caption is for screen readers alone. `stacks`: where it is
+ *   narrow, the cells of a row stand below each other, with the heads beside them.
  */
 export function table(caption, columns, rows, how = {}) {
   const of = (/** @type {Column} */ column) => (column.number ? "number" : undefined);
+  // A table that is laid out otherwise is one to screen readers only if it says so.
+  const role = (/** @type {string} */ name) => (how.stacks ? name : undefined);
   const head = columns.map((column) =>
-    element("th", { scope: "col", class: of(column), "aria-sort": column.sort }, column.head));
-  const body = rows.map(({ key, cells }) =>
-    element("tr", { "data-key": key }, cells.map((cell, at) => {
-      const attributes = { class: of(columns[at]) };
-      return at === 0 ? element("th", { scope: "row", ...attributes }, cell) : element("td", attributes, cell);
+    element("th", { scope: "col", role: role("columnheader"), class: of(column), "aria-sort": column.sort }, column.head));
+  const body = rows.map(({ key, cells, stale }) =>
+    element("tr", { "data-key": key, role: role("row"), class: stale ? "stale" : undefined }, cells.map((cell, at) => {
+      const attributes = { class: of(columns[at]), "data-head": how.stacks ? columns[at].head : undefined };
+      return at === 0 ? element("th", { scope: "row", role: role("rowheader"), ...attributes }, cell) : element("td", { role: role("cell"), ...attributes }, cell);
     })));
-  return element("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": `${caption}, table` },
-    element("table", {},
+  return element("div", { class: how.stacks ? "scroll stacks" : "scroll", role: "region", tabindex: "0", "aria-label": `${caption}, table` },
+    element("table", { role: role("table") },
       element("caption", { class: how.hidden ? "unseen" : undefined }, caption),
-      element("thead", {}, element("tr", {}, head)),
-      element("tbody", {}, body)));
+      element("thead", { role: role("rowgroup") }, element("tr", { role: role("row") }, head)),
+      element("tbody", { role: role("rowgroup") }, body)));
 }
 
 /**
@@ -156,10 +169,12 @@ async function copied(line, code, said) {
 
 /**
  * A section with its heading.
- * @param {string} title
+ * @param {string | [string, any]} heading Its words, and what stands beside them.
  * @param {...any} children
  */
-export function section(title, ...children) {
+export function section(heading, ...children) {
+  const [title, beside] = typeof heading === "string" ? [heading] : heading;
   const id = `section-${title.toLowerCase().replace(/[^a-z]+/g, "-")}`;
-  return element("section", { "aria-labelledby": id }, element("h2", { id }, title), ...children);
+  const head = element("h2", { id }, title);
+  return element("section", { "aria-labelledby": id }, beside ? element("div", { class: "headed" }, head, beside) : head, ...children);
 }

@@ -8,9 +8,7 @@ const PAUSE_MS = 3_000;
 const SHARE = 9;
 
 export class Refresh {
-  /** @param {(at: Date) => void} done Called after each reading. */
-  constructor(done) {
-    this.done = done;
+  constructor() {
     /** @type {(() => Promise<void>) | undefined} */
     this.reading = undefined;
     this.stopped = false;
@@ -52,7 +50,6 @@ export class Refresh {
     } finally {
       this.busy = false;
     }
-    this.done(new Date());
     this.wait(Math.max(PAUSE_MS, (performance.now() - began) * SHARE));
   }
 

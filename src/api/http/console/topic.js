@@ -2,6 +2,7 @@
 // A topic: its groups, what becomes due, partitions, settings.
 
 import { call, path } from "./api.js";
+import { stateOf, upToDate } from "./attention.js";
 import { pickSpan } from "./bulk.js";
 import { trafficCharts } from "./charts.js";
 import { draw, element } from "./dom.js";
@@ -11,8 +12,9 @@ import { headingOf, tabs } from "./frame.js";
 import { groupTable, memberTable, partitionTable } from "./groups.js";
 import { changeTopic, createGroup, deleteTopic } from "./manage.js";
 import { complain } from "./notice.js";
-import { button, chip, facts, foreign, link, section } from "./parts.js";
+import { button, chip, empty, facts, foreign, link, section } from "./parts.js";
 import { MAY_CHANGE, to } from "./place.js";
+import { explained } from "./tip.js";
 import { traffic } from "./traffic.js";
 
 /**
@@ -30,29 +32,50 @@ export function topic(topic, place, page) {
   addEventListener("resize", () => trafficCharts(charts, topic), { signal: page.signal });
   page.body.append(
     tabs(topic, "Summary", group), attention,
-    section("Groups", groups), section("Traffic at this broker, last 30 minutes", charts), forecast.part, section(`Members of ${group}`, members),
-    section(`Partitions of ${group}`, partitions), section("Settings", settings));
+    section("Groups", groups), section("Traffic at this broker, last 30 minutes", charts), forecast.part, section([`Members of ${group}`, explained("Members")], members),
+    section([`Partitions of ${group}`, explained("Owners")], partitions), section("Settings", settings));
   page.follow(async () => {
-    const [described, list, found] = await Promise.all([
+    const [described, list, answer] = await Promise.all([
       call("GET", path`/v1/topics/${topic}`, page),
       call("GET", path`/v1/topics/${topic}/groups`, page),
       call("GET", "/v1/attention", page),
       traffic.read(page),
     ]);
+    const found = upToDate(answer, undefined, list.groups.map((/** @type {any} */ each) => ({ ...each, topic })));
     draw(attention, concerns(found, topic));
     trafficCharts(charts, topic);
     const names = list.groups.map((/** @type {any} */ each) => each.group);
-    draw(groups, groupTable(topic, list.groups, described, group, page.again), MAY_CHANGE
+    const known = names.includes(group);
+    // Counts, owners and members of the group that is shown are of one answer.
+    const detail = known ? await call("GET", path`/v1/topics/${topic}/groups/${group}`, page) : { members: [] };
+    const counts = known ? withGroup(described, group, detail) : described;
+    const states = (/** @type {any} */ each, /** @type {string} */ behind) => stateOf(found, topic, each, behind);
+    draw(groups, groupTable(topic, list.groups, counts, group, { state: states, changed: page.again }), MAY_CHANGE
       ? element("div", { class: "actions" }, button("Create group…", () => void createGroup(topic, names).then(page.again))) : null);
-    draw(partitions, partitionTable(described, group));
     draw(settings, settingsOf(described.settings), MAY_CHANGE ? element("div", { class: "actions" },
       button("Change settings…", () => void changeTopic(topic, described.settings).then(page.again)),
       button("Delete topic…", () => void deleteTopic(topic), { class: "danger" })) : null);
-    if (!list.groups.some((/** @type {any} */ each) => each.group === group)) return;
-    draw(members, memberTable(topic, await call("GET", path`/v1/topics/${topic}/groups/${group}`, page)));
+    draw(partitions, partitionTable(counts, group, detail.members));
+    draw(members, known ? memberTable(topic, detail) : empty(`${topic} has no group ${group}.`, element("p", {}, "The groups above are all that there are.")));
+    if (!known) return;
     await forecast.reading();
   });
   return headingOf(topic);
+}
+
+/**
+ * A topic with a later answer about one of its groups.
+ * @param {any} described
+ * @param {string} group
+ * @param {any} detail
+ */
+function withGroup(described, group, detail) {
+  const others = (/** @type {any} */ each) => each.group !== group;
+  return {
+    ...described,
+    totals: [...described.totals.filter(others), { ...detail.totals, group }],
+    partitions: [...described.partitions.filter(others), ...detail.partitions],
+  };
 }
 
 /**

@@ -26,6 +26,8 @@ class Traffic {
     this.samples = [];
     this.stepMs = 10_000;
     this.member = "";
+    /** The last sample before somebody looked. @type {string | undefined} */
+    this.unwatched = undefined;
   }
 
   /**
@@ -40,6 +42,7 @@ class Traffic {
       if (this.samples.length) found = await ask(undefined);
       this.samples = [];
     }
+    if (found.member !== this.member) this.unwatched = found.samples.at(-1)?.at;
     this.member = found.member;
     this.stepMs = found.step_ms;
     this.samples = [...this.samples, ...found.samples].slice(-REACH);
@@ -58,6 +61,15 @@ class Traffic {
   of(topic) {
     if (topic === undefined) return this.samples;
     return this.samples.map(({ at, topics }) => ({ ...(topics.find((each) => each.topic === topic) ?? QUIET), at }));
+  }
+
+  /**
+   * Messages that are due, as of the last sample. While nobody looks, the broker does not count topics without traffic: a sample
+   * from then may have an old number.
+   */
+  get backlog() {
+    const last = this.samples.at(-1);
+    return last?.at === this.unwatched ? undefined : last?.backlog;
   }
 
   /** The samples of the last minute. @param {string} [topic] */

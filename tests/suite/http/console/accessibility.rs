@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::Console;
 
 /// What is looked at, and what can be read there once it is whole.
-const PLACES: [(&str, &str); 11] = [
+const PLACES: [(&str, &str); 12] = [
     ("#/", "Delivered"),
     ("#/brokers", "this page talks to it"),
     ("#/find?q=b", "looked up"),
@@ -18,6 +18,7 @@ const PLACES: [(&str, &str); 11] = [
     ("#/topics/orders/dead", "buried"),
     ("#/topics/orders/cron", "nightly"),
     ("#/nowhere", "There is no such page."),
+    ("#/topics/nowhere", "There is no topic nowhere."),
 ];
 
 const DEAD: (&str, &str) = ("#/topics/orders/dead", "buried");
@@ -237,6 +238,48 @@ async fn accessible(console: &Console, place: &str) -> Result<()> {
     let regions = if place == "dialog" { 2 } else { 1 };
     assert_eq!(structure, json!([regions, 1, true, true, "en", true]), "{place}");
     Ok(())
+}
+
+/// The reason of a failure, a long word in it: as long as the broker keeps one.
+fn long_reason() -> String {
+    let word = "https://support.example.net/".to_owned() + &"greylisting".repeat(20);
+    format!("smtp: 451 {word} {}the very end", "please come back later ".repeat(32))
+}
+
+#[tokio::test]
+async fn errors_are_read_whole_at_390_pixels() -> Result<()> {
+    let console = Console::start().await?;
+    let reason = long_reason();
+    console.bury("orders", vec![json!({"payload": "x", "id": "a", "key": "customer-7"})], &reason).await?;
+    let size = json!({"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": false});
+    console.browser.devtools("Emulation.setDeviceMetricsOverride", size).await?;
+    let places = ["#/topics/orders/dead", "#/topics/orders/messages/a?key=customer-7", "#/find?q=greylisting"];
+    for place in places {
+        console.open(place).await?;
+        console.browser.reads(&reason).await?;
+        // All of it is within the window, and nothing around it is cut or has to be scrolled sideways.
+        let whole = "const [reason] = arguments, walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+            const cut = [];
+            let seen = 0;
+            while (walk.nextNode()) {
+                if (!walk.currentNode.data.includes(reason) || walk.currentNode.parentElement.closest('.shell')) continue;
+                seen += 1;
+                const range = document.createRange();
+                range.selectNodeContents(walk.currentNode);
+                const {left, right, height} = range.getBoundingClientRect();
+                if (left < 0 || right > innerWidth) cut.push([left, right]);
+                for (let e = walk.currentNode.parentElement; e !== document.body; e = e.parentElement) {
+                    const clips = getComputedStyle(e).overflow !== 'visible';
+                    if (e.scrollWidth > e.clientWidth + 1 && clips) cut.push([e.className, e.scrollWidth, e.clientWidth]);
+                    if (clips && e.clientHeight < height - 1) cut.push([e.className, e.clientHeight, height]);
+                }
+            }
+            return {seen, cut, wide: document.documentElement.scrollWidth > innerWidth};";
+        let whole = console.browser.run(whole, json!([reason])).await?;
+        assert!(whole["seen"].as_u64() > Some(0), "{place}: {whole}");
+        assert_eq!((&whole["cut"], &whole["wide"]), (&json!([]), &json!(false)), "{place}");
+    }
+    console.end().await
 }
 
 /// The answer is what the page goes by; a real loss is over before a browser has looked.

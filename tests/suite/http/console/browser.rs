@@ -233,6 +233,24 @@ impl Browser {
         .await
     }
 
+    /// Clicks the field with this label.
+    pub(super) async fn click_field(&self, label: &str) -> Result<()> {
+        let met = self.click_at(self.field(label).await?).await?;
+        if met { Ok(()) } else { Err(Error::bug(format!("{label} was not met"))) }
+    }
+
+    /// Presses on what has this name with a pointer: `mouse` or `touch`.
+    pub(super) async fn point(&self, name: &str, kind: &str) -> Result<()> {
+        let Element(id) = self.named(name).await?;
+        let script = "arguments[0].scrollIntoView({block: 'center', inline: 'center'})";
+        self.run(script, json!([{ELEMENT: id}])).await?;
+        let moved = json!({"type": "pointerMove", "duration": 0, "x": 0, "y": 0, "origin": {ELEMENT: id}});
+        let press = |kind: &str| json!({"type": kind, "button": 0});
+        let pointer = json!({"type": "pointer", "id": kind, "parameters": {"pointerType": kind},
+            "actions": [moved, press("pointerDown"), press("pointerUp")]});
+        self.tell("/actions", json!({"actions": [pointer]})).await.map(drop)
+    }
+
     /// Whether the click arrived: a page that moves may have something else at the place by then.
     async fn click_at(&self, Element(id): Element) -> Result<bool> {
         let listen = "window.met = false; arguments[0].addEventListener('click', () => { window.met = true; }, true)";

@@ -3,6 +3,7 @@
 use dwell::model::error::Result;
 use serde_json::{Value, json};
 
+use super::overview::timely;
 use super::{Console, in_a_shell};
 
 /// How many are dead, as the API says.
@@ -83,5 +84,70 @@ async fn dead_letters_are_browsed_redriven_and_purged() -> Result<()> {
     browser.reads("40 purged.").await?;
     browser.reads("There are no dead letters.").await?;
     assert_eq!(dead(&console).await?, 0);
+    console.end().await
+}
+
+/// The ids of the list, as they are listed.
+async fn listed(console: &Console) -> Result<Vec<String>> {
+    let ids = "return [...document.querySelectorAll('tbody input[name=id]')].map((box) => box.value)";
+    let ids = console.browser.run(ids, json!([])).await?;
+    Ok(ids.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+#[tokio::test]
+async fn dead_letters_of_all_partitions_are_listed_by_age() -> Result<()> {
+    let console = timely().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/sms", json!({"partitions": 8})).await?;
+    let id = |n: usize| format!("sms-{n:02}");
+    for n in 0..60 {
+        console.bury("sms", vec![json!({"payload": "x", "id": id(n)})], "smtp: 451").await?;
+        console.pass("1s").await?;
+    }
+    console.open("#/topics/sms/dead").await?;
+    browser.reads("Dead letters of all partitions, the newest death first").await?;
+    assert_eq!(listed(&console).await?, (10..60).rev().map(id).collect::<Vec<_>>());
+    let line = browser.line("dwell dead-letters list").await?;
+    let newest: String = in_a_shell(&format!("{line} --json --limit 2")).await?;
+    assert!(newest.find("sms-59").is_some_and(|at| newest.find("sms-58") > Some(at)), "{newest}");
+    browser.click("Next page").await?;
+    browser.reads_no("sms-59").await?;
+    browser.reads("sms-00").await?;
+    assert_eq!(listed(&console).await?, (0..10).rev().map(id).collect::<Vec<_>>());
+    browser.choose("Order", "oldest death first").await?;
+    browser.click("Filter").await?;
+    browser.reads("Dead letters of all partitions, the oldest death first").await?;
+    assert_eq!(listed(&console).await?, (0..50).map(id).collect::<Vec<_>>());
+    // A page by partition has another order, and an order that is none is refused.
+    let path = "GET /v1/topics/sms/groups/default/dead-letters";
+    let by_partition = console.tell(path, Value::Null).await?;
+    assert_ne!(by_partition["dead_letters"][0]["id"], "sms-59");
+    assert_eq!(console.ask(&format!("{path}?order=sideways"), Value::Null).await?.0, 422);
+    console.end().await
+}
+
+#[tokio::test]
+async fn a_dialog_about_57_dead_letters_shows_a_few_ids() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/sms", json!({"partitions": 1})).await?;
+    let ids: Vec<_> = (0..57).map(|n| json!({"payload": "x", "id": format!("sms-{n:02}")})).collect();
+    console.bury("sms", ids, "smtp: 451").await?;
+    console.open("#/topics/sms/dead").await?;
+    browser.click("Redrive those with smtp: 451…").await?;
+    browser.reads("57 messages: ").await?;
+    browser.reads(" and 54 more.").await?;
+    let shown = "return (document.querySelector('dialog').innerText.match(/sms-\\d\\d/g) ?? []).length";
+    assert_eq!(browser.run(shown, json!([])).await?, 3);
+    // The line names all of them, folded.
+    let line = browser.line("dwell dead-letters redrive").await?;
+    assert_eq!(line.matches("sms-").count(), 57, "{line}");
+    browser.click("All 57 ids").await?;
+    assert_eq!(browser.run(shown, json!([])).await?, 60);
+    let scrolls = "const list = document.querySelector('dialog .ids');
+        return [list.scrollHeight > list.clientHeight, list.tabIndex, document.querySelector('dialog').clientHeight < innerHeight]";
+    assert_eq!(browser.run(scrolls, json!([])).await?, json!([true, 0, true]));
+    browser.click("Redrive").await?;
+    browser.reads("57 redriven.").await?;
     console.end().await
 }

@@ -116,3 +116,82 @@ async fn overview_refreshes_until_paused() -> Result<()> {
     assert_eq!(browser.run(count, json!([])).await?, before);
     console.end().await
 }
+
+#[tokio::test]
+async fn question_mark_shows_the_keys_and_escape_gives_the_focus_back() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.push("orders", vec![json!({"payload": "x", "id": "a", "delay": "1h"})]).await?;
+    console.open("#/topics/orders").await?;
+    browser.reads("Partitions of default").await?;
+    tab_to(&console, "Pause default…").await?;
+    browser.press("?").await?;
+    browser.reads("Show these keys").await?;
+    browser.reads("Find a topic, an id, a key or a text").await?;
+    browser.press(ESCAPE).await?;
+    browser.reads_no("Show these keys").await?;
+    assert_eq!(focused(&console).await?, "Pause default…");
+    // Each key does what is said of it.
+    for (key, there) in [("2", "orders · messages"), ("4", "orders · dead letters"), ("f", "Fleet"), ("o", "Overview")]
+    {
+        browser.press(key).await?;
+        let title = "return document.querySelector('h1').textContent";
+        patiently(there, async || Ok((browser.run(title, json!([])).await? == there).then_some(()))).await?;
+    }
+    browser.press("s").await?;
+    let stopped = "return document.getElementById('stop').getAttribute('aria-pressed')";
+    assert_eq!(browser.run(stopped, json!([])).await?, "true");
+    // A letter in a field is a letter, and a reader who does not want the keys turns them off.
+    browser.press("/fo?").await?;
+    assert_eq!(browser.run("return document.getElementById('q').value", json!([])).await?, "fo?");
+    browser.run("document.activeElement.blur()", json!([])).await?;
+    browser.click("Keys of the console").await?;
+    browser.click_field("Turn the keys of one letter off").await?;
+    browser.click("Close").await?;
+    browser.press("f").await?;
+    assert_eq!(browser.run("return document.querySelector('h1').textContent", json!([])).await?, "Overview");
+    console.end().await
+}
+
+#[tokio::test]
+async fn members_and_owners_are_explained_by_keyboard_pointer_and_touch() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.push("orders", vec![json!({"payload": "x", "id": "a", "delay": "1h"})]).await?;
+    console.open("#/topics/orders").await?;
+    browser.reads("Partitions of default").await?;
+    for (word, text) in
+        [("About members", "Brokers that consume for this group"), ("About owners", "The owner of a partition")]
+    {
+        let described = "const [name] = arguments;
+            const button = [...document.querySelectorAll('button')].find((e) => e.ariaLabel === name);
+            return document.getElementById(button?.getAttribute('aria-describedby'))?.textContent ?? ''";
+        let read_out = browser.run(described, json!([word])).await?;
+        assert!(read_out.as_str().is_some_and(|found| found.starts_with(text)), "{word}: {read_out}");
+        assert!(!browser.text().await?.contains(text));
+        for way in ["keyboard", "mouse", "touch"] {
+            match way {
+                "keyboard" => {
+                    browser.run("document.activeElement.blur()", json!([])).await?;
+                    tab_to(&console, word).await?;
+                    browser.press(ENTER).await?;
+                }
+                _ => browser.point(word, way).await?,
+            }
+            browser.reads(text).await?;
+            // It stays while the page is read again.
+            browser
+                .run(
+                    "document.getElementById('updated').textContent = ''; document.getElementById('reload').click()",
+                    json!([]),
+                )
+                .await?;
+            let updated = "return document.getElementById('updated').textContent !== ''";
+            patiently("a reading", async || Ok((browser.run(updated, json!([])).await? == true).then_some(()))).await?;
+            assert!(browser.text().await?.contains(text), "{word} by {way}");
+            browser.press(ESCAPE).await?;
+            browser.reads_no(text).await?;
+        }
+    }
+    console.end().await
+}

@@ -2,6 +2,7 @@
 
 mod administration;
 mod browser;
+mod consistency;
 mod dead;
 mod hostile;
 mod accessibility;
