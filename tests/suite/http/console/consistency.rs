@@ -115,7 +115,6 @@ async fn what_could_not_be_read_again_looks_stale_and_says_its_age() -> Result<(
     let edges = "return getComputedStyle(document.querySelector('main .scroll')).borderTopStyle";
     for (place, there) in [("#/", "Counts are of the store"), ("#/topics/orders/messages", "a scheduled")] {
         console.open(place).await?;
-        browser.run("location.reload()", json!([])).await?;
         browser.reads(there).await?;
         console.gives("what is fresh", is_stale, json!(false)).await?;
         console.answers("").await?;
