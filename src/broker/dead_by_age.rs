@@ -57,7 +57,7 @@ fn name_of(order: AgeOrder) -> &'static str {
     }
 }
 
-/// Where a list stands: when it began, and behind which dead letter it goes on.
+/// Where a list stands: when it began, and behind which dead letter it continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Position {
     began: Timestamp,
@@ -104,7 +104,7 @@ impl Ages {
     }
 }
 
-/// What is read of each partition.
+/// The partitions of a list, and its order.
 struct Walk {
     descriptor: Arc<Descriptor>,
     group: GroupName,
@@ -117,7 +117,7 @@ impl Walk {
         Place::new(self.order, partition, died_at, id.clone())
     }
 
-    /// Where a partition goes on behind a place of the list: of an equal time, the partitions in front of it were listed.
+    /// Where a partition continues behind a place of the list: of an equal time, the partitions in front of it were listed.
     fn start(&self, partition: Partition, after: Option<&Place>) -> Result<DeadLetterCursor> {
         let (begin, edge) = match self.order {
             AgeOrder::OldestFirst => (self.ages.since.minus(MS), last_id()?),

@@ -5,12 +5,12 @@
 
 mod stats_collector;
 mod held;
-mod dead_by_age;
 mod dead_letters;
 mod explain;
 mod groups;
 mod list;
 mod list_by_due;
+mod dead_by_age;
 mod cron;
 mod hand_over;
 mod late;

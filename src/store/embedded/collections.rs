@@ -301,7 +301,7 @@ impl<'a> Zset<'a> {
         self.range(Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())))
     }
 
-    /// What is before this place, or all of it, the last first.
+    /// The entries before this place, or all of them, the last first.
     pub(super) fn before(
         &self,
         place: Option<(Score, &MessageId)>,

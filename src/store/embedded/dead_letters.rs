@@ -250,7 +250,7 @@ impl Inner {
         Ok((dropped, ids))
     }
 
-    /// What `each` makes of the dead messages of a range, and where the next page begins if there is more.
+    /// Applies `each` to the dead messages of a range, and says where the next page begins if there is more.
     fn visit_dead<T>(
         &self,
         range: &DeadLetterRange,
