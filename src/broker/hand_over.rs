@@ -10,23 +10,14 @@ use crate::store::{HandedOver, TakenOver, is_firing};
 use crate::wal::Record;
 
 impl Broker {
-    /// Keeps records of a broker that stops, durably. Without `is_admin` only topics that a push would create are taken, and
-    /// deletions are left out; so are messages for topics that are not there, unless a push would create them. Errors: `Invalid`
+    /// Keeps records of a broker that stops, durably. Without `is_admin` only topics are taken that a push would create, or that
+    /// are there as they were promised, and deletions are left out; so are messages for topics that are not there, unless a push would create them. Errors: `Invalid`
     /// for a record that no push makes, `Forbidden`, and those of [`crate::store::Messages::take_over`].
     pub async fn take_over(&self, mut handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
         let now = self.now();
         handed.records.iter().try_for_each(|record| check(&record.record, now))?;
-        let is_pushed = |wanted: &Descriptor| {
-            let pushed = Descriptor::new(wanted.topic.clone(), self.options.topic_defaults.clone());
-            self.options.auto_create && *wanted == Descriptor { incarnation: wanted.incarnation, ..pushed }
-        };
-        let created = handed.records.iter().filter_map(|record| match &record.record {
-            Record::Create(wanted) => Some(wanted),
-            _ => None,
-        });
-        if let Some(wanted) = created.filter(|_| !is_admin).find(|wanted| !is_pushed(wanted)) {
-            let why = format!("topic {} was created with settings: that needs a token with `admin`", wanted.topic);
-            return Err(Error::new(Kind::Forbidden, why));
+        if !is_admin {
+            self.check_created(&handed).await?;
         }
         let given = handed.records.len();
         if !is_admin && !self.options.auto_create {
@@ -40,6 +31,32 @@ impl Broker {
             TakenOver::Kept { taken, refused } => TakenOver::Kept { taken, refused: refused + left_out },
             TakenOver::LacksEarlier => TakenOver::LacksEarlier,
         })
+    }
+
+    /// Errors: `Forbidden` for a topic that needs an admin; `Unavailable` while nobody knows whether it is there.
+    async fn check_created(&self, handed: &HandedOver) -> Result<()> {
+        for record in &handed.records {
+            let Record::Create(promise) = &record.record else { continue };
+            // The promise has its time, and says nothing of what is still being removed.
+            let as_promised = |there: &Descriptor| {
+                let (generation, incarnation, leaving) = (0, promise.incarnation, Vec::new());
+                Descriptor { generation, incarnation, leaving, ..there.clone() } == *promise
+            };
+            let pushed = Descriptor::new(promise.topic.clone(), self.options.topic_defaults.clone());
+            if self.options.auto_create && as_promised(&pushed) {
+                continue;
+            }
+            match self.topics.get(&promise.topic).await {
+                Ok(there) if as_promised(&there) => {}
+                Err(error) if error.kind() != Kind::NotFound => return Err(error),
+                _ => {
+                    let why =
+                        format!("topic {} was created with settings: that needs a token with `admin`", promise.topic);
+                    return Err(Error::new(Kind::Forbidden, why));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Errors: `Unavailable` while nobody knows whether a topic is there.

@@ -364,6 +364,32 @@ async fn only_an_admin_says_which_store_a_broker_has() -> Result<()> {
     engine.close().await
 }
 
+/// A PUT that is answered during an outage promises the topic as it was: whoever stops then hands over what every broker knows.
+#[tokio::test]
+async fn promise_of_a_topic_that_is_there_needs_no_admin_scope() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let engine = broker(&redis, &dir).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let orders = TopicName::new("orders")?;
+    let settings = Settings { max_attempts: 3, ..Settings::default() };
+    let promised = async |settings: Settings, log: &str| {
+        let there = engine.broker().topic(&orders).await.map(|there| there.as_ref().clone());
+        let there = there.unwrap_or_else(|_| Descriptor::new(orders.clone(), Settings::default()));
+        let mut handed = page(&store, log, "m", now())?;
+        let incarnation = now().as_us() / 1_000;
+        handed.records[0].record = Record::Create(Descriptor { generation: 0, incarnation, settings, ..there });
+        engine.broker().take_over(handed, false).await
+    };
+    let refused = promised(settings.clone(), "01JZAAAAAAAAAAAAAAAAAAAAAA").await.err().map(|error| error.kind());
+    assert_eq!(refused, Some(Kind::Forbidden), "it is not there");
+    engine.broker().declare(orders.clone(), settings.clone()).await?;
+    let other = Settings { max_attempts: 4, ..settings.clone() };
+    let refused = promised(other, "01JZAAAAAAAAAAAAAAAAAAAAAA").await.err().map(|error| error.kind());
+    assert_eq!(refused, Some(Kind::Forbidden), "it has other settings");
+    assert_eq!(promised(settings, "01JZAAAAAAAAAAAAAAAAAAAAAA").await?, kept(1));
+    engine.close().await
+}
+
 /// Where pushes create no topics, pages of neither log do.
 #[tokio::test]
 async fn page_for_an_unknown_topic_is_left_out_without_auto_create() -> Result<()> {
