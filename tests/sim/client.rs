@@ -375,6 +375,7 @@ impl Clients {
             Look::Explain => self.path_of(target).replacen(&target.id, &format!("{}/explain", target.id), 1),
             Look::List => format!("{topic}/messages?group={name}&limit=50"),
             Look::ListByDue => format!("{topic}/messages?group={name}&order=due&limit=50"),
+            Look::ListDeadByAge => format!("{place}/dead-letters?order=newest&limit=50"),
             Look::Forecast => format!("{place}/forecast?step=1s&spans=20"),
             Look::Verify => format!("{place}/verify"),
             Look::Topic => topic,

@@ -106,6 +106,7 @@ pub(crate) enum Look {
     Explain,
     List,
     ListByDue,
+    ListDeadByAge,
     Forecast,
     Verify,
     Topic,
@@ -227,7 +228,15 @@ impl Plan {
             960..965 => Operation::PurgeDead(topic, group),
             965..985 => Operation::Get(self.target(random, topic, ids)),
             _ => {
-                let looks = [Look::Explain, Look::List, Look::ListByDue, Look::Forecast, Look::Verify, Look::Topic];
+                let looks = [
+                    Look::Explain,
+                    Look::List,
+                    Look::ListByDue,
+                    Look::ListDeadByAge,
+                    Look::Forecast,
+                    Look::Verify,
+                    Look::Topic,
+                ];
                 Operation::Look(looks[random.usize(0..looks.len())], self.target(random, topic, ids), group)
             }
         }
