@@ -244,7 +244,6 @@ def play_block(reader, page, block):
     if configuration is not None:
         config = reader.scratch / "etc" / "dwell.toml"
         config.write_text(reader.placed(blocks(page, "toml")[configuration][1]))
-        shutil.rmtree(reader.directory / "dwell-data", ignore_errors=True)
         reader.serve("dwell serve --config /etc/dwell/dwell.toml")
     elif reader.broker is None:
         reader.serve(SERVE)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::list::wrong_cursor;
+use super::list::{last_of_page, wrong_cursor};
 use super::{Broker, DeadLetterFilter, DeadLetterList};
 use crate::gate::{PARTITIONS_AT_ONCE, PartitionRead};
 use crate::model::error::Result;
@@ -27,25 +27,25 @@ const OUTLINES_MIN: usize = 8;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The place of a dead letter in the list. Equal times are listed by partition, and then as their partition has them.
+/// Where a dead letter stands in the list. Equal times are listed by partition, and then as their partition has them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Rank {
     Oldest(Timestamp, Partition, MessageId),
     Newest(Reverse<Timestamp>, Partition, Reverse<MessageId>),
 }
 
-impl Place {
-    fn new(order: AgeOrder, partition: Partition, died_at: Timestamp, id: MessageId) -> Place {
+impl Rank {
+    fn new(order: AgeOrder, partition: Partition, died_at: Timestamp, id: MessageId) -> Rank {
         match order {
-            AgeOrder::OldestFirst => Place::Oldest(died_at, partition, id),
-            AgeOrder::NewestFirst => Place::Newest(Reverse(died_at), partition, Reverse(id)),
+            AgeOrder::OldestFirst => Rank::Oldest(died_at, partition, id),
+            AgeOrder::NewestFirst => Rank::Newest(Reverse(died_at), partition, Reverse(id)),
         }
     }
 
     fn parts(&self) -> (Timestamp, Partition, &MessageId) {
         match self {
-            Place::Oldest(died_at, partition, id) => (*died_at, *partition, id),
-            Place::Newest(Reverse(died_at), partition, Reverse(id)) => (*died_at, *partition, id),
+            Rank::Oldest(died_at, partition, id) => (*died_at, *partition, id),
+            Rank::Newest(Reverse(died_at), partition, Reverse(id)) => (*died_at, *partition, id),
         }
     }
 }
@@ -61,12 +61,12 @@ fn name_of(order: AgeOrder) -> &'static str {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Position {
     began: Timestamp,
-    after: Option<Place>,
+    after: Option<Rank>,
 }
 
 impl Position {
     /// `<order>.<began ms>.<partition>.<died at ms>.<id>`. Opaque to callers.
-    fn write(began: Timestamp, order: AgeOrder, after: &Place) -> String {
+    fn write(began: Timestamp, order: AgeOrder, after: &Rank) -> String {
         let (died_at, partition, id) = after.parts();
         format!("{}.{}.{partition}.{}.{id}", name_of(order), began.as_ms(), died_at.as_ms())
     }
@@ -78,7 +78,7 @@ impl Position {
             [kind, began, partition, died_at, id] if kind == name_of(order) => {
                 let partition = Partition(partition.parse().map_err(|_| wrong_cursor())?);
                 let id = MessageId::new(id).map_err(|_| wrong_cursor())?;
-                Ok(Position { began: time(began)?, after: Some(Place::new(order, partition, time(died_at)?, id)) })
+                Ok(Position { began: time(began)?, after: Some(Rank::new(order, partition, time(died_at)?, id)) })
             }
             _ => Err(wrong_cursor()),
         }
@@ -113,29 +113,29 @@ struct Walk {
 }
 
 impl Walk {
-    fn place(&self, partition: Partition, died_at: Timestamp, id: &MessageId) -> Place {
-        Place::new(self.order, partition, died_at, id.clone())
+    fn rank(&self, partition: Partition, died_at: Timestamp, id: &MessageId) -> Rank {
+        Rank::new(self.order, partition, died_at, id.clone())
     }
 
-    /// Where a partition continues behind a place of the list: of an equal time, the partitions in front of it were listed.
-    fn start(&self, partition: Partition, after: Option<&Place>) -> Result<DeadLetterCursor> {
+    /// Where a partition continues behind a rank: of an equal time, the partitions in front of it were listed.
+    fn start(&self, partition: Partition, after: Option<&Rank>) -> Result<DeadLetterCursor> {
         let (begin, edge) = match self.order {
             AgeOrder::OldestFirst => (self.ages.since.minus(MS), last_id()?),
             AgeOrder::NewestFirst => (self.ages.until.plus(MS), first_id()?),
         };
-        let begin = self.place(partition, begin, &edge);
+        let begin = self.rank(partition, begin, &edge);
         let own = after.map(|after| match (after.parts(), self.order) {
-            ((died_at, last, id), _) if partition == last => self.place(partition, died_at, id),
-            ((died_at, last, _), _) if partition < last => self.place(partition, died_at, &edge),
-            ((died_at, ..), AgeOrder::OldestFirst) => self.place(partition, died_at.minus(MS), &edge),
-            ((died_at, ..), AgeOrder::NewestFirst) => self.place(partition, died_at.plus(MS), &edge),
+            ((died_at, last, id), _) if partition == last => self.rank(partition, died_at, id),
+            ((died_at, last, _), _) if partition < last => self.rank(partition, died_at, &edge),
+            ((died_at, ..), AgeOrder::OldestFirst) => self.rank(partition, died_at.minus(MS), &edge),
+            ((died_at, ..), AgeOrder::NewestFirst) => self.rank(partition, died_at.plus(MS), &edge),
         });
         let start = own.map_or_else(|| begin.clone(), |own| own.max(begin.clone()));
         let (died_at, _, id) = start.parts();
         Ok(DeadLetterCursor { died_at, id: id.clone() })
     }
 
-    fn outlines(&self, after: Option<&Place>, limit: usize) -> Result<Vec<Outlines>> {
+    fn outlines(&self, after: Option<&Rank>, limit: usize) -> Result<Vec<Outlines>> {
         let outlines = |partition| {
             let start = self.start(partition, after)?;
             let group_partition = self.descriptor.group_partition(partition, &self.group);
@@ -175,9 +175,9 @@ impl Outlines {
         self.range.limit *= 2;
     }
 
-    /// Whether dead letters in front of this place, or with none any at all, may be missing.
-    fn is_short_of(&self, walk: &Walk, end: Option<&Place>) -> bool {
-        let read = self.range.after.as_ref().map(|after| walk.place(self.partition(), after.died_at, &after.id));
+    /// Whether dead letters in front of this rank, or with none any at all, may be missing.
+    fn is_short_of(&self, walk: &Walk, end: Option<&Rank>) -> bool {
+        let read = self.range.after.as_ref().map(|after| walk.rank(self.partition(), after.died_at, &after.id));
         self.is_more && read.is_none_or(|read| end.is_none_or(|end| read < *end))
     }
 
@@ -190,44 +190,40 @@ impl Outlines {
 struct Plan {
     outlines: Vec<Outlines>,
     /// How many of each partition, and the last of them.
-    parts: BTreeMap<Partition, (usize, Place)>,
+    parts: BTreeMap<Partition, (usize, Rank)>,
     /// The last of all; `None` if there is none behind it.
-    end: Option<Place>,
+    end: Option<Rank>,
 }
 
 impl Plan {
-    /// The first of all outlines: at most `limit`, and one more than fits into [`CALL_BYTES_MAX`].
+    /// Those of a page, and the last of them if there are more.
     fn first_of(
         walk: &Walk,
         outlines: &[Outlines],
         limit: usize,
-    ) -> (BTreeMap<Partition, (usize, Place)>, Option<Place>) {
-        let mut each: Vec<(Place, usize)> = Vec::new();
+    ) -> (BTreeMap<Partition, (usize, Rank)>, Option<Rank>) {
+        let mut each: Vec<(Rank, usize)> = Vec::new();
         for outlines in outlines {
-            let place = |outline: &DeadLetterOutline| walk.place(outlines.partition(), outline.died_at, &outline.id);
-            each.extend(outlines.found.iter().map(|outline| (place(outline), outline.bytes)));
+            let rank = |outline: &DeadLetterOutline| walk.rank(outlines.partition(), outline.died_at, &outline.id);
+            each.extend(outlines.found.iter().map(|outline| (rank(outline), outline.bytes)));
         }
         each.sort();
         let is_more = outlines.iter().any(|outlines| outlines.is_more);
-        let (all, mut parts, mut sum) = (each.len(), BTreeMap::new(), 0);
-        for (index, (place, bytes)) in each.into_iter().enumerate() {
-            sum += bytes;
-            let (_, partition, _) = place.parts();
+        let last = last_of_page(each.iter().map(|(_, bytes)| *bytes), limit, is_more);
+        let mut parts = BTreeMap::new();
+        for (rank, _) in each.iter().take(last.map_or(each.len(), |last| last + 1)) {
+            let (_, partition, _) = rank.parts();
             let count = parts.get(&partition).map_or(0, |(count, _)| *count);
-            parts.insert(partition, (count + 1, place.clone()));
-            let is_last = index + 1 == all && !is_more;
-            if (index + 1 == limit || sum >= CALL_BYTES_MAX) && !is_last {
-                return (parts, Some(place));
-            }
+            parts.insert(partition, (count + 1, rank.clone()));
         }
-        (parts, None)
+        (parts, last.map(|last| each[last].0.clone()))
     }
 }
 
-/// The dead letters of a plan, and the place up to which they are complete if there is more.
+/// The dead letters of a plan, and the rank up to which they are complete if there is more.
 struct Round {
     dead: Vec<(Partition, Dead)>,
-    end: Option<Place>,
+    end: Option<Rank>,
 }
 
 impl Broker {
@@ -263,7 +259,7 @@ impl Broker {
                 if dead.len() == limit {
                     after = dead
                         .last()
-                        .map(|(partition, last): &(Partition, Dead)| walk.place(*partition, last.died_at, &last.id));
+                        .map(|(partition, last): &(Partition, Dead)| walk.rank(*partition, last.died_at, &last.id));
                     break;
                 }
                 bytes += letter.message.as_ref().map_or(0, |message| message.envelope.size());
@@ -282,7 +278,7 @@ impl Broker {
     async fn dead_round(
         &self,
         walk: &Walk,
-        after: Option<&Place>,
+        after: Option<&Rank>,
         limit: usize,
         read: &PartitionRead<'_>,
     ) -> Result<Round> {
@@ -330,18 +326,18 @@ impl Broker {
             let reads = some.iter().map(|(range, _)| self.store.dead_letters.dead_by_age(range));
             for ((range, last), page) in some.iter().zip(read.call(join_all(reads)).await) {
                 let (page, partition) = (page?, range.partition.partition);
-                let next = page.next.map(|next| walk.place(partition, next.died_at, &next.id));
+                let next = page.next.map(|next| walk.rank(partition, next.died_at, &next.id));
                 // Without the rest of what was planned the page ends here.
                 let cut = next.filter(|next| next < *last);
                 end = [end, cut].into_iter().flatten().min();
-                let place = |letter: &Dead| walk.place(partition, letter.died_at, &letter.id);
-                dead.extend(page.dead.into_iter().map(|letter| (place(&letter), partition, letter)));
+                let rank = |letter: &Dead| walk.rank(partition, letter.died_at, &letter.id);
+                dead.extend(page.dead.into_iter().map(|letter| (rank(&letter), partition, letter)));
             }
         }
         dead.sort_by(|(one, ..), (other, ..)| one.cmp(other));
         let is_in =
-            |place: &Place, letter: &Dead| walk.ages.has(letter.died_at) && end.as_ref().is_none_or(|end| place <= end);
-        let dead = dead.into_iter().filter(|(place, _, letter)| is_in(place, letter));
+            |rank: &Rank, letter: &Dead| walk.ages.has(letter.died_at) && end.as_ref().is_none_or(|end| rank <= end);
+        let dead = dead.into_iter().filter(|(rank, _, letter)| is_in(rank, letter));
         Ok(Round { dead: dead.map(|(_, partition, letter)| (partition, letter)).collect(), end })
     }
 }
@@ -354,7 +350,7 @@ mod tests {
     fn cursor_round_trips_and_garbage_is_refused() -> Result<()> {
         for order in [AgeOrder::OldestFirst, AgeOrder::NewestFirst] {
             let began = Timestamp::from_ms(7);
-            let after = Place::new(order, Partition(3), Timestamp::from_ms(5), MessageId::new("a.b.c")?);
+            let after = Rank::new(order, Partition(3), Timestamp::from_ms(5), MessageId::new("a.b.c")?);
             let text = Position::write(began, order, &after);
             assert_eq!(Position::read(order, &text)?, Position { began, after: Some(after) });
         }

@@ -284,6 +284,19 @@ fn read_cursor(cursor: Option<&str>) -> Result<(Partition, ListCursor)> {
     Ok((partition, place))
 }
 
+/// The index of the last entry of a page that partitions share, if there are more than it has: at most `limit` entries, and one
+/// more than fits into [`CALL_BYTES_MAX`]. `is_more`: there are others than these.
+pub(super) fn last_of_page(bytes: impl ExactSizeIterator<Item = usize>, limit: usize, is_more: bool) -> Option<usize> {
+    let (all, mut sum) = (bytes.len(), 0);
+    for (index, bytes) in bytes.enumerate() {
+        sum += bytes;
+        if index + 1 == limit || sum >= CALL_BYTES_MAX {
+            return Some(index).filter(|index| index + 1 < all || is_more);
+        }
+    }
+    None
+}
+
 pub(super) fn wrong_cursor() -> Error {
     Error::invalid("cursor", "is not one that dwell gave for this; begin without a cursor")
 }

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 
-use super::list::wrong_cursor;
+use super::list::{last_of_page, wrong_cursor};
 use super::{Broker, ListEntry, ListedState, MessageList};
 use crate::gate::{PARTITIONS_AT_ONCE, PartitionRead};
 use crate::model::error::{Error, Result};
-use crate::model::limits::CALL_BYTES_MAX;
 use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -202,8 +201,7 @@ fn outlines_of(
     partitions.map(|partition| Outlines::new(partition, window, position, limit)).collect()
 }
 
-/// How many of the first messages are in each partition, and the last of them if there are more. They are at most `limit`,
-/// and one more than fits into [`CALL_BYTES_MAX`].
+/// How many of the messages of a page are in each partition, and the last of them if there are more.
 fn first_of(outlines: &[Outlines], limit: usize) -> (BTreeMap<Partition, usize>, Option<Position>) {
     let mut each: Vec<(Partition, &Outline)> = Vec::new();
     for outlines in outlines {
@@ -211,17 +209,15 @@ fn first_of(outlines: &[Outlines], limit: usize) -> (BTreeMap<Partition, usize>,
     }
     let is_more = outlines.iter().any(|outlines| outlines.is_more);
     each.sort_by_key(|(partition, outline)| (outline.next_at, *partition));
-    let (mut counts, mut bytes, mut end) = (BTreeMap::new(), 0, None);
-    for (index, (partition, outline)) in each.iter().enumerate() {
-        bytes += outline.bytes;
+    let last = last_of_page(each.iter().map(|(_, outline)| outline.bytes), limit, is_more);
+    let mut counts = BTreeMap::new();
+    for (partition, _) in each.iter().take(last.map_or(each.len(), |last| last + 1)) {
         *counts.entry(*partition).or_default() += 1;
-        let is_last = index + 1 == each.len() && !is_more;
-        if (index + 1 == limit || bytes >= CALL_BYTES_MAX) && !is_last {
-            let after = WaitingCursor { next_at: outline.next_at, id: outline.id.clone() };
-            end = Some(Position { partition: *partition, after });
-            break;
-        }
     }
+    let end = last.map(|last| {
+        let (partition, Outline { next_at, id, .. }) = each[last];
+        Position { partition, after: WaitingCursor { next_at: *next_at, id: id.clone() } }
+    });
     (counts, end)
 }
 

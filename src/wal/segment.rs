@@ -368,8 +368,7 @@ impl Segment {
     }
 
     pub(super) fn close(&mut self) {
-        if let Some(open) = self.open.take() {
-            drop(open);
+        if self.open.take().is_some() {
             self.bytes = bytes_in(&self.dir);
         }
     }

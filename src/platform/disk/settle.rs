@@ -65,24 +65,27 @@ const RESTORED: &str = "snap.0000000000000000";
 /// needs no more, all without a sync of the directory. POSIX lets a power cut keep the removal and lose the new name, and
 /// without a snapshot sled's log ends where the first segment is missing. With the older snapshot it is complete.
 fn keep_snapshot(dir: &Path) -> io::Result<()> {
-    let kept = dir.join(KEPT);
-    if newest_snapshot(dir)?.is_none() && kept.exists() {
-        std::fs::rename(&kept, dir.join(RESTORED))?;
-    }
-    let Some(snapshot) = newest_snapshot(dir)? else { return Ok(()) };
+    let (kept, restored) = (dir.join(KEPT), dir.join(RESTORED));
+    let snapshot = match snapshots(dir)?.into_iter().max() {
+        Some(newest) => newest,
+        None if kept.exists() => {
+            std::fs::rename(&kept, &restored)?;
+            restored
+        }
+        None => return Ok(()),
+    };
     sync_file(dir)?;
     replace(&kept, &std::fs::read(snapshot)?)
 }
 
-fn newest_snapshot(dir: &Path) -> io::Result<Option<PathBuf>> {
-    Ok(snapshots(dir)?.into_iter().max())
-}
-
 fn snapshots(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let paths = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     let is_snapshot =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"snap."));
-    Ok(paths.into_iter().filter(is_snapshot).collect())
+    Ok(paths(dir)?.into_iter().filter(is_snapshot).collect())
+}
+
+fn paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect()
 }
 
 /// Renames sled's snapshots and the kept one, and answers whether there were any. sled reads its whole log then: what is
@@ -99,8 +102,7 @@ pub(crate) fn set_snapshots_aside(dir: &Path) -> bool {
 
 /// sled treats a snapshot that was not completed as damage.
 fn remove_unfinished(dir: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
+    for path in paths(dir)? {
         if path.extension().is_some_and(|ending| ending == UNFINISHED) {
             std::fs::remove_file(path)?;
         }
