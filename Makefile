@@ -14,15 +14,19 @@
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
 # make sqs        programs that speak Amazon SQS against a broker on both stores; needs Python, Node.js, Go, Java and Maven;
 #                 STEPS="boto3 cli" leaves out the rest, MESSAGES=50000 makes it long
-# make clients    the client libraries: their conformance vectors, real brokers that are killed and restarted, every example;
-#                 needs Node.js, Go, Java, Maven and Python; MESSAGES=100000 LANGUAGES="python go" make it another one
-# make applications  short forms of make sqs and make clients without Java, with the Node.js and the Go of make languages
+# make clients    the client libraries for Rust, Python, TypeScript, Go and Java: their installs as the pages print them, from a clone and
+#                 from the packages of make package-clients, in an empty home; every program of the READMEs, the guide and the tutorials;
+#                 their conformance vectors; real brokers that are killed and restarted; every example and the five programs of each.
+#                 Needs Node.js, Go, Java, Maven and Python. MESSAGES=100000 LANGUAGES="python go" make it another one, and with
+#                 INSTALLS=no it builds no package and installs nothing
+# make applications  short forms of make sqs and make clients without installs and Java, with the Node.js and the Go of make languages
 # make languages  Node.js, Go and linters from PyPI in target/tools/languages/bin, where those of the machine are too old; needs Python
 # make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc. ARCH=aarch64 builds that of
 #                 another architecture; needs Python then, for a C compiler (zig)
 # make package    what is released, in target/package: the crates, the static binary with completions and man pages, the Debian package,
-#                 which is installed, upgraded and purged below a scratch root, SBOM, chart and SHA256SUMS; needs Rust, Go,
-#                 musl-gcc, curl and dpkg. BINARY=target/debug/dwell packs that one, and does not build the crate
+#                 which is installed, upgraded and purged below a scratch root, SBOM, chart, the packages of the clients and SHA256SUMS;
+#                 needs Rust, Go, Node.js, Java, Maven, Python, musl-gcc, curl and dpkg. BINARY=target/debug/dwell packs that one, and does
+#                 not build the crate. make package-clients makes those of the clients alone, LANGUAGES="python go" those of some
 # make chart      deploy/kubernetes/base anew from the Helm chart, and the alerts in the chart; needs Go, or make languages
 # make chart-test the Helm chart with ten sets of values: linted, rendered, against the types of Kubernetes, and each configuration
 #                 through dwell config check; wrong values are refused; needs Go, or make languages. BINARY=target/release/dwell checks with it
@@ -52,7 +56,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: new-user test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards incidents grafana screenshots races sim mutants differential cron static package-tools crate package sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: new-user test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards incidents grafana screenshots races sim mutants differential cron static package-tools python-venv crate package package-clients sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # The longest tests wait for most of their time, such as for a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 7 \* $$(nproc))
@@ -142,7 +146,7 @@ sqs:
 broker-of-clients:
 	cargo build --locked --quiet --bin dwell --example reference
 
-LANGUAGES ?= python typescript go java shell
+LANGUAGES ?= rust python typescript go java shell
 
 clients: TOOLS += $(if $(filter java,$(LANGUAGES)),javac:default-jdk-headless mvn:maven)
 clients: tools broker-of-clients
@@ -160,7 +164,7 @@ $(LANGUAGES_DIR)/installed: tests/languages.txt
 languages: $(LANGUAGES_DIR)/installed
 
 # They wait for most of their time, as tests do, so all run at the same time; what each one says comes when it has ended.
-APPLICATIONS = $(addprefix application-,python typescript go shell sqs)
+APPLICATIONS = $(addprefix application-,rust python typescript go shell sqs)
 
 applications: tools languages broker-of-clients
 	PATH="$(LANGUAGES_DIR)/bin:$$PATH" MESSAGES=500 $(MAKE) --no-print-directory --jobs --output-sync=target $(APPLICATIONS)
@@ -169,7 +173,7 @@ application-sqs:
 	STORES=embedded tests/sqs/run boto3 cli celery javascript go
 
 application-%:
-	DWELL_BIN=target/debug/dwell clients/run $*
+	INSTALLS=no DWELL_BIN=target/debug/dwell clients/run $*
 
 RACES ?= 100000
 
@@ -218,8 +222,12 @@ STATIC = target/dwell-static$(if $(filter-out $(shell uname -m),$(ARCH)),-$(ARCH
 static:
 	deploy/build-static.sh $(STATIC) $(ARCH)
 
-package-tools: TOOLS = curl:curl dpkg-deb:dpkg musl-gcc:musl-tools useradd:passwd
-package-tools: tools
+package-tools: TOOLS = curl:curl dpkg-deb:dpkg javac:default-jdk-headless musl-gcc:musl-tools mvn:maven python3:python3 useradd:passwd
+package-tools: tools python-venv
+
+python-venv:
+	@python3 -m ensurepip --version >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && $(APT) update && $(APT) install -y --no-install-recommends python3-venv </dev/null; } || \
+	{ echo "make: Python needs venv: install python3-venv and try again" >&2; exit 1; }
 
 screenshots: tools
 	DWELL_SCREENSHOTS=$(CURDIR)/docs/operate cargo test --quiet --locked --test suite -- console::screenshots
@@ -232,9 +240,9 @@ fixtures: tools
 lint:
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --all-targets --features dwell-client/client -- -D warnings
 	@# Beside an example, it reads what clippy has checked: else its crates have other features, and are checked again.
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items --lib --example reference
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items --features dwell-client/client --lib --example reference
 
 # A program of the target, which is below the bin of its own directory.
 CARGO_INSTALL = cargo install --locked --debug --root $(@D:/bin=)
@@ -304,7 +312,13 @@ package: package-tools $(CARGO_DEB) $(CARGO_CYCLONEDX) $(HELM) $(if $(BINARY),,s
 	deploy/helm/render --check
 	$(HELM) package deploy/helm/dwell --destination target/package
 	deploy/package.sh $(or $(BINARY),$(STATIC)) $(ARCH)
+	$(MAKE) --no-print-directory package-clients
 	$(MAKE) --no-print-directory sums
+
+# Node.js and Go of the machine, or those of make languages.
+package-clients: TOOLS = javac:default-jdk-headless mvn:maven python3:python3
+package-clients: tools python-venv $(if $(shell command -v npm && command -v go),,languages)
+	PATH="$$PATH:$(LANGUAGES_DIR)/bin" clients/publish --dry-run $(filter-out shell,$(LANGUAGES))
 
 sums:
 	cd target/package && sha256sum $$(find . -maxdepth 1 -type f -name 'dwell*' -printf '%P\n' | sort) > SHA256SUMS && cat SHA256SUMS

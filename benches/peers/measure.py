@@ -38,6 +38,8 @@ PEERS = {
     "dwell-http": ALL,
     "dwell-library": ALL,
     "dwell-sqs": ALL,
+    "dwell-rust": ALL,
+    "dwell-go": ALL,
     "bullmq": ALL,
     "rsmq": ALL,
     # Its workers take tasks one by one in any measure.

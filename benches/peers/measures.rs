@@ -14,14 +14,29 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 
 const PAYLOAD_BYTES: usize = 100;
 
-/// What a peer can do. A caller is one of its connections, from 0 on; a caller acks what it took itself.
+/// What a peer can do. A caller is one of its connections, from 0 on.
 pub(crate) trait Peer: Send + Sync + 'static {
-    /// Messages of a request.
-    fn batch(&self) -> usize;
-    /// Callers at the same time, as producers and again as consumers.
-    fn callers(&self) -> usize;
+    /// Messages of a request, unless the environment says otherwise.
+    const BATCH: usize;
+    /// Callers at the same time, as producers and again as consumers, unless the environment says otherwise.
+    const CALLERS: usize;
+
+    fn batch(&self) -> usize {
+        batch(Self::BATCH)
+    }
+
+    fn callers(&self) -> usize {
+        callers(Self::CALLERS)
+    }
+
     /// Pushes payloads with their due times, ms since 1970; every one has to be stored.
     fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> impl Future<Output = Result<()>> + Send;
+    /// Takes and acks until so many are acked: [`take_and_ack`], unless its client does that by itself.
+    fn consume(self: Arc<Self>, count: u64) -> impl Future<Output = Result<Tally>> + Send;
+}
+
+/// A peer from which a caller takes messages, and acks what it took itself.
+pub(crate) trait Taker: Peer {
     /// Takes up to a batch; nothing after a moment.
     fn take(&self, caller: usize) -> impl Future<Output = Result<Vec<Taken>>> + Send;
     /// Acks, and says how many of them were.
@@ -49,20 +64,20 @@ pub(crate) async fn run(peer: Arc<impl Peer>, measure: &str) -> Result<()> {
             let now = now_ms();
             push(&peer, count, move |_| now).await?;
             let began = now_ms();
-            let got = consume(peer, count).await?;
+            let got = peer.consume(count).await?;
             println!("{}", got.with("drain_per_s", count * 1_000 / (got.ended - began).max(1)));
         }
         "lateness" => {
-            let consumers = tokio::spawn(consume(peer.clone(), count));
+            let consumers = tokio::spawn(peer.clone().consume(count));
             let first = now_ms() + lead;
             push(&peer, count, move |number| first + number * 1_000 / rate).await?;
             in_time(first)?;
-            let got = consumers.await??;
+            let mut got = consumers.await??;
             let percentiles = json!({"p50": got.permille(500), "p99": got.permille(990), "p99.9": got.permille(999)});
             println!("{}", got.with("lateness_ms", percentiles));
         }
         "burst" => {
-            let consumers = tokio::spawn(consume(peer.clone(), count));
+            let consumers = tokio::spawn(peer.clone().consume(count));
             let due = now_ms() + lead;
             push(&peer, count, move |_| due).await?;
             in_time(due)?;
@@ -71,9 +86,9 @@ pub(crate) async fn run(peer: Arc<impl Peer>, measure: &str) -> Result<()> {
         }
         "idle" => {
             push(&peer, 1, move |_| 0).await?;
-            consume(peer.clone(), 1).await?;
+            peer.clone().consume(1).await?;
             println!("ready");
-            consume(peer, 1).await?;
+            peer.consume(1).await?;
         }
         other => return Err(format!("no measure {other:?}").into()),
     }
@@ -81,7 +96,7 @@ pub(crate) async fn run(peer: Arc<impl Peer>, measure: &str) -> Result<()> {
 }
 
 /// Messages of a request: as many as the peer likes, unless the environment says otherwise.
-pub(crate) fn batch(preferred: usize) -> usize {
+fn batch(preferred: usize) -> usize {
     told("BATCH").map_or(preferred, |told| told as usize)
 }
 
@@ -131,8 +146,7 @@ async fn push(
     Ok(began.elapsed())
 }
 
-/// Takes and acks until so many are acked.
-async fn consume(peer: Arc<impl Peer>, count: u64) -> Result<Tally> {
+pub(crate) async fn take_and_ack(peer: Arc<impl Taker>, count: u64) -> Result<Tally> {
     let acked = Arc::new(AtomicUsize::new(0));
     let mut consumers = tokio::task::JoinSet::new();
     for caller in 0..peer.callers() {
@@ -144,18 +158,10 @@ async fn consume(peer: Arc<impl Peer>, count: u64) -> Result<Tally> {
                 if taken.is_empty() {
                     continue;
                 }
-                let now = now_ms();
-                for message in &taken {
-                    let mut words = message.payload.split(' ').map(str::parse::<u64>);
-                    let (Some(due), Some(number)) = (words.next(), words.next()) else {
-                        return Err("a payload".into());
-                    };
-                    tally.lateness.push(now as i64 - due? as i64);
-                    tally.numbers.insert(number?);
-                }
+                taken.iter().try_for_each(|message| tally.received(&message.payload))?;
                 let settled = peer.ack(caller, taken).await?;
                 acked.fetch_add(settled, Ordering::Relaxed);
-                tally.ended = now_ms();
+                tally.end();
             }
             Result::Ok(tally)
         });
@@ -167,13 +173,12 @@ async fn consume(peer: Arc<impl Peer>, count: u64) -> Result<Tally> {
         all.numbers.extend(tally.numbers);
         all.ended = all.ended.max(tally.ended);
     }
-    all.lateness.sort_unstable();
     Ok(all)
 }
 
 /// What came.
 #[derive(Default)]
-struct Tally {
+pub(crate) struct Tally {
     /// From the due time to the hand-over, ms, of each delivery.
     lateness: Vec<i64>,
     /// Which messages they were.
@@ -183,7 +188,25 @@ struct Tally {
 }
 
 impl Tally {
-    fn permille(&self, permille: usize) -> i64 {
+    /// A message was handed over just now.
+    pub(crate) fn received(&mut self, payload: &str) -> Result<()> {
+        let now = now_ms();
+        let mut words = payload.split(' ').map(str::parse::<u64>);
+        let (Some(due), Some(number)) = (words.next(), words.next()) else {
+            return Err("a payload".into());
+        };
+        self.lateness.push(now as i64 - due? as i64);
+        self.numbers.insert(number?);
+        Ok(())
+    }
+
+    /// An ack was answered just now.
+    pub(crate) fn end(&mut self) {
+        self.ended = now_ms();
+    }
+
+    fn permille(&mut self, permille: usize) -> i64 {
+        self.lateness.sort_unstable();
         self.lateness.get((self.lateness.len() * permille).div_ceil(1_000).saturating_sub(1)).copied().unwrap_or(-1)
     }
 

@@ -15,6 +15,8 @@ NAMES = {
     "dwell-http": "dwell, over HTTP",
     "dwell-library": "dwell, as a library",
     "dwell-sqs": "dwell, over its SQS façade",
+    "dwell-rust": "dwell, with its Rust client",
+    "dwell-go": "dwell, with its Go client",
     "bullmq": "BullMQ",
     "rsmq": "rsmq_async",
     "celery": "Celery, with an eta",
@@ -31,6 +33,8 @@ NAMES = {
 NOTES = {
     "dwell-sqs": "The delays of SQS are whole seconds, rounded up here so that nothing is early; the lateness and burst of the "
     "façade include that.",
+    "dwell-rust": "A push of dwell's clients is a call of one message: a Producer gathers those of all callers, also where the others "
+    "have one message in a request. A Worker asks for as many messages as handlers are free, and gathers its acks.",
     "beanstalkd-memory": "The delays of beanstalkd are whole seconds, rounded up here so that nothing is early; "
     "its lateness and burst include that.",
     "rsmq": "A consumer of rsmq_async has to poll: more often means less lateness and more idle commands.",

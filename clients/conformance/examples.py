@@ -2,7 +2,7 @@
 """Runs what the pages show of a client, against a real broker: the example of its README and of the how-to guide, the programs of
 the tutorials, and its own programs.
 
-    examples.py LANGUAGE        python, typescript, go, java or shell; DWELL_BIN names the broker
+    examples.py LANGUAGE        rust, python, typescript, go, java or shell; DWELL_BIN names the broker
 
 Runs in the directory where the client is installed; CLIENTS is the directory of the sources.
 """
@@ -10,22 +10,22 @@ Runs in the directory where the client is installed; CLIENTS is the directory of
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from lab import Story, free_port, until
+from program import PATIENCE, Program
+from story import Story, free_port, until
 
 CLIENTS = Path(os.environ["CLIENTS"])
-PATIENCE = 60
+BUILD_PATIENCE = 600
 # The address on every page.
 ADDRESS = "http://127.0.0.1:7373"
 # Language, the name of its code blocks, and how a file with such a block is run.
 BLOCKS = {
+    "rust": ("rust", "rs", ["cargo", "run", "--quiet", "--manifest-path"]),
     "python": ("python", "py", ["python3"]),
     "typescript": ("js", "mjs", ["node"]),
     "go": ("go", "go", ["go", "run"]),
@@ -33,8 +33,9 @@ BLOCKS = {
 }
 TUTORIALS = ("python", "typescript", "go")
 # Exit codes after SIGTERM where a worker heeds signals without being told to. A JVM that stops as it should has the code of the signal.
-HEEDED = {"python": 0, "java": 128 + signal.SIGTERM}
+HEEDED = {"rust": 0, "python": 0, "java": 128 + signal.SIGTERM}
 PROGRAMS = {
+    "rust": [[str(CLIENTS.parent / "target/debug/examples/shop")]],
     "python": [["python3", "examples/close_unpaid_orders.py"]],
     "typescript": [["node", "examples/close-unpaid-orders.mjs"]],
     "go": [["./close_unpaid_orders"]],
@@ -42,53 +43,10 @@ PROGRAMS = {
     "shell": [["./close-unpaid-orders.sh"]],
 }
 SERVERS = {
+    "rust": [str(CLIENTS.parent / "target/debug/examples/shop_axum")],
     "python": ["uvicorn", "--app-dir", "examples", "--port", "{port}", "close_unpaid_orders_fastapi:app"],
     "typescript": ["node", "examples/close-unpaid-orders-express.mjs"],
 }
-
-
-class Program:
-    """A program whose lines are read as it runs, in a process group of its own."""
-
-    def __init__(self, command, server, **env):
-        print("  " + " ".join(command), flush=True)
-        self.lines = []
-        self.child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-            env={**os.environ, "DWELL_SERVER": server, "PAY_WITHIN": "1s", "PYTHONUNBUFFERED": "1", **env},
-        )
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-
-    def read(self):
-        for line in self.child.stdout:
-            self.lines.append(line.rstrip("\n"))
-
-    def wait_for(self, text):
-        is_there = lambda: any(text in line for line in self.lines)
-        try:
-            until(text, lambda: is_there() or self.child.poll() is not None, PATIENCE)
-        except TimeoutError:
-            pass
-        if not is_there():
-            self.kill()
-            raise SystemExit(f"examples: {text!r} was not printed, but:\n" + "\n".join(self.lines))
-
-    def stop(self, good):
-        os.killpg(self.child.pid, signal.SIGTERM)
-        try:
-            code = self.child.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise SystemExit("examples: does not stop at SIGTERM:\n" + "\n".join(self.lines))
-        self.reader.join(5)
-        if code not in good:
-            raise SystemExit(f"examples: ended with {code}:\n" + "\n".join(self.lines))
-
-    def kill(self):
-        if self.child.poll() is None:
-            os.killpg(self.child.pid, signal.SIGKILL)
-            self.child.wait()
 
 
 def blocks(language):
@@ -113,16 +71,45 @@ def tutorials(language):
     return found
 
 
+# A program of a block of Rust, with the versions of crates that the broker has; a workspace, so that cargo looks for no other.
+MANIFEST = f"""[package]
+name = "example"
+edition = "2024"
+
+[dependencies]
+dwell-client = {{ path = "{CLIENTS}/rust", features = ["client"] }}
+tokio = {{ version = "1", features = ["macros", "rt-multi-thread"] }}
+
+[[bin]]
+name = "example"
+path = "main.rs"
+
+[workspace]
+"""
+
+
+def command_of(language, directory, file):
+    _, _, command = BLOCKS[language]
+    if language == "go":
+        return [*command, f"./{directory}"]
+    if language == "rust":
+        manifest = Path(directory, "Cargo.toml")
+        manifest.write_text(MANIFEST)
+        Path(directory, "Cargo.lock").write_bytes((CLIENTS.parent / "Cargo.lock").read_bytes())
+        return [*command, str(manifest), "--target-dir", str(CLIENTS.parent / "target")]
+    return [*command, str(file)]
+
+
 def run_block(language, page, block, line, server):
-    _, ending, command = BLOCKS[language]
     # Go and Node.js find the client from the directory of the program.
     with tempfile.TemporaryDirectory(dir=".", prefix="example-") as directory:
-        file = Path(directory, f"main.{ending}")
+        file = Path(directory, f"main.{BLOCKS[language][1]}")
         file.write_text(block.replace(ADDRESS, server))
-        program = Program([*command, str(file) if language != "go" else f"./{directory}"], server)
+        program = Program(command_of(language, directory, file), server)
         try:
             print(f"    the example of {page.name}", flush=True)
-            program.wait_for(line)
+            # A block of Rust is built first.
+            program.wait_for(line, BUILD_PATIENCE if language == "rust" else PATIENCE)
             if language in HEEDED:
                 program.stop((HEEDED[language],))
         finally:

@@ -24,48 +24,10 @@ import (
 // The broker closes idle connections after 75 seconds.
 const idleTimeout = 50 * time.Second
 
-// ErrUnavailable matches, with errors.Is, an Error that stayed until the end of RetryFor: there was no answer, or none that is
-// final. A push may be stored: push again with the same id and key.
-var ErrUnavailable = errors.New("dwell: unavailable")
+// shortestTry is how long an answer is waited for at least.
+const shortestTry = time.Second
 
 var errInterrupted = errors.New("interrupted")
-
-// Error is a request that the broker refused, or did not answer.
-type Error struct {
-	// Status is the HTTP status, or 0 without an answer.
-	Status int
-	// Type is stable, such as "not-found".
-	Type      string
-	Detail    string
-	RequestID string
-	// RetryAfter is how long the broker asks to wait.
-	RetryAfter time.Duration
-	// Repeated says that an earlier try had no answer and may have succeeded. Then the types "conflict" and
-	// "precondition-failed" may be its doing.
-	Repeated bool
-	// Problem is the whole answer, as JSON.
-	Problem     json.RawMessage
-	unavailable bool
-}
-
-func (e *Error) Error() string {
-	if e.Status == 0 {
-		return "dwell: " + e.Detail
-	}
-	return fmt.Sprintf("dwell: %d %s: %s", e.Status, e.Type, e.Detail)
-}
-
-// Is reports whether the error stayed until the end of RetryFor, for ErrUnavailable.
-func (e *Error) Is(target error) bool { return target == ErrUnavailable && e.unavailable }
-
-// mayPass reports whether the same request may succeed later.
-func (e *Error) mayPass() bool {
-	switch e.Status {
-	case 0, http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return false
-}
 
 // backoff is how long to wait before try number tries + 1: exponential, with jitter.
 func backoff(tries int, first, most time.Duration) time.Duration {
@@ -126,11 +88,12 @@ func (i *interrupt) shut() {
 
 // transport sends requests to a broker. It may be used by many goroutines.
 type transport struct {
-	base     string
-	client   *http.Client
-	token    *token
-	timeout  time.Duration
-	retryFor time.Duration
+	// server is the address as it is shown, and base is where requests go.
+	server, base string
+	client       *http.Client
+	token        *token
+	timeout      time.Duration
+	retryFor     time.Duration
 }
 
 type call struct {
@@ -139,7 +102,13 @@ type call struct {
 	header       http.Header
 	timeout      time.Duration
 	retryFor     time.Duration
-	interrupt    *interrupt
+	// isWithin ends also a single try at the end of retryFor.
+	isWithin bool
+	// isOnce never repeats what may have been carried out.
+	isOnce    bool
+	interrupt *interrupt
+	// etag receives the header of the answer.
+	etag *string
 }
 
 func newTransport(server, caFile string) (*transport, error) {
@@ -150,7 +119,7 @@ func newTransport(server, caFile string) (*transport, error) {
 		IdleConnTimeout:     idleTimeout,
 		DisableCompression:  true,
 	}
-	t := &transport{base: strings.TrimSuffix(server, "/"), client: &http.Client{Transport: base}, token: &token{}}
+	t := &transport{server: server, base: strings.TrimSuffix(server, "/"), client: &http.Client{Transport: base}, token: &token{}}
 	if path, ok := strings.CutPrefix(server, "unix:"); ok {
 		dial := base.DialContext
 		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "unix", path) }
@@ -159,7 +128,7 @@ func newTransport(server, caFile string) (*transport, error) {
 	}
 	address, err := url.Parse(t.base)
 	if err != nil || address.Host == "" || address.Path != "" || (address.Scheme != "http" && address.Scheme != "https") {
-		return nil, fmt.Errorf("dwell: server %q: expected http://HOST:PORT, https://HOST:PORT or unix:/PATH", server)
+		return nil, wrong("server", fmt.Sprintf("is %q, and not http://HOST:PORT, https://HOST:PORT or unix:/PATH", server))
 	}
 	if address.Scheme == "http" && address.Port() == "" {
 		t.base += ":7373"
@@ -170,7 +139,9 @@ func newTransport(server, caFile string) (*transport, error) {
 			return nil, fmt.Errorf("dwell: %w", err)
 		}
 		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(pem)
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("dwell: %s has no certificate in PEM", caFile)
+		}
 		base.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	return t, nil
@@ -189,32 +160,55 @@ func (t *transport) sibling() *transport {
 func (t *transport) do(ctx context.Context, c call, result any) error {
 	until := time.Now().Add(c.retryFor)
 	isOpen := false
+	var last error
 	for tries := 0; ; tries++ {
-		err := t.once(ctx, c, result)
+		try := c
+		if c.isWithin && c.retryFor > 0 {
+			try.timeout = min(c.timeout, max(time.Until(until), shortestTry))
+		}
+		err := t.once(ctx, try, result)
 		var refused *Error
-		if err == nil || !errors.As(err, &refused) {
+		switch {
+		case err == nil || errors.Is(err, errInterrupted):
+			return err
+		case ctx.Err() != nil:
+			return t.ended(ctx, last)
+		case !errors.As(err, &refused):
 			return err
 		}
 		refused.Repeated = isOpen
-		isOpen = isOpen || refused.Status == 0 || refused.Status == http.StatusGatewayTimeout
+		isOpen = isOpen || refused.isOpen()
 		if !refused.mayPass() {
 			return err
 		}
 		wait := max(refused.RetryAfter, backoff(tries, 50*time.Millisecond, 2*time.Second))
-		if time.Now().Add(wait).After(until) {
+		if c.isOnce && isOpen || time.Now().Add(wait).After(until) {
 			refused.unavailable = true
 			return refused
 		}
+		last = refused
 		if err := sleep(ctx, wait); err != nil {
-			return err
+			return t.ended(ctx, last)
 		}
 	}
+}
+
+// ended is the error of a call whose context ended: that of the context. The last try is told, but is not its cause.
+func (t *transport) ended(ctx context.Context, last error) error {
+	if last == nil {
+		return fmt.Errorf("dwell: %s: %w", t.server, ctx.Err())
+	}
+	return fmt.Errorf("dwell: %s: %w; the last try: %v", t.server, ctx.Err(), last)
 }
 
 func (t *transport) once(ctx context.Context, c call, result any) error {
 	token, err := t.token.read(false)
 	if err != nil {
 		return err
+	}
+	if c.isOnce {
+		// On a connection that the broker has closed nobody knows whether the request was read.
+		t.client.CloseIdleConnections()
 	}
 	for {
 		answer, isReused, err := t.exchange(ctx, c, token)
@@ -223,12 +217,12 @@ func (t *transport) once(ctx context.Context, c call, result any) error {
 			return ctx.Err()
 		case err != nil && c.interrupt != nil && c.interrupt.wasSet():
 			return errInterrupted
-		case err != nil && isReused && !errors.Is(err, context.DeadlineExceeded):
+		case err != nil && isReused && !c.isOnce && !errors.Is(err, context.DeadlineExceeded):
 			// The broker closed it meanwhile, and probably the others, too.
 			t.client.CloseIdleConnections()
 			continue
 		case err != nil:
-			return &Error{Detail: err.Error()}
+			return &Error{Server: t.server, Cause: withoutURL(err), isUnsent: isDial(err)}
 		}
 		if answer.status == http.StatusUnauthorized {
 			if now, err := t.token.read(true); err == nil && now != token {
@@ -236,8 +230,26 @@ func (t *transport) once(ctx context.Context, c call, result any) error {
 				continue
 			}
 		}
-		return answer.decode(result)
+		if c.etag != nil {
+			*c.etag = answer.header.Get("ETag")
+		}
+		return answer.decode(t.server, result)
 	}
+}
+
+// withoutURL is the error without the method and the address that net/http writes before it.
+func withoutURL(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
+}
+
+// isDial reports whether there was no connection, so that nothing was sent.
+func isDial(err error) bool {
+	var of *net.OpError
+	return errors.As(err, &of) && of.Op == "dial"
 }
 
 type answer struct {
@@ -283,29 +295,30 @@ func (t *transport) exchange(ctx context.Context, c call, token string) (a answe
 	return answer{response.StatusCode, response.Header, raw}, isReused, err
 }
 
-func (a answer) decode(result any) error {
+func (a answer) decode(server string, result any) error {
 	var problem struct {
-		Type      string            `json:"type"`
-		Detail    string            `json:"detail"`
-		RequestID string            `json:"request_id"`
-		Results   []json.RawMessage `json:"results"`
+		Problem
+		Results []json.RawMessage `json:"results"`
 	}
-	err := json.Unmarshal(a.raw, &problem)
+	isSuccess := a.status < http.StatusMultipleChoices
+	if !isSuccess {
+		if err := json.Unmarshal(a.raw, &problem); err != nil {
+			problem.Problem = Problem{Detail: string(a.raw[:min(len(a.raw), 200)])}
+		}
+	}
 	// A problem with verdicts or results is an answer to read: only some of it failed.
-	if a.status < 300 || len(problem.Results) > 0 {
-		if err = json.Unmarshal(a.raw, result); err != nil {
-			return &Error{Detail: "the answer is not what a broker writes: " + err.Error()}
+	if isSuccess || len(problem.Results) > 0 {
+		if len(a.raw) == 0 || result == nil {
+			return nil
+		}
+		if err := json.Unmarshal(a.raw, result); err != nil {
+			return &Error{Server: server, Cause: fmt.Errorf("the answer is not what a broker writes: %w", err)}
 		}
 		return nil
 	}
-	if err != nil {
-		problem.Detail = string(a.raw[:min(len(a.raw), 200)])
-	}
+	problem.Status = a.status
 	seconds, _ := strconv.Atoi(a.header.Get("Retry-After"))
-	return &Error{
-		Status: a.status, Type: strings.TrimPrefix(problem.Type, "urn:dwell:error:"), Detail: problem.Detail,
-		RequestID: problem.RequestID, RetryAfter: time.Duration(seconds) * time.Second, Problem: a.raw,
-	}
+	return &Error{Problem: problem.Problem, Server: server, RetryAfter: time.Duration(seconds) * time.Second}
 }
 
 // token is the token in a file, read again when the file changes.
@@ -331,7 +344,7 @@ func (t *token) read(again bool) (string, error) {
 	}
 	// A file that is being replaced may be absent for a moment.
 	if err != nil && t.text == "" {
-		return "", &Error{Detail: "token file: " + err.Error()}
+		return "", &Error{Cause: fmt.Errorf("token file: %w", err), isUnsent: true}
 	}
 	return t.text, nil
 }

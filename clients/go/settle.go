@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 )
@@ -21,7 +22,7 @@ type verdict struct {
 
 func (v verdict) isSuccess() bool {
 	switch v.Status {
-	case "acked", "nacked", "buried", "extended", "pending":
+	case "acked", "nacked", "buried", "released", "extended", "pending":
 		return true
 	}
 	return false
@@ -39,25 +40,31 @@ func (w *Worker) settleLoop(ctx context.Context) {
 		if len(batch) == 0 {
 			return
 		}
-		verb := batch[0].verb
+		verb, visibility := batch[0].verb, batch[0].visibility
 		receipts := make([]any, len(batch))
 		for n, s := range batch {
+			visibility = min(visibility, s.visibility)
 			receipts[n] = s.delivery.Receipt
 			if verb == "nack" {
-				fields := map[string]any{"receipt": s.delivery.Receipt}
-				for name, value := range s.fields {
-					fields[name] = value
-				}
-				receipts[n] = fields
+				receipts[n] = s.fields
 			}
 		}
-		verdicts, err := w.verdicts(ctx, verb, map[string]any{"receipts": receipts})
+		verdicts, err := w.verdicts(ctx, verb, visibility, settlement{Receipts: receipts})
+		failed := "failed"
 		if err != nil {
 			w.log.Warn("dwell: settlement failed", "verb", verb, "deliveries", len(batch), "error", err)
+			var refused *Error
+			if errors.As(err, &refused) && !isPatient(refused) {
+				failed = "refused"
+			}
 		}
 		w.update(func() {
 			for n, s := range batch {
-				v := verdict{Status: "failed"}
+				if failed == "refused" && len(batch) > 1 {
+					s.isAlone = true
+					continue
+				}
+				v := verdict{Status: failed}
 				if n < len(verdicts) {
 					v = verdicts[n]
 				}
@@ -91,8 +98,11 @@ func (w *Worker) gathered() (batch []*slot, next time.Time) {
 	if len(ready) < gathered && decided < len(w.slots) && oldest.Add(gatherFor).After(now) {
 		return nil, earlier(next, oldest.Add(gatherFor))
 	}
+	if ready[0].isAlone {
+		return ready[:1], next
+	}
 	for _, s := range ready {
-		if s.verb == ready[0].verb && len(batch) < gathered {
+		if s.verb == ready[0].verb && !s.isAlone && len(batch) < gathered {
 			batch = append(batch, s)
 		}
 	}
@@ -106,7 +116,14 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func (w *Worker) verdicts(ctx context.Context, verb string, body map[string]any) ([]verdict, error) {
+// settlement is a request with receipts.
+type settlement struct {
+	Receipts   []any   `json:"receipts"`
+	Visibility *millis `json:"visibility_timeout_ms,omitempty"`
+}
+
+// verdicts asks for the verdicts. A request that takes long is given up, while there is time for another one.
+func (w *Worker) verdicts(ctx context.Context, verb string, visibility time.Duration, body settlement) ([]verdict, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -114,7 +131,7 @@ func (w *Worker) verdicts(ctx context.Context, verb string, body map[string]any)
 	var answer struct {
 		Results []verdict `json:"results"`
 	}
-	request := call{method: http.MethodPost, path: w.path + "/" + verb, body: data, timeout: max(time.Second, w.visibility/3)}
+	request := call{method: http.MethodPost, path: w.path + "/" + verb, body: data, timeout: max(time.Second, visibility/3)}
 	err = w.client.transport.do(ctx, request, &answer)
 	return answer.Results, err
 }
@@ -123,14 +140,19 @@ func (w *Worker) settled(s *slot, v verdict) {
 	d := s.delivery
 	switch {
 	case v.isSuccess() && s.verb == "ack":
-		w.event("acked", &w.stats.Acked, d)
-	case v.Status == "buried", v.isSuccess() && s.fields["bury"] == true:
+		w.event(EventAcked, &w.stats.Acked, d)
+	case v.isSuccess() && s.verb == "release":
+		w.event(EventReleased, &w.stats.Released, d)
+	case v.Status == "buried", v.isSuccess() && s.fields.Bury:
 		// The nack of the last attempt is answered with "buried".
-		w.event("buried", &w.stats.Buried, d)
+		w.event(EventBuried, &w.stats.Buried, d)
 	case v.isSuccess():
-		w.event("nacked", &w.stats.Nacked, d)
+		w.event(EventNacked, &w.stats.Nacked, d)
+	case v.Status == "refused":
+		w.event(EventSettleFailures, &w.stats.SettleFailures, d)
+		w.log.Warn("dwell: refused: it may be delivered again", "verb", s.verb, "id", d.ID)
 	case v.Status == "unreachable" || v.Status == "failed":
-		w.event("settle_failures", &w.stats.SettleFailures, d)
+		w.event(EventSettleFailures, &w.stats.SettleFailures, d)
 		if now := time.Now(); now.Before(s.deadline) {
 			s.notBefore = now.Add(backoff(s.tries, 50*time.Millisecond, 2*time.Second))
 			s.tries++
@@ -138,93 +160,9 @@ func (w *Worker) settled(s *slot, v verdict) {
 		}
 		w.log.Warn("dwell: not answered before the deadline: it may be delivered again", "verb", s.verb, "id", d.ID)
 	default:
-		w.event("stale", &w.stats.Stale, d)
+		w.event(EventStale, &w.stats.Stale, d)
 		w.log.Warn("dwell: settled too late", "verb", s.verb, "id", d.ID, "reason", cmp.Or(v.Reason, v.Status))
 	}
-	w.event("settled", nil, d)
+	w.event(EventSettled, nil, d)
 	delete(w.slots, d.Receipt)
-}
-
-func (w *Worker) extendLoop(ctx context.Context) {
-	for {
-		w.mutex.Lock()
-		due, next := w.due()
-		for len(due) == 0 && !w.isOver {
-			w.await(next)
-			due, next = w.due()
-		}
-		isOver := w.isOver
-		w.mutex.Unlock()
-		if isOver {
-			return
-		}
-		for len(due) > 0 {
-			n := min(len(due), 1000)
-			w.extend(ctx, due[:n], w.visibility)
-			due = due[n:]
-		}
-	}
-}
-
-// due returns the deliveries whose deadlines have to move now, or when to look again. Those whose deadline passed are lost.
-func (w *Worker) due() (due []*slot, next time.Time) {
-	now, next := time.Now(), never()
-	for _, s := range w.slots {
-		switch {
-		case s.verb != "" || s.isLost:
-		case !now.Before(s.deadline):
-			w.lose(s)
-		case !s.extendAt.Before(s.extendUntil):
-			next = earlier(next, s.deadline)
-		case now.Before(s.extendAt):
-			next = earlier(next, s.extendAt)
-		case now.Before(s.extendUntil):
-			due = append(due, s)
-		default:
-			next = earlier(next, s.deadline)
-		}
-	}
-	return due, next
-}
-
-// extend moves deadlines in one call. It reports whether all deliveries still belong to this worker.
-func (w *Worker) extend(ctx context.Context, slots []*slot, visibility time.Duration) bool {
-	asked := time.Now()
-	receipts := make([]string, len(slots))
-	for n, s := range slots {
-		receipts[n] = s.delivery.Receipt
-	}
-	verdicts, err := w.verdicts(ctx, "extend", map[string]any{"receipts": receipts, "visibility_timeout_ms": milliseconds(visibility)})
-	if err != nil {
-		w.log.Warn("dwell: extend failed", "deliveries", len(slots), "error", err)
-	}
-	isOurs := true
-	w.update(func() {
-		for n, s := range slots {
-			v := verdict{Status: "unreachable"}
-			if n < len(verdicts) {
-				v = verdicts[n]
-			}
-			switch {
-			case v.isSuccess():
-				s.deadline, s.extendAt = asked.Add(visibility), asked.Add(visibility/3)
-				w.event("extended", &w.stats.Extended, s.delivery)
-			case v.Status == "unreachable":
-				s.extendAt = time.Now().Add(min(time.Second, w.visibility/10))
-			case s.verb == "":
-				w.lose(s)
-			}
-			isOurs = isOurs && !s.isLost
-		}
-	})
-	return isOurs
-}
-
-func (w *Worker) lose(s *slot) {
-	if !s.isLost {
-		s.isLost = true
-		w.log.Warn("dwell: delivery lost: another consumer may have it", "id", s.delivery.ID)
-		w.event("lost", &w.stats.Lost, s.delivery)
-		s.cancel(ErrLost)
-	}
 }

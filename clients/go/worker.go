@@ -8,42 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 )
-
-// Longest reason that is sent; the broker cuts longer ones.
-const longestReason = 1000
-
-// ErrLost is the cause of the end of a handler's context when another consumer may have the message.
-var ErrLost = errors.New("dwell: the delivery is lost")
-
-// ErrStopped is the cause of the end of a handler's context when the worker stops and the time to drain is over.
-var ErrStopped = errors.New("dwell: the worker stopped")
-
-type retryError struct {
-	after  time.Duration
-	reason string
-}
-
-func (e *retryError) Error() string { return cmp.Or(e.reason, "retry") }
-
-// Retry is the error of a handler that wants the message again after this time, and not after the backoff of its topic.
-func Retry(after time.Duration, reason ...string) error {
-	e := &retryError{after: after}
-	if len(reason) > 0 {
-		e.reason = reason[0]
-	}
-	return e
-}
-
-type buryError struct{ reason string }
-
-func (e *buryError) Error() string { return e.reason }
-
-// Bury is the error of a handler whose message can never succeed: it becomes a dead letter.
-func Bury(reason string) error { return &buryError{reason} }
 
 // Delivery is a message that was handed to a worker.
 type Delivery struct {
@@ -53,14 +20,38 @@ type Delivery struct {
 	Attempt   int       `json:"attempt"`
 	Partition int       `json:"partition"`
 	DueAt     time.Time `json:"due_at"`
-	Deadline  time.Time `json:"deadline"`
-	// LatenessMS is the time from due to the hand-over, in milliseconds.
-	LatenessMS int64 `json:"lateness_ms"`
-	extend     func(context.Context, time.Duration) bool
+	// Deadline is when the message is delivered again, unless it is settled or extended before. It is as of the delivery.
+	Deadline time.Time `json:"deadline"`
+	// Lateness is the time from due to the hand-over.
+	Lateness time.Duration `json:"-"`
+	extend   func(context.Context, time.Duration) error
 }
 
-// Extend moves the deadline to this time from now. It reports whether the delivery still belongs to this worker.
-func (d *Delivery) Extend(ctx context.Context, visibility time.Duration) bool {
+// UnmarshalJSON reads a delivery of an answer.
+func (d *Delivery) UnmarshalJSON(data []byte) error {
+	type fields Delivery
+	var late struct {
+		Lateness millis `json:"lateness_ms"`
+	}
+	err := cmp.Or(json.Unmarshal(data, (*fields)(d)), json.Unmarshal(data, &late), readPayload(data, &d.Payload))
+	d.Lateness = time.Duration(late.Lateness)
+	return err
+}
+
+// String is the delivery without its payload and its receipt.
+func (d Delivery) String() string {
+	return fmt.Sprintf("Delivery{id: %q, %s, attempt: %d, due at: %s}", d.ID, d.Contents.inside(), d.Attempt, shown(d.DueAt))
+}
+
+// GoString is the delivery without its payload and its receipt.
+func (d Delivery) GoString() string { return "dwell." + d.String() }
+
+// Extend moves the deadline to this time from now. The worker does so by itself with its own visibility timeout. The error is ErrLost
+// if another consumer may have the message.
+func (d *Delivery) Extend(ctx context.Context, visibility time.Duration) error {
+	if visibility <= 0 {
+		return wrong("visibility", "has to be above 0")
+	}
 	return d.extend(ctx, visibility)
 }
 
@@ -71,22 +62,23 @@ type Handler func(ctx context.Context, d *Delivery) error
 
 // Stats are counters since the start, and the state now.
 type Stats struct {
-	Delivered      int       `json:"delivered"`
-	Acked          int       `json:"acked"`
-	Nacked         int       `json:"nacked"`
-	Buried         int       `json:"buried"`
-	Extended       int       `json:"extended"`
-	Stale          int       `json:"stale"`
-	Lost           int       `json:"lost"`
-	PollFailures   int       `json:"poll_failures"`
-	SettleFailures int       `json:"settle_failures"`
-	InFlight       int       `json:"in_flight"`
-	LatenessMS     int64     `json:"lateness_ms"`
-	LastPoll       time.Time `json:"last_poll"`
+	Delivered int `json:"delivered"`
+	Acked     int `json:"acked"`
+	Nacked    int `json:"nacked"`
+	Buried    int `json:"buried"`
+	// Released are deliveries that were given back before a handler began.
+	Released int `json:"released"`
+	Extended int `json:"extended"`
+	// Stale are settlements that came too late, and Lost are deliveries whose handler was cancelled.
+	Stale          int `json:"stale"`
+	Lost           int `json:"lost"`
+	PollFailures   int `json:"poll_failures"`
+	SettleFailures int `json:"settle_failures"`
+	InFlight       int `json:"in_flight"`
+	// Lateness is that of the last delivery.
+	Lateness time.Duration `json:"lateness"`
+	LastPoll time.Time     `json:"last_poll"`
 }
-
-// Event is something that happened to a delivery, for metrics. Its text is the name of a counter in JSON, or "settled".
-type Event string
 
 // WorkerOption is an option of a worker.
 type WorkerOption func(*Worker)
@@ -94,10 +86,10 @@ type WorkerOption func(*Worker)
 // Group is the group to consume. Default "default".
 func Group(name string) WorkerOption { return func(w *Worker) { w.group = name } }
 
-// Concurrency is how many handlers run at the same time. Default 8.
+// Concurrency is how many handlers run at the same time, at least 1. Default 8.
 func Concurrency(n int) WorkerOption { return func(w *Worker) { w.concurrency = n } }
 
-// Visibility is how long the broker waits for an extension or a settlement. Default 30 s.
+// Visibility is how long the broker waits for an extension or a settlement. Default: the visibility timeout of the topic.
 func Visibility(d time.Duration) WorkerOption { return func(w *Worker) { w.visibility = d } }
 
 // MaxRuntime is for how long the deadline of a delivery is extended. Default 1 h.
@@ -109,6 +101,9 @@ func Drain(d time.Duration) WorkerOption { return func(w *Worker) { w.drain = d 
 // Wait is the length of a poll, up to 60 s. Default 30 s.
 func Wait(d time.Duration) WorkerOption { return func(w *Worker) { w.wait = d } }
 
+// ErrorDetails says whether a nack tells the type of the error and the stack of a panic, or only the text. Default true.
+func ErrorDetails(on bool) WorkerOption { return func(w *Worker) { w.hasDetails = on } }
+
 // Logger is where failures are logged. Default: slog.Default().
 func Logger(log *slog.Logger) WorkerOption { return func(w *Worker) { w.log = log } }
 
@@ -118,42 +113,65 @@ func OnEvent(hook func(Event, *Delivery)) WorkerOption { return func(w *Worker) 
 // Worker handles messages of a group.
 type Worker struct {
 	client                              *Client
-	path, group                         string
+	topic, group, path                  string
 	concurrency                         int
 	visibility, maxRuntime, drain, wait time.Duration
 	log                                 *slog.Logger
 	onEvent                             func(Event, *Delivery)
+	hasDetails                          bool
 
 	mutex      sync.Mutex
 	changed    chan struct{}
 	slots      map[string]*slot
 	stats      Stats
+	isRun      bool
 	isStopping bool
 	isOver     bool
 }
 
+// slot is a delivery from the hand-over until its settlement is answered.
 type slot struct {
 	delivery                        *Delivery
 	cancel                          context.CancelCauseFunc
+	visibility                      time.Duration
 	deadline, extendAt, extendUntil time.Time
-	verb                            string
-	fields                          map[string]any
-	decidedAt, notBefore            time.Time
-	tries                           int
-	isLost                          bool
+	// verb is what was decided: "ack", "nack" or "release"; empty while the handler runs.
+	verb                 string
+	fields               nack
+	decidedAt, notBefore time.Time
+	tries                int
+	// isAlone sends it in a separate request, since the broker refused it together with others.
+	isAlone bool
+	isLost  bool
 }
 
-// NewWorker creates a worker of a topic.
+// nack is a delivery that failed. A release and an ack have only the receipt.
+type nack struct {
+	Receipt string  `json:"receipt"`
+	Delay   *millis `json:"delay_ms,omitempty"`
+	Bury    bool    `json:"bury,omitempty"`
+	Reason  any     `json:"reason,omitempty"`
+}
+
+// NewWorker creates a worker of a topic. Run returns an ArgumentError if an option cannot be.
 func NewWorker(c *Client, topic string, opts ...WorkerOption) *Worker {
 	w := &Worker{
-		client: c, group: "default", concurrency: 8, visibility: 30 * time.Second, maxRuntime: time.Hour, drain: 25 * time.Second,
-		wait: 30 * time.Second, log: slog.Default(), changed: make(chan struct{}), slots: map[string]*slot{},
+		client: c, topic: topic, group: "default", concurrency: 8, maxRuntime: time.Hour, drain: 25 * time.Second,
+		wait: 30 * time.Second, log: slog.Default(), hasDetails: true, changed: make(chan struct{}), slots: map[string]*slot{},
 	}
 	for _, option := range opts {
 		option(w)
 	}
-	w.path = "/v1/topics/" + url.PathEscape(topic) + "/groups/" + url.PathEscape(w.group)
+	w.path = pathOf(topic, "groups", w.group)
 	return w
+}
+
+func (w *Worker) check() error {
+	if w.concurrency < 1 {
+		return wrong("Concurrency", fmt.Sprintf("is %d, and has to be at least 1", w.concurrency))
+	}
+	return cmp.Or(named("topic", w.topic, "Group", w.group), notNegative("Visibility", w.visibility), notNegative("MaxRuntime", w.maxRuntime),
+		notNegative("Drain", w.drain), notNegative("Wait", w.wait))
 }
 
 // Stats returns a copy of the counters, for health checks and metrics.
@@ -168,6 +186,12 @@ func (w *Worker) Stats() Stats {
 // Run works until the context ends. Then it reserves nothing more, waits for handlers until the time to drain is over, and returns
 // nil. It returns an error that cannot pass. Use signal.NotifyContext to stop at SIGTERM. Run may be called once.
 func (w *Worker) Run(ctx context.Context, handler Handler) error {
+	if err := w.check(); err != nil {
+		return err
+	}
+	if err := w.beginRun(); err != nil {
+		return err
+	}
 	// Handlers and settlements outlive the context.
 	base := context.WithoutCancel(ctx)
 	i := &interrupt{}
@@ -194,13 +218,13 @@ func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	w.update(func() {
 		for _, s := range w.slots {
 			if s.verb == "" && !s.isLost {
-				w.decide(s, "nack", map[string]any{"reason": "the worker stopped before the handler had finished", "delay_ms": 0})
+				w.decide(s, "nack", nack{Reason: "the worker stopped before the handler had finished", Delay: Ptr(millis(0))})
 				s.cancel(ErrStopped)
 			}
 		}
 	})
 	// Decisions are sent, or given up at their deadline.
-	w.until(time.Now().Add(max(5*time.Second, w.visibility)), func() bool {
+	w.until(time.Now().Add(w.longestVisibility()), func() bool {
 		for _, s := range w.slots {
 			if s.verb != "" {
 				return false
@@ -211,6 +235,28 @@ func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	w.update(func() { w.isOver = true })
 	helpers.Wait()
 	return failure
+}
+
+// beginRun refuses a second run.
+func (w *Worker) beginRun() error {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if w.isRun {
+		return errors.New("dwell: Run of a worker may be called once: make another worker")
+	}
+	w.isRun = true
+	return nil
+}
+
+// longestVisibility is how long a decision may be repeated.
+func (w *Worker) longestVisibility() time.Duration {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	longest := 5 * time.Second
+	for _, s := range w.slots {
+		longest = max(longest, s.visibility)
+	}
+	return longest
 }
 
 // update changes the state, and wakes those that wait for a change.
@@ -259,9 +305,22 @@ func (w *Worker) event(name Event, counter *int, d *Delivery) {
 	}
 }
 
+// reserve is a request for deliveries, and reserved its answer.
+type (
+	reserve struct {
+		Max        int     `json:"max"`
+		Wait       millis  `json:"wait_ms"`
+		Visibility *millis `json:"visibility_timeout_ms,omitempty"`
+	}
+	reserved struct {
+		Deliveries []Delivery `json:"deliveries"`
+		Visibility millis     `json:"visibility_timeout_ms"`
+	}
+)
+
 func (w *Worker) poll(ctx, base context.Context, i *interrupt, handler Handler) error {
 	failures := 0
-	// A broker hands out the messages of its own partitions, so polls that change between brokers would move them around.
+	// A broker hands out the messages of the partitions that it owns, so polls that change between brokers would move them around.
 	transport := w.client.transport.sibling()
 	defer transport.client.CloseIdleConnections()
 	for {
@@ -274,23 +333,22 @@ func (w *Worker) poll(ctx, base context.Context, i *interrupt, handler Handler) 
 		if isStopping || ctx.Err() != nil {
 			return nil
 		}
-		var answer struct {
-			Deliveries []struct {
-				Delivery
-				payload
-			} `json:"deliveries"`
-		}
-		body, _ := json.Marshal(map[string]any{"max": free, "wait_ms": milliseconds(w.wait), "visibility_timeout_ms": milliseconds(w.visibility)})
+		var answer reserved
+		body, _ := json.Marshal(reserve{Max: free, Wait: millis(w.wait), Visibility: ms(w.visibility)})
 		request := call{method: http.MethodPost, path: w.path + "/reserve", body: body, timeout: w.wait + 10*time.Second, interrupt: i}
 		err := transport.do(base, request, &answer)
+		visibility := cmp.Or(w.visibility, time.Duration(answer.Visibility))
+		if err == nil && visibility == 0 && len(answer.Deliveries) > 0 {
+			err = &Error{Server: transport.server, Cause: errors.New("the answer has no visibility_timeout_ms")}
+		}
 		if errors.Is(err, errInterrupted) {
 			return nil
 		}
 		if err != nil {
 			w.mutex.Lock()
-			w.event("poll_failures", &w.stats.PollFailures, nil)
+			w.event(EventPollFailures, &w.stats.PollFailures, nil)
 			w.mutex.Unlock()
-			w.log.Warn("dwell: reserve failed", "error", err)
+			w.log.Warn("dwell: reserve failed", "topic", w.topic, "group", w.group, "error", err)
 			var refused *Error
 			if !errors.As(err, &refused) || !isPatient(refused) {
 				return err
@@ -304,9 +362,7 @@ func (w *Worker) poll(ctx, base context.Context, i *interrupt, handler Handler) 
 			now := time.Now()
 			w.stats.LastPoll = now
 			for n := range answer.Deliveries {
-				d := &answer.Deliveries[n]
-				d.Delivery.Payload = d.payload.bytes()
-				w.begin(base, &d.Delivery, now, handler)
+				w.begin(base, &answer.Deliveries[n], visibility, now, handler)
 			}
 		})
 	}
@@ -328,32 +384,35 @@ func isPatient(e *Error) bool {
 	return e.mayPass() || e.Status == 401 || e.Status == 403 || e.Status == 404 || e.Status == 500
 }
 
-func (w *Worker) begin(base context.Context, d *Delivery, now time.Time, handler Handler) {
+func (w *Worker) begin(base context.Context, d *Delivery, visibility time.Duration, now time.Time, handler Handler) {
 	ctx, cancel := context.WithCancelCause(base)
-	s := &slot{delivery: d, cancel: cancel, deadline: now.Add(w.visibility), extendAt: now.Add(w.visibility / 3), extendUntil: now.Add(w.maxRuntime)}
-	d.extend = func(ctx context.Context, visibility time.Duration) bool { return w.extend(ctx, []*slot{s}, visibility) }
+	s := &slot{delivery: d, cancel: cancel, visibility: visibility, deadline: now.Add(visibility), extendAt: now.Add(visibility / 3), extendUntil: now.Add(w.maxRuntime)}
+	d.extend = func(ctx context.Context, visibility time.Duration) error {
+		return w.extend(ctx, []*slot{s}, visibility)
+	}
 	w.slots[d.Receipt] = s
-	w.stats.LatenessMS = d.LatenessMS
-	w.event("delivered", &w.stats.Delivered, d)
+	w.stats.Lateness = d.Lateness
+	w.event(EventDelivered, &w.stats.Delivered, d)
 	if w.isStopping {
-		w.decide(s, "nack", map[string]any{"delay_ms": 0})
+		w.decide(s, "release", nack{})
+		cancel(ErrStopped)
 		return
 	}
-	go func() {
-		err := run(ctx, d, handler)
-		w.end(s, err)
-		cancel(nil)
-	}()
+	go w.handle(ctx, s, handler)
 }
 
-// run turns a panic of a handler into an error.
-func run(ctx context.Context, d *Delivery, handler Handler) (err error) {
+// handle runs the handler, and turns a panic into an error.
+func (w *Worker) handle(ctx context.Context, s *slot, handler Handler) {
+	// It stays if the handler ends its goroutine, as t.FailNow does.
+	err := errors.New("the handler ended its goroutine")
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			err = fmt.Errorf("panic: %v", panicked)
+			err = newPanic(panicked)
 		}
+		w.end(s, err)
+		s.cancel(nil)
 	}()
-	return handler(ctx, d)
+	err = handler(ctx, s.delivery)
 }
 
 func (w *Worker) end(s *slot, err error) {
@@ -367,24 +426,18 @@ func (w *Worker) end(s *slot, err error) {
 	case s.isLost:
 		delete(w.slots, s.delivery.Receipt)
 	case err == nil:
-		w.decide(s, "ack", nil)
+		w.decide(s, "ack", nack{})
 	case errors.As(err, &bury):
-		w.decide(s, "nack", map[string]any{"bury": true, "reason": bury.reason})
+		w.decide(s, "nack", nack{Bury: true, Reason: causeOf(err, bury.cause, w.hasDetails)})
 	case errors.As(err, &retry):
-		w.decide(s, "nack", map[string]any{"delay_ms": milliseconds(retry.after), "reason": retry.reason})
+		w.decide(s, "nack", nack{Delay: Ptr(millis(retry.after)), Reason: causeOf(err, retry.cause, w.hasDetails)})
 	default:
-		w.log.Warn("dwell: handler failed", "id", s.delivery.ID, "error", err)
-		w.decide(s, "nack", map[string]any{"reason": err.Error()})
+		w.log.Warn("dwell: handler failed", "topic", w.topic, "group", w.group, "id", s.delivery.ID, "error", err)
+		w.decide(s, "nack", nack{Reason: reasonOf(err, w.hasDetails)})
 	}
 }
 
-func (w *Worker) decide(s *slot, verb string, fields map[string]any) {
-	if reason, ok := fields["reason"].(string); ok {
-		runes := []rune(reason)
-		fields["reason"] = string(runes[:min(len(runes), longestReason)])
-		if reason == "" {
-			delete(fields, "reason")
-		}
-	}
+func (w *Worker) decide(s *slot, verb string, fields nack) {
+	fields.Receipt = s.delivery.Receipt
 	s.verb, s.fields, s.decidedAt = verb, fields, time.Now()
 }

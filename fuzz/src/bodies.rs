@@ -10,7 +10,7 @@ use crate::kept;
 
 /// A letter, a method and a target. A topic that is not there is asked for last, when everything else was read. The
 /// topic that is there gets settings.
-const REQUESTS: [(u8, &str, &str); 17] = [
+const REQUESTS: [(u8, &str, &str); 18] = [
     (b'a', "POST", "/v1/topics/absent/groups/default/ack"),
     (b'b', "POST", "/v1/topics/absent/messages/batch"),
     (b'c', "PATCH", "/v1/topics/absent/messages/order-1"),
@@ -23,6 +23,7 @@ const REQUESTS: [(u8, &str, &str); 17] = [
     (b'n', "POST", "/v1/topics/absent/groups/default/nack"),
     (b'p', "POST", "/v1/topics/absent/groups/default/pause"),
     (b'r', "POST", "/v1/topics/absent/groups/default/reserve"),
+    (b'R', "POST", "/v1/topics/absent/groups/default/release"),
     (b's', "PUT", "/v1/topics/absent/cron/nightly"),
     (b't', "PUT", "/v1/topics/orders"),
     (b'u', "PUT", "/v1/topics/orders/groups/default"),

@@ -2,8 +2,11 @@
 //! behind them is reached.
 
 use bytes::Bytes;
-use dwell::codec::{UnnumberedRecord, body_due_at, decode_record, extend_history};
+use dwell::codec::{
+    Failure, UnnumberedRecord, body_due_at, decode_last_error, decode_record, encode_attempt, encode_last_error,
+};
 use dwell::codec::{body_version, decode_body, decode_dead, decode_history, encode_body, encode_dead, encode_failure};
+use dwell::codec::{extend_history, read_last_error, write_last_error};
 use dwell::model::limits::HISTORY_MAX;
 use dwell::model::message::MessageId;
 use dwell::model::topic::Descriptor;
@@ -18,6 +21,7 @@ pub(crate) fn run(data: &[u8]) -> Corpus {
     kept(match kind {
         b'b' => body(bytes),
         b'd' => dead(bytes),
+        b'e' => error(bytes),
         b'h' => history(bytes),
         b'r' => record(bytes),
         b't' => topic(bytes),
@@ -50,12 +54,21 @@ fn dead(bytes: &[u8]) -> bool {
 
 fn history(bytes: &[u8]) -> bool {
     let Ok(failures) = bounded(bytes, || decode_history(bytes)) else { return false };
-    let lines: String = failures.iter().map(encode_failure).collect();
+    let lines: String = failures.iter().map(encode_attempt).collect();
     assert_eq!(decode_history(lines.as_bytes()).as_ref(), Ok(&failures));
+    let lines: String = failures.iter().map(encode_failure).collect();
     if let Some(last) = failures.last() {
-        let longer = decode_history(&extend_history(lines.as_bytes(), last)).expect("a history");
-        assert!(longer.len() <= HISTORY_MAX && longer.last() == Some(last));
+        let last = Failure { error: None, ..last.clone() };
+        let longer = decode_history(&extend_history(lines.as_bytes(), &last)).expect("a history");
+        assert!(longer.len() <= HISTORY_MAX && longer.last() == Some(&last));
     }
+    true
+}
+
+fn error(bytes: &[u8]) -> bool {
+    let Ok(error) = bounded(bytes, || decode_last_error(bytes)) else { return false };
+    assert_eq!(decode_last_error(&encode_last_error(&error)).as_ref(), Ok(&error));
+    assert_eq!(read_last_error(write_last_error(&error)).as_ref(), Ok(&error));
     true
 }
 

@@ -1,13 +1,10 @@
 //! dwell inside another program: producers and consumers on the same engine, without HTTP.
 //!
 //! ```no_run
-//! use dwell::broker::Options;
-//! use dwell::app::embed::Dwell;
-//! use dwell::app::engine::StoreOptions;
-//! use dwell::model::message::NewMessage;
+//! use dwell::{Dwell, NewMessage, Options, StoreOptions};
 //! use std::time::Duration;
 //!
-//! # async fn example() -> dwell::model::error::Result<()> {
+//! # async fn example() -> dwell::Result<()> {
 //! let dwell = Dwell::open(StoreOptions::Embedded { dir: "orders-data".into() }, Options::default()).await?;
 //! let close = NewMessage::new("close order 17").after(Duration::from_secs(1_800));
 //! dwell.producer("orders")?.push(close).await?;
@@ -27,10 +24,12 @@ use std::time::Duration;
 
 use crate::app::engine::{Engine, StoreOptions};
 use crate::broker::{
-    Broker, ClockTarget, Moved, Options, PushOutcome, RescheduleOutcome, ReserveRequest, is_topic_missing,
+    Broker, ClockTarget, Moved, Options, PushOutcome, RescheduleOutcome, ReserveRequest, ReservedDeliveries, Selection,
+    is_topic_missing,
 };
 use crate::delivery::{Decision, Delivery, Verdict};
 use crate::model::error::{Error, Result};
+use crate::model::last_error::LastError;
 use crate::model::limits::WAIT_MAX;
 use crate::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
 use crate::model::time::Timestamp;
@@ -173,15 +172,17 @@ impl Consumer {
                 return Ok(Some(received));
             }
             let request = ReserveRequest { max: self.batch, wait: WAIT_MAX, visibility_timeout: None };
-            let deliveries = match self.broker.reserve(&self.place.0, &self.place.1, request).await {
+            let reserve = self.broker.reserve_selected(&self.place.0, &self.place.1, request, Selection::default());
+            let ReservedDeliveries { deliveries, visibility_timeout } = match reserve.await {
                 Err(_) if self.broker.is_stopping() => return Ok(None),
                 Err(error) if is_topic_missing(&error) => continue,
-                deliveries => deliveries?,
+                reserved => reserved?,
             };
             let receive = |delivery| Received {
                 broker: self.broker.clone(),
                 place: self.place.clone(),
                 delivery,
+                visibility_timeout,
                 is_late: false,
             };
             self.ready.extend(deliveries.into_iter().map(receive));
@@ -194,6 +195,7 @@ pub struct Received {
     broker: Broker,
     place: (TopicName, GroupName),
     delivery: Delivery,
+    visibility_timeout: Duration,
     is_late: bool,
 }
 
@@ -212,8 +214,13 @@ impl Received {
         &self.delivery
     }
 
+    /// The visibility timeout that the delivery began with.
+    pub fn visibility_timeout(&self) -> Duration {
+        self.visibility_timeout
+    }
+
     /// Lets [`Received::ack`], [`Received::nack`] and [`Received::extend`] count also after the delivery has ended, if the
-    /// message waits and nobody has had it since. A late [`Received::bury`] never counts.
+    /// message waits and nobody has had it since. A late [`Received::bury`] or [`Received::release`] never counts.
     pub fn late(mut self) -> Received {
         self.is_late = true;
         self
@@ -228,13 +235,25 @@ impl Received {
     ///
     /// # Errors
     /// See [`Unsettled`].
-    pub async fn nack(self, delay: Option<Duration>, reason: &str) -> std::result::Result<(), Box<Unsettled>> {
-        self.settle(Decision::Nack { delay, reason: Some(reason.to_owned()) }).await
+    pub async fn nack(
+        self,
+        delay: Option<Duration>,
+        reason: impl Into<LastError>,
+    ) -> std::result::Result<(), Box<Unsettled>> {
+        self.settle(Decision::Nack { delay, reason: Some(reason.into()) }).await
+    }
+
+    /// Gives the message back unhandled: it is due again at once, and this delivery counts as no attempt.
+    ///
+    /// # Errors
+    /// See [`Unsettled`].
+    pub async fn release(self) -> std::result::Result<(), Box<Unsettled>> {
+        self.settle(Decision::Release).await
     }
 
     /// The message can never succeed: it is dead. # Errors: see [`Unsettled`].
-    pub async fn bury(self, reason: &str) -> std::result::Result<(), Box<Unsettled>> {
-        self.settle(Decision::Bury { reason: Some(reason.to_owned()) }).await
+    pub async fn bury(self, reason: impl Into<LastError>) -> std::result::Result<(), Box<Unsettled>> {
+        self.settle(Decision::Bury { reason: Some(reason.into()) }).await
     }
 
     /// Moves the deadline to `timeout` from now. # Errors: `Stale` when the delivery is over, `Invalid` out of range.
@@ -256,7 +275,7 @@ impl Received {
         let error = match self.broker.settle_anywhere(&self.place.0, &self.place.1, decisions, self.is_late).await {
             Err(error) => error,
             Ok(rulings) => match rulings.first().map(|ruling| ruling.verdict) {
-                Some(Verdict::Acked | Verdict::Nacked | Verdict::Buried) => return Ok(()),
+                Some(Verdict::Acked | Verdict::Nacked | Verdict::Released | Verdict::Buried) => return Ok(()),
                 Some(verdict) => refused(verdict),
                 None => Error::bug("a receipt without a verdict"),
             },

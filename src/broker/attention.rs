@@ -278,7 +278,9 @@ impl Broker {
         unheard: &mut BTreeSet<MemberId>,
     ) -> Result<()> {
         let Some(descriptor) = &self.existing(topic).await? else { return Ok(()) };
-        let mut stats = self.stats_in_store(descriptor, &descriptor.groups).await?;
+        let read = self.reads.begin().await?;
+        let mut stats = self.stats_in_store(&read, descriptor, &descriptor.groups).await?;
+        drop(read);
         self.count_held(descriptor, &mut stats, unheard).await?;
         for group in &descriptor.groups {
             let of_group = stats.iter().filter(|(partition, _)| partition.group == *group);
@@ -364,16 +366,16 @@ impl Broker {
         Ok(None)
     }
 
-    /// Topics whose recent deliveries at this broker were mostly retries.
+    /// Topics whose recent deliveries at this broker were mostly retries, or given back unhandled.
     fn retry_storms(&self) -> Vec<Concern> {
-        let counts = self.recent_of_topics(RECENT / 3, |point| [point.delivered, point.retried]);
-        let storm = |(topic, [delivered, retried]): (TopicName, [u64; 2])| {
-            if delivered < STORM_DELIVERIES_MIN || retried * 2 <= delivered {
+        let counts = self.recent_of_topics(RECENT / 3, |point| [point.delivered, point.retried, point.released]);
+        let storm = |(topic, [delivered, retried, released]): (TopicName, [u64; 3])| {
+            if delivered < STORM_DELIVERIES_MIN || (retried + released) * 2 <= delivered {
                 return None;
             }
-            let (delivered, retried) = (thousands(delivered), thousands(retried));
+            let (delivered, retried, released) = (thousands(delivered), thousands(retried), thousands(released));
             let cause = format!(
-                "{retried} of {delivered} deliveries at this broker in the last 10 minutes were retries: consumers fail, or do not settle in time"
+                "of {delivered} deliveries at this broker in the last 10 minutes {retried} were retries and {released} were given back unhandled: consumers fail, or do not settle in time"
             );
             Some(Concern::of(ConcernKind::RetryStorm, &topic, None, cause))
         };

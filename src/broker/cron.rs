@@ -103,7 +103,7 @@ impl Broker {
         let read = self.reads.begin().await?;
         let mut cron_jobs = Vec::new();
         while partition.0 < descriptor.settings.partitions.get() && cron_jobs.len() < PAGE_CRON_JOBS {
-            cron_jobs.append(&mut read.call(self.store.cron_jobs.list(topic, partition)).await?);
+            cron_jobs.append(&mut read.call(self.listed_cron_jobs(&descriptor, partition)).await?);
             partition = Partition(partition.0 + 1);
         }
         let more = partition.0 < descriptor.settings.partitions.get();
@@ -112,8 +112,25 @@ impl Broker {
 
     async fn find(&self, descriptor: &Arc<Descriptor>, name: &CronJobName) -> Result<Option<CronJobRecord>> {
         let partition = descriptor.partition_of(name.as_str());
-        let cron_jobs = self.store.cron_jobs.list(&descriptor.topic, partition).await?;
+        let cron_jobs = self.listed_cron_jobs(descriptor, partition).await?;
         Ok(cron_jobs.into_iter().find(|record| record.schedule.name == *name))
+    }
+
+    /// The cron jobs that a partition has. A node of Redis that lost the deletion of an earlier topic of the name still has those of
+    /// that topic, perhaps in other partitions than their names belong to now: they are passed over, as records of a log are.
+    async fn listed_cron_jobs(&self, descriptor: &Descriptor, partition: Partition) -> Result<Vec<CronJobRecord>> {
+        let mut listed = self.store.cron_jobs.list(&descriptor.topic, partition).await?;
+        listed.retain(|record| descriptor.is_after_deletion(record.revision));
+        Ok(listed)
+    }
+
+    /// As [`Broker::listed_cron_jobs`]; none of a topic that was deleted.
+    async fn tracked_cron_jobs(&self, topic: &TopicName, partition: Partition) -> Result<Vec<CronJobRecord>> {
+        match self.topics.get(topic).await {
+            Ok(descriptor) => self.listed_cron_jobs(&descriptor, partition).await,
+            Err(error) if error.kind() == Kind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     /// `into` answers the new schedule, and up to when occurrences are done with if that changes. Tried again when
@@ -310,10 +327,9 @@ impl CronScheduler {
 
     /// A partition that cannot be read keeps what was known of it, and stops no other. Errors: the last of those.
     pub(super) async fn read(&mut self) -> Result<()> {
-        let store = &self.broker.store;
         let (mut all, mut read_all) = (BTreeMap::new(), Ok(()));
-        for places in store.cron_jobs.cron_partitions().await?.chunks(AT_ONCE) {
-            let read = places.iter().map(|(topic, partition)| store.cron_jobs.list(topic, *partition));
+        for places in self.broker.store.cron_jobs.cron_partitions().await?.chunks(AT_ONCE) {
+            let read = places.iter().map(|(topic, partition)| self.broker.tracked_cron_jobs(topic, *partition));
             for ((topic, partition), records) in places.iter().zip(join_all(read).await) {
                 match records {
                     Ok(records) => {

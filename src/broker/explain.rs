@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::Broker;
+use crate::codec::Failure;
 use crate::delivery::{BlockedReason, Located, Waits};
 use crate::model::error::{Error, Result};
+use crate::model::last_error::LastError;
 use crate::model::limits::{AUDIT_FINDINGS_MAX, DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -38,7 +40,7 @@ pub struct Reason {
     pub name: &'static str,
     /// A sentence without anything that a producer or a consumer said, but ids.
     pub detail: String,
-    pub error: Option<String>,
+    pub error: Option<LastError>,
     /// The first message of its key, if it is behind that.
     pub blocker: Option<MessageId>,
     /// When what it waits for is over at the latest, if that is known.
@@ -186,8 +188,8 @@ impl Broker {
 }
 
 /// The reason of the last nack, if its consumer gave one.
-fn last_error(peeked: &Peeked) -> Option<String> {
-    peeked.history.last().and_then(|last| last.reason.clone())
+fn last_error(peeked: &Peeked) -> Option<LastError> {
+    peeked.history.last().and_then(Failure::last_error)
 }
 
 fn behind(blocker: MessageId, waits: Waits) -> Reason {
@@ -257,7 +259,7 @@ impl Broker {
                 all.spans.iter_mut().zip(part.spans).for_each(|(sum, part)| *sum += part);
             }
         }
-        let stats = self.stats_of(&descriptor, std::slice::from_ref(group)).await?;
+        let stats = self.stats_of(&read, &descriptor, std::slice::from_ref(group)).await?;
         all.ready = all.ready.max(stats.iter().map(|(_, stats)| stats.ready + stats.blocked).sum());
         all.backoff = stats.iter().map(|(_, stats)| stats.backoff).sum();
         Ok((spans, all))

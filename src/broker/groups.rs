@@ -296,7 +296,7 @@ impl Broker {
             return Ok(());
         }
         // A push under an older descriptor would not reach the group, and its message might come behind the scan.
-        self.store.topics.publish_settings(&descriptor).await?;
+        self.store.topics.publish_descriptor(&descriptor).await?;
         let mut messages = 0;
         for partition in descriptor.partitions() {
             messages += self.fill_partition(&descriptor, partition, group).await?;
@@ -488,7 +488,7 @@ impl Broker {
             outcome = match change(&there)? {
                 Some(wanted) => self.store.topics.update(&wanted).await,
                 // The change that made it so may have been cut short before every partition knew.
-                None => self.store.topics.publish_settings(&there).await.map(|()| there.as_ref().clone()),
+                None => self.store.topics.publish_descriptor(&there).await.map(|()| there.as_ref().clone()),
             };
             if !matches!(&outcome, Err(error) if error.kind() == Kind::Stale) {
                 break;

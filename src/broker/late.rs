@@ -64,7 +64,7 @@ impl Broker {
         Ok(())
     }
 
-    /// A burial is never late: it would hide a message that another consumer may finish.
+    /// A burial is never late: it would hide a message that another consumer may finish. Nor is a release: the message waits.
     fn late(&self, descriptor: &Descriptor, ask: &Ask, receipts: &[Read], at: usize) -> Option<(Partition, Undecided)> {
         let now = self.now();
         let decision = match &ask.what {
@@ -76,14 +76,14 @@ impl Broker {
             (Some(Decision::Ack), _) => (None, None, Verdict::Acked),
             (Some(Decision::Nack { delay, reason }), _) => {
                 let backoff = || descriptor.settings.backoff.delay(attempt, fastrand::f64());
-                let failure = reason.as_deref().map(|reason| Failure::new(now, attempt, Some(reason)));
+                let failure = reason.as_ref().map(|reason| Failure::new(now, attempt, Some(reason)));
                 (Some(now.plus(delay.unwrap_or_else(backoff))), failure, Verdict::Nacked)
             }
             (None, What::Extend(_, timeout)) => {
                 let deadline = now.plus(*timeout);
                 (Some(deadline), None, Verdict::Extended(deadline))
             }
-            (Some(Decision::Bury { .. }) | None, _) => return None,
+            (Some(Decision::Bury { .. } | Decision::Release) | None, _) => return None,
         };
         let redelivered = ask.late == Late::Redelivered;
         let settlement = LateSettlement { id, version, attempt, redelivered, next_at, failure };

@@ -49,7 +49,7 @@ pub use self::overview::{Point, Sample};
 use self::push::DefaultPartitioner;
 pub use self::push::{Offer, PushOutcome};
 use self::push_batcher::PushBatcher;
-pub use self::reserve::{ReserveRequest, Selection};
+pub use self::reserve::{ReserveRequest, ReservedDeliveries, Selection};
 use self::stats_collector::Scrapes;
 pub use self::test_clock::{ClockTarget, Due, FiredCron, Moved};
 use self::topics::Topics;
@@ -216,7 +216,7 @@ impl Broker {
         group: &GroupName,
         request: ReserveRequest,
     ) -> Result<Vec<Delivery>> {
-        self.reserve_selected(topic, group, request, Selection::default()).await
+        Ok(self.reserve_selected(topic, group, request, Selection::default()).await?.deliveries)
     }
 
     /// Only messages that are selected. Errors: as [`Broker::reserve`]; `Invalid` with `per_key` above 1 for a topic
@@ -227,7 +227,7 @@ impl Broker {
         group: &GroupName,
         request: ReserveRequest,
         selection: Selection,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<ReservedDeliveries> {
         request.check(selection)?;
         let wait = self.await_topic(topic, group, request.wait).await?;
         self.reserve_existing(topic, group, ReserveRequest { wait, ..request }, selection).await
@@ -249,7 +249,7 @@ impl Broker {
         group: &GroupName,
         request: ReserveRequest,
         selection: Selection,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<ReservedDeliveries> {
         request.check(selection)?;
         let clock = self.store.backend.clock().local();
         let until = clock.instant().plus(request.wait);
@@ -264,13 +264,13 @@ impl Broker {
             let want = Want { max: request.max, visibility_timeout, min_age, per_key, on_failure };
             let deliveries = delivery.reserve(want, wait).await?;
             if !deliveries.is_empty() || !delivery.is_closed() || self.groups.is_stopping() {
-                return Ok(deliveries);
+                return Ok(ReservedDeliveries { deliveries, visibility_timeout });
             }
             // The topic is gone, or another one has its name now. Only a topic that is deleted and created repeatedly
             // keeps a consumer here, and no longer than it wants to wait.
             self.topics.evict(topic);
             if wait.is_zero() {
-                return Ok(deliveries);
+                return Ok(ReservedDeliveries { deliveries, visibility_timeout });
             }
             descriptor = self.topics.group(topic, group).await?;
         }

@@ -29,6 +29,8 @@ pub struct Point {
     pub delivered: u32,
     /// Of the deliveries, those that were not the first of their message.
     pub retried: u32,
+    /// Deliveries that were given back unhandled.
+    pub released: u32,
     pub expired: u32,
     /// Milliseconds that half of the deliveries, and 99 of 100, were late at most.
     pub lateness_ms: Option<[f32; 2]>,
@@ -97,7 +99,8 @@ impl Broker {
     async fn backlog(&self, topic: &str) -> Result<u64> {
         // It was deleted, or it is the label that others share.
         let Some(descriptor) = self.existing(&TopicName::new(topic)?).await? else { return Ok(0) };
-        let stats = self.stats_in_store(&descriptor, &descriptor.groups).await?;
+        let read = self.reads.begin().await?;
+        let stats = self.stats_in_store(&read, &descriptor, &descriptor.groups).await?;
         let mut groups = BTreeMap::<_, u64>::new();
         for (partition, stats) in &stats {
             *groups.entry(&partition.group).or_default() += stats.backlog();
@@ -184,7 +187,8 @@ impl Sampler {
     }
 }
 
-const QUIET: Point = Point { pushed: 0, delivered: 0, retried: 0, expired: 0, lateness_ms: None, backlog: Some(0) };
+const QUIET: Point =
+    Point { pushed: 0, delivered: 0, retried: 0, released: 0, expired: 0, lateness_ms: None, backlog: Some(0) };
 
 fn point(traffic: &Traffic, backlog: Option<u64>) -> Point {
     let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
@@ -193,6 +197,7 @@ fn point(traffic: &Traffic, backlog: Option<u64>) -> Point {
         pushed: count(traffic.pushed),
         delivered: count(traffic.delivered),
         retried: count(traffic.retried),
+        released: count(traffic.released),
         expired: count(traffic.expired),
         lateness_ms: late(0.5).zip(late(0.99)).map(|(p50, p99)| [p50, p99]),
         backlog: backlog.map(count),

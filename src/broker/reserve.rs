@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::check_count;
+use crate::delivery::Delivery;
 use crate::model::error::{Error, Result};
 use crate::model::limits::{MIN_AGE_MAX, PER_KEY_MAX, WAIT_MAX};
 use crate::model::retry::OnFailure;
@@ -16,6 +17,15 @@ pub struct ReserveRequest {
     /// How long to wait for the first one, at most 60 s. Zero looks for up to [`crate::delivery::SHORT_POLL`].
     pub wait: Duration,
     pub visibility_timeout: Option<Duration>,
+}
+
+/// Deliveries to a consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservedDeliveries {
+    /// Empty when nothing was due in time.
+    pub deliveries: Vec<Delivery>,
+    /// How long each may take: that of the request, or of the topic.
+    pub visibility_timeout: Duration,
 }
 
 /// Which messages a consumer wants.

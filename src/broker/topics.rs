@@ -13,7 +13,7 @@ use super::groups::STOPPING;
 use super::{Broker, Options, Precondition, no_group};
 use crate::coordination::membership::Timing;
 use crate::delivery::forward_page;
-use crate::gate::PARTITIONS_AT_ONCE;
+use crate::gate::{HeavyRead, PARTITIONS_AT_ONCE};
 use crate::model::error::{Error, Kind, Missing, Result};
 use crate::model::limits::{MOVE_REQUEST_MAX, TOPICS_MAX};
 use crate::model::message::{GroupName, TopicName};
@@ -341,7 +341,8 @@ impl Broker {
     /// A message that an owner holds and no consumer has is ready, blocked or in backoff. Errors: `NotFound`, `Full`.
     pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(GroupPartition, PartitionStats)>> {
         let descriptor = self.topics.peek(topic).await?;
-        self.stats_of(&descriptor, &descriptor.groups).await
+        let read = self.reads.begin().await?;
+        self.stats_of(&read, &descriptor, &descriptor.groups).await
     }
 
     /// Reads the topic from the store, and counts every partition. Errors: `NotFound`, `Full`.
@@ -351,7 +352,8 @@ impl Broker {
         group: &GroupName,
     ) -> Result<(Arc<Descriptor>, Vec<(GroupPartition, PartitionStats)>)> {
         let descriptor = with_group(self.topics.fetch(topic).await?, group)?;
-        let stats = self.stats_of(&descriptor, std::slice::from_ref(group)).await?;
+        let read = self.reads.begin().await?;
+        let stats = self.stats_of(&read, &descriptor, std::slice::from_ref(group)).await?;
         Ok((descriptor, stats))
     }
 
@@ -361,24 +363,27 @@ impl Broker {
         self.store.groups.members(topic, group, timing.absent_after()).await
     }
 
+    /// Counts as clients see it. Errors: those of the store.
     pub(super) async fn stats_of(
         &self,
+        read: &HeavyRead<'_>,
         descriptor: &Descriptor,
         groups: &[GroupName],
     ) -> Result<Vec<(GroupPartition, PartitionStats)>> {
-        let mut stats = self.stats_in_store(descriptor, groups).await?;
+        let mut stats = self.stats_in_store(read, descriptor, groups).await?;
         self.count_held(descriptor, &mut stats, &mut BTreeSet::new()).await?;
         Ok(stats)
     }
 
-    /// Counts as the store does: what is reserved is in flight.
+    /// Counts as the store does: what is reserved is in flight. The read is the caller's: a token may make one at a time, so a second one
+    /// would wait for the first. Errors: those of the store.
     pub(super) async fn stats_in_store(
         &self,
+        read: &HeavyRead<'_>,
         descriptor: &Descriptor,
         groups: &[GroupName],
     ) -> Result<Vec<(GroupPartition, PartitionStats)>> {
         let partitions: Vec<GroupPartition> = descriptor.group_partitions(groups).collect();
-        let read = self.reads.begin().await?;
         let mut stats = Vec::with_capacity(partitions.len());
         for some in partitions.chunks(PARTITIONS_AT_ONCE) {
             stats.extend(read.call(self.store.reads.stats(some)).await?);

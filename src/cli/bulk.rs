@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 use dwell_client::wire::bulk::{BulkChange, BulkChanged, BulkCount, GroupForecast};
 
 use super::ServerArgs;
-use super::client::GroupOf;
-use super::failure::Failure;
+use super::failure::{CallResult, Failure};
 use super::output::{self, YesArgs};
 use super::parse::{self, GroupArgs};
+use super::remote::{At as _, Remote};
 use crate::model::limits::FORECAST_SPANS_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::spelling::{counted, thousands};
@@ -86,17 +86,17 @@ struct ByArgs {
 }
 
 pub(crate) async fn run(args: &BulkArgs) -> Result<(), Failure> {
-    let (client, print) = (args.server.client()?, &args.server.print);
+    let (remote, print) = (args.server.remote()?, &args.server.print);
+    let Remote { client, place } = &remote;
     let (which, action, by, done) = match &args.command {
         BulkCommand::Count(which) => {
-            let waiting = client.count_bulk(&which.of(), which.from, which.to).await?;
+            let waiting = which.count(&remote).await?;
             return print.value(&BulkCount { waiting }, |count| format!("{} waiting", count.waiting));
         }
         BulkCommand::Cancel { which, yes } => {
             if !yes.is_given() {
-                let count = client.count_bulk(&which.of(), which.from, which.to).await?;
-                let count = counted(count, "message");
-                yes.ask(format_args!("Cancel {count} of {} due between these times", which.topic), client.place())?;
+                let count = counted(which.count(&remote).await?, "message");
+                yes.ask(format_args!("Cancel {count} of {} due between these times", which.topic), place)?;
             }
             (which, "cancel", None, "cancelled")
         }
@@ -109,23 +109,20 @@ pub(crate) async fn run(args: &BulkArgs) -> Result<(), Failure> {
         let others = if all.passed_over == 0 { String::new() } else { format!(", {} left alone", all.passed_over) };
         format!("{} {done}{others}", all.changed)
     };
+    let change = BulkChange { from: which.from, to: which.to, action: action.into(), by, by_ms: None, cursor: None };
+    let mut parts = client.bulk(which.topic.as_str(), which.group.as_str(), change);
     let mut all = BulkChanged::default();
-    loop {
-        let (action, cursor) = (action.into(), all.next_cursor.take());
-        let request = BulkChange { from: which.from, to: which.to, action, by, by_ms: None, cursor };
-        let answer = client.change_bulk(&which.of(), &request).await?;
-        let (changed, passed_over) = (all.changed + answer.changed, all.passed_over + answer.passed_over);
-        all = BulkChanged { changed, passed_over, next_cursor: answer.next_cursor };
-        if all.next_cursor.is_none() {
-            return print.value(&all, text);
-        }
+    while let Some(part) = parts.next().await.transpose().at(place)? {
+        let (changed, passed_over) = (all.changed + part.changed, all.passed_over + part.passed_over);
+        all = BulkChanged { changed, passed_over, next_cursor: None };
         output::progress(format_args!("{} so far", text(&all)));
     }
+    print.value(&all, text)
 }
 
 impl WhichArgs {
-    fn of(&self) -> GroupOf {
-        GroupOf { topic: self.topic.clone(), group: self.group.clone() }
+    async fn count(&self, Remote { client, place }: &Remote) -> CallResult<u64> {
+        client.bulk_count(self.topic.as_str(), self.group.as_str(), self.from, self.to).await.at(place)
     }
 }
 
@@ -148,15 +145,16 @@ pub(crate) struct ForecastArgs {
     step: Duration,
     /// How many spans
     #[arg(long, value_name = "N", default_value_t = 30)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=FORECAST_SPANS_MAX as i64))]
-    spans: u32,
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=FORECAST_SPANS_MAX as i64))]
+    spans: u16,
     #[command(flatten)]
     server: ServerArgs,
 }
 
 pub(crate) async fn forecast(args: &ForecastArgs) -> Result<(), Failure> {
-    let forecast = args.server.client()?.forecast(&args.of.of(), args.step, args.spans).await?;
-    args.server.print.value(&forecast, |forecast| plot(forecast))
+    let (Remote { client, place }, (topic, group)) = (args.server.remote()?, args.of.names());
+    let forecast = client.forecast(topic, group, args.step, args.spans).await.at(&place)?;
+    args.server.print.value(&forecast, plot)
 }
 
 fn plot(forecast: &GroupForecast) -> String {

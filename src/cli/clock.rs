@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dwell_client::wire::operations::{ClockMove, ClockMoved, ClockTime};
+use dwell_client::testing::Clock;
+use dwell_client::wire::operations::{ClockMoved, ClockTime};
 
 use super::ServerArgs;
 use super::failure::Failure;
+use super::remote::{At as _, Remote};
 use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, parse_span, parse_timestamp};
 
@@ -48,16 +50,16 @@ enum ClockCommand {
 }
 
 pub(crate) async fn run(args: &ClockArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
-    let request = match args.command {
+    let Remote { client, place } = args.server.remote()?;
+    let clock = Clock::of(&client);
+    let moved = match args.command {
         ClockCommand::Get => {
-            let clock: ClockTime = client.clock().await?;
-            return args.server.print.value(&clock, |clock| clock.now);
+            let now = clock.now().await.at(&place)?;
+            return args.server.print.value(&ClockTime { now }, |clock| clock.now);
         }
-        ClockCommand::Advance { by } => ClockMove { advance: Some(by), ..ClockMove::default() },
-        ClockCommand::Set { to } => ClockMove { to: Some(to), ..ClockMove::default() },
+        ClockCommand::Advance { by } => clock.advance(by).await.at(&place)?,
+        ClockCommand::Set { to } => clock.advance_to(to).await.at(&place)?,
     };
-    let moved: ClockMoved = client.move_clock(&request).await?;
     args.server.print.value(&moved, summary)
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand};
 use dwell_client::wire::cron::{CronJob, NewCronJob};
 use dwell_client::wire::messages::Meta;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::api::{Payload, WithJson};
-use super::client::Client;
+use super::contents::Payload;
 use super::failure::Failure;
-use super::{PrintArgs, ServerArgs, output, parse};
+use super::remote::{At as _, Remote};
+use super::{ServerArgs, output, parse};
 use crate::model::limits::ATTEMPTS_MAX;
 use crate::model::message::{CronJobName, TopicName};
 use crate::model::schedule::Timing;
@@ -72,6 +73,12 @@ struct OneArgs {
     /// The name of the cron job
     #[arg(value_parser = parse::cron_name)]
     name: CronJobName,
+}
+
+impl OneArgs {
+    fn names(&self) -> (&str, &str) {
+        (self.topic.as_str(), self.name.as_str())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -147,59 +154,53 @@ impl DefinitionArgs {
 }
 
 pub(crate) async fn run(args: &CronArgs) -> Result<(), Failure> {
-    let (client, print) = (args.server.client()?, &args.server.print);
+    let (Remote { client, place }, print) = (args.server.remote()?, &args.server.print);
     match &args.command {
         CronCommand::Create(args) => {
             let CreateArgs { one, payload, definition } = &**args;
-            let (created, cron) =
-                client.put_cron_job(&one.topic, &one.name, &definition.request(Some(payload))).await?;
-            let what = if created { "created" } else { "replaced" };
-            print.value(&cron, |cron| format!("{} {what}; {}", cron.name, next_is(cron)))
+            let (topic, name) = one.names();
+            let put = client.put_cron(topic, name, definition.request(Some(payload))).await.at(&place)?;
+            let what = if put.created { "created" } else { "replaced" };
+            print.value(&put.value, |cron| format!("{} {what}; {}", cron.name, next_is(cron)))
         }
         CronCommand::Update(args) => {
             let UpdateArgs { one, payload, definition } = &**args;
-            let before = client.cron_job(&one.topic, &one.name).await?;
-            let body = changed(before, &definition.request(payload.as_deref()))?;
-            let (_, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
-            print.value(&cron, |cron| format!("{} updated; {}", cron.name, next_is(cron)))
+            let (topic, name) = one.names();
+            let before = client.cron(topic, name).await.at(&place)?;
+            let new = changed(&before, &definition.request(payload.as_deref()))?;
+            let put = client.put_cron(topic, name, new).await.at(&place)?;
+            print.value(&put.value, |cron| format!("{} updated; {}", cron.name, next_is(cron)))
         }
         CronCommand::Get(one) => {
-            let cron: WithJson<CronJob> = client.cron_job(&one.topic, &one.name).await?;
-            print.value(&cron, |cron| described(cron))
+            let (topic, name) = one.names();
+            print.value(&client.cron(topic, name).await.at(&place)?, described)
         }
         CronCommand::List { topic } => {
             let create = format!("`dwell cron create {topic} pulse --every 1h hello` creates one");
-            print.list(&list(&client, topic).await?, || format!("no cron jobs in {topic}; {create}"), table)
+            let all = client.crons(topic.as_str()).all().await.at(&place)?;
+            print.list(&all, || format!("no cron jobs in {topic}; {create}"), table)
         }
-        CronCommand::Pause(one) => pause(&client, one, "pause", print).await,
-        CronCommand::Resume(one) => pause(&client, one, "resume", print).await,
+        CronCommand::Pause(one) => {
+            let (topic, name) = one.names();
+            let cron = client.pause_cron(topic, name).await.at(&place)?;
+            print.value(&cron, |cron| format!("{} {}", cron.name, next_is(cron)))
+        }
+        CronCommand::Resume(one) => {
+            let (topic, name) = one.names();
+            let cron = client.resume_cron(topic, name).await.at(&place)?;
+            print.value(&cron, |cron| format!("{} {}", cron.name, next_is(cron)))
+        }
         CronCommand::Delete(one) => {
-            client.delete_cron_job(&one.topic, &one.name).await?;
-            let deleted = json!({"topic": one.topic, "name": one.name, "deleted": true});
-            print.value(&deleted, |_| format!("{} deleted", one.name))
-        }
-    }
-}
-
-async fn pause(client: &Client, one: &OneArgs, verb: &str, print: &PrintArgs) -> Result<(), Failure> {
-    let cron = client.pause_cron_job(&one.topic, &one.name, verb).await?;
-    print.value(&cron, |cron| format!("{} {}", cron.name, next_is(cron)))
-}
-
-async fn list(client: &Client, topic: &TopicName) -> Result<Vec<WithJson<CronJob>>, Failure> {
-    let (mut cursor, mut all) = (None, Vec::new());
-    loop {
-        let page = client.cron_jobs(topic, cursor.as_deref()).await?;
-        all.extend(page.cron_jobs);
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            return Ok(all);
+            let (topic, name) = one.names();
+            client.delete_cron(topic, name).await.at(&place)?;
+            let deleted = json!({"topic": topic, "name": name, "deleted": true});
+            print.value(&deleted, |_| format!("{name} deleted"))
         }
     }
 }
 
 /// The definition with the changes; what a change replaces under another name goes with it.
-fn changed(before: Value, changes: &NewCronJob) -> Result<Value, Failure> {
+fn changed(before: &impl Serialize, changes: &NewCronJob) -> Result<NewCronJob, Failure> {
     const REPLACED: [(&str, &[&str]); 4] = [
         ("cron", &["every_ms", "from"]),
         ("every", &["every_ms", "cron", "time_zone"]),
@@ -207,7 +208,7 @@ fn changed(before: Value, changes: &NewCronJob) -> Result<Value, Failure> {
         ("payload", &["payload_base64"]),
     ];
     let garbled = || Failure::new("the broker's answer is not a cron job");
-    let Value::Object(mut fields) = before else { return Err(garbled()) };
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(before) else { return Err(garbled()) };
     let Ok(Value::Object(changes)) = serde_json::to_value(changes) else { return Err(garbled()) };
     for answered in ["name", "paused", "state", "failure", "next_at"] {
         fields.remove(answered);
@@ -216,7 +217,7 @@ fn changed(before: Value, changes: &NewCronJob) -> Result<Value, Failure> {
         fields.retain(|name, _| !replaced.contains(&name.as_str()));
     }
     fields.extend(changes);
-    Ok(Value::Object(fields))
+    serde_json::from_value(Value::Object(fields)).map_err(|_| garbled())
 }
 
 fn next_is(cron: &CronJob) -> String {
@@ -252,9 +253,9 @@ fn timing(cron: &CronJob) -> Option<Timing> {
     }
 }
 
-fn table(cron_jobs: &[WithJson<CronJob>]) -> String {
+fn table(cron_jobs: &[CronJob]) -> String {
     let payload = |cron: &CronJob| Payload::from(cron).shown();
-    let row = |cron: &WithJson<CronJob>| [cron.name.clone(), occurs(cron), next(cron), payload(cron)];
+    let row = |cron: &CronJob| [cron.name.clone(), occurs(cron), next(cron), payload(cron)];
     output::table(["name", "occurs", "next", "payload"], cron_jobs.iter().map(row), &[])
 }
 
@@ -280,7 +281,7 @@ mod tests {
 
     #[test]
     fn cron_jobs_are_printed_as_a_table() -> serde_json::Result<()> {
-        let all: Vec<WithJson<CronJob>> = serde_json::from_str(
+        let all: Vec<CronJob> = serde_json::from_str(
             r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false, "state": "active",
                  "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
                 {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true,
@@ -331,12 +332,13 @@ nightly
         let definition = DefinitionArgs { every: Some(Duration::from_secs(60)), ..DefinitionArgs::default() };
         let changes = definition.request(Some("x"));
         let expected = serde_json::json!({"every": "1m", "missed": "last", "ttl_ms": 1000, "meta": {}, "payload": "x"});
-        assert_eq!(changed(before.clone(), &changes)?, expected);
+        let as_json = |new: NewCronJob| serde_json::to_value(new).unwrap_or_default();
+        assert_eq!(as_json(changed(&before, &changes)?), expected);
         let definition = DefinitionArgs { ttl: Some(Duration::from_secs(2)), ..DefinitionArgs::default() };
         let changes = definition.request(None);
         let expected = serde_json::json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "ttl": "2s",
             "meta": {}, "payload_base64": "/wA="});
-        assert_eq!(changed(before, &changes)?, expected);
+        assert_eq!(as_json(changed(&before, &changes)?), expected);
         Ok(())
     }
 }

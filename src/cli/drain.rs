@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
-use dwell_client::wire::operations::Draining;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 
 use super::failure::{CallError, Failure};
+use super::remote::{At as _, Remote};
 use super::{ServerArgs, output};
 use crate::model::time::{parse_span, show_span};
 use crate::platform::clock::Clock;
@@ -71,11 +71,11 @@ async fn drained(args: &DrainArgs) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let client = args.server.client()?;
-    let Draining { member } = client.drain().await?;
+    let Remote { client, place } = args.server.remote()?;
+    let member = client.drain().await.at(&place)?.member;
     output::progress(format_args!("waiting for the end of {member}"));
     loop {
-        match client.live().await {
+        match client.live().await.at(&place) {
             Err(CallError::Unreachable(_)) => return Ok(()),
             Ok(_) | Err(_) => Clock::System.sleep(LOOK).await,
         }

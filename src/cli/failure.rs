@@ -3,9 +3,7 @@
 use std::fmt;
 
 use dwell_client::wire::problem::{Missing, Problem};
-use serde::de::DeserializeOwned;
 
-use super::api::InWords;
 use crate::model::error::{Error, Kind};
 
 pub(crate) const FAILED: u8 = 1;
@@ -77,11 +75,6 @@ impl CallError {
         problem.missing.as_ref().is_some_and(Missing::is_topic)
     }
 
-    pub(crate) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
-        let CallError::Problem(problem) = self else { return None };
-        problem.results()
-    }
-
     pub(crate) fn is_unknown(&self) -> bool {
         let is_unknown = |problem: &Problem| problem.name() == "outcome-unknown";
         matches!(self, CallError::NoAnswer(_)) || matches!(self, CallError::Problem(problem) if is_unknown(problem))
@@ -100,6 +93,32 @@ impl fmt::Display for CallError {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
         Failure { code: if error.is_passing() { UNAVAILABLE } else { FAILED }, message: error.to_string() }
+    }
+}
+
+/// A problem in the words of the command line.
+pub(crate) struct InWords<'a>(pub(crate) &'a Problem);
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InWords(problem) = self;
+        if let Some(missing) = &problem.missing {
+            return write!(f, "{missing}; {} ({})", remedy(missing), problem.name());
+        }
+        match problem.detail.as_str() {
+            "" => write!(f, "{} ({})", problem.title, problem.name())?,
+            detail => write!(f, "{detail} ({})", problem.name())?,
+        }
+        // The detail has the first one.
+        problem.errors.iter().skip(1).try_for_each(|error| write!(f, "\n  {}: {}", error.place(), error.detail))
+    }
+}
+
+fn remedy(missing: &Missing) -> String {
+    match missing {
+        Missing { topic, group: Some(group), .. } => format!("create it with `dwell group create {topic} {group}`"),
+        Missing { topic, cron: Some(_), .. } => format!("`dwell cron list {topic}` shows those that exist"),
+        Missing { topic, .. } => format!("create it with `dwell topic create {topic}`"),
     }
 }
 

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dwell_client::wire::groups::{Group, GroupDescription, Member, NewGroup, PauseOf, PurgeOf};
+use dwell_client::wire::groups::{Group, GroupDescription, Member, NewGroup, PurgeOf};
 use serde_json::json;
 
-use super::api::WithJson;
-use super::client::GroupOf;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
+use super::remote::{At as _, Remote};
 use super::topic::{Row, messages, state, table};
 use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
@@ -86,8 +85,8 @@ struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    fn of(&self) -> GroupOf {
-        GroupOf { topic: self.topic.clone(), group: self.group.clone() }
+    fn names(&self) -> (&str, &str) {
+        (self.topic.as_str(), self.group.as_str())
     }
 }
 
@@ -149,61 +148,70 @@ struct PurgeArgs {
 }
 
 pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
-    let (client, print) = (args.server.client()?, &args.server.print);
+    let (Remote { client, place }, print) = (args.server.remote()?, &args.server.print);
     match &args.command {
         GroupCommand::Create(args) => {
-            let new = args.limits.with(args.copy_of.as_ref());
-            let (created, group) = client.put_group(&args.of.of(), &new).await?;
-            let what = if created { "created" } else { "existed" };
-            print.value(&group, |group| format!("{} {what}; {}", group.group, state(group)))
+            let (topic, group) = args.of.names();
+            let put = client.put_group(topic, group, args.limits.with(args.copy_of.as_ref())).await.at(&place)?;
+            let what = if put.created { "created" } else { "existed" };
+            print.value(&put.value, |group| format!("{} {what}; {}", group.group, state(group)))
         }
         GroupCommand::Update(args) => {
-            client.group(&args.of.of()).await?;
-            let (_, group) = client.put_group(&args.of.of(), &args.limits.with(None)).await?;
-            print.value(&group, |group| format!("{} updated; {}", group.group, state(group)))
+            let (topic, group) = args.of.names();
+            client.group(topic, group).await.at(&place)?;
+            let put = client.put_group(topic, group, args.limits.with(None)).await.at(&place)?;
+            print.value(&put.value, |group| format!("{} updated; {}", group.group, state(group)))
         }
         GroupCommand::List { topic } => {
-            let row = |group: &WithJson<Group>| [group.group.clone(), state(group)];
+            let row = |group: &Group| [group.group.clone(), state(group)];
             // A topic has one group at least.
-            print.page(&client.groups(topic).await?, |groups| {
+            print.page(&client.groups(topic.as_str()).await.at(&place)?, |groups| {
                 output::table(["group", "state"], groups.iter().map(row), &[])
             })
         }
-        GroupCommand::Get(of) => print.value(&client.group(&of.of()).await?, |group| described(group)),
+        GroupCommand::Get(of) => {
+            let (topic, group) = of.names();
+            print.value(&client.group(topic, group).await.at(&place)?, described)
+        }
         GroupCommand::Delete { of, yes } => {
-            let messages: u64 = messages(&client.group(&of.of()).await?.totals);
+            let (topic, group) = of.names();
+            let messages: u64 = messages(&client.group(topic, group).await.at(&place)?.totals);
             let count = counted(messages, "message");
-            yes.ask(format_args!("Delete the group {} of {} with {count}", of.group, of.topic), client.place())?;
-            client.delete_group(&of.of()).await?;
-            let deleted = json!({"topic": of.topic, "group": of.group, "deleted": true, "messages": messages});
-            print.value(&deleted, |_| format!("{} deleted, with {count}", of.group))
+            yes.ask(format_args!("Delete the group {group} of {topic} with {count}"), &place)?;
+            client.delete_group(topic, group).await.at(&place)?;
+            let deleted = json!({"topic": topic, "group": group, "deleted": true, "messages": messages});
+            print.value(&deleted, |_| format!("{group} deleted, with {count}"))
         }
         GroupCommand::Purge { of, purge, yes } => {
+            let (topic, group) = of.names();
             let purge = PurgeOf { all: true, dead_letters: purge.dead_letters, dry_run: purge.dry_run };
+            let purged = async |purge: PurgeOf| client.purge(topic, group, purge).await.at(&place);
             if purge.dry_run {
-                let matching = client.purge_group(&of.of(), &purge).await?.matching.unwrap_or_default();
+                let matching = purged(purge).await?.matching.unwrap_or_default();
                 return print.value(&json!({"matching": matching}), |_| format!("{matching} would be purged"));
             }
             if !yes.is_given() {
-                let count = client
-                    .purge_group(&of.of(), &PurgeOf { dry_run: true, ..purge })
-                    .await?
-                    .matching
-                    .unwrap_or_default();
+                let count = purged(purge.dry_run()).await?.matching.unwrap_or_default();
                 let count = counted(count, "message");
-                yes.ask(format_args!("Delete {count} of the group {} of {}", of.group, of.topic), client.place())?;
+                yes.ask(format_args!("Delete {count} of the group {group} of {topic}"), &place)?;
             }
-            let purged = client.purge_group(&of.of(), &purge).await?.purged;
+            let purged = purged(purge).await?.purged;
             print.value(&json!({"purged": purged}), |_| format!("{purged} purged"))
         }
         GroupCommand::Pause(args) => {
-            let group =
-                client.pause(&args.of.of(), &PauseOf { span: args.span, until: args.until, span_ms: None }).await?;
-            print.value(&group, |group| format!("{} is {}", group.group, state(group)))
+            let (topic, group) = args.of.names();
+            let paused = match (args.span, args.until) {
+                (Some(span), _) => client.pause_for(topic, group, span).await,
+                (None, Some(until)) => client.pause_until(topic, group, until).await,
+                (None, None) => client.pause(topic, group).await,
+            };
+            print.value(&paused.at(&place)?, |group| format!("{} is {}", group.group, state(group)))
         }
         GroupCommand::Resume(of) => {
-            let group = client.resume(&of.of()).await?;
-            print.value(&group, |group| format!("{} is {}", group.group, state(group)))
+            let (topic, group) = of.names();
+            print.value(&client.resume(topic, group).await.at(&place)?, |group| {
+                format!("{} is {}", group.group, state(group))
+            })
         }
     }
 }

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use clap::Args;
 use dwell_client::wire::groups::{Findings, Found};
-use dwell_client::wire::operations::{AttentionItem, AttentionList, BrokerList, ListedBroker};
+use dwell_client::wire::operations::{AttentionItem, BrokerList, ListedBroker};
 
-use super::api::WithJson;
-use super::client::{Client, GroupOf};
 use super::failure::{Failure, UNAVAILABLE};
 use super::output::{self, columns};
+use super::remote::{At as _, Remote};
 use super::{ServerArgs, parse};
-use crate::model::message::{GroupName, TopicName};
+use crate::model::message::TopicName;
 use crate::model::spelling::counted;
 use crate::model::time::{parse_span, short_span, show_span};
 use crate::platform::clock::Clock;
@@ -43,22 +42,23 @@ pub(crate) struct HealthArgs {
 }
 
 pub(crate) async fn run(args: &HealthArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
+    let remote = args.server.remote()?;
     tokio::select! {
-        answer = ask(args, &client) => answer,
+        answer = ask(args, &remote) => answer,
         // A process that stands still takes connections and says nothing.
         () = Clock::System.sleep(args.timeout) => {
-            let message = format!("no answer from {} within {}", client.place(), show_span(args.timeout));
+            let message = format!("no answer from {} within {}", remote.place, show_span(args.timeout));
             Err(Failure { code: UNAVAILABLE, message })
         }
     }
 }
 
-async fn ask(args: &HealthArgs, client: &Client) -> Result<(), Failure> {
+async fn ask(args: &HealthArgs, Remote { client, place }: &Remote) -> Result<(), Failure> {
     if args.live {
-        return args.server.print.value(&client.live().await?, |_| "alive");
+        return args.server.print.value(&client.live().await.at(place)?, |_| "alive");
     }
-    args.server.print.value(&client.readiness().await?, |ready| match &ready.detail {
+    let ready = client.ready().await.map_err(|error| place.unready(error))?;
+    args.server.print.value(&ready, |ready| match &ready.detail {
         Some(detail) => format!("degraded: {detail}"),
         None => "ready".to_owned(),
     })
@@ -88,23 +88,17 @@ pub(crate) struct VerifyArgs {
 }
 
 pub(crate) async fn verify(args: &VerifyArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
-    let mut by_group = BTreeMap::new();
-    for group in client.topic(&args.topic).await?.read().topic.groups {
-        let group = GroupName::new(group).map_err(|error| Failure::new(error.to_string()))?;
-        let of = GroupOf { topic: args.topic.clone(), group };
-        let (mut all, mut cursor) = (Findings::default(), None);
-        loop {
-            let page = client.verify(&of, cursor.as_deref(), args.repair).await?;
+    let Remote { client, place } = args.server.remote()?;
+    let (topic, mut by_group) = (args.topic.as_str(), BTreeMap::new());
+    for group in client.topic(topic).await.at(&place)?.topic.groups {
+        let mut all = Findings::default();
+        let mut pages = if args.repair { client.repair(topic, &group) } else { client.verify(topic, &group) };
+        while let Some(page) = pages.next().await.transpose().at(&place)? {
             all.seen += page.seen;
             all.findings.extend(page.findings);
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                break;
-            }
-            output::progress(format_args!("{}: looked at {}", of.group, counted(all.seen, "entry")));
+            output::progress(format_args!("{group}: looked at {}", counted(all.seen, "entry")));
         }
-        by_group.insert(of.group.to_string(), all);
+        by_group.insert(group, all);
     }
     let found: usize = by_group.values().map(|all| all.findings.len()).sum();
     args.server.print.value(&by_group, |all| shown(all, args.repair))?;
@@ -146,7 +140,8 @@ pub(crate) struct AttentionArgs {
 }
 
 pub(crate) async fn attention(args: &AttentionArgs) -> Result<(), Failure> {
-    let found: WithJson<AttentionList> = args.server.client()?.attention().await?;
+    let Remote { client, place } = args.server.remote()?;
+    let found = client.attention().await.at(&place)?;
     args.server.print.value(&found, |found| {
         if found.attention.is_empty() {
             return format!("all is well: {} of {} looked at", found.topics_seen, counted(found.topics, "topic"));
@@ -174,7 +169,8 @@ pub(crate) struct BrokersArgs {
 }
 
 pub(crate) async fn brokers(args: &BrokersArgs) -> Result<(), Failure> {
-    let found: WithJson<BrokerList> = args.server.client()?.brokers().await?;
+    let Remote { client, place } = args.server.remote()?;
+    let found = BrokerList { brokers: client.brokers().await.at(&place)? };
     args.server.print.value(&found, |found| {
         let labels = [
             "broker",

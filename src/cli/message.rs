@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
-use dwell_client::wire::messages::{Control, GroupReason, ListedMessage, Message, NewDue};
+use dwell_client::wire::messages::{Control, GroupReason, ListedMessage, Message};
+use dwell_client::{MessageFilter, Reschedule};
+use futures_util::StreamExt as _;
 
-use super::api::{Payload, WithJson, printable};
-use super::client::{Client, MessageOf, Query};
+use super::contents::{Payload, printable, stack_of};
 use super::failure::Failure;
+use super::remote::{At as _, Remote};
 use super::{PrintArgs, ServerArgs, output, parse};
 use crate::model::limits::BATCH_MESSAGES_MAX;
 use crate::model::message::{GroupName, Key, MessageId, Past, TopicName};
@@ -98,9 +100,20 @@ struct ListArgs {
 }
 
 impl ListArgs {
-    fn order(&self) -> &str {
-        let waits = !matches!(self.state.as_deref(), Some("blocked" | "backoff" | "in_flight" | "dead"));
-        self.order.as_deref().unwrap_or(if waits { "due" } else { "partition" })
+    fn filter(&self) -> MessageFilter {
+        // One more than is printed says whether there are more.
+        let filter = MessageFilter::default().group(self.group.as_str()).page((self.limit + 1).min(BATCH_MESSAGES_MAX));
+        let filter = self.state.iter().fold(filter, MessageFilter::state);
+        let filter = self.from.into_iter().fold(filter, MessageFilter::from);
+        let filter = self.to.into_iter().fold(filter, MessageFilter::to);
+        if self.is_by_due_time() { filter.by_due_time() } else { filter }
+    }
+
+    fn is_by_due_time(&self) -> bool {
+        match &self.order {
+            Some(order) => order == "due",
+            None => !matches!(self.state.as_deref(), Some("blocked" | "backoff" | "in_flight" | "dead")),
+        }
     }
 }
 
@@ -119,57 +132,64 @@ pub(crate) struct WhichArgs {
 }
 
 impl WhichArgs {
-    fn message(&self) -> MessageOf<'_> {
-        (&self.topic, &self.id, self.key.as_ref())
+    fn names(&self) -> (&str, dwell_client::MessageId) {
+        let key = self.key.as_ref().map(Key::to_string);
+        (self.topic.as_str(), dwell_client::MessageId { id: self.id.to_string(), key })
     }
 }
 
 pub(crate) async fn run(args: &MessageArgs) -> Result<(), Failure> {
-    let (client, print) = (args.server.client()?, &args.server.print);
-    let now = NewDue { delay: Some(Duration::ZERO), ..NewDue::default() };
+    let (remote, print) = (args.server.remote()?, &args.server.print);
+    let Remote { client, place } = &remote;
     let control = match &args.command {
         MessageCommand::Get { which, group } => {
-            return print.value(&client.get_message(&which.message(), group).await?, |info| shown(info));
+            let (topic, message) = which.names();
+            return print.value(&client.get_in(topic, group.as_str(), message).await.at(place)?, shown);
         }
-        MessageCommand::List(args) => return list(&client, args, print).await,
-        MessageCommand::Cancel(which) => client.cancel(&which.message()).await?,
+        MessageCommand::List(args) => return list(&remote, args, print).await,
+        MessageCommand::Cancel(which) => {
+            let (topic, message) = which.names();
+            client.cancel(topic, message).await
+        }
         MessageCommand::Reschedule { which, delay, at, past, if_match } => {
-            let past = past.map(|past| past.name().into());
-            let due = NewDue { delay: *delay, due_at: *at, past, ..NewDue::default() };
-            client.reschedule(&which.message(), &due, if_match.as_deref()).await?
+            let (topic, message) = which.names();
+            let due = at.map_or_else(|| Reschedule::after(delay.unwrap_or_default()), Reschedule::at);
+            let due = past.map(of_wire).into_iter().fold(due, Reschedule::past);
+            client.reschedule(topic, message, if_match.iter().fold(due, Reschedule::etag)).await
         }
-        MessageCommand::Run(which) => client.reschedule(&which.message(), &now, None).await?,
+        MessageCommand::Run(which) => {
+            let (topic, message) = which.names();
+            client.reschedule(topic, message, Reschedule::after(Duration::ZERO)).await
+        }
     };
-    print.value(&control, |control| shown_control(control))?;
+    let control = control.at(place)?;
+    print.value(&control, shown_control)?;
     // Some group has it in flight: that is not what was asked for.
     if control.status == "partly" { Err(Failure::printed()) } else { Ok(()) }
 }
 
-async fn list(client: &Client, args: &ListArgs, print: &PrintArgs) -> Result<(), Failure> {
-    let (mut left, mut cursor) = (args.limit, None::<String>);
-    while left > 0 {
-        let given = [
-            ("group", Some(args.group.to_string())),
-            ("state", args.state.clone()),
-            ("from", args.from.map(|at| at.as_ms().to_string())),
-            ("to", args.to.map(|at| at.as_ms().to_string())),
-            ("order", Some(args.order().to_owned())),
-            ("limit", Some(left.min(BATCH_MESSAGES_MAX).to_string())),
-            ("cursor", cursor.take()),
-        ];
-        let query = Query(given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect());
-        let page = client.messages(&args.topic, &query).await?;
-        left = left.saturating_sub(page.messages.len());
-        print.page(&page.messages, table)?;
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            if left == args.limit {
-                print.none(none(args));
-            }
-            return Ok(());
-        }
+fn of_wire(past: Past) -> dwell_client::Past {
+    match past {
+        Past::Now => dwell_client::Past::Now,
+        Past::Reject => dwell_client::Past::Reject,
     }
-    output::note(format_args!("there are more: --limit is {}", args.limit));
+}
+
+async fn list(Remote { client, place }: &Remote, args: &ListArgs, print: &PrintArgs) -> Result<(), Failure> {
+    let mut messages = client.list(args.topic.as_str(), args.filter());
+    // A page is printed as soon as it is there.
+    let mut pages = messages.by_ref().take(args.limit).ready_chunks(BATCH_MESSAGES_MAX);
+    let mut is_empty = true;
+    while let Some(page) = pages.next().await {
+        is_empty = false;
+        print.page(&page.into_iter().collect::<Result<Vec<_>, _>>().at(place)?, table)?;
+    }
+    drop(pages);
+    match messages.next().await.transpose().at(place)? {
+        Some(_) => output::note(format_args!("there are more: --limit is {}", args.limit)),
+        None if is_empty => print.none(none(args)),
+        None => {}
+    }
     Ok(())
 }
 
@@ -186,9 +206,9 @@ fn none(args: &ListArgs) -> String {
     format!("no {state} messages in group {} of {}{from}{to}{hint}", args.group, args.topic)
 }
 
-fn table(messages: &[WithJson<ListedMessage>]) -> String {
+fn table(messages: &[ListedMessage]) -> String {
     let labels = ["next, or since", "id", "state", "partition", "payload"];
-    output::table(labels, messages.iter().map(|message| row(message)), &[3])
+    output::table(labels, messages.iter().map(row), &[3])
 }
 
 fn row(message: &ListedMessage) -> [String; 5] {
@@ -205,11 +225,13 @@ fn shown(info: &Message) -> String {
     let times = if info.attempts == 1 { "once".to_owned() } else { format!("{} times", info.attempts) };
     let next = info.next_at.filter(|at| *at != info.due_at).map_or(String::new(), |at| format!(", next at {at}"));
     let dead = info.reason.as_ref().map_or(String::new(), |reason| format!(", {reason}"));
-    let error = info.last_error.as_ref().map_or(String::new(), |error| format!(": {error:?}"));
+    let error = info.last_error.as_ref().map_or(String::new(), |error| format!(": {:?}", error.to_string()));
     let (id, state, partition, due) = (&info.id, &info.state, info.partition, info.due_at);
     let owner = info.owner.as_ref().map_or(String::new(), |owner| format!(", owner {owner}"));
     let head = format!("{id} {state} in partition {partition}, due {due}{next}, tried {times}{dead}{error}{owner}");
-    format!("{head}\n{}", output::columns(&contents(info), &[]))
+    let stack = info.last_error.as_ref().map_or(Vec::new(), stack_of);
+    let heading = (!stack.is_empty()).then(|| "  stack".to_owned());
+    [head, output::columns(&contents(info), &[])].into_iter().chain(heading).chain(stack).collect::<Vec<_>>().join("\n")
 }
 
 /// The fields of a message that have a value, a line each.
@@ -256,7 +278,8 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) async fn explain(args: &ExplainArgs) -> Result<(), Failure> {
-    let explained = args.server.client()?.explain(&args.which.message()).await?;
+    let (Remote { client, place }, (topic, message)) = (args.server.remote()?, args.which.names());
+    let explained = client.explain(topic, message).await.at(&place)?;
     let row = |group: &GroupReason| [group.group.clone(), group.reason.to_string(), group.detail.clone()];
     args.server.print.value(&explained, |explained| {
         output::table(["group", "reason", "detail"], explained.groups.iter().map(row), &[])
@@ -287,12 +310,15 @@ close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, next at 2026-
   payload       {\"a\":·1}";
         assert_eq!(shown(&serde_json::from_str(message)?), expected);
         let bytes = r#"{"id": "a", "partition": 0, "state": "dead", "attempts": 2, "etag": "\"1.0\"", "reason": "max_attempts",
-            "last_error": "smtp", "due_at": "2026-01-02T03:04:05Z", "pushed_at": "2026-01-02T02:34:05Z", "payload_base64": "/wA="}"#;
+            "last_error": {"class": "Smtp", "message": "451", "stack": "at a\n\tat b\u001b"}, "due_at": "2026-01-02T03:04:05Z", "pushed_at": "2026-01-02T02:34:05Z", "payload_base64": "/wA="}"#;
         let expected = "\
-a dead in partition 0, due 2026-01-02T03:04:05.000Z, tried 2 times, max_attempts: \"smtp\"
+a dead in partition 0, due 2026-01-02T03:04:05.000Z, tried 2 times, max_attempts: \"Smtp: 451\"
   pushed   2026-01-02T02:34:05.000Z
   size     2 B
-  payload  (2 bytes)";
+  payload  (2 bytes)
+  stack
+    at a
+        at b·";
         assert_eq!(shown(&serde_json::from_str(bytes)?), expected);
         Ok(())
     }

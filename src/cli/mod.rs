@@ -1,13 +1,13 @@
 //! The commands. Each but `serve`, `doctor` and `config` is a client of a running broker over HTTP.
 
-pub(crate) mod api;
 mod figures;
 mod journal;
 pub(crate) mod failure;
 pub(crate) mod address;
 mod contexts;
 mod place;
-pub(crate) mod client;
+pub(crate) mod remote;
+pub(crate) mod contents;
 pub(crate) mod clock;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -40,9 +40,9 @@ use clap::Args;
 use serde::Serialize;
 
 use address::ServerAddress;
-use client::Client;
 use failure::Failure;
 use place::{Files, Place};
+use remote::Remote;
 
 /// Which broker a client speaks to, and how it prints the answer.
 #[derive(Debug, Args)]
@@ -113,8 +113,8 @@ impl PrintArgs {
 }
 
 impl ServerArgs {
-    fn client(&self) -> Result<Client, Failure> {
-        Client::at(self.place()?)
+    fn remote(&self) -> Result<Remote, Failure> {
+        Remote::at(self.place()?)
     }
 
     /// The broker to ask. # Errors: usage, for a context that is none.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 use dwell_client::wire::topics::DeadLetter;
 
-use super::client::GroupOf;
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{Conflict, CronJobName, DedupKey, GroupName, Key, MessageId, Past, TopicName};
 use crate::model::retry::{Backoff, LadderStep, OnFailure};
@@ -26,8 +25,8 @@ pub(crate) struct GroupArgs {
 }
 
 impl GroupArgs {
-    pub(crate) fn of(&self) -> GroupOf {
-        GroupOf { topic: self.topic.clone(), group: self.group.clone() }
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (self.topic.as_str(), self.group.as_str())
     }
 }
 

@@ -1,11 +1,22 @@
 //! Which broker a command asks, and where its address is from.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::address::{Credentials, ServerAddress};
+use dwell_client::{Client, ClientBuilder};
+
+use super::address::ServerAddress;
 use super::contexts::Contexts;
 use super::failure::Failure;
+use crate::platform::https::Roots;
+use crate::platform::secret::TokenFile;
+
+/// A broker logs changes under this name as made by hand; see [`crate::api::http::CLI_USER_AGENT_PREFIX`].
+const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
+
+/// How long opening a connection may take; the broker is on this machine, or near.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where the address of a broker is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,17 +46,17 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn credentials(&self) -> Result<Credentials, Failure> {
-        Credentials::read(self.token.as_deref(), self.ca.as_deref())
-    }
-
     fn or(self, token: Option<&str>, ca: Option<&str>) -> Files {
         let or = |file: Option<PathBuf>, other: Option<&str>| {
-            // An empty variable is how compose files and shells say "not set".
-            file.filter(|file| !file.as_os_str().is_empty()).or_else(|| other.map(PathBuf::from))
+            given(file.as_deref()).map(Path::to_owned).or_else(|| other.map(PathBuf::from))
         };
         Files { token: or(self.token, token), ca: or(self.ca, ca) }
     }
+}
+
+/// An empty variable is how compose files and shells say "not set".
+fn given(path: Option<&Path>) -> Option<&Path> {
+    path.filter(|path| !path.as_os_str().is_empty())
 }
 
 impl Place {
@@ -78,8 +89,28 @@ impl Place {
         Ok(Place { address, origin: Origin::Context(name.to_owned()), files })
     }
 
-    pub(super) fn credentials(&self) -> Result<Credentials, Failure> {
-        self.files.credentials()
+    /// A client of it, which repeats nothing: whoever calls it knows whether that is safe. # Errors: usage, if the token or the
+    /// certificates cannot be read.
+    pub(super) fn client(&self) -> Result<Client, Failure> {
+        let wrong =
+            |option: &str, path: &Path, why: String| Failure::usage(format!("{option}: {} {why}", path.display()));
+        let is_https = matches!(&self.address, ServerAddress::Http(url) if url.starts_with("https://"));
+        if let Some(path) = self.token_file() {
+            TokenFile::read(path).map_err(|why| wrong("--token-file", path, why))?;
+        }
+        if let Some(path) = given(self.files.ca.as_deref()).filter(|_| is_https) {
+            Roots::read(path).map_err(|why| wrong("--ca-file", path, why))?;
+        }
+        let file = |path: Option<&Path>| path.unwrap_or(Path::new("")).to_owned();
+        let client = ClientBuilder::default().server(self.address.to_string()).user_agent(USER_AGENT);
+        let client = client.token_file(file(self.token_file())).ca_file(file(given(self.files.ca.as_deref())));
+        let client = client.connect_timeout(CONNECT_TIMEOUT).retry_for(Duration::ZERO);
+        client.build().map_err(|error| Failure::usage(error.to_string()))
+    }
+
+    /// The file with the token, which may change while a consumer runs.
+    pub(super) fn token_file(&self) -> Option<&Path> {
+        given(self.files.token.as_deref())
     }
 
     /// How to name another broker, for those who named none.
@@ -106,6 +137,11 @@ impl fmt::Display for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cli_user_agent_is_recognized_by_the_broker() {
+        assert!(USER_AGENT.starts_with(crate::api::http::CLI_USER_AGENT_PREFIX));
+    }
 
     #[test]
     fn place_says_where_its_address_is_from() {

@@ -1,10 +1,11 @@
 //! `dwell reload`: a broker reads its configuration again.
 
 use clap::Args;
-use dwell_client::wire::operations::Reloaded;
+use dwell_client::Reloaded;
 
 use super::ServerArgs;
 use super::failure::Failure;
+use super::remote::{At as _, Remote};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,7 +25,8 @@ pub(crate) struct ReloadArgs {
 }
 
 pub(crate) async fn run(args: &ReloadArgs) -> Result<(), Failure> {
-    let reloaded: Reloaded = args.server.client()?.reload().await?;
+    let Remote { client, place } = args.server.remote()?;
+    let reloaded = client.reload().await.at(&place)?;
     args.server.print.value(&reloaded, |Reloaded { changed, needs_restart }| {
         let listed = |what: &str, keys: &[String]| format!("{what}: {}", keys.join(", "));
         match (changed.is_empty(), needs_restart.is_empty()) {

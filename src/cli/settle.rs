@@ -1,4 +1,4 @@
-//! `dwell reserve`, and `dwell ack`, `dwell nack` and `dwell extend`, which settle what it took.
+//! `dwell reserve`, and `dwell ack`, `dwell nack`, `dwell release` and `dwell extend`, which settle what it took.
 
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use dwell_client::wire::Word;
-use dwell_client::wire::consume::Reserve;
-use dwell_client::wire::settle::{Extend, Nack, Nacked, Settled};
+use dwell_client::{Ack, Error, Extend, Nack, Release, Reserve, Settled};
 
-use super::api::shown;
-use super::client::{Client, GroupOf};
-use super::failure::{CallResult, Failure};
+use super::contents::shown;
+use super::failure::Failure;
+use super::remote::{At as _, Remote};
 use super::{ServerArgs, output, parse};
 use crate::delivery::Verdict;
 use crate::model::limits::{BATCH_MESSAGES_MAX, PER_KEY_MAX};
@@ -37,6 +36,14 @@ Examples:
 
 Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its reason.";
 
+const RELEASE_EXAMPLES: &str = "\
+Examples:
+  dwell release orders AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q
+  dwell release orders - < receipts.txt
+
+The messages are due again at once, and these deliveries count as no attempts. Exit code 0 if every
+receipt was applied; 1 if one was not, which is printed with its reason.";
+
 const EXTEND_EXAMPLES: &str = "\
 Examples:
   dwell extend orders AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q --visibility-timeout 5m
@@ -56,6 +63,10 @@ struct ReceiptArgs {
     /// The group that the deliveries are for
     #[arg(long, default_value = "default", value_parser = parse::group)]
     group: GroupName,
+}
+
+#[derive(Debug, Args)]
+struct LateArg {
     /// Also settle deliveries that have ended, if no consumer has had the message since
     #[arg(long)]
     late: bool,
@@ -68,6 +79,8 @@ pub(crate) struct AckArgs {
     #[command(flatten)]
     which: ReceiptArgs,
     #[command(flatten)]
+    late: LateArg,
+    #[command(flatten)]
     server: ServerArgs,
 }
 
@@ -77,6 +90,8 @@ pub(crate) struct AckArgs {
 pub(crate) struct NackArgs {
     #[command(flatten)]
     which: ReceiptArgs,
+    #[command(flatten)]
+    late: LateArg,
     /// Until the next attempt, as in 10s [default: the topic's backoff]
     #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "bury")]
     delay: Option<Duration>,
@@ -90,12 +105,24 @@ pub(crate) struct NackArgs {
     server: ServerArgs,
 }
 
+/// Give deliveries back unhandled: their messages are due again, and no attempt is counted
+#[derive(Debug, Args)]
+#[command(after_help = RELEASE_EXAMPLES)]
+pub(crate) struct ReleaseArgs {
+    #[command(flatten)]
+    which: ReceiptArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
 /// Extend the deadlines of deliveries
 #[derive(Debug, Args)]
 #[command(after_help = EXTEND_EXAMPLES)]
 pub(crate) struct ExtendArgs {
     #[command(flatten)]
     which: ReceiptArgs,
+    #[command(flatten)]
+    late: LateArg,
     /// Time to settle each from now on, as in 5m
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
     visibility_timeout: Duration,
@@ -104,45 +131,57 @@ pub(crate) struct ExtendArgs {
 }
 
 pub(crate) async fn ack(args: &AckArgs) -> Result<(), Failure> {
-    settle(&args.which, &args.server, async |client, of, receipts| client.ack(of, receipts, args.which.late).await)
-        .await
+    let (topic, group) = args.which.names();
+    settle(&args.which, &args.server, async |Remote { client, .. }, receipts| {
+        client.ack(topic, group, Ack { late: args.late.late, ..Ack::of(receipts) }).await
+    })
+    .await
 }
 
 pub(crate) async fn nack(args: &NackArgs) -> Result<(), Failure> {
+    let (topic, group) = args.which.names();
     let NackArgs { delay, bury, .. } = *args;
-    let nack = async |client: &Client, of: &GroupOf, receipts: &[String]| {
-        let all = Nack::of(receipts.iter().cloned().map(Nacked::from));
-        client.nack(of, &Nack { delay, reason: args.reason.clone(), bury, late: args.which.late, ..all }).await
-    };
-    settle(&args.which, &args.server, nack).await
+    settle(&args.which, &args.server, async |Remote { client, .. }, receipts| {
+        let all = Nack { delay, bury, late: args.late.late, ..Nack::of(receipts.iter().map(String::as_str)) };
+        client.nack(topic, group, args.reason.as_deref().into_iter().fold(all, Nack::reason)).await
+    })
+    .await
+}
+
+pub(crate) async fn release(args: &ReleaseArgs) -> Result<(), Failure> {
+    let (topic, group) = args.which.names();
+    settle(&args.which, &args.server, async |Remote { client, .. }, receipts| {
+        client.release(topic, group, Release::of(receipts)).await
+    })
+    .await
 }
 
 pub(crate) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
-    settle(&args.which, &args.server, async |client, of, receipts| {
-        let extend = Extend { late: args.which.late, ..Extend::of(receipts, args.visibility_timeout) };
-        client.extend(of, &extend).await
+    let (topic, group) = args.which.names();
+    settle(&args.which, &args.server, async |Remote { client, .. }, receipts| {
+        let extend = Extend { late: args.late.late, ..Extend::of(receipts, args.visibility_timeout) };
+        client.extend(topic, group, extend).await
     })
     .await
 }
 
 async fn settle<F>(which: &ReceiptArgs, server: &ServerArgs, call: F) -> Result<(), Failure>
 where
-    F: AsyncFn(&Client, &GroupOf, &[String]) -> CallResult<Vec<Settled>>,
+    F: AsyncFn(&Remote, &[String]) -> Result<Vec<Settled>, Error>,
 {
-    let client = server.client()?;
-    let of = GroupOf { topic: which.topic.clone(), group: which.group.clone() };
+    let remote = server.remote()?;
     let (mut failed, mut counts) = (0, BTreeMap::<Word, u64>::new());
     let receipts = which.receipts()?;
     for receipts in receipts.chunks(BATCH_MESSAGES_MAX) {
-        for verdict in call(&client, &of, receipts).await? {
+        for verdict in call(&remote, receipts).await.at(&remote.place)? {
             if server.print.json {
                 output::json(&verdict)?;
             }
-            if verdict.reason.is_some() {
+            if verdict.is_applied() {
+                *counts.entry(verdict.status).or_default() += 1;
+            } else {
                 failed += 1;
                 output::note(refusal(&verdict));
-            } else {
-                *counts.entry(verdict.status).or_default() += 1;
             }
         }
     }
@@ -167,6 +206,10 @@ pub(super) fn refusal(verdict: &Settled) -> String {
 }
 
 impl ReceiptArgs {
+    fn names(&self) -> (&str, &str) {
+        (self.topic.as_str(), self.group.as_str())
+    }
+
     fn receipts(&self) -> Result<Vec<String>, Failure> {
         let mut receipts = Vec::new();
         for receipt in &self.receipts {
@@ -192,9 +235,9 @@ Examples:
   dwell reserve orders --max 10 --wait 20s --json
   dwell reserve orders --json | jq -r .receipt | dwell ack orders -
 
-A line begins with the receipt; with --json it is an object. Without `ack`, `nack` or `extend` a
-delivery is nacked after the visibility timeout. If nothing is due, nothing is printed, with exit
-code 0.";
+A line begins with the receipt; with --json it is an object. Without `ack`, `nack`, `release` or
+`extend` a delivery is nacked after the visibility timeout. If nothing is due, nothing is printed,
+with exit code 0.";
 
 /// Reserve messages and print them with their receipts, for a script to settle
 #[derive(Debug, Args)]
@@ -231,7 +274,7 @@ pub(crate) struct ReserveArgs {
 }
 
 pub(crate) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
-    let of = GroupOf { topic: args.topic.clone(), group: args.group.clone() };
+    let Remote { client, place } = args.server.remote()?;
     let request = Reserve {
         max: Some(args.max.into()),
         wait: Some(args.wait),
@@ -241,7 +284,7 @@ pub(crate) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
         on_failure: args.on_failure.map(|policy| policy.name().into()),
         ..Reserve::default()
     };
-    for delivery in &args.server.client()?.reserve(&of, &request).await? {
+    for delivery in &client.reserve(args.topic.as_str(), args.group.as_str(), request).await.at(&place)?.deliveries {
         args.server.print.value(delivery, |delivery| format!("{} {}", delivery.receipt, shown(delivery)))?;
     }
     Ok(())

@@ -8,15 +8,14 @@ use clap::{Args, Subcommand};
 use dwell_client::wire::groups::Group;
 use dwell_client::wire::items::Object;
 use dwell_client::wire::topics::{
-    Annotations, Counts, DeadLetter, GroupTotals, MoveTo, Moved, PartitionState, Topic, TopicDescription, TopicSettings,
+    Annotations, Counts, DeadLetter, GroupTotals, Moved, PartitionState, Topic, TopicDescription, TopicSettings,
 };
-use serde::Serialize;
 use serde_json::json;
 
-use super::api::{WithJson, printable};
-use super::client::Client;
+use super::contents::printable;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
+use super::remote::{At as _, Remote};
 use super::{ServerArgs, parse, topic_list};
 use crate::model::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::model::message::TopicName;
@@ -94,8 +93,7 @@ struct CreateArgs {
     settings: Declaration,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Args, Serialize)]
-#[serde(into = "TopicSettings")]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct Declaration {
     /// Number of partitions; cannot be changed later
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX)))]
@@ -168,42 +166,39 @@ impl From<Declaration> for TopicSettings {
 }
 
 pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
-    let (client, print) = (args.server.client()?, &args.server.print);
+    let (remote, print) = (args.server.remote()?, &args.server.print);
+    let Remote { client, place } = &remote;
     match &args.command {
         TopicCommand::Create(args) => {
             args.settings.check()?;
-            let (created, topic) = client.declare(&args.topic, &args.settings).await?;
-            let what = if created { "created" } else { "existed; its settings are now as follows" };
-            print.value(&topic, |topic| format!("{} {what}\n{}", topic.topic, settings(topic)))
+            let put = client.create_topic(args.topic.as_str(), args.settings.clone().into()).await.at(place)?;
+            let what = if put.created { "created" } else { "existed; its settings are now as follows" };
+            print.value(&put.value, |topic| format!("{} {what}\n{}", topic.topic, settings(topic)))
         }
         TopicCommand::Update(args) => {
             args.settings.check()?;
             if args.settings == Declaration::default() {
                 return Err(Failure::usage("name a setting to change, as in `--max-attempts 3`"));
             }
-            client.topic(&args.topic).await?;
-            let topic = client.update_topic(&args.topic, &args.settings).await?;
+            client.topic(args.topic.as_str()).await.at(place)?;
+            let topic = client.update_topic(args.topic.as_str(), args.settings.clone().into()).await.at(place)?;
             print.value(&topic, |topic| format!("{} updated\n{}", topic.topic, settings(topic)))
         }
-        TopicCommand::List(args) => topic_list::run(&client, args, print).await,
+        TopicCommand::List(args) => topic_list::run(&remote, args, print).await,
         TopicCommand::Get { topic } => {
-            let (found, groups) = (client.topic(topic).await?, client.groups(topic).await?);
+            let topic = topic.as_str();
+            let (found, groups) = (client.topic(topic).await.at(place)?, client.groups(topic).await.at(place)?);
             print.value(&found, |found| described(found, &groups))
         }
         TopicCommand::Move { topic, to, partitions } => {
-            let moved = move_all(
-                &client,
-                topic,
-                &MoveTo { to: to.to_string(), partitions: partitions.and_then(NonZeroU16::new) },
-            )
-            .await?;
+            let moved = move_all(&remote, topic, to, *partitions).await?;
             print.value(&moved, |moved| format!("{}; {topic} is empty", moved_so_far(moved)))
         }
         TopicCommand::Delete { topic, yes } => {
-            let messages: u64 = client.topic(topic).await?.totals.iter().map(|total| messages(&total.counts)).sum();
+            let messages: u64 = messages_of(&client.topic(topic.as_str()).await.at(place)?);
             let count = counted(messages, "message");
-            yes.ask(format_args!("Delete the topic {topic} with {count}"), client.place())?;
-            client.delete_topic(topic).await?;
+            yes.ask(format_args!("Delete the topic {topic} with {count}"), place)?;
+            client.delete_topic(topic.as_str()).await.at(place)?;
             let deleted = json!({"topic": topic, "deleted": true, "messages": messages});
             print.value(&deleted, |_| format!("{topic} deleted, with {count}"))
         }
@@ -211,15 +206,19 @@ pub(crate) async fn run(args: &TopicArgs) -> Result<(), Failure> {
 }
 
 /// Moves until the topic is empty, and returns what all requests moved.
-async fn move_all(client: &Client, topic: &TopicName, to: &MoveTo) -> Result<Moved, Failure> {
-    let mut all = Moved::default();
-    loop {
-        let answer = client.move_topic(topic, to).await?;
+async fn move_all(
+    Remote { client, place }: &Remote,
+    topic: &TopicName,
+    to: &TopicName,
+    partitions: Option<u16>,
+) -> Result<Moved, Failure> {
+    let (mut all, mut parts) = (Moved::default(), client.move_topic(topic.as_str(), to.as_str(), partitions));
+    while let Some(answer) = parts.next().await.transpose().at(place)? {
         let (moved, dead, duplicates) =
             (all.moved + answer.moved, all.dead + answer.dead, all.duplicates + answer.duplicates);
         all = Moved { moved, dead, duplicates, ..answer };
         if all.done {
-            return Ok(all);
+            break;
         }
         let waits = match all.in_flight {
             0 => String::new(),
@@ -230,6 +229,7 @@ async fn move_all(client: &Client, topic: &TopicName, to: &MoveTo) -> Result<Mov
             Clock::System.sleep(MOVE_PAUSE).await;
         }
     }
+    Ok(all)
 }
 
 /// `3 messages and 1 dead letter moved, 1 of them a duplicate`, without what is none.
@@ -295,13 +295,17 @@ fn kept_dead(settings: &Settings) -> String {
 
 /// Settings, and a table with a line for every partition and group and one for all of a group. Between the two what keeps
 /// messages of a group from being handed out, if anything does.
-fn described(described: &TopicDescription, groups: &[WithJson<Group>]) -> String {
+fn described(described: &TopicDescription, groups: &[Group]) -> String {
     let TopicDescription { topic, totals, partitions } = described;
     let rows = partitions.iter().map(Row::from).chain(totals.iter().map(Row::from));
     let held = groups.iter().map(|group| (&group.group, state(group))).filter(|(_, state)| state != "active");
     let held: String = held.map(|(group, state)| format!("\n{group} is {state}")).collect();
     let apart = if held.is_empty() { "" } else { "\n" };
     format!("{}\n{}{apart}{held}\n\n{}", topic.topic, settings(topic), table(rows))
+}
+
+fn messages_of(topic: &TopicDescription) -> u64 {
+    topic.totals.iter().map(|total| messages(&total.counts)).sum()
 }
 
 pub(super) fn messages(counts: &Counts) -> u64 {
@@ -413,7 +417,7 @@ partition  group    scheduled  ready  blocked  in flight  dead  next due        
       all  default         12      3        0          2     1  -                         -             -";
         let group = |more: &str| {
             let group = r#"{"group": "default", "state": "STATE"}"#;
-            serde_json::from_str::<WithJson<Group>>(&group.replace("STATE", more))
+            serde_json::from_str::<Group>(&group.replace("STATE", more))
         };
         assert_eq!(described(&topic, &[group("active")?]), expected);
         let paused = described(&topic, &[group("paused")?]);

@@ -5,10 +5,9 @@ use clap::Args;
 use dwell_client::wire::topics::TopicDescription;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::client::Client;
 use super::failure::{CallResult, Failure};
+use super::remote::{At as _, Remote};
 use super::{PrintArgs, output};
-use crate::model::message::TopicName;
 
 /// Requests under way.
 const AT_ONCE: usize = 8;
@@ -25,14 +24,14 @@ pub(super) struct ListArgs {
     counted: usize,
 }
 
-pub(super) async fn run(client: &Client, args: &ListArgs, print: &PrintArgs) -> Result<(), Failure> {
-    let names = client.topics().await?;
+pub(super) async fn run(remote: &Remote, args: &ListArgs, print: &PrintArgs) -> Result<(), Failure> {
+    let names = remote.client.topics().await.at(&remote.place)?;
     if names.is_empty() || args.names || print.json {
         let none = || "no topics yet; `dwell push orders hello` creates the first one";
         return print.list(&names, none, |names| names.join("\n"));
     }
     let row = async |(at, name): (usize, &String)| match at < args.counted {
-        true => counted(client, name).await,
+        true => counted(remote, name).await,
         false => Ok(Some(row(name, None))),
     };
     let rows: Vec<_> = stream::iter(names.iter().enumerate()).map(row).buffered(AT_ONCE).try_collect().await?;
@@ -47,9 +46,8 @@ pub(super) async fn run(client: &Client, args: &ListArgs, print: &PrintArgs) -> 
 }
 
 /// The line of a topic; none if it was deleted meanwhile.
-async fn counted(client: &Client, name: &str) -> CallResult<Option<[String; COLUMNS]>> {
-    let Ok(topic) = TopicName::new(name) else { return Ok(Some(row(name, None))) };
-    match client.topic(&topic).await {
+async fn counted(Remote { client, place }: &Remote, name: &str) -> CallResult<Option<[String; COLUMNS]>> {
+    match client.topic(name).await.at(place) {
         Ok(found) => Ok(Some(row(name, Some(&found)))),
         Err(error) if error.is_topic_missing() => Ok(None),
         Err(error) => Err(error),

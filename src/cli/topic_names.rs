@@ -43,7 +43,7 @@ fn is_dwell(word: &str) -> bool {
 
 async fn topics(options: Vec<String>) -> Option<Vec<String>> {
     let broker = Broker::try_parse_from(std::iter::once("dwell".to_owned()).chain(options)).ok()?;
-    broker.server.client().ok()?.topics().await.ok()
+    broker.server.remote().ok()?.client.topics().await.ok()
 }
 
 /// The words of a line that are complete, and the one at its end, which may be empty. Quotes are read as shells do.

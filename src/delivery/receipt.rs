@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 use crate::codec::{ReceiptBody, decode_receipt, encode_receipt};
+use crate::model::last_error::LastError;
 use crate::model::limits::RECEIPT_BYTES_MAX;
 use crate::model::message::{GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -188,12 +189,14 @@ pub enum Decision {
         /// Overrides the backoff.
         delay: Option<Duration>,
         /// The reason of the failure, kept as the last error.
-        reason: Option<String>,
+        reason: Option<LastError>,
     },
+    /// Given back unhandled: due again at once, and this delivery counts as no attempt.
+    Release,
     /// It can never succeed: dead at once.
     Bury {
         /// The reason of the failure, kept as the last error.
-        reason: Option<String>,
+        reason: Option<LastError>,
     },
 }
 

@@ -76,7 +76,7 @@ impl Drop for Session {
         let undecided = std::mem::take(&mut *self.session_receipts.receipts());
         let now = self.delivery.now();
         for receipt in undecided {
-            let reason = Some("the stream's client went away".to_owned());
+            let reason = Some("the stream's client went away".into());
             let nack = Decision::Nack { delay: Some(Duration::ZERO), reason };
             let (verdict, made) = self.delivery.decide(Ok(receipt), nack, now);
             if let Some(made) = made {

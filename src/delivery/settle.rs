@@ -112,6 +112,7 @@ impl GroupDelivery {
         let verdict = match decision {
             Decision::Ack => Verdict::Acked,
             Decision::Nack { .. } => Verdict::Nacked,
+            Decision::Release => Verdict::Released,
             Decision::Bury { .. } => Verdict::Buried,
         };
         let decided = match owned.table().decide(receipt.serial, decision, now) {
@@ -227,6 +228,7 @@ impl GroupDelivery {
         match verdict {
             Verdict::Acked => self.counts.acked.inc(),
             Verdict::Nacked => self.counts.nacked.inc(),
+            Verdict::Released => self.counts.released.inc(),
             Verdict::Buried => self.counts.buried.inc(),
             Verdict::Stale(_) | Verdict::UnknownOutcome => {}
             Verdict::Extended(_) | Verdict::Unknown(_) | Verdict::Pending | Verdict::Unreachable => {}

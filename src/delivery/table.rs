@@ -19,6 +19,7 @@ pub(super) use self::settle::LateOutcome;
 use super::receipt::{Delivery, ReceiptGuard, ReceiptMaker, SessionReceipts};
 use super::verdict::VerdictCache;
 use crate::codec::{DeadLetterReason, DeadLetterRecord};
+use crate::model::last_error::LastError;
 use crate::model::limits::{
     CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PASSED_OVER_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX,
 };
@@ -286,13 +287,14 @@ impl Table {
         let message = match message {
             Ok(message) => message,
             Err(error) => {
-                return self.bury(id, slot, None, DeadLetterReason::Unreadable, attempts, Some(error.to_string()));
+                let last_error = Some(error.to_string().into());
+                return self.bury(id, slot, None, DeadLetterReason::Unreadable, attempts, last_error);
             }
         };
         // A nack of the last attempt buries at once, so a lone charge is only what recovery supposes: perhaps nobody ever
         // had the message. It is handed out once more.
         if attempts > 1 && attempts >= self.attempts_of(&message) {
-            let last_error = "every attempt ended without an answer: its consumer or its owner died".to_owned();
+            let last_error = "every attempt ended without an answer: its consumer or its owner died".into();
             return self.bury(id, slot, None, DeadLetterReason::MaxAttempts, attempts, Some(last_error));
         }
         self.note_priority(message.envelope.priority);
@@ -472,7 +474,7 @@ impl Table {
         lane: Option<Lane>,
         reason: DeadLetterReason,
         attempts: u32,
-        last_error: Option<String>,
+        last_error: Option<LastError>,
     ) {
         let record = DeadLetterRecord::new(reason, attempts, last_error);
         self.decide_end(id.clone(), slot, lane, DeliveryEnd::Dead(Buried { id, record, failure: None }));

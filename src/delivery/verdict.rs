@@ -27,6 +27,8 @@ pub enum Verdict {
     Acked,
     /// The message is scheduled again.
     Nacked,
+    /// The message is due again, and the delivery counts as no attempt.
+    Released,
     /// The message is dead: buried, or nacked on its last attempt.
     Buried,
     /// The deadline is later now.
@@ -104,6 +106,7 @@ impl Verdict {
         match self {
             Verdict::Acked => "acked",
             Verdict::Nacked => "nacked",
+            Verdict::Released => "released",
             Verdict::Buried => "buried",
             Verdict::Extended(_) => "extended",
             Verdict::Stale(_) => "stale",
@@ -122,7 +125,8 @@ impl Verdict {
     /// Why the decision does not count, as in the API; `None` if it does, or will.
     pub fn reason(self) -> Option<&'static str> {
         match self {
-            Verdict::Acked | Verdict::Nacked | Verdict::Buried | Verdict::Extended(_) | Verdict::Pending => None,
+            Verdict::Acked | Verdict::Nacked | Verdict::Released | Verdict::Buried => None,
+            Verdict::Extended(_) | Verdict::Pending => None,
             Verdict::Stale(reason) => Some(reason.name()),
             Verdict::Unknown(reason) => Some(reason.name()),
             Verdict::UnknownOutcome | Verdict::Unreachable => Some(self.name()),
@@ -133,6 +137,7 @@ impl Verdict {
         match self {
             Verdict::Acked => "the message is done",
             Verdict::Nacked => "the message is scheduled again",
+            Verdict::Released => "the message is due again; the delivery counts as no attempt",
             Verdict::Buried => "the message is dead",
             Verdict::Extended(_) => "the deadline is later now",
             Verdict::Pending => "the store has not answered; the decision stands and is repeated",
@@ -169,7 +174,7 @@ impl Verdict {
 
     /// As another broker answers; a reason that is not known here becomes the vague one.
     pub fn named(name: &str, reason: Option<&str>, deadline: Option<Timestamp>) -> Option<Verdict> {
-        let plain = [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Pending];
+        let plain = [Verdict::Acked, Verdict::Nacked, Verdict::Released, Verdict::Buried, Verdict::Pending];
         let refusals = Verdict::REFUSALS.into_iter().filter(|refusal| refusal.reason() == reason);
         let vague = [
             Verdict::Stale(StaleReason::DeliveryEnded),
@@ -266,7 +271,7 @@ mod tests {
 
     #[test]
     fn verdict_and_reason_round_trip() {
-        let plain = [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Pending];
+        let plain = [Verdict::Acked, Verdict::Nacked, Verdict::Released, Verdict::Buried, Verdict::Pending];
         for verdict in plain.into_iter().chain(Verdict::REFUSALS) {
             assert_eq!(Verdict::named(verdict.name(), verdict.reason(), None), Some(verdict));
         }

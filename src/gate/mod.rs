@@ -21,7 +21,7 @@ pub(crate) use self::answers::{AnswerBudget, Held};
 pub(crate) use self::bodies::{BodyBudget, NoRoom};
 pub use self::identity::{Identity, Trust};
 pub(crate) use self::places::{Place, Places};
-pub(crate) use self::reads::{PARTITIONS_AT_ONCE, PartitionRead, ReadLimiter};
+pub(crate) use self::reads::{HeavyRead, PARTITIONS_AT_ONCE, PartitionRead, ReadLimiter};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{
     ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, CONNECTIONS_MAX, SMALL_BODY_BYTES_MAX, WAITING_TENTHS,

@@ -5,7 +5,7 @@ use std::fmt;
 
 pub use dwell_client::wire::problem::Missing;
 
-use crate::model::spelling::names;
+use crate::model::spelling::{beginning, names};
 
 /// Hostile input is quoted in details, so they are cut to this many bytes.
 pub const DETAIL_BYTES_MAX: usize = 512;
@@ -128,11 +128,7 @@ impl Error {
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Error {
         let mut detail = detail.into();
         if detail.len() > DETAIL_BYTES_MAX {
-            let mut end = DETAIL_BYTES_MAX - CUT.len();
-            while !detail.is_char_boundary(end) {
-                end -= 1;
-            }
-            detail = format!("{}{CUT}", &detail[..end]).into();
+            detail = format!("{}{CUT}", beginning(&detail, DETAIL_BYTES_MAX - CUT.len())).into();
         }
         Error { kind, detail, about: None }
     }

@@ -29,13 +29,14 @@ pub const META_COUNT_MAX: usize = messages::META_COUNT_MAX;
 pub const META_BYTES_MAX: usize = 8 * 1024;
 pub const CONTENT_TYPE_BYTES_MAX: usize = 128;
 /// Bytes of one stored envelope: the payload and everything that travels with it.
-pub const ENVELOPE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 16 * 1024;
+pub const ENVELOPE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 24 * 1024;
 
 /// Messages in one batch push over HTTP, and deliveries, receipts and ids in one request.
 pub const BATCH_MESSAGES_MAX: usize = ITEMS_MAX;
-/// Bytes of a request body that holds a batch. Larger than [`CALL_BYTES_MAX`], since base64 grows by a third.
+/// Bytes of a request body that holds a batch, or nacks: a thousand with their reasons fit. Larger than [`CALL_BYTES_MAX`], since
+/// base64 grows by a third.
 pub const BATCH_BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of a JSON request body that is not a batch: a thousand nacks with their reasons fit.
+/// Bytes of a JSON request body that is neither a batch nor a nack.
 pub const REQUEST_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Bytes of a small request body: a part of the room for bodies is left to those.
 pub const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -161,8 +162,12 @@ pub const ORDERED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Deliveries in flight for each partition of a group. Past it nothing more is handed out until some settle.
 pub const IN_FLIGHT_MAX: usize = 20_000;
 
-/// Bytes of the reason a consumer gives with a nack, kept as the last error of a dead letter.
+/// Bytes of the message of the reason that a consumer gives with a nack, kept as the last error of its message.
 pub const REASON_BYTES_MAX: usize = 1_024;
+/// Bytes of the class of that error.
+pub const ERROR_CLASS_BYTES_MAX: usize = 256;
+/// Bytes of its stack.
+pub const ERROR_STACK_BYTES_MAX: usize = 4 * 1024;
 /// Failed attempts of a message that are remembered, the newest ones.
 pub const HISTORY_MAX: usize = 16;
 /// Bytes of a reason in the history of attempts, as JSON: a whole history stays below 4 KiB, one part of a value.

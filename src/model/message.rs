@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::model::error::{Error, Fault, Result};
+use crate::model::last_error::LastError;
 use crate::model::limits::{
     ATTEMPTS_MAX, CALL_IDS_MAX, CONTENT_TYPE_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
     NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, POLICY_IDS_MAX, PRIORITY_MAX,
@@ -437,8 +438,8 @@ pub struct DeadLetterSource {
     /// How often it was delivered there.
     pub attempts: u32,
     pub died_at: Timestamp,
-    /// The reason of the last nack, or why there was none; at most 1,024 bytes.
-    pub last_error: Option<String>,
+    /// The reason of the last nack, or why there was none.
+    pub last_error: Option<LastError>,
     /// Topics that have forwarded the message, this one included: from 1.
     pub hops: u32,
 }

@@ -3,6 +3,7 @@
 pub mod spelling;
 pub mod error;
 pub mod limits;
+pub mod last_error;
 pub mod time;
 pub mod version;
 pub mod trace;

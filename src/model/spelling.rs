@@ -1,4 +1,5 @@
-//! Stable names of the variants of an enum, the name that a misspelt one probably stands for, and counts with their nouns.
+//! Stable names of the variants of an enum, the name that a misspelt one probably stands for, beginnings of texts, and counts with
+//! their nouns.
 
 /// Gives an enum without fields `ALL` and a method that tells the stable name of a variant, as in the API and in metrics.
 macro_rules! names {
@@ -32,6 +33,12 @@ pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<
         .filter(|(distance, name)| *distance <= (name.len() / 4).max(1) && *distance < length)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
+}
+
+/// At most so many bytes of the beginning of a text, up to a character.
+pub(crate) fn beginning(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 fn letters(name: &str) -> Vec<char> {

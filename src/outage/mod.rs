@@ -197,7 +197,6 @@ impl<S: LogTarget> BufferedStore<S> {
             None => None,
         };
         let broker = broker.unwrap_or_else(|| ulid::Ulid::new().to_string());
-        let (identified, buffered) = (AtomicU64::new(0), Notify::new());
         let opened = BufferedStore {
             store: Arc::new(store),
             clock,
@@ -218,18 +217,19 @@ impl<S: LogTarget> BufferedStore<S> {
             made_up: AtomicU64::new(0),
             offered_at: AtomicU64::new(0),
             heard_lost_at: AtomicU64::new(0),
-            identified,
+            identified: AtomicU64::new(0),
             offering: Mutex::default(),
             page_sent: AtomicBool::new(false),
             last_contact: std::sync::Mutex::default(),
             restorers: std::sync::Mutex::default(),
-            buffered,
+            buffered: Notify::new(),
             taken: Notify::new(),
             accepted_logs: Mutex::default(),
             throttles: LogThrottles::default(),
         };
         opened.assume_clock().await;
         opened.load_last_contact().await;
+        opened.expect_own_store();
         match opened.identify().await {
             Err(error) if error.is_refusal() && opened.is_first_start() => {
                 let remedy = "to start all the same, and buffer what is pushed, set `redis.start_without = true`";
@@ -239,6 +239,20 @@ impl<S: LogTarget> BufferedStore<S> {
             identified => identified?,
         }
         Ok(opened)
+    }
+
+    /// Kept records belong to one store. One that answers under another name is given nothing, not even a lease, before it is identified.
+    /// Otherwise it would remember this broker, which is evidence that it is the own one.
+    fn expect_own_store(&self) {
+        let own = self.wal.store_identity().filter(|_| self.kept_records() > 0 && !self.options.adopt);
+        if let Some(own) = own {
+            self.store.accept(&own);
+        }
+    }
+
+    /// Records that are buffered or journaled for the store.
+    fn kept_records(&self) -> u64 {
+        self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records)
     }
 
     /// Whether a configuration error can be reported at once: nothing waits, and the store was never reached here.
@@ -261,8 +275,7 @@ impl<S: LogTarget> BufferedStore<S> {
             // A Redis that was named after this broker last heard from its own is the same place, emptied.
             let heard = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner).before(self.losses());
             let is_successor = heard.is_some_and(|heard| named_at(&found) > Some(heard));
-            let kept =
-                self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
+            let kept = self.kept_records();
             if ours.is_some()
                 && kept > 0
                 && !is_successor

@@ -1,13 +1,16 @@
 //! Topics while the store is unavailable, or restores what it lost: a known one is as it was last seen, and a new one is a promise.
 
+use std::sync::atomic::Ordering;
+
 use async_trait::async_trait;
 
 use super::{BufferedStore, both_failed, check_stored};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::TopicName;
+use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
-use crate::store::{self, LogTarget, TOMBSTONE_KEPT, restoring};
+use crate::store::{self, LogTarget, Progress, TOMBSTONE_KEPT, restoring};
 use crate::wal::Record;
 
 #[async_trait]
@@ -79,8 +82,8 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
         Ok(updated)
     }
 
-    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
-        self.store.publish_settings(descriptor).await
+    async fn publish_descriptor(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.publish_descriptor(descriptor).await
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
@@ -167,11 +170,31 @@ impl<S: LogTarget> BufferedStore<S> {
                 created => return created,
             }
         }
+        self.look_for_loss().await?;
         self.until_loss_is_known().await;
         if self.is_restoring() && self.store.topic(&wanted.topic).await?.is_none() {
             // Another broker may know it, and is about to create it as it was.
             return Err(restoring());
         }
         self.store.create(wanted).await
+    }
+
+    /// A store that was emptied while its connection stayed answers as one that never had a topic. But it has lost its name, too, and
+    /// which brokers keep a journal; and a broker that noticed says so there. A topic made before that would be newer than the lost one, and
+    /// would replace it.
+    async fn look_for_loss(&self) -> Result<()> {
+        let losses = self.losses();
+        self.identify().await?;
+        let offered_at = Timestamp::from_ms(self.offered_at.load(Ordering::Relaxed));
+        // A broker is listed once it has offered its journal for the first time.
+        if self.journal.is_none() || self.is_restoring() || offered_at == Timestamp::ZERO {
+            return Ok(());
+        }
+        let reports = self.say(Progress::Look).await?;
+        if !reports.was_listed && self.losses() == losses {
+            self.store.suspect_loss();
+        }
+        // The other one is heard in a moment, and begins a restore here.
+        if reports.lost_at > offered_at { Err(restoring()) } else { Ok(()) }
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::delivery::Verdict;
 use crate::model::error::{Error, Kind};
+use crate::model::spelling::beginning;
 
 /// The common part of every failure of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,12 +143,6 @@ impl Failure {
 
 fn quoted(text: &str) -> &str {
     beginning(text, QUOTED_BYTES_MAX)
-}
-
-/// At most so many bytes of a text.
-fn beginning(text: &str, bytes_max: usize) -> &str {
-    let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or(0)]
 }
 
 impl From<Error> for Failure {

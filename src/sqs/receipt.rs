@@ -126,7 +126,7 @@ fn changed(handle: &str, verdict: Verdict) -> Result<()> {
 
 fn settled(handle: &str, verdict: Verdict) -> Result<()> {
     match verdict {
-        Verdict::Acked | Verdict::Nacked | Verdict::Buried | Verdict::Extended(_) => Ok(()),
+        Verdict::Acked | Verdict::Nacked | Verdict::Released | Verdict::Buried | Verdict::Extended(_) => Ok(()),
         Verdict::Unknown(UnknownReason::Invalid) => Err(Failure::receipt(handle)),
         Verdict::Unknown(UnknownReason::NotIssued) => {
             Err(Failure::parameter("ReceiptHandle", handle, "The receipt handle is not valid for this queue."))

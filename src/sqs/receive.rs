@@ -132,7 +132,7 @@ impl Sqs {
             true => Selection { per_key: wanted.max, on_failure: OnFailure::KeepRest, ..Selection::default() },
             false => Selection::default(),
         };
-        self.broker.reserve_existing(topic, group, reserve, selection).await
+        Ok(self.broker.reserve_existing(topic, group, reserve, selection).await?.deliveries)
     }
 }
 

@@ -41,7 +41,7 @@ pub trait Topics: Send + Sync + 'static {
 
     /// Makes sure that no partition takes a push under an older descriptor than this one, which is in place. Errors:
     /// `Stale` when a partition has seen a newer one, or the topic is gone.
-    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()>;
+    async fn publish_descriptor(&self, descriptor: &Descriptor) -> Result<()>;
 
     /// Deletes a topic with all its messages. Answers the tombstone that is left, if the store leaves one; its generation is above
     /// the versions of all that was pushed to the topic. Deleting one that is gone does nothing.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 # In the range of every duration: of a visibility timeout (100 ms to 12 h) and of a wait (up to 60 s), say.
 SHORT = ["1s", "1500ms", "PT2S"]
 DURATIONS = {
-    "dead_max_age", "dedup_window", "delay", "every", "for", "initial", "max", "min_age", "older_than", "step",
+    "dead_max_age", "dedup_for", "dedup_window", "delay", "every", "for", "initial", "max", "min_age", "older_than", "step",
     "ttl", "visibility_timeout", "wait", "younger_than",
 }  # fmt: skip
 # Of those that exclude each other the first one stays.
@@ -48,6 +48,12 @@ def write_lines(ctx, value):
     return json.dumps(value).encode() + b"\n"
 
 
+# Of records too: a page is in the form of the log, so text is none, and is refused.
+@schemathesis.serializer("application/vnd.dwell.records")
+def write_page(ctx, value):
+    return value if isinstance(value, bytes) else json.dumps(value).encode()
+
+
 @schemathesis.deserializer("application/x-ndjson")
 def read_lines(ctx, response):
     return json.loads(next(line for line in response.text.splitlines() if line))
@@ -71,8 +77,21 @@ def agree(fields, operation):
             fields[name] = "30d" if name == "ttl" else SHORT[0]
     if "tracestate" in fields or "traceparent" in fields:
         fields.update(traceparent=TRACEPARENT, tracestate=TRACESTATE)
-    if len(json.dumps(fields.get("meta", {}))) > 8_000:
-        fields["meta"] = {"source": "checkout"}
+    for name in ("annotations", "meta"):
+        if len(json.dumps(fields.get(name, {}))) > 8_000:
+            fields[name] = {"source": "checkout"}
+    if "@" in str(fields.get("id", "")):
+        fields["id"] = "order-4711"  # An id with a time may be for an occurrence of a cron job.
+    if "content_type" in fields:
+        fields["content_type"] = "text/plain"
+    if "dedup_for" in fields or "dedup_key" in fields:
+        fields.update(dedup_for=SHORT[0], dedup_key="order-4711")
+        fields.pop("conflict", None)  # It is `keep`.
+    if operation == "reserveMessages":
+        fields.pop("per_key", None)  # The topic has no ordering,
+        fields.pop("on_failure", None)  # so a batch has no rest.
+    if fields.get("order") == "due":
+        fields["state"] = "scheduled"
     for first, *others in EXCLUSIVE:
         if first in fields:
             for other in others:
@@ -114,13 +133,26 @@ def complete(message):
         message.setdefault("payload", "")
 
 
+def is_allowed(meta, operation):
+    """Whether the document allows a request as it is sent: the headers of a push that it may forbid are taken away."""
+    wrong = {place.name for place, part in meta.components.items() if part.mode.is_negative} if meta else {"BODY"}
+    return not wrong or wrong == {"HEADER"} and operation == "pushMessage"
+
+
+def remove_header(case, name):
+    for found in [found for found in case.headers or {} if found.lower() == name]:
+        case.headers.pop(found)
+
+
 @schemathesis.hook
 def before_call(ctx, case, kwargs):
     operation = case.operation.definition.raw.get("operationId")
-    if case.meta is None or not case.meta.generation.mode.is_positive:
+    if not is_allowed(case.meta, operation):
         if operation == ENDLESS:
             case.path_parameters.update(topic="orders", group="absent")
             (case.query or {}).pop("visibility_timeout_ms", None)
+        if operation == "pushMessage":
+            remove_header(case, "dwell-raw")  # With it any body is a payload.
         return
     if "topic" in (case.path_parameters or {}):
         case.path_parameters["topic"] = "absent" if operation in DELETING else "orders"
@@ -130,6 +162,8 @@ def before_call(ctx, case, kwargs):
         case.headers["If-Match"] = "*"  # Some headers of the coverage phase are not of their pattern.
     if "id" in (case.query or {}):
         case.headers.pop("Idempotency-Key", None)  # The same as `id`.
+    if "@" in case.headers.get("Idempotency-Key", ""):
+        case.headers["Idempotency-Key"] = "order-4711"
     if operation == "rescheduleMessage" and isinstance(case.body, dict) and "due_at" not in case.body:
         case.body.setdefault("delay", SHORT[0])
     if operation == "rescheduleMessage" and isinstance(case.body, dict) and "due_at" in case.body:
@@ -138,11 +172,14 @@ def before_call(ctx, case, kwargs):
         complete(case.body)
         if "cron" not in case.body:
             case.body.setdefault("every", SHORT[0])
+    if operation == "pushMessage":
+        remove_header(case, "idempotency-key")  # A key stands for one payload, and another one is refused.
     if operation == "pushMessage" and isinstance(case.body, dict):
         complete(case.body)
         case.query = {}  # An envelope says all of it.
-        for name in [name for name in case.headers if name.lower() in ("dwell-raw", "idempotency-key")]:
-            case.headers.pop(name)
+        remove_header(case, "dwell-raw")
+    if operation == "purgeGroup" and isinstance(case.body, dict):
+        case.body["all"] = True
     if operation in ("purgeDeadLetters", "redriveDeadLetters") and isinstance(case.body, dict):
         if not case.body.get("all"):
             case.body.pop("all", None)

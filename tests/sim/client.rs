@@ -16,9 +16,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
+use crate::errors;
 use crate::host::Clocks;
 use crate::ledger::{
-    Control, Controlled, Decision, Delivered, Effect, Ledger, PushFact, Pushed, Settled, Span, Sweep, Swept, Verdict,
+    Control, Controlled, Decision, Delivered, Effect, ErrorSeen, Ledger, PushFact, Pushed, Settled, Span, Streamed,
+    Sweep, Swept, Verdict,
 };
 use crate::lock;
 use crate::operation::{Consume, Look, Operation, Policy, Push, Target};
@@ -346,9 +348,21 @@ impl Clients {
     }
 
     async fn get(&self, broker: usize, target: &Target) {
+        let sent = self.now();
         let answer = self.call(broker, "GET", &self.path_of(target), None).await;
         let (status, body) = answer.unwrap_or((0, Value::Null));
         self.note(&format!("get {} at broker {broker}: {status} {} {}", target.name(), body["state"], body["payload"]));
+        let groups = &self.topics[target.topic].groups;
+        if let (200, Some(group)) = (status, groups.iter().position(|group| group == "default")) {
+            self.note_error(target.topic, group, self.span(sent, &Some(())), &body);
+        }
+    }
+
+    fn note_error(&self, topic: usize, group: usize, span: Span, shown: &Value) {
+        let text = |field: &str| shown[field].as_str().unwrap_or_default().to_owned();
+        let (topic, id) = (self.topics[topic].takes_from.unwrap_or(topic), text("id"));
+        let (tag, error) = (tag_of(topic, text("payload"), &id), errors::shown(&shown["last_error"]));
+        lock(&self.ledger).errors.push(ErrorSeen { tag, topic, group, id, error, span });
     }
 
     async fn sweep(&self, broker: usize, topic: usize, group: usize, sweep: Sweep) {
@@ -457,10 +471,10 @@ impl Clients {
     async fn consume(&self, number: usize, broker: usize, consume: Consume) {
         let mut random = fastrand::Rng::with_seed(consume.seed);
         let taken = self.reserve(broker, &consume).await;
-        let mut together = Vec::new();
+        let (mut together, mut back) = (Vec::new(), Vec::new());
         let gathers = random.bool();
         for (place, (delivery, receipt)) in taken.into_iter().enumerate() {
-            match random.u8(0..20) {
+            match random.u8(0..22) {
                 0..11 if gathers => together.push((delivery, receipt)),
                 0..11 => {
                     self.think(&mut random).await;
@@ -502,9 +516,17 @@ impl Clients {
                         if random.u8(0..4) > 0 { Decision::Ack } else { Decision::Nack { delay_ms: Some(500) } };
                     self.settle(&mut random, broker, &consume, decision, true, &[(delivery, receipt)]).await;
                 }
+                // As a worker does that stops: it gives back what it has not begun.
+                19..21 if gathers => back.push((delivery, receipt)),
+                19..21 => {
+                    self.settle(&mut random, broker, &consume, Decision::Release, false, &[(delivery, receipt)]).await
+                }
                 // Forgotten: it comes again after its deadline.
                 _ => {}
             }
+        }
+        if !back.is_empty() {
+            self.settle(&mut random, broker, &consume, Decision::Release, false, &back).await;
         }
         if !together.is_empty() {
             self.think(&mut random).await;
@@ -555,6 +577,8 @@ impl Clients {
             }
         }
         task.abort();
+        let span = Span { sent, answered: Some(self.now()) };
+        lock(&self.ledger).streams.push(Streamed { topic: consume.topic, group: consume.group, span });
     }
 
     async fn settle(
@@ -569,7 +593,8 @@ impl Clients {
         // Any broker takes any receipt.
         let brokers = lock(&self.seats).len();
         let broker = if random.u8(0..4) == 0 { random.usize(0..brokers) } else { broker };
-        let receipts: Vec<&String> = taken.iter().map(|(_, receipt)| receipt).collect();
+        let receipts: Vec<Value> =
+            taken.iter().map(|(delivery, receipt)| Clients::settled(decision, *delivery, receipt)).collect();
         let mut body = json!({"receipts": receipts});
         if is_late {
             body["late"] = json!(true);
@@ -586,6 +611,7 @@ impl Clients {
                 }
                 "nack"
             }
+            Decision::Release => "release",
             Decision::Bury => {
                 body["bury"] = json!(true);
                 "nack"
@@ -600,6 +626,14 @@ impl Clients {
                 return;
             }
             sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// A delivery in a request that settles it: a nack says why.
+    fn settled(decision: Decision, delivery: usize, receipt: &str) -> Value {
+        match decision {
+            Decision::Nack { .. } | Decision::Bury => json!({"receipt": receipt, "reason": errors::reason(delivery)}),
+            _ => json!(receipt),
         }
     }
 
@@ -621,7 +655,7 @@ impl Clients {
         for (place, (delivery, _)) in taken.iter().enumerate() {
             let result = &body["results"][place];
             let verdict = match (result["status"].as_str(), status) {
-                (Some("acked" | "nacked" | "buried" | "extended"), _) => Verdict::Counts,
+                (Some("acked" | "nacked" | "released" | "buried" | "extended"), _) => Verdict::Counts,
                 (Some("pending"), _) => Verdict::Pending,
                 (Some("stale" | "unknown"), _) => Verdict::Stale,
                 (Some(_), _) => Verdict::Unknown,
@@ -637,7 +671,7 @@ impl Clients {
                 format!("{decision:?}{late} t{topic}/{id} as {tag} at broker {broker}: {verdict:?} {reason} {status}")
             };
             ledger.note(self.clocks.now(), &line);
-            ledger.settlements.push(Settled { delivery: *delivery, decision, span, verdict });
+            ledger.settlements.push(Settled { delivery: *delivery, decision, span, verdict, is_told: true });
         }
         is_unknown
     }
@@ -665,6 +699,7 @@ impl Clients {
         let (mut cursor, mut dead) = (String::new(), Vec::new());
         loop {
             let path = format!("{}/dead-letters?limit=1000{cursor}", self.group_path(topic, group));
+            let sent = self.now();
             let (status, body) = self.call(0, "GET", &path, None).await.ok_or("no answer")?;
             if status == 404 {
                 return Ok(dead);
@@ -673,6 +708,9 @@ impl Clients {
                 return Err(format!("dead letters: {status} {body}"));
             }
             let found = body["dead_letters"].as_array().into_iter().flatten();
+            for letter in found.clone() {
+                self.note_error(topic, group, self.span(sent, &Some(())), letter);
+            }
             dead.extend(found.map(|letter| {
                 let text = |field: &str| letter[field].as_str().unwrap_or_default().to_owned();
                 let source = self.topics[topic].takes_from.unwrap_or(topic);

@@ -10,6 +10,7 @@ use std::fmt::Write;
 
 use dwell_simulated_redis::Time;
 
+use crate::errors::Shown;
 use crate::operation::{BulkAction, Limit, Policy, Target};
 use crate::plan::Fault;
 
@@ -96,9 +97,15 @@ pub(crate) struct Delivered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     Ack,
-    Nack { delay_ms: Option<u64> },
+    Nack {
+        delay_ms: Option<u64>,
+    },
+    /// Given back unhandled.
+    Release,
     Bury,
-    Extend { visibility_ms: u64 },
+    Extend {
+        visibility_ms: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +124,19 @@ pub(crate) struct Settled {
     pub(crate) decision: Decision,
     pub(crate) span: Span,
     pub(crate) verdict: Verdict,
+    /// A nack said why.
+    pub(crate) is_told: bool,
+}
+
+/// The error of a message, as it was shown.
+#[derive(Debug, Clone)]
+pub(crate) struct ErrorSeen {
+    pub(crate) tag: String,
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) id: String,
+    pub(crate) error: Shown,
+    pub(crate) span: Span,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +180,14 @@ pub(crate) struct Swept {
     pub(crate) span: Span,
     pub(crate) is_done: bool,
     pub(crate) broker: usize,
+}
+
+/// A stream, from its request until its client closed it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streamed {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) span: Span,
 }
 
 /// For so long from its span on, no delivery begins.
@@ -270,6 +298,8 @@ pub(crate) struct Ledger {
     pub(crate) pushes: Vec<PushFact>,
     pub(crate) deliveries: Vec<Delivered>,
     pub(crate) settlements: Vec<Settled>,
+    pub(crate) streams: Vec<Streamed>,
+    pub(crate) errors: Vec<ErrorSeen>,
     pub(crate) controls: Vec<Controlled>,
     pub(crate) sweeps: Vec<Swept>,
     pub(crate) pauses: Vec<Paused>,

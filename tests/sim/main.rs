@@ -7,6 +7,7 @@ mod broker_log;
 mod client;
 mod courier;
 mod coverage;
+mod errors;
 mod host;
 mod ledger;
 mod network;

@@ -117,7 +117,7 @@ impl Clients {
             let line =
                 format!("{action} t{}/{id} at broker {at}: {verdict:?} {status} {}", consume.topic, body["__type"]);
             self.note(&line);
-            lock(&self.ledger).settlements.push(Settled { delivery, decision, span, verdict });
+            lock(&self.ledger).settlements.push(Settled { delivery, decision, span, verdict, is_told: false });
         }
     }
     /// Whether the message of a delivery may have been moved by then, or forwarded as a dead letter after its deadline.

@@ -7,13 +7,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use measures::{Peer, Result, Taken};
+use measures::{Peer, Result, Taken, Taker, Tally};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-const BATCH: usize = 500;
-const CALLERS: usize = 4;
 
 /// Two connections for each caller: one to push, and one to take and delete.
 struct Connections(Vec<(Mutex<Connection>, Mutex<Connection>)>);
@@ -22,7 +20,7 @@ struct Connections(Vec<(Mutex<Connection>, Mutex<Connection>)>);
 async fn main() -> Result<()> {
     let measure = std::env::args().nth(1).unwrap_or_default();
     let mut connections = Vec::new();
-    for _ in 0..measures::callers(CALLERS) {
+    for _ in 0..measures::callers(Connections::CALLERS) {
         connections.push((Mutex::new(Connection::open().await?), Mutex::new(Connection::open().await?)));
     }
     measures::run(Arc::new(Connections(connections)), &measure).await
@@ -59,13 +57,8 @@ fn seconds_until(due: u64) -> u64 {
 }
 
 impl Peer for Connections {
-    fn batch(&self) -> usize {
-        measures::batch(BATCH)
-    }
-
-    fn callers(&self) -> usize {
-        measures::callers(CALLERS)
-    }
+    const BATCH: usize = 500;
+    const CALLERS: usize = 4;
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
         let mut connection = self.0[caller].0.lock().await;
@@ -83,6 +76,12 @@ impl Peer for Connections {
         Ok(())
     }
 
+    async fn consume(self: Arc<Self>, count: u64) -> Result<Tally> {
+        measures::take_and_ack(self, count).await
+    }
+}
+
+impl Taker for Connections {
     async fn take(&self, caller: usize) -> Result<Vec<Taken>> {
         let mut connection = self.0[caller].1.lock().await;
         let mut commands = "reserve-with-timeout 1\r\n".to_owned();

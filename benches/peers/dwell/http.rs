@@ -1,15 +1,15 @@
 //! dwell over HTTP, spoken here by hand: a client of a few lines costs the machine less than a real one.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use crate::measures::{self, Peer, Result, Taken};
+use crate::measures::{self, Peer, Result, Taken, Taker, Tally};
 
-const BATCH: usize = 100;
-const CALLERS: usize = 8;
 const TOPIC: &str = "/v1/topics/bench";
 
 /// Two connections for each caller, one to push, and one to take and ack. Each is opened when it is used first.
@@ -23,7 +23,7 @@ type Connection = BufStream<TcpStream>;
 impl Http {
     pub(crate) async fn open() -> Result<Http> {
         let port = std::env::var("PORT")?.parse()?;
-        let http = Http { port, connections: (0..measures::callers(CALLERS)).map(|_| Default::default()).collect() };
+        let http = Http { port, connections: (0..measures::callers(Http::CALLERS)).map(|_| Default::default()).collect() };
         http.call(&http.connections[0].0, "PUT", TOPIC, &json!({})).await?;
         Ok(http)
     }
@@ -88,13 +88,8 @@ impl Http {
 }
 
 impl Peer for Http {
-    fn batch(&self) -> usize {
-        measures::batch(BATCH)
-    }
-
-    fn callers(&self) -> usize {
-        measures::callers(CALLERS)
-    }
+    const BATCH: usize = 100;
+    const CALLERS: usize = 8;
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
         let one = |(due, payload): &(u64, String)| match due {
@@ -110,6 +105,12 @@ impl Peer for Http {
         Ok(())
     }
 
+    async fn consume(self: Arc<Self>, count: u64) -> Result<Tally> {
+        measures::take_and_ack(self, count).await
+    }
+}
+
+impl Taker for Http {
     async fn take(&self, caller: usize) -> Result<Vec<Taken>> {
         #[derive(Deserialize)]
         struct Answer {

@@ -1,5 +1,6 @@
 //! dwell inside this process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::broker::{Options, ReserveRequest};
@@ -9,10 +10,8 @@ use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use dwell::model::message::{GroupName, NewMessage, TopicName};
 use dwell::model::time::Timestamp;
 
-use crate::measures::{self, Peer, Result, Taken};
+use crate::measures::{self, Peer, Result, Taken, Taker, Tally};
 
-const BATCH: usize = 500;
-const CALLERS: usize = 4;
 /// How long a consumer waits before it asks again.
 const WAIT: Duration = Duration::from_millis(500);
 
@@ -35,13 +34,8 @@ impl Library {
 }
 
 impl Peer for Library {
-    fn batch(&self) -> usize {
-        measures::batch(BATCH)
-    }
-
-    fn callers(&self) -> usize {
-        measures::callers(CALLERS)
-    }
+    const BATCH: usize = 500;
+    const CALLERS: usize = 4;
 
     async fn push(&self, _: usize, messages: Vec<(u64, String)>) -> Result<()> {
         let one = |(due, payload)| NewMessage::new(payload).at(Timestamp::from_ms(due));
@@ -52,6 +46,12 @@ impl Peer for Library {
         Ok(())
     }
 
+    async fn consume(self: Arc<Self>, count: u64) -> Result<Tally> {
+        measures::take_and_ack(self, count).await
+    }
+}
+
+impl Taker for Library {
     async fn take(&self, _: usize) -> Result<Vec<Taken>> {
         let request = ReserveRequest { max: self.batch(), wait: WAIT, visibility_timeout: None };
         let deliveries = self.dwell.broker().reserve(&self.topic, &self.group, request).await?;

@@ -15,6 +15,7 @@ require (
 )
 
 require (
+	example.com/dwell v0.1.0
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/aws/aws-sdk-go-v2 v1.47.7
 	github.com/aws/aws-sdk-go-v2/credentials v1.20.0
@@ -38,3 +39,5 @@ require (
 )
 
 tool github.com/nats-io/nats-server/v2
+
+replace example.com/dwell => ../../../clients/go

@@ -1,4 +1,4 @@
-// Measures peers that have a client in Go: peer asynq|nats|sqs push|drain|lateness|burst|idle.
+// Measures peers that have a client in Go: peer asynq|go|nats|sqs push|drain|lateness|burst|idle.
 package main
 
 import (
@@ -15,11 +15,17 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) != 3 {
-		return fmt.Errorf("usage: %s asynq|nats|sqs <measure>", arguments[0])
+		return fmt.Errorf("usage: %s asynq|go|nats|sqs <measure>", arguments[0])
 	}
 	switch arguments[1] {
 	case "asynq":
 		return measure(openAsynq(), arguments[2])
+	case "go":
+		peer, err := openDwell()
+		if err != nil {
+			return err
+		}
+		return measure(peer, arguments[2])
 	case "nats":
 		peer, err := openNats()
 		if err != nil {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Peers with a client in Go, from the Go module proxy: `asynq` over Redis, `nats`, a nats-server with JetStream, and `sqs`,
-# which dwell/ starts. The scripts in asynq/, nats/ and dwell/ call this one with their names.
+# Peers with a client in Go, from the Go module proxy: `asynq` over Redis, `nats`, a nats-server with JetStream, and `sqs` and
+# `go`, which dwell/ starts; `go` is the client of this repository. The scripts in asynq/, nats/ and dwell/ call this one with their names.
 set -eu
 cd "$(dirname "$0")"
 version() {

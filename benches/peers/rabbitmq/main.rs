@@ -19,12 +19,10 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Consumer};
-use measures::{Peer, Result, Taken};
+use measures::{Peer, Result, Taken, Taker, Tally};
 use tokio::sync::Mutex;
 
 const READY: &str = "ready";
-const BATCH: usize = 500;
-const CALLERS: usize = 4;
 /// Unacked messages that a consumer is sent ahead.
 const PREFETCH: u16 = 2_000;
 /// How long a consumer waits for a first message.
@@ -54,7 +52,7 @@ async fn main() -> Result<()> {
         _ => return Err(format!("no mode {mode:?}").into()),
     };
     let mut callers = Vec::new();
-    for number in 0..measures::callers(CALLERS) {
+    for number in 0..measures::callers(Rabbit::CALLERS) {
         callers.push(Caller::open(number, persistent).await?);
     }
     measures::run(Arc::new(Rabbit { persistent, callers }), &measure).await
@@ -84,13 +82,8 @@ fn now_ms() -> u64 {
 }
 
 impl Peer for Rabbit {
-    fn batch(&self) -> usize {
-        measures::batch(BATCH)
-    }
-
-    fn callers(&self) -> usize {
-        measures::callers(CALLERS)
-    }
+    const BATCH: usize = 500;
+    const CALLERS: usize = 4;
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
         let caller = &self.callers[caller];
@@ -116,6 +109,12 @@ impl Peer for Rabbit {
         Ok(())
     }
 
+    async fn consume(self: Arc<Self>, count: u64) -> Result<Tally> {
+        measures::take_and_ack(self, count).await
+    }
+}
+
+impl Taker for Rabbit {
     async fn take(&self, caller: usize) -> Result<Vec<Taken>> {
         let caller = &self.callers[caller];
         let mut consumer = caller.consumer.lock().await;

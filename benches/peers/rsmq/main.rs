@@ -7,12 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
-use measures::{Peer, Result, Taken};
+use measures::{Peer, Result, Taken, Taker, Tally};
 use rsmq_async::{Rsmq, RsmqConnection, RsmqOptions};
 
 const NAME: &str = "bench";
-const BATCH: usize = 1_000;
-const CALLERS: usize = 4;
 /// How long a consumer that found nothing waits before it asks again.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -25,7 +23,7 @@ async fn main() -> Result<()> {
     let options =
         RsmqOptions { host: "127.0.0.1".to_owned(), port: std::env::var("REDIS_PORT")?.parse()?, ..Default::default() };
     let mut connections = Vec::new();
-    for _ in 0..measures::callers(CALLERS) {
+    for _ in 0..measures::callers(Connections::CALLERS) {
         connections.push(Rsmq::new(options.clone()).await?);
     }
     connections[0].create_queue(NAME, Some(Duration::from_secs(300)), None, None).await?;
@@ -40,13 +38,8 @@ fn until(due: u64) -> Option<Duration> {
 }
 
 impl Peer for Connections {
-    fn batch(&self) -> usize {
-        measures::batch(BATCH)
-    }
-
-    fn callers(&self) -> usize {
-        measures::callers(CALLERS)
-    }
+    const BATCH: usize = 1_000;
+    const CALLERS: usize = 4;
 
     async fn push(&self, caller: usize, messages: Vec<(u64, String)>) -> Result<()> {
         let due = messages.first().map_or(0, |message| message.0);
@@ -64,6 +57,12 @@ impl Peer for Connections {
         Ok(())
     }
 
+    async fn consume(self: Arc<Self>, count: u64) -> Result<Tally> {
+        measures::take_and_ack(self, count).await
+    }
+}
+
+impl Taker for Connections {
     async fn take(&self, caller: usize) -> Result<Vec<Taken>> {
         let messages = self.0[caller].clone().receive_message_batch::<String>(NAME, None, self.batch() as u32).await?;
         if messages.is_empty() {

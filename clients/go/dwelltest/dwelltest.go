@@ -1,8 +1,8 @@
 // Package dwelltest runs a broker for tests, whose time they move:
 //
 //	broker := dwelltest.Start(t)
-//	broker.Client.Push(ctx, "reminders", dwell.NewMessage{Payload: "renew", Delay: 30 * 24 * time.Hour})
-//	broker.Advance(30 * 24 * time.Hour)
+//	_, err := broker.Client.Push(ctx, "reminders", dwell.NewMessage{Payload: "renew", Delay: 30 * 24 * time.Hour})
+//	moved := broker.Advance(30 * 24 * time.Hour)
 package dwelltest
 
 import (
@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -60,6 +59,12 @@ type Due struct {
 type Fired struct {
 	Topic, Name string
 	Times       int
+}
+
+// move is a request to move the clock.
+type move struct {
+	AdvanceMS *int64     `json:"advance_ms,omitempty"`
+	To        *time.Time `json:"to,omitempty"`
 }
 
 // Start runs dwell serve --test-clock on a free port with a temporary directory, until the test ends. DWELL_BIN names the program,
@@ -114,16 +119,17 @@ func stop(command *exec.Cmd) {
 	timer.Stop()
 }
 
-// Advance moves time forward. What becomes due can be received once it returns.
+// Advance moves time forward. Once it returns, messages that became due can be received.
 func (b *Broker) Advance(by time.Duration) Moved {
 	b.t.Helper()
-	return b.move(map[string]any{"advance_ms": by.Milliseconds()})
+	ms := (by + time.Millisecond - 1).Milliseconds()
+	return b.move(move{AdvanceMS: &ms})
 }
 
 // AdvanceTo moves time forward to a time that is not past.
 func (b *Broker) AdvanceTo(to time.Time) Moved {
 	b.t.Helper()
-	return b.move(map[string]any{"to": to})
+	return b.move(move{To: &to})
 }
 
 // Now is the time of messages.
@@ -134,14 +140,8 @@ func (b *Broker) Now() time.Time {
 	return clock.Now
 }
 
-// PutCron creates or changes a cron job, such as {"cron": "0 9 1 3 *", "payload": "report"}.
-func (b *Broker) PutCron(topic, name string, job map[string]any) {
-	b.t.Helper()
-	b.call(http.MethodPut, "/v1/topics/"+url.PathEscape(topic)+"/cron/"+url.PathEscape(name), job, nil)
-}
-
 // move is never repeated: the clock would move again.
-func (b *Broker) move(request map[string]any) (moved Moved) {
+func (b *Broker) move(request move) (moved Moved) {
 	b.t.Helper()
 	b.call(http.MethodPost, "/v1/test/clock", request, &moved)
 	return moved

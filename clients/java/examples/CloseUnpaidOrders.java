@@ -3,6 +3,7 @@ import com.example.dwell.Client;
 import com.example.dwell.DwellException;
 import com.example.dwell.NewMessage;
 import com.example.dwell.Worker;
+
 import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -11,6 +12,7 @@ import java.util.concurrent.ConcurrentHashMap;
 public class CloseUnpaidOrders {
     /** Stands for the database. */
     private final Map<Long, String> orders = new ConcurrentHashMap<>();
+
     private final Client dwell = new Client();
     private final Duration payWithin;
 
@@ -30,7 +32,13 @@ public class CloseUnpaidOrders {
     void checkout(long order) {
         orders.put(order, "unpaid");
         // The id and the key are made of the order, so a repeated checkout pushes nothing new.
-        dwell.push("orders", NewMessage.json(order).id("close-" + order).key("order-" + order).delay(payWithin));
+        NewMessage message =
+                NewMessage.json(order)
+                        .id("close-" + order)
+                        .key("order-" + order)
+                        .delay(payWithin)
+                        .build();
+        dwell.push("orders", message);
     }
 
     void pay(long order) {
@@ -48,12 +56,14 @@ public class CloseUnpaidOrders {
     }
 
     void work() {
-        new Worker(dwell, "orders").concurrency(8).run(delivery -> {
-            if (!(delivery.json() instanceof Long order)) {
-                throw new Bury("not the number of an order");
-            }
-            change(order, "unpaid", "closed");
-        });
+        Worker worker = Worker.builder(dwell, "orders").concurrency(8).build();
+        worker.run(
+                delivery -> {
+                    if (!(delivery.json() instanceof Long order)) {
+                        throw new Bury("not the number of an order");
+                    }
+                    change(order, "unpaid", "closed");
+                });
     }
 
     public static void main(String[] args) {

@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 
-from dwell import Client, Delivery, DwellError, Worker
+from dwell import AsyncClient, Delivery, DwellError, Worker
 
 PAY_WITHIN = os.environ.get("PAY_WITHIN", "30m")
 
-dwell = Client()
+dwell = AsyncClient()
 worker = Worker(dwell, "orders", concurrency=8)
 orders: dict[int, str] = {}  # stands for the database
 
@@ -16,9 +16,7 @@ orders: dict[int, str] = {}  # stands for the database
 async def checkout(order: int) -> None:
     orders[order] = "unpaid"
     # The id and the key are made of the order, so a repeated checkout pushes nothing new.
-    await asyncio.to_thread(
-        dwell.push, "orders", {"order": order}, id=f"close-{order}", key=f"order-{order}", delay=PAY_WITHIN
-    )
+    await dwell.push("orders", {"order": order}, id=f"close-{order}", key=f"order-{order}", delay=PAY_WITHIN)
 
 
 async def pay(order: int) -> bool:
@@ -27,7 +25,7 @@ async def pay(order: int) -> bool:
     orders[order] = "paid"
     print("paid order", order, flush=True)
     try:
-        await asyncio.to_thread(dwell.cancel, "orders", f"close-{order}", key=f"order-{order}")
+        await dwell.cancel("orders", f"close-{order}", key=f"order-{order}")
     except DwellError as error:
         # The message is being delivered: close() finds that the order is paid.
         if error.type not in ("conflict", "not-found"):
@@ -48,10 +46,11 @@ async def main() -> None:
     work = asyncio.create_task(worker.run_async())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.stop)
-    for order in (4711, 4712):
-        await checkout(order)
-    await pay(4711)
-    await work
+    async with dwell:
+        for order in (4711, 4712):
+            await checkout(order)
+        await pay(4711)
+        await work
 
 
 asyncio.run(main())

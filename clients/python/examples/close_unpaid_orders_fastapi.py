@@ -5,12 +5,12 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from dwell import Client, Delivery, DwellError, Worker
+from dwell import AsyncClient, Delivery, DwellError, Worker
 from fastapi import FastAPI, HTTPException
 
 PAY_WITHIN = os.environ.get("PAY_WITHIN", "30m")
 
-dwell = Client()
+dwell = AsyncClient()
 worker = Worker(dwell, "orders", concurrency=8)
 orders: dict[int, str] = {}  # stands for the database
 
@@ -26,29 +26,30 @@ async def close(delivery: Delivery) -> None:
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     work = asyncio.create_task(worker.run_async())
-    yield
-    worker.stop()
-    await work
+    async with dwell:
+        yield
+        worker.stop()
+        await work
 
 
 app = FastAPI(lifespan=lifespan)
 
 
 @app.post("/orders/{order}", status_code=201)
-def checkout(order: int) -> dict[str, str]:
+async def checkout(order: int) -> dict[str, str]:
     orders[order] = "unpaid"
-    dwell.push("orders", {"order": order}, id=f"close-{order}", key=f"order-{order}", delay=PAY_WITHIN)
+    await dwell.push("orders", {"order": order}, id=f"close-{order}", key=f"order-{order}", delay=PAY_WITHIN)
     return {"state": "unpaid"}
 
 
 @app.post("/orders/{order}/pay")
-def pay(order: int) -> dict[str, str]:
+async def pay(order: int) -> dict[str, str]:
     if orders.get(order) != "unpaid":
         raise HTTPException(409, f"order {order} is {orders.get(order, 'unknown')}")
     orders[order] = "paid"
     print("paid order", order, flush=True)
     try:
-        dwell.cancel("orders", f"close-{order}", key=f"order-{order}")
+        await dwell.cancel("orders", f"close-{order}", key=f"order-{order}")
     except DwellError as error:
         # The message is being delivered: close() finds that the order is paid.
         if error.type not in ("conflict", "not-found"):

@@ -1,12 +1,13 @@
 """Plays against real brokers that are killed, restarted, and cut off from Redis: nothing is lost."""
 
+import asyncio
 import logging
 import os
 import threading
 import time
 import unittest
 
-from dwell import Client, DwellError, NewMessage, Worker
+from dwell import AsyncClient, Client, DwellError, NewMessage, Producer, Worker
 from lab import lab
 
 logging.getLogger("dwell").setLevel(logging.CRITICAL)
@@ -19,21 +20,30 @@ SPREAD = max(1000, MESSAGES)
 class Broker(unittest.TestCase):
     def begin(self, story, messages=0):
         begun = lab("/story", name=story, messages=messages)
-        client = Client(begun["server"], token_file=begun["token_file"], ca_file=begun.get("ca_file"), timeout=10)
+        client = Client(begun["server"], token_file=begun["token_file"], ca_file=begun.get("ca_file"), timeout=10, retry_for=60)
         self.addCleanup(client.close)
         return client
 
+    @staticmethod
+    def push(client, producer, numbers):
+        """Pushes messages with a producer, or as one batch."""
+        messages = [({"n": n}, {"id": f"m-{n}", "delay": f"{n * 7919 % SPREAD}ms"}) for n in numbers]
+        if not producer:
+            return client.push_many("orders", [NewMessage(payload, **options) for payload, options in messages])
+        futures = [producer.submit("orders", payload, **options) for payload, options in messages]
+        return [future.result() for future in futures]
+
     def story(self, name, faults):
         client = self.begin(name, MESSAGES)
-        client.create_topic("orders", partitions=4)
+        self.assertEqual(client.create_topic("orders", partitions=4).settings["partitions"], 4)
+        producer = Producer(client)
+        self.addCleanup(producer.close)
         pushed, handled, late, early = set(), {}, [], []
         lock, is_done = threading.Lock(), threading.Event()
 
         def push(pusher):
             for first in range(pusher, MESSAGES, PUSHERS * 50):
-                numbers = range(first, min(first + PUSHERS * 50, MESSAGES), PUSHERS)
-                batch = [NewMessage({"n": n}, id=f"m-{n}", delay=f"{n * 7919 % SPREAD}ms") for n in numbers]
-                results = client.push_many("orders", batch)
+                results = self.push(client, producer if pusher % 2 else None, range(first, min(first + PUSHERS * 50, MESSAGES), PUSHERS))
                 with lock:
                     pushed.update(result.id for result in results)
 
@@ -127,7 +137,7 @@ class Broker(unittest.TestCase):
                 client.get("orders", "close-4713", key="order-4713")
             self.assertEqual((caught.exception.status, caught.exception.type), (404, "not-found"))
             with self.assertRaises(DwellError) as caught:
-                client.push("orders", "x", delay="-1s")
+                client.push("orders", "x", delay="soon")
             self.assertEqual(caught.exception.problem["errors"][0]["pointer"], "/delay")
         finally:
             lab("/story/end")
@@ -137,6 +147,23 @@ class Broker(unittest.TestCase):
 
     def test_payloads_arrive_over_tls(self):
         self.payloads("tls")
+
+    def test_asyncio_over_tls_and_unix_sockets(self):
+        for story in ("tls", "restarts"):
+            begun = lab("/story", name=story, messages=0)
+
+            async def play():
+                options = {"token_file": begun["token_file"], "ca_file": begun.get("ca_file")}
+                async with AsyncClient(begun["server"], **options, retry_for=30) as client:
+                    pushed = await asyncio.gather(*(client.push("orders", n, id=f"m-{n}", delay="1h") for n in range(50)))
+                    found = [message.id async for message in client.list("orders", page_size=20)]
+                    return sorted(result.id for result in pushed), sorted(found)
+
+            try:
+                pushed, found = asyncio.run(play())
+                self.assertEqual((len(pushed), found), (50, pushed))
+            finally:
+                lab("/story/end")
 
     def payloads(self, story):
         client = self.begin(story)

@@ -7,13 +7,13 @@ const delay = process.env.PAY_WITHIN ?? "30m";
 const dwell = new Client();
 const orders = new Map(); // stands for the database
 
-const worker = new Worker(dwell, "orders", { concurrency: 8 }, (delivery) => {
+const worker = new Worker(dwell, "orders", (delivery) => {
   const { order } = delivery.json();
   if (orders.get(order) === "unpaid") {
     orders.set(order, "closed");
     console.log("closed order", order);
   }
-});
+}, { concurrency: 8 });
 
 const app = express();
 app.post("/orders/:order", async (request, response) => {

@@ -25,14 +25,14 @@ async function pay(order) {
   return true;
 }
 
-const worker = new Worker(dwell, "orders", { concurrency: 8 }, (delivery) => {
+const worker = new Worker(dwell, "orders", (delivery) => {
   const { order } = delivery.json();
   // UPDATE orders SET state = 'closed' WHERE id = order AND state = 'unpaid'
   if (orders.get(order) === "unpaid") {
     orders.set(order, "closed");
     console.log("closed order", order);
   }
-});
+}, { concurrency: 8 });
 for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => worker.stop());
 
 const work = worker.run();

@@ -1,21 +1,24 @@
-/** The producer: push, cancel, reschedule and get messages. */
+/** The client of a broker: push, cancel, reschedule, get and list messages. */
 
-import { DwellError, sleep, backoff, Transport, type Problem } from "./http.js";
-import { dueFields, encoded, fromAnswer, milliseconds } from "./messages.js";
-import type { Control, Duration, Message, NewMessage, PushOptions, PushResult, Reschedule } from "./messages.js";
+import { Administration } from "./administration.js";
+import { batches, isTransient, sendBatch } from "./batch.js";
+import { dueBody, encoded, idOf } from "./encoding.js";
+import { PushManyError, Unavailable } from "./errors.js";
+import { backoff, sleep, Transport } from "./http.js";
+import type { List, ListOptions } from "./list.js";
+import type {
+  CallOptions, Control, Explained, ListedMessage, Message, MessageRef, MessageState, NewDue, NewMessage, PushOptions, PushResult,
+  RescheduleOptions,
+} from "./messages.js";
+import { trace, traceReady } from "./trace.js";
+import { fromAnswer, given, milliseconds, part, query, withPayload, type Duration, type Time } from "./values.js";
 
-/** A batch has up to 1,000 messages and 8 MiB. */
-const BATCH_MESSAGES = 1000;
-const BATCH_BYTES = 7 << 20;
-const TRANSIENT = new Set(["full", "unavailable", "outcome-unknown"].map((name) => `urn:dwell:error:${name}`));
+/** Requests of `cancelMany` and the like that are under way at the same time. */
+const AT_ONCE = 16;
 
-type Results = { results: Record<string, unknown>[] };
-
-/** Some messages of a `pushMany` were not accepted. `results` has one result for each message, in order. */
-export class PushManyError extends DwellError {
-  constructor(status: number, problem: Problem, readonly results: PushResult[]) {
-    super(status, problem);
-  }
+/** Something that pushes messages: a `Client`, or a `Producer`, which gathers them. */
+export interface Pusher {
+  push(topic: string, payload: unknown, options?: PushOptions): Promise<PushResult>;
 }
 
 export interface ClientOptions {
@@ -25,7 +28,7 @@ export interface ClientOptions {
   caFile?: string;
   /** For one request. Default 30 s. */
   timeout?: Duration;
-  /** For all repeats of a call. Default 60 s. */
+  /** For how long a call is repeated. Default 5 s. */
   retryFor?: Duration;
 }
 
@@ -33,34 +36,33 @@ export interface ClientOptions {
  * A client of one broker, or of several behind one address.
  *
  * `server` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`; default `DWELL_SERVER`, and else `http://127.0.0.1:7373`.
+ *
+ * Each call rejects with `DwellError` if the broker refuses it, with `Unavailable` if there is no final answer within `retryFor`, with
+ * `TypeError` or `RangeError` if an argument is wrong, and with the reason of its `signal` once that is aborted.
  */
-export class Client {
-  /** @internal */
-  readonly transport: Transport;
-  private readonly retryForMs: number;
-
+export class Client extends Administration implements Pusher {
   constructor(server?: string, options: ClientOptions = {}) {
     const { DWELL_SERVER, DWELL_TOKEN_FILE, DWELL_CA_FILE } = process.env;
-    this.retryForMs = milliseconds(options.retryFor ?? "60s");
-    this.transport = new Transport(server || DWELL_SERVER || "http://127.0.0.1:7373", options.tokenFile ?? DWELL_TOKEN_FILE,
-      options.caFile ?? DWELL_CA_FILE, milliseconds(options.timeout ?? "30s"), this.retryForMs);
-  }
-
-  /** Creates a topic, or changes the given settings of it, such as `{ max_attempts: 5 }`. Repeating it changes nothing. */
-  createTopic(topic: string, settings: Record<string, unknown> = {}): Promise<Record<string, unknown>> {
-    return this.transport.call("PUT", `/v1/topics/${part(topic)}`, settings);
+    super(new Transport({
+      server: server || DWELL_SERVER || "http://127.0.0.1:7373",
+      tokenFile: options.tokenFile ?? DWELL_TOKEN_FILE,
+      caFile: options.caFile ?? DWELL_CA_FILE,
+      timeoutMs: milliseconds(options.timeout ?? "30s", "timeout"),
+      retryForMs: milliseconds(options.retryFor ?? "5s", "retryFor"),
+    }));
   }
 
   /**
    * Pushes one message. `payload` is bytes, text, or any other value, which is sent as JSON.
    *
-   * The message has an id before it is sent, so repeats store it once. Rejects with `DwellError` if the broker refuses it, and
-   * with `Unavailable` if the outcome is unknown when `retryFor` is over.
+   * The message has an id before it is sent, so repeats store it once.
    */
   async push(topic: string, payload: unknown, options: PushOptions = {}): Promise<PushResult> {
-    const headers = await trace();
-    const body = encoded({ ...options, payload });
-    return fromAnswer(await this.transport.call("POST", `/v1/topics/${part(topic)}/messages`, body, { headers }));
+    const { signal, ...fields } = options;
+    const body = encoded({ ...fields, payload }, idOf(fields));
+    const path = `/v1/topics/${part(given("topic", topic))}/messages`;
+    await traceReady();
+    return fromAnswer(await this.ask("POST", path, body, { headers: trace(), signal }));
   }
 
   /**
@@ -69,15 +71,17 @@ export class Client {
    * Resolves to a result for each message, in order. Rejects with `PushManyError` if any was not accepted, and with `DwellError`
    * if the broker refused a whole batch; the batches before it are stored.
    */
-  async pushMany(topic: string, messages: Iterable<NewMessage>): Promise<PushResult[]> {
-    const headers = await trace();
-    const path = `/v1/topics/${part(topic)}/messages/batch`;
+  async pushMany(topic: string, messages: Iterable<NewMessage>, options: CallOptions = {}): Promise<PushResult[]> {
+    given("topic", topic);
+    await traceReady();
+    const headers = trace();
     const results: PushResult[] = [];
-    for (const batch of batches(messages)) {
-      for (const result of await this.pushBatch(path, batch, headers)) results.push(result);
+    // All are encoded first, so that a wrong one refuses all.
+    for (const batch of batches(Array.from(messages, (message) => encoded(message, idOf(message))))) {
+      for (const result of await this.pushBatch(topic, batch, headers, options.signal)) results.push(result);
     }
     const failed = results.filter((result) => result.error);
-    const first = failed[0]?.error as Problem | undefined;
+    const first = failed[0]?.error;
     if (first) {
       const detail = `${failed.length} of ${results.length} messages were not accepted, the first with: ${first.detail}`;
       throw new PushManyError(first.status ?? 0, { ...first, detail }, results);
@@ -85,21 +89,60 @@ export class Client {
     return results;
   }
 
-  /** Cancels a message in every group in which it waits. Rejects with `conflict` if a consumer has it. */
-  async cancel(topic: string, id: string, options: { key?: string } = {}): Promise<Control> {
-    return fromAnswer(await this.transport.call("DELETE", message(topic, id, options)));
-  }
-
-  /** Gives a message that waits another due time. */
-  async reschedule(topic: string, id: string, options: Reschedule): Promise<Control> {
-    const { key, etag } = options;
-    const headers: Record<string, string> = etag ? { "If-Match": etag } : {};
-    return fromAnswer(await this.transport.call("PATCH", message(topic, id, { key }), dueFields(options), { headers }));
-  }
-
   /** Gets a message with its state in a group, `default` unless given. */
-  async get(topic: string, id: string, options: { key?: string; group?: string } = {}): Promise<Message> {
-    return fromAnswer(await this.transport.call("GET", message(topic, id, options)), true);
+  async get(topic: string, id: string, options: { key?: string; group?: string } & CallOptions = {}): Promise<Message> {
+    const { key, group, signal } = options;
+    return withPayload(await this.ask("GET", messagePath(topic, id, { key, group }), undefined, { signal }));
+  }
+
+  /** Cancels a message in every group in which it waits. Rejects with `conflict` if a consumer has it. */
+  async cancel(topic: string, id: string, options: { key?: string } & CallOptions = {}): Promise<Control> {
+    const { key, signal } = options;
+    return fromAnswer(await this.ask("DELETE", messagePath(topic, id, { key }), undefined, { signal }));
+  }
+
+  /** Gives a message that waits another due time: `reschedule("orders", "close-4713", { delay: "90m" })`. */
+  async reschedule(topic: string, id: string, options: RescheduleOptions): Promise<Control> {
+    const { key, etag, signal, ...due } = options;
+    const headers: Record<string, string> = etag ? { "If-Match": etag } : {};
+    return fromAnswer(await this.ask("PATCH", messagePath(topic, id, { key }), dueBody(due), { headers, signal }));
+  }
+
+  /** Gets messages. Resolves to an outcome for each, in order, as `Promise.allSettled` does. */
+  async getMany(
+    topic: string, messages: Iterable<MessageRef>, options: { group?: string } & CallOptions = {},
+  ): Promise<PromiseSettledResult<Message>[]> {
+    const path = (ref: Ref): string => messagePath(topic, ref.id, { key: ref.key, group: options.group });
+    return each(refs(messages, path), options.signal, ({ id, ...ref }) => this.get(topic, id, { ...ref, ...options }));
+  }
+
+  /** Cancels messages. Resolves to an outcome for each, in order, as `Promise.allSettled` does. */
+  async cancelMany(topic: string, messages: Iterable<MessageRef>, options: CallOptions = {}): Promise<PromiseSettledResult<Control>[]> {
+    const path = (ref: Ref): string => messagePath(topic, ref.id, { key: ref.key });
+    return each(refs(messages, path), options.signal, ({ id, ...ref }) => this.cancel(topic, id, { ...ref, ...options }));
+  }
+
+  /** Gives all these messages the same due time. Resolves to an outcome for each, in order, as `Promise.allSettled` does. */
+  async rescheduleMany(
+    topic: string, messages: Iterable<MessageRef>, options: Omit<NewDue, "etag"> & CallOptions,
+  ): Promise<PromiseSettledResult<Control>[]> {
+    dueBody(options);
+    const path = (ref: Ref): string => messagePath(topic, ref.id, { key: ref.key });
+    return each(refs(messages, path), options.signal, ({ id, ...ref }) => this.reschedule(topic, id, { ...ref, ...options }));
+  }
+
+  /** Lists messages of a group, `default` unless given: all that no consumer has and that are not dead, or those of a `state`. */
+  list(
+    topic: string,
+    options: { state?: MessageState; group?: string; from?: Time; to?: Time; order?: "partition" | "due" } & ListOptions = {},
+  ): List<ListedMessage> {
+    return this.pagesOf(`/v1/topics/${part(given("topic", topic))}/messages`, "messages", options, withPayload<ListedMessage>);
+  }
+
+  /** Explains why a message is not delivered yet, with a reason for each group. */
+  async explain(topic: string, id: string, options: { key?: string } & CallOptions = {}): Promise<Explained> {
+    const { key, signal } = options;
+    return fromAnswer(await this.ask("GET", messagePath(topic, id, { key }, "/explain"), undefined, { signal }));
   }
 
   /** Closes idle connections. */
@@ -107,59 +150,63 @@ export class Client {
     this.transport.close();
   }
 
-  private async pushBatch(path: string, batch: string[], headers: Record<string, string>): Promise<PushResult[]> {
+  private async pushBatch(
+    topic: string, batch: string[], headers: Record<string, string>, signal: AbortSignal | undefined,
+  ): Promise<PushResult[]> {
     const results: PushResult[] = [];
-    let left = batch.map((_, n) => n);
-    const until = performance.now() + this.retryForMs;
+    let left = batch.map((text, n) => ({ text, n }));
+    const until = performance.now() + this.transport.retryForMs;
     for (let tries = 0; ; tries++) {
-      const body = `{"messages":[${left.map((n) => batch[n]).join(",")}]}`;
-      const options = { headers, retryForMs: Math.max(0, until - performance.now()) };
-      const answer = await this.transport.call<Results>("POST", path, body, options);
-      left.forEach((n, at) => (results[n] = fromAnswer(answer.results[at] ?? {})));
-      left = left.filter((n) => TRANSIENT.has(String(results[n]?.error?.["type"])));
-      const wait = backoff(tries);
-      if (!left.length || performance.now() + wait > until) return results;
-      await sleep(wait);
+      const options = { headers, retryForMs: Math.max(0, until - performance.now()), signal };
+      const answers = await sendBatch(this.transport, topic, left.map(({ text }) => text), options);
+      left = left.filter(({ n }, at) => {
+        const answer = answers[at];
+        if (answer) results[n] = answer;
+        return answer && isTransient(answer);
+      });
+      const wait = Math.min(backoff(tries), until - performance.now());
+      if (!left.length || wait <= 0) return results;
+      await sleep(wait, signal);
     }
   }
 }
 
-function* batches(messages: Iterable<NewMessage>): Generator<string[]> {
-  let batch: string[] = [];
-  let size = 0;
-  for (const message of messages) {
-    const text = encoded(message);
-    const bytes = Buffer.byteLength(text) + 1;
-    if (batch.length === BATCH_MESSAGES || (batch.length && size + bytes > BATCH_BYTES)) {
-      yield batch;
-      [batch, size] = [[], 0];
+type Ref = { id: string; key?: string };
+
+/** The ids and keys of messages, all of which are checked. */
+function refs(messages: Iterable<MessageRef>, check: (ref: Ref) => unknown): Ref[] {
+  const all = Array.from(messages, (message) => (typeof message === "string" ? { id: message } : message));
+  all.forEach(check);
+  return all;
+}
+
+/** Makes a call for each item, some at the same time. Once the broker is unavailable, those that have not begun are not made. */
+async function each<I, R>(all: I[], signal: AbortSignal | undefined, call: (item: I) => Promise<R>): Promise<PromiseSettledResult<R>[]> {
+  const outcomes: PromiseSettledResult<R>[] = [];
+  let next = 0;
+  let unavailable: unknown;
+  const work = async (): Promise<void> => {
+    while (next < all.length) {
+      signal?.throwIfAborted();
+      const n = next++;
+      try {
+        if (unavailable) throw unavailable;
+        outcomes[n] = { status: "fulfilled", value: await call(all[n] as I) };
+      } catch (reason) {
+        signal?.throwIfAborted();
+        if (reason instanceof Unavailable) unavailable = reason;
+        outcomes[n] = { status: "rejected", reason };
+      }
     }
-    batch.push(text);
-    size += bytes;
-  }
-  if (batch.length) yield batch;
+  };
+  await Promise.all(Array.from({ length: Math.min(AT_ONCE, all.length) }, work));
+  return outcomes;
 }
 
-/** A part of a path, percent-encoded. */
-export function part(name: string): string {
-  return encodeURIComponent(name).replace(/[!'()*]/g, (c) => "%" + c.charCodeAt(0).toString(16).toUpperCase());
-}
+type Fields = { key?: string | undefined; group?: string | undefined };
 
-function message(topic: string, id: string, query: Record<string, string | undefined>): string {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined);
-  const text = given.map(([name, value]) => `${name}=${part(value ?? "")}`).join("&");
-  return `/v1/topics/${part(topic)}/messages/${part(id)}${text && "?" + text}`;
-}
-
-type Telemetry = { context: { active(): unknown }; propagation: { inject(context: unknown, carrier: Record<string, string>): void } };
-let telemetry: Promise<Telemetry | undefined> | undefined;
-
-/** `traceparent` and `tracestate` of the active span, if OpenTelemetry is installed. */
-async function trace(): Promise<Record<string, string>> {
-  const name = "@opentelemetry/api";
-  telemetry ??= (import(name) as Promise<Telemetry>).catch(() => undefined);
-  const api = await telemetry;
-  const carrier: Record<string, string> = {};
-  api?.propagation.inject(api.context.active(), carrier);
-  return Object.fromEntries(Object.entries(carrier).filter(([key]) => key === "traceparent" || key === "tracestate"));
+function messagePath(topic: string, id: string, { key, group }: Fields, rest = ""): string {
+  if (key !== undefined) given("key", key);
+  if (group !== undefined) given("group", group);
+  return `/v1/topics/${part(given("topic", topic))}/messages/${part(given("id", id))}${rest}${query({ key, group })}`;
 }

@@ -1,18 +1,22 @@
-/** What is pushed and what the broker answers. */
+/** Messages: what is pushed, and what the broker answers. */
 
-import { randomBytes } from "node:crypto";
+import type { Problem } from "./errors.js";
+import type { Duration, Time } from "./values.js";
 
-/** Text such as `30s` or `1h30m`, or a number of milliseconds. */
-export type Duration = string | number;
+/** Options of every call. */
+export interface CallOptions {
+  /** Ends the call, which then rejects with the reason of the signal. A request that was sent may still have succeeded. */
+  signal?: AbortSignal | undefined;
+}
 
-/** Options of a push. Give at most one of `delay` and `dueAt`. */
-export interface PushOptions {
+/** Fields of a push beside its payload. Give at most one of `delay` and `dueAt`. */
+export interface PushFields {
   /** Makes the push repeatable. Default: a new ULID. */
   id?: string;
   /** Decides the partition; without a key the id does. */
   key?: string;
   delay?: Duration;
-  dueAt?: Date | string;
+  dueAt?: Time;
   /** What happens if `dueAt` is in the past. Default `now`. */
   past?: "now" | "reject";
   ttl?: Duration;
@@ -26,10 +30,14 @@ export interface PushOptions {
   conflict?: "keep" | "reject" | "replace" | "debounce";
   contentType?: string;
   meta?: Record<string, string>;
+  /** Data of a gateway that travels beside the payload. */
+  attachment?: Uint8Array;
 }
 
+export interface PushOptions extends PushFields, CallOptions {}
+
 /** A message to push. `payload` is bytes, text, or any other value, which is sent as JSON. */
-export interface NewMessage extends PushOptions {
+export interface NewMessage extends PushFields {
   payload: unknown;
 }
 
@@ -39,21 +47,29 @@ export interface PushResult {
   status: "stored" | "journaled" | "buffered" | "duplicate" | "replaced" | "debounced" | "error";
   partition?: number;
   dueAt?: Date;
+  /** Of a duplicate: the other message has another payload or due time. */
   differs?: boolean;
-  /** For a duplicate by its dedup key: the id of the first message, if that is another one. */
+  /** Of a duplicate by its dedup key: the id of the first message, if that is another one. */
   duplicateOf?: string;
   replicas?: number;
   topicCreated?: boolean;
-  error?: Record<string, unknown>;
+  error?: Problem;
 }
 
-/** A new due time. With an `etag` only if the message still has it. */
-export interface Reschedule {
-  key?: string;
+/** An id, alone or with the key that the message was pushed with. */
+export type MessageRef = string | { id: string; key?: string };
+
+/** A new due time: exactly one of `delay` and `dueAt`. With an `etag` only if the message still has it. */
+export interface NewDue {
   delay?: Duration;
-  dueAt?: Date | string;
+  dueAt?: Time;
+  /** What happens if `dueAt` is in the past. Default `reject`. */
   past?: "now" | "reject";
   etag?: string;
+}
+
+export interface RescheduleOptions extends NewDue, CallOptions {
+  key?: string;
 }
 
 /** The outcome of a cancel or a reschedule. */
@@ -61,18 +77,25 @@ export interface Control {
   id: string;
   status: "cancelled" | "rescheduled" | "partly";
   partition: number;
-  groups: { group: string; status: string }[];
+  groups: { group: string; status: "cancelled" | "rescheduled" | "in_flight" | "dead" | "absent" }[];
   dueAt?: Date;
   buffered?: boolean;
 }
 
-/** An attribute with which an SQS client sent a message, as the broker writes it. */
+/** An attribute with which an SQS client sent a message. */
 export interface Attribute {
   /** `String`, `Number` or `Binary`, perhaps with a dot and a label of the client. */
   type: string;
   value?: string;
-  /** The value if the type is `Binary`. */
-  value_base64?: string;
+  /** The value in base64 if the type is `Binary`. */
+  valueBase64?: string;
+}
+
+/** Why a delivery failed. `class` and `stack` are there if the worker sent them. */
+export interface ErrorDetails {
+  class?: string;
+  message: string;
+  stack?: string;
 }
 
 /** Where a message was a dead letter before it was forwarded. */
@@ -82,100 +105,105 @@ export interface DeadLetterSource {
   id: string;
   reason: "max_attempts" | "buried";
   attempts: number;
-  died_at: string;
-  last_error?: string;
+  diedAt: Date;
+  lastError?: ErrorDetails;
   /** Topics that have forwarded the message, from 1. */
   hops: number;
 }
 
-/** A message and its state in a group. */
-export interface Message {
-  id: string;
-  state: "scheduled" | "ready" | "blocked" | "backoff" | "in_flight" | "dead";
-  partition: number;
-  attempts: number;
+/** What a message was pushed with. */
+export interface Contents {
+  /** Empty if the stored message cannot be read. */
   payload: Buffer;
+  /** Absent if the stored message cannot be read. */
   meta: Record<string, string>;
-  dedupKey?: string;
-  deadLetterSource?: DeadLetterSource;
   key?: string;
-  etag?: string;
-  dueAt?: Date;
-  nextAt?: Date;
-  pushedAt?: Date;
-  expiresAt?: Date;
-  diedAt?: Date;
+  dedupKey?: string;
   contentType?: string;
   priority?: number;
-  maxAttempts?: number;
-  owner?: string;
-  reason?: string;
-  lastError?: string;
-  history?: { attempt: number; at: string; reason: string }[];
-  unreadable?: string;
+  pushedAt?: Date;
+  attachment?: Buffer;
+  deadLetterSource?: DeadLetterSource;
   /** Those with which an SQS client sent it. */
   attributes?: Record<string, Attribute>;
   traceparent?: string;
   tracestate?: string;
 }
 
-const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+export type MessageState = "scheduled" | "ready" | "blocked" | "backoff" | "in_flight" | "dead";
+export type DeathReason = "max_attempts" | "buried" | "unreadable" | "expired";
 
-/** A new ULID: sortable by time, unique. */
-export function ulid(): string {
-  let number = (BigInt(Date.now()) << 80n) | BigInt("0x" + randomBytes(10).toString("hex"));
-  let text = "";
-  for (let n = 0; n < 26; n++, number >>= 5n) text = ALPHABET.charAt(Number(number & 31n)) + text;
-  return text;
+/** An attempt that failed. */
+export interface FailedAttempt {
+  attempt: number;
+  at: Date;
+  reason?: string;
 }
 
-/** A duration in milliseconds. Throws `TypeError` if the text is not a duration. */
-export function milliseconds(duration: Duration): number {
-  if (typeof duration === "number") return duration;
-  if (!/^(\d+(\.\d+)?(ms|[smhd]))+$/.test(duration)) throw new TypeError(`"${duration}" is not a duration such as 30s, 1h30m or 250ms`);
-  let sum = 0;
-  for (const [, number, unit] of duration.matchAll(/(\d+(?:\.\d+)?)(ms|[smhd])/g)) sum += Number(number) * (UNITS[unit ?? ""] ?? 0);
-  return Math.round(sum);
+/** A message of a list. */
+export interface ListedMessage extends Contents {
+  id: string;
+  state: MessageState;
+  partition: number;
+  attempts: number;
+  dueAt?: Date;
+  /** When it is tried next; only while it is scheduled, ready or in backoff. */
+  nextAt?: Date;
+  expiresAt?: Date;
+  diedAt?: Date;
+  history?: FailedAttempt[];
+  /** Why the stored message cannot be read. */
+  unreadable?: string;
 }
 
-/** The field of a request for a duration: text is passed on as it is. */
-export function durationField(name: string, duration: Duration | undefined): Record<string, unknown> {
-  if (duration === undefined) return {};
-  return typeof duration === "string" ? { [name]: duration } : { [`${name}_ms`]: Math.ceil(duration) };
+/** A message and its state in a group. */
+export interface Message extends ListedMessage {
+  /** Names its due time and its attempts, for a reschedule. */
+  etag?: string;
+  maxAttempts?: number;
+  /** The broker that owns its partition, while it is blocked, in backoff or in flight. */
+  owner?: string;
+  /** Why it is dead. */
+  reason?: DeathReason;
+  /** Of a dead letter: how its last delivery failed. */
+  lastError?: ErrorDetails;
 }
 
-/** The fields of a request for a due time. */
-export function dueFields({ delay, dueAt, past }: { delay?: Duration; dueAt?: Date | string; past?: string }): Record<string, unknown> {
-  return {
-    ...durationField("delay", delay),
-    ...(dueAt === undefined ? {} : { due_at: dueAt instanceof Date ? dueAt.toISOString() : dueAt }),
-    ...(past === undefined ? {} : { past }),
-  };
+/** A message that used up its attempts, was buried, or expired. */
+export interface DeadLetter extends Contents {
+  id: string;
+  partition: number;
+  attempts: number;
+  reason: DeathReason;
+  diedAt: Date;
+  dueAt?: Date;
+  lastError?: ErrorDetails;
+  history?: FailedAttempt[];
+  /** `hop_limit`: eight topics have forwarded it, so it stays here. */
+  unforwarded?: string;
+  /** Why the stored message cannot be read. */
+  unreadable?: string;
 }
 
-/** A message as JSON. */
-export function encoded(message: NewMessage): string {
-  const { payload, id, key, priority, maxAttempts, conflict, contentType, meta, ttl, dedupKey, dedupFor } = message;
-  const content =
-    payload instanceof Uint8Array ? { payload_base64: Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString("base64") }
-    : typeof payload === "string" ? { payload }
-    : { payload_json: payload ?? null };
-  const fields = { id: id ?? ulid(), key, priority, max_attempts: maxAttempts, conflict, content_type: contentType, meta, dedup_key: dedupKey };
-  return JSON.stringify({ ...content, ...fields, ...dueFields(message), ...durationField("ttl", ttl), ...durationField("dedup_for", dedupFor) });
+/** Why a message is not delivered yet. */
+export interface Explained {
+  id: string;
+  partition: number;
+  /** Whether it is on the disk of the broker that answered. */
+  buffered: boolean;
+  groups: GroupReason[];
 }
 
-/** An object of an answer: names in camel case, times as `Date`, the payload as bytes. */
-export function fromAnswer<T>(answer: Record<string, unknown>, withPayload = false): T {
-  const result: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(answer)) {
-    const isTime = typeof value === "string" && (name.endsWith("_at") || name === "deadline");
-    result[name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())] = isTime ? new Date(value) : value;
-  }
-  if (withPayload) {
-    delete result["payloadBase64"];
-    const text = answer["payload"];
-    result["payload"] = typeof text === "string" ? Buffer.from(text) : Buffer.from((answer["payload_base64"] as string | undefined) ?? "", "base64");
-  }
-  return result as T;
+/** The reason of one group. */
+export interface GroupReason {
+  group: string;
+  /** A stable name, such as `scheduled` or `no_consumer`. */
+  reason: string;
+  /** The same in a sentence. */
+  detail: string;
+  until?: Date;
+  /** The message that it is behind, the first of its key. */
+  blocker?: string;
+  owner?: string;
+  lastError?: ErrorDetails;
 }

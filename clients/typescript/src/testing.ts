@@ -6,14 +6,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { Client } from "./client.js";
-import { durationField, type Duration } from "./messages.js";
+import type { CallOptions } from "./messages.js";
+import { fromAnswer, toRequest, type Duration, type Time } from "./values.js";
 
 const STOP_TIMEOUT_MS = 30_000;
 /** Many cron jobs may fire before the answer. */
 const MOVE_TIMEOUT_MS = 300_000;
 
 /** The outcome of a move of the clock. */
-export interface Moved {
+export interface ClockMoved {
   now: Date;
   /** The groups in which messages became due. */
   due: { topic: string; group: string; messages: number }[];
@@ -33,24 +34,19 @@ export class TestBroker {
   }
 
   /** Moves time forward. What becomes due can be received once it resolves. */
-  advance(by: Duration): Promise<Moved> {
-    return this.move(durationField("advance", by));
+  advance(by: Duration, options?: CallOptions): Promise<ClockMoved> {
+    return this.move({ advance: by }, options);
   }
 
   /** Moves time forward to a time that is not past. */
-  advanceTo(to: Date | string): Promise<Moved> {
-    return this.move({ to: to instanceof Date ? to.toISOString() : to });
+  advanceTo(to: Time, options?: CallOptions): Promise<ClockMoved> {
+    return this.move({ to }, options);
   }
 
   /** The time of messages. */
-  async now(): Promise<Date> {
-    const { now } = await this.client.transport.call<{ now: string }>("GET", "/v1/test/clock");
+  async now(options?: CallOptions): Promise<Date> {
+    const { now } = await this.client.transport.call<{ now: string }>("GET", "/v1/test/clock", undefined, options);
     return new Date(now);
-  }
-
-  /** Creates or changes a cron job, such as `{ cron: "0 9 1 3 *", payload: "report" }`. */
-  async putCron(topic: string, name: string, job: Record<string, unknown>): Promise<void> {
-    await this.client.transport.call("PUT", `/v1/topics/${encodeURIComponent(topic)}/cron/${encodeURIComponent(name)}`, job);
   }
 
   /** Ends the broker and removes its directory. */
@@ -59,12 +55,15 @@ export class TestBroker {
     await end(this.child, this.directory);
   }
 
-  private async move(request: Record<string, unknown>): Promise<Moved> {
+  /** Stops the broker at the end of an `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  private async move(to: { advance: Duration } | { to: Time }, { signal }: CallOptions = {}): Promise<ClockMoved> {
     // Never repeated: the clock would move again.
-    const options = { timeoutMs: MOVE_TIMEOUT_MS, retryForMs: 0 };
-    type Answer = Omit<Moved, "now" | "timedOut"> & { now: string; timed_out: number };
-    const { now, due, fired, timed_out } = await this.client.transport.call<Answer>("POST", "/v1/test/clock", request, options);
-    return { now: new Date(now), due, fired, timedOut: timed_out };
+    const options = { timeoutMs: MOVE_TIMEOUT_MS, retryForMs: 0, isOnce: true, signal };
+    return fromAnswer(await this.client.transport.call("POST", "/v1/test/clock", toRequest(to), options));
   }
 }
 

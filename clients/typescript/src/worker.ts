@@ -1,105 +1,50 @@
 /** The worker: reserves messages that are due, runs a handler for each, and settles it. */
 
-import { part, type Client } from "./client.js";
-import { backoff, DwellError, Interrupt, Interrupted, REPEATED, type Transport } from "./http.js";
-import { durationField, fromAnswer, milliseconds, type Attribute, type DeadLetterSource, type Duration } from "./messages.js";
+import type { Client } from "./client.js";
+import { Bury, Delivery, reasonOf, Retry } from "./delivery.js";
+import { DwellError } from "./errors.js";
+import { backoff, Interrupt, Interrupted, REPEATED, type Transport } from "./http.js";
+import { onAbort } from "./signals.js";
+import { atLeast, durationField, given, milliseconds, part, type Duration } from "./values.js";
 
 /** Decisions are gathered for this long, in milliseconds, or until there are this many. */
 const GATHER_MS = 5;
 const GATHERED = 100;
-/** Longest reason that is sent; the broker cuts longer ones. */
-const REASON = 1000;
-const SUCCESS = new Set(["acked", "nacked", "buried", "extended", "pending"]);
+/** Deliveries of one request. */
+const RECEIPTS = 1000;
+const SUCCESS = new Set(["acked", "nacked", "buried", "released", "extended", "pending"]);
 /** Refusals that a new token, scope or topic ends. */
 const PATIENT = new Set([...REPEATED, 0, 401, 403, 404, 500]);
 
-/** Thrown by a handler: deliver the message again, after `after` or the backoff of its topic. */
-export class Retry extends Error {
-  readonly after: Duration | undefined;
-  constructor(reason = "", options: { after?: Duration } = {}) {
-    super(reason);
-    this.after = options.after;
-  }
-}
-
-/** Thrown by a handler: the message can never succeed; make it a dead letter. */
-export class Bury extends Error {}
-
-/** A message that was handed to this worker. `signal` is aborted once another consumer may have it. */
-export class Delivery {
-  readonly id!: string;
-  readonly receipt!: string;
-  readonly attempt!: number;
-  readonly partition!: number;
-  readonly dueAt!: Date;
-  readonly deadline!: Date;
-  readonly lateness!: number;
-  readonly payload!: Buffer;
-  readonly meta!: Record<string, string>;
-  readonly key?: string;
-  readonly dedupKey?: string;
-  readonly deadLetterSource?: DeadLetterSource;
-  /** Those with which an SQS client sent it. */
-  readonly attributes?: Record<string, Attribute>;
-  readonly pushedAt?: Date;
-  readonly contentType?: string;
-  readonly priority?: number;
-  readonly traceparent?: string;
-  readonly tracestate?: string;
-  readonly signal!: AbortSignal;
-
-  /** @internal */
-  constructor(answer: Record<string, unknown>, signal: AbortSignal, extend: (visibility: Duration) => Promise<boolean>) {
-    const { latenessMs, ...fields } = fromAnswer<Record<string, unknown>>(answer, true);
-    Object.assign(this, fields, { lateness: latenessMs });
-    Object.defineProperties(this, { signal: { value: signal }, extend: { value: extend } });
-  }
-
-  /** The payload. */
-  get bytes(): Buffer {
-    return this.payload;
-  }
-
-  /** The payload as text. */
-  get text(): string {
-    return this.payload.toString();
-  }
-
-  /** The payload, read as JSON. */
-  json<T = any>(): T {
-    return JSON.parse(this.text) as T;
-  }
-
-  /** Moves the deadline to `visibility` from now. Resolves to whether the delivery still belongs to this worker. */
-  declare extend: (visibility: Duration) => Promise<boolean>;
-}
-
+/** Handles a message. `signal` is aborted once another consumer may have it, and when a worker that stops no longer waits. */
 export type Handler = (delivery: Delivery, context: { signal: AbortSignal }) => unknown;
 
-/** Counters since the start, and the state now. `lastPoll` is in milliseconds since 1970, `latenessMs` of the last delivery. */
+/** Counters since the start, and the state now. `lastPoll` is in milliseconds since 1970, and `lateness` is that of the last delivery. */
 export interface Stats {
   delivered: number;
   acked: number;
   nacked: number;
   buried: number;
+  /** Given back unhandled, when the worker stopped. */
+  released: number;
   extended: number;
   stale: number;
   lost: number;
   pollFailures: number;
   settleFailures: number;
   inFlight: number;
-  latenessMs: number;
+  lateness: number;
   lastPoll: number;
 }
 
-export type WorkerEvent = Exclude<keyof Stats, "inFlight" | "latenessMs" | "lastPoll"> | "settled";
+export type WorkerEvent = Exclude<keyof Stats, "inFlight" | "lateness" | "lastPoll"> | "settled";
 
 export interface WorkerOptions {
   /** Default `default`. */
   group?: string;
   /** Handlers that run at the same time. Default 8. */
   concurrency?: number;
-  /** How long the broker waits for an extension or a settlement. Default 30 s. */
+  /** How long the broker waits for an extension or a settlement. Default: the visibility timeout of the topic. */
   visibility?: Duration;
   /** For how long the deadline of a delivery is extended. Default 1 h. */
   maxRuntime?: Duration;
@@ -107,6 +52,8 @@ export interface WorkerOptions {
   drain?: Duration;
   /** Length of a poll, up to 60 s. Default 30 s. */
   wait?: Duration;
+  /** Whether the broker gets the class and the stack of an error, beside its message. Default true. */
+  errorDetails?: boolean;
   /** Called with each event, for metrics. */
   onEvent?: (event: WorkerEvent, delivery?: Delivery) => void;
   /** Called with each failure, for the log. Default: `console.warn`. */
@@ -114,13 +61,15 @@ export interface WorkerOptions {
 }
 
 interface Decision {
-  verb: "ack" | "nack";
+  verb: "ack" | "nack" | "release";
   fields: Record<string, unknown>;
 }
 
 interface Slot {
   delivery: Delivery;
   lost: AbortController;
+  /** The visibility timeout that an extension gives it. */
+  visibleMs: number;
   deadline: number;
   extendAt: number;
   extendUntil: number;
@@ -128,11 +77,19 @@ interface Slot {
   decidedAt: number;
   notBefore: number;
   tries: number;
+  /** It has a separate request, since the broker refused it together with others. */
+  isAlone: boolean;
 }
 
 interface Verdict {
   status: string;
   reason?: string;
+}
+
+interface Reserved {
+  deliveries: unknown[];
+  /** The one that the broker used. */
+  visibility_timeout_ms: number;
 }
 
 /** Wakes those that wait for a change. */
@@ -170,12 +127,15 @@ class Bell {
 export class Worker {
   private readonly path: string;
   private readonly concurrency: number;
-  private readonly visibility: Duration;
-  private readonly visibleMs: number;
-  private readonly wait: Duration;
+  private readonly waitMs: number;
+  private readonly drainMs: number;
+  private readonly maxRuntimeMs: number;
+  private readonly visibility: { visibility_timeout_ms?: number };
+  /** The visibility timeout of the latest deliveries. */
+  private visibleMs = 30_000;
   private readonly counters: Stats = {
-    delivered: 0, acked: 0, nacked: 0, buried: 0, extended: 0, stale: 0, lost: 0, pollFailures: 0, settleFailures: 0, inFlight: 0,
-    latenessMs: 0, lastPoll: 0,
+    delivered: 0, acked: 0, nacked: 0, buried: 0, released: 0, extended: 0, stale: 0, lost: 0, pollFailures: 0, settleFailures: 0,
+    inFlight: 0, lateness: 0, lastPoll: 0,
   };
   private readonly slots = new Map<string, Slot>();
   private readonly bell = new Bell();
@@ -186,12 +146,17 @@ export class Worker {
   private failure: unknown;
   private running: Promise<void> | undefined;
 
-  constructor(private readonly client: Client, topic: string, private readonly options: WorkerOptions, private readonly handler: Handler) {
-    this.path = `/v1/topics/${part(topic)}/groups/${part(options.group ?? "default")}`;
-    this.concurrency = options.concurrency ?? 8;
-    this.visibility = options.visibility ?? "30s";
-    this.visibleMs = milliseconds(this.visibility);
-    this.wait = options.wait ?? "30s";
+  constructor(
+    private readonly client: Client, topic: string, private readonly handler: Handler, private readonly options: WorkerOptions = {},
+  ) {
+    const { group = "default", concurrency = 8, visibility } = options;
+    if (typeof handler !== "function") throw new TypeError("handler: expected a function, before the options");
+    this.path = `/v1/topics/${part(given("topic", topic))}/groups/${part(given("group", group))}`;
+    this.concurrency = atLeast("concurrency", 1, concurrency);
+    this.visibility = visibility === undefined ? {} : { visibility_timeout_ms: milliseconds(visibility, "visibility") };
+    this.waitMs = milliseconds(options.wait ?? "30s", "wait");
+    this.drainMs = milliseconds(options.drain ?? "25s", "drain");
+    this.maxRuntimeMs = milliseconds(options.maxRuntime ?? "1h", "maxRuntime");
   }
 
   /** A copy of the counters, for health checks and metrics. */
@@ -199,15 +164,21 @@ export class Worker {
     return { ...this.counters, inFlight: this.slots.size };
   }
 
-  /** Works until `stop`. Rejects with an error that cannot pass. */
-  run(): Promise<void> {
+  /** Works until `stop`, or until the signal is aborted, which stops it in the same way. Rejects with an error that cannot pass. */
+  run({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+    const stop = (): void => void this.stop();
+    if (signal?.aborted) stop();
+    const forget = onAbort(signal, stop);
     this.running ??= this.work();
-    return this.running;
+    return this.running.finally(forget);
   }
 
-  /** Reserves nothing more, and waits up to `drain` for handlers. Resolves when `run` does. A second call may shorten the wait. */
+  /**
+   * Reserves nothing more, gives deliveries back that no handler has begun, and waits up to `drain` for handlers. Resolves when `run`
+   * does. A second call may shorten the wait.
+   */
   async stop(options: { drain?: Duration } = {}): Promise<void> {
-    const drain = milliseconds(options.drain ?? this.options.drain ?? "25s");
+    const drain = options.drain === undefined ? this.drainMs : milliseconds(options.drain, "drain");
     this.drainUntil = Math.min(this.drainUntil, performance.now() + drain);
     this.isStopping = true;
     this.interrupt.set();
@@ -262,18 +233,18 @@ export class Worker {
     while (!this.isStopping) {
       // Settlements may be under way for as many as there are handlers.
       const running = [...this.slots.values()].filter((slot) => !slot.decision).length;
-      const free = Math.min(this.concurrency - running, 2 * this.concurrency - this.slots.size, 1000);
+      const free = Math.min(this.concurrency - running, 2 * this.concurrency - this.slots.size, RECEIPTS);
       if (free <= 0) {
         await this.bell.wait();
         continue;
       }
-      const body = { max: free, ...durationField("wait", this.wait), ...durationField("visibility_timeout", this.visibility) };
-      const timeoutMs = milliseconds(this.wait) + 10_000;
+      const body = { max: free, wait_ms: this.waitMs, ...this.visibility };
       try {
-        const options = { timeoutMs, retryForMs: 0, interrupt: this.interrupt };
-        const answer = await transport.call<{ deliveries: Record<string, unknown>[] }>("POST", `${this.path}/reserve`, body, options);
+        const options = { timeoutMs: this.waitMs + 10_000, retryForMs: 0, interrupt: this.interrupt };
+        const answer = await transport.call<Reserved>("POST", `${this.path}/reserve`, body, options);
         failures = 0;
         this.counters.lastPoll = Date.now();
+        this.visibleMs = answer.visibility_timeout_ms;
         const now = performance.now();
         for (const delivery of answer.deliveries) this.begin(delivery, now);
         this.bell.ring();
@@ -286,51 +257,64 @@ export class Worker {
           void this.stop();
           return;
         }
-        await this.bell.until(() => this.isStopping, Math.max(error.retryAfterMs, backoff(failures++, 100)));
+        await this.bell.until(() => this.isStopping, Math.max(error.retryAfter, backoff(failures++, 100)));
       }
     }
   }
 
-  private begin(answer: Record<string, unknown>, now: number): void {
+  private begin(answer: unknown, now: number): void {
     const lost = new AbortController();
-    const extend = (visibility: Duration): Promise<boolean> => this.extend([slot], visibility);
+    const extend = async (visibility: Duration): Promise<boolean> => this.extend([slot], milliseconds(visibility, "visibility"));
     const delivery = new Delivery(answer, lost.signal, extend);
-    const maxRuntime = milliseconds(this.options.maxRuntime ?? "1h");
+    const { visibleMs } = this;
     const slot: Slot = {
-      delivery, lost, deadline: now + this.visibleMs, extendAt: now + this.visibleMs / 3, extendUntil: now + maxRuntime,
-      decidedAt: 0, notBefore: 0, tries: 0,
+      delivery, lost, visibleMs, deadline: now + visibleMs, extendAt: now + visibleMs / 3, extendUntil: now + this.maxRuntimeMs,
+      decidedAt: 0, notBefore: 0, tries: 0, isAlone: false,
     };
     this.slots.set(delivery.receipt, slot);
-    this.counters.latenessMs = delivery.lateness;
+    this.counters.lateness = delivery.lateness;
     this.event("delivered", delivery);
-    if (this.isStopping) this.decide(slot, "nack", { delay_ms: 0 });
+    if (this.isStopping) this.decide(slot, "release", {});
     else void this.handle(slot);
   }
 
   // Handle
 
   private async handle(slot: Slot): Promise<void> {
+    // Not as a method: the worker is no business of a handler.
+    const { handler } = this;
     try {
-      await this.handler(slot.delivery, { signal: slot.lost.signal });
+      await handler(slot.delivery, { signal: slot.lost.signal });
       this.end(slot, "ack", {});
     } catch (error) {
-      const reason = error instanceof Error ? error.message || (error instanceof Retry || error instanceof Bury ? "" : error.name) : String(error);
-      if (error instanceof Bury) this.end(slot, "nack", { bury: true, reason });
-      else if (error instanceof Retry) this.end(slot, "nack", { reason, ...durationField("delay", error.after) });
+      const reason = reasonOf(error, this.options.errorDetails ?? true);
+      const fields = reason === undefined ? {} : { reason };
+      if (error instanceof Bury) this.end(slot, "nack", { bury: true, ...fields });
+      else if (error instanceof Retry) this.end(slot, "nack", { ...fields, ...this.delayOf(error) });
       else {
         if (!slot.lost.signal.aborted) this.warn(`handler of ${slot.delivery.id} failed`, error);
-        this.end(slot, "nack", { reason });
+        this.end(slot, "nack", fields);
       }
+    }
+  }
+
+  private delayOf(retry: Retry): Record<string, unknown> {
+    try {
+      return durationField("delay", retry.after, "after");
+    } catch (error) {
+      // The backoff of the topic decides.
+      this.warn("a handler threw a Retry with a wrong delay", error);
+      return {};
     }
   }
 
   private end(slot: Slot, verb: Decision["verb"], fields: Record<string, unknown>): void {
     if (slot.decision) return;
-    if (slot.lost.signal.aborted) this.release(slot);
+    if (slot.lost.signal.aborted) this.forget(slot);
     else this.decide(slot, verb, fields);
   }
 
-  private release(slot: Slot): void {
+  private forget(slot: Slot): void {
     this.slots.delete(slot.delivery.receipt);
     this.bell.ring();
   }
@@ -338,8 +322,7 @@ export class Worker {
   // Settle
 
   private decide(slot: Slot, verb: Decision["verb"], fields: Record<string, unknown>): void {
-    const { reason, ...rest } = fields;
-    slot.decision = { verb, fields: typeof reason === "string" && reason ? { ...rest, reason: reason.slice(0, REASON) } : rest };
+    slot.decision = { verb, fields };
     slot.decidedAt = performance.now();
     this.bell.ring();
   }
@@ -353,13 +336,18 @@ export class Worker {
         continue;
       }
       const verb = batch[0]?.decision?.verb ?? "ack";
-      const receipts = batch.map((s) => (verb === "ack" ? s.delivery.receipt : { receipt: s.delivery.receipt, ...s.decision?.fields }));
+      const receipts = batch.map((s) => (verb !== "nack" ? s.delivery.receipt : { receipt: s.delivery.receipt, ...s.decision?.fields }));
       let verdicts: Verdict[];
       try {
         verdicts = await this.verdicts(verb, { receipts });
       } catch (error) {
         this.warn(`${verb} of ${batch.length} deliveries failed`, error);
-        verdicts = batch.map(() => ({ status: "failed" }));
+        const status = error instanceof DwellError && !PATIENT.has(error.status) ? "refused" : "failed";
+        if (status === "refused" && batch.length > 1) {
+          for (const slot of batch) slot.isAlone = true;
+          continue;
+        }
+        verdicts = batch.map(() => ({ status }));
       }
       batch.forEach((slot, n) => this.settled(slot, verb, verdicts[n] ?? { status: "failed" }));
     }
@@ -372,7 +360,8 @@ export class Worker {
     const ready = all.filter((slot) => slot.decision && slot.notBefore <= now);
     const isComplete = ready.length >= GATHERED || all.every((slot) => slot.decision);
     if (!ready.length || (!isComplete && Math.min(...ready.map((slot) => slot.decidedAt)) + GATHER_MS > now)) return [];
-    return ready.filter((slot) => slot.decision?.verb === ready[0]?.decision?.verb).slice(0, GATHERED);
+    if (ready[0]?.isAlone) return ready.slice(0, 1);
+    return ready.filter((slot) => slot.decision?.verb === ready[0]?.decision?.verb && !slot.isAlone).slice(0, GATHERED);
   }
 
   private async verdicts(verb: string, body: unknown): Promise<Verdict[]> {
@@ -386,20 +375,21 @@ export class Worker {
     if (SUCCESS.has(status)) {
       // The nack of the last attempt is answered with "buried".
       const isBuried = status === "buried" || decision?.fields["bury"] === true;
-      this.event(verb === "ack" ? "acked" : isBuried ? "buried" : "nacked", delivery);
-    } else if (status === "unreachable" || status === "failed") {
+      this.event(verb === "ack" ? "acked" : verb === "release" ? "released" : isBuried ? "buried" : "nacked", delivery);
+    } else if (status === "unreachable" || status === "failed" || status === "refused") {
       this.event("settleFailures", delivery);
-      if (performance.now() < slot.deadline) {
+      if (status !== "refused" && performance.now() < slot.deadline) {
         slot.notBefore = performance.now() + backoff(slot.tries++);
         return;
       }
-      this.warn(`${verb} of ${delivery.id} was not answered before the deadline: it may be delivered again`);
+      const why = status === "refused" ? "refused" : "not answered before the deadline";
+      this.warn(`${verb} of ${delivery.id} was ${why}: it may be delivered again`);
     } else {
       this.event("stale", delivery);
       this.warn(`${verb} of ${delivery.id} came too late: ${reason ?? status}`);
     }
     this.event("settled", delivery);
-    this.release(slot);
+    this.forget(slot);
   }
 
   // Extend
@@ -411,7 +401,8 @@ export class Worker {
       for (const slot of running) if (now >= slot.deadline) this.lose(slot);
       const due = running.filter((slot) => slot.extendAt <= now && now < Math.min(slot.deadline, slot.extendUntil));
       if (due.length) {
-        for (let start = 0; start < due.length; start += 1000) await this.extend(due.slice(start, start + 1000), this.visibility);
+        const { visibleMs } = due[0] as Slot;
+        await this.extend(due.filter((slot) => slot.visibleMs === visibleMs).slice(0, RECEIPTS), visibleMs);
       } else {
         const times = running.filter((slot) => now < slot.deadline)
           .map((slot) => (now < slot.extendAt && slot.extendAt < slot.extendUntil ? slot.extendAt : slot.deadline));
@@ -421,23 +412,22 @@ export class Worker {
   }
 
   /** Extends deliveries in one call. Resolves to whether all of them still belong to this worker. */
-  private async extend(slots: Slot[], visibility: Duration): Promise<boolean> {
+  private async extend(slots: Slot[], visibleMs: number): Promise<boolean> {
     const asked = performance.now();
-    const body = { receipts: slots.map((slot) => slot.delivery.receipt), ...durationField("visibility_timeout", visibility) };
+    const body = { receipts: slots.map((slot) => slot.delivery.receipt), visibility_timeout_ms: visibleMs };
     let verdicts: Verdict[] = [];
     try {
       verdicts = await this.verdicts("extend", body);
     } catch (error) {
       this.warn(`extend of ${slots.length} deliveries failed`, error);
     }
-    const visible = milliseconds(visibility);
     slots.forEach((slot, n) => {
       const status = verdicts[n]?.status ?? "unreachable";
       if (SUCCESS.has(status)) {
-        [slot.deadline, slot.extendAt] = [asked + visible, asked + visible / 3];
+        [slot.deadline, slot.extendAt] = [asked + visibleMs, asked + visibleMs / 3];
         this.event("extended", slot.delivery);
       } else if (status === "unreachable") {
-        slot.extendAt = performance.now() + Math.min(1000, this.visibleMs / 10);
+        slot.extendAt = performance.now() + Math.min(1000, slot.visibleMs / 10);
       } else if (!slot.decision) {
         this.lose(slot);
       }

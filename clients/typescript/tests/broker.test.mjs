@@ -45,7 +45,7 @@ async function story(name, faults) {
   // Where the brokers have no faults, the worker is replaced while messages are in flight.
   const work = async () => {
     while (!isOver && handled.size < MESSAGES) {
-      workers.push(new Worker(client, "orders", options, handle));
+      workers.push(new Worker(client, "orders", handle, options));
       await workers.at(-1).run();
     }
   };
@@ -105,7 +105,7 @@ test("messages are pushed, changed and found", async () => {
     await assert.rejects(other, { type: "precondition-failed" });
     assert.equal((await client.cancel("orders", "close-4713", { key })).status, "cancelled");
     await assert.rejects(client.get("orders", "close-4713", { key }), { status: 404, type: "not-found" });
-    await assert.rejects(client.push("orders", "x", { delay: "-1s" }), (error) => error.problem.errors[0].pointer === "/delay");
+    await assert.rejects(client.push("orders", "x", { priority: 10 }), (error) => error.problem.errors[0].pointer === "/priority");
   } finally {
     await lab("/story/end");
     client.close();
@@ -121,10 +121,10 @@ async function payloads(story) {
   const seen = {};
   let complete;
   const isDone = new Promise((resolve) => (complete = resolve));
-  const worker = new Worker(client, "orders", { onWarning }, (d) => {
+  const worker = new Worker(client, "orders", (d) => {
     seen[d.id] = d.id === "bytes" ? d.bytes : d.contentType === "application/json" ? d.json() : d.text;
     if (Object.keys(seen).length === Object.keys(pushed).length) complete();
-  });
+  }, { onWarning });
   try {
     for (const [id, payload] of Object.entries(pushed)) await client.push("orders", payload, { id });
     const run = worker.run();

@@ -18,7 +18,7 @@ test("pushes carry the active span", async () => {
   const seen = {};
   let worker;
   const isDone = new Promise((resolve) => {
-    worker = new Worker(client, "orders", {}, (d) => {
+    worker = new Worker(client, "orders", (d) => {
       seen[d.id] = d.traceparent;
       if (Object.keys(seen).length === 3) resolve();
     });

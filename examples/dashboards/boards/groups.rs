@@ -106,10 +106,13 @@ fn deliveries() -> Vec<Panel> {
             .watched_by("DwellRetryStorm"),
         Panel::lines(
             "Not acked",
-            "Deliveries that failed, ran into their deadline, died, or were settled too late.",
+            "Deliveries that failed, were given back, ran into their deadline, died, or were settled too late.",
             Unit::MessagesPerSecond,
         )
-        .query(outcomes("nacked|timed_out|expired|buried|stale|unknown_outcome"), "{{topic}} {{group}} {{outcome}}")
+        .query(
+            outcomes("nacked|released|timed_out|expired|buried|stale|unknown_outcome"),
+            "{{topic}} {{group}} {{outcome}}",
+        )
         .watched_by("DwellTimedOut"),
         Panel::lines(
             "Handling time",

@@ -42,7 +42,7 @@ and `line` the line of an NDJSON body.
 const RECEIPTS: &str = "
 ## Verdicts on receipts
 
-`ack`, `nack` and `extend` answer one verdict for each receipt. A verdict that does not count has a `reason`. A request with one
+`ack`, `nack`, `release` and `extend` answer one verdict for each receipt. A verdict that does not count has a `reason`. A request with one
 receipt answers such a verdict as a problem; a request with several answers 200, so read the verdicts.
 
 ";
@@ -54,7 +54,7 @@ pub(super) fn page() -> String {
     });
     let types: Vec<_> = types.collect();
     let codes: Vec<_> = Fault::ALL.map(|fault| [format!("`{}`", fault.code()), fault.meaning().to_owned()]).into();
-    let counted = [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Pending].into_iter();
+    let counted = [Verdict::Acked, Verdict::Nacked, Verdict::Released, Verdict::Buried, Verdict::Pending].into_iter();
     let verdicts = counted.chain(Verdict::REFUSALS).map(|verdict| {
         let reason = verdict.reason().map(|reason| format!("`{reason}`")).unwrap_or_default();
         [format!("`{}`", verdict.name()), reason, format!("{}.", capital(verdict.detail()))]

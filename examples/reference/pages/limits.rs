@@ -97,7 +97,7 @@ fn topics() -> Vec<Row> {
 fn requests() -> Vec<Row> {
     vec![
         ("Messages of a batch; deliveries, receipts and ids of a request", number(l::BATCH_MESSAGES_MAX)),
-        ("Body of a batch or an envelope", bytes(l::BATCH_BODY_BYTES_MAX)),
+        ("Body of a batch, of nacks, or an envelope", bytes(l::BATCH_BODY_BYTES_MAX)),
         ("Body of another JSON request", bytes(l::REQUEST_BODY_BYTES_MAX)),
         ("All bodies that are being read", bytes(l::BODIES_BYTES_MAX)),
         ("Header of a request", format!("{}, {} lines", bytes(l::HEADER_BYTES_MAX), l::HEADER_LINES_MAX)),
@@ -139,7 +139,9 @@ fn delivery() -> Vec<Row> {
         ("Consumers that wait in a group", number(l::WAITERS_MAX)),
         ("Deliveries by priority in a row, before the message that was due first", number(l::PASSED_OVER_MAX)),
         ("Decisions remembered in a partition of a group", number(l::RECENT_DECISIONS_MAX)),
-        ("Reason of a nack; longer ones are cut", bytes(l::REASON_BYTES_MAX)),
+        ("Message of the reason of a nack; longer ones are cut", bytes(l::REASON_BYTES_MAX)),
+        ("Class of that reason", bytes(l::ERROR_CLASS_BYTES_MAX)),
+        ("Stack of that reason", bytes(l::ERROR_STACK_BYTES_MAX)),
         ("Reason in a history; longer ones are cut", bytes(l::HISTORY_REASON_BYTES_MAX)),
         (
             "With an ordering: messages of a partition that wait in memory for others of their key",

@@ -67,7 +67,7 @@ static UNKNOWN_GET: Action = get("", ADMIN, BROKER, COUNTED, NOTHING);
 static NOWHERE: Action = get("", Needs::Token, BROKER, SMALL, NOTHING);
 
 /// Every request of the protocol. One path has two meanings: a batch, and the message with the id `batch`.
-pub static ACTIONS: [Action; 53] = [
+pub static ACTIONS: [Action; 54] = [
     get("/livez", Needs::Nothing, BROKER, SMALL, NOTHING),
     get("/readyz", Needs::Nothing, BROKER, SMALL, NOTHING),
     get("/metrics", TOKEN, BROKER, COUNTED, NOTHING),
@@ -115,7 +115,8 @@ pub static ACTIONS: [Action; 53] = [
     change(("POST", group!("/reserve")), CONSUME, GROUP, JSON, COUNTED, PLACE),
     change(("POST", group!("/stream")), CONSUME, GROUP, JSON, COUNTED, PLACE),
     change(("POST", group!("/ack")), CONSUME, GROUP, JSON, COUNTED, NOTHING),
-    change(("POST", group!("/nack")), CONSUME, GROUP, JSON, COUNTED, NOTHING),
+    change(("POST", group!("/nack")), CONSUME, GROUP, BATCH, COUNTED, NOTHING),
+    change(("POST", group!("/release")), CONSUME, GROUP, JSON, COUNTED, NOTHING),
     change(("POST", group!("/extend")), CONSUME, GROUP, JSON, COUNTED, NOTHING),
     get(group!("/dead-letters"), CONSUME, GROUP, COUNTED, WHOLE),
     change(("POST", group!("/dead-letters/redrive")), ADMIN, GROUP, JSON, COUNTED, WHOLE),

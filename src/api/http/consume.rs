@@ -25,7 +25,7 @@ use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Class, Problem};
 use super::strict_json::{JsonOrDefault, NoFields};
 use super::{Admitted, App, reply, schema};
-use crate::broker::{Broker, ReserveRequest, Selection, StreamRequest, is_topic_missing};
+use crate::broker::{Broker, ReserveRequest, ReservedDeliveries, Selection, StreamRequest, is_topic_missing};
 use crate::delivery::{self, Session};
 use crate::gate::access::{Scope, Scopes, Shown};
 use crate::gate::{Identity, Pass, Place};
@@ -81,10 +81,11 @@ pub(crate) async fn reserve(
     // From here to the reply nothing awaits: a client that leaves in between loses no delivery.
     let consumer = Consumer::enter(&app, app.pass(), waits.as_ref())?;
     let reserved = consumer.take(Box::pin(app.broker().reserve_selected(&topic, &group, request, selection))).await?;
-    let deliveries = reserved.map_err(Problem::of_waiting)?;
+    let ReservedDeliveries { deliveries, visibility_timeout } = reserved.map_err(Problem::of_waiting)?;
     let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.size());
     let held = app.gate.answers.take(app.pass().identity(), reply::weigh(payloads));
-    Ok(reply::list("deliveries", deliveries.into_iter().map(handed), None, held))
+    let timeout = ("visibility_timeout_ms", u64::try_from(visibility_timeout.as_millis()).unwrap_or(u64::MAX).into());
+    Ok(reply::list_and("deliveries", deliveries.into_iter().map(handed), Some(timeout), held))
 }
 
 const IN_FLIGHT: usize = 100;

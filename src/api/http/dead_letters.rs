@@ -6,13 +6,13 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
-use dwell_client::wire::dead_letters::{DeadLetterMessage, DeadLetterMessages, Purged, Redriven, Which};
+use dwell_client::wire::dead_letters::{DeadLetterMessage, DeadLetterMessages, DeadLetterSelector, Purged, Redriven};
 use dwell_client::wire::items::Items;
 use utoipa::IntoParams;
 
 use super::document::{BodyProblem, TopicProblem};
 
-use super::message_json::{contents_of, failed_attempt};
+use super::message_json::{contents_of, failed_attempt, last_error_of};
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Problem, collect};
 use super::reply::Reply;
@@ -22,6 +22,7 @@ use super::{Admitted, reply};
 use crate::broker::{DeadLetterFilter, DeadLetterSweep, DeadLetterSweepResult};
 use crate::codec::DeadLetterReason;
 use crate::model::error::{Error, Fault, Result};
+use crate::model::last_error::LastError;
 use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
 use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -48,7 +49,7 @@ fn described(partition: Partition, dead: Dead) -> DeadLetterMessage {
         died_at: dead.died_at,
         reason: dead.record.reason.name().into(),
         attempts: dead.record.attempts,
-        last_error: dead.record.last_error,
+        last_error: dead.record.last_error.as_ref().map(last_error_of),
         history: dead.record.history.into_iter().map(failed_attempt).collect(),
         due_at,
         contents,
@@ -140,7 +141,7 @@ enum DeadLetterSelection {
 }
 
 /// Refuses a change without a selection: an empty body may be one that was lost on the way.
-fn expect_selector(which: &Which) -> Result<(), Problem> {
+fn expect_selector(which: &DeadLetterSelector) -> Result<(), Problem> {
     let narrowed = which.reason.is_some() || which.text.is_some();
     let aged = [which.older_than, which.older_than_ms, which.younger_than, which.younger_than_ms];
     match which.all || which.ids.is_some() || narrowed || aged.iter().any(Option::is_some) {
@@ -152,7 +153,7 @@ fn expect_selector(which: &Which) -> Result<(), Problem> {
     }
 }
 
-fn selection(which: Which) -> Result<DeadLetterSelection, Problem> {
+fn selection(which: DeadLetterSelector) -> Result<DeadLetterSelection, Problem> {
     expect_selector(&which)?;
     let filter = DeadLetterFilter {
         reason: which.reason.as_deref().map(read_reason).transpose()?,
@@ -206,7 +207,10 @@ pub(crate) async fn list(
         Some(order) => app.broker().dead_by_age(&topic, &group, &filter, order, cursor, limit).await,
     };
     let page = page.map_err(Problem::of_query)?;
-    let size = |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.size());
+    let size = |(_, dead): &(Partition, Dead)| {
+        let error = dead.record.last_error.as_ref().map_or(0, LastError::size);
+        error + dead.message.as_ref().map_or(0, |message| message.envelope.size())
+    };
     held.resize(reply::weigh(page.dead.iter().map(size)));
     let dead = page.dead.into_iter().map(|(partition, dead)| described(partition, dead));
     Ok(reply::list("dead_letters", dead, page.next, held))
@@ -217,7 +221,7 @@ pub(crate) async fn list(
 /// Those of `ids`, all that match the other fields, or with `{"all": true}` all. Attempts start again at 1.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/redrive", operation_id = "redriveDeadLetters",
-    tag = "dead letters", request_body = Which,
+    tag = "dead letters", request_body = DeadLetterSelector,
     params(GroupPath),
     responses((status = 200, description = "How many", body = Redriven), Problem, TopicProblem, BodyProblem)
 )]
@@ -225,7 +229,7 @@ pub(crate) async fn redrive(
     app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    which: JsonOrDefault<Which>,
+    which: JsonOrDefault<DeadLetterSelector>,
 ) -> Result<Reply<Redriven>, Problem> {
     let Changed { count, matching, next } = change(&app, &topic, &group, which.read(selection)?, false).await?;
     Ok(Reply(Redriven { redriven: count, matching, next_cursor: next }))
@@ -236,7 +240,7 @@ pub(crate) async fn redrive(
 /// Those of `ids`, all that match the other fields, or with `{"all": true}` all.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/purge", operation_id = "purgeDeadLetters",
-    tag = "dead letters", request_body = Which,
+    tag = "dead letters", request_body = DeadLetterSelector,
     params(GroupPath),
     responses((status = 200, description = "How many", body = Purged), Problem, TopicProblem, BodyProblem)
 )]
@@ -244,7 +248,7 @@ pub(crate) async fn purge(
     app: Admitted,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    which: JsonOrDefault<Which>,
+    which: JsonOrDefault<DeadLetterSelector>,
 ) -> Result<Reply<Purged>, Problem> {
     let Changed { count, matching, next } = change(&app, &topic, &group, which.read(selection)?, true).await?;
     Ok(Reply(Purged { purged: count, matching, next_cursor: next }))

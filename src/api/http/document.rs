@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn operation_ids_are_unique_and_begin_with_a_verb() {
         const VERBS: &str = "ack cancel change count create delete drain explain extend forecast get list move nack \
-                             pause purge push redrive reload repair reschedule reserve resume stream take update verify";
+                             pause purge push redrive release reload repair reschedule reserve resume stream take update verify";
         let document = openapi();
         let mut ids = BTreeMap::new();
         each_operation(&document, |request, operation| {
@@ -447,7 +447,7 @@ mod tests {
             for status in statuses.iter().filter(|status| !status.starts_with('2')) {
                 let response = resolve(&document, &operation["responses"][status]);
                 let content = &response["content"]["application/problem+json"];
-                let settles = ["/ack", "/nack", "/extend"].iter().any(|verb| request.ends_with(verb));
+                let settles = ["/ack", "/nack", "/release", "/extend"].iter().any(|verb| request.ends_with(verb));
                 let names_receipts = settles && ["404", "409", "422", "504"].contains(status);
                 let schema = if names_receipts { "SettlementProblem" } else { "Problem" };
                 assert_eq!(content["schema"]["$ref"], format!("#/components/schemas/{schema}"), "{request} {status}");

@@ -7,6 +7,7 @@ use dwell_client::wire::problem;
 
 use crate::model::error::{Error, Fault};
 use crate::model::limits::LISTED_ERRORS_MAX;
+use crate::model::spelling::beginning;
 
 /// Bytes of a name in a pointer: the sender chose it.
 const NAME_BYTES_MAX: usize = 128;
@@ -110,8 +111,7 @@ fn dotted(pointer: &str) -> String {
 }
 
 fn shown(name: &str) -> &str {
-    let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
-    &name[..end.unwrap_or(0)]
+    beginning(name, NAME_BYTES_MAX)
 }
 
 /// Places of errors that are known; one further on is counted as another error. A body of 8 MiB has a million places for one.

@@ -8,12 +8,13 @@ use utoipa::IntoParams;
 
 use super::authorization::may_see_payloads;
 use super::document::{BodyProblem, MatchProblem, TopicProblem};
-use super::message_json::{contents_of, due_of, failed_attempt};
+use super::message_json::{contents_of, due_of, failed_attempt, last_error_of};
 use super::path_params::{MessagePath, Params};
 use super::problem::{Class, Problem};
 use super::reply::Reply;
 use super::strict_json::Json;
 use super::{Admitted, reply, schema};
+use crate::codec::Failure;
 use crate::model::error::{Fault, Kind};
 use crate::model::limits::ENVELOPE_BYTES_MAX;
 use crate::model::message::{Due, GroupName, Key, MessageId, Past};
@@ -174,6 +175,10 @@ fn described(partition: Partition, peeked: Peeked) -> Message {
         }
         _ => (None, None),
     };
+    let last_error = match &record {
+        Some(record) => record.last_error.clone(),
+        None => history.last().and_then(Failure::last_error),
+    };
     let is_held = matches!(state, "in_flight" | "blocked" | "backoff");
     let owner = peeked.owner.filter(|_| is_held).map(|owner| owner.as_str().to_owned());
     let envelope = peeked.message.envelope;
@@ -191,7 +196,7 @@ fn described(partition: Partition, peeked: Peeked) -> Message {
         contents: contents_of(envelope),
         died_at,
         reason: record.as_ref().map(|record| record.reason.name().into()),
-        last_error: record.and_then(|record| record.last_error),
+        last_error: last_error.as_ref().map(last_error_of),
         history: history.into_iter().map(failed_attempt).collect(),
     }
 }
@@ -253,16 +258,20 @@ pub(crate) async fn explain(
 ) -> Result<Reply<Explained>, Problem> {
     let explanation = app.broker().explain(&topic, &id, params.key.as_ref()).await?;
     let sees = app.pass().actor().is_some_and(|actor| may_see_payloads(actor.scopes));
-    let groups = explanation.groups.into_iter().map(|(group, reason)| GroupReason {
-        group: group.to_string(),
-        reason: reason.name.into(),
-        blocker: reason.blocker.map(String::from),
-        until: reason.until,
-        owner: reason.owner.map(|owner| owner.to_string()),
-        detail: match reason.error.filter(|_| sees) {
-            Some(error) => format!("{}: {error}", reason.detail),
-            None => reason.detail,
-        },
+    let groups = explanation.groups.into_iter().map(|(group, reason)| {
+        let error = reason.error.filter(|_| sees);
+        GroupReason {
+            group: group.to_string(),
+            reason: reason.name.into(),
+            blocker: reason.blocker.map(String::from),
+            until: reason.until,
+            owner: reason.owner.map(|owner| owner.to_string()),
+            last_error: error.as_ref().map(last_error_of),
+            detail: match error {
+                Some(error) => format!("{}: {error}", reason.detail),
+                None => reason.detail,
+            },
+        }
     });
     Ok(Reply(Explained {
         id: id.to_string(),

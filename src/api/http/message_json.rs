@@ -4,12 +4,13 @@ use axum::http::HeaderMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dwell_client::wire::messages::{Attribute, Contents, DeadLetterSource, FailedAttempt, Meta};
+use dwell_client::wire::messages::{Attribute, Contents, DeadLetterSource, FailedAttempt, LastError, Meta};
 use serde_json::value::RawValue;
 
 use crate::codec::Failure;
 use crate::model::attributes::{AttributeValue, of_attachment};
 use crate::model::error::{Error, Fault, Result};
+use crate::model::last_error;
 use crate::model::message::{self, Due, Envelope, Past};
 use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
@@ -22,7 +23,13 @@ fn attribute(attribute: AttributeValue) -> Attribute {
 fn dead_letter_source(source: message::DeadLetterSource) -> DeadLetterSource {
     let message::DeadLetterSource { topic, group, id, reason, attempts, died_at, last_error, hops } = source;
     let (topic, group, id) = (topic.to_string(), group.to_string(), id.to_string());
+    let last_error = last_error.as_ref().map(last_error_of);
     DeadLetterSource { topic, group, id, reason, attempts, died_at, last_error, hops }
+}
+
+pub(crate) fn last_error_of(error: &last_error::LastError) -> LastError {
+    let part = |part: Option<&str>| part.map(str::to_owned);
+    LastError { class: part(error.class()), message: error.message().to_owned(), stack: part(error.stack()) }
 }
 
 pub(crate) fn contents_of(envelope: Envelope) -> Contents {

@@ -239,6 +239,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(consume::stream))
         .routes(routes!(settle::ack))
         .routes(routes!(settle::nack))
+        .routes(routes!(settle::release))
         .routes(routes!(settle::extend))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::redrive))

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use dwell_client::wire::operations::{
-    ClockMove, ClockMoved, ClockTime, Draining, DueMessages, FiredCronJob, Ready, Reloaded, StoreDescription,
+    Alive, ClockMove, ClockMoved, ClockTime, Draining, DueMessages, FiredCronJob, Ready, Reloaded, StoreDescription,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -27,14 +27,6 @@ use crate::outage::hand_over::{AFTER, HEARD, KIND, LOG, MEDIA_TYPE, STORE};
 use crate::platform::test_clock::TestClock;
 use crate::store::{Description, HandedOver, LogKind, TakenOver};
 
-/// The process answers.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"status": "ok"})))]
-pub(crate) struct Alive {
-    /// `ok`.
-    status: &'static str,
-}
-
 /// Report whether the process answers.
 ///
 /// Needs no token.
@@ -44,7 +36,7 @@ pub(crate) struct Alive {
     responses((status = 200, description = "It does", body = Alive), ProbeProblem)
 )]
 pub(crate) async fn livez() -> Reply<Alive> {
-    Reply(Alive { status: "ok" })
+    Reply(Alive { status: "ok".into() })
 }
 
 /// Report whether pushes are accepted durably.

@@ -80,7 +80,7 @@ pub(crate) struct TrafficCounts {
 
 impl From<Point> for TrafficCounts {
     fn from(point: Point) -> TrafficCounts {
-        let Point { pushed, delivered, retried, expired, lateness_ms, backlog } = point;
+        let Point { pushed, delivered, retried, released: _, expired, lateness_ms, backlog } = point;
         let [p50, p99] = lateness_ms.map_or([None; 2], |late| late.map(Some));
         TrafficCounts { pushed, delivered, retried, expired, lateness_p50_ms: p50, lateness_p99_ms: p99, backlog }
     }

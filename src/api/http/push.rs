@@ -256,12 +256,13 @@ enum Form {
 }
 
 fn form_of(params: &PushParams, headers: &HeaderMap) -> Result<Form, Problem> {
-    let raw = match (params.raw, headers.get(RAW).map(HeaderValue::as_bytes)) {
-        (Some(raw), _) => raw,
-        (None, None | Some(b"false")) => false,
-        (None, Some(b"true")) => true,
-        (None, Some(_)) => return Err(Problem::of_header("Dwell-Raw", Fault::Choice, "is neither true nor false")),
+    let of_header = match headers.get(RAW).map(HeaderValue::as_bytes) {
+        None => None,
+        Some(b"false") => Some(false),
+        Some(b"true") => Some(true),
+        Some(_) => return Err(Problem::of_header("Dwell-Raw", Fault::Choice, "is neither true nor false")),
     };
+    let raw = params.raw.or(of_header).unwrap_or(false);
     Ok(match media_type(headers).as_deref() {
         _ if raw => Form::Raw,
         Some("application/json") => Form::Envelope,

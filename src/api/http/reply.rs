@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::gate::Held;
 use crate::model::limits::{JSON_GROWTH_MAX, PAYLOAD_BYTES_MAX};
@@ -95,15 +96,25 @@ pub(crate) const fn weight_max(payloads: usize) -> usize {
     payloads + JSON_GROWTH_MAX * PAYLOAD_BYTES_MAX
 }
 
-/// Answers `{"<name>": [<items>], "next_cursor": "<next>"}`. Items are serialized one after the other, as fast as the
-/// client reads. `held` is their part of the memory budget.
+/// Answers `{"<name>": [<items>], "next_cursor": "<next>"}`, as [`list_and`] does.
 pub(crate) fn list<T: Serialize>(
     name: &'static str,
     items: impl Iterator<Item = T> + Send + 'static,
     next_cursor: Option<String>,
     held: Held,
 ) -> Response {
-    let mut pieces = Pieces { head: Some(name), items, is_first: true, is_over: false, next_cursor, _held: held };
+    list_and(name, items, next_cursor.map(|next| ("next_cursor", next.into())), held)
+}
+
+/// Answers `{"<name>": [<items>], "<last>": <value>}`. Items are serialized one after the other, as fast as the client
+/// reads. `held` is their part of the memory budget.
+pub(crate) fn list_and<T: Serialize>(
+    name: &'static str,
+    items: impl Iterator<Item = T> + Send + 'static,
+    last: Option<(&'static str, Value)>,
+    held: Held,
+) -> Response {
+    let mut pieces = Pieces { head: Some(name), items, is_first: true, is_over: false, last, _held: held };
     let first = pieces.next().unwrap_or_default();
     let body = match pieces.is_over {
         true => Body::from(first),
@@ -117,7 +128,8 @@ struct Pieces<I> {
     items: I,
     is_first: bool,
     is_over: bool,
-    next_cursor: Option<String>,
+    /// The field after the items.
+    last: Option<(&'static str, Value)>,
     _held: Held,
 }
 
@@ -151,9 +163,9 @@ impl<T: Serialize, I: Iterator<Item = T>> Iterator for Pieces<I> {
 impl<I> Pieces<I> {
     fn end(&mut self, piece: &mut Vec<u8>) {
         piece.push(b']');
-        if let Some(next_cursor) = self.next_cursor.take() {
-            piece.extend_from_slice(b",\"next_cursor\":");
-            write(piece, &next_cursor);
+        if let Some((name, value)) = self.last.take() {
+            piece.extend_from_slice(format!(",\"{name}\":").as_bytes());
+            write(piece, &value);
         }
         piece.extend_from_slice(b"}\n");
         self.is_over = true;
@@ -171,7 +183,7 @@ mod tests {
 
     use axum::body::HttpBody as _;
     use http_body_util::BodyExt as _;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::gate::{AnswerBudget, Identity};

@@ -34,7 +34,9 @@ const DURATION: &str =
 /// Padded, with zero in the unused bits.
 const BASE64: &str = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
 
-const CONTENT_TYPE: &str = r"^[ -~]*$";
+const MEDIA_TYPE: &str = r"^[!-.0-:<-~]+/[!-.0-:<-~]+ *(;[ -~]*)?$";
+
+const VISIBLE: &str = r"^[ -~]*$";
 
 const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 
@@ -201,7 +203,7 @@ schemas! {
     /// Bytes in standard base64 with padding.
     Base64 = pattern(BASE64, "byte").examples(["/wA="]);
     /// Media type of a payload: up to 128 visible ASCII characters.
-    ContentType = text(CONTENT_TYPE, 0..=CONTENT_TYPE_BYTES_MAX).examples(["text/plain"]);
+    ContentType = text(MEDIA_TYPE, 3..=CONTENT_TYPE_BYTES_MAX).examples(["text/plain"]);
     /// Names and values that travel with a payload: at most 32 entries, 8 KiB together.
     Meta = ObjectBuilder::new()
         .schema_type(Type::Object)
@@ -219,7 +221,7 @@ schemas! {
     TraceParent = pattern(TRACEPARENT, "traceparent")
         .examples(["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]);
     /// W3C `tracestate`.
-    TraceState = text(CONTENT_TYPE, 0..=TRACESTATE_BYTES_MAX).format(Some(SchemaFormat::Custom("tracestate".into())))
+    TraceState = text(VISIBLE, 0..=TRACESTATE_BYTES_MAX).format(Some(SchemaFormat::Custom("tracestate".into())))
         .examples(["congo=t61rcWkgMzE"]);
     /// Cron expression of five fields: minute, hour, day of month, month, day of week; or a name such as `@daily`.
     CronExpression = pattern(r"^\s*(@[A-Za-z]+|\S+\s+\S+\s+\S+\s+\S+\s+\S+)\s*$", "cron").examples(["0 3 * * *"]);
@@ -263,7 +265,7 @@ schemas! {
     /// Outcome of a cancel or reschedule in one group.
     GroupControlStatus = words(["cancelled", "rescheduled", "in_flight", "dead", "absent"]);
     /// Verdict on one receipt.
-    VerdictStatus = words("acked nacked buried extended stale unknown_outcome unknown pending unreachable".split(' '));
+    VerdictStatus = words("acked nacked released buried extended stale unknown_outcome unknown pending unreachable".split(' '));
     /// Why a decision about a delivery does not count.
     VerdictReason = words(Verdict::REFUSALS.into_iter().filter_map(Verdict::reason));
     /// Why a message is not delivered yet.

@@ -1,9 +1,9 @@
-//! Settling: ack, nack, extend.
+//! Settling: ack, nack, release, extend.
 
 use std::time::Duration;
 
 use dwell_client::wire::items::TextOr;
-use dwell_client::wire::settle::{Ack, Extend, Nack, Nacked, Receipt, Settled, Verdicts};
+use dwell_client::wire::settle::{Ack, Extend, Nack, Nacked, Reason, Receipt, Release, Settled, Verdicts};
 
 use super::Admitted;
 use super::document::{BodyProblem, SettlementProblems};
@@ -14,6 +14,7 @@ use super::strict_json::Json;
 use crate::delivery::remote::Ruling;
 use crate::delivery::{Decision, UnknownReason, Verdict};
 use crate::model::error::{Fault, Kind};
+use crate::model::last_error::LastError;
 use crate::model::limits::DELAY_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::{one_span, show_span};
@@ -105,6 +106,27 @@ pub(crate) async fn nack(
     settle(&app, &topic, &group, decisions, late).await
 }
 
+/// Give deliveries back unhandled.
+///
+/// Their messages are due again at once, and the deliveries count as no attempt. Answers 200 with a verdict for each receipt;
+/// a single receipt that is not settled is answered with a problem.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/release", operation_id = "releaseMessages",
+    tag = "consuming", request_body = Release,
+    params(GroupPath),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
+)]
+pub(crate) async fn release(
+    app: Admitted,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    release: Json<Release>,
+) -> Result<Reply<Verdicts>, Problem> {
+    let Release { receipts } = release.read(Ok)?;
+    let decisions = receipts.0.into_iter().map(|Receipt(receipt)| (receipt, Decision::Release)).collect();
+    settle(&app, &topic, &group, decisions, false).await
+}
+
 /// Extend the deadlines of deliveries.
 ///
 /// Answers 200 with a verdict for each receipt; a single receipt that is not settled is answered with a problem.
@@ -152,7 +174,7 @@ fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
 struct NackDetails {
     bury: Option<bool>,
     delay: Option<Duration>,
-    reason: Option<String>,
+    reason: Option<LastError>,
 }
 
 impl NackDetails {
@@ -160,8 +182,9 @@ impl NackDetails {
         bury: Option<bool>,
         delay: Option<Duration>,
         delay_ms: Option<Duration>,
-        reason: Option<String>,
+        reason: Option<TextOr<Reason>>,
     ) -> Result<NackDetails, Problem> {
+        let reason = reason.map(|TextOr(Reason { class, message, stack })| LastError::new(class, message, stack));
         match one_span("delay", delay, delay_ms)? {
             Some(_) if bury == Some(true) => {
                 Err(Problem::wrong(Fault::Exclusive, "delay", "is given together with `bury`"))
@@ -237,11 +260,14 @@ mod tests {
 
     #[test]
     fn nack_delay_reason_and_bury_are_parsed() -> Result<(), Problem> {
-        let nack = r#"{"receipts": [{"receipt": "a"}, {"receipt": "b", "delay_ms": 5, "reason": "x"}, {"receipt": "c", "bury": true}]}"#;
+        let nack = r#"{"receipts": [{"receipt": "a"}, {"receipt": "b", "delay_ms": 5, "reason": "x"}, {"receipt": "c", "bury": true},
+            {"receipt": "d", "reason": {"class": "KeyError", "message": "y", "stack": "at z"}}]}"#;
+        let error = LastError::new(Some("KeyError".into()), "y".into(), Some("at z".into()));
         let expected = [
             ("a".to_owned(), Decision::Nack { delay: None, reason: None }),
             ("b".to_owned(), Decision::Nack { delay: Some(Duration::from_millis(5)), reason: Some("x".into()) }),
             ("c".to_owned(), Decision::Bury { reason: None }),
+            ("d".to_owned(), Decision::Nack { delay: None, reason: Some(error) }),
         ];
         assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
         Ok(())

@@ -14,7 +14,6 @@ use super::problem::{Class, Problem};
 use super::{App, body, body_errors};
 use crate::gate::Pass;
 use crate::model::error::Kind;
-use crate::model::limits::REQUEST_BODY_BYTES_MAX;
 
 pub(crate) struct Json<T> {
     bytes: Bytes,
@@ -67,7 +66,7 @@ async fn read(request: Request, app: &App) -> Result<(HeaderMap, Bytes), Problem
     let (parts, body) = request.into_parts();
     let ungated = || Problem::new(Class::Verb(Kind::Bug), "the request did not pass the gate");
     let pass = parts.extensions.get::<Pass>().ok_or_else(ungated)?;
-    let bytes = body::read_for(app, (pass, &parts.headers), body, REQUEST_BODY_BYTES_MAX, "body").await?;
+    let bytes = body::read_for(app, (pass, &parts.headers), body, pass.action().body_bytes, "body").await?;
     Ok((parts.headers, bytes))
 }
 

@@ -197,6 +197,8 @@ async fn payload_headers_are_validated() -> Outcome {
     let twice = [("dwell-meta-a", "1"), ("Dwell-Meta-A", "2")];
     refused(push, &twice, "x", (422, "invalid", "`Dwell-Meta`: \"a\" is given twice")).await?;
     refused(push, &[("dwell-meta-a!", "1")], "x", (422, "invalid", "`Dwell-Meta`")).await?;
+    let raw = "POST /v1/topics/orders/messages?raw=true";
+    refused(raw, &[("dwell-raw", "1")], "x", (422, "invalid", "`Dwell-Raw`: is neither true nor false")).await?;
     refused(push, &[("dwell-meta-", "1")], "x", (422, "invalid", "`Dwell-Meta`")).await?;
     let types = [("content-type", "a/b"), ("content-type", "a/b")];
     refused(push, &types, "x", (422, "invalid", "`content-type`")).await?;
@@ -400,7 +402,7 @@ always_away! {
         topics() -> Vec<TopicName>;
         create(&Descriptor) -> Descriptor;
         update(&Descriptor) -> Descriptor;
-        publish_settings(&Descriptor) -> ();
+        publish_descriptor(&Descriptor) -> ();
         delete(&Descriptor) -> Option<Descriptor>;
         delete_unchanged(&Descriptor) -> Option<Descriptor>;
     } and {}

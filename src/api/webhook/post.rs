@@ -198,12 +198,12 @@ impl EndpointAnswer {
     pub(super) fn decision(&self) -> Decision {
         match self {
             EndpointAnswer::Status { status: 200..=299, .. } => Decision::Ack,
-            EndpointAnswer::Status { status: 410, .. } => Decision::Bury { reason: Some(self.reason()) },
+            EndpointAnswer::Status { status: 410, .. } => Decision::Bury { reason: Some(self.reason().into()) },
             EndpointAnswer::Status { retry_after, .. } => {
-                Decision::Nack { delay: *retry_after, reason: Some(self.reason()) }
+                Decision::Nack { delay: *retry_after, reason: Some(self.reason().into()) }
             }
             EndpointAnswer::TimedOut(_) | EndpointAnswer::Failed(_) => {
-                Decision::Nack { delay: None, reason: Some(self.reason()) }
+                Decision::Nack { delay: None, reason: Some(self.reason().into()) }
             }
         }
     }
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn status_code_selects_ack_or_nack() {
         let status = |status, text: &str| EndpointAnswer::Status { status, retry_after: None, text: text.to_owned() };
-        let nack = |delay, reason: &str| Decision::Nack { delay, reason: Some(reason.to_owned()) };
+        let nack = |delay, reason: &str| Decision::Nack { delay, reason: Some(reason.into()) };
         let two = Some(Duration::from_secs(2));
         let cases = [
             (status(200, "fine"), "ok", Decision::Ack),

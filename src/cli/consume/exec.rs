@@ -6,19 +6,20 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dwell_client::Extend;
 use dwell_client::wire::consume::Delivery;
-use dwell_client::wire::settle::Extend;
 use futures_util::future;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
-use crate::cli::api::Payload;
-use crate::cli::client::{Client, GroupOf};
+use crate::cli::contents::Payload;
 use crate::cli::failure::Failure;
 use crate::cli::output;
+use crate::cli::remote::{At as _, Remote};
 use crate::cli::settle::refusal;
 use crate::model::limits::REASON_BYTES_MAX;
+use crate::model::message::{GroupName, TopicName};
 use crate::platform::clock::Clock;
 
 /// Bytes of the end of stderr that go into the reason of a nack; beside them there is the exit code.
@@ -31,7 +32,7 @@ const DRAIN: Duration = Duration::from_millis(100);
 pub(super) enum Outcome {
     Ack,
     Nack(String),
-    /// The command itself is wrong, and not this message: nothing is settled, and no other message should be tried.
+    /// The command itself is wrong, and not this message: it is released, and no other message should be tried.
     Unusable(String),
 }
 
@@ -60,19 +61,20 @@ const FIND: &str = r#"case $1 in */*) [ -f "$1" ] && [ -x "$1" ];; *) command -v
 
 pub(super) struct Exec {
     command: String,
-    client: Client,
-    of: GroupOf,
-    visibility_timeout: Duration,
+    remote: Remote,
+    topic: TopicName,
+    group: GroupName,
     clock: Clock,
 }
 
 impl Exec {
-    pub(super) fn new(command: &str, client: Client, of: GroupOf, visibility_timeout: Duration) -> Exec {
-        Exec { command: command.to_owned(), client, of, visibility_timeout, clock: Clock::System }
+    pub(super) fn new(command: &str, remote: Remote, topic: TopicName, group: GroupName) -> Exec {
+        Exec { command: command.to_owned(), remote, topic, group, clock: Clock::System }
     }
 
-    /// Runs the command. Dropping the future kills it with everything it started.
-    pub(super) async fn run(&self, delivery: &Delivery) -> Outcome {
+    /// Runs the command, and gives it `visibility_timeout` again and again. Dropping the future kills it with everything it
+    /// started.
+    pub(super) async fn run(&self, delivery: &Delivery, visibility_timeout: Duration) -> Outcome {
         let payload = match Payload::from(&delivery.contents).bytes() {
             Ok(payload) => payload,
             Err(why) => return Outcome::Nack(why),
@@ -85,7 +87,7 @@ impl Exec {
         let tail = RefCell::new(Tail::new(STDERR_BYTES));
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let pipes = future::join(feed(stdin, payload), follow(stderr, &tail));
-        let status = self.wait(&mut child, delivery, pipes).await;
+        let status = self.wait(&mut child, (delivery, visibility_timeout), pipes).await;
         group.ended();
         let end = tail.borrow().text();
         match status {
@@ -102,19 +104,19 @@ impl Exec {
     async fn wait(
         &self,
         child: &mut Child,
-        delivery: &Delivery,
+        (delivery, visibility_timeout): (&Delivery, Duration),
         pipes: impl Future<Output = ((), ())>,
     ) -> std::io::Result<ExitStatus> {
         tokio::pin!(pipes);
         let mut served = false;
-        let mut extend_at = self.clock.instant().plus(self.visibility_timeout / 2);
+        let mut extend_at = self.clock.instant().plus(visibility_timeout / 2);
         let status = loop {
             tokio::select! {
                 status = child.wait() => break status,
                 ((), ()) = &mut pipes, if !served => served = true,
                 () = self.clock.sleep_until(extend_at) => {
-                    self.extend(delivery).await;
-                    extend_at = self.clock.instant().plus(self.visibility_timeout / 2);
+                    self.extend(delivery, visibility_timeout).await;
+                    extend_at = self.clock.instant().plus(visibility_timeout / 2);
                 }
             }
         };
@@ -127,12 +129,12 @@ impl Exec {
         status
     }
 
-    async fn extend(&self, delivery: &Delivery) {
-        let receipts = std::slice::from_ref(&delivery.receipt);
-        let id = &delivery.id;
-        match self.client.extend(&self.of, &Extend::of(receipts, self.visibility_timeout)).await {
+    async fn extend(&self, delivery: &Delivery, visibility_timeout: Duration) {
+        let Remote { client, place } = &self.remote;
+        let (id, extend) = (&delivery.id, Extend::of([&delivery.receipt], visibility_timeout));
+        match client.extend(self.topic.as_str(), self.group.as_str(), extend).await.at(place) {
             Ok(verdicts) => {
-                for refused in verdicts.iter().filter(|verdict| verdict.reason.is_some()).map(refusal) {
+                for refused in verdicts.iter().filter(|verdict| !verdict.is_applied()).map(refusal) {
                     output::note(format_args!("{id}: its deadline could not be moved: {refused}"));
                 }
             }
@@ -146,7 +148,7 @@ impl Exec {
         command.stdin(Stdio::piped()).stdout(Stdio::inherit()).stderr(Stdio::piped()).kill_on_drop(true);
         // Ctrl-C on the terminal is for dwell, which lets the command finish.
         command.process_group(0);
-        command.env("DWELL_TOPIC", self.of.topic.as_str()).env("DWELL_GROUP", self.of.group.as_str());
+        command.env("DWELL_TOPIC", self.topic.as_str()).env("DWELL_GROUP", self.group.as_str());
         command.env("DWELL_ID", &delivery.id).env("DWELL_KEY", delivery.contents.key.as_deref().unwrap_or_default());
         command.env("DWELL_ATTEMPT", delivery.attempt.to_string());
         command.env("DWELL_PARTITION", delivery.partition.to_string());
@@ -245,20 +247,17 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::address::ServerAddress;
-    use crate::model::message::{GroupName, TopicName};
 
     async fn run(command: &str, payload: &str) -> Result<Outcome, Failure> {
-        let address = ServerAddress::parse("unix:/does/not/exist").map_err(Failure::new)?;
-        let of = GroupOf { topic: TopicName::new("orders")?, group: GroupName::standard() };
+        let remote = Remote::started("unix:/does/not/exist")?;
         let delivery = serde_json::json!({
             "receipt": "3.17.k.1", "id": "a-1", "key": "k", "payload": payload, "meta": {"trace-id": "t"}, "attempt": 2,
             "partition": 3, "due_at": "1970-01-01T00:00:00Z", "pushed_at": "1970-01-01T00:00:00Z", "deadline": "1970-01-01T00:00:00Z", "lateness_ms": 1,
             "traceparent": "00-1", "tracestate": "a=b"
         });
         let delivery = serde_json::from_value(delivery).map_err(|error| Failure::new(error.to_string()))?;
-        let exec = Exec::new(command, Client::new(&address)?, of, Duration::from_secs(30));
-        Ok(exec.run(&delivery).await)
+        let exec = Exec::new(command, remote, TopicName::new("orders")?, GroupName::standard());
+        Ok(exec.run(&delivery, Duration::from_secs(30)).await)
     }
 
     #[tokio::test]

@@ -5,15 +5,15 @@ mod exec;
 use std::time::Duration;
 
 use clap::Args;
-use dwell_client::wire::consume::{Delivery, Reserve};
-use dwell_client::wire::settle::{Nack, Nacked, Settled};
-use futures_util::StreamExt as _;
+use dwell_client::wire::consume::Delivery;
+use dwell_client::{Ack, DeliveryStream, Error, Nack, Nacked, Release, Reserve, Settled, StreamOptions};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 
-use super::api::{WithJson, shown};
-use super::client::{Client, DeliveryStream, GroupOf};
-use super::failure::{CallResult, Failure};
+use super::contents::shown;
+use super::failure::{CallError, CallResult, Failure};
 use super::process::Signals;
+use super::remote::{At as _, Remote};
 use super::settle::refusal;
 use super::{ServerArgs, output, parse};
 use crate::model::limits::BATCH_MESSAGES_MAX;
@@ -35,10 +35,10 @@ Examples:
 A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_GROUP, DWELL_ID,
 DWELL_KEY, DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS,
 DWELL_CONTENT_TYPE, DWELL_TRACEPARENT, DWELL_TRACESTATE and a DWELL_META_<NAME> for every meta. Exit
-code 0 acks. 126 and 127 say that the command cannot be executed or was not found: they settle
-nothing and end dwell. Any other code nacks; it is the reason, with the end of stderr. While a
-command runs, its deadline is extended. Ctrl-C waits for the commands that run; a second one does
-not, and their messages are delivered again.";
+code 0 acks. 126 and 127 say that the command cannot be executed or was not found: they release the
+delivery, which counts as no attempt, and end dwell. Any other code nacks; it is the reason, with
+the end of stderr. While a command runs, its deadline is extended. Ctrl-C waits for the commands
+that run; a second one does not, and their messages are delivered again.";
 
 /// Consume messages: print them, or run a command for each
 #[derive(Debug, Args)]
@@ -72,44 +72,46 @@ pub(crate) struct ConsumeArgs {
     server: ServerArgs,
 }
 
+impl ConsumeArgs {
+    fn names(&self) -> (&str, &str) {
+        (self.topic.as_str(), self.group.as_str())
+    }
+}
+
 #[derive(Debug, Default)]
 struct Tally {
     delivered: u64,
     acked: u64,
     nacked: u64,
+    released: u64,
     unsettled: u64,
 }
 
 pub(crate) async fn run(args: &ConsumeArgs) -> Result<(), Failure> {
-    let of = GroupOf { topic: args.topic.clone(), group: args.group.clone() };
-    let mut consumer = Consumer { client: args.server.client()?, of, args, clock: Clock::System, exec: None };
+    let remote = args.server.remote()?;
+    let exec = |command: &String| Exec::new(command, remote.clone(), args.topic.clone(), args.group.clone());
+    let exec = args.exec.as_ref().map(exec);
+    let consumer = Consumer { remote, args, clock: Clock::System, exec };
     let mut tally = Tally::default();
     let result = consumer.run(&mut Signals::listen()?, &mut tally).await;
-    let Tally { delivered, acked, nacked, unsettled } = tally;
+    let Tally { delivered, acked, nacked, released, unsettled } = tally;
+    let back = if released > 0 { format!(", {released} released") } else { String::new() };
     let rest =
         if unsettled > 0 { format!(", {unsettled} not settled: they are delivered again") } else { String::new() };
-    output::note(format_args!("{delivered} delivered, {acked} acked, {nacked} nacked{rest}"));
+    output::note(format_args!("{delivered} delivered, {acked} acked, {nacked} nacked{back}{rest}"));
     result
 }
 
 struct Consumer<'a> {
-    client: Client,
-    of: GroupOf,
+    remote: Remote,
     args: &'a ConsumeArgs,
     clock: Clock,
-    /// Made with the first delivery: only then the topic's visibility timeout is known.
     exec: Option<Exec>,
 }
 
 impl Consumer<'_> {
-    async fn run(&mut self, signals: &mut Signals, tally: &mut Tally) -> Result<(), Failure> {
-        let mut source = Source {
-            client: self.client.clone(),
-            of: self.of.clone(),
-            args: self.args,
-            clock: Clock::System,
-            stream: None,
-        };
+    async fn run(&self, signals: &mut Signals, tally: &mut Tally) -> Result<(), Failure> {
+        let mut source = Source { remote: &self.remote, args: self.args, clock: Clock::System, stream: None };
         if let Some(command) = &self.args.exec {
             exec::check(command).await?;
         }
@@ -118,14 +120,14 @@ impl Consumer<'_> {
         while self.args.count.is_none_or(|count| tally.delivered < count) {
             let left = self.args.count.map_or(u64::MAX, |count| count - tally.delivered);
             let max = max.min(usize::try_from(left).unwrap_or(max));
-            let deliveries = tokio::select! {
-                deliveries = source.take(max) => deliveries?,
-                _ = signals.next() => return Ok(()),
+            let taken = tokio::select! {
+                taken = source.take(max) => taken?,
+                _ = signals.next() => return self.give_back(source.left(), tally).await,
             };
-            tally.delivered += deliveries.len() as u64;
-            tally.unsettled += deliveries.len() as u64;
+            tally.delivered += taken.deliveries.len() as u64;
+            tally.unsettled += taken.deliveries.len() as u64;
             let mut stop = false;
-            let handled = self.handle(deliveries, tally);
+            let handled = self.handle(taken, tally);
             tokio::pin!(handled);
             loop {
                 tokio::select! {
@@ -148,75 +150,98 @@ impl Consumer<'_> {
 
     /// It is waited for, and may be misspelt.
     async fn say_if_topic_is_missing(&self) {
-        if self.client.topic(&self.args.topic).await.is_err_and(|error| error.is_topic_missing()) {
+        let Remote { client, place } = &self.remote;
+        if client.topic(self.args.topic.as_str()).await.at(place).is_err_and(|error| error.is_topic_missing()) {
             output::note(format_args!("topic {} does not exist yet: waiting for it", self.args.topic));
         }
     }
 
-    async fn handle(&mut self, deliveries: Vec<WithJson<Delivery>>, tally: &mut Tally) -> Result<(), Failure> {
-        let Some(command) = &self.args.exec else {
-            for delivery in &deliveries {
-                self.args.server.print.value(delivery, |delivery| shown(delivery))?;
+    async fn handle(&self, taken: Taken, tally: &mut Tally) -> Result<(), Failure> {
+        let Taken { deliveries, visibility_timeout } = taken;
+        let Some((exec, visibility_timeout)) = self.exec.as_ref().zip(visibility_timeout) else {
+            let mut each = deliveries.iter();
+            let print = &self.args.server.print;
+            if let Err(failure) = each.try_for_each(|delivery| print.value(delivery, shown)) {
+                self.release(&deliveries, tally).await?;
+                return Err(failure);
             }
             let receipts: Vec<String> = deliveries.iter().map(|delivery| delivery.receipt.clone()).collect();
-            let verdicts = self.settled(|| self.client.ack(&self.of, &receipts, false)).await?;
-            tally.count(&verdicts);
+            tally.count(&self.acked(&receipts).await?);
             return Ok(());
         };
-        if self.exec.is_none() {
-            let timeout = match self.args.visibility_timeout {
-                Some(timeout) => timeout,
-                None => self.visibility_timeout().await?,
-            };
-            self.exec = Some(Exec::new(command, self.client.clone(), self.of.clone(), timeout));
+        let run = |one| self.run_one(exec, one, visibility_timeout);
+        let mut running: FuturesUnordered<_> = deliveries.iter().map(run).collect();
+        let mut unusable = None;
+        while let Some(settled) = running.next().await {
+            let (verdicts, why) = settled?;
+            tally.count(&verdicts);
+            unusable = unusable.or(why);
         }
-        let Some(exec) = &self.exec else { return Ok(()) };
-        let mut running: FuturesUnordered<_> = deliveries.iter().map(|one| self.run_one(exec, one)).collect();
-        while let Some(verdicts) = running.next().await {
-            tally.count(&verdicts?);
+        unusable.map_or(Ok(()), Err)
+    }
+
+    /// Gives deliveries back that came and that nobody has begun to handle.
+    async fn give_back(&self, deliveries: Vec<Delivery>, tally: &mut Tally) -> Result<(), Failure> {
+        tally.delivered += deliveries.len() as u64;
+        tally.unsettled += deliveries.len() as u64;
+        self.release(&deliveries, tally).await
+    }
+
+    async fn release(&self, deliveries: &[Delivery], tally: &mut Tally) -> Result<(), Failure> {
+        let receipts: Vec<String> = deliveries.iter().map(|delivery| delivery.receipt.clone()).collect();
+        for receipts in receipts.chunks(BATCH_MESSAGES_MAX) {
+            tally.count(&self.released(receipts).await?);
         }
         Ok(())
     }
 
-    /// That of the topic.
-    async fn visibility_timeout(&self) -> Result<Duration, Failure> {
-        let described = self.client.topic(&self.args.topic).await?;
-        let timeout = described.topic.settings.visibility_timeout_ms;
-        timeout.ok_or_else(|| Failure::new("the broker's answer has no `visibility_timeout_ms`"))
-    }
-
-    async fn run_one(&self, exec: &Exec, delivery: &WithJson<Delivery>) -> Result<Vec<Settled>, Failure> {
+    /// The verdict, and why no other message should be tried with this command.
+    async fn run_one(
+        &self,
+        exec: &Exec,
+        delivery: &Delivery,
+        visibility_timeout: Duration,
+    ) -> Result<(Vec<Settled>, Option<Failure>), Failure> {
         if self.args.server.print.json {
             output::json(delivery)?
         } else {
             output::note(shown(delivery))
         }
-        let receipt = delivery.receipt.clone();
-        match exec.run(delivery).await {
-            Outcome::Ack => {
-                let receipts = [receipt];
-                self.settled(|| self.client.ack(&self.of, &receipts, false)).await
+        let receipts = std::slice::from_ref(&delivery.receipt);
+        let verdicts = match exec.run(delivery, visibility_timeout).await {
+            Outcome::Ack => self.acked(receipts).await?,
+            Outcome::Unusable(why) => {
+                let why = format!("the command of --exec cannot be used: {why}; {} was given back", delivery.id);
+                return Ok((self.released(receipts).await?, Some(Failure::new(why))));
             }
-            Outcome::Unusable(why) => Err(Failure::new(format!(
-                "the command of --exec cannot be used: {why}; {} is delivered again",
-                delivery.id
-            ))),
             Outcome::Nack(reason) => {
                 output::note(format_args!("{} failed: {reason}", delivery.id));
-                let nack = Nack::of([Nacked { reason: Some(reason), ..Nacked::from(receipt) }]);
-                self.settled(|| self.client.nack(&self.of, &nack)).await
+                let nack = Nack::of([Nacked::from(&*delivery.receipt).reason(reason)]);
+                let (client, (topic, group)) = (&self.remote.client, self.args.names());
+                self.settled(|| client.nack(topic, group, nack.clone())).await?
             }
-        }
+        };
+        Ok((verdicts, None))
+    }
+
+    async fn acked(&self, receipts: &[String]) -> Result<Vec<Settled>, Failure> {
+        let (client, (topic, group)) = (&self.remote.client, self.args.names());
+        self.settled(|| client.ack(topic, group, Ack::of(receipts))).await
+    }
+
+    async fn released(&self, receipts: &[String]) -> Result<Vec<Settled>, Failure> {
+        let (client, (topic, group)) = (&self.remote.client, self.args.names());
+        self.settled(|| client.release(topic, group, Release::of(receipts))).await
     }
 
     /// Settles, for a while again and again: repeating a settlement is harmless.
     async fn settled<F>(&self, settle: impl Fn() -> F) -> Result<Vec<Settled>, Failure>
     where
-        F: Future<Output = CallResult<Vec<Settled>>>,
+        F: Future<Output = Result<Vec<Settled>, Error>>,
     {
         let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
         loop {
-            match settle().await {
+            match settle().await.at(&self.remote.place) {
                 Ok(verdicts) => return Ok(verdicts),
                 Err(error) => match waits.next().filter(|_| error.is_passing()) {
                     Some(wait) => self.clock.sleep(wait).await,
@@ -235,6 +260,7 @@ impl Tally {
                 "acked" | "pending" => self.acked += 1,
                 // Buried: that was its last attempt.
                 "nacked" | "buried" => self.nacked += 1,
+                "released" => self.released += 1,
                 _ => {
                     output::note(refusal(verdict));
                     continue;
@@ -247,24 +273,38 @@ impl Tally {
 
 const WAIT: Duration = Duration::from_secs(30);
 
+struct Taken {
+    deliveries: Vec<Delivery>,
+    /// How long each may take. A stream does not say it.
+    visibility_timeout: Option<Duration>,
+}
+
 /// Takes deliveries of a group; waits while the broker is unavailable.
 struct Source<'a> {
-    client: Client,
-    of: GroupOf,
+    remote: &'a Remote,
     args: &'a ConsumeArgs,
     clock: Clock,
     stream: Option<DeliveryStream>,
 }
 
 impl Source<'_> {
+    /// Deliveries that a stream has brought meanwhile. It stays open while they are settled, since closing it nacks them.
+    fn left(&mut self) -> Vec<Delivery> {
+        let mut left = Vec::new();
+        while let Some(Some(Some(Ok(delivery)))) = self.stream.as_mut().map(|stream| stream.next().now_or_never()) {
+            left.push(delivery);
+        }
+        left
+    }
+
     /// The next deliveries: at least one, and not more than `max` at a time.
-    async fn take(&mut self, max: usize) -> Result<Vec<WithJson<Delivery>>, Failure> {
+    async fn take(&mut self, max: usize) -> Result<Taken, Failure> {
         let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
         let mut first = true;
         loop {
             let error = match self.ask(max).await {
-                Ok(deliveries) if deliveries.is_empty() => continue,
-                Ok(deliveries) => return Ok(deliveries),
+                Ok(taken) if taken.deliveries.is_empty() => continue,
+                Ok(taken) => return Ok(taken),
                 Err(error) if error.is_topic_missing() => continue,
                 Err(error) => error,
             };
@@ -280,20 +320,36 @@ impl Source<'_> {
         }
     }
 
-    async fn ask(&mut self, max: usize) -> CallResult<Vec<WithJson<Delivery>>> {
+    async fn ask(&mut self, max: usize) -> CallResult<Taken> {
+        let Remote { client, place } = self.remote;
+        let (topic, group) = self.args.names();
         let (visibility_timeout, min_age) = (self.args.visibility_timeout, self.args.min_age);
         if !self.args.stream {
             let request =
                 Reserve { max: Some(max), wait: Some(WAIT), visibility_timeout, min_age, ..Reserve::default() };
-            return self.client.reserve(&self.of, &request).await;
+            let reserved = client.reserve(topic, group, request).await.at(place)?;
+            let visibility_timeout = Some(reserved.visibility_timeout_ms);
+            return Ok(Taken { deliveries: reserved.deliveries, visibility_timeout });
         }
-        let mut stream = match self.stream.take() {
+        let stream = match &mut self.stream {
             Some(stream) => stream,
-            None => self.client.stream(&self.of, max, visibility_timeout).await?,
+            none => {
+                let options = StreamOptions::default().max_in_flight(max);
+                let options = visibility_timeout.into_iter().fold(options, StreamOptions::visibility_timeout);
+                none.insert(client.stream(topic, group, options).await.at(place)?)
+            }
         };
-        // A stream that fails or ends is not put back: the next one is another.
-        let deliveries = stream.next().await?;
-        self.stream = Some(stream);
-        Ok(deliveries)
+        let first = match stream.next().await {
+            Some(Ok(delivery)) => delivery,
+            // It has failed or ended: the next one is another.
+            over => {
+                self.stream = None;
+                let ended = CallError::NoAnswer(format!("the stream from {place} has ended"));
+                return Err(over.and_then(Result::err).map_or(ended, |error| place.error(error)));
+            }
+        };
+        let mut deliveries = vec![first];
+        deliveries.extend(self.left());
+        Ok(Taken { deliveries, visibility_timeout: None })
     }
 }

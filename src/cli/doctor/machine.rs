@@ -8,9 +8,9 @@ use rustix::process::{Resource, getrlimit};
 use super::Finding;
 use crate::app::config::Config;
 use crate::cli::address::ServerAddress;
-use crate::cli::client::Client;
 use crate::cli::failure::CallError;
 use crate::cli::place::{Files, Place};
+use crate::cli::remote::Remote;
 use crate::cli::{ServerArgs, figures};
 use crate::model::limits::CONNECTIONS_MAX;
 use crate::model::time::Timestamp;
@@ -136,8 +136,8 @@ pub(super) async fn look(server: &ServerArgs, config: &Config) -> Finding {
         Err(failure) => return Finding::fail("broker", failure.message, advice),
     };
     let address = place.address.to_string();
-    match Client::at(place) {
-        Ok(client) => broker(&address, &facts(&client).await, env!("CARGO_PKG_VERSION")),
+    match Remote::at(place) {
+        Ok(remote) => broker(&address, &facts(&remote).await, env!("CARGO_PKG_VERSION")),
         Err(failure) => Finding::fail("broker", format!("{address} cannot be asked: {}", failure.message), advice),
     }
 }
@@ -153,18 +153,18 @@ fn address(config: &Config) -> ServerAddress {
     ServerAddress::parse(&config.listen.on_this_machine().url(config.tls.is_some())).unwrap_or_default()
 }
 
-async fn facts(client: &Client) -> BrokerFacts {
+async fn facts(remote: &Remote) -> BrokerFacts {
     tokio::select! {
-        facts = ask(client) => facts,
+        facts = ask(remote) => facts,
         () = Clock::System.sleep(PATIENCE) => {
             BrokerFacts::NotReady(format!("it did not answer within {} s", PATIENCE.as_secs()))
         }
     }
 }
 
-async fn ask(client: &Client) -> BrokerFacts {
-    let ready = match client.readiness().await {
-        Ok(ready) => ready.read(),
+async fn ask(Remote { client, place }: &Remote) -> BrokerFacts {
+    let ready = match client.ready().await.map_err(|error| place.unready(error)) {
+        Ok(ready) => ready,
         Err(CallError::Unreachable(_)) => return BrokerFacts::Absent,
         Err(error) => return BrokerFacts::NotReady(error.to_string()),
     };

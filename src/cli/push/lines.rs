@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dwell_client::wire::push::BatchMessage;
 use serde_json::value::RawValue;
 
-use crate::cli::api::Payload;
+use crate::cli::contents::Payload;
 use crate::model::error::Error;
 use crate::model::limits::BATCH_BODY_BYTES_MAX;
 use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past};
@@ -88,8 +88,16 @@ fn read(line: &[u8], now: Timestamp) -> Result<(BatchMessage, bool), String> {
     }
     let mut item: BatchMessage =
         serde_json::from_slice(line).map_err(|error| error.to_string().replace("at line 1 column", "at column"))?;
+    check(&item, now)?;
+    let id_is_ours = item.id.is_none();
+    item.id.get_or_insert_with(|| MessageId::fresh().into());
+    Ok((item, id_is_ours))
+}
+
+/// Refuses what the broker would refuse, before it is sent. # Errors: why, and which field.
+pub(super) fn check(item: &BatchMessage, now: Timestamp) -> Result<(), String> {
     let detail_of = |error: Error| error.detail().to_owned();
-    let payload = Payload::from(&item);
+    let payload = Payload::from(item);
     // The broker, which knows the time of the store, decides what is in the past.
     item.past.as_deref().map_or(Ok(Past::Now), str::parse).map_err(detail_of)?;
     let ttl = one_span("ttl", item.ttl, item.ttl_ms).map_err(detail_of)?;
@@ -129,10 +137,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(BatchMessage, bool), String> {
     if ttl.is_some_and(|ttl| ttl.is_zero()) {
         return Err("`ttl`: a message with a ttl of 0s would never be delivered".to_owned());
     }
-    message.accept(now).map_err(detail_of)?;
-    let id_is_ours = item.id.is_none();
-    item.id.get_or_insert_with(|| MessageId::fresh().into());
-    Ok((item, id_is_ours))
+    message.accept(now).map(drop).map_err(detail_of)
 }
 
 fn payload_of(payload: Payload<'_>, json: Option<&RawValue>) -> Result<Bytes, String> {

@@ -7,20 +7,22 @@ use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
+use dwell_client::wire::messages::Meta;
 use dwell_client::wire::push::{BatchMessage, PushResult};
+use dwell_client::{Error, NewMessage};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::api::InWords;
-use super::client::{Client, Query};
-use super::failure::{CallError, Failure};
+use super::failure::{CallError, CallResult, Failure, InWords};
+use super::remote::{At as _, Remote};
 use super::{PrintArgs, ServerArgs, output, parse};
 use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
-use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past, TopicName};
+use crate::model::message::{Conflict, DedupKey, Key, MessageId, Past, TopicName};
 use crate::model::spelling::{counted, thousands};
-use crate::model::time::{Timestamp, parse_span, short_span, show_span};
+use crate::model::time::{Timestamp, parse_span, short_span};
 use crate::model::trace::TraceContext;
 use crate::platform::clock::Clock;
 use lines::{Line, Lines, Next};
@@ -98,21 +100,21 @@ pub(crate) struct PushArgs {
 }
 
 pub(crate) async fn run(args: &PushArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
+    let remote = args.server.remote()?;
     match &args.file {
-        Some(file) => push_file(&client, &args.topic, file, &args.server.print).await,
-        None => push_one(&client, args).await,
+        Some(file) => push_file(&remote, &args.topic, file, &args.server.print).await,
+        None => push_one(&remote, args).await,
     }
 }
 
-async fn push_one(client: &Client, args: &PushArgs) -> Result<(), Failure> {
+async fn push_one(Remote { client, place }: &Remote, args: &PushArgs) -> Result<(), Failure> {
     let now = Clock::System.now();
-    let mut message = args.message()?;
     // A message without an id gets one here, so that a push whose outcome is unknown can be repeated.
-    let id = message.identify();
-    // Checks everything that the broker would refuse before the payload is sent.
-    message.clone().accept(now).map_err(|error| Failure::usage(error.detail()))?;
-    let pushed = client.push(&args.topic, message, &args.query(&id)).await.map_err(|error| unknown(error, &id))?;
+    let id = args.id.clone().unwrap_or_else(MessageId::fresh);
+    let message = args.message(&id)?;
+    lines::check(&message, now).map_err(Failure::usage)?;
+    let pushed = client.push(args.topic.as_str(), NewMessage::from(message)).await.at(place);
+    let pushed = pushed.map_err(|error| unknown(error, &id))?;
     if pushed.topic_created {
         output::note(format_args!("topic {} did not exist; it was created for this message", args.topic));
     }
@@ -160,51 +162,39 @@ impl PushArgs {
         self.file.is_some()
     }
 
-    fn message(&self) -> Result<NewMessage, Failure> {
-        Ok(NewMessage {
-            id: self.id.clone(),
-            conflict: self.conflict.unwrap_or_default(),
-            key: self.key.clone(),
-            dedup: Dedup::of(self.dedup_key.clone(), self.dedup_for).map_err(|error| Failure::usage(error.detail()))?,
-            due: match (self.delay, self.at) {
-                // The broker, which knows the time of the store, decides what is in the past.
-                (_, Some(at)) => Due::At(at),
-                (delay, None) => Due::In(delay.unwrap_or_default()),
-            },
+    fn message(&self, id: &MessageId) -> Result<BatchMessage, Failure> {
+        let payload = match self.payload.as_deref() {
+            None | Some("-") => read_stdin()?,
+            Some(text) => text.as_bytes().to_vec(),
+        };
+        let (payload, payload_base64) = match String::from_utf8(payload) {
+            Ok(text) => (Some(text), None),
+            Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
+        };
+        Ok(BatchMessage {
+            id: Some(id.to_string()),
+            conflict: self.conflict.map(|conflict| conflict.name().to_owned()),
+            key: self.key.as_ref().map(Key::to_string),
+            delay: self.delay,
+            due_at: self.at,
+            past: self.past.map(|past| past.name().to_owned()),
             ttl: self.ttl,
             max_attempts: self.max_attempts,
-            priority: self.priority.unwrap_or(0),
+            priority: self.priority,
+            dedup_key: self.dedup_key.as_ref().map(DedupKey::to_string),
+            dedup_for: self.dedup_for,
             content_type: self.content_type.clone(),
-            meta: self.meta.clone(),
-            trace: self.traceparent.clone(),
-            attachment: Bytes::new(),
-            payload: match self.payload.as_deref() {
-                None | Some("-") => read_stdin()?,
-                Some(text) => Bytes::copy_from_slice(text.as_bytes()),
-            },
+            meta: (!self.meta.is_empty()).then(|| Meta(self.meta.clone())),
+            traceparent: self.traceparent.as_ref().map(|trace| trace.traceparent()),
+            payload,
+            payload_base64,
+            ..BatchMessage::default()
         })
-    }
-
-    fn query(&self, id: &MessageId) -> Query {
-        let given = [
-            ("id", Some(id.to_string())),
-            ("conflict", self.conflict.map(|conflict| conflict.name().to_owned())),
-            ("key", self.key.as_ref().map(Key::to_string)),
-            ("delay", self.delay.map(show_span)),
-            ("due_at", self.at.map(|at| at.to_string())),
-            ("past", self.past.map(|past| past.name().to_owned())),
-            ("ttl", self.ttl.map(show_span)),
-            ("max_attempts", self.max_attempts.map(|attempts| attempts.to_string())),
-            ("dedup_key", self.dedup_key.as_ref().map(DedupKey::to_string)),
-            ("dedup_for", self.dedup_for.map(show_span)),
-            ("priority", self.priority.map(|priority| priority.to_string())),
-        ];
-        Query(given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
     }
 }
 
 /// The payload on stdin; one byte more than is allowed is enough to know that it is too large.
-fn read_stdin() -> Result<Bytes, Failure> {
+fn read_stdin() -> Result<Vec<u8>, Failure> {
     let stdin = std::io::stdin().lock();
     if stdin.is_terminal() {
         return Err(Failure::usage("there is no payload: give it as an argument or on stdin"));
@@ -214,7 +204,7 @@ fn read_stdin() -> Result<Bytes, Failure> {
         .take(PAYLOAD_BYTES_MAX as u64 + 1)
         .read_to_end(&mut payload)
         .map_err(|error| Failure::new(format!("cannot read stdin: {error}")))?;
-    Ok(payload.into())
+    Ok(payload)
 }
 
 /// Messages of a batch: half of what the broker takes, so that the bar moves.
@@ -250,9 +240,9 @@ impl fmt::Display for Summary {
 
 /// Pushes every line of a file, reports every line that was not stored, and prints how many were. # Errors: also when a line
 /// failed.
-async fn push_file(client: &Client, topic: &TopicName, file: &Path, print: &PrintArgs) -> Result<(), Failure> {
+async fn push_file(remote: &Remote, topic: &TopicName, file: &Path, print: &PrintArgs) -> Result<(), Failure> {
     let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {}: {error}", file.display()));
-    let mut push = Push { client, topic, bar: bar(None), summary: Summary::default(), clock: Clock::System };
+    let mut push = Push { remote, topic, bar: bar(None), summary: Summary::default(), clock: Clock::System };
     let result = if file == Path::new("-") {
         push.run(BufReader::new(std::io::stdin())).await
     } else {
@@ -278,7 +268,7 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
 }
 
 struct Push<'a> {
-    client: &'a Client,
+    remote: &'a Remote,
     topic: &'a TopicName,
     bar: ProgressBar,
     summary: Summary,
@@ -325,8 +315,7 @@ impl Push<'_> {
         let mut waits = RETRY_AFTER.into_iter();
         while !batch.is_empty() {
             let wait = waits.next();
-            let items: Vec<&BatchMessage> = batch.iter().map(|line| &line.item).collect();
-            match self.client.push_batch(self.topic, &items).await {
+            match self.results(&batch).await {
                 Ok(results) => batch = self.count(batch, results, wait.is_none()),
                 Err(error) if error.is_passing() && wait.is_some() => self.say(&format!("{error}; trying again")),
                 Err(error) => return self.refused(&batch, &error),
@@ -336,6 +325,16 @@ impl Push<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A result for each line, also where messages were not accepted.
+    async fn results(&self, batch: &[Line]) -> CallResult<Vec<PushResult>> {
+        let Remote { client, place } = self.remote;
+        let messages = batch.iter().map(|line| NewMessage::from(line.item.clone()));
+        match client.push_many(self.topic.as_str(), messages).await {
+            Err(Error::NotAccepted(not_accepted)) => Ok(not_accepted.results),
+            pushed => pushed.at(place),
+        }
     }
 
     fn count(&mut self, batch: Vec<Line>, results: Vec<PushResult>, last: bool) -> Vec<Line> {

@@ -27,8 +27,8 @@ use self::table::{Ink, Line};
 use self::view::{COLUMNS, cells, group_cells, header};
 use super::ServerArgs;
 use super::process::Signals;
-use crate::cli::client::Client;
 use crate::cli::failure::{Failure, UNAVAILABLE};
+use crate::cli::remote::Remote;
 use crate::cli::{PrintArgs, output};
 use crate::model::spelling::thousands;
 use crate::model::time::{parse_span, show_span};
@@ -72,18 +72,18 @@ fn pause(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) async fn run(args: &TopArgs) -> Result<(), Failure> {
-    let client = args.server.client()?;
-    let server = client.place().address.to_string();
-    check(&client).await?;
+    let remote = args.server.remote()?;
+    let server = remote.place.address.to_string();
+    check(&remote).await?;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if args.once || args.server.print.json || is_dumb || !io::stdout().is_terminal() {
-        return show_once(client, server, args.every, &args.server.print).await;
+        return show_once(remote, server, args.every, &args.server.print).await;
     }
     let mut signals = Signals::listen()?;
     let mut screen = Screen::enter(!is_set("NO_COLOR")).map_err(lost)?;
     let mut state = State::new(server, terminal::size().unwrap_or((80, 24)));
-    watch(&client, &mut state, &mut screen, &mut signals, args.every).await.map_err(lost)
+    watch(&remote, &mut state, &mut screen, &mut signals, args.every).await.map_err(lost)
 }
 
 fn lost(error: io::Error) -> Failure {
@@ -92,7 +92,7 @@ fn lost(error: io::Error) -> Failure {
 
 /// Refreshes and obeys until it is told to end. One refresh at a time: a broker that is slow is asked less often.
 async fn watch(
-    client: &Client,
+    remote: &Remote,
     state: &mut State,
     screen: &mut Screen,
     signals: &mut Signals,
@@ -120,7 +120,7 @@ async fn watch(
                 state.update(Event::Seen(Box::new(seen)));
             }
             () = Clock::System.sleep_until(next), if is_due => {
-                asking = Some(Box::pin(ask(client.clone(), state.wanted())));
+                asking = Some(Box::pin(ask(remote.clone(), state.wanted())));
             }
             _ = signals.next() => return Ok(()),
         }
@@ -242,9 +242,9 @@ const TOPICS_MAX: usize = 200;
 
 /// Looks twice, so far apart, since rates are between two looks, and prints what it saw. While the store is unavailable that is
 /// how the broker stands, and what waits in the WAL.
-async fn show_once(client: Client, server: String, every: Duration, print: &PrintArgs) -> Result<(), Failure> {
+async fn show_once(remote: Remote, server: String, every: Duration, print: &PrintArgs) -> Result<(), Failure> {
     let mut state = State::new(server, (0, 0));
-    let looked = look_twice(&client, &mut state, every).await;
+    let looked = look_twice(&remote, &mut state, every).await;
     match &looked {
         Ok(()) => print.value(&as_json(&state), |_| table(&state))?,
         Err(_) if state.away.is_none() => print.value(&as_json(&state), |_| head(&state).join("\n"))?,
@@ -253,15 +253,15 @@ async fn show_once(client: Client, server: String, every: Duration, print: &Prin
     looked
 }
 
-async fn look_twice(client: &Client, state: &mut State, every: Duration) -> Result<(), Failure> {
-    look(client, state, Wanted { list: true, ..Wanted::default() }).await?;
+async fn look_twice(remote: &Remote, state: &mut State, every: Duration) -> Result<(), Failure> {
+    look(remote, state, Wanted { list: true, ..Wanted::default() }).await?;
     Clock::System.sleep(every).await;
     let topics = state.rows().into_iter().take(TOPICS_MAX).map(|row| row.name).collect();
-    look(client, state, Wanted { topics, ..Wanted::default() }).await
+    look(remote, state, Wanted { topics, ..Wanted::default() }).await
 }
 
-async fn look(client: &Client, state: &mut State, wanted: Wanted) -> Result<(), Failure> {
-    state.update(Event::Seen(Box::new(ask(client.clone(), wanted).await)));
+async fn look(remote: &Remote, state: &mut State, wanted: Wanted) -> Result<(), Failure> {
+    state.update(Event::Seen(Box::new(ask(remote.clone(), wanted).await)));
     let why = state.away.as_ref().map(|(why, _)| why.clone()).or_else(|| state.trouble.clone());
     why.map_or(Ok(()), |message| Err(Failure { code: UNAVAILABLE, message }))
 }

@@ -8,11 +8,10 @@ use dwell_client::wire::operations::Ready;
 use dwell_client::wire::topics::{GroupTotals, PartitionState, TopicDescription};
 use futures_util::{StreamExt, future, stream};
 
-use crate::cli::api::WithJson;
-use crate::cli::client::{Client, GroupOf};
 use crate::cli::failure::{CallError, CallResult, Failure};
 use crate::cli::figures::{self, Sample};
-use crate::model::message::{GroupName, LATE, TopicName};
+use crate::cli::remote::{At as _, Remote};
+use crate::model::message::LATE;
 use crate::platform::clock::{Clock, Instant};
 use crate::telemetry::metrics::Quantile;
 
@@ -198,9 +197,9 @@ pub(super) struct Seen {
 }
 
 /// Whether watching makes sense. An unreachable broker may return; one that refuses the token will not accept it later.
-pub(super) async fn check(client: &Client) -> Result<(), Failure> {
+pub(super) async fn check(Remote { client, place }: &Remote) -> Result<(), Failure> {
     let metrics = tokio::select! {
-        metrics = client.metrics() => metrics,
+        metrics = client.metrics() => metrics.at(place),
         () = Clock::System.sleep(PATIENCE) => return Ok(()),
     };
     match metrics {
@@ -210,37 +209,35 @@ pub(super) async fn check(client: &Client) -> Result<(), Failure> {
 }
 
 /// Asks once. It never fails: that a broker is unreachable is shown.
-pub(super) async fn ask(client: Client, wanted: Wanted) -> Seen {
+pub(super) async fn ask(remote: Remote, wanted: Wanted) -> Seen {
     let answer = tokio::select! {
-        answer = answer(&client, wanted) => answer,
+        answer = answer(&remote, wanted) => answer,
         () = Clock::System.sleep(PATIENCE) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
     };
     Seen { at: Clock::System.instant(), answer }
 }
 
-async fn answer(client: &Client, wanted: Wanted) -> Result<Asked, String> {
-    let readiness = match client.readiness().await {
-        Ok(readiness) => Ok(readiness.read()),
+async fn answer(remote: &Remote, wanted: Wanted) -> Result<Asked, String> {
+    let Remote { client, place } = remote;
+    let readiness = match client.ready().await.map_err(|error| place.unready(error)) {
+        Ok(readiness) => Ok(readiness),
         Err(error @ (CallError::Unreachable(_) | CallError::NoAnswer(_))) => return Err(error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    let metrics = client.metrics().await.map_err(|error| error.to_string())?;
+    let metrics = client.metrics().await.at(place).map_err(|error| error.to_string())?;
     let reading = Snapshot::new(Clock::System.instant(), &figures::read(&metrics));
     let mut trouble = None;
     let mut topics = None;
     if wanted.list {
-        match client.topics().await {
+        match client.topics().await.at(place) {
             Ok(names) => topics = Some(names),
             Err(error) => trouble = Some(error.to_string()),
         }
     }
-    let one = async |name: String| {
-        let Ok(topic) = TopicName::new(&name) else { return Ok((name, None)) };
-        match describe(client, topic, wanted.members).await {
-            Ok(described) => Ok((name, Some(described))),
-            Err(CallError::Problem(problem)) if problem.name() == "not-found" => Ok((name, None)),
-            Err(error) => Err(error.to_string()),
-        }
+    let one = async |name: String| match describe(remote, &name, wanted.members).await {
+        Ok(described) => Ok((name, Some(described))),
+        Err(CallError::Problem(problem)) if problem.name() == "not-found" => Ok((name, None)),
+        Err(error) => Err(error.to_string()),
     };
     let answers: Vec<Result<_, String>> =
         stream::iter(wanted.topics).map(one).buffer_unordered(AT_ONCE).collect().await;
@@ -254,17 +251,14 @@ async fn answer(client: &Client, wanted: Wanted) -> Result<Asked, String> {
     Ok(Asked { readiness, reading, topics, described, trouble })
 }
 
-async fn describe(client: &Client, name: TopicName, members: bool) -> CallResult<Described> {
-    let (topic, listed) = future::try_join(client.topic(&name), client.groups(&name)).await?;
-    let groups: Vec<Group> = listed.into_iter().map(WithJson::read).collect();
+async fn describe(Remote { client, place }: &Remote, name: &str, members: bool) -> CallResult<Described> {
+    let (topic, groups) = future::try_join(client.topic(name), client.groups(name)).await.at(place)?;
     let mut of_groups = BTreeMap::new();
     for group in groups.iter().filter(|_| members) {
-        // A name that the broker sent is one.
-        let Ok(of) = GroupName::new(&group.group) else { continue };
-        let described = client.group(&GroupOf { topic: name.clone(), group: of }).await?.read();
+        let described = client.group(name, &group.group).await.at(place)?;
         of_groups.insert(group.group.clone(), described.members);
     }
-    Ok(Described { topic: topic.read(), groups, members: of_groups })
+    Ok(Described { topic, groups, members: of_groups })
 }
 
 /// How a group is doing, in the order of how much it matters.

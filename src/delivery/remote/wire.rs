@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::inquiry::{Inquiry, InquiryMessage, Report};
 use super::name::RequestName;
+use crate::codec::{read_last_error, write_last_error};
 use crate::delivery::{Decision, Late, Verdict};
-use crate::model::limits::{BATCH_MESSAGES_MAX, DELAY_MAX, REASON_BYTES_MAX};
+use crate::model::error::{Error, Result};
+use crate::model::last_error::LastError;
+use crate::model::limits::{BATCH_MESSAGES_MAX, DELAY_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::topic::check_visibility_timeout;
@@ -98,12 +101,32 @@ enum WireDecision {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delay_ms: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
+        reason: Option<WireError>,
     },
+    Release,
     Bury {
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
+        reason: Option<WireError>,
     },
+}
+
+/// The error of an attempt in its stored form: no text takes more than a third more than its bytes.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+struct WireError(LastError);
+
+impl From<WireError> for String {
+    fn from(WireError(error): WireError) -> String {
+        write_last_error(&error)
+    }
+}
+
+impl TryFrom<String> for WireError {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<WireError> {
+        read_last_error(text).map(WireError)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -140,7 +163,7 @@ impl Ask {
             && match &self.what {
                 What::Settle(decisions) => decisions.iter().all(|(_, decision)| match decision {
                     Decision::Nack { delay, .. } => fits(delay),
-                    Decision::Ack | Decision::Bury { .. } => true,
+                    Decision::Ack | Decision::Release | Decision::Bury { .. } => true,
                 }),
                 What::Extend(_, timeout) => check_visibility_timeout(*timeout).is_ok(),
             }
@@ -227,8 +250,11 @@ impl From<Decision> for WireDecision {
     fn from(decision: Decision) -> WireDecision {
         match decision {
             Decision::Ack => WireDecision::Ack,
-            Decision::Nack { delay, reason } => WireDecision::Nack { delay_ms: delay.map(ms), reason: reason.map(cut) },
-            Decision::Bury { reason } => WireDecision::Bury { reason: reason.map(cut) },
+            Decision::Nack { delay, reason } => {
+                WireDecision::Nack { delay_ms: delay.map(ms), reason: reason.map(WireError) }
+            }
+            Decision::Release => WireDecision::Release,
+            Decision::Bury { reason } => WireDecision::Bury { reason: reason.map(WireError) },
         }
     }
 }
@@ -238,9 +264,11 @@ impl From<WireDecision> for Decision {
         match decision {
             WireDecision::Ack => Decision::Ack,
             WireDecision::Nack { delay_ms, reason } => {
+                let reason = reason.map(|WireError(error)| error);
                 Decision::Nack { delay: delay_ms.map(Duration::from_millis), reason }
             }
-            WireDecision::Bury { reason } => Decision::Bury { reason },
+            WireDecision::Release => Decision::Release,
+            WireDecision::Bury { reason } => Decision::Bury { reason: reason.map(|WireError(error)| error) },
         }
     }
 }
@@ -259,12 +287,6 @@ impl WireVerdict {
     }
 }
 
-fn cut(mut reason: String) -> String {
-    let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
-    reason.truncate(end.unwrap_or_default());
-    reason
-}
-
 fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
@@ -273,7 +295,6 @@ fn ms(span: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::delivery::{BlockedReason, HeldCounts, Located, Waits};
-    use crate::model::error::Result;
     use crate::model::limits::RECEIPT_BYTES_MAX;
     use crate::model::message::MessageId;
     use crate::model::partition::Partition;
@@ -286,18 +307,25 @@ mod tests {
 
     #[test]
     fn requests_and_replies_round_trip() -> Result<()> {
-        let nack = |delay, reason: Option<&str>| Decision::Nack { delay, reason: reason.map(str::to_owned) };
+        let nack = |delay, reason: Option<&str>| Decision::Nack { delay, reason: reason.map(LastError::from) };
         let decisions = vec![
             ("a".to_owned(), Decision::Ack),
             ("b".to_owned(), nack(Some(Duration::from_millis(1_500)), Some("busy"))),
             ("c".to_owned(), nack(None, None)),
-            ("d".to_owned(), Decision::Bury { reason: Some("never".to_owned()) }),
+            (
+                "d".to_owned(),
+                Decision::Bury {
+                    reason: Some(LastError::new(Some("E".into()), "never".into(), Some("at x\n".into()))),
+                },
+            ),
+            ("e".to_owned(), Decision::Release),
         ];
         let ask = Ask { what: What::Settle(decisions), late: Late::No };
         assert_eq!(ask.pick(&[3, 0]).receipts(), ["d", "a"]);
         let extend = Ask { what: What::Extend(vec!["a".to_owned()], Duration::from_secs(5)), late: Late::Redelivered };
         assert_eq!(extend.pick(&[0]).late, Late::Redelivered);
-        let mut verdicts = vec![Verdict::Acked, Verdict::Extended(Timestamp::from_ms(9)), Verdict::Pending];
+        let mut verdicts =
+            vec![Verdict::Acked, Verdict::Released, Verdict::Extended(Timestamp::from_ms(9)), Verdict::Pending];
         verdicts.extend(Verdict::REFUSALS);
         let answer = RemoteMessage::Answer(OwnerAnswer { name: RequestName::fresh(), verdicts });
         for message in [request(ask)?, request(extend)?, answer] {
@@ -343,7 +371,8 @@ mod tests {
 
     #[test]
     fn a_thousand_reasons_of_any_length_fit() -> Result<()> {
-        let reason = Some("\u{1}".repeat(10 * REASON_BYTES_MAX));
+        let long = || "\u{1}".repeat(10_000);
+        let reason = Some(LastError::new(Some(long()), long(), Some(long())));
         let decision = ("9".repeat(RECEIPT_BYTES_MAX), Decision::Bury { reason });
         let ask = Ask { what: What::Settle(vec![decision; BATCH_MESSAGES_MAX]), late: Late::Waiting };
         let bytes = request(ask)?.encode();

@@ -458,8 +458,8 @@ impl Table {
         Some(next)
     }
 
-    /// A delivery failed and is tried again: it stays reserved, and only its charge goes to the store.
-    pub(super) fn fail_in_order(&mut self, serial: u64, ordered: OrderedDelivery, retried: Retried, now: Now) {
+    /// A delivery failed, or was released: its message stays reserved, and only its charge goes to the store.
+    pub(super) fn try_again_in_order(&mut self, serial: u64, ordered: OrderedDelivery, retried: Retried, now: Now) {
         let OrderedDelivery { lane, held, on_failure, .. } = ordered;
         let (next_at, attempts) = (retried.next_at, retried.attempts);
         self.decide_end(retried.id.clone(), held.slot, None, DeliveryEnd::Kept(retried));

@@ -9,9 +9,9 @@ use super::{DeliveryEnd, Held, Now, Out, Slot, Table, Undrafted};
 use crate::codec::{DeadLetterReason, DeadLetterRecord, Failure};
 use crate::delivery::receipt::Decision;
 use crate::delivery::verdict::{Decided, StaleReason, UnknownReason, Verdict, kind_of};
+use crate::model::last_error::LastError;
 use crate::model::limits::CALL_IDS_MAX;
 use crate::model::message::MessageId;
-use crate::model::time::Timestamp;
 use crate::platform::clock::Instant;
 use crate::store::{Buried, LateSettlement, Reservation, Retried, Settlement};
 
@@ -32,16 +32,23 @@ impl Table {
     /// settled.
     pub fn decide(&mut self, serial: u64, decision: Decision, now: Now) -> Result<Decided, Verdict> {
         let kind = kind_of(&decision);
-        let Some(out) = self.out.remove(&serial) else {
-            return self
-                .recent
-                .as_ref()
-                .and_then(|recent| recent.again(serial, kind))
-                .ok_or_else(|| self.refusal(serial));
-        };
+        let Some(out) = self.out.remove(&serial) else { return self.decided_before(serial, &decision) };
         let decided = self.conclude(serial, out, decision, now);
         self.recent.get_or_insert_default().remember(serial, kind, decided);
         Ok(decided)
+    }
+
+    fn decided_before(&self, serial: u64, decision: &Decision) -> Result<Decided, Verdict> {
+        if let Some(again) = self.recent.as_ref().and_then(|recent| recent.again(serial, kind_of(decision))) {
+            return Ok(again);
+        }
+        match (self.refusal(serial), decision) {
+            // An earlier one of its key took it along: it has ended as a release ends it.
+            (Verdict::Stale(StaleReason::Returned), Decision::Release) => {
+                Ok(Decided { ticket: self.tickets, handling: Duration::ZERO, dead: false, again: true })
+            }
+            (refusal, _) => Err(refusal),
+        }
     }
 
     fn refusal(&self, serial: u64) -> Verdict {
@@ -70,19 +77,26 @@ impl Table {
                 true
             }
             Decision::Nack { delay, reason } => {
-                let failure = Some(Failure::new(now.store, out.attempt, reason.as_deref()));
+                let failure = Some(Failure::new(now.store, out.attempt, reason.as_ref()));
                 let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
-                self.try_again(serial, out, now.store.plus(delay), failure, now);
+                let (next_at, attempts) = (now.store.plus(delay), out.attempt);
+                let retried = Retried { id: out.id.clone(), next_at, attempts, failure };
+                self.try_again(serial, out, retried, now);
+                false
+            }
+            Decision::Release => {
+                let (next_at, attempts) = (now.store, out.attempt.saturating_sub(1));
+                let retried = Retried { id: out.id.clone(), next_at, attempts, failure: None };
+                self.try_again(serial, out, retried, now);
                 false
             }
         };
         Decided { ticket: self.tickets, handling, dead, again: false }
     }
 
-    fn try_again(&mut self, serial: u64, mut out: Out, next_at: Timestamp, failure: Option<Failure>, now: Now) {
-        let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
+    fn try_again(&mut self, serial: u64, mut out: Out, retried: Retried, now: Now) {
         match out.ordered.take() {
-            Some(ordered) => self.fail_in_order(serial, *ordered, retried, now),
+            Some(ordered) => self.try_again_in_order(serial, *ordered, retried, now),
             None => self.decide_end(out.id, out.slot, None, DeliveryEnd::Again(retried)),
         }
     }
@@ -104,7 +118,7 @@ impl Table {
             if deadline > now.elapsed {
                 break;
             }
-            let reason = Some("not settled within the visibility timeout".to_owned());
+            let reason = Some("not settled within the visibility timeout".into());
             match self.out.remove(&serial) {
                 Some(out) => {
                     self.conclude(serial, out, Decision::Nack { delay: None, reason }, now);
@@ -126,8 +140,8 @@ impl Table {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    fn bury_out(&mut self, mut out: Out, reason: DeadLetterReason, error: Option<String>, now: Now) {
-        let failure = Some(Failure::new(now.store, out.attempt, error.as_deref()));
+    fn bury_out(&mut self, mut out: Out, reason: DeadLetterReason, error: Option<LastError>, now: Now) {
+        let failure = Some(Failure::new(now.store, out.attempt, error.as_ref()));
         let record = DeadLetterRecord::new(reason, out.attempt, error);
         let lane = self.freed(&mut out);
         self.decide_end(out.id.clone(), out.slot, lane, DeliveryEnd::Dead(Buried { id: out.id, record, failure }));

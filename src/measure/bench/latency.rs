@@ -41,8 +41,7 @@ pub(super) struct Seen {
 pub(super) async fn ceiling(bench: &Bench) -> Result<(), Failure> {
     let timer = timers(bench, async || Ok(())).await?;
     note(bench, "ceiling", TIMER, timer, None);
-    let client = &bench.sidecar.client;
-    let request = timers(bench, async || client.live().await.map(drop).map_err(Failure::from)).await?;
+    let request = timers(bench, async || bench.sidecar.live().await).await?;
     note(bench, "ceiling", REQUEST, request, None);
     Ok(())
 }
@@ -171,7 +170,7 @@ pub(super) async fn pending(bench: &Bench) -> Result<(), Failure> {
     let ready = sidecar.ready_after.as_secs_f64() * 1e3;
     bench.note(("start to ready", way("")), "ms", ready, None);
     idle(bench, &sidecar, &topic, &way("")).await?;
-    let target = Target::Http(sidecar.client.clone());
+    let target = Target::Http(sidecar.remote.clone());
     if bench.plan.wants("lateness") {
         for _ in 0..bench.plan.rounds {
             lateness(bench, &target, &format!("HTTP, {levels} pending")).await?;
@@ -250,7 +249,7 @@ pub(super) async fn lifecycles(bench: &Bench, target: &Target, topic: &TopicName
 }
 
 async fn idle(bench: &Bench, sidecar: &Sidecar, topic: &TopicName, way: &str) -> Result<(), Failure> {
-    let target = Target::Http(sidecar.client.clone());
+    let target = Target::Http(sidecar.remote.clone());
     // The leases are taken before.
     target.reserve(topic, 1, Duration::from_millis(500)).await?;
     let span = bench.plan.idle;

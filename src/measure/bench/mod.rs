@@ -89,7 +89,7 @@ impl Bench {
 
     async fn measure(&self) -> Result<(), Failure> {
         let targets =
-            [Target::Library(Box::new(self.library.broker().clone())), Target::Http(self.sidecar.client.clone())];
+            [Target::Library(Box::new(self.library.broker().clone())), Target::Http(self.sidecar.remote.clone())];
         self.binary()?;
         for round in 1..=self.plan.rounds {
             self.progress.round(round, self.plan.rounds);

@@ -219,7 +219,7 @@ pub(super) async fn fleet(bench: &Bench) -> Result<(), Failure> {
     for n in 1..=BROKERS {
         brokers.push(Sidecar::start(&bench.stores.scratch.path().join(format!("fleet-{n}")), &place).await?);
     }
-    let targets: Vec<_> = brokers.iter().map(|broker| Target::Http(broker.client.clone())).collect();
+    let targets: Vec<_> = brokers.iter().map(|broker| Target::Http(broker.remote.clone())).collect();
     at_once(bench, &brokers, &targets).await?;
     for broker in brokers {
         broker.stop().await?;

@@ -22,7 +22,7 @@ const CONNECTIONS: [usize; 3] = [1, 32, 256];
 
 pub(super) async fn throughput(bench: &Bench) -> Result<(), Failure> {
     let library = Target::Library(Box::new(bench.library.broker().clone()));
-    let http = Target::Http(bench.sidecar.client.clone());
+    let http = Target::Http(bench.sidecar.remote.clone());
     batches(bench, &library).await?;
     batches(bench, &http).await?;
     for connections in CONNECTIONS {
@@ -129,7 +129,7 @@ pub(super) async fn ceilings(bench: &Bench) -> Result<(), Failure> {
         let lane = async || {
             while left.get() > 0 {
                 left.set(left.get() - 1);
-                bench.sidecar.client.live().await?;
+                bench.sidecar.live().await?;
             }
             Ok::<_, Failure>(())
         };
@@ -189,7 +189,7 @@ async fn fsynced_requests(bench: &Bench) -> Result<f64, Failure> {
     let requests = bench.plan.single_messages(1);
     let began = Clock::System.instant();
     for _ in 0..requests {
-        bench.sidecar.client.live().await?;
+        bench.sidecar.live().await?;
         file.append(&bench.payload)?;
     }
     let took = Clock::System.instant().since(began);

@@ -13,9 +13,8 @@ use crate::app::config::RedisUrl;
 use crate::app::embed::Dwell;
 use crate::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use crate::broker;
-use crate::cli::address::ServerAddress;
-use crate::cli::client::Client;
 use crate::cli::failure::Failure;
+use crate::cli::remote::{At as _, Remote};
 use crate::measure::baseline::BaselineRedis;
 use crate::measure::scratch_dir::ScratchDir;
 use crate::platform::clock::Clock;
@@ -99,7 +98,7 @@ pub(super) struct Sidecar {
     /// Kept open, so that it can write.
     _stdout: BufReader<ChildStdout>,
     pub(super) pid: u32,
-    pub(super) client: Client,
+    pub(super) remote: Remote,
     pub(super) ready_after: Duration,
 }
 
@@ -123,11 +122,16 @@ impl Sidecar {
             address = address(&mut stdout) => address?,
             () = Clock::System.sleep(PATIENCE) => return Err(Failure::new("the sidecar did not start")),
         };
-        let client = Client::new(&ServerAddress::parse(&address).map_err(Failure::new)?)?;
-        client.ready().await?;
+        let remote = Remote::started(&address)?;
+        remote.client.ready().await.at(&remote.place)?;
         let ready_after = Clock::System.instant().since(began);
         let pid = child.id().ok_or_else(|| Failure::new("the sidecar has ended"))?;
-        Ok(Sidecar { child, _stdout: stdout, pid, client, ready_after })
+        Ok(Sidecar { child, _stdout: stdout, pid, remote, ready_after })
+    }
+
+    /// Asks for as little as a request can ask for.
+    pub(super) async fn live(&self) -> Result<(), Failure> {
+        Ok(self.remote.client.live().await.at(&self.remote.place).map(drop)?)
     }
 
     pub(super) async fn stop(mut self) -> Result<(), Failure> {

@@ -5,15 +5,13 @@ use std::cell::Cell;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell_client::wire::consume::Reserve;
+use dwell_client::{Ack, Error, Reserve, TopicSettings};
 use futures_util::future::{self, Either, try_join_all};
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Broker, ReserveRequest};
-use crate::cli::client::{Client, GroupOf, Query};
 use crate::cli::failure::Failure;
-use crate::cli::topic::Declaration;
+use crate::cli::remote::{At as _, Remote};
 use crate::delivery::Decision;
 use crate::model::message::{GroupName, Key, NewMessage, TopicName};
 use crate::model::spelling::counted;
@@ -24,22 +22,13 @@ use crate::platform::clock::{Clock, Instant};
 #[derive(Clone)]
 pub(super) enum Target {
     Library(Box<Broker>),
-    Http(Client),
+    Http(Remote),
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone)]
 pub(super) struct Taken {
     pub(super) receipt: String,
     pub(super) due_at: Timestamp,
-}
-
-#[derive(Serialize)]
-struct Item<'a> {
-    payload: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    due_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,6 +46,12 @@ impl Wanted {
             None => message,
         })
     }
+
+    fn to_send(self, payload: &str) -> dwell_client::NewMessage {
+        let message = dwell_client::NewMessage::text(payload);
+        let message = self.key.into_iter().fold(message, dwell_client::NewMessage::key);
+        self.due_at.into_iter().fold(message, dwell_client::NewMessage::due_at)
+    }
 }
 
 impl Target {
@@ -73,9 +68,9 @@ impl Target {
                 let settings = Settings { partitions, ..Settings::default() };
                 Ok(broker.declare(topic.clone(), settings).await.map(drop)?)
             }
-            Target::Http(client) => {
-                let settings = Declaration { partitions: Some(partitions.get()), ..Declaration::default() };
-                Ok(client.declare(topic, &settings).await.map(drop)?)
+            Target::Http(Remote { client, place }) => {
+                let settings = TopicSettings::default().partitions(partitions.get());
+                Ok(client.create_topic(topic.as_str(), settings).await.at(place).map(drop)?)
             }
         }
     }
@@ -83,20 +78,18 @@ impl Target {
     pub(super) async fn delete(&self, topic: &TopicName) -> Result<(), Failure> {
         match self {
             Target::Library(broker) => Ok(broker.delete_topic(topic).await?),
-            Target::Http(client) => Ok(client.delete_topic(topic).await?),
+            Target::Http(Remote { client, place }) => Ok(client.delete_topic(topic.as_str()).await.at(place)?),
         }
     }
 
     /// Pushes one message by itself. # Errors: also when it was not stored.
     pub(super) async fn push(&self, topic: &TopicName, payload: &str, wanted: Wanted) -> Result<(), Failure> {
-        let message = wanted.message(payload)?;
         match self {
-            Target::Library(broker) => broker.push(topic, message).await.map(drop).map_err(Failure::from),
-            Target::Http(client) => {
-                let mut query = Query::default();
-                query.0.extend(wanted.due_at.map(|due_at| ("due_at", due_at.as_ms().to_string())));
-                query.0.extend(wanted.key.map(|key| ("key", key.to_owned())));
-                let pushed = client.push(topic, message, &query).await?;
+            Target::Library(broker) => {
+                broker.push(topic, wanted.message(payload)?).await.map(drop).map_err(Failure::from)
+            }
+            Target::Http(Remote { client, place }) => {
+                let pushed = client.push(topic.as_str(), wanted.to_send(payload)).await.at(place)?;
                 pushed.is_accepted().then_some(()).ok_or_else(|| Failure::new(format!("a push was {}", pushed.status)))
             }
         }
@@ -110,10 +103,12 @@ impl Target {
                 let outcomes = broker.push_batch(topic, messages).await?;
                 outcomes.into_iter().find_map(Result::err).map_or(Ok(()), |error| Err(error.into()))
             }
-            Target::Http(client) => {
-                let item = |wanted: &Wanted| Item { payload, key: wanted.key, due_at: wanted.due_at };
-                let items: Vec<_> = wanted.iter().map(item).collect();
-                let pushed = client.push_batch(topic, &items).await?;
+            Target::Http(Remote { client, place }) => {
+                let messages = wanted.iter().map(|wanted| wanted.to_send(payload));
+                let pushed = match client.push_many(topic.as_str(), messages).await {
+                    Err(Error::NotAccepted(not_accepted)) => not_accepted.results,
+                    pushed => pushed.at(place)?,
+                };
                 let refused = pushed.iter().find(|pushed| !pushed.is_accepted());
                 refused.map_or(Ok(()), |refused| Err(Failure::new(format!("a push was {}", refused.status))))
             }
@@ -128,9 +123,11 @@ impl Target {
                 let taken = deliveries.into_iter();
                 Ok(taken.map(|d| Taken { receipt: d.receipt, due_at: d.message.due_at }).collect())
             }
-            Target::Http(client) => {
-                let request = Reserve { max: Some(max), wait: Some(wait), ..Reserve::default() };
-                Ok(client.reserve_as(&of(topic), &request).await?)
+            Target::Http(Remote { client, place }) => {
+                let reserve = Reserve::up_to(max).wait(wait);
+                let reserved = client.reserve(topic.as_str(), GROUP, reserve).await.at(place)?;
+                let taken = reserved.deliveries.into_iter();
+                Ok(taken.map(|delivery| Taken { receipt: delivery.receipt, due_at: delivery.due_at }).collect())
             }
         }
     }
@@ -143,9 +140,9 @@ impl Target {
                 let verdicts = broker.settle(topic, &GroupName::standard(), decisions).await?;
                 verdicts.iter().map(|verdict| verdict.name()).find(|name| *name != "acked").map(Into::into)
             }
-            Target::Http(client) => {
-                let receipts: Vec<_> = taken.into_iter().map(|taken| taken.receipt).collect();
-                let verdicts = client.ack(&of(topic), &receipts, false).await?;
+            Target::Http(Remote { client, place }) => {
+                let ack = Ack::of(taken.into_iter().map(|taken| taken.receipt));
+                let verdicts = client.ack(topic.as_str(), GROUP, ack).await.at(place)?;
                 verdicts.into_iter().map(|verdict| verdict.status).find(|status| status != "acked")
             }
         };
@@ -153,9 +150,8 @@ impl Target {
     }
 }
 
-fn of(topic: &TopicName) -> GroupOf {
-    GroupOf { topic: topic.clone(), group: GroupName::standard() }
-}
+/// Every topic has it.
+const GROUP: &str = "default";
 
 const WAIT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -9,10 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use clap::Args;
-use dwell_client::wire::consume::{Delivery, Reserve};
-use dwell_client::wire::dead_letters::Which;
-use dwell_client::wire::settle::{Nack, Nacked, Settled};
+use dwell_client::wire::consume::Delivery;
 use dwell_client::wire::topics::TopicDescription;
+use dwell_client::{Ack, Backoff, DeadLetterFilter, Error, Nack, Nacked, NewMessage, Reserve, Settled, TopicSettings};
 use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
@@ -24,16 +23,11 @@ use crate::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use crate::app::server::{Server, ServerOptions};
 use crate::broker::Options;
 use crate::cli::PrintArgs;
-use crate::cli::address::ServerAddress;
-use crate::cli::api::WithJson;
-use crate::cli::client::{Client, GroupOf};
 use crate::cli::failure::{CallResult, Failure};
 use crate::cli::output::{note, styled};
 use crate::cli::process::{Signals, start_logging};
-use crate::cli::topic::Declaration;
+use crate::cli::remote::{At as _, Remote};
 use crate::measure::scratch_dir::ScratchDir;
-use crate::model::message::{GroupName, TopicName};
-use crate::model::retry::{Backoff, LadderStep};
 use crate::model::spelling::{counted, thousands};
 use crate::platform::clock::{Clock, Instant};
 use orders::{
@@ -42,6 +36,11 @@ use orders::{
 
 const CONSUMERS: usize = 4;
 const BATCH: usize = 500;
+
+const ORDERS: &str = "orders";
+const PULSE: &str = "pulse";
+/// Every topic has it.
+const GROUP: &str = "default";
 
 /// How long after the last due time everything has to be settled; past it, what is missing counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -86,9 +85,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
 
 /// One run, and what it has seen so far. Everything runs in one future, so a cell is enough.
 struct Demo {
-    client: Client,
-    orders: GroupOf,
-    pulse: GroupOf,
+    remote: Remote,
     ledger: RefCell<Ledger>,
     offset: RefCell<Offset>,
     clock: Clock,
@@ -97,13 +94,8 @@ struct Demo {
 
 impl Demo {
     fn new(broker: &DemoBroker) -> Result<Demo, Failure> {
-        let address = ServerAddress::parse(&broker.server.url()).map_err(Failure::new)?;
-        let of =
-            |topic: &str| Ok::<_, Failure>(GroupOf { topic: TopicName::new(topic)?, group: GroupName::standard() });
         Ok(Demo {
-            client: Client::new(&address)?,
-            orders: of("orders")?,
-            pulse: of("pulse")?,
+            remote: Remote::started(&broker.server.url())?,
             ledger: RefCell::default(),
             offset: RefCell::default(),
             clock: Clock::System,
@@ -116,8 +108,8 @@ impl Demo {
         let orders = orders::orders();
         let live = Live::new(&orders::plan(&orders), &orders::pulses(), started);
         self.declare().await?;
-        self.act(&self.orders, CONSUMERS, &orders, orders::plan(&orders), &live).await?;
-        self.act(&self.pulse, 1, &orders, orders::pulses(), &live).await?;
+        self.act(ORDERS, CONSUMERS, &orders, orders::plan(&orders), &live).await?;
+        self.act(PULSE, 1, &orders, orders::pulses(), &live).await?;
         live.finish();
         let facts = self.facts(started).await?;
         let ledger = self.ledger.borrow();
@@ -127,16 +119,16 @@ impl Demo {
     }
 
     async fn declare(&self) -> Result<(), Failure> {
-        let steps = orders::POISON_BACKOFF.map(LadderStep).to_vec();
-        let settings = Declaration { backoff: Some(Backoff::Ladder { steps }), ..Declaration::default() };
-        self.client.declare(&self.orders.topic, &settings).await?;
-        self.client.declare(&self.pulse.topic, &Declaration::default()).await?;
+        let Remote { client, place } = &self.remote;
+        let settings = TopicSettings::default().backoff(Backoff::ladder(orders::POISON_BACKOFF));
+        client.create_topic(ORDERS, settings).await.at(place)?;
+        client.create_topic(PULSE, TopicSettings::default()).await.at(place)?;
         Ok(())
     }
 
     async fn act(
         &self,
-        of: &GroupOf,
+        topic: &str,
         consumers: usize,
         orders: &[Order],
         planned: Vec<Planned>,
@@ -145,10 +137,10 @@ impl Demo {
         let (ledger, clock) = (&self.ledger, &self.clock);
         let longest = planned.iter().map(|message| message.delay).max().unwrap_or_default();
         let until = clock.instant().plus(longest + PATIENCE);
-        let consumer = Consumer { client: &self.client, of, ledger, clock, orders };
+        let consumer = Consumer { remote: &self.remote, topic, ledger, clock, orders };
         let consuming = future::try_join_all((0..consumers).map(|_| consumer.run(until)));
         let pushing = async {
-            self.push(of, &planned).await?;
+            self.push(topic, &planned).await?;
             self.settled(until, live).await;
             Ok::<_, Failure>(())
         };
@@ -163,11 +155,14 @@ impl Demo {
         }
     }
 
-    async fn push(&self, of: &GroupOf, planned: &[Planned]) -> Result<(), Failure> {
+    async fn push(&self, topic: &str, planned: &[Planned]) -> Result<(), Failure> {
         self.ledger.borrow_mut().expect(planned);
         for batch in planned.chunks(BATCH) {
             let sent_at = self.clock.now();
-            let results = self.client.push_batch(&of.topic, batch).await?;
+            let results = match self.remote.client.push_many(topic, batch.iter().map(NewMessage::from)).await {
+                Err(Error::NotAccepted(not_accepted)) => not_accepted.results,
+                pushed => pushed.at(&self.remote.place)?,
+            };
             let answered_at = self.clock.now();
             for (message, pushed) in batch.iter().zip(&results) {
                 if let Some(due_at) = pushed.due_at.filter(|_| pushed.is_accepted()) {
@@ -192,13 +187,11 @@ impl Demo {
     async fn facts(&self, started: Instant) -> Result<report::Facts, Failure> {
         let left = |topic: TopicDescription| topic.totals.iter().map(|total| total.counts.live()).sum::<u64>();
         let mut left_over = 0;
-        for of in [&self.orders, &self.pulse] {
-            left_over += left(self.client.topic(&of.topic).await?.read());
+        let (Remote { client, place }, mut dead) = (&self.remote, Vec::new());
+        for topic in [ORDERS, PULSE] {
+            left_over += left(client.topic(topic).await.at(place)?);
+            dead.extend(client.dead_letters(topic, GROUP, DeadLetterFilter::default()).all().await.at(place)?);
         }
-        let mut dead =
-            self.client.dead(&self.orders, (&Which::default(), "partition"), BATCH, None).await?.dead_letters;
-        dead.extend(self.client.dead(&self.pulse, (&Which::default(), "partition"), BATCH, None).await?.dead_letters);
-        let dead = dead.into_iter().map(WithJson::read).collect();
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };
         Ok(report::Facts { left_over, dead, took, store_ahead: ahead })
@@ -206,8 +199,9 @@ impl Demo {
 
     async fn clean(&self) -> Result<(), Failure> {
         if self.in_redis {
-            self.client.delete_topic(&self.orders.topic).await?;
-            self.client.delete_topic(&self.pulse.topic).await?;
+            let Remote { client, place } = &self.remote;
+            client.delete_topic(ORDERS).await.at(place)?;
+            client.delete_topic(PULSE).await.at(place)?;
         }
         Ok(())
     }
@@ -319,8 +313,8 @@ const RESERVE_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy)]
 struct Consumer<'a> {
-    client: &'a Client,
-    of: &'a GroupOf,
+    remote: &'a Remote,
+    topic: &'a str,
     ledger: &'a RefCell<Ledger>,
     clock: &'a Clock,
     orders: &'a [Order],
@@ -336,14 +330,15 @@ impl Consumer<'_> {
     /// Consumes until `until`. Everything that fails here ends the demo.
     async fn run(self, until: Instant) -> Result<(), Failure> {
         let paid = paid(self.orders);
-        let request = Reserve { max: Some(RESERVE_MAX), wait: Some(RESERVE_WAIT), ..Reserve::default() };
+        let Remote { client, place } = self.remote;
+        let request = Reserve::up_to(RESERVE_MAX).wait(RESERVE_WAIT);
         let mut settling = FuturesUnordered::new();
         while self.clock.instant() < until {
-            let reserving = self.client.reserve(self.of, &request);
+            let reserving = client.reserve(self.topic, GROUP, request.clone());
             tokio::pin!(reserving);
             let deliveries = loop {
                 tokio::select! {
-                    deliveries = &mut reserving => break deliveries?,
+                    reserved = &mut reserving => break reserved.at(place)?.deliveries,
                     Some(settled) = settling.next(), if !settling.is_empty() => settled?,
                 }
             };
@@ -363,10 +358,10 @@ impl Consumer<'_> {
 
     fn decide(&self, delivery: &Delivery, decisions: &mut Decisions, is_paid: impl Fn(&str) -> bool) {
         let text = delivery.contents.payload.as_deref().unwrap_or_default();
-        let failed = |delay, again, reason: String| {
+        let failed = |delay: Option<Duration>, again, reason: String| {
             self.ledger.borrow_mut().nacking(&delivery.id, self.clock.now(), again);
-            let nacked = Nacked { delay, reason: Some(reason), ..Nacked::from(delivery.receipt.clone()) };
-            (delivery.id.clone(), nacked)
+            let nacked = Nacked::from(&*delivery.receipt).reason(reason);
+            (delivery.id.clone(), delay.into_iter().fold(nacked, Nacked::delay))
         };
         let before = usize::try_from(delivery.attempt.saturating_sub(1)).unwrap_or(usize::MAX);
         match serde_json::from_str::<Work>(text) {
@@ -393,13 +388,14 @@ impl Consumer<'_> {
     }
 
     async fn settle(self, decisions: Decisions) -> Result<(), Failure> {
+        let Remote { client, place } = self.remote;
         if !decisions.acks.is_empty() {
             let (ids, receipts): (Vec<_>, Vec<_>) = decisions.acks.into_iter().unzip();
-            self.note(&ids, "acked", self.client.ack(self.of, &receipts, false).await)?;
+            self.note(&ids, "acked", client.ack(self.topic, GROUP, Ack::of(receipts)).await.at(place))?;
         }
         if !decisions.nacks.is_empty() {
             let (ids, nacks): (Vec<_>, Vec<Nacked>) = decisions.nacks.into_iter().unzip();
-            self.note(&ids, "nacked", self.client.nack(self.of, &Nack::of(nacks)).await)?;
+            self.note(&ids, "nacked", client.nack(self.topic, GROUP, Nack::of(nacks)).await.at(place))?;
         }
         Ok(())
     }

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use dwell_client::NewMessage;
 use dwell_client::wire::consume::Delivery;
 use dwell_client::wire::push::PushResult;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::model::time::{Timestamp, span};
+use crate::model::time::Timestamp;
 
 const ORDERS: u32 = 3_000;
 const SMS_EVERY: u32 = 5;
@@ -77,18 +78,23 @@ pub(super) enum Kind {
     Pulse,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(super) struct Planned {
     pub(super) id: String,
     key: String,
     payload: String,
     content_type: &'static str,
-    #[serde(with = "span")]
     pub(super) delay: Duration,
-    #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
-    #[serde(skip)]
     pub(super) kind: Kind,
+}
+
+impl From<&Planned> for NewMessage {
+    fn from(planned: &Planned) -> NewMessage {
+        let Planned { id, key, payload, content_type, delay, max_attempts, .. } = planned;
+        let message = NewMessage::text(payload).id(id).key(key).content_type(*content_type).delay(*delay);
+        max_attempts.iter().copied().fold(message, NewMessage::max_attempts)
+    }
 }
 
 pub(super) const POISON_ATTEMPTS: u32 = 3;
@@ -345,7 +351,7 @@ mod tests {
 
     #[test]
     fn demo_runs_push_the_same_messages_with_unique_ids() {
-        let text = || serde_json::to_string(&[plan(&orders()), pulses()].concat()).unwrap_or_default();
+        let text = || format!("{:?}", [plan(&orders()), pulses()].concat());
         assert_eq!(text(), text());
         let all = [plan(&orders()), pulses()].concat();
         let ids: HashSet<_> = all.iter().map(|message| &message.id).collect();

@@ -6,7 +6,7 @@ use dwell_client::wire::dead_letters::DeadLetterMessage;
 use serde::Serialize;
 
 use super::orders::{CALLBACK_RETRIES, Kind, Ledger, Life, Order, POISON_ATTEMPTS, Seen};
-use crate::cli::api::Payload;
+use crate::cli::contents::Payload;
 use crate::cli::output;
 use crate::measure::percentiles::Percentiles;
 use crate::model::spelling::{counted, thousands};
@@ -118,7 +118,7 @@ fn lateness(ledger: &Ledger, facts: &Facts) -> Vec<Lateness> {
 
 fn dead(facts: &Facts) -> Vec<String> {
     let one = |dead: &DeadLetterMessage| {
-        let error = dead.last_error.as_deref().unwrap_or("no error was given");
+        let error = dead.last_error.as_ref().map_or("no error was given".to_owned(), ToString::to_string);
         let (id, reason, attempts) = (&dead.id, &dead.reason, counted(dead.attempts, "attempt"));
         let payload = dead.contents.as_ref().map(Payload::from).unwrap_or_default().shown();
         format!("\nDead letter\n  {id}: {reason} after {attempts}\n  last error: {error}\n  payload: {payload}")
@@ -268,6 +268,7 @@ fn retries(ledger: &Ledger) -> Promise {
 #[cfg(test)]
 mod tests {
     use dwell_client::wire::consume::Delivery;
+    use dwell_client::wire::messages::LastError;
     use dwell_client::wire::push::PushResult;
 
     use super::super::orders::{self, Planned};
@@ -344,7 +345,8 @@ mod tests {
     }
 
     fn dead(id: &str) -> DeadLetterMessage {
-        let (reason, last_error) = ("max_attempts".into(), Some("unreadable".to_owned()));
+        let (reason, last_error) =
+            ("max_attempts".into(), Some(LastError { message: "unreadable".to_owned(), ..LastError::default() }));
         DeadLetterMessage { id: id.to_owned(), reason, attempts: 3, last_error, ..DeadLetterMessage::default() }
     }
 

@@ -78,7 +78,7 @@ impl Disk {
 }
 
 /// sled's threads, and a process that was just forked, release the directory a moment after it was closed.
-const LOCK_ATTEMPTS: u32 = 500;
+const LOCK_ATTEMPTS: u32 = 2_000;
 
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 

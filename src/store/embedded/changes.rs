@@ -225,7 +225,7 @@ impl Inner {
                 unschedule(&stored, &mut batch, &mut counts, &late.id)?;
                 stored.hash().remove(&mut batch, late.id.as_str().as_bytes())?;
                 counts.hash = counts.hash.saturating_sub(1);
-                stored.uncharge(&mut batch, &late.id);
+                stored.uncharge(&mut batch, &late.id)?;
                 let window = descriptor.settings.dedup_window;
                 if !window.is_zero() {
                     remember(&stored, &mut batch, &mut remembered, &[&late.id], now, now.plus(window))?;
@@ -278,7 +278,7 @@ fn take(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &Messag
     counts.unscheduled(score.at);
     stored.hash().remove(batch, id.as_str().as_bytes())?;
     counts.hash = counts.hash.saturating_sub(1);
-    stored.uncharge(batch, id);
+    stored.uncharge(batch, id)?;
     Ok(())
 }
 
@@ -406,7 +406,7 @@ impl Inner {
             }
             unschedule(&stored, &mut batch, &mut counts, &id)?;
             stored.hash().remove(&mut batch, id.as_str().as_bytes())?;
-            stored.uncharge(&mut batch, &id);
+            stored.uncharge(&mut batch, &id)?;
             counts.hash = counts.hash.saturating_sub(1);
             page.deleted += 1;
             if page.deleted == CALL_IDS_MAX as u64 {

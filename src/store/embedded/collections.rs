@@ -59,6 +59,10 @@ impl<'a> Hash<'a> {
         self.entries().map(|entry| entry.map(|(_, value)| value))
     }
 
+    pub(super) fn last_errors(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
+        Hash { tree, place, kind: Kind::LastError }
+    }
+
     pub(super) fn charges(tree: &'a Tree, place: KeyPrefix) -> Hash<'a> {
         Hash { tree, place, kind: Kind::Attempts }
     }

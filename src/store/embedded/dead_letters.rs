@@ -11,7 +11,7 @@ use sled::Batch;
 use super::group_partition::{Counts, Stored};
 use super::topics::{Topic, locked};
 use super::{Embedded, Inner};
-use crate::codec::{DeadLetterRecord, body_version, decode_body, decode_dead, encode_body, encode_dead};
+use crate::codec::{DeadLetterRecord, Failure, body_version, decode_body, decode_dead, encode_body, encode_dead};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::model::message::{Message, MessageId, TopicName};
@@ -335,13 +335,17 @@ fn check_count(ids: &[MessageId]) -> Result<()> {
 /// Moves a message from the hash to the dead zset and hash. The caller has made sure that it is not in the zset.
 pub(super) fn bury(stored: &Stored<'_>, batch: &mut Batch, buried: &Buried, body: &[u8], now: Timestamp) -> Result<()> {
     let Buried { id, record, failure } = buried;
-    let record = [encode_dead(record)?, stored.history(id, failure.as_ref())?].concat();
+    let mut record = record.clone();
+    if record.last_error.is_none() && failure.is_none() {
+        record.last_error = stored.failures(id)?.last().and_then(Failure::last_error);
+    }
+    let record = [encode_dead(&record)?, stored.history(id, failure.as_ref())?].concat();
     let length = u32::try_from(record.len()).map_err(|_| Error::bug("a dead record of more than 4 GiB"))?;
     let value = [&length.to_be_bytes()[..], &record, body].concat();
     stored.dead_zset().add(batch, id, now);
     stored.dead_hash().add(batch, id.as_str().as_bytes(), &ChunkedValue::cut(&value)?);
     stored.hash().remove(batch, id.as_str().as_bytes())?;
-    stored.uncharge(batch, id);
+    stored.uncharge(batch, id)?;
     Ok(())
 }
 

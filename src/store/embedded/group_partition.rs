@@ -8,12 +8,13 @@ use sled::{Batch, Tree};
 use super::collections::{Hash, Zset};
 use super::commit::broken;
 use super::keys::{KeyPrefix, Kind, read_time};
-use crate::codec::{Failure, extend_history};
+use crate::codec::{Failure, decode_history, decode_last_error, encode_last_error, extend_history};
 use crate::model::error::{Error, Result};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
+use crate::platform::disk::ChunkedValue;
 use crate::store::{Epoch, MemberId};
 
 const CHARGE_BYTES: usize = 4;
@@ -66,6 +67,10 @@ impl<'a> Stored<'a> {
         Hash::charges(self.tree, self.place)
     }
 
+    fn last_errors(&self) -> Hash<'a> {
+        Hash::last_errors(self.tree, self.place)
+    }
+
     pub(super) fn attempts(&self, id: &MessageId) -> Result<Option<u32>> {
         let wrong = || Error::corrupt("the store holds a count of attempts of a wrong length");
         let read = |entry: sled::IVec| entry.first_chunk().copied().map(u32::from_be_bytes).ok_or_else(wrong);
@@ -78,6 +83,26 @@ impl<'a> Stored<'a> {
         Ok(failure.map_or(lines.to_vec(), |failure| extend_history(lines, failure)))
     }
 
+    /// How the last attempts failed, oldest first.
+    pub(super) fn failures(&self, id: &MessageId) -> Result<Vec<Failure>> {
+        let mut failures = decode_history(&self.history(id, None)?)?;
+        if let Some(last) = failures.last_mut() {
+            last.error = self.last_errors().get(id)?.map(|bytes| decode_last_error(&bytes)).transpose()?;
+        }
+        Ok(failures)
+    }
+
+    /// An error is up to two parts of a value; those of earlier attempts leave.
+    fn note_error(&self, batch: &mut Batch, id: &MessageId, failure: Option<&Failure>) -> Result<()> {
+        let Some(failure) = failure else { return Ok(()) };
+        let (errors, name) = (self.last_errors(), id.as_str().as_bytes());
+        errors.remove(batch, name)?;
+        if let Some(error) = &failure.error {
+            errors.add(batch, name, &ChunkedValue::cut(&encode_last_error(error))?);
+        }
+        Ok(())
+    }
+
     pub(super) fn charge(
         &self,
         batch: &mut Batch,
@@ -88,6 +113,7 @@ impl<'a> Stored<'a> {
         match self.next_attempt(id)? {
             Some(next_at) => self.charge_until(batch, id, attempts, next_at, failure),
             None => {
+                self.note_error(batch, id, failure)?;
                 let entry = [&attempts.to_be_bytes()[..], &self.history(id, failure)?].concat();
                 batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
                 Ok(())
@@ -114,6 +140,9 @@ impl<'a> Stored<'a> {
         if let Some(entry) = from.charged(id)? {
             batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
         }
+        if let Some(error) = from.last_errors().get(id)? {
+            self.last_errors().add(batch, id.as_str().as_bytes(), &ChunkedValue::cut(&error)?);
+        }
         Ok(())
     }
 
@@ -130,14 +159,16 @@ impl<'a> Stored<'a> {
         next_at: Timestamp,
         failure: Option<&Failure>,
     ) -> Result<()> {
+        self.note_error(batch, id, failure)?;
         let next_at = [&[NEXT_ATTEMPT][..], &next_at.as_ms().to_be_bytes()].concat();
         let entry = [&attempts.to_be_bytes()[..], &next_at, &self.history(id, failure)?].concat();
         batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
         Ok(())
     }
 
-    pub(super) fn uncharge(&self, batch: &mut Batch, id: &MessageId) {
+    pub(super) fn uncharge(&self, batch: &mut Batch, id: &MessageId) -> Result<()> {
         batch.remove(self.place.named(Kind::Attempts, id.as_str().as_bytes()));
+        self.last_errors().remove(batch, id.as_str().as_bytes()).map(drop)
     }
 
     /// The number of the last epoch; 0 before the first.

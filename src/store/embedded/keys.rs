@@ -32,6 +32,8 @@ pub(super) enum Kind {
     /// id -> charged attempts, 4 bytes; a byte 1 and when it is tried again, 8 bytes, if that is not its score; and the
     /// lines of its history.
     Attempts = b'a',
+    /// id -> the error of its last attempt, if its history does not have all of it.
+    LastError = b'l',
     /// died at, id -> nothing.
     DeadByScore = b'd',
     /// id -> died at.

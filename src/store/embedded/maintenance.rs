@@ -280,7 +280,7 @@ fn move_one(
         arrived.scheduled(score.at);
         arrived.hash += 1;
     }
-    from.uncharge(batch, id);
+    from.uncharge(batch, id)?;
     Ok(())
 }
 
@@ -356,7 +356,7 @@ impl VerifyStage {
                 stored.zset().remove(batch, id, score);
                 counts.unscheduled(score.at);
             }
-            Defect::ChargeWithoutBody => stored.uncharge(batch, id),
+            Defect::ChargeWithoutBody => stored.uncharge(batch, id)?,
             Defect::DeadIdWithoutBody => {
                 let score = stored.dead_zset().score(id)?.unwrap_or(Timestamp::default().into());
                 stored.dead_zset().remove(batch, id, score);

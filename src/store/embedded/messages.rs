@@ -385,7 +385,7 @@ impl Inner {
             let mut new = old;
             if terms.conflict == Conflict::Replace {
                 new.clone_from(&body);
-                stored.uncharge(&mut batch, &message.id);
+                stored.uncharge(&mut batch, &message.id)?;
             } else {
                 set_body_due_at(&mut new, message.due_at, terms.version);
                 stored.postpone_attempt(&mut batch, &message.id, message.due_at)?;

@@ -130,7 +130,7 @@ impl Inner {
         let mut acked = Vec::with_capacity(settlement.acked.len());
         for id in &settlement.acked {
             if done.insert(id) && stored.hash().remove(&mut batch, id.as_str().as_bytes())? {
-                stored.uncharge(&mut batch, id);
+                stored.uncharge(&mut batch, id)?;
                 counts.hash = counts.hash.saturating_sub(1);
                 acked.push(id);
             }
@@ -346,7 +346,7 @@ fn recover(
         room -= page.len();
         for Entry { id, position } in page {
             let Some(body) = stored.hash().get(id)? else {
-                stored.uncharge(&mut batch, id);
+                stored.uncharge(&mut batch, id)?;
                 continue;
             };
             if position.is_some_and(|position| body_due_at(&body).is_some_and(|due_at| position.at < due_at)) {
@@ -355,7 +355,7 @@ fn recover(
             }
             // An id in the zset was acked and then pushed again: it stays where it is.
             if stored.zset().score(id)?.is_none() && scheduled.insert(id.clone()) {
-                if stored.attempts(id)?.is_none() {
+                if stored.attempts(id)?.unwrap_or(0) == 0 {
                     match position {
                         Some(_) => stored.charge_until(&mut batch, id, 1, now, None)?,
                         None => stored.charge(&mut batch, id, 1, None)?,

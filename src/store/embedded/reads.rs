@@ -13,7 +13,7 @@ use super::group_partition::Stored;
 use super::keys::Score;
 use super::topics::locked;
 use super::{Embedded, Inner};
-use crate::codec::{body_version, decode_body, decode_history};
+use crate::codec::{body_version, decode_body};
 use crate::model::error::Result;
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::model::message::MessageId;
@@ -82,7 +82,7 @@ impl store::Reads for Embedded {
                 None => MessageState::InFlight,
             };
             let attempts = stored.attempts(id)?.unwrap_or(0);
-            let history = decode_history(&stored.history(id, None)?)?;
+            let history = stored.failures(id)?;
             return Ok(Some(Peeked {
                 version: body_version(&body),
                 message: decode_body(id.clone(), body)?,
@@ -314,7 +314,7 @@ impl Inner {
 
 fn listed(stored: &Stored<'_>, id: MessageId, next_at: Option<Timestamp>, body: Bytes) -> Result<Listed> {
     let attempts = stored.attempts(&id)?.unwrap_or(0);
-    let history = decode_history(&stored.history(&id, None)?)?;
+    let history = stored.failures(&id)?;
     let message = decode_body(id.clone(), body);
     Ok(Listed { id, next_at, attempts, history, message })
 }

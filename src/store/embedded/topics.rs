@@ -218,7 +218,7 @@ impl Topics {
     }
 
     /// There is nothing to publish: no call sees an older descriptor than the one in place.
-    fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+    fn publish_descriptor(&self, descriptor: &Descriptor) -> Result<()> {
         let there = self.live(&descriptor.topic).map(|topic| topic.descriptor().generation);
         match there == Some(descriptor.generation) {
             true => Ok(()),
@@ -318,9 +318,9 @@ impl store::Topics for Embedded {
         Ok(updated)
     }
 
-    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+    async fn publish_descriptor(&self, descriptor: &Descriptor) -> Result<()> {
         let this = self.opened()?;
-        this.topics().publish_settings(descriptor)
+        this.topics().publish_descriptor(descriptor)
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {

@@ -7,7 +7,7 @@ use super::owner::check_ids;
 use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::topics::DeadlineCall;
 use super::{Redis, Shared};
-use crate::codec::{encode_body, encode_failure};
+use crate::codec::{encode_attempt, encode_body};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, GROUP_PARTITION_MESSAGES_MAX};
 use crate::model::message::{Conflict, DedupKey, GroupName, Message, MessageId};
@@ -134,7 +134,7 @@ impl store::Messages for Redis {
                     .arg(late.version.as_us())
                     .arg(late.attempt)
                     .arg(late.next_at.map_or(String::new(), |next_at| next_at.as_ms().to_string()))
-                    .arg(late.failure.as_ref().map_or(String::new(), encode_failure))
+                    .arg(late.failure.as_ref().map_or(String::new(), encode_attempt))
                     .arg(u8::from(late.redelivered))
             }))
         };

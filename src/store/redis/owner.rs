@@ -13,7 +13,7 @@ use super::Shared;
 use super::histories::{Known, is_another};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Reply, SCRIPTS, Script, ScriptCall, time_of};
-use crate::codec::{Failure, body_version, decode_body, decode_history, encode_dead, encode_failure};
+use crate::codec::{Failure, body_version, decode_body, decode_history, encode_attempt, encode_dead, encode_failure};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::model::message::MessageId;
@@ -227,9 +227,9 @@ impl Owner for RedisOwner {
         let head = reply.time()?;
         let unsettled = reply.number()?;
         let dropped = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-        let mut messages = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
+        let (mut messages, charged) = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
         if self.positions.are_kept() {
-            self.positions.note(&mut messages, reply.list()?)?;
+            self.positions.note(&mut messages, &charged, reply.list()?)?;
         }
         if !messages.is_empty() {
             let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
@@ -301,19 +301,21 @@ fn field(epoch: &Epoch, reservation: Reservation) -> String {
     format!("{epoch}.{}", reservation.0)
 }
 
-fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Result<Vec<ReservedMessage>> {
-    let mut messages = Vec::with_capacity(bodies.left());
+/// With each whether it has a charge, which says when it is due again.
+fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Result<(Vec<ReservedMessage>, Vec<bool>)> {
+    let (mut messages, mut are_charged) = (Vec::with_capacity(bodies.left()), Vec::with_capacity(bodies.left()));
     for id in ids.split_ascii_whitespace() {
         let id = MessageId::new(id)?;
         let body: Bytes = bodies.bytes()?;
         let charged = if attempts.left() > 0 { attempts.maybe_text()? } else { None };
+        are_charged.push(charged.is_some());
         let (attempts, retry_at) = charged.as_deref().map_or((0, None), read_charge);
         let (bytes, version) = (body.len(), body_version(&body));
         let message = decode_body(id.clone(), body);
         let ready_at = retry_at.or(message.as_ref().ok().map(|message| message.due_at)).unwrap_or_default();
         messages.push(ReservedMessage { id, ready_at, position: ready_at, attempts, bytes, version, message });
     }
-    Ok(messages)
+    Ok((messages, are_charged))
 }
 
 fn settlement_args(
@@ -334,15 +336,18 @@ fn settlement_args(
     for returned in &settlement.returned {
         call = call.arg(positions.score(returned)).arg(returned.id.as_str());
     }
-    let line = |failure: &Option<Failure>| failure.as_ref().map_or(String::new(), encode_failure);
+    let line =
+        |failure: &Option<Failure>, encode: fn(&Failure) -> String| failure.as_ref().map_or(String::new(), encode);
     call = call.arg(3 * (settlement.retried.len() + settlement.kept.len()));
     for retried in settlement.retried.iter().chain(&settlement.kept) {
         let charge = write_charge(retried.attempts, retried.next_at);
-        call = call.arg(retried.id.as_str()).arg(charge).arg(line(&retried.failure));
+        call = call.arg(retried.id.as_str()).arg(charge).arg(line(&retried.failure, encode_attempt));
     }
     call = call.arg(3 * settlement.buried.len());
     for buried in &settlement.buried {
-        call = call.arg(buried.id.as_str()).arg(encode_dead(&buried.record)?).arg(line(&buried.failure));
+        // Its record has the error.
+        let line = line(&buried.failure, encode_failure);
+        call = call.arg(buried.id.as_str()).arg(encode_dead(&buried.record)?).arg(line);
     }
     let (kept, gone): (Vec<_>, Vec<_>) = settlement.remaining.iter().partition(|(_, ids)| !ids.is_empty());
     call = call.arg(2 * kept.len());
@@ -386,13 +391,19 @@ impl ReservationOrder {
         self.0.is_some()
     }
 
-    pub(super) fn note(&mut self, messages: &mut [ReservedMessage], mut positions: Reply) -> Result<()> {
+    /// A message without a charge is due at its position.
+    pub(super) fn note(
+        &mut self,
+        messages: &mut [ReservedMessage],
+        are_charged: &[bool],
+        mut positions: Reply,
+    ) -> Result<()> {
         let Some(known) = &mut self.0 else { return Ok(()) };
-        for message in messages {
+        for (message, is_charged) in messages.iter_mut().zip(are_charged) {
             let position = positions.text()?;
             message.position = time_of(&position)
                 .ok_or_else(|| Error::corrupt(format!("Redis answered {position:?} as a position")))?;
-            if message.attempts == 0 {
+            if !is_charged {
                 message.ready_at = message.position;
             }
             known.insert(message.id.clone(), position);

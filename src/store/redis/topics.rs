@@ -58,7 +58,7 @@ impl store::Topics for Redis {
         self.finish_leaving(new).await
     }
 
-    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+    async fn publish_descriptor(&self, descriptor: &Descriptor) -> Result<()> {
         self.publish(descriptor).await
     }
 

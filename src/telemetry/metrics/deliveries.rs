@@ -32,6 +32,7 @@ pub struct GroupMetrics {
     pub retry: IntCounter,
     pub acked: IntCounter,
     pub nacked: IntCounter,
+    pub released: IntCounter,
     pub timed_out: IntCounter,
     pub expired: IntCounter,
     pub buried: IntCounter,
@@ -61,7 +62,8 @@ pub struct OwnershipMetrics {
     pub repairs: IntCounter,
 }
 
-const OUTCOMES: [&str; 7] = ["acked", "nacked", "timed_out", "expired", "buried", "stale", "unknown_outcome"];
+const OUTCOMES: [&str; 8] =
+    ["acked", "nacked", "released", "timed_out", "expired", "buried", "stale", "unknown_outcome"];
 
 const PUSHES: [&str; 7] = ["stored", "journaled", "buffered", "duplicate", "replaced", "debounced", "failed"];
 
@@ -95,8 +97,8 @@ impl GroupFamilies {
             settled: make.counters(
                 "dwell_settled_total",
                 &["topic", "group", "outcome"],
-                "deliveries settled: `acked`, `nacked`, `buried`, `timed_out` (the deadline passed), `expired` (their `ttl` \
-                 was over: dropped, or dead if the topic says so), `stale` (refused, nothing changed), `unknown_outcome` \
+                "deliveries settled: `acked`, `nacked`, `released` (given back unhandled), `buried`, `timed_out` (the deadline \
+                 passed), `expired` (their `ttl` was over: dropped, or dead if the topic says so), `stale` (refused, nothing changed), `unknown_outcome` \
                  (the partition was lost before the store answered). The owner of the partition counts a decision once, \
                  even if it gets it twice; the broker that answers counts a refusal",
             )?,
@@ -187,6 +189,7 @@ impl GroupFamilies {
             retry: handed_out("retry"),
             acked: settled("acked"),
             nacked: settled("nacked"),
+            released: settled("released"),
             timed_out: settled("timed_out"),
             expired: settled("expired"),
             buried: settled("buried"),
@@ -364,6 +367,8 @@ pub struct Traffic {
     pub delivered: u64,
     /// Of the deliveries, those that were not the first of their message.
     pub retried: u64,
+    /// Deliveries that were given back unhandled.
+    pub released: u64,
     /// Deliveries that ended, in whatever way.
     pub settled: u64,
     pub expired: u64,
@@ -376,6 +381,7 @@ impl Traffic {
         self.pushed += other.pushed;
         self.delivered += other.delivered;
         self.retried += other.retried;
+        self.released += other.released;
         self.settled += other.settled;
         self.expired += other.expired;
         self.late.iter_mut().zip(other.late).for_each(|(sum, late)| *sum += late);
@@ -388,6 +394,7 @@ impl Traffic {
             pushed: self.pushed.saturating_sub(before.pushed),
             delivered: self.delivered.saturating_sub(before.delivered),
             retried: self.retried.saturating_sub(before.retried),
+            released: self.released.saturating_sub(before.released),
             settled: self.settled.saturating_sub(before.settled),
             expired: self.expired.saturating_sub(before.expired),
             late,
@@ -413,11 +420,12 @@ impl Traffic {
     }
 
     fn count_group(&mut self, group: &GroupMetrics) {
-        let GroupMetrics { first, retry, acked, nacked, timed_out, expired, buried, lateness, .. } = group;
+        let GroupMetrics { first, retry, acked, nacked, released, timed_out, expired, buried, lateness, .. } = group;
         self.delivered += first.get() + retry.get();
         self.retried += retry.get();
-        self.settled +=
-            [acked, nacked, timed_out, expired, buried].into_iter().map(|counter| counter.get()).sum::<u64>();
+        self.released += released.get();
+        let ended = [acked, nacked, released, timed_out, expired, buried];
+        self.settled += ended.into_iter().map(|counter| counter.get()).sum::<u64>();
         self.expired += expired.get();
         self.late.iter_mut().zip(counts(lateness)).for_each(|(sum, late)| *sum += late);
     }

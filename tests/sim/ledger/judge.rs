@@ -2,10 +2,12 @@
 
 mod admin;
 mod copied;
+mod errors;
 mod kept;
 mod late;
 mod met;
 mod purged;
+mod released;
 mod strange;
 mod withdrawn;
 
@@ -79,7 +81,9 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.in_flight(number, delivery));
         breaches.extend(judge.scheduled(delivery));
         breaches.extend(judge.late(number, delivery));
+        breaches.extend(judge.released(number, delivery));
     }
+    breaches.extend(ledger.errors.iter().filter_map(|seen| judge.error(seen)));
     breaches.extend(judge.strange());
     breaches.extend(judge.kept());
     breaches.extend(judge.rates());
@@ -496,7 +500,7 @@ impl<'a> Judge<'a> {
             let ends = match settled.decision {
                 Decision::Ack | Decision::Bury => true,
                 Decision::Nack { .. } => may_be_dead,
-                Decision::Extend { .. } => false,
+                Decision::Extend { .. } | Decision::Release => false,
             };
             ends && settled.verdict != Verdict::Stale && settled.span.sent <= at
         });

@@ -77,7 +77,7 @@ impl<'w> Topics<'w> {
 }
 
 fn nack() -> Decision {
-    Decision::Nack { delay: None, reason: Some("smtp: 550".to_owned()) }
+    Decision::Nack { delay: None, reason: Some("smtp: 550".into()) }
 }
 
 fn bury() -> Decision {

@@ -93,11 +93,11 @@ impl Shop {
 }
 
 fn bury(reason: &str) -> Decision {
-    Decision::Bury { reason: Some(reason.to_owned()) }
+    Decision::Bury { reason: Some(reason.into()) }
 }
 
 fn nack(reason: &str) -> Decision {
-    Decision::Nack { delay: Some(Duration::ZERO), reason: Some(reason.to_owned()) }
+    Decision::Nack { delay: Some(Duration::ZERO), reason: Some(reason.into()) }
 }
 
 fn text(text: &str) -> DeadLetterFilter {

@@ -119,7 +119,7 @@ impl Shop {
 }
 
 fn nack(delay_ms: u64, reason: &str) -> Decision {
-    Decision::Nack { delay: Some(Duration::from_millis(delay_ms)), reason: Some(reason.to_owned()) }
+    Decision::Nack { delay: Some(Duration::from_millis(delay_ms)), reason: Some(reason.into()) }
 }
 
 async fn message_is_delivered_when_due_and_not_before(world: World) -> Result<()> {
@@ -300,7 +300,7 @@ async fn poison_message_is_dead_lettered_with_its_last_error(world: World) -> Re
     assert_eq!(dead.len(), 1);
     let record = &dead[0].1.record;
     assert_eq!((record.reason, record.attempts), (DeadLetterReason::MaxAttempts, 3));
-    assert_eq!(record.last_error.as_deref(), Some("still cannot parse"));
+    assert_eq!(record.last_error, Some("still cannot parse".into()));
     Ok(())
 }
 
@@ -308,7 +308,7 @@ async fn a_buried_message_is_dead_at_once_and_can_be_redriven(world: World) -> R
     let shop = Shop::open(&world, Settings::default()).await?;
     let (topic, group) = orders()?;
     shop.push("a", 0).await?;
-    let decision = Decision::Bury { reason: Some("no such customer".to_owned()) };
+    let decision = Decision::Bury { reason: Some("no such customer".into()) };
     assert_eq!(shop.settle(&shop.one().await?, decision).await?, Verdict::Buried);
     assert_eq!(shop.broker.redrive(&topic, &group, None).await?, 1);
     let again = shop.one().await?;
@@ -346,7 +346,7 @@ async fn explain_names_why_a_message_waits(world: World) -> Result<()> {
     let (reason, detail) = why(out).await?;
     assert!(reason == "retrying" && detail.starts_with("1 attempt failed, the last at "), "{detail}");
     let taken = shop.one_of(1).await?;
-    shop.settle(&taken, Decision::Bury { reason: Some("no such customer".to_owned()) }).await?;
+    shop.settle(&taken, Decision::Bury { reason: Some("no such customer".into()) }).await?;
     let (reason, detail) = why(other).await?;
     assert!(reason == "dead" && detail.ends_with("after 1 attempt, reason buried: no such customer"), "{detail}");
     shop.broker.pause_group(&topic, &group, PauseFor::Ever).await?;

@@ -238,7 +238,7 @@ async fn a_late_extend_hides_the_message_again(world: World) -> Result<()> {
 async fn a_late_nack_sets_the_due_time(world: World) -> Result<()> {
     let shop = Shop::open(&world, settings()).await?;
     let taken = shop.too_late("a").await?;
-    let nack = Decision::Nack { delay: Some(Duration::ZERO), reason: Some("busy".to_owned()) };
+    let nack = Decision::Nack { delay: Some(Duration::ZERO), reason: Some("busy".into()) };
     assert_eq!(shop.settle(&taken, nack, true).await?, Verdict::Nacked);
     let again = shop.one().await?;
     assert_eq!(again.attempt, 2);

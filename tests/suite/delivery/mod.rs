@@ -14,6 +14,7 @@ mod ordered;
 mod prefetch;
 mod priority;
 mod receipts;
+mod released;
 mod sessions;
 mod subscriptions;
 mod test_clock;

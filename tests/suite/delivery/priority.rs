@@ -56,7 +56,7 @@ impl Shop {
     async fn reserve(&self, max: usize, wait: Duration, min_age: Duration) -> Result<Vec<Delivery>> {
         let request = ReserveRequest { max, wait, visibility_timeout: None };
         let selection = Selection { min_age, ..Selection::default() };
-        self.broker.reserve_selected(&orders()?, &GroupName::standard(), request, selection).await
+        Ok(self.broker.reserve_selected(&orders()?, &GroupName::standard(), request, selection).await?.deliveries)
     }
 
     async fn one(&self) -> Result<Delivery> {

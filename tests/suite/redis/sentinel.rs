@@ -1,4 +1,4 @@
-//! OrderedTopics sentinels: the primary is killed, or frozen, and a replica is promoted.
+//! Behind sentinels: the primary is killed, or frozen, and a replica is promoted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -43,7 +43,7 @@ async fn partially_created_group_is_completed() -> Result<()> {
     };
     // Who does not know of the group goes on, until making it again is answered.
     assert_eq!(push(&old, "before").await?, Some(Ok(Pushed::Stored)));
-    world.store.topics.publish_settings(&new.descriptor).await?;
+    world.store.topics.publish_descriptor(&new.descriptor).await?;
     assert_eq!(kind_of(push(&old, "passed-by").await), Some(Kind::Stale));
     assert_eq!(push(&new.descriptor, "after").await?, Some(Ok(Pushed::Stored)));
     assert_eq!(new.stats_of(&new.descriptor.group_partition(Partition(1), &audit()?)).await?.ready, 1);

@@ -37,7 +37,8 @@ pub(crate) use self::sequences::Sequences;
 pub(crate) use self::shifted_clock::shifted_clock;
 pub(crate) use self::tls::{Certificates, free_port};
 pub(crate) use self::topic::{
-    LEASE, TestTopic, acks, buries, cron_job, every, fates_of, ids, ids_of, member, new_call, retries, returns, up_to,
+    LEASE, TestTopic, acks, buries, cron_job, every, fates_of, ids, ids_of, member, new_call, no_such_customer,
+    retries, returns, up_to,
 };
 pub(crate) use self::world::{World, scratch};
 pub(crate) use crate::brokers::groups::signals::signal as signal_to;

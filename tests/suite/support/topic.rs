@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dwell::codec::{DeadLetterReason, DeadLetterRecord};
 use dwell::model::error::{Error, Result};
+use dwell::model::last_error::LastError;
 use dwell::model::message::{Conflict, CronJobName, Due, GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::schedule::{Missed, Schedule, Timing};
@@ -217,9 +218,14 @@ pub(crate) fn acks(texts: &[&str]) -> Result<Settlement> {
     Ok(Settlement { acked: ids(texts)?, ..Settlement::default() })
 }
 
+/// An error in all its parts.
+pub(crate) fn no_such_customer() -> LastError {
+    LastError::new(Some("NoCustomer".into()), "no such customer".into(), Some("at bank\n\tat order".into()))
+}
+
 /// A settlement that buries.
 pub(crate) fn buries(reservation: Reservation, texts: &[&str], remaining: &[&str]) -> Result<Settlement> {
-    let record = DeadLetterRecord::new(DeadLetterReason::Buried, 1, Some("no such customer".into()));
+    let record = DeadLetterRecord::new(DeadLetterReason::Buried, 1, Some(no_such_customer()));
     let bury = |id| Buried { id, record: record.clone(), failure: None };
     let buried = ids(texts)?.into_iter().map(bury).collect();
     Ok(Settlement { buried, remaining: vec![(reservation, ids(remaining)?)], ..Settlement::default() })

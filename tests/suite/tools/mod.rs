@@ -4,7 +4,6 @@ mod cli;
 mod config_check;
 mod deploy;
 mod doctor;
-mod drain;
 mod fleet;
 mod logs;
 mod metrics;

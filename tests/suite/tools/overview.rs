@@ -15,7 +15,7 @@ use crate::support::{Running, World, eventually, member, stories, up_to};
 
 stories! {
     traffic_is_kept_for_30_minutes, a_late_message_needs_attention_with_its_cause,
-    pauses_and_dead_letters_need_attention, majority_of_retries_is_reported_as_a_retry_storm,
+    pauses_and_dead_letters_need_attention, majority_of_retries_is_reported_as_a_retry_storm, messages_given_back_again_and_again_are_a_retry_storm,
     every_broker_of_a_group_is_listed, deleted_topic_needs_no_attention,
     a_broker_that_ended_without_a_stop_needs_attention, expired_messages_need_attention,
     a_key_that_holds_up_hundreds_needs_attention, topic_of_any_name_keeps_brokers_listed,
@@ -154,6 +154,21 @@ async fn majority_of_retries_is_reported_as_a_retry_storm(world: World) -> Resul
         }
     }
     shop.sample(|sample| sample.total.retried > 0).await?;
+    let (kinds, _) = shop.attention().await?;
+    assert!(kinds.contains(&"retry_storm"), "{kinds:?}");
+    shop.running.stop().await;
+    Ok(())
+}
+
+/// No attempt is counted, so nothing else ends this.
+async fn messages_given_back_again_and_again_are_a_retry_storm(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    shop.push(5).await?;
+    for _ in 0..30 {
+        let taken = shop.take(1).await?;
+        shop.settle(taken, Decision::Release).await?;
+    }
+    shop.sample(|sample| sample.total.released == 30).await?;
     let (kinds, _) = shop.attention().await?;
     assert!(kinds.contains(&"retry_storm"), "{kinds:?}");
     shop.running.stop().await;

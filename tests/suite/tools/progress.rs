@@ -18,7 +18,7 @@ async fn slow_command_shows_progress_on_a_terminal() -> Result<()> {
     let push = broker.client.post("/v1/topics/orders/messages?delay=1h&raw=true", &json!("x")).await;
     assert_eq!(push.map(|(status, _)| status), Some(201));
     let mut terminal = Terminal::with(&SLOW, &server, &[])?;
-    terminal.shows("waiting for the answer, 2s").await?;
+    terminal.shows("waiting for the answer, ").await?;
     terminal.wait().await?;
     let mut quick = Terminal::with(&["topic", "list", "--names"], &server, &[])?;
     quick.shows("orders").await?;

@@ -62,9 +62,8 @@ func main() {
 			return fmt.Errorf("order %d cannot be paid", order)
 		}
 		id, key := names(order)
-		_, err := c.Cancel(ctx, "orders", id, key)
-		var refused *dwell.Error
-		if errors.As(err, &refused) && (refused.Type == "conflict" || refused.Type == "not-found") {
+		_, err := c.Cancel(ctx, "orders", dwell.Ref{ID: id, Key: key})
+		if errors.Is(err, dwell.ErrConflict) || errors.Is(err, dwell.ErrNotFound) {
 			return nil // the message is being delivered: the handler finds that the order is paid
 		}
 		return err
@@ -77,7 +76,7 @@ func main() {
 	err = worker.Run(ctx, func(_ context.Context, d *dwell.Delivery) error {
 		var order int
 		if err := d.JSON(&order); err != nil {
-			return dwell.Bury(err.Error())
+			return dwell.Bury(err)
 		}
 		s.change(order, "unpaid", "closed")
 		return nil

@@ -1,12 +1,28 @@
 """Client of dwell, a delay broker: push messages with a delay, and handle them when they are due."""
 
-from ._http import DwellError, Unavailable
-from .client import Client, PushManyError
-from .messages import Control, Message, NewMessage, PushResult
-from .worker import Bury, Delivery, Retry, Stats, Worker
+from ._async_client import AsyncClient
+from ._async_producer import AsyncProducer
+from ._client import Client
+from .answers import (
+    AttentionItem, AttentionList, BulkChanged, Contents, Control, Counts, CronJob, DeadLetter, DeadLetterSource, Due, Explained,
+    FailedAttempt, Findings, Found, Group, GroupDescription, GroupFate, GroupForecast, GroupReason, GroupTotals, LastError,
+    ListedBroker, ListedMessage, Member, Message, Moved, PartitionState, Purged, PushResult, Redriven, Topic, TopicDescription,
+)
+from .delivery import Bury, Delivery, Retry, Stats
+from .errors import DwellError, PushManyError, Unavailable
+from .producer import Producer
+from .settings import (
+    DeadLetterTopic, ExponentialBackoff, Identified, LadderBackoff, NewMessage, PushOptions, TopicSettings,
+)
+from .values import Duration, Time
+from .worker import Worker
 
 __all__ = [
-    "Bury", "Client", "Control", "Delivery", "DwellError", "Message", "NewMessage", "PushManyError", "PushResult", "Retry",
-    "Stats", "Unavailable", "Worker",
+    "AsyncClient", "AsyncProducer", "AttentionItem", "AttentionList", "BulkChanged", "Bury", "Client", "Contents", "Control", "Counts",
+    "CronJob", "DeadLetter", "DeadLetterSource", "DeadLetterTopic", "Delivery", "Due", "Duration", "DwellError", "Explained",
+    "ExponentialBackoff", "FailedAttempt", "Findings", "Found", "Group", "GroupDescription", "GroupFate", "GroupForecast",
+    "GroupReason", "GroupTotals", "Identified", "LadderBackoff", "LastError", "ListedBroker", "ListedMessage", "Member",
+    "Message", "Moved", "NewMessage", "PartitionState", "Producer", "Purged", "PushManyError", "PushOptions", "PushResult", "Redriven",
+    "Retry", "Stats", "Time", "Topic", "TopicDescription", "TopicSettings", "Unavailable", "Worker",
 ]
 __version__ = "0.1.0"

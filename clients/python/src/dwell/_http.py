@@ -1,55 +1,32 @@
-"""HTTP: connections that are reused, requests that are repeated, and a token that is read again."""
+"""HTTP with blocking sockets: connections that are reused, and requests that are repeated."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import http.client
-import json
-import os
-import random
 import socket
 import ssl
 import threading
 import time
-from typing import Any, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterable, Mapping, TypeVar
 from urllib.parse import urlsplit
+
+from ._repeats import NoAnswer, Repeats, Token, decoded, encoded
+from .errors import DwellError
 
 # The broker closes idle connections after 75 seconds.
 IDLE = 50.0
 CONNECT_TIMEOUT = 10.0
-# Answers after which the same request may succeed.
-REPEATED = frozenset({408, 429, 503, 504})
+# Requests that are under way at once when one call is about many messages.
+AT_ONCE = 16
 
-
-class DwellError(Exception):
-    """The broker refused a request. `type` is stable, such as ``not-found``; `problem` is the whole answer.
-
-    `repeated`: an earlier try had no answer and may have succeeded. Then a ``conflict`` or ``precondition-failed`` may be its doing.
-    """
-
-    def __init__(self, status: int, problem: Mapping[str, Any], retry_after: float = 0.0) -> None:
-        self.status = status
-        self.problem = problem
-        self.type: str = str(problem.get("type", "")).removeprefix("urn:dwell:error:")
-        self.detail: str = str(problem.get("detail", ""))
-        self.request_id: str = str(problem.get("request_id", ""))
-        self.retry_after = retry_after
-        self.repeated = False
-        super().__init__(f"{status} {self.type}: {self.detail}" if status else self.detail)
-
-
-class Unavailable(DwellError):
-    """No answer, or none that is final, within `retry_for`. A push may be stored: push again with the same id and key."""
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Interrupted(Exception):
     """The caller interrupted a request."""
-
-
-def backoff(tries: int, *, first: float = 0.05, most: float = 2.0) -> float:
-    """How long to wait before try number `tries` + 1, in seconds: exponential, with jitter."""
-    return float(min(most, first * 2 ** min(tries, 16)) * random.uniform(0.5, 1.0))
 
 
 class Interrupt:
@@ -85,12 +62,12 @@ class Interrupt:
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=CONNECT_TIMEOUT)
+        super().__init__("localhost")
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(CONNECT_TIMEOUT)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
@@ -98,8 +75,9 @@ class Transport:
     """Sends requests to a broker. It may be used by many threads."""
 
     def __init__(self, server: str, *, token_file: str | None, ca_file: str | None, timeout: float, retry_for: float) -> None:
+        self._server = server
         self._connect = _connector(server, ca_file)
-        self._token = _Token(token_file)
+        self._token = Token(token_file)
         self._timeout = timeout
         self._retry_for = retry_for
         self._lock = threading.Lock()
@@ -114,31 +92,24 @@ class Transport:
         *,
         timeout: float | None = None,
         retry_for: float | None = None,
+        is_bounded: bool = False,
+        is_repeatable: bool = True,
         interrupt: Interrupt | None = None,
-    ) -> tuple[int, Any]:
-        """Sends a request until its answer is final or `retry_for` seconds are over. Raises `DwellError`."""
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        until = time.monotonic() + (self._retry_for if retry_for is None else retry_for)
-        tries, is_open = 0, False
-        while True:
-            try:
-                return self._once(method, path, data, dict(headers or {}), timeout or self._timeout, interrupt)
-            except DwellError as error:
-                wait = max(error.retry_after, backoff(tries))
-                error.repeated = is_open
-                is_open = is_open or error.status in (0, 504)
-                if error.status and error.status not in REPEATED:
-                    raise
-                if time.monotonic() + wait > until:
-                    raise Unavailable(error.status, error.problem, error.retry_after) from error
-            tries += 1
-            time.sleep(wait)
+    ) -> Any:
+        """Sends a request until its answer is final or `retry_for` seconds are over. Raises `DwellError`.
 
-    def sibling(self) -> Transport:
-        """The same with connections that nothing else uses: behind a load balancer they stay with one broker."""
-        sibling = copy.copy(self)
-        sibling._lock, sibling._idle = threading.Lock(), []
-        return sibling
+        With `is_bounded` no try takes longer than `retry_for`. A request that is not `is_repeatable` is sent again only if it
+        was certainly not applied.
+        """
+        repeats = Repeats(self._server, self._retry_for if retry_for is None else retry_for, is_repeatable)
+        data, headers = encoded(body), {"Content-Type": "application/json", **(headers or {})}
+        while True:
+            limit = repeats.timeout(timeout or self._timeout, is_bounded=is_bounded)
+            try:
+                return self._once(method, path, data, headers, limit, is_repeatable, interrupt)
+            except (DwellError, NoAnswer) as error:
+                wait = repeats.after(error)
+            time.sleep(wait)
 
     def close(self) -> None:
         """Closes the connections that are idle."""
@@ -148,16 +119,21 @@ class Transport:
             connection.close()
 
     def _once(
-        self, method: str, path: str, data: bytes | None, headers: dict[str, str], timeout: float, interrupt: Interrupt | None
-    ) -> tuple[int, Any]:
-        headers.setdefault("Content-Type", "application/json")
+        self, method: str, path: str, data: bytes | None, headers: dict[str, str], timeout: float, may_reuse: bool,
+        interrupt: Interrupt | None,
+    ) -> Any:
         used_token = self._token.read()
         while True:
             if used_token:
                 headers["Authorization"] = f"Bearer {used_token}"
-            connection, is_reused = self._take()
+            connection, is_reused = self._take(may_reuse)
+            is_sent = False
             try:
-                status, answer_headers, raw = self._exchange(connection, method, path, data, headers, timeout, interrupt)
+                if connection.sock is None:
+                    connection.timeout = min(timeout, CONNECT_TIMEOUT)
+                    connection.connect()
+                is_sent = True
+                status, retry_after, raw = self._exchange(connection, method, path, data, headers, timeout, interrupt)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if interrupt and interrupt.is_set:
@@ -166,14 +142,14 @@ class Transport:
                     # The broker closed it meanwhile, and probably the others, too.
                     self.close()
                     continue
-                raise DwellError(0, {"detail": f"{type(error).__name__}: {error}"}) from error
+                raise NoAnswer(error, is_sent) from error
             except BaseException:
                 connection.close()
                 raise
             if status == 401 and (token := self._token.read(again=True)) != used_token:
                 used_token = token
                 continue
-            return _decoded(status, answer_headers, raw)
+            return decoded(status, retry_after, raw)
 
     def _exchange(
         self,
@@ -184,9 +160,7 @@ class Transport:
         headers: Mapping[str, str],
         timeout: float,
         interrupt: Interrupt | None,
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        if connection.sock is None:
-            connection.connect()
+    ) -> tuple[int, str, bytes]:
         connection.sock.settimeout(timeout)
         if interrupt:
             interrupt.watch(connection.sock)
@@ -202,11 +176,11 @@ class Transport:
         else:
             with self._lock:
                 self._idle.append((time.monotonic(), connection))
-        return response.status, response.headers, raw
+        return response.status, response.headers.get("Retry-After", ""), raw
 
-    def _take(self) -> tuple[http.client.HTTPConnection, bool]:
+    def _take(self, may_reuse: bool) -> tuple[http.client.HTTPConnection, bool]:
         with self._lock:
-            while self._idle:
+            while self._idle and may_reuse:
                 since, connection = self._idle.pop()
                 if time.monotonic() - since < IDLE:
                     return connection, True
@@ -214,52 +188,34 @@ class Transport:
         return self._connect(), False
 
 
-class _Token:
-    """The token in a file, read again when the file changes."""
-
-    def __init__(self, file: str | None) -> None:
-        self._file = file
-        self._seen: tuple[int, int, int] | None = None
-        self._token = ""
-
-    def read(self, *, again: bool = False) -> str:
-        if not self._file:
-            return ""
-        try:
-            stat = os.stat(self._file)
-            seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            if again or seen != self._seen:
-                with open(self._file, encoding="ascii") as file:
-                    self._token = file.read().strip()
-                self._seen = seen
-        except OSError as error:
-            # A file that is being replaced may be absent for a moment.
-            if not self._token:
-                raise DwellError(0, {"detail": f"token file: {error}"}) from error
-        return self._token
-
-
-def _connector(server: str, ca_file: str | None) -> Callable[[], http.client.HTTPConnection]:
-    if server.startswith("unix:"):
-        path = server.removeprefix("unix:")
-        return lambda: _UnixConnection(path)
+def address(server: str) -> tuple[str, str, int]:
+    """The scheme, the host or path, and the port of a server. Raises `ValueError`."""
+    if server.startswith("unix:") and len(server) > 5:
+        return "unix", server.removeprefix("unix:"), 0
     url = urlsplit(server)
     if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/"):
         raise ValueError(f"server {server!r}: expected http://HOST:PORT, https://HOST:PORT or unix:/PATH")
-    host, port = url.hostname, url.port
-    if url.scheme == "http":
-        return lambda: http.client.HTTPConnection(host, port or 7373, timeout=CONNECT_TIMEOUT)
+    return url.scheme, url.hostname, url.port or (7373 if url.scheme == "http" else 443)
+
+
+def _connector(server: str, ca_file: str | None) -> Callable[[], http.client.HTTPConnection]:
+    scheme, host, port = address(server)
+    if scheme == "unix":
+        return lambda: _UnixConnection(host)
+    if scheme == "http":
+        return lambda: http.client.HTTPConnection(host, port)
     context = ssl.create_default_context(cafile=ca_file)
-    return lambda: http.client.HTTPSConnection(host, port or 443, timeout=CONNECT_TIMEOUT, context=context)
+    return lambda: http.client.HTTPSConnection(host, port, context=context)
 
 
-def _decoded(status: int, headers: http.client.HTTPMessage, raw: bytes) -> tuple[int, Any]:
-    try:
-        answer = json.loads(raw) if raw else {}
-    except ValueError:
-        answer = {"detail": raw[:200].decode(errors="replace")}
-    # A problem with verdicts or results is an answer to read: only some of it failed.
-    if status < 300 or (isinstance(answer, dict) and "results" in answer):
-        return status, answer
-    after = headers.get("Retry-After", "")
-    raise DwellError(status, answer if isinstance(answer, dict) else {}, float(after) if after.isdigit() else 0.0)
+def each(function: Callable[[T], R], items: Iterable[T]) -> list[R | DwellError]:
+    """The result of the function for each item, or the `DwellError` that it raises; some at once."""
+
+    def one(item: T) -> R | DwellError:
+        try:
+            return function(item)
+        except DwellError as error:
+            return error
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return list(threads.map(one, items))

@@ -1,4 +1,4 @@
-"""What pytest finds by itself where this package is installed: the fixture ``dwell``."""
+"""The fixture ``dwell``, which pytest finds by itself where this package is installed."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Iterator, Mapping
 
-from .client import Client
-from .messages import Duration, duration_field, time_field
+from ._client import Client
+from ._http import Transport
+from .values import Duration, Time, duration_field, time_field
 
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 30.0
@@ -39,26 +40,23 @@ class Broker:
     def __init__(self, server: str) -> None:
         self.server = server
         self.client = Client(server)
+        self._transport = Transport(server, token_file=None, ca_file=None, timeout=_MOVE_TIMEOUT, retry_for=0.0)
 
     def advance(self, by: Duration) -> Moved:
-        """Moves time forward. What becomes due can be received once it returns."""
+        """Moves time forward. Messages that become due can be received once it returns."""
         return self._move(duration_field("advance", by))
 
-    def advance_to(self, to: datetime | str) -> Moved:
+    def advance_to(self, to: Time) -> Moved:
         """Moves time forward to a time that is not past."""
         return self._move(time_field("to", to))
 
     def now(self) -> datetime:
         """The time of messages."""
-        return _time(self.client.transport.call("GET", "/v1/test/clock")[1]["now"])
-
-    def put_cron(self, topic: str, name: str, **job: Any) -> None:
-        """Creates or changes a cron job, such as ``cron="0 9 1 3 *", payload="report"``."""
-        self.client.transport.call("PUT", f"/v1/topics/{topic}/cron/{name}", job)
+        return _time(self._transport.call("GET", "/v1/test/clock")["now"])
 
     def _move(self, request: Mapping[str, Any]) -> Moved:
         # Never repeated: the clock would move again.
-        _, answer = self.client.transport.call("POST", "/v1/test/clock", request, timeout=_MOVE_TIMEOUT, retry_for=0.0)
+        answer = self._transport.call("POST", "/v1/test/clock", request, is_repeatable=False)
         return Moved(_time(answer["now"]), answer["due"], answer["fired"], answer["timed_out"])
 
 
@@ -78,7 +76,7 @@ def broker(binary: str | None = None) -> Iterator[Broker]:
         process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=None, env=environment, text=True)
         try:
             running = Broker(_address(process))
-            with running.client:
+            with running.client, contextlib.closing(running._transport):
                 yield running
         finally:
             process.terminate()

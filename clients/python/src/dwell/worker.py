@@ -5,108 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import json
 import logging
 import queue
 import signal
 import threading
 import time
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Awaitable, Callable, Iterator, Mapping, Union
+from dataclasses import dataclass, replace
+from typing import Any, Awaitable, Callable, Iterator, Mapping
 
-from ._http import REPEATED, DwellError, Interrupt, Interrupted, Transport, backoff
-from .client import Client, _part
-from .messages import Duration, duration_field, from_answer, seconds
+from . import _requests as requests
+from ._async_client import AsyncClient
+from ._client import Client
+from ._http import Interrupt, Interrupted, Transport
+from ._repeats import REPEATED, backoff
+from .delivery import Bury, Delivery, Handler, Hook, Retry, Stats, reason_of
+from .errors import DwellError
+from .values import Duration, duration_field, from_answer, milliseconds, seconds
 
 log = logging.getLogger("dwell")
 
 # Decisions are gathered for this long, in seconds, or until there are this many.
 GATHER = 0.005
 GATHERED = 100
-# Longest reason that is sent; the broker cuts longer ones.
-REASON = 1000
-SUCCESS = frozenset({"acked", "nacked", "buried", "extended", "pending"})
+SUCCESS = frozenset({"acked", "nacked", "buried", "extended", "released", "pending"})
+# How long a settlement waits at least for its answer, in seconds.
+SETTLE_TIMEOUT = 1.0
 # Refusals that a new token, scope or topic ends.
 PATIENT = REPEATED | {0, 401, 403, 404, 500}
-
-
-class Retry(Exception):
-    """Raised by a handler: deliver the message again, after `after` or the backoff of its topic."""
-
-    def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
-        super().__init__(reason)
-        self.after = after
-
-
-class Bury(Exception):
-    """Raised by a handler: the message can never succeed; make it a dead letter."""
-
-
-@dataclass
-class Delivery:
-    """A message that was handed to this worker. `lost` is set once another consumer may have it."""
-
-    id: str
-    receipt: str
-    attempt: int
-    partition: int
-    due_at: datetime
-    deadline: datetime
-    lateness_ms: int
-    payload: bytes = b""
-    key: str | None = None
-    pushed_at: datetime | None = None
-    content_type: str | None = None
-    meta: Mapping[str, str] = field(default_factory=dict)
-    dedup_key: str | None = None
-    dead_letter_source: Mapping[str, Any] | None = None
-    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    priority: int = 0
-    traceparent: str | None = None
-    tracestate: str | None = None
-    lost: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
-    _extend: Callable[[Duration], bool] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def bytes(self) -> bytes:
-        """The payload."""
-        return self.payload
-
-    @property
-    def text(self) -> str:
-        """The payload as text."""
-        return self.payload.decode()
-
-    def json(self) -> Any:
-        """The payload, read as JSON."""
-        return json.loads(self.payload)
-
-    def extend(self, visibility: Duration) -> bool:
-        """Moves the deadline to `visibility` from now. Returns whether the delivery still belongs to this worker."""
-        return bool(self._extend and self._extend(visibility))
-
-
-Handler = Callable[[Delivery], Union[None, Awaitable[None]]]
-Hook = Callable[[str, Union[Delivery, None]], None]
-
-
-@dataclass
-class Stats:
-    """Counters since the start, and the state now. `last_poll` is a Unix time, `lateness_ms` of the last delivery."""
-
-    delivered: int = 0
-    acked: int = 0
-    nacked: int = 0
-    buried: int = 0
-    extended: int = 0
-    stale: int = 0
-    lost: int = 0
-    poll_failures: int = 0
-    settle_failures: int = 0
-    in_flight: int = 0
-    lateness_ms: int = 0
-    last_poll: float = 0.0
 
 
 async def _awaited(result: Awaitable[None] | None) -> None:
@@ -117,6 +42,8 @@ async def _awaited(result: Awaitable[None] | None) -> None:
 @dataclass
 class _Slot:
     delivery: Delivery
+    # The visibility timeout of its reserve, in seconds.
+    visible: float
     deadline: float
     extend_at: float
     extend_until: float
@@ -124,6 +51,9 @@ class _Slot:
     decided_at: float = 0.0
     not_before: float = 0.0
     tries: int = 0
+    # It has a separate request, since the broker refused it together with others.
+    is_alone: bool = False
+    has_begun: bool = False
     has_ended: bool = False
     task: asyncio.Task[None] | None = None
 
@@ -133,31 +63,44 @@ class Worker:
 
     A handler that returns acknowledges its message. An exception delivers it again after the backoff of the topic, `Retry` after
     the given time, and `Bury` makes it a dead letter. While a handler runs, the worker extends the deadline of its delivery, for
-    up to `max_runtime`. `on_event` is called with the name of a counter of `Stats`, or ``settled``, and the delivery.
+    up to `max_runtime`. `visibility` is how long a delivery is hidden from other consumers without that; default: the
+    visibility timeout of the topic.
+
+    With the text of an exception the broker keeps its class and stack, unless `error_details` is false. `on_event` is called
+    with the name of a counter of `Stats`, or ``settled``, and the delivery.
     """
 
     def __init__(
         self,
-        client: Client,
+        client: Client | AsyncClient,
         topic: str,
         *,
         group: str = "default",
         concurrency: int = 8,
-        visibility: Duration = "30s",
+        visibility: Duration | None = None,
         max_runtime: Duration = "1h",
         drain: Duration = "25s",
         wait: Duration = "30s",
+        error_details: bool = True,
         handler: Handler | None = None,
         on_event: Hook | None = None,
     ) -> None:
+        self._path = requests.group_path(topic, group)
+        if concurrency < 1:
+            raise ValueError("concurrency has to be at least 1")
+        if visibility is not None and not milliseconds(visibility):
+            raise ValueError("visibility has to be above 0")
         self._client = client
-        self._path = f"/v1/topics/{_part(topic)}/groups/{_part(group)}"
+        self._transport = self._connect()
         self._concurrency = concurrency
-        self._visibility, self._visible = visibility, seconds(visibility)
+        self._visibility = visibility
+        # The longest visibility timeout that a reserve has answered with, in seconds.
+        self._visible = 0.0
+        self._error_details = error_details
         self._max_runtime, self._drain = seconds(max_runtime), seconds(drain)
         self._wait, self._wait_seconds = wait, seconds(wait)
         self._handler = handler
-        self._on_event = on_event
+        self.on_event = on_event
         self._stats = Stats()
         self._error: BaseException | None = None
         # One lock, and a condition for each loop, so that a decision wakes only those that wait for it.
@@ -173,6 +116,13 @@ class Worker:
         self._interrupt = Interrupt()
         self._handler_threads = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _connect(self) -> Transport:
+        """Connections of this worker alone, to the server of its client."""
+        client = self._client
+        return Transport(
+            client.server, token_file=client.token_file, ca_file=client.ca_file, timeout=client.timeout, retry_for=0.0
+        )
 
     def handle(self, handler: Handler) -> Handler:
         """Sets the handler: a function or a coroutine function. May be used as a decorator."""
@@ -220,6 +170,9 @@ class Worker:
         with self._changed:
             self._changed.notify_all()
         poll.join(2.0)
+        with self._changed:
+            for slot in self._slots.values():
+                self._give_back(slot)
         self._drain_for(drain or 0.0)
         with self._changed:
             for slot in self._slots.values():
@@ -240,6 +193,7 @@ class Worker:
             own_loop.call_soon_threadsafe(own_loop.stop)
             loop_thread.join(2.0)
             own_loop.close()
+        self._transport.close()
         if self._error:
             raise self._error
 
@@ -271,18 +225,26 @@ class Worker:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    @staticmethod
-    def _thread(target: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=target, name=f"dwell{target.__name__}", daemon=True)
+    def _thread(self, target: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                target()
+            except Exception as error:
+                # A worker without one of its threads would look alive and do nothing.
+                log.exception("the worker failed")
+                self._error = self._error or error
+                self.stop("0s")
+
+        thread = threading.Thread(target=run, name=f"dwell{target.__name__}", daemon=True)
         thread.start()
         return thread
 
     def _event(self, name: str, delivery: Delivery | None) -> None:
         if hasattr(self._stats, name):
             setattr(self._stats, name, getattr(self._stats, name) + 1)
-        if self._on_event:
+        if self.on_event:
             try:
-                self._on_event(name, delivery)
+                self.on_event(name, delivery)
             except Exception:
                 log.exception("on_event failed")
 
@@ -290,7 +252,7 @@ class Worker:
 
     def _poll_loop(self) -> None:
         # A broker hands out the messages of its own partitions, so polls that change between brokers would move them around.
-        transport = self._client.transport.sibling()
+        transport = self._connect()
         try:
             self._poll(transport)
         finally:
@@ -310,9 +272,8 @@ class Worker:
                 **duration_field("visibility_timeout", self._visibility),
             }
             try:
-                _, answer = transport.call(
-                    "POST", f"{self._path}/reserve", body,
-                    timeout=self._wait_seconds + 10, retry_for=0, interrupt=self._interrupt,
+                answer = transport.call(
+                    "POST", f"{self._path}/reserve", body, timeout=self._wait_seconds + 10, interrupt=self._interrupt
                 )
             except Interrupted:
                 return
@@ -331,8 +292,10 @@ class Worker:
             with self._changed:
                 self._stats.last_poll = time.time()
                 now = time.monotonic()
+                visible = answer["visibility_timeout_ms"] / 1000
+                self._visible = max(self._visible, visible)
                 for delivery in answer["deliveries"]:
-                    self._begin(from_answer(Delivery, delivery), now)
+                    self._begin(delivery, now, visible)
                 self._begun_or_extended.notify()
 
     def _running(self) -> int:
@@ -342,14 +305,17 @@ class Worker:
         """How many handlers can begin. Settlements may be under way for as many more."""
         return min(self._concurrency - self._running(), 2 * self._concurrency - len(self._slots), 1000)
 
-    def _begin(self, delivery: Delivery, now: float) -> None:
-        slot = _Slot(delivery, now + self._visible, now + self._visible / 3, now + self._max_runtime)
-        delivery._extend = lambda visibility: self._extend([slot], visibility)
+    def _begin(self, answer: Mapping[str, Any], now: float, visible: float) -> None:
+        def extend(visibility: Duration) -> bool:
+            return self._extend([slot], milliseconds(visibility))
+
+        delivery = replace(from_answer(Delivery, answer), _extend=extend)
+        slot = _Slot(delivery, visible, now + visible, now + visible / 3, now + self._max_runtime)
         self._slots[delivery.receipt] = slot
         self._stats.lateness_ms = delivery.lateness_ms
         self._event("delivered", delivery)
         if self._stopping.is_set():
-            self._decide(slot, "nack", delay="0s")
+            self._give_back(slot)
         elif self._loop and inspect.iscoroutinefunction(self._handler):
             self._loop.call_soon_threadsafe(self._handle_in_loop, slot)
         else:
@@ -358,10 +324,23 @@ class Worker:
                 self._thread(self._handle_loop)
             self._begun.put(slot)
 
+    def _may_handle(self, slot: _Slot) -> bool:
+        """Whether a handler may begin. From then on the delivery is not given back unhandled."""
+        with self._changed:
+            slot.has_begun = not slot.decision
+            return slot.has_begun
+
+    def _give_back(self, slot: _Slot) -> None:
+        """Releases a delivery that no handler has begun: it is due again at once, and counts as no attempt."""
+        if not slot.has_begun and not slot.decision:
+            self._decide(slot, "release")
+
     # Handle
 
     def _handle_loop(self) -> None:
         while slot := self._begun.get():
+            if not self._may_handle(slot):
+                continue
             try:
                 assert self._handler
                 result = self._handler(slot.delivery)
@@ -380,7 +359,7 @@ class Worker:
 
         if slot.delivery.lost.is_set():
             self._end(slot, None)
-        else:
+        elif self._may_handle(slot):
             assert self._handler and self._loop
             slot.task = self._loop.create_task(_awaited(self._handler(slot.delivery)))
             slot.task.add_done_callback(ended)
@@ -391,32 +370,37 @@ class Worker:
             if slot.decision:
                 return
             if slot.delivery.lost.is_set():
-                self._release(slot)
+                self._forget(slot)
             elif error is None:
                 self._decide(slot, "ack")
             elif isinstance(error, Bury):
-                self._decide(slot, "nack", bury=True, reason=str(error))
+                self._decide(slot, "nack", bury=True, **self._reason(error))
             elif isinstance(error, Retry):
-                self._decide(slot, "nack", reason=str(error), **duration_field("delay", error.after))
+                self._decide(slot, "nack", **self._reason(error), **duration_field("delay", error.after))
             else:
                 log.warning("handler of %s failed", slot.delivery.id, exc_info=error)
-                self._decide(slot, "nack", reason=str(error) or type(error).__name__)
+                self._decide(slot, "nack", **self._reason(error))
+
+    def _reason(self, error: BaseException) -> dict[str, Any]:
+        """The field with the reason. The text of a `Retry` or `Bury` says all, unless another error caused it."""
+        is_asked = isinstance(error, (Retry, Bury)) and not error.__cause__
+        if is_asked and not str(error):
+            return {}
+        return {"reason": reason_of(error, has_details=self._error_details and not is_asked)}
 
     def _abandon(self, slot: _Slot) -> None:
         slot.delivery.lost.set()
         if slot.task and self._loop:
             self._loop.call_soon_threadsafe(slot.task.cancel)
 
-    def _release(self, slot: _Slot) -> None:
+    def _forget(self, slot: _Slot) -> None:
         self._slots.pop(slot.delivery.receipt, None)
         self._changed.notify_all()
 
     # Settle
 
     def _decide(self, slot: _Slot, verb: str, **fields: Any) -> None:
-        if "reason" in fields:
-            fields["reason"] = fields["reason"][:REASON]
-        slot.decision = (verb, {name: value for name, value in fields.items() if value != ""})
+        slot.decision = (verb, fields)
         slot.decided_at = time.monotonic()
         self._changed.notify_all()
         self._decided.notify()
@@ -430,13 +414,20 @@ class Worker:
                     times = [max(s.decided_at + GATHER, s.not_before) for s in self._slots.values() if s.decision]
                     self._decided.wait(max(0.0, min(times) - time.monotonic()) if times else None)
             verb = batch[0].decision[0] if batch[0].decision else ""
-            receipts = [{"receipt": s.delivery.receipt, **s.decision[1]} for s in batch if s.decision]
-            body = {"receipts": [r["receipt"] for r in receipts] if verb == "ack" else receipts}
+            receipts: list[Any] = [s.delivery.receipt for s in batch]
+            if verb == "nack":
+                receipts = [{"receipt": s.delivery.receipt, **s.decision[1]} for s in batch if s.decision]
+            timeout = min(s.visible for s in batch) / 3
             try:
-                verdicts = self._verdicts(verb, body)
+                verdicts = self._verdicts(verb, {"receipts": receipts}, timeout)
             except DwellError as error:
                 log.warning("%s of %d deliveries failed: %s", verb, len(batch), error)
-                verdicts = [{"status": "failed"}] * len(batch)
+                is_refused = error.status not in PATIENT
+                verdicts = [{"status": "refused" if is_refused else "failed"}] * len(batch)
+                if is_refused and len(batch) > 1:
+                    for slot in batch:
+                        slot.is_alone = True
+                    continue
             with self._changed:
                 for slot, verdict in zip(batch, verdicts):
                     self._settled(slot, verb, verdict)
@@ -450,12 +441,13 @@ class Worker:
         is_complete = len(ready) >= GATHERED or all(slot.decision for slot in self._slots.values())
         if not is_complete and min(slot.decided_at for slot in ready) + GATHER > now:
             return []
+        if ready[0].is_alone:
+            return ready[:1]
         verb = ready[0].decision and ready[0].decision[0]
-        return [slot for slot in ready if slot.decision and slot.decision[0] == verb][:GATHERED]
+        return [slot for slot in ready if slot.decision and slot.decision[0] == verb and not slot.is_alone][:GATHERED]
 
-    def _verdicts(self, verb: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        timeout = max(1.0, self._visible / 3)
-        _, answer = self._client.transport.call("POST", f"{self._path}/{verb}", body, timeout=timeout, retry_for=0)
+    def _verdicts(self, verb: str, body: Mapping[str, Any], timeout: float) -> list[Mapping[str, Any]]:
+        answer = self._transport.call("POST", f"{self._path}/{verb}", body, timeout=max(SETTLE_TIMEOUT, timeout))
         verdicts: list[Mapping[str, Any]] = answer["results"]
         return verdicts
 
@@ -464,7 +456,11 @@ class Worker:
         if status in SUCCESS:
             # The nack of the last attempt is answered with "buried".
             is_buried = status == "buried" or bool(slot.decision and slot.decision[1].get("bury"))
-            self._event("acked" if verb == "ack" else "buried" if is_buried else "nacked", delivery)
+            outcome = {"ack": "acked", "release": "released"}.get(verb, "buried" if is_buried else "nacked")
+            self._event(outcome, delivery)
+        elif status == "refused":
+            self._event("settle_failures", delivery)
+            log.warning("%s of %s was refused: it may be delivered again", verb, delivery.id)
         elif status in ("unreachable", "failed"):
             self._event("settle_failures", delivery)
             if time.monotonic() < slot.deadline:
@@ -476,7 +472,7 @@ class Worker:
             self._event("stale", delivery)
             log.warning("%s of %s came too late: %s", verb, delivery.id, verdict.get("reason", status))
         self._event("settled", delivery)
-        self._release(slot)
+        self._forget(slot)
 
     # Extend
 
@@ -496,26 +492,29 @@ class Worker:
                         break
                     times = [s.extend_at if now < s.extend_at < s.extend_until else s.deadline for s in running if now < s.deadline]
                     self._begun_or_extended.wait(max(0.0, min(times) - now) if times else None)
-            for start in range(0, len(due), 1000):
-                self._extend(due[start:start + 1000], self._visibility)
+            # Each for as long as its reserve said, which is the same for all unless the topic was changed.
+            for visible in sorted({slot.visible for slot in due}):
+                equal = [slot for slot in due if slot.visible == visible]
+                for start in range(0, len(equal), 1000):
+                    self._extend(equal[start:start + 1000], round(visible * 1000))
 
-    def _extend(self, slots: list[_Slot], visibility: Duration) -> bool:
+    def _extend(self, slots: list[_Slot], visible_ms: int) -> bool:
         """Extends deliveries in one call. Returns whether all of them still belong to this worker."""
         asked = time.monotonic()
-        body = {"receipts": [s.delivery.receipt for s in slots], **duration_field("visibility_timeout", visibility)}
+        body = {"receipts": [s.delivery.receipt for s in slots], "visibility_timeout_ms": visible_ms}
+        visible = visible_ms / 1000
         try:
-            verdicts = self._verdicts("extend", body)
+            verdicts = self._verdicts("extend", body, slots[0].visible / 3)
         except DwellError as error:
             log.warning("extend of %d deliveries failed: %s", len(slots), error)
             verdicts = [{"status": "unreachable"}] * len(slots)
-        visible = seconds(visibility)
         with self._changed:
             for slot, verdict in zip(slots, verdicts):
                 if verdict["status"] in SUCCESS:
                     slot.deadline, slot.extend_at = asked + visible, asked + visible / 3
                     self._event("extended", slot.delivery)
                 elif verdict["status"] == "unreachable":
-                    slot.extend_at = time.monotonic() + min(1.0, self._visible / 10)
+                    slot.extend_at = time.monotonic() + min(1.0, slot.visible / 10)
                 elif not slot.decision:
                     self._lose(slot)
             self._begun_or_extended.notify()

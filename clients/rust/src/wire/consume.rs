@@ -54,6 +54,28 @@ pub struct Reserve {
     pub on_failure: Option<Word>,
 }
 
+impl Reserve {
+    /// At most so many deliveries, 1 to 1,000.
+    pub fn up_to(max: usize) -> Reserve {
+        Reserve { max: Some(max), ..Reserve::default() }
+    }
+
+    /// How long to wait for the first delivery, up to 60 s. Default 0.
+    pub fn wait(self, wait: Duration) -> Reserve {
+        Reserve { wait_ms: Some(wait), ..self }
+    }
+
+    /// How long the consumer has to settle each delivery. Default: the topic's.
+    pub fn visibility_timeout(self, timeout: Duration) -> Reserve {
+        Reserve { visibility_timeout_ms: Some(timeout), ..self }
+    }
+
+    /// Only messages that were pushed at least so long ago.
+    pub fn min_age(self, age: Duration) -> Reserve {
+        Reserve { min_age_ms: Some(age), ..self }
+    }
+}
+
 /// A message that was handed to a consumer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
@@ -89,10 +111,13 @@ pub struct Delivery {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
     {"deliveries": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "id": "order-4711", "attempt": 1, "partition": 3,
     "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
-    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
+    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}], "visibility_timeout_ms": 30000}
 ))))]
-pub struct Deliveries<D = Delivery> {
+pub struct Deliveries {
     /// Empty when nothing was due within `wait`.
-    #[cfg_attr(feature = "schema", schema(value_type = Vec<Delivery>))]
-    pub deliveries: Vec<D>,
+    pub deliveries: Vec<Delivery>,
+    /// The visibility timeout that was used: that of the request, or of the topic.
+    #[serde(with = "millis")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64, example = 30000))]
+    pub visibility_timeout_ms: Duration,
 }

@@ -143,11 +143,11 @@ pub struct CronJob {
     {"cron_jobs": [{"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last",
     "paused": false, "state": "active", "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}]}
 ))))]
-pub struct CronJobs<J = CronJob> {
+pub struct CronJobs {
     /// Partition by partition, sorted by name.
-    #[cfg_attr(feature = "schema", schema(value_type = Vec<CronJob>))]
-    pub cron_jobs: Vec<J>,
+    pub cron_jobs: Vec<CronJob>,
     /// Where the next page begins; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Cursor>))]
     pub next_cursor: Option<String>,
 }

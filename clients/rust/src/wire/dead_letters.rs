@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::items::Items;
-use super::messages::{Contents, FailedAttempt};
+use super::messages::{Contents, FailedAttempt, LastError};
 #[cfg(feature = "schema")]
 use super::schema;
 use super::time::{Timestamp, millis, span};
@@ -29,9 +29,9 @@ pub struct DeadLetterMessage {
     pub reason: Word,
     /// Attempts that were made.
     pub attempts: u32,
-    /// Reason of the last nack.
+    /// Why its last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
+    pub last_error: Option<LastError>,
     /// How the last 16 attempts failed, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<FailedAttempt>,
@@ -54,14 +54,14 @@ pub struct DeadLetterMessage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
     {"dead_letters": [{"id": "order-4711", "partition": 3, "died_at": "2026-01-02T03:04:05.678Z", "reason": "max_attempts",
-    "attempts": 16, "last_error": "smtp: 550", "due_at": "2026-01-02T03:04:05.678Z",
+    "attempts": 16, "last_error": {"message": "smtp: 550"}, "due_at": "2026-01-02T03:04:05.678Z",
     "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
 ))))]
-pub struct DeadLetterMessages<D = DeadLetterMessage> {
+pub struct DeadLetterMessages {
     /// Partition by partition, the oldest death first.
-    #[cfg_attr(feature = "schema", schema(value_type = Vec<DeadLetterMessage>))]
-    pub dead_letters: Vec<D>,
+    pub dead_letters: Vec<DeadLetterMessage>,
     /// Where the next page begins; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Cursor>))]
     pub next_cursor: Option<String>,
 }
@@ -70,7 +70,7 @@ pub struct DeadLetterMessages<D = DeadLetterMessage> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"reason": "max_attempts", "older_than": "1h"}))))]
-pub struct Which {
+pub struct DeadLetterSelector {
     /// Not together with another field.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<schema::MessageId>>, min_items = 1, max_items = 1000))]

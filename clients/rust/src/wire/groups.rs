@@ -45,10 +45,9 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Er
 /// The groups of a topic.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"groups": [{"group": "default", "state": "active"}]}))))]
-pub struct GroupList<G = Group> {
+pub struct GroupList {
     /// All groups of the topic.
-    #[cfg_attr(feature = "schema", schema(value_type = Vec<Group>))]
-    pub groups: Vec<G>,
+    pub groups: Vec<Group>,
 }
 
 /// How long to pause.

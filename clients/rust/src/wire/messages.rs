@@ -167,6 +167,9 @@ pub struct GroupReason {
     /// The broker that owns its partition, once it is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// Why its last attempt failed; only for a token that sees payloads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
 }
 
 /// An attempt that failed.
@@ -254,6 +257,33 @@ pub struct Attribute {
     pub value_base64: Option<String>,
 }
 
+/// Why an attempt failed: the reason of its nack, or why there was none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"class": "KeyError", "message": "'order'", "stack": "Traceback (most recent call last):\n  …"}
+))))]
+pub struct LastError {
+    /// Type of the error, up to 256 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Its text, up to 1 KiB.
+    pub message: String,
+    /// Where it arose, up to 4 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<String>,
+}
+
+/// `KeyError: 'order'`, without the stack.
+impl std::fmt::Display for LastError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.class {
+            Some(class) if self.message.is_empty() => f.write_str(class),
+            Some(class) => write!(f, "{class}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
 /// The dead letter that a message was in another topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -277,7 +307,7 @@ pub struct DeadLetterSource {
     pub died_at: Timestamp,
     /// Reason of the last nack, or why there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
+    pub last_error: Option<LastError>,
     /// Topics that have forwarded the message, from 1.
     pub hops: u32,
 }
@@ -334,9 +364,9 @@ pub struct Message {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::DeathReason>))]
     pub reason: Option<Word>,
-    /// Reason of the last nack of a dead letter.
+    /// Why its last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
+    pub last_error: Option<LastError>,
     /// How the last 16 attempts failed, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<FailedAttempt>,
@@ -389,11 +419,11 @@ pub struct ListedMessage {
     "next_at": "2026-01-02T03:04:05.678Z", "due_at": "2026-01-02T03:04:05.678Z",
     "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
 ))))]
-pub struct ListedMessages<M = ListedMessage> {
+pub struct ListedMessages {
     /// In the order asked.
-    #[cfg_attr(feature = "schema", schema(value_type = Vec<ListedMessage>))]
-    pub messages: Vec<M>,
+    pub messages: Vec<ListedMessage>,
     /// Where the next page begins; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Cursor>))]
     pub next_cursor: Option<String>,
 }

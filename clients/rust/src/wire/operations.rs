@@ -9,6 +9,15 @@ use super::schema;
 use super::time::{Timestamp, millis, span};
 use super::{Word, present};
 
+/// The process answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"status": "ok"}))))]
+pub struct Alive {
+    /// `ok`.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub status: Word,
+}
+
 /// Pushes are accepted durably.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(

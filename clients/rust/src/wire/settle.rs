@@ -27,8 +27,32 @@ pub struct Ack {
 
 impl Ack {
     /// Deliveries that have not ended.
-    pub fn of(receipts: &[String]) -> Ack {
-        Ack { receipts: Items(receipts.iter().cloned().map(Receipt).collect()), late: false }
+    pub fn of(receipts: impl IntoIterator<Item = impl Into<String>>) -> Ack {
+        Ack { receipts: all(receipts), late: false }
+    }
+
+    /// Also deliveries that have ended, if no consumer has had their messages since.
+    pub fn late(self) -> Ack {
+        Ack { late: true, ..self }
+    }
+}
+
+/// Deliveries that nobody has begun to handle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"receipts": ["AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q"]}
+))))]
+pub struct Release {
+    /// 1 to 1,000 receipts.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000))]
+    pub receipts: Items<Receipt>,
+}
+
+impl Release {
+    /// These deliveries.
+    pub fn of(receipts: impl IntoIterator<Item = impl Into<String>>) -> Release {
+        Release { receipts: all(receipts) }
     }
 }
 
@@ -36,6 +60,10 @@ impl Ack {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "TextOr<InObject>", into = "String")]
 pub struct Receipt(pub String);
+
+fn all(receipts: impl IntoIterator<Item = impl Into<String>>) -> Items<Receipt> {
+    Items(receipts.into_iter().map(|receipt| Receipt(receipt.into())).collect())
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,9 +107,10 @@ pub struct Nack {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 10000))]
     pub delay_ms: Option<Duration>,
-    /// Why it failed, for receipts without `reason`; kept as the last error, cut at 1,024 bytes.
+    /// Why it failed, for receipts without `reason`; kept as the last error. A text is its message.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    pub reason: Option<String>,
+    #[cfg_attr(feature = "schema", schema(value_type = Option<ReasonOrText>))]
+    pub reason: Option<TextOr<Reason>>,
     /// Receipts with neither `delay` nor `bury` can never succeed: make them dead letters. Not together with `delay`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bury: bool,
@@ -92,11 +121,71 @@ pub struct Nack {
 }
 
 impl Nack {
-    /// Of these deliveries, each of which says how it failed.
-    pub fn of(nacked: impl IntoIterator<Item = Nacked>) -> Nack {
-        let receipts = Items(nacked.into_iter().map(TextOr).collect());
+    /// These deliveries: their receipts, or [`Nacked`] that say more.
+    pub fn of(nacked: impl IntoIterator<Item = impl Into<Nacked>>) -> Nack {
+        let receipts = Items(nacked.into_iter().map(|nacked| TextOr(nacked.into())).collect());
         Nack { receipts, delay: None, delay_ms: None, reason: None, bury: false, late: false }
     }
+
+    /// The time until the next attempt. Default: the topic's backoff.
+    pub fn delay(self, delay: Duration) -> Nack {
+        Nack { delay_ms: Some(delay), ..self }
+    }
+
+    /// Why they failed; kept as the last error.
+    pub fn reason(self, reason: impl Into<Reason>) -> Nack {
+        Nack { reason: Some(TextOr(reason.into())), ..self }
+    }
+
+    /// They can never succeed: their messages become dead letters.
+    pub fn bury(self) -> Nack {
+        Nack { bury: true, ..self }
+    }
+
+    /// Also deliveries that have ended, if no consumer has had their messages since.
+    pub fn late(self) -> Nack {
+        Nack { late: true, ..self }
+    }
+}
+
+/// Why a delivery failed. Longer parts are cut at a character.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"class": "KeyError", "message": "'order'", "stack": "Traceback (most recent call last):\n  …"}
+))))]
+pub struct Reason {
+    /// Type of the error, up to 256 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub class: Option<String>,
+    /// Its text, up to 1 KiB.
+    pub message: String,
+    /// Where it arose, up to 4 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub stack: Option<String>,
+}
+
+impl From<String> for Reason {
+    fn from(message: String) -> Reason {
+        Reason { message, ..Reason::default() }
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(message: &str) -> Reason {
+        Reason::from(message.to_owned())
+    }
+}
+
+/// Why a delivery failed, or its message alone.
+#[cfg(feature = "schema")]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub enum ReasonOrText {
+    /// The message alone.
+    Text(String),
+    /// The error in parts.
+    Reason(Reason),
 }
 
 /// A delivery that failed, or its receipt alone.
@@ -127,9 +216,10 @@ pub struct Nacked {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 10000))]
     pub delay_ms: Option<Duration>,
-    /// Why it failed; kept as the last error, cut at 1,024 bytes.
+    /// Why it failed; kept as the last error. A text is its message.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    pub reason: Option<String>,
+    #[cfg_attr(feature = "schema", schema(value_type = Option<ReasonOrText>))]
+    pub reason: Option<TextOr<Reason>>,
     /// It can never succeed: make it dead at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub bury: Option<bool>,
@@ -138,6 +228,29 @@ pub struct Nacked {
 impl From<String> for Nacked {
     fn from(receipt: String) -> Nacked {
         Nacked { receipt, delay: None, delay_ms: None, reason: None, bury: None }
+    }
+}
+
+impl From<&str> for Nacked {
+    fn from(receipt: &str) -> Nacked {
+        Nacked::from(receipt.to_owned())
+    }
+}
+
+impl Nacked {
+    /// The time until the next attempt.
+    pub fn delay(self, delay: Duration) -> Nacked {
+        Nacked { delay_ms: Some(delay), ..self }
+    }
+
+    /// Why it failed; kept as the last error.
+    pub fn reason(self, reason: impl Into<Reason>) -> Nacked {
+        Nacked { reason: Some(TextOr(reason.into())), ..self }
+    }
+
+    /// It can never succeed: its message becomes a dead letter.
+    pub fn bury(self) -> Nacked {
+        Nacked { bury: Some(true), ..self }
     }
 }
 
@@ -166,10 +279,15 @@ pub struct Extend {
 }
 
 impl Extend {
-    /// Deliveries that have not ended.
-    pub fn of(receipts: &[String], visibility_timeout: Duration) -> Extend {
-        let receipts = Items(receipts.iter().cloned().map(Receipt).collect());
-        Extend { receipts, visibility_timeout: Some(visibility_timeout), visibility_timeout_ms: None, late: false }
+    /// Deliveries that have not ended, by this time from now on.
+    pub fn of(receipts: impl IntoIterator<Item = impl Into<String>>, visibility_timeout: Duration) -> Extend {
+        let visibility_timeout_ms = Some(visibility_timeout);
+        Extend { receipts: all(receipts), visibility_timeout: None, visibility_timeout_ms, late: false }
+    }
+
+    /// Also deliveries that have ended, if no consumer has had their messages since.
+    pub fn late(self) -> Extend {
+        Extend { late: true, ..self }
     }
 }
 
@@ -180,7 +298,7 @@ pub struct Settled {
     /// Receipt, as sent.
     #[cfg_attr(feature = "schema", schema(value_type = schema::Receipt))]
     pub receipt: String,
-    /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown_outcome`, `unknown`, `pending` or `unreachable`.
+    /// `acked`, `nacked`, `released`, `buried`, `extended`, `stale`, `unknown_outcome`, `unknown`, `pending` or `unreachable`.
     #[cfg_attr(feature = "schema", schema(value_type = schema::VerdictStatus))]
     pub status: Word,
     /// Why the decision does not count; only if it does not.
@@ -196,13 +314,20 @@ pub struct Settled {
     pub owner: Option<String>,
 }
 
+impl Settled {
+    /// Whether the decision counts.
+    pub fn is_applied(&self) -> bool {
+        self.reason.is_none()
+    }
+}
+
 /// Verdicts on a request with receipts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
     {"failed": 0, "results": [{"receipt": "AmvT0rJ8k1xQd5Zb2nYc7hWf3uLs9eGp4iKo6aXtRv_q", "status": "acked"}]}
 ))))]
 pub struct Verdicts {
-    /// Number of decisions that do not count: all but `acked`, `nacked`, `buried`, `extended` and `pending`.
+    /// Number of decisions that do not count: all but `acked`, `nacked`, `released`, `buried`, `extended` and `pending`.
     pub failed: usize,
     /// One for each receipt, in the order sent.
     pub results: Vec<Settled>,

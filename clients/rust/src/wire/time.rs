@@ -1,7 +1,7 @@
 //! Points in time and spans of time, and how people write them. This module reads no clock.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
@@ -85,6 +85,19 @@ impl Timestamp {
     /// The span since an earlier time; zero when `earlier` is later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Rounded **up** to the millisecond; a time before 1970 becomes 1970.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Timestamp {
+        Timestamp::ZERO.plus(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(time.0)
     }
 }
 

@@ -9,7 +9,7 @@ import { byError } from "./errors.js";
 import { groupChoice, headingOf, tabs } from "./frame.js";
 import { beginning, number } from "./format.js";
 import { placeOfMessage } from "./messages.js";
-import { button, empty, foreign, link, reason, section, shell, table, time } from "./parts.js";
+import { button, empty, foreign, link, reason, section, shell, table, time, wordsOf } from "./parts.js";
 import { preview } from "./payload.js";
 import { MAY_CHANGE, go, to } from "./place.js";
 import { box, selection } from "./selection.js";
@@ -124,7 +124,7 @@ function listed(topic, given, found) {
   const heads = ["Id", "Died at", "Reason", "Attempts", "Last error", "Key", "Payload"].map((head, at) => ({ head, number: at === 3, sort: at === 1 ? sorted : undefined }));
   const rows = found.dead_letters.map((/** @type {any} */ dead) => {
     const cells = [link(placeOfMessage(topic, dead, given.group), element("span", { class: "mono" }, dead.id)), time(dead.died_at),
-      [dead.reason, dead.unforwarded].filter(Boolean).join(", ").replaceAll("_", " "), number(dead.attempts), reason(dead.last_error), foreign(dead.key, 30), preview(dead)];
+      [dead.reason, dead.unforwarded].filter(Boolean).join(", ").replaceAll("_", " "), number(dead.attempts), reason(wordsOf(dead.last_error)), foreign(dead.key, 30), preview(dead)];
     return { key: `${dead.partition}/${dead.id}`, cells: MAY_CHANGE ? [box(dead, cells[0]), ...cells.slice(1)] : cells };
   });
   const [, words] = ORDERS.find(([order]) => order === orderOf(given)) ?? ORDERS[0];

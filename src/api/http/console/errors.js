@@ -3,7 +3,7 @@
 
 import { element } from "./dom.js";
 import { counted, number } from "./format.js";
-import { button, reason as whole, table, time } from "./parts.js";
+import { button, reason as whole, table, time, wordsOf } from "./parts.js";
 import { MAY_CHANGE } from "./place.js";
 
 /**
@@ -14,7 +14,8 @@ import { MAY_CHANGE } from "./place.js";
 export function byError(found, act) {
   /** @type {Map<string, {reason: string, error: string | undefined, ids: string[], died_at: string}>} */
   const errors = new Map();
-  for (const { id, reason, last_error: error, died_at } of found.dead_letters) {
+  for (const { id, reason, last_error, died_at } of found.dead_letters) {
+    const error = wordsOf(last_error);
     const key = `${reason} ${error ?? ""}`, same = errors.get(key) ?? { reason, error, ids: [], died_at };
     same.ids.push(id);
     if (died_at > same.died_at) same.died_at = died_at;

@@ -6,7 +6,7 @@ import { givenGroup } from "./command.js";
 import { draw, element } from "./dom.js";
 import { number } from "./format.js";
 import { placeOfMessage } from "./messages.js";
-import { chip, empty, foreign, link, reason, section, table, time } from "./parts.js";
+import { chip, empty, foreign, link, reason, section, table, time, wordsOf } from "./parts.js";
 import { preview } from "./payload.js";
 import { to } from "./place.js";
 
@@ -82,7 +82,7 @@ function shown(wanted, named, all, topics) {
     return rows.map((each) => ({ key: `${topic}/${each.id}/${each.key}`, cells: [id(topic, each, group), link(to(["topics", topic]), topic), chip(each.state), time(each.next_at ?? each.due_at), foreign(each.key, 40)] }));
   });
   const dead = all.flatMap(({ topic, dead }) => dead.map((each) => ({ key: `${topic}/${each.group}/${each.id}`,
-    cells: [id(topic, each, each.group), link(to(["topics", topic, "dead"], { group: givenGroup(each.group), text: wanted }), topic), time(each.died_at), reason(each.last_error), preview(each)] })));
+    cells: [id(topic, each, each.group), link(to(["topics", topic, "dead"], { group: givenGroup(each.group), text: wanted }), topic), time(each.died_at), reason(wordsOf(each.last_error)), preview(each)] })));
   const hint = element("p", { class: "hint" }, topics > TOPICS ? `Messages were looked for in ${number(TOPICS)} of ${number(topics)} topics. ` : "",
     `Ids are looked up; keys are compared with the first ${number(KEYS)} messages of a topic that wait, texts with the last error and the payload of dead letters, ${number(DEAD)} of each group.`);
   if (named.length + messages.length + dead.length === 0) return [empty(`Nothing has "${wanted}".`, element("p", {}, "A message is gone once it is acked, cancelled or expired.")), hint];

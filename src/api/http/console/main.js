@@ -1,27 +1,19 @@
 // @ts-check
-// Begins here: which page is shown, and the head of the console.
+// Begins here: shows the page of the address, and the head of the console.
 
 import { begin, showStatus, wasNotRead, wasRead, watchAge } from "./age.js";
 import { Problem, askForToken, call } from "./api.js";
-import { dead } from "./dead.js";
 import { draw, element } from "./dom.js";
 import { ZONE } from "./format.js";
-import { find } from "./find.js";
 import { tabNames } from "./frame.js";
-import { fleet } from "./fleet.js";
 import { listen } from "./keys.js";
-import { message } from "./message.js";
-import { messages } from "./messages.js";
 import { complain, hush } from "./notice.js";
-import { overview } from "./overview.js";
 import { empty, link } from "./parts.js";
 import { MAY_CHANGE, go, placeOf, to } from "./place.js";
-import { push } from "./push.js";
 import { Refresh } from "./refresh.js";
-import { cron } from "./cron.js";
 import { watchTips } from "./tip.js";
 import { givenToken, whenGiven } from "./token.js";
-import { topic } from "./topic.js";
+import { isOfTopicThatIs, viewOf } from "./view.js";
 
 /** @param {string} id */
 const part = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -37,27 +29,6 @@ let leaving = new AbortController();
 let moved = false;
 
 /**
- * @param {import("./place.js").Place} place
- * @param {import("./frame.js").Page} page
- * @returns {import("./frame.js").Heading}
- */
-function shown(place, page) {
-  const [root, name, kind, id, ...more] = place.parts;
-  if (root === undefined) return overview(place, page);
-  if (root === "brokers" && name === undefined) return fleet(place, page);
-  if (root === "find" && name === undefined) return find(place, page);
-  if (root === "topics" && name !== undefined && more.length === 0) {
-    if (kind === undefined) return topic(name, place, page);
-    if (kind === "messages") return id === undefined ? messages(name, place, page) : message(name, id, place, page);
-    if (kind === "push" && MAY_CHANGE && id === undefined) return push(name, place, page);
-    if (kind === "dead" && id === undefined) return dead(name, place, page);
-    if (kind === "cron" && id === undefined) return cron(name, place, page);
-  }
-  page.body.append(empty("There is no such page.", link(to([]), "To the overview")));
-  return { title: "Not found", plain: "Not found", crumbs: [["Overview", to([])]] };
-}
-
-/**
  * What is shown of a topic that is not there. Whether it is, is looked up in the list of topics: that is no error.
  * @param {string} topic
  * @param {HTMLElement} body
@@ -71,12 +42,13 @@ function unknown(topic, body) {
 }
 
 /**
- * Whether a place is of a topic that is not there. The form of a new message is for those, too.
+ * Whether a place is of a topic that is not there.
  * @param {import("./place.js").Place} place
  * @param {AbortSignal} signal
  */
-async function isGone({ parts: [root, topic, kind] }, signal) {
-  if (root !== "topics" || topic === undefined || kind === "push") return false;
+async function isGone(place, signal) {
+  if (!isOfTopicThatIs(place)) return false;
+  const topic = place.parts[1];
   try {
     return !(await call("GET", "/v1/topics", { signal })).topics.includes(topic);
   } catch {
@@ -147,7 +119,7 @@ function show() {
     });
   };
   hush();
-  const heading = shown(place, { body, signal, once, reads, follow, again: () => void refresh.now() });
+  const heading = viewOf(place)(place, { body, signal, once, reads, follow, again: () => void refresh.now() });
   if (!followed) {
     // What could not be read is read once the broker answers again.
     follow(async () => { if (unread) await reread(); });

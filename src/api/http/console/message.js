@@ -8,7 +8,7 @@ import { draw, element } from "./dom.js";
 import { bytes, number, visible } from "./format.js";
 import { groupChoice, tabs } from "./frame.js";
 import { placeOfMessage } from "./messages.js";
-import { button, chip, empty, facts, foreign, link, reason, section, shell, table, time } from "./parts.js";
+import { button, chip, empty, facts, failure, foreign, link, reason, section, shell, table, time } from "./parts.js";
 import { payloadOf } from "./payload.js";
 import { MAY_CHANGE, to } from "./place.js";
 
@@ -87,7 +87,7 @@ function stateOf(found) {
   const all = [["State", chip(found.state)], ["Attempts", number(found.attempts)]];
   if (found.next_at) all.push(["Next at", time(found.next_at)]);
   if (found.died_at) all.push(["Died at", time(found.died_at)], ["Reason", found.reason.replaceAll("_", " ")]);
-  if (found.last_error) all.push(["Last error", reason(found.last_error)]);
+  if (found.last_error) all.push(["Last error", failure(found.last_error)]);
   if (found.owner) all.push(["Owner", element("bdi", { class: "mono" }, found.owner)]);
   all.push(["Due at", time(found.due_at)], ["Pushed at", time(found.pushed_at)], ["Key", foreign(found.key, 256)], ["Partition", number(found.partition)]);
   if (found.expires_at) all.push(["Expires at", time(found.expires_at)]);
@@ -128,7 +128,7 @@ function sourceOf(source) {
     ["Id", link(placeOfMessage(source.topic, there, source.group), element("span", { class: "mono" }, source.id))],
     ["Died at", time(source.died_at)], ["Reason", source.reason.replaceAll("_", " ")], ["Attempts", number(source.attempts)],
     ["Topics that forwarded it", number(source.hops)],
-    ["Last error", reason(source.last_error)],
+    ["Last error", failure(source.last_error)],
   ]);
 }
 

@@ -72,6 +72,24 @@ export function reason(text) {
 }
 
 /**
+ * An error of an attempt in words, without its stack.
+ * @param {{class?: string, message: string} | undefined} error
+ */
+export function wordsOf(error) {
+  return error && [error.class, error.message].filter(Boolean).join(": ");
+}
+
+/**
+ * An error of an attempt, with its stack where there is room for it.
+ * @param {{class?: string, message: string, stack?: string} | undefined} error
+ */
+export function failure(error) {
+  const words = reason(wordsOf(error));
+  if (!error?.stack) return words;
+  return element("div", {}, words, element("details", {}, element("summary", {}, "Stack"), element("pre", {}, visible(error.stack))));
+}
+
+/**
  * @param {string} hash
  * @param {...any} children
  */

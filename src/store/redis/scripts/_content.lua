@@ -21,11 +21,16 @@
       skip_text()
       skip_number()
     end
+    local function skip_error()
+      skip_any(skip_text)
+      skip_text()
+      skip_any(skip_text)
+    end
     local function skip_source()
       for _ = 1, 4 do skip_text() end
       skip_number()
       skip_number()
-      skip_any(skip_text)
+      skip_any(skip_error)
     end
     skip_any(skip_text)
     skip_any(skip_number)

@@ -103,7 +103,7 @@ async fn another_member_reaches_what_the_owner_holds() -> Result<()> {
         Ok::<(), Error>(())
     };
     // A consumer waits, so that the owner keeps what it holds.
-    let (told, taken) = join(story, a.reserve(ORDERS, 1, "20s")).await;
+    let (told, taken) = join(story, a.reserve(ORDERS, 1, "60s")).await;
     told?;
     let taken = taken?;
     assert_eq!(taken[0].id, format!("{}-1", held.key), "its key goes on with the next");

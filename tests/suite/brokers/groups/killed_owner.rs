@@ -1,6 +1,6 @@
 //! An owner is killed: the others take what was its, and what it had in hand comes again.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dwell::model::error::Result;
 use rustix::process::Signal;
@@ -27,7 +27,7 @@ async fn killed_owner_is_replaced_and_its_late_acks_are_stale() -> Result<()> {
     members[0].shared(ORDERS, &[16, 16]).await?;
     let taken_over = since.elapsed();
     println!("a killed owner of 32 partitions' third was replaced in {taken_over:?}, with a ttl of {TTL:?}");
-    assert!(taken_over < TTL + Duration::from_secs(1), "{taken_over:?}");
+    assert!(taken_over < 2 * TTL, "{taken_over:?}");
 
     for other in &members[..2] {
         let verdicts = other.ack(ORDERS, &held).await?;

@@ -10,6 +10,7 @@ use super::sidecar::{Sidecar, Taken};
 use crate::support::{RedisServer, eventually};
 
 pub(super) const ACK: &str = "POST /v1/topics/orders/groups/default/ack";
+const RELEASE: &str = "POST /v1/topics/orders/groups/default/release";
 pub(super) const NACK: &str = "POST /v1/topics/orders/groups/default/nack";
 pub(super) const EXTEND: &str = "POST /v1/topics/orders/groups/default/extend";
 
@@ -88,17 +89,25 @@ async fn a_receipt_is_settled_at_any_member() -> Result<()> {
     let extended = results(&b, EXTEND, json!({"receipts": [ninth], "visibility_timeout": "10m"})).await?;
     assert_eq!(extended[0]["status"], "extended");
     assert!(extended[0]["deadline"].is_string() && extended[0].get("owner").is_none(), "{extended:?}");
+    let error = json!({"class": "Never", "message": "no", "stack": "at a\nat b"});
     let nack = json!({"receipts": [
-        {"receipt": ninth, "delay": "1h", "reason": "busy"}, {"receipt": tenth, "bury": true, "reason": "never"},
+        {"receipt": ninth, "delay": "1h", "reason": "busy"}, {"receipt": tenth, "bury": true, "reason": error},
     ]});
     assert_eq!(statuses(&results(&b, NACK, nack).await?), ["nacked", "buried"]);
     let looked = a.ask(&format!("GET /v1/topics/orders/messages/{}", of_a[8].id)).await?;
     assert_eq!(looked["state"], "scheduled", "{looked}");
     let dead = a.ask("GET /v1/topics/orders/groups/default/dead-letters").await?;
-    assert_eq!(
-        (&dead["dead_letters"][0]["id"], &dead["dead_letters"][0]["last_error"]),
-        (&json!(of_a[9].id), &json!("never"))
-    );
+    assert_eq!((&dead["dead_letters"][0]["id"], &dead["dead_letters"][0]["last_error"]), (&json!(of_a[9].id), &error));
+    let back = of_a[7].receipt.as_str();
+    let over = results(&b, RELEASE, json!({"receipts": [back]})).await?;
+    assert_eq!((&over[0]["status"], &over[0]["reason"]), (&json!("stale"), &json!("already_settled")), "{over:?}");
+    let more = a.take(ORDERS, 1).await?;
+    for _ in 0..2 {
+        let released = results(&b, RELEASE, json!({"receipts": [more[0].receipt]})).await?;
+        assert_eq!(statuses(&released), ["released"], "{released:?}");
+    }
+    let looked = a.ask(&format!("GET /v1/topics/orders/messages/{}", more[0].id)).await?;
+    assert_eq!(looked["attempts"], 0, "{looked}");
     // What the owner says is final, and it names nobody.
     let over = acked(&b, &[ninth]).await?;
     assert_eq!((&over[0]["status"], over[0].get("owner")), (&json!("stale"), None));

@@ -151,7 +151,8 @@ pub(super) async fn reschedule_keeps_attempts_and_payload(world: World) -> Resul
     message.envelope.payload = vec![7; 20_000].into();
     orders.push_all(std::slice::from_ref(&message)).await?;
     let taken = owner.reserve(up_to(1)).await?;
-    let (failure, next_at) = (Failure::new(world.now(), 3, Some("no paper")), world.now().plus(Duration::from_secs(9)));
+    let (failure, next_at) =
+        (Failure::new(world.now(), 3, Some(&"no paper".into())), world.now().plus(Duration::from_secs(9)));
     let retried = Retried { id: message.id.clone(), next_at, attempts: 3, failure: Some(failure.clone()) };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     assert_eq!(orders.reschedule("a", 100).await?, [Done]);

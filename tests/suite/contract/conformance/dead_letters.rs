@@ -2,13 +2,14 @@ use std::time::Duration;
 
 use dwell::codec::{DeadLetterReason, DeadLetterRecord, Failure};
 use dwell::model::error::Result;
+use dwell::model::last_error::LastError;
 use dwell::model::limits::{HISTORY_MAX, PAYLOAD_BYTES_MAX, RECOVER_IDS_MAX};
 use dwell::model::message::MessageId;
 use dwell::model::time::Timestamp;
 use dwell::model::version::Version;
 use dwell::store::{Buried, Charge, DeadLetterRetention, MessageState, Owner, Pushed, Reserved, Retried, Settlement};
 
-use crate::support::{TestTopic, World, buries, ids, ids_of, retries, up_to};
+use crate::support::{TestTopic, World, acks, buries, ids, ids_of, no_such_customer, retries, up_to};
 
 /// Pushes so many messages and buries them, all in the same millisecond.
 async fn bury_many(orders: &TestTopic, prefix: &str, count: usize) -> Result<()> {
@@ -50,7 +51,7 @@ pub(super) async fn dead_letter_keeps_its_payload_and_reason(world: World) -> Re
     let page = orders.store.dead_letters.dead(&orders.group_partition(), None, 10).await?;
     assert_eq!((page.dead.len(), page.next), (1, None));
     let dead = &page.dead[0];
-    let record = DeadLetterRecord::new(DeadLetterReason::Buried, 1, Some("no such customer".into()));
+    let record = DeadLetterRecord::new(DeadLetterReason::Buried, 1, Some(no_such_customer()));
     assert_eq!((&dead.id, dead.died_at, &dead.record), (&pushed.id, world.now(), &record));
     assert_eq!(dead.message, Ok(pushed));
     assert_eq!(orders.stats().await?.in_flight, 0);
@@ -174,9 +175,14 @@ pub(super) async fn page_of_large_dead_letters_is_bounded_by_bytes(world: World)
 }
 
 /// The owner says that this attempt at the only message failed, to be tried again at once.
-async fn fail(world: &World, owner: &mut Box<dyn Owner>, attempt: u32, reason: &str) -> Result<Failure> {
+async fn fail(
+    world: &World,
+    owner: &mut Box<dyn Owner>,
+    attempt: u32,
+    reason: impl Into<LastError>,
+) -> Result<Failure> {
     let taken = owner.reserve(up_to(1)).await?;
-    let failure = Failure::new(world.now(), attempt, Some(reason));
+    let failure = Failure::new(world.now(), attempt, Some(&reason.into()));
     let id = taken.messages[0].id.clone();
     let retried = Retried { id, next_at: world.now(), attempts: attempt, failure: Some(failure.clone()) };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
@@ -185,7 +191,7 @@ async fn fail(world: &World, owner: &mut Box<dyn Owner>, attempt: u32, reason: &
 
 /// A settlement that buries the only message, after an attempt that failed so.
 fn bury_after(taken: &Reserved, failure: &Failure) -> Result<Settlement> {
-    let record = DeadLetterRecord::new(DeadLetterReason::MaxAttempts, failure.attempt, failure.reason.clone());
+    let record = DeadLetterRecord::new(DeadLetterReason::MaxAttempts, failure.attempt, failure.last_error());
     let buried = vec![Buried { id: taken.messages[0].id.clone(), record, failure: Some(failure.clone()) }];
     Ok(Settlement { buried, remaining: vec![(taken.reservation, vec![])], ..Settlement::default() })
 }
@@ -226,15 +232,75 @@ pub(super) async fn a_history_keeps_the_newest_sixteen(world: World) -> Result<(
     let longest = "\u{1}".repeat(5_000);
     let mut all = Vec::new();
     for attempt in 1..=20 {
-        all.push(fail(&world, &mut owner, attempt, &longest).await?);
+        all.iter_mut().for_each(|failure: &mut Failure| failure.error = None);
+        all.push(fail(&world, &mut owner, attempt, &*longest).await?);
         assert_eq!(history(&orders, "a").await?, all[all.len().saturating_sub(HISTORY_MAX)..]);
     }
+    all.iter_mut().for_each(|failure| failure.error = None);
     let taken = owner.reserve(up_to(1)).await?;
-    let last = Failure::new(world.now(), 21, Some("x"));
+    let last = Failure::new(world.now(), 21, Some(&"x".into()));
     owner.settle(&bury_after(&taken, &last)?).await?;
     all.push(last);
     let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 1).await?.dead;
     assert_eq!(dead[0].record.history, all[all.len() - HISTORY_MAX..]);
+    Ok(())
+}
+
+/// An error of which nothing is cut, and one that is as long as one may be.
+fn whole_errors() -> [LastError; 2] {
+    let long = |text: &str| text.repeat(5_000);
+    [no_such_customer(), LastError::new(Some(long("é")), long("\u{1}"), Some(long("at \"x\"\n")))]
+}
+
+pub(super) async fn the_last_attempt_keeps_its_whole_error(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    for (id, error) in ["a", "b"].into_iter().zip(whole_errors()) {
+        orders.push(id, 0).await?;
+        let mut owner = orders.owner().await?;
+        let error_of = async || {
+            Ok::<_, dwell::model::error::Error>(history(&orders, id).await?.pop().and_then(|last| last.last_error()))
+        };
+        fail(&world, &mut owner, 1, error.clone()).await?;
+        assert_eq!(error_of().await?, Some(error.clone()));
+        // Another attempt leaves it until that has ended, and a release leaves it too.
+        let taken = owner.reserve(up_to(1)).await?;
+        owner.start(&[Charge { id: MessageId::new(id)?, attempts: 2 }]).await?;
+        let released = Retried { id: MessageId::new(id)?, next_at: world.now(), attempts: 1, failure: None };
+        owner.settle(&retries(taken.reservation, released, &[])?).await?;
+        let mut next = orders.owner().await?;
+        assert_eq!(error_of().await?, Some(error.clone()));
+        fail(&world, &mut next, 2, "smtp: 451").await?;
+        let failures = history(&orders, id).await?;
+        assert_eq!(
+            (failures.len(), &failures[0].error, failures[1].last_error()),
+            (2, &None, Some("smtp: 451".into()))
+        );
+        fail(&world, &mut next, 3, error.clone()).await?;
+        assert_eq!(error_of().await?, Some(error.clone()));
+        // It expires: its record has no error of its own.
+        let taken = next.reserve(up_to(1)).await?;
+        let record = DeadLetterRecord::new(DeadLetterReason::Expired, 3, None);
+        let buried = vec![Buried { id: MessageId::new(id)?, record, failure: None }];
+        let remaining = vec![(taken.reservation, vec![])];
+        next.settle(&Settlement { buried, remaining, ..Settlement::default() }).await?;
+        let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 1).await?.dead;
+        assert_eq!((dead[0].id.as_str(), &dead[0].record.last_error), (id, &Some(error.clone())));
+        orders.store.dead_letters.redrive(&orders.group_partition(), &ids(&[id])?).await?;
+        assert_eq!(error_of().await?, None, "as if it was never tried");
+        let taken = next.reserve(up_to(1)).await?;
+        let failure = Failure::new(world.now(), 1, Some(&error));
+        next.settle(&bury_after(&taken, &failure)?).await?;
+        let dead = orders.store.dead_letters.dead(&orders.group_partition(), None, 1).await?.dead;
+        assert_eq!(dead[0].record.last_error, Some(error));
+        orders.store.dead_letters.purge(&orders.group_partition(), &ids(&[id])?).await?;
+        // Another message of the id has nothing of it.
+        orders.push(id, 0).await?;
+        fail(&world, &mut next, 1, "busy").await?;
+        let taken = next.reserve(up_to(1)).await?;
+        assert_eq!(error_of().await?, Some("busy".into()));
+        next.settle(&acks(&[id])?).await?;
+        drop(taken);
+    }
     Ok(())
 }
 

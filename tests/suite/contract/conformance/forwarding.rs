@@ -8,7 +8,7 @@ use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Ordering, Settings};
 use dwell::store::{Forward, Forwarded, MessageState};
 
-use crate::support::{TestTopic, World, acks, buries, ids, ids_of, up_to};
+use crate::support::{TestTopic, World, acks, buries, ids, ids_of, no_such_customer, up_to};
 
 /// A topic for dead letters.
 async fn dead_topic(world: &World, settings: Settings, groups: &[&str]) -> Result<TestTopic> {
@@ -70,7 +70,7 @@ pub(super) async fn forwarded_dead_letter_names_its_source(world: World) -> Resu
         let source = envelope.dead_letter_source.clone().ok_or_else(|| Error::not_found("source"))?;
         assert_eq!((source.topic.as_str(), source.group.as_str(), source.id.as_str()), ("orders", "default", "a"));
         assert_eq!((source.reason.as_str(), source.attempts, source.died_at), ("buried", 1, died_at));
-        assert_eq!(source.last_error.as_deref(), Some("no such customer"));
+        assert_eq!(source.last_error, Some(no_such_customer()));
         assert_eq!((envelope.expires_at, envelope.max_attempts, envelope.priority), (None, None, 7));
         let kept = |of: &Message| (of.envelope.key.clone(), of.envelope.meta.clone(), of.envelope.payload.clone());
         assert_eq!((envelope.key, envelope.meta, envelope.payload), kept(&message));

@@ -92,13 +92,13 @@ pub(super) async fn recreated_group_is_a_new_group(world: World) -> Result<()> {
 
 pub(super) async fn descriptor_is_published_unless_older(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
-    world.store.topics.publish_settings(&old.descriptor).await?;
+    world.store.topics.publish_descriptor(&old.descriptor).await?;
     let new = with_audit(&world, &old, false).await?;
-    world.store.topics.publish_settings(&new.descriptor).await?;
-    assert_eq!(kind_of(world.store.topics.publish_settings(&old.descriptor).await), Some(Kind::Stale));
+    world.store.topics.publish_descriptor(&new.descriptor).await?;
+    assert_eq!(kind_of(world.store.topics.publish_descriptor(&old.descriptor).await), Some(Kind::Stale));
     assert_eq!(new.push("a", 0).await?, Pushed::Stored);
     world.store.topics.delete(&new.descriptor).await?;
-    assert_eq!(kind_of(world.store.topics.publish_settings(&new.descriptor).await), Some(Kind::Stale));
+    assert_eq!(kind_of(world.store.topics.publish_descriptor(&new.descriptor).await), Some(Kind::Stale));
     Ok(())
 }
 

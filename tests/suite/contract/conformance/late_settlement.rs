@@ -141,7 +141,7 @@ pub(super) async fn late_nack_sets_the_due_time_in_the_store(world: World) -> Re
     let orders = world.topic("orders").await?;
     let (mut owner, version) = failed(&world, &orders, "a").await?;
     let next_at = world.now().plus(Duration::from_millis(300));
-    let failure = Some(Failure::new(world.now(), 1, Some("busy")));
+    let failure = Some(Failure::new(world.now(), 1, Some(&"busy".into())));
     let nack = LateSettlement { next_at: Some(next_at), failure, ..ack("a", version, 1)? };
     assert_eq!(settle(&orders, &[nack.clone(), nack]).await?, [Done, Done]);
     let peeked = orders.peek("a").await?;

@@ -60,7 +60,8 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
     reserve: no_message_is_reserved_a_millisecond_early, due_messages_are_reserved_in_due_time_order,
         a_reservation_is_bounded_by_count, a_reservation_is_bounded_by_bytes_but_takes_one_message,
         reserved_message_is_not_reserved_twice, empty_partition_has_no_head, groups_reserve_independently;
-    settle: acked_message_is_removed, nacked_message_is_rescheduled_with_its_attempts, returned_message_is_not_charged,
+    settle: acked_message_is_removed, nacked_message_is_rescheduled_with_its_attempts, released_message_is_charged_less,
+        returned_message_is_not_charged,
         settle_applies_a_decision_per_message, settling_a_missing_message_changes_nothing, attempt_charges_are_absolute,
         settle_accepts_at_most_a_thousand_decisions;
     leases: every_acquire_starts_a_new_epoch, a_held_lease_is_refused_and_names_its_holder,
@@ -77,7 +78,7 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
     dead_letters: dead_letter_keeps_its_payload_and_reason, dead_letters_are_listed_by_time_and_id,
         dead_letter_pages_are_stable_under_changes, redriven_message_has_no_attempts, purged_dead_letter_is_removed,
         dead_letter_calls_are_bounded, page_of_large_dead_letters_is_bounded_by_bytes, history_records_failed_attempts,
-        a_history_keeps_the_newest_sixteen, recovery_and_charges_keep_the_history,
+        a_history_keeps_the_newest_sixteen, the_last_attempt_keeps_its_whole_error, recovery_and_charges_keep_the_history,
         retention_drops_the_oldest_dead_letters, retention_drops_in_pages;
     dead_by_age: dead_letters_of_a_partition_are_read_in_both_orders, dead_letters_by_age_merge_the_partitions,
         equal_deaths_are_listed_once_by_partition, dead_letter_pages_by_age_are_stable_under_changes,

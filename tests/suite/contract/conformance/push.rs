@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dwell::model::error::{Error, Result};
+use dwell::model::last_error::LastError;
 use dwell::model::limits::{CALL_IDS_MAX, ID_BYTES_MAX, META_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use dwell::model::message::{
     Conflict, DeadLetterSource, Dedup, DedupKey, Due, Envelope, GroupName, Key, Message, MessageId, NewMessage,
@@ -57,7 +58,7 @@ fn of_all_forms(orders: &TestTopic) -> Result<Vec<Message>> {
         reason: "buried".to_owned(),
         attempts: 300,
         died_at: Timestamp::from_ms(1_767_323_045_678),
-        last_error: Some("smtp: 451".to_owned()),
+        last_error: Some(LastError::new(Some("Smtp".into()), "451".into(), Some("at send\n".into()))),
         hops: 2,
     };
     let trace = TraceContext::new([7; 16], [8; 8], 1, Some("vendor=value"))?;

@@ -1,9 +1,9 @@
 use dwell::model::error::Result;
 use dwell::model::limits::RECOVER_IDS_MAX;
 use dwell::model::message::MessageId;
-use dwell::store::{Charge, Pushed, Settlement};
+use dwell::store::{Charge, Pushed, Retried, Settlement};
 
-use crate::support::{World, acks, ids, ids_of, up_to};
+use crate::support::{World, acks, ids, ids_of, retries, up_to};
 
 pub(super) async fn messages_of_a_lost_owner_are_due_again(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
@@ -27,6 +27,10 @@ pub(super) async fn recovery_charges_at_least_one_attempt(world: World) -> Resul
     let orders = world.topic("orders").await?;
     orders.push_many("m", 3).await?;
     let mut lost = orders.owner().await?;
+    let taken = lost.reserve(up_to(1)).await?;
+    // It was released, and is perhaps handed out again.
+    let released = Retried { id: MessageId::new("m000000")?, next_at: world.now(), attempts: 0, failure: None };
+    lost.settle(&retries(taken.reservation, released, &[])?).await?;
     lost.reserve(up_to(2)).await?;
     lost.start(&[Charge { id: MessageId::new("m000001")?, attempts: 5 }]).await?;
     let mut owner = orders.owner().await?;

@@ -41,6 +41,27 @@ pub(super) async fn nacked_message_is_rescheduled_with_its_attempts(world: World
     Ok(())
 }
 
+pub(super) async fn released_message_is_charged_less(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push("a", 0).await?;
+    let mut owner = orders.owner().await?;
+    // The first attempt was never charged; the third one was.
+    for (charged, left) in [(None, 0), (Some(3), 2)] {
+        let taken = owner.reserve(up_to(9)).await?;
+        let id = MessageId::new("a")?;
+        owner
+            .start(&charged.map(|attempts| Charge { id: id.clone(), attempts }).into_iter().collect::<Vec<_>>())
+            .await?;
+        world.pass(50);
+        let released = Retried { id, next_at: world.now(), attempts: left, failure: None };
+        owner.settle(&retries(taken.reservation, released, &[])?).await?;
+        assert_eq!(orders.peek("a").await?.map(|a| (a.attempts, a.state)), Some((left, MessageState::Ready)));
+    }
+    let again = owner.reserve(up_to(9)).await?.messages;
+    assert_eq!((again.len(), again[0].ready_at, again[0].attempts), (1, world.now(), 2));
+    Ok(())
+}
+
 pub(super) async fn returned_message_is_not_charged(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push("a", 0).await?;

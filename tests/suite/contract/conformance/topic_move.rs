@@ -2,13 +2,13 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::codec::Failure;
-use dwell::model::error::{Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
 use dwell::model::limits::RECOVER_IDS_MAX;
 use dwell::model::message::{Conflict, GroupName, Key, MessageId, TopicName};
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{MessageState, MovedPage, PartitionStats, Retried};
 
-use crate::support::{TestTopic, World, acks, buries, kind_of, retries, up_to};
+use crate::support::{TestTopic, World, acks, buries, kind_of, no_such_customer, retries, up_to};
 
 /// A topic of more partitions.
 async fn wider(world: &World, partitions: u16, groups: &[&str]) -> Result<Descriptor> {
@@ -58,7 +58,7 @@ pub(super) async fn moved_message_is_unchanged_in_the_partition_of_its_key(world
     orders.push("failed", 0).await?;
     let mut owner = orders.owner().await?;
     let taken = owner.reserve(up_to(1)).await?;
-    let failure = Failure::new(world.now(), 1, Some("smtp: 451"));
+    let failure = Failure::new(world.now(), 1, Some(&no_such_customer()));
     let next_at = world.now().plus(Duration::from_secs(5));
     let id = MessageId::new("failed")?;
     let retried = Retried { id: id.clone(), next_at, attempts: 1, failure: Some(failure.clone()) };
@@ -80,12 +80,13 @@ pub(super) async fn moved_message_is_unchanged_in_the_partition_of_its_key(world
         let partition = to.group_partition(to.partition_of(key), &GroupName::standard());
         world.store.reads.peek(&partition, &MessageId::new(id)?).await
     };
-    let later = look("customer-7", "later").await?.ok_or_else(|| dwell::model::error::Error::not_found("later"))?;
+    let later = look("customer-7", "later").await?.ok_or_else(|| Error::not_found("later"))?;
     assert_eq!((later.message, later.next_at, later.attempts), (keyed.clone(), Some(keyed.due_at), 0));
-    let failed = look("failed", "failed").await?.ok_or_else(|| dwell::model::error::Error::not_found("failed"))?;
+    let failed = look("failed", "failed").await?.ok_or_else(|| Error::not_found("failed"))?;
     assert_eq!((failed.next_at, failed.attempts, failed.history), (Some(next_at), 1, vec![failure]));
-    let dead = look("dead", "dead").await?.ok_or_else(|| dwell::model::error::Error::not_found("dead"))?;
-    assert!(matches!(dead.state, MessageState::Dead { died_at: at, .. } if at == died_at), "{dead:?}");
+    let dead = look("dead", "dead").await?.ok_or_else(|| Error::not_found("dead"))?;
+    let MessageState::Dead { died_at: at, record } = dead.state else { return Err(Error::not_found("dead")) };
+    assert_eq!((at, record.last_error), (died_at, Some(no_such_customer())));
     // The owner of what was left counts no message too few.
     orders.push("next", 0).await?;
     let reserved = owner.reserve(up_to(9)).await?;

@@ -327,10 +327,12 @@ impl Game {
                 0..3 => settlement.acked.push(id.clone()),
                 3 => {
                     let next_at = now.plus(Duration::from_millis(self.random.u64(0..50)));
-                    let retried = Retried { id: id.clone(), next_at, attempts: attempts + 1, failure: None };
+                    // It failed, or was released: then it has an attempt less than it was charged, if it was.
+                    let attempts = (attempts + self.random.u32(0..3)).saturating_sub(1);
+                    let retried = Retried { id: id.clone(), next_at, attempts, failure: None };
                     if self.model.ordered {
                         // It stays reserved, and may be given back by a later decision.
-                        player.held.insert(id.clone(), (reservation, ready_at, attempts + 1));
+                        player.held.insert(id.clone(), (reservation, ready_at, attempts));
                         settlement.kept.push(retried);
                         continue;
                     }

@@ -281,14 +281,15 @@ impl Group {
             let alive = self.messages.get_mut(&id).filter(|known| !matches!(known.state, Place::Dead(..)));
             let Some(known) = alive else { continue };
             if known.state == Place::Held {
-                if known.attempts.is_none() && ordered {
+                let attempts = known.attempts.unwrap_or(0);
+                if attempts == 0 && ordered {
                     known.retry_at = Some(now);
                 }
                 if !ordered {
                     known.place = now;
                 }
                 known.state = Place::Waiting(known.place);
-                known.attempts.get_or_insert(1);
+                known.attempts = Some(attempts.max(1));
                 recovered += 1;
             }
         }

@@ -306,7 +306,7 @@ async fn oversized_key_blocks_the_partition_without_loss(world: World) -> Result
     shop.push("b-1", 0).await?;
     let first = shop.one().await?;
     assert_eq!(first.message.id.as_str(), "hot-0");
-    // OrderedTopics more than an owner keeps of one key, another key waits: nothing is lost, nothing comes out of order.
+    // The key has more messages than an owner keeps of one, so another key waits: nothing is lost, nothing comes out of order.
     shop.reserve_none().await?;
     let held = async || Ok(shop.broker.stats(&shop.topic).await?[0].1.clone());
     world

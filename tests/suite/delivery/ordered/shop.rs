@@ -87,7 +87,7 @@ impl<'a> Shop<'a> {
 
     pub(super) async fn selected(&self, max: usize, selection: Selection, wait: Duration) -> Result<Vec<Delivery>> {
         let request = ReserveRequest { max, wait, visibility_timeout: None };
-        self.broker.reserve_selected(&self.topic, &self.group, request, selection).await
+        Ok(self.broker.reserve_selected(&self.topic, &self.group, request, selection).await?.deliveries)
     }
 
     pub(super) async fn reserve_for(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
@@ -133,7 +133,7 @@ impl<'a> Shop<'a> {
     }
 
     pub(super) async fn nack(&self, delivery: &Delivery) -> Result<Verdict> {
-        self.settle(delivery, Decision::Nack { delay: None, reason: Some("no".to_owned()) }).await
+        self.settle(delivery, Decision::Nack { delay: None, reason: Some("no".into()) }).await
     }
 
     /// Acks one after the other until so many came; answers them in the order they came.

@@ -97,7 +97,7 @@ impl<'a> Shop<'a> {
     pub(super) async fn dead(&self) -> Result<String> {
         let dead = async || Ok(self.broker.dead(&self.topic, &self.group, None, 10).await?.dead);
         self.world.until("a message is dead", async || Ok(!dead().await?.is_empty())).await?;
-        Ok(dead().await?[0].1.record.last_error.clone().unwrap_or_default())
+        Ok(dead().await?[0].1.record.last_error.as_ref().map(ToString::to_string).unwrap_or_default())
     }
 
     /// That there is no POST while everything else happens.

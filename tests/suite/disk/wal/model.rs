@@ -78,7 +78,7 @@ async fn step(rng: &mut Rng, mut story: Story, model: &mut Model, number: usize)
             ids.into_iter().for_each(|id| model.append(id, now));
         }
         45..65 => {
-            // OrderedTopics something that was read before, or from the beginning.
+            // After something that was read before, or from the beginning.
             let known = model.waiting.iter().take_while(|expected| expected.position.is_some()).count();
             let from = rng.usize(0..=known.min(50));
             let after = from.checked_sub(1).and_then(|before| model.waiting[before].position);

@@ -24,7 +24,7 @@ async fn explain_without_read_scope_hides_error_texts() -> Outcome {
         tell(format!("POST {TOPIC}/messages?raw=true&{message}"), "producer", json!({"card": "4711"})).await?;
         let taken = tell(format!("POST {group}/reserve"), "consumer", json!({"wait": "5s"})).await?;
         let receipt = &taken["deliveries"][0]["receipt"];
-        let nack = json!({"receipts": [{"receipt": receipt, "reason": "cannot parse {card: 4711}", "delay": "1h"}]});
+        let nack = json!({"receipts": [{"receipt": receipt, "reason": {"class": "Unreadable", "message": "cannot parse {card: 4711}", "stack": "at 4711"}, "delay": "1h"}]});
         tell(format!("POST {group}/nack"), "consumer", nack).await?;
         let id = &message[3..4];
         for (of, sees) in [("viewer", false), ("producer", true), ("consumer", true), ("both", true), ("admin", true)] {
@@ -32,7 +32,9 @@ async fn explain_without_read_scope_hides_error_texts() -> Outcome {
             let said = dwell.send(request).await?.body["groups"][0].clone();
             let detail = said["detail"].as_str().unwrap_or_default();
             assert!(said["reason"] == reason && detail.contains(why), "{of}: {said}");
-            assert_eq!(detail.contains("4711"), sees, "{of}: {said}");
+            assert_eq!(detail.contains("Unreadable: cannot parse {card: 4711}"), sees, "{of}: {said}");
+            assert_eq!(said["last_error"]["stack"] == "at 4711", sees, "{of}: {said}");
+            assert_eq!(said.to_string().contains("4711"), sees, "{of}: {said}");
         }
     }
     Ok(())

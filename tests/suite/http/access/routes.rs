@@ -94,6 +94,20 @@ async fn refused(dwell: &Served, line: &str, authorization: Option<&str>) -> Out
     Ok((response.status().as_u16(), asks, serde_json::from_slice(&response.bytes().await?)?))
 }
 
+/// A token makes one read over a whole topic at a time: one that began a second one within it would wait for itself.
+#[tokio::test]
+async fn every_read_of_one_token_is_answered() -> Outcome {
+    let (dwell, _dir) = filled().await?;
+    let bearer = format!("Bearer {}", token("admin"));
+    for action in ACTIONS.iter().filter(|action| action.method == "GET") {
+        let there = about(action, "there");
+        let status = timeout(Duration::from_secs(5), status(&dwell, &there, Some(&bearer))).await;
+        let status = status.map_err(|_| format!("{there}: no answer"))??;
+        assert!(status < 500, "{there}: {status}");
+    }
+    Ok(())
+}
+
 /// What no token is.
 const NO_TOKENS: [Option<&str>; 4] =
     [None, Some("Bearer"), Some("Bearer s3cret-of-nobody-here"), Some("Basic czNjcmV0")];

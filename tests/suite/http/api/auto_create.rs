@@ -108,7 +108,7 @@ async fn declared_topic_serves_consumers_that_came_before_it() -> Outcome {
     assert_eq!(declared?.status().as_u16(), 201);
     assert_eq!(
         served?.json::<Value>().await?,
-        json!({"deliveries": []}),
+        json!({"deliveries": [], "visibility_timeout_ms": 30_000}),
         "it waits for a message, until its wait ends"
     );
     // The topic has no group of that name: the client asks again and is told so.

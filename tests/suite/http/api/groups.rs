@@ -27,7 +27,7 @@ async fn group_lifecycle_create_get_pause_delete() -> Outcome {
     let said: dwell::model::time::Timestamp = paused["paused_until"].as_str().ok_or("no end")?.parse()?;
     assert!(said <= until, "{said} {until}");
     let nothing = dwell.tell(&format!("POST {group}/reserve"), json!({"wait": "5s"})).await?;
-    assert_eq!(nothing, json!({"deliveries": []}));
+    assert_eq!(nothing, json!({"deliveries": [], "visibility_timeout_ms": 30_000}));
     assert_eq!(dwell.ask(&format!("POST {group}/resume")).await?.body, json!({"group": "audit", "state": "active"}));
     let taken = dwell.tell(&format!("POST {group}/reserve"), json!({"wait": "5s"})).await?;
     assert_eq!(taken["deliveries"][0]["id"], "a");

@@ -1,5 +1,6 @@
 //! Conversations with a served broker: what docs/reference/http.md says, said over HTTP.
 
+mod answers;
 mod clients;
 mod groups;
 mod half_close;

@@ -50,20 +50,46 @@ async fn single_unsettled_receipt_gets_a_problem() -> Outcome {
     assert_eq!(first.body, json!({"failed": 0, "results": [{"receipt": acked, "status": "acked"}]}));
     let again = settle(&dwell, "ack", json!([acked])).await?;
     assert_eq!((again.status, again.body), (200, first.body), "a repeat is answered as the first time");
-    is_refused(&dwell, &acked, &["nack", "extend"], (409, "not-settled", "stale", "already_settled")).await?;
+    is_refused(&dwell, &acked, &["nack", "release", "extend"], (409, "not-settled", "stale", "already_settled"))
+        .await?;
 
     push().await?;
     let late = dwell.receipt("orders").await?;
     dwell.pass(std::time::Duration::from_secs(31));
     // The message waits for its next attempt: its deadline has passed.
     while dwell.counts("orders").await? != [1, 0, 0, 0] {}
-    is_refused(&dwell, &late, &["ack", "nack", "extend"], (409, "not-settled", "stale", "deadline_passed")).await?;
+    is_refused(&dwell, &late, &["ack", "nack", "release", "extend"], (409, "not-settled", "stale", "deadline_passed"))
+        .await?;
 
     dwell.send(dwell.request("POST /v1/topics/mails/messages")?.body("x")).await?;
     let others = dwell.receipt("mails").await?;
-    let verbs = ["ack", "nack", "extend"];
+    let verbs = ["ack", "nack", "release", "extend"];
     is_refused(&dwell, &others, &verbs, (404, "unknown-receipt", "unknown", "unknown")).await?;
     is_refused(&dwell, "nonsense", &verbs, (422, "invalid-receipt", "unknown", "invalid")).await
+}
+
+#[tokio::test]
+async fn a_release_gives_deliveries_back() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1, "max_attempts": 1})).await?;
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=a")?.body("x")).await?;
+    for _ in 0..2 {
+        let reserved = dwell.tell(&format!("POST {GROUP}/reserve"), json!({"wait": "10s"})).await?;
+        let delivery = &reserved["deliveries"][0];
+        assert_eq!((&delivery["id"], &delivery["attempt"]), (&json!("a"), &json!(1)));
+        for receipt in [json!(delivery["receipt"]), json!({"receipt": delivery["receipt"]})] {
+            let released = settle(&dwell, "release", json!([receipt])).await?;
+            let result = json!({"receipt": delivery["receipt"], "status": "released"});
+            assert_eq!((released.status, released.body), (200, json!({"failed": 0, "results": [result]})));
+        }
+    }
+    let message = dwell.ask("GET /v1/topics/orders/messages/a").await?.body;
+    assert_eq!((&message["state"], &message["attempts"]), (&json!("ready"), &json!(0)), "{message}");
+    let line = format!("POST {GROUP}/release");
+    for wrong in [json!({}), json!({"receipts": []}), json!({"receipts": ["a"], "late": true})] {
+        assert_eq!(dwell.send(dwell.request(&line)?.json(&wrong)).await?.status, 422, "{wrong}");
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -156,4 +182,69 @@ async fn a_delivery_of_a_closed_stream_is_already_settled() -> Outcome {
     let again = dwell.reserve("orders").await?.remove(0);
     assert_eq!(again["attempt"], 2);
     is_refused(&dwell, receipt, &["ack", "extend"], (409, "not-settled", "stale", "already_settled")).await
+}
+
+#[tokio::test]
+async fn a_structured_reason_is_the_last_error() -> Outcome {
+    let dwell = Served::start().await?;
+    let settings = json!({"partitions": 1, "max_attempts": 3, "backoff": {"kind": "ladder", "steps": ["1h"]}});
+    dwell.tell("PUT /v1/topics/orders", settings).await?;
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=a")?.body("x")).await?;
+    let shown = async || Ok::<_, Box<dyn std::error::Error>>(dwell.ask("GET /v1/topics/orders/messages/a").await?.body);
+    let error = json!({"class": "KeyError", "message": "'order'", "stack": "at main\nat order"});
+    let nack = async |how: Value| {
+        let receipt = dwell.receipt("orders").await?;
+        let mut body = how;
+        body["receipts"] = json!([receipt]);
+        dwell.tell(&format!("POST {GROUP}/nack"), body).await
+    };
+    nack(json!({"delay": "0s", "reason": error})).await?;
+    let message = shown().await?;
+    assert_eq!((&message["state"], &message["last_error"]), (&json!("ready"), &error), "{message}");
+    assert_eq!(message["history"][0]["reason"], "KeyError: 'order'");
+    let explained = dwell.ask("GET /v1/topics/orders/messages/a/explain").await?.body;
+    assert_eq!(explained["groups"][0].get("last_error"), None, "it is due: {explained}");
+    nack(json!({"delay": "0s", "reason": "smtp: 451"})).await?;
+    assert_eq!(shown().await?["last_error"], json!({"message": "smtp: 451"}));
+    nack(json!({"reason": error})).await?;
+    let dead = dwell.ask(&format!("GET {GROUP}/dead-letters")).await?.body;
+    assert_eq!((&dead["dead_letters"][0]["id"], &dead["dead_letters"][0]["last_error"]), (&json!("a"), &error));
+    for (text, found) in [("KeyError", 1), ("at order", 1), ("'order'", 1), ("smtp", 0)] {
+        let found_by_text =
+            dwell.ask(&format!("GET {GROUP}/dead-letters?text={}", text.replace(' ', "%20"))).await?.body;
+        assert_eq!(found_by_text["dead_letters"].as_array().map(Vec::len), Some(found), "{text}");
+    }
+    let explained = dwell.ask("GET /v1/topics/orders/messages/a/explain").await?.body;
+    assert_eq!((&explained["groups"][0]["reason"], &explained["groups"][0]["last_error"]), (&json!("dead"), &error));
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_part_of_a_reason_is_cut_and_a_thousand_fit_into_a_request() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=a")?.body("x")).await?;
+    let receipt = dwell.receipt("orders").await?;
+    let long = "é".repeat(10_000);
+    let reason = json!({"class": long, "message": long, "stack": long});
+    let nack = json!({"receipts": [{"receipt": receipt, "bury": true, "reason": reason}]});
+    dwell.tell(&format!("POST {GROUP}/nack"), nack).await?;
+    let message = dwell.ask("GET /v1/topics/orders/messages/a").await?.body;
+    let bytes = |part: &str| message["last_error"][part].as_str().map(str::len);
+    assert_eq!((bytes("class"), bytes("message"), bytes("stack")), (Some(256), Some(1_024), Some(4_096)));
+    let stack = "at orders::close (src/orders/close.rs:17)\n".repeat(100)[..4_096].to_owned();
+    let whole = json!({"class": "c".repeat(256), "message": "m".repeat(1_024), "stack": stack});
+    let many: Vec<_> = (0..1_000).map(|n| json!({"receipt": format!("r{n}"), "reason": whole})).collect();
+    let answer = dwell.tell(&format!("POST {GROUP}/nack"), json!({"receipts": many})).await?;
+    assert_eq!(answer["failed"], 1_000, "each is read");
+    for wrong in
+        [json!(7), json!({}), json!({"class": "x"}), json!({"message": "x", "at": "y"}), json!(null), json!([])]
+    {
+        let body = json!({"receipts": [{"receipt": "r", "reason": wrong}]});
+        let refused = dwell.send(dwell.request(&format!("POST {GROUP}/nack"))?.json(&body)).await?;
+        assert_eq!(refused.status, 422, "{wrong}: {refused:?}");
+        let at = refused.body["errors"][0]["pointer"].as_str().unwrap_or_default();
+        assert!(at.starts_with("/receipts/0/reason"), "{wrong}: {refused:?}");
+    }
+    Ok(())
 }

@@ -72,7 +72,7 @@ async fn buried_message_arrives_in_the_dead_letter_topic_with_its_source() -> Ou
     let source = &delivery["dead_letter_source"];
     assert_eq!((&source["topic"], &source["group"], &source["id"]), (&json!("orders"), &json!("default"), &json!("a")));
     assert_eq!((&source["reason"], &source["attempts"]), (&json!("buried"), &json!(1)), "{source}");
-    assert_eq!(source["last_error"], "no such customer");
+    assert_eq!(source["last_error"], json!({"message": "no such customer"}));
     let none = dwell.tell("PUT /v1/topics/orders", json!({"dead_letter": {"topic": ""}})).await?;
     assert_eq!(none["settings"].get("dead_letter"), None);
     Ok(())
@@ -85,5 +85,19 @@ async fn dead_letter_topic_must_be_another_topic() -> Outcome {
     for wrong in [json!({}), json!({"topic": "a b"}), json!({"topic": "b", "group": "c"}), json!("b"), json!(null)] {
         refused(&dwell, "orders", json!({"dead_letter": wrong})).await?;
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn reserve_says_which_visibility_timeout_it_used() -> Outcome {
+    const RESERVE: &str = "POST /v1/topics/orders/groups/default/reserve";
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({"visibility_timeout": "7s"})).await?;
+    assert_eq!(dwell.tell(RESERVE, json!({})).await?, json!({"deliveries": [], "visibility_timeout_ms": 7_000}));
+    assert_eq!(dwell.ask("POST /v1/topics/orders/messages?id=a").await?.status, 201);
+    let asked = dwell.tell(RESERVE, json!({"wait": "10s", "visibility_timeout": "1m"})).await?;
+    assert_eq!((&asked["deliveries"][0]["id"], &asked["visibility_timeout_ms"]), (&json!("a"), &json!(60_000)));
+    dwell.tell("PUT /v1/topics/orders", json!({"visibility_timeout": "500ms"})).await?;
+    assert_eq!(dwell.tell(RESERVE, json!({})).await?["visibility_timeout_ms"], 500);
     Ok(())
 }

@@ -12,7 +12,10 @@ const ARCHITECTURE: &str = include_str!("../../../../docs/internals/architecture
 /// The names of metrics in a text.
 fn metric_names(text: &str) -> BTreeSet<&str> {
     let name = |at: usize| text[at..].split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap_or_default();
-    text.match_indices("dwell_").map(|(at, _)| name(at)).collect()
+    // A crate has `::` behind its name, and the file of a package has a version.
+    let behind = |at: usize| &text[at + name(at).len()..];
+    let is_package = |at: usize| behind(at).starts_with("::") || behind(at).starts_with('-');
+    text.match_indices("dwell_").map(|(at, _)| at).filter(|at| !is_package(*at)).map(name).collect()
 }
 
 /// A page names a metric, a part of a histogram, or the beginning of some names.

@@ -117,3 +117,28 @@ async fn repeated_deletion_of_a_cron_job_is_kept() -> Result<()> {
     assert_eq!(names(&dwell).await?, ["kept"]);
     dwell.close().await
 }
+
+/// A node may lose the deletion of a topic, and keep a cron job of it for the next topic of the name.
+#[tokio::test]
+async fn cron_job_of_a_deleted_topic_does_not_fire_in_the_next_one() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let orders = TopicName::new("orders")?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "m").await?;
+    dwell.broker().put_cron_job(&orders, every("old", 1, Missed::All)?).await?;
+    let places: Vec<String> = outage.redis.ask("SMEMBERS dwell:cron").await?;
+    let partition = places[0].strip_prefix("orders:").unwrap_or_default();
+    let cron_jobs = format!("{{dwell:orders:{partition}}}:s");
+    outage.redis.ask::<String>(&format!("RENAME {cron_jobs} kept")).await?;
+    dwell.broker().delete_topic(&orders).await?;
+
+    dwell.push_one("orders", "n").await?;
+    outage.redis.ask::<String>(&format!("RENAME kept {cron_jobs}")).await?;
+    outage.redis.ask::<u64>(&format!("SADD dwell:cron {}", places[0])).await?;
+    dwell.broker().put_cron_job(&orders, every("new", 1, Missed::All)?).await?;
+    let fired = async |name: &str| Ok(stored(&outage).await?.iter().filter(|id| id.starts_with(name)).count());
+    let twice = async || Ok((fired("new@").await? >= 2).then_some(()));
+    eventually("the new one fires", twice).await?;
+    assert_eq!((fired("old@").await?, names(&dwell).await?), (0, vec!["new".to_owned()]));
+    dwell.close().await
+}

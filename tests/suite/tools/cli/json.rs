@@ -24,7 +24,7 @@ const ELSEWHERE: [&str; 4] = ["demo", "bench", "drain", "reload"];
 
 /// A line for each of the others, in an order in which each finds what it needs. `$receipt` is the last one
 /// printed, `$later` is an hour after the last time.
-pub(super) const LINES: [&str; 60] = [
+pub(super) const LINES: [&str; 62] = [
     "config check",
     "config show",
     "health",
@@ -49,6 +49,8 @@ pub(super) const LINES: [&str; 60] = [
     "message run orders a",
     "message cancel orders a",
     "push orders hello --id b",
+    "reserve orders --wait 20s",
+    "release orders $receipt",
     "reserve orders --wait 20s",
     "extend orders $receipt --visibility-timeout 5m",
     "nack orders $receipt --bury --reason smtp",

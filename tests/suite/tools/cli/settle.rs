@@ -1,4 +1,4 @@
-//! `dwell reserve`, `ack`, `nack` and `extend`: what a script has of them.
+//! `dwell reserve`, `ack`, `nack`, `release` and `extend`: what a script has of them.
 
 use dwell::model::error::{Error, Result};
 use serde_json::Value;
@@ -42,6 +42,9 @@ async fn a_script_reserves_and_settles() -> Result<()> {
     while receipts.len() < 3 {
         receipts.extend(reserved(&shell, "3")?);
     }
+    let released = shell.dwell(&["release", "orders", &receipts[2]])?;
+    assert_eq!(released.ok().as_deref(), Some("1 released\n"));
+    receipts[2] = reserved(&shell, "1")?.pop().ok_or_else(|| Error::bug("it comes again"))?;
     let nack = ["nack", "orders", &receipts[0], "--delay", "1h", "--reason", "smtp: 451"];
     assert_eq!(shell.dwell(&nack)?.ok().as_deref(), Some("1 nacked\n"));
     let late = shell.dwell(&["ack", "orders", &receipts[0], "--late"])?;
@@ -80,7 +83,7 @@ async fn unapplied_receipts_are_listed_with_reasons() -> Result<()> {
     }
     let settled = format!("{}: stale, already_settled: ", receipts[0]);
     shell.dwell(&["ack", "orders", &receipts[0]])?;
-    for verb in [&["nack"][..], &["extend", "--visibility-timeout", "1m"]] {
+    for verb in [&["nack"][..], &["release"], &["extend", "--visibility-timeout", "1m"]] {
         let said = shell.dwell(&[verb, &["orders", &receipts[0]]].concat())?;
         assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
         assert!(said.err.starts_with(&settled), "{said:?}");

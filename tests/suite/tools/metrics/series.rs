@@ -53,7 +53,7 @@ async fn missing(settings: &[(&str, &str)]) -> Result<BTreeSet<&'static str>> {
         assert_eq!(page.value(series), Some(0.0), "{series}");
     }
     assert_eq!(page.all("dwell_pushes_total").count(), 7);
-    assert_eq!(page.all("dwell_settled_total").count(), 7);
+    assert_eq!(page.all("dwell_settled_total").count(), 8);
     let unlisted: Vec<_> = there.iter().filter(|name| !families.contains(base(name))).collect();
     assert!(unlisted.is_empty(), "{unlisted:?}");
     Ok(families.into_iter().filter(|name| !there.contains(name)).collect())

@@ -447,7 +447,10 @@ impl Calls {
                         match block {
                             0 => block_words.push(id),
                             1 => block_words.extend([due, id]),
-                            2 => block_words.extend([id, [b"2 ", &*due].concat(), failure]),
+                            2 => {
+                                let attempts = if self.is(2) { b"0 " } else { b"2 " };
+                                block_words.extend([id, [attempts, &*due].concat(), failure]);
+                            }
                             3 => block_words.extend([id, b"rec".to_vec(), failure]),
                             4 => block_words.extend([format!("{epoch}.{}", self.random.u32(..4)).into_bytes(), id]),
                             _ => block_words.push(format!("{epoch}.{}", self.random.u32(..4)).into_bytes()),

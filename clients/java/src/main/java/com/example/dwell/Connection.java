@@ -23,6 +23,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 import javax.net.ssl.SSLSocketFactory;
@@ -30,29 +31,44 @@ import javax.net.ssl.SSLSocketFactory;
 /**
  * A connection that speaks HTTP/1.1.
  *
- * <p>The HttpClient of the JDK knows no Unix sockets, and cannot end the output of a connection: the answer of a poll that a worker ends
- * would be lost, with deliveries in it.
+ * <p>The HttpClient of the JDK knows no Unix sockets, and cannot end the output of a connection:
+ * the answer of a poll that a worker ends would be lost, with deliveries in it.
  */
 final class Connection {
     private static final Duration CONNECT_TIMEOUT = Duration.ofSeconds(10);
     private static final int LONGEST_LINE = 64 << 10;
-    private static final Pattern URL = Pattern.compile("(https?)://(\\[[^]/]+]|[^/:@?#\\[\\]]+)(?::(\\d{1,5}))?/?");
+    private static final Pattern URL =
+            Pattern.compile("(https?)://(\\[[^]/]+]|[^/:@?#\\[\\]]+)(?::(\\d{1,5}))?/?");
 
     /** An answer, with the names of its headers in lower case. */
     record Reply(int status, Map<String, String> headers, String text) {}
 
     /** Where brokers are: at the path of a Unix socket, or, if that is null, at a host and port. */
     record Address(String unix, String host, int port, boolean isTls) {
+        /** As users write it. */
+        String name() {
+            return unix != null
+                    ? "unix:" + unix
+                    : (isTls ? "https://" : "http://") + host + ":" + port;
+        }
+
         static Address of(String server) {
             if (server.startsWith("unix:/")) {
                 return new Address(server.substring("unix:".length()), "localhost", 0, false);
             }
             Matcher url = URL.matcher(server);
             if (!url.matches() || url.group(3) != null && Integer.parseInt(url.group(3)) > 0xffff) {
-                throw new IllegalArgumentException("server \"" + server + "\": expected http://HOST:PORT, https://HOST:PORT or unix:/PATH");
+                throw new IllegalArgumentException(
+                        "server \""
+                                + server
+                                + "\": expected http://HOST:PORT, https://HOST:PORT or unix:/PATH");
             }
             boolean isTls = url.group(1).equals("https");
-            return new Address(null, url.group(2), url.group(3) != null ? Integer.parseInt(url.group(3)) : isTls ? 443 : 7373, isTls);
+            return new Address(
+                    null,
+                    url.group(2),
+                    url.group(3) != null ? Integer.parseInt(url.group(3)) : isTls ? 443 : 7373,
+                    isTls);
         }
     }
 
@@ -61,8 +77,10 @@ final class Connection {
     private final SocketChannel channel;
     private InputStream in;
     private OutputStream out;
+
     /** Whether an answer may be on its way. */
     private volatile boolean isSent;
+
     /** Since when it is idle, by {@link System#nanoTime}. */
     long idleSince;
 
@@ -74,9 +92,11 @@ final class Connection {
 
     private SocketChannel open() {
         try {
-            return address.unix() == null ? SocketChannel.open() : SocketChannel.open(StandardProtocolFamily.UNIX);
+            return address.unix() == null
+                    ? SocketChannel.open()
+                    : SocketChannel.open(StandardProtocolFamily.UNIX);
         } catch (IOException e) {
-            throw new DwellException(e.toString());
+            throw new UnavailableException(address.name() + ": " + e, e);
         }
     }
 
@@ -103,17 +123,26 @@ final class Connection {
         if (channel.isConnected()) {
             return;
         }
-        Future<?> timer = Transport.TIMER.schedule(this::close, CONNECT_TIMEOUT.toSeconds(), TimeUnit.SECONDS);
-        channel.connect(address.unix() != null ? UnixDomainSocketAddress.of(address.unix())
-            : new InetSocketAddress(InetAddress.getByName(address.host()), address.port()));
+        Future<?> timer =
+                Transport.TIMER.schedule(
+                        this::close, CONNECT_TIMEOUT.toSeconds(), TimeUnit.SECONDS);
+        channel.connect(
+                address.unix() != null
+                        ? UnixDomainSocketAddress.of(address.unix())
+                        : new InetSocketAddress(
+                                InetAddress.getByName(address.host()), address.port()));
         in = Channels.newInputStream(channel);
         out = Channels.newOutputStream(channel);
         if (address.unix() == null) {
             channel.socket().setTcpNoDelay(true);
         }
         if (address.isTls()) {
-            SSLSocketFactory factory = tls == null ? (SSLSocketFactory) SSLSocketFactory.getDefault() : tls;
-            SSLSocket socket = (SSLSocket) factory.createSocket(channel.socket(), address.host(), address.port(), true);
+            SSLSocketFactory factory =
+                    tls == null ? (SSLSocketFactory) SSLSocketFactory.getDefault() : tls;
+            SSLSocket socket =
+                    (SSLSocket)
+                            factory.createSocket(
+                                    channel.socket(), address.host(), address.port(), true);
             SSLParameters parameters = socket.getSSLParameters();
             parameters.setEndpointIdentificationAlgorithm("HTTPS");
             socket.setSSLParameters(parameters);
@@ -175,7 +204,8 @@ final class Connection {
         StringBuilder line = new StringBuilder();
         for (int c = in.read(); c != '\n'; c = in.read()) {
             if (c < 0 || line.length() > LONGEST_LINE) {
-                throw new EOFException(c < 0 ? "the connection ended" : "a line of the answer is too long");
+                throw new EOFException(
+                        c < 0 ? "the connection ended" : "a line of the answer is too long");
             }
             line.append((char) c);
         }

@@ -2,90 +2,149 @@ package com.example.dwell;
 
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
+import java.util.Arrays;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** The contents of a message. */
-public abstract class Contents extends Answer {
-    Contents(Map<String, Object> fields) {
-        super(fields);
+/**
+ * What a message carries.
+ *
+ * @param payload the payload
+ * @param key the key, or null
+ * @param dedupKey the dedup key, or null
+ * @param contentType the media type, such as "application/json", or null
+ * @param meta the names and values that travel with the payload
+ * @param priority from 0 to 9
+ * @param pushedAt when the message was accepted; null if its stored bytes cannot be read
+ * @param traceparent the trace context of the push, in the form of W3C, or null
+ * @param tracestate the trace state of the push, in the form of W3C, or null
+ * @param attributes the attributes with which an SQS client sent the message
+ * @param deadLetterSource where the message was a dead letter before it was forwarded, or null
+ */
+public record Contents(
+        byte[] payload,
+        String key,
+        String dedupKey,
+        String contentType,
+        Map<String, String> meta,
+        int priority,
+        Instant pushedAt,
+        String traceparent,
+        String tracestate,
+        Map<String, Attribute> attributes,
+        DeadLetterSource deadLetterSource) {
+
+    /** Copies the payload. */
+    public Contents {
+        payload = payload.clone();
     }
 
-    /** {@return the payload} */
+    static Contents of(Fields fields) {
+        Map<String, Attribute> attributes = new LinkedHashMap<>();
+        fields.object("attributes")
+                .map()
+                .forEach((name, value) -> attributes.put(name, Attribute.of(Fields.of(value))));
+        return new Contents(
+                payload(fields),
+                fields.text("key"),
+                fields.text("dedup_key"),
+                fields.text("content_type"),
+                fields.textsByName("meta"),
+                fields.count("priority"),
+                fields.time("pushed_at"),
+                fields.text("traceparent"),
+                fields.text("tracestate"),
+                Collections.unmodifiableMap(attributes),
+                fields.object("dead_letter_source", DeadLetterSource::of));
+    }
+
+    static byte[] payload(Fields fields) {
+        String text = fields.text("payload"), base64 = fields.text("payload_base64");
+        return text != null
+                ? text.getBytes(StandardCharsets.UTF_8)
+                : Base64.getDecoder().decode(base64 == null ? "" : base64);
+    }
+
+    /** {@return a copy of the payload} */
+    @Override
     public byte[] payload() {
-        String text = string("payload"), base64 = string("payload_base64");
-        return text != null ? text.getBytes(StandardCharsets.UTF_8) : Base64.getDecoder().decode(base64 == null ? "" : base64);
+        return payload.clone();
     }
 
-    /** {@return the payload, read as UTF-8} */
-    public String text() { return new String(payload(), StandardCharsets.UTF_8); }
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Contents that
+                && Arrays.equals(payload, that.payload)
+                && Arrays.equals(rest(), that.rest());
+    }
+
+    @Override
+    public int hashCode() {
+        return Arrays.hashCode(payload) * 31 + Arrays.hashCode(rest());
+    }
+
+    private Object[] rest() {
+        return new Object[] {
+            key,
+            dedupKey,
+            contentType,
+            meta,
+            priority,
+            pushedAt,
+            traceparent,
+            tracestate,
+            attributes,
+            deadLetterSource
+        };
+    }
 
     /**
-     * Reads the payload as JSON.
+     * An attribute with which an SQS client sent a message.
      *
-     * @return a {@link Map}, {@link java.util.List}, {@link String}, {@link Long}, {@link Double}, {@link Boolean} or null; a whole
-     *     number that is no long is a {@link java.math.BigInteger}
-     * @throws IllegalArgumentException if the payload is not JSON, or nested more than 500 times
+     * @param type "String", "Number" or "Binary", perhaps with a dot and a label of the client
+     * @param value its text; null if its type is "Binary"
+     * @param valueBase64 its bytes in base64, if its type is "Binary"
      */
-    public Object json() { return Json.read(text()); }
-
-    /** {@return the id of the message} */
-    public String id() { return string("id"); }
-    /** {@return the key that the message was pushed with} */
-    public String key() { return string("key"); }
-    /** {@return the dedup key that the message was pushed with} */
-    public String dedupKey() { return string("dedup_key"); }
-    /** {@return the content type, such as "application/json"} */
-    public String contentType() { return string("content_type"); }
-    /** {@return the metadata} */
-    public Map<String, String> meta() {
-        Map<String, String> meta = new LinkedHashMap<>();
-        object(fields().get("meta")).forEach((name, value) -> meta.put(name, (String) value));
-        return meta;
-    }
-    /** {@return the priority, from 0 to 9} */
-    public int priority() { return (int) number("priority"); }
-    /** {@return the partition that stores the message} */
-    public int partition() { return (int) number("partition"); }
-    /** {@return when the message was pushed} */
-    public Instant pushedAt() { return time("pushed_at"); }
-    /** {@return when the message is due} */
-    public Instant dueAt() { return time("due_at"); }
-    /** {@return the trace context of the push, in the form of W3C} */
-    public String traceparent() { return string("traceparent"); }
-    /** {@return the trace state of the push, in the form of W3C} */
-    public String tracestate() { return string("tracestate"); }
-    /** {@return the attributes with which an SQS client sent the message, each an object with a type and a value} */
-    public Map<String, Object> attributes() {
-        return fields().get("attributes") instanceof Map<?, ?> attributes ? object(attributes) : Map.of();
-    }
-    /** {@return where the message was a dead letter before it was forwarded, or null} */
-    public DeadLetterSource deadLetterSource() {
-        return fields().get("dead_letter_source") instanceof Map<?, ?> source ? new DeadLetterSource(object(source)) : null;
-    }
-
-    /** Where a message was a dead letter before it was forwarded. */
-    public static final class DeadLetterSource extends Answer {
-        DeadLetterSource(Map<String, Object> fields) {
-            super(fields);
+    public record Attribute(String type, String value, String valueBase64) {
+        static Attribute of(Fields fields) {
+            return new Attribute(
+                    fields.text("type"), fields.text("value"), fields.text("value_base64"));
         }
+    }
 
-        /** {@return the topic} */
-        public String topic() { return string("topic"); }
-        /** {@return the group} */
-        public String group() { return string("group"); }
-        /** {@return the id that the message had there} */
-        public String id() { return string("id"); }
-        /** {@return "max_attempts" or "buried"} */
-        public String reason() { return string("reason"); }
-        /** {@return how many attempts failed} */
-        public int attempts() { return (int) number("attempts"); }
-        /** {@return when it became a dead letter} */
-        public Instant diedAt() { return time("died_at"); }
-        /** {@return the reason of the last failed attempt} */
-        public String lastError() { return string("last_error"); }
-        /** {@return how many topics have forwarded the message, from 1} */
-        public int hops() { return (int) number("hops"); }
+    /**
+     * Where a message was a dead letter before it was forwarded.
+     *
+     * @param topic the topic
+     * @param group the group
+     * @param id the id that the message had there
+     * @param reason why it was a dead letter
+     * @param attempts how often it was delivered there
+     * @param diedAt when it became a dead letter
+     * @param lastError how the last attempt failed, or null
+     * @param hops how many topics have forwarded the message, from 1
+     */
+    public record DeadLetterSource(
+            String topic,
+            String group,
+            String id,
+            DeathReason reason,
+            int attempts,
+            Instant diedAt,
+            LastError lastError,
+            int hops) {
+        static DeadLetterSource of(Fields fields) {
+            return new DeadLetterSource(
+                    fields.text("topic"),
+                    fields.text("group"),
+                    fields.text("id"),
+                    fields.word("reason", DeathReason.class),
+                    fields.count("attempts"),
+                    fields.time("died_at"),
+                    fields.object("last_error", LastError::of),
+                    fields.count("hops"));
+        }
     }
 }

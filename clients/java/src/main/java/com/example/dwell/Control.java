@@ -1,30 +1,46 @@
 package com.example.dwell;
 
 import java.time.Instant;
-import java.util.LinkedHashMap;
-import java.util.Map;
+import java.util.List;
 
-/** The outcome of a cancel or a reschedule. */
-public final class Control extends Answer {
-    Control(Map<String, Object> fields) {
-        super(fields);
+/**
+ * The outcome of a cancel or a reschedule.
+ *
+ * @param id the id of the message
+ * @param status the outcome
+ * @param partition the partition that stores the message
+ * @param dueAt the new due time of a reschedule, or null
+ * @param buffered whether the outcome waits on the disk of the broker until the store is reachable
+ * @param groups the outcome in each group of the topic
+ */
+public record Control(
+        String id,
+        ControlStatus status,
+        int partition,
+        Instant dueAt,
+        boolean buffered,
+        List<GroupFate> groups) {
+
+    static Control of(Fields fields) {
+        return new Control(
+                fields.text("id"),
+                fields.word("status", ControlStatus.class),
+                fields.count("partition"),
+                fields.time("due_at"),
+                fields.is("buffered"),
+                fields.objects("groups", GroupFate::of));
     }
 
-    /** {@return the id of the message} */
-    public String id() { return string("id"); }
-    /** {@return "cancelled", "rescheduled", or "partly" if that is the outcome in some groups only} */
-    public String status() { return string("status"); }
-    /** {@return the partition that stores the message} */
-    public int partition() { return (int) number("partition"); }
-    /** {@return the new due time of a reschedule} */
-    public Instant dueAt() { return time("due_at"); }
-    /** {@return whether the outcome waits in the write-ahead log of the broker until Redis is reachable} */
-    public boolean buffered() { return is("buffered"); }
-
-    /** {@return the outcome in each group, by the name of the group} */
-    public Map<String, String> groups() {
-        Map<String, String> groups = new LinkedHashMap<>();
-        objects("groups").forEach(group -> groups.put((String) group.get("group"), (String) group.get("status")));
-        return groups;
+    /**
+     * The outcome in one group.
+     *
+     * @param group the group
+     * @param status the outcome
+     */
+    public record GroupFate(String group, GroupControlStatus status) {
+        static GroupFate of(Fields fields) {
+            return new GroupFate(
+                    fields.text("group"), fields.word("status", GroupControlStatus.class));
+        }
     }
 }

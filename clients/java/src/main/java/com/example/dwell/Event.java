@@ -10,6 +10,8 @@ public enum Event {
     NACKED,
     /** A dead letter now. */
     BURIED,
+    /** Given back before a handler had begun; that is no attempt. */
+    RELEASED,
     /** The deadline was moved. */
     EXTENDED,
     /** Settled too late: another consumer may have the message. */

@@ -14,7 +14,9 @@ import java.util.regex.Pattern;
 final class Json {
     /** How deep values may be nested, since reading is recursive. */
     private static final int DEPTH = 500;
-    private static final Pattern NUMBER = Pattern.compile("-?(?:0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+
+    private static final Pattern NUMBER =
+            Pattern.compile("-?(?:0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
     private static final String ESCAPES = "\"\\/bfnrt";
     private static final String ESCAPED = "\"\\/\b\f\n\r\t";
 
@@ -168,12 +170,18 @@ final class Json {
             out.append(']');
         } else if (value instanceof Object[] items) {
             write(Arrays.asList(items), out);
-        } else if (value instanceof CharSequence || value instanceof Enum || value instanceof java.time.Instant) {
+        } else if (value instanceof CharSequence
+                || value instanceof Enum
+                || value instanceof java.time.Instant) {
             quote(value.toString(), out);
-        } else if (value == null || value instanceof Boolean || value instanceof Number number && Double.isFinite(number.doubleValue())) {
+        } else if (value == null
+                || value instanceof Boolean
+                || value instanceof Number number && Double.isFinite(number.doubleValue())) {
             out.append(value);
         } else {
-            throw new IllegalArgumentException(value.getClass().getName() + " has no form in JSON: send the text of a JSON library");
+            throw new IllegalArgumentException(
+                    value.getClass().getName()
+                            + " has no form in JSON: send the text of a JSON library");
         }
     }
 

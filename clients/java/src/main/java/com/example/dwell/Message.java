@@ -2,36 +2,86 @@ package com.example.dwell;
 
 import java.time.Instant;
 import java.util.List;
-import java.util.Map;
 
-/** A message and its state in a group. */
-public final class Message extends Contents {
-    Message(Map<String, Object> fields) {
-        super(fields);
+/**
+ * A message that is stored, and its state in a group. A list of messages leaves out {@code
+ * maxAttempts}, {@code etag} and {@code owner}, and a list of dead letters {@code nextAt} and
+ * {@code expiresAt} as well.
+ *
+ * @param id the id
+ * @param partition the partition that stores it
+ * @param state where it is
+ * @param attempts attempts that were charged
+ * @param maxAttempts attempts before it is a dead letter, if it has its own limit, or null; 0 is
+ *     without a limit
+ * @param dueAt when it is due
+ * @param nextAt when it is tried next; null unless it is scheduled, ready or in backoff
+ * @param expiresAt after this time it is not delivered, or null
+ * @param owner the broker that owns its partition, while it is blocked, in backoff or in flight, or
+ *     null
+ * @param etag its version, for {@link Reschedule#etag}
+ * @param diedAt when it became a dead letter, or null
+ * @param reason why it is a dead letter, or null
+ * @param lastError how the last attempt failed, or null
+ * @param history the last 16 failed attempts, oldest first
+ * @param unforwarded "hop_limit": eight topics have forwarded it, so it stays; otherwise null
+ * @param unreadable why its stored bytes cannot be read, or null
+ * @param contents what it carries
+ */
+public record Message(
+        String id,
+        int partition,
+        MessageState state,
+        int attempts,
+        Integer maxAttempts,
+        Instant dueAt,
+        Instant nextAt,
+        Instant expiresAt,
+        String owner,
+        String etag,
+        Instant diedAt,
+        DeathReason reason,
+        LastError lastError,
+        List<FailedAttempt> history,
+        String unforwarded,
+        String unreadable,
+        Contents contents)
+        implements HasContents {
+
+    static Message of(Fields fields) {
+        MessageState state = fields.word("state", MessageState.class);
+        return new Message(
+                fields.text("id"),
+                fields.count("partition"),
+                // Dead letters have no field for it.
+                state == null ? MessageState.DEAD : state,
+                fields.count("attempts"),
+                fields.countOrNull("max_attempts"),
+                fields.time("due_at"),
+                fields.time("next_at"),
+                fields.time("expires_at"),
+                fields.text("owner"),
+                fields.text("etag"),
+                fields.time("died_at"),
+                fields.word("reason", DeathReason.class),
+                fields.object("last_error", LastError::of),
+                fields.objects("history", FailedAttempt::of),
+                fields.text("unforwarded"),
+                fields.text("unreadable"),
+                Contents.of(fields));
     }
 
-    /** {@return "scheduled", "ready", "blocked", "backoff", "in_flight" or "dead"} */
-    public String state() { return string("state"); }
-    /** {@return attempts that were charged} */
-    public int attempts() { return (int) number("attempts"); }
-    /** {@return attempts before it is a dead letter, if the message has its own limit; 0 is without a limit} */
-    public int maxAttempts() { return (int) number("max_attempts"); }
-    /** {@return the version of the message, for {@link Reschedule#etag}} */
-    public String etag() { return string("etag"); }
-    /** {@return when the message is tried next, while it is scheduled or ready} */
-    public Instant nextAt() { return time("next_at"); }
-    /** {@return the time after which it is not delivered} */
-    public Instant expiresAt() { return time("expires_at"); }
-    /** {@return when it became a dead letter} */
-    public Instant diedAt() { return time("died_at"); }
-    /** {@return the broker that delivers the message, while it is in flight} */
-    public String owner() { return string("owner"); }
-    /** {@return why it is a dead letter: "max_attempts", "buried", "unreadable" or "expired"} */
-    public String reason() { return string("reason"); }
-    /** {@return the reason of the last failed attempt} */
-    public String lastError() { return string("last_error"); }
-    /** {@return the last 16 failed attempts, oldest first, each with "attempt", "at" and "reason"} */
-    public List<Map<String, Object>> history() { return objects("history"); }
-    /** {@return why the contents cannot be read, or null} */
-    public String unreadable() { return string("unreadable"); }
+    /**
+     * An attempt that failed.
+     *
+     * @param at when
+     * @param attempt which attempt, from 1 on
+     * @param reason why, or null
+     */
+    public record FailedAttempt(Instant at, int attempt, String reason) {
+        static FailedAttempt of(Fields fields) {
+            return new FailedAttempt(
+                    fields.time("at"), fields.count("attempt"), fields.text("reason"));
+        }
+    }
 }

@@ -1,69 +1,86 @@
 package com.example.dwell;
 
+import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.Base64;
-import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
  * A message to push. It has an id from the start, so a repeated push of it is a duplicate.
  *
- * <pre>{@code NewMessage.text("close order 4713").id("close-4713").key("order-4713").delay(Duration.ofMinutes(30))}</pre>
+ * <pre>{@code
+ * NewMessage.text("close order 4713").id("close-4713").delay(Duration.ofMinutes(30)).build()
+ * }</pre>
  */
 public final class NewMessage {
+    private static final String DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     private static final SecureRandom RANDOM = new SecureRandom();
-    private final Map<String, Object> fields = new LinkedHashMap<>();
 
-    private NewMessage(String name, Object payload) {
-        set(name, payload).id(ulid());
+    private final Map<String, Object> fields;
+
+    /** The message as JSON. */
+    final byte[] encoded;
+
+    private NewMessage(Map<String, Object> fields) {
+        this.fields = fields;
+        encoded = Json.write(fields).getBytes(StandardCharsets.UTF_8);
     }
 
-    /** Creates a message of text. JSON of a library is text, too, with {@code contentType("application/json")}. */
-    public static NewMessage text(String payload) { return new NewMessage("payload", payload); }
-    /** Creates a message of bytes. */
-    public static NewMessage bytes(byte[] payload) { return new NewMessage("payload_base64", Base64.getEncoder().encodeToString(payload)); }
-    /** Creates a message of JSON: maps, lists, arrays, text, numbers, booleans and null. A push refuses anything else. */
-    public static NewMessage json(Object payload) { return new NewMessage("payload_json", payload); }
-
-    /** Replaces the id, which is a new ULID. */
-    public NewMessage id(String id) { return set("id", id); }
-    /** Decides the partition; without a key the dedup key does, and without both the id. */
-    public NewMessage key(String key) { return set("key", key); }
-    /** The time from now until the message is due, at most 3,650 days, rounded up to milliseconds. Default 0. */
-    public NewMessage delay(Duration delay) { return set("delay_ms", milliseconds(delay)); }
-    /** When the message is due; not together with a delay. */
-    public NewMessage dueAt(Instant dueAt) { return set("due_at", dueAt); }
-    /** What happens if the due time is past: "now" or "reject". Default "now". */
-    public NewMessage past(String past) { return set("past", past); }
-    /** The time from due until the message expires, rounded up to milliseconds. Default: the topic's. */
-    public NewMessage ttl(Duration ttl) { return set("ttl_ms", milliseconds(ttl)); }
-    /** From 0 to 9: among the ready messages of a partition higher ones are delivered first. Default 0. */
-    public NewMessage priority(int priority) { return set("priority", priority); }
-    /** Attempts before the message is a dead letter, up to 1,000; 0 is without a limit. Default: the topic's. */
-    public NewMessage maxAttempts(int attempts) { return set("max_attempts", attempts); }
-    /** Makes another push of this dedup key to the partition a duplicate, for 1 second to 7 days from this push on. */
-    public NewMessage dedup(String key, Duration time) { return set("dedup_key", key).set("dedup_for_ms", milliseconds(time)); }
-    /** What happens if the id exists: "keep", "reject", "replace" or "debounce". Default "keep". */
-    public NewMessage conflict(String conflict) { return set("conflict", conflict); }
-    /** The media type of the payload, such as "text/plain". */
-    public NewMessage contentType(String type) { return set("content_type", type); }
-    /** Names and values that travel with the payload. */
-    public NewMessage meta(Map<String, String> meta) { return set("meta", Map.copyOf(meta)); }
-
-    String encoded() {
-        return Json.write(fields);
+    /**
+     * Begins a message of text. JSON of a library is text, too, with {@link Builder#contentType}.
+     */
+    public static Builder text(String payload) {
+        return new Builder("payload", java.util.Objects.requireNonNull(payload, "payload"));
     }
 
-    private NewMessage set(String name, Object value) {
-        fields.put(name, value);
-        return this;
+    /** Begins a message of bytes. */
+    public static Builder bytes(byte[] payload) {
+        return new Builder("payload_base64", Base64.getEncoder().encodeToString(payload));
     }
 
-    /** Rounds up, so that nothing is due early. */
-    static long milliseconds(Duration time) {
-        return time.plusNanos(999_999).toMillis();
+    /**
+     * Begins a message of JSON: maps, lists, arrays, text, numbers, booleans and null. {@link
+     * Builder#build} refuses anything else.
+     */
+    public static Builder json(Object payload) {
+        return new Builder("payload_json", payload);
+    }
+
+    /** {@return the id} */
+    public String id() {
+        return (String) fields.get("id");
+    }
+
+    /** {@return the key, or null} */
+    public String key() {
+        return (String) fields.get("key");
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof NewMessage message && fields.equals(message.fields);
+    }
+
+    @Override
+    public int hashCode() {
+        return fields.hashCode();
+    }
+
+    @Override
+    public String toString() {
+        return "NewMessage" + fields;
+    }
+
+    /** The message with the trace context of its push, unless it has its own. */
+    NewMessage in(Map<String, String> trace) {
+        if (trace.isEmpty() || fields.containsKey("traceparent")) {
+            return this;
+        }
+        Map<String, Object> traced = new java.util.LinkedHashMap<>(fields);
+        traced.putAll(trace);
+        return new NewMessage(traced);
     }
 
     /** A new ULID: sortable by time, unique. */
@@ -71,9 +88,134 @@ public final class NewMessage {
         StringBuilder text = new StringBuilder();
         long now = System.currentTimeMillis();
         for (int shift = 45; shift >= 0; shift -= 5) {
-            text.append("0123456789ABCDEFGHJKMNPQRSTVWXYZ".charAt((int) (now >> shift & 31)));
+            text.append(DIGITS.charAt((int) (now >> shift & 31)));
         }
-        RANDOM.ints(16, 0, 32).forEach(n -> text.append("0123456789ABCDEFGHJKMNPQRSTVWXYZ".charAt(n)));
+        RANDOM.ints(16, 0, 32).forEach(n -> text.append(DIGITS.charAt(n)));
         return text.toString();
+    }
+
+    /** The settings of a message. */
+    public static final class Builder {
+        private final Body body = new Body();
+
+        private Builder(String name, Object payload) {
+            body.withNullable(name, payload);
+        }
+
+        /** The id. Default: a new ULID. */
+        public Builder id(String id) {
+            body.with("id", Checks.id(id));
+            return this;
+        }
+
+        /** Decides the partition; without a key the dedup key does, and without both the id. */
+        public Builder key(String key) {
+            body.with("key", Checks.name("key", key));
+            return this;
+        }
+
+        /**
+         * The time from now until the message is due, at most 3,650 days, rounded up to
+         * milliseconds. Default 0. Not together with {@link #dueAt}.
+         */
+        public Builder delay(Duration delay) {
+            body.with("delay", Checks.notNegative("delay", delay));
+            return this;
+        }
+
+        /** When the message is due. Not together with {@link #delay}. */
+        public Builder dueAt(Instant dueAt) {
+            body.with("due_at", dueAt);
+            return this;
+        }
+
+        /** What happens if the due time is past. Default {@link Past#NOW}. */
+        public Builder past(Past past) {
+            body.with("past", past);
+            return this;
+        }
+
+        /**
+         * The time from due until the message expires, rounded up to milliseconds. Default: the
+         * topic's.
+         */
+        public Builder ttl(Duration ttl) {
+            body.with("ttl", Checks.notNegative("ttl", ttl));
+            return this;
+        }
+
+        /**
+         * From 0 to 9: among the ready messages of a partition higher ones are delivered first.
+         * Default 0.
+         */
+        public Builder priority(int priority) {
+            body.with("priority", Checks.between("priority", 0, 9, priority));
+            return this;
+        }
+
+        /**
+         * Attempts before the message is a dead letter, up to 1,000; 0 is without a limit. Default:
+         * the topic's.
+         */
+        public Builder maxAttempts(int attempts) {
+            body.with("max_attempts", Checks.between("maxAttempts", 0, 1000, attempts));
+            return this;
+        }
+
+        /**
+         * Makes another push of this dedup key to the partition a duplicate, for 1 second to 7 days
+         * from this push on.
+         */
+        public Builder dedup(String dedupKey, Duration dedupFor) {
+            body.with("dedup_key", Checks.name("dedupKey", dedupKey));
+            body.with("dedup_for", Checks.positive("dedupFor", dedupFor));
+            return this;
+        }
+
+        /** What happens if the id exists. Default {@link ConflictPolicy#KEEP}. */
+        public Builder conflict(ConflictPolicy conflict) {
+            body.with("conflict", conflict);
+            return this;
+        }
+
+        /** The media type of the payload, such as "text/plain". */
+        public Builder contentType(String contentType) {
+            body.with("content_type", Checks.name("contentType", contentType));
+            return this;
+        }
+
+        /** Names and values that travel with the payload. */
+        public Builder meta(Map<String, String> meta) {
+            body.with("meta", Map.copyOf(meta));
+            return this;
+        }
+
+        /**
+         * The trace context of the push, in the form of W3C. Default: that of {@link
+         * Client.Builder#trace}.
+         */
+        public Builder traceparent(String traceparent) {
+            body.with("traceparent", Checks.name("traceparent", traceparent));
+            return this;
+        }
+
+        /** The trace state of the push, in the form of W3C; not without {@link #traceparent}. */
+        public Builder tracestate(String tracestate) {
+            body.with("tracestate", tracestate);
+            return this;
+        }
+
+        /**
+         * Makes the message. Throws IllegalArgumentException if its fields contradict each other.
+         */
+        public NewMessage build() {
+            Checks.that(
+                    !body.has("delay_ms") || !body.has("due_at"),
+                    "a message has either delay or dueAt");
+            if (!body.has("id")) {
+                return new NewMessage(new Body().withAll(body).with("id", ulid()).fields());
+            }
+            return new NewMessage(new Body().withAll(body).fields());
+        }
     }
 }

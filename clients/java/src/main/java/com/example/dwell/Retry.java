@@ -2,17 +2,27 @@ package com.example.dwell;
 
 import java.time.Duration;
 
-/** Thrown by a handler that wants the message again after a given time, and not after the backoff of its topic. */
+/**
+ * Thrown by a handler that wants the message again after a given time, and not after the backoff of
+ * its topic.
+ */
 public final class Retry extends RuntimeException {
     private static final long serialVersionUID = 1;
     final Duration after;
 
     /** Delivers the message again after this time, which is rounded up to milliseconds. */
-    public Retry(Duration after) { this(after, ""); }
+    public Retry(Duration after) {
+        this(after, "");
+    }
 
-    /** The same, with the reason of the failed attempt. */
+    /** Delivers the message again, and says why the attempt failed. */
     public Retry(Duration after, String reason) {
-        super(reason);
-        this.after = after;
+        this(after, reason, null);
+    }
+
+    /** Delivers the message again, with the details of the error behind the failed attempt. */
+    public Retry(Duration after, String reason, Throwable cause) {
+        super(reason, cause);
+        this.after = Checks.notNegative("after", after);
     }
 }

@@ -14,5 +14,7 @@ import java.util.Map;
  */
 public record Stats(Map<Event, Long> counts, int inFlight, Duration lateness, Instant lastPoll) {
     /** {@return how often an event happened} */
-    public long count(Event event) { return counts.getOrDefault(event, 0L); }
+    public long count(Event event) {
+        return counts.getOrDefault(event, 0L);
+    }
 }

@@ -21,13 +21,14 @@ import java.util.stream.Stream;
  *
  * <pre>{@code
  * try (TestBroker broker = new TestBroker()) {
- *     broker.client().push("reminders", NewMessage.text("renew").delay(Duration.ofDays(30)));
+ *     broker.client().push("reminders", NewMessage.text("renew").delay(Duration.ofDays(30)).build());
  *     broker.advance(Duration.ofDays(30));
  * }
  * }</pre>
  */
 public final class TestBroker implements AutoCloseable {
     private static final long STOP_SECONDS = 30;
+
     /** Many cron jobs may fire before the answer. */
     private static final Duration MOVE_TIMEOUT = Duration.ofMinutes(5);
 
@@ -37,14 +38,24 @@ public final class TestBroker implements AutoCloseable {
     private final Client client;
 
     /**
-     * Runs {@code dwell serve --test-clock} on a free port with a temporary directory. {@code DWELL_BIN} names the program, and else it
-     * is {@code dwell} in {@code PATH}. Throws {@link UncheckedIOException} if it does not start.
+     * Runs {@code dwell serve --test-clock} on a free port with a temporary directory. {@code
+     * DWELL_BIN} names the program, and else it is {@code dwell} in {@code PATH}. Throws {@link
+     * UncheckedIOException} if it does not start.
      */
     public TestBroker() {
         try {
             directory = Files.createTempDirectory("dwell-test-");
-            ProcessBuilder command = new ProcessBuilder(Objects.requireNonNullElse(System.getenv("DWELL_BIN"), "dwell"), "serve",
-                "--test-clock", "--listen", "127.0.0.1:0", "--data-dir", directory.toString(), "--log-level", "error");
+            ProcessBuilder command =
+                    new ProcessBuilder(
+                            Objects.requireNonNullElse(System.getenv("DWELL_BIN"), "dwell"),
+                            "serve",
+                            "--test-clock",
+                            "--listen",
+                            "127.0.0.1:0",
+                            "--data-dir",
+                            directory.toString(),
+                            "--log-level",
+                            "error");
             // Nothing from the environment may change what it does.
             command.environment().keySet().removeIf(name -> name.startsWith("DWELL_"));
             process = command.redirectError(ProcessBuilder.Redirect.INHERIT).start();
@@ -61,13 +72,16 @@ public final class TestBroker implements AutoCloseable {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = line.strip().split("\\s+");
             if (words.length > 1 && words[0].equals("address")) {
-                Transport.daemon("dwell-test-output", () -> {
-                    try {
-                        lines.transferTo(Writer.nullWriter());
-                    } catch (IOException e) {
-                        // It ends.
-                    }
-                }).start();
+                Transport.daemon(
+                                "dwell-test-output",
+                                () -> {
+                                    try {
+                                        lines.transferTo(Writer.nullWriter());
+                                    } catch (IOException e) {
+                                        // It ends.
+                                    }
+                                })
+                        .start();
                 return words[1];
             }
         }
@@ -75,25 +89,28 @@ public final class TestBroker implements AutoCloseable {
     }
 
     /** {@return its address} */
-    public String server() { return server; }
+    public String server() {
+        return server;
+    }
+
     /** {@return a client of it} */
-    public Client client() { return client; }
+    public Client client() {
+        return client;
+    }
+
     /** {@return the time of messages} */
-    public Instant now() { return new Moved(call("GET", "/v1/test/clock", null)).now(); }
+    public Instant now() {
+        return call("GET", null).time("now");
+    }
 
     /** Moves time forward. What becomes due can be received once it returns. */
     public Moved advance(Duration by) {
-        return move(Map.of("advance_ms", by.toMillis()));
+        return move(new Body().with("advance", Checks.notNegative("by", by)));
     }
 
     /** Moves time forward to a time that is not past. */
     public Moved advanceTo(Instant to) {
-        return move(Map.of("to", to));
-    }
-
-    /** Creates or changes a cron job, such as {@code Map.of("cron", "0 9 1 3 *", "payload", "report")}. */
-    public void putCron(String topic, String name, Map<String, ?> job) {
-        call("PUT", Client.path("topics", topic, "cron", name), Json.write(job));
+        return move(new Body().with("to", Objects.requireNonNull(to, "to")));
     }
 
     /** Ends the broker, and removes its directory. */
@@ -114,29 +131,69 @@ public final class TestBroker implements AutoCloseable {
         }
     }
 
-    private Moved move(Map<String, Object> to) {
-        return new Moved(call("POST", "/v1/test/clock", Json.write(to)));
+    private Moved move(Body to) {
+        return Moved.of(call("POST", to.json()));
     }
 
     /** Never repeated: the clock would move again. */
-    private Map<String, Object> call(String method, String path, String body) {
-        Transport.Interrupt never = new Transport.Interrupt();
-        return client.transport.call(new Transport.Call(method, path, body, Map.of(), MOVE_TIMEOUT, Duration.ZERO, never));
+    private Fields call(String method, byte[] body) {
+        return client.transport.call(
+                new Transport.Call(
+                        method,
+                        "/v1/test/clock",
+                        body,
+                        Map.of(),
+                        MOVE_TIMEOUT,
+                        Duration.ZERO,
+                        new Transport.Interrupt(),
+                        false,
+                        false));
     }
 
-    /** The outcome of a move of the clock. */
-    public static final class Moved extends Answer {
-        Moved(Map<String, Object> fields) {
-            super(fields);
+    /**
+     * The outcome of a move of the clock.
+     *
+     * @param now the time of messages after the move
+     * @param due the groups in which messages became due
+     * @param fired the cron jobs that fired
+     * @param timedOut deliveries whose visibility timeout passed
+     */
+    public record Moved(
+            Instant now, List<DueMessages> due, List<FiredCronJob> fired, long timedOut) {
+        static Moved of(Fields fields) {
+            return new Moved(
+                    fields.time("now"),
+                    fields.objects("due", DueMessages::of),
+                    fields.objects("fired", FiredCronJob::of),
+                    fields.number("timed_out"));
         }
+    }
 
-        /** {@return the time of messages after the move} */
-        public Instant now() { return time("now"); }
-        /** {@return the groups in which messages became due, each with "topic", "group" and "messages"} */
-        public List<Map<String, Object>> due() { return objects("due"); }
-        /** {@return the cron jobs that fired, each with "topic", "name" and "times"} */
-        public List<Map<String, Object>> fired() { return objects("fired"); }
-        /** {@return deliveries whose visibility timeout passed} */
-        public long timedOut() { return number("timed_out"); }
+    /**
+     * Messages of a group that became due.
+     *
+     * @param topic the topic
+     * @param group the group
+     * @param messages how many, with those of cron jobs
+     */
+    public record DueMessages(String topic, String group, long messages) {
+        static DueMessages of(Fields fields) {
+            return new DueMessages(
+                    fields.text("topic"), fields.text("group"), fields.number("messages"));
+        }
+    }
+
+    /**
+     * A cron job that fired.
+     *
+     * @param topic the topic
+     * @param name its name
+     * @param times how often it fired
+     */
+    public record FiredCronJob(String topic, String name, long times) {
+        static FiredCronJob of(Fields fields) {
+            return new FiredCronJob(
+                    fields.text("topic"), fields.text("name"), fields.number("times"));
+        }
     }
 }

@@ -1,6 +1,5 @@
 package com.example.dwell;
 
-import java.io.IOException;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -9,11 +8,18 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 
 /** Talks to clients/conformance/lab.py, which starts these tests. */
 final class Lab {
-    private static final HttpClient HTTP = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
+    private static final HttpClient HTTP =
+            HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     static final Duration PATIENCE = Duration.ofSeconds(30);
+
+    private static final ExecutorService THREADS =
+            Executors.newCachedThreadPool(run -> Transport.daemon("lab", run));
 
     private Lab() {}
 
@@ -21,19 +27,23 @@ final class Lab {
         if (System.getenv("LAB") == null) {
             throw new IllegalStateException("LAB is not set: run clients/run");
         }
-        HttpRequest request = HttpRequest.newBuilder(URI.create(System.getenv("LAB") + path))
-            .POST(HttpRequest.BodyPublishers.ofString(Json.write(asked))).build();
-        try {
-            HttpResponse<String> response = HTTP.send(request, HttpResponse.BodyHandlers.ofString());
-            check(response.statusCode() == 200, path + ": " + response.body());
-            return Json.read(response.body());
-        } catch (IOException | InterruptedException e) {
-            throw new IllegalStateException(path, e);
-        }
+        HttpRequest request =
+                HttpRequest.newBuilder(URI.create(System.getenv("LAB") + path))
+                        .POST(HttpRequest.BodyPublishers.ofString(Json.write(asked)))
+                        .build();
+        // On another thread, since a worker may interrupt the handler that asks.
+        HttpResponse<String> response =
+                CompletableFuture.supplyAsync(() -> send(request), THREADS).join();
+        check(response.statusCode() == 200, path + ": " + response.body());
+        return Json.read(response.body());
+    }
+
+    private static HttpResponse<String> send(HttpRequest request) {
+        return HTTP.sendAsync(request, HttpResponse.BodyHandlers.ofString()).join();
     }
 
     static Map<String, Object> object(String path, Map<String, ?> asked) {
-        return Answer.object(ask(path, asked));
+        return Fields.of(ask(path, asked)).map();
     }
 
     static void mark(String name, int by) {
@@ -47,7 +57,13 @@ final class Lab {
     }
 
     static void same(Object expected, Object actual) {
-        check(java.util.Objects.equals(expected, actual), actual + ", expected " + expected);
+        same("", expected, actual);
+    }
+
+    static void same(String what, Object expected, Object actual) {
+        check(
+                java.util.Objects.equals(expected, actual),
+                what + " " + actual + ", expected " + expected);
     }
 
     /** A story with real brokers. */
@@ -57,12 +73,23 @@ final class Lab {
         private Map<String, Object> ended;
 
         Story(String name, int messages) {
-            Map<String, Object> begun = object("/story", Map.of("name", name, "messages", messages));
+            Map<String, Object> begun =
+                    object("/story", Map.of("name", name, "messages", messages));
             server = (String) begun.get("server");
-            client = new Client(server).timeout(Duration.ofSeconds(10)).tokenFile(Path.of((String) begun.get("token_file")));
+            Client.Builder builder =
+                    client(server).tokenFile(Path.of((String) begun.get("token_file")));
             if (begun.get("ca_file") instanceof String file) {
-                client.caFile(Path.of(file));
+                builder.caFile(Path.of(file));
             }
+            client = builder.build();
+        }
+
+        /** A broker is away for some seconds while it is restarted. */
+        static Client.Builder client(String server) {
+            return Client.builder()
+                    .server(server)
+                    .timeout(Duration.ofSeconds(10))
+                    .retryFor(Duration.ofMinutes(1));
         }
 
         /** Ends the story. Returns how many faults there were. */
@@ -89,13 +116,15 @@ final class Lab {
 
         Running(Worker worker, Handler handler) {
             this.worker = worker;
-            thread = new Thread(() -> {
-                try {
-                    worker.run(handler);
-                } catch (Throwable e) {
-                    thrown = e;
-                }
-            });
+            thread =
+                    new Thread(
+                            () -> {
+                                try {
+                                    worker.run(handler);
+                                } catch (Throwable e) {
+                                    thrown = e;
+                                }
+                            });
             thread.start();
         }
 

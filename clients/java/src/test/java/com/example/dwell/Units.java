@@ -9,6 +9,7 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -18,18 +19,43 @@ final class Units {
     private Units() {}
 
     static void jsonIsReadAsItWasWritten() {
-        Map<String, Object> value = Map.of(
-            "a\"\\\u0001", Arrays.asList(1L, -2.5, 1e300, true, null, "k\u00e4se \ud83e\uddc0"), "b", Map.of(), "c", List.of());
+        Map<String, Object> value =
+                Map.of(
+                        "a\"\\\u0001",
+                        Arrays.asList(1L, -2.5, 1e300, true, null, "k\u00e4se \ud83e\uddc0"),
+                        "b",
+                        Map.of(),
+                        "c",
+                        List.of());
         same(value, Json.read(Json.write(value)));
-        same(List.of(1L, new java.math.BigInteger("123456789012345678901"), 0.5), Json.read(" [ 1 , 123456789012345678901 , 5e-1 ] "));
+        same(
+                List.of(1L, new java.math.BigInteger("123456789012345678901"), 0.5),
+                Json.read(" [ 1 , 123456789012345678901 , 5e-1 ] "));
         same("/\"\\\b\f\n\r\t\u00e4", Json.read("\"\\/\\\"\\\\\\b\\f\\n\\r\\t\\u00E4\""));
         same("[1,[2,\"ACKED\"]]", Json.write(new Object[] {1, List.of(2, Event.ACKED)}));
     }
 
     static void whatIsNotJsonIsRefused() {
-        for (String text : List.of(
-            "", "{", "[1,]", "{\"a\"}", "{\"a\":1,}", "{1:2}", "[1 2]", "\"", "\"\\x\"", "\"\\u12\"", "\"\\u+123\"", "\"\n\"", "01",
-            "1.", "-", "nul", "true false", "[".repeat(100_000))) {
+        for (String text :
+                List.of(
+                        "",
+                        "{",
+                        "[1,]",
+                        "{\"a\"}",
+                        "{\"a\":1,}",
+                        "{1:2}",
+                        "[1 2]",
+                        "\"",
+                        "\"\\x\"",
+                        "\"\\u12\"",
+                        "\"\\u+123\"",
+                        "\"\n\"",
+                        "01",
+                        "1.",
+                        "-",
+                        "nul",
+                        "true false",
+                        "[".repeat(100_000))) {
             refused(() -> Json.read(text));
         }
         refused(() -> Json.write(Double.NaN));
@@ -37,16 +63,38 @@ final class Units {
     }
 
     static void addressesAndHeadersAreChecked() {
-        for (String server : List.of("", "127.0.0.1:7373", "ftp://a", "http://", "http://a/path", "http://user@a",
-            "http://a:b", "http://a:70000", "http://a?b", "unix:relative")) {
+        for (String server :
+                List.of(
+                        "",
+                        "127.0.0.1:7373",
+                        "ftp://a",
+                        "http://",
+                        "http://a/path",
+                        "http://user@a",
+                        "http://a:b",
+                        "http://a:70000",
+                        "http://a?b",
+                        "unix:relative")) {
             refused(() -> new Client(server));
         }
-        for (String server : List.of("http://my_broker:7373", "https://[::1]", "http://localhost:7373/", "unix:/run/a b.sock")) {
+        for (String server :
+                List.of(
+                        "http://my_broker:7373",
+                        "https://[::1]",
+                        "http://localhost:7373/",
+                        "unix:/run/a b.sock")) {
             new Client(server).close();
         }
-        try (Client client = new Client("http://127.0.0.1:1").trace(() -> Map.of("traceparent", "00\r\nX-Evil: 1"))) {
-            refused(() -> client.push("orders", NewMessage.text("x")));
-            refused(() -> client.reschedule("orders", "a", Reschedule.in(Duration.ZERO).etag("\n")));
+        try (Client client =
+                Client.builder()
+                        .server("http://127.0.0.1:1")
+                        .trace(() -> Map.of("traceparent", "00\r\nX-Evil: 1"))
+                        .build()) {
+            refused(() -> client.push("orders", NewMessage.text("x").build()));
+            refused(
+                    () ->
+                            client.reschedule(
+                                    "orders", "a", Reschedule.in(Duration.ZERO).etag("\n")));
         }
     }
 
@@ -60,26 +108,31 @@ final class Units {
     }
 
     static void answersOfEveryFormAreRead() throws IOException {
-        for (String answer : List.of(
-            "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{\"id\":\"a\"}",
-            "HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{\"id\r\n6;x=y\r\n\":\"a\"}\r\n0\r\n\r\n",
-            "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"id\":\"a\"}",
-            "HTTP/1.0 200 OK\n\n{\"id\":\"a\"}")) {
+        for (String answer :
+                List.of(
+                        "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{\"id\":\"a\"}",
+                        "HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{\"id\r\n6;x=y\r\n\":\"a\"}\r\n0\r\n\r\n",
+                        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"id\":\"a\"}",
+                        "HTTP/1.0 200 OK\n\n{\"id\":\"a\"}")) {
             same("a", get(answer));
         }
     }
 
     static void anAnswerThatIsNoneIsNotTaken() throws IOException {
-        for (String answer : List.of("", "SSH-2.0\r\n",
-            "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"id\"",
-            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-            "HTTP/1.1 200 OK\r\nContent-Length: 4294967295\r\n\r\n",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 200 OK\r\nX: " + "x".repeat(100_000))) {
+        for (String answer :
+                List.of(
+                        "",
+                        "SSH-2.0\r\n",
+                        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"id\"",
+                        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+                        "HTTP/1.1 200 OK\r\nContent-Length: 4294967295\r\n\r\n",
+                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+                        "HTTP/1.1 200 OK\r\nX: " + "x".repeat(100_000))) {
             try {
                 throw new AssertionError("taken: " + get(answer));
             } catch (DwellException e) {
-                check(e.status() == 0 && e.isUnavailable(), e);
+                check(e.status() == 0 && e instanceof UnavailableException, e);
             }
         }
     }
@@ -87,17 +140,57 @@ final class Units {
     /** The id in the answer of a server that writes this and closes the connection. */
     private static String get(String answer) throws IOException {
         try (ServerSocket listener = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
-            Client client = new Client("http://127.0.0.1:" + listener.getLocalPort()).retryFor(Duration.ZERO)) {
-            Thread server = new Thread(() -> {
-                try (Socket socket = listener.accept()) {
-                    socket.getInputStream().read(new byte[10_000]);
-                    socket.getOutputStream().write(answer.getBytes(StandardCharsets.UTF_8));
-                } catch (IOException e) {
-                    // The client closed the connection first.
-                }
-            });
+                Client client =
+                        Client.builder()
+                                .server("http://127.0.0.1:" + listener.getLocalPort())
+                                .retryFor(Duration.ZERO)
+                                .build()) {
+            Thread server =
+                    new Thread(
+                            () -> {
+                                try (Socket socket = listener.accept()) {
+                                    socket.getInputStream().read(new byte[10_000]);
+                                    socket.getOutputStream()
+                                            .write(answer.getBytes(StandardCharsets.UTF_8));
+                                } catch (IOException e) {
+                                    // The client closed the connection first.
+                                }
+                            });
             server.start();
             return client.get("orders", "a").id();
+        }
+    }
+
+    static void aLongStackIsThatOfTheFirstCause() {
+        Throwable thrown = new IllegalStateException("first");
+        for (int n = 0; n < 200; n++) {
+            thrown = new IllegalArgumentException("käse", thrown);
+        }
+        String text = Stacks.text(thrown, 4096);
+        check(text.startsWith("java.lang.IllegalStateException: first"), text);
+        check(text.getBytes(StandardCharsets.UTF_8).length <= 4096, text.length());
+        String whole = Stacks.text(new IllegalStateException("x", new IOException("y")), 1 << 20);
+        check(whole.contains("Caused by: java.io.IOException: y"), whole);
+        same("ää", Decision.cut("ääää", 5));
+        same("a", Decision.cut("a🧀", 4));
+    }
+
+    static void argumentsThatNoBrokerAcceptsAreRefused() {
+        try (Client client = new Client("http://127.0.0.1:1")) {
+            refused(() -> Worker.builder(client, ""));
+            refused(() -> Worker.builder(client, "orders").concurrency(0));
+            refused(() -> Producer.builder(client).batch(1001));
+            refused(() -> client.get("orders", ".."));
+            refused(() -> NewMessage.text("x").priority(10));
+            refused(() -> NewMessage.text("x").conflict(null).meta(Map.of()).key(""));
+            refused(() -> new MessageRef("", null));
+            refused(() -> BulkChange.postpone(Instant.EPOCH, Instant.now(), null));
+            refused(
+                    () ->
+                            client.list("orders", MessageQuery.ALL.state(MessageState.UNKNOWN))
+                                    .iterator()
+                                    .hasNext());
+            refused(() -> DeadLetterSelection.matching(DeadLetterQuery.ALL));
         }
     }
 }

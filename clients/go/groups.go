@@ -1,0 +1,267 @@
+package dwell
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// GroupSettings are settings of a group. A field that is nil stays unchanged.
+type GroupSettings struct {
+	// CopyOf is the group whose messages a new group gets a copy of. Default: none, it gets what is pushed from now on.
+	CopyOf string `json:"copy_of,omitempty"`
+	// Rate is how many messages a second all brokers together hand out at most; 0 is without a limit.
+	Rate *float64 `json:"rate,omitempty"`
+	// MaxInFlight is how many deliveries are in flight at most; 0 is without a limit.
+	MaxInFlight *int `json:"max_in_flight,omitempty"`
+}
+
+// GroupInfo is a group with its state and limits.
+type GroupInfo struct {
+	Group string     `json:"group"`
+	State GroupState `json:"state"`
+	// PausedUntil is when the pause ends by itself.
+	PausedUntil time.Time `json:"paused_until"`
+	// CopyOf is the group that is being copied.
+	CopyOf string `json:"copy_of,omitempty"`
+	// Rate and MaxInFlight are 0 without a limit.
+	Rate        float64 `json:"rate,omitempty"`
+	MaxInFlight int     `json:"max_in_flight,omitempty"`
+}
+
+// GroupDescription is a group and what is in it.
+type GroupDescription struct {
+	GroupInfo
+	Totals     Counts           `json:"totals"`
+	Partitions []PartitionState `json:"partitions"`
+	// Members are the brokers that consume for the group.
+	Members []Member `json:"members"`
+}
+
+// Member is a broker that consumes for a group.
+type Member struct {
+	Member  string `json:"member"`
+	Version string `json:"version"`
+	// Demand: consumers wait there, or had deliveries within the last second.
+	Demand bool `json:"demand"`
+	// Waiting is how many consumers wait there, and Owned how many partitions it owns.
+	Waiting int `json:"waiting"`
+	Owned   int `json:"owned"`
+	// HeardAt is when its latest heartbeat was sent.
+	HeardAt time.Time `json:"heard_at"`
+}
+
+// Groups lists the groups of a topic.
+func (c *Client) Groups(ctx context.Context, topic string) ([]GroupInfo, error) {
+	if err := named("topic", topic); err != nil {
+		return nil, err
+	}
+	var result struct {
+		Groups []GroupInfo `json:"groups"`
+	}
+	err := c.administer(ctx, call{method: http.MethodGet, path: pathOf(topic, "groups")}, nil, &result)
+	return result.Groups, err
+}
+
+// group makes a call about a group.
+func (c *Client) group(ctx context.Context, request call, topic, group, verb string, body, result any) error {
+	if err := named("topic", topic, "group", group); err != nil {
+		return err
+	}
+	query := request.path
+	request.path = pathOf(topic, "groups", group)
+	if verb != "" {
+		request.path += "/" + verb
+	}
+	request.path += query
+	return c.administer(ctx, request, body, result)
+}
+
+// Group gets a group with its state, counts and members.
+func (c *Client) Group(ctx context.Context, topic, group string) (result GroupDescription, err error) {
+	err = c.group(ctx, call{method: http.MethodGet}, topic, group, "", nil, &result)
+	return result, err
+}
+
+// CreateGroup creates a group, or changes those of its settings that are given. Repeating it changes nothing.
+func (c *Client) CreateGroup(ctx context.Context, topic, group string, settings GroupSettings) (result GroupInfo, err error) {
+	if value(settings.Rate) < 0 || value(settings.MaxInFlight) < 0 {
+		return result, wrong("Rate", "or MaxInFlight is negative; 0 is without a limit")
+	}
+	err = c.group(ctx, call{method: http.MethodPut}, topic, group, "", settings, &result)
+	return result, err
+}
+
+// DeleteGroup deletes a group with all its messages.
+func (c *Client) DeleteGroup(ctx context.Context, topic, group string) error {
+	return c.group(ctx, call{method: http.MethodDelete}, topic, group, "", nil, nil)
+}
+
+// PauseOption is an option of Pause.
+type PauseOption func(*pause)
+
+type pause struct {
+	For   *millis    `json:"for_ms,omitempty"`
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// PauseFor ends the pause after this time.
+func PauseFor(d time.Duration) PauseOption { return func(p *pause) { p.For = Ptr(millis(d)) } }
+
+// PauseUntil ends the pause at this time.
+func PauseUntil(at time.Time) PauseOption { return func(p *pause) { p.Until = &at } }
+
+// Pause pauses a group: nothing is delivered until it is resumed, or until the pause ends.
+func (c *Client) Pause(ctx context.Context, topic, group string, opts ...PauseOption) (result GroupInfo, err error) {
+	var body pause
+	for _, option := range opts {
+		option(&body)
+	}
+	if body.For != nil && body.Until != nil {
+		return result, wrong("PauseFor", "is given together with PauseUntil")
+	}
+	if body.For != nil && *body.For <= 0 {
+		return result, wrong("PauseFor", "has to be above 0")
+	}
+	err = c.group(ctx, call{method: http.MethodPost}, topic, group, "pause", body, &result)
+	return result, err
+}
+
+// Resume resumes a group.
+func (c *Client) Resume(ctx context.Context, topic, group string) (result GroupInfo, err error) {
+	err = c.group(ctx, call{method: http.MethodPost}, topic, group, "resume", nil, &result)
+	return result, err
+}
+
+// Purge says which messages of a group to delete.
+type Purge struct {
+	// All has to be true: all messages of the group, scheduled, ready and in flight.
+	All bool `json:"all"`
+	// DeadLetters deletes its dead letters too.
+	DeadLetters bool `json:"dead_letters,omitempty"`
+	// DryRun only counts them.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Purged is what a purge did.
+type Purged struct {
+	Purged int64 `json:"purged"`
+	// Matching is how many it would delete, with DryRun.
+	Matching int64 `json:"matching,omitempty"`
+}
+
+// Purge deletes all messages of a group. It is not repeated after a lost answer, since it would delete what was pushed since. With an
+// error it returns what was deleted before.
+func (c *Client) Purge(ctx context.Context, topic, group string, purge Purge) (sum Purged, err error) {
+	if !purge.All {
+		return sum, wrong("All", "has to be true: all messages are deleted")
+	}
+	for {
+		var page struct {
+			Purged
+			cursor
+		}
+		if err := c.group(ctx, call{method: http.MethodPost, isOnce: !purge.DryRun}, topic, group, "purge", purge, &page); err != nil {
+			return sum, err
+		}
+		sum.Purged += page.Purged.Purged
+		sum.Matching += page.Matching
+		if page.Next == "" {
+			return sum, nil
+		}
+	}
+}
+
+// Findings are inconsistencies of stored data.
+type Findings struct {
+	// Seen is how many entries were looked at.
+	Seen     int64     `json:"seen"`
+	Findings []Finding `json:"findings"`
+}
+
+// Finding is an inconsistency.
+type Finding struct {
+	ID        string `json:"id"`
+	Partition int    `json:"partition"`
+	Defect    Defect `json:"defect"`
+}
+
+// Verify looks for inconsistencies in the stored data of a group, and changes nothing.
+func (c *Client) Verify(ctx context.Context, topic, group string) (Findings, error) {
+	return c.verify(ctx, http.MethodGet, topic, group)
+}
+
+// Repair verifies the stored data of a group and repairs it, while producers and consumers work.
+func (c *Client) Repair(ctx context.Context, topic, group string) (Findings, error) {
+	return c.verify(ctx, http.MethodPost, topic, group)
+}
+
+func (c *Client) verify(ctx context.Context, method, topic, group string) (sum Findings, err error) {
+	for next := ""; ; {
+		var page struct {
+			Findings
+			cursor
+		}
+		request := call{method: method, path: withQuery("", url.Values{"cursor": {next}})}
+		if err := c.group(ctx, request, topic, group, "verify", nil, &page); err != nil {
+			return sum, err
+		}
+		sum.Seen += page.Seen
+		sum.Findings = append(sum.Findings, page.Findings.Findings...)
+		if next = page.Next; next == "" {
+			return sum, nil
+		}
+	}
+}
+
+// Forecast is how many messages become due, in equal spans of time.
+type Forecast struct {
+	// From is where the first span begins: now.
+	From time.Time `json:"from"`
+	// Step is how long each span is.
+	Step  time.Duration `json:"-"`
+	Spans []Span        `json:"spans"`
+	// Ready is how many are due already, and Later how many after the last span.
+	Ready int64 `json:"ready"`
+	Later int64 `json:"later"`
+	// Backoff is how many hold their key until their next attempt: they are in no span.
+	Backoff int64 `json:"backoff"`
+}
+
+// Span is how many messages become due in a span that ends at Until.
+type Span struct {
+	Until time.Time `json:"until"`
+	Due   int64     `json:"due"`
+}
+
+// UnmarshalJSON reads the forecast of an answer.
+func (f *Forecast) UnmarshalJSON(data []byte) error {
+	type fields Forecast
+	var step struct {
+		Step millis `json:"step_ms"`
+	}
+	err := cmp.Or(json.Unmarshal(data, (*fields)(f)), json.Unmarshal(data, &step))
+	f.Step = time.Duration(step.Step)
+	return err
+}
+
+// Forecast counts the messages of a group that become due, in this many spans of this length. 0 is the broker's default: 60 spans of
+// a minute.
+func (c *Client) Forecast(ctx context.Context, topic, group string, step time.Duration, spans int) (result Forecast, err error) {
+	if err := notNegative("step", step); err != nil {
+		return result, err
+	}
+	if spans < 0 {
+		return result, wrong("spans", "is negative")
+	}
+	query := url.Values{"spans": {number(spans)}}
+	if step > 0 {
+		query.Set("step_ms", strconv.FormatInt(milliseconds(step), 10))
+	}
+	err = c.group(ctx, call{method: http.MethodGet, path: withQuery("", query)}, topic, group, "forecast", nil, &result)
+	return result, err
+}

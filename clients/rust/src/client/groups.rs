@@ -1,0 +1,131 @@
+//! Groups: created, described, paused, purged and deleted; and whether what is stored of them is consistent.
+
+use std::time::Duration;
+
+use hyper::Method;
+
+use super::error::Error;
+use super::pages::Pages;
+use super::{Call, Client, Put, Query, group_path, topic_path};
+use crate::wire::dead_letters::Purged;
+use crate::wire::groups::{Findings, Group, GroupDescription, GroupList, NewGroup, PauseOf, PurgeOf};
+use crate::wire::time::Timestamp;
+
+impl Client {
+    /// The groups of a topic.
+    pub async fn groups(&self, topic: &str) -> Result<Vec<Group>, Error> {
+        let list: GroupList = self.call(&Call::get(format!("{}/groups", topic_path(topic)?))).await?;
+        Ok(list.groups)
+    }
+
+    /// A group with its counts and members.
+    pub async fn group(&self, topic: &str, group: &str) -> Result<GroupDescription, Error> {
+        self.call(&Call::get(group_path(topic, group)?)).await
+    }
+
+    /// Creates a group, or changes the limits of one that are given.
+    pub async fn put_group(&self, topic: &str, group: &str, settings: NewGroup) -> Result<Put<Group>, Error> {
+        self.put(&Call::new(Method::PUT, group_path(topic, group)?).json(&settings)?).await
+    }
+
+    /// Deletes a group with all its messages.
+    pub async fn delete_group(&self, topic: &str, group: &str) -> Result<(), Error> {
+        self.call(&Call::new(Method::DELETE, group_path(topic, group)?)).await
+    }
+
+    /// Delivers nothing of a group until it is resumed.
+    pub async fn pause(&self, topic: &str, group: &str) -> Result<Group, Error> {
+        self.pause_of(topic, group, PauseOf::default()).await
+    }
+
+    /// Delivers nothing of a group for so long, unless it is resumed before.
+    pub async fn pause_for(&self, topic: &str, group: &str, pause: Duration) -> Result<Group, Error> {
+        self.pause_of(topic, group, PauseOf { span_ms: Some(pause), ..PauseOf::default() }).await
+    }
+
+    /// Delivers nothing of a group until this time, unless it is resumed before.
+    pub async fn pause_until(&self, topic: &str, group: &str, until: impl Into<Timestamp>) -> Result<Group, Error> {
+        self.pause_of(topic, group, PauseOf { until: Some(until.into()), ..PauseOf::default() }).await
+    }
+
+    async fn pause_of(&self, topic: &str, group: &str, pause: PauseOf) -> Result<Group, Error> {
+        self.call(&Call::post(format!("{}/pause", group_path(topic, group)?)).json(&pause)?).await
+    }
+
+    /// Ends a pause.
+    pub async fn resume(&self, topic: &str, group: &str) -> Result<Group, Error> {
+        self.call(&Call::post(format!("{}/resume", group_path(topic, group)?))).await
+    }
+
+    /// Deletes all messages of a group, also those in flight: `purge("orders", "default", PurgeOf::everything())`. It is not repeated
+    /// after a lost answer, since it would also delete what was pushed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`]: the selection is empty.
+    pub async fn purge(&self, topic: &str, group: &str, which: PurgeOf) -> Result<Purged, Error> {
+        if !which.all {
+            return Err(Error::argument("a purge has to name all messages"));
+        }
+        self.call(&Call::post(format!("{}/purge", group_path(topic, group)?)).json(&which)?.only_once()).await
+    }
+
+    /// Finds what is inconsistent in the stored data of a group. Nothing is changed. Each item is the answer of one request;
+    /// [`Pages::total`] has all.
+    pub fn verify(&self, topic: &str, group: &str) -> Pages<Findings> {
+        self.findings(Method::GET, topic, group)
+    }
+
+    /// Repairs what is inconsistent in the stored data of a group, and says what it was, as [`Client::verify`] does.
+    pub fn repair(&self, topic: &str, group: &str) -> Pages<Findings> {
+        self.findings(Method::POST, topic, group)
+    }
+
+    fn findings(&self, method: Method, topic: &str, group: &str) -> Pages<Findings> {
+        let (topic, group) = (topic.to_owned(), group.to_owned());
+        let ask = move |cursor: Option<&str>| {
+            let query = Query::default().with("cursor", cursor);
+            Ok(Call::new(method.clone(), format!("{}/verify{query}", group_path(&topic, &group)?)))
+        };
+        Pages::new(self, ask, |page: Findings| {
+            let next = page.next_cursor.clone();
+            (vec![page], next)
+        })
+    }
+}
+
+impl PurgeOf {
+    /// All messages of the group, scheduled, ready and in flight.
+    pub fn everything() -> PurgeOf {
+        PurgeOf { all: true, ..PurgeOf::default() }
+    }
+
+    /// Its dead letters too.
+    pub fn and_dead_letters(self) -> PurgeOf {
+        PurgeOf { dead_letters: true, ..self }
+    }
+
+    /// Only count them.
+    pub fn dry_run(self) -> PurgeOf {
+        PurgeOf { dry_run: true, ..self }
+    }
+}
+
+impl NewGroup {
+    /// Begins with a copy of the messages of this group.
+    pub fn copy_of(group: impl Into<String>) -> NewGroup {
+        NewGroup { copy_of: Some(group.into()), ..NewGroup::default() }
+    }
+
+    /// Messages that are delivered in a second by all brokers together, at most; 0 is without a limit.
+    pub fn rate(mut self, rate: f64) -> NewGroup {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// Deliveries in flight in all partitions together, at most; 0 is without a limit.
+    pub fn max_in_flight(mut self, deliveries: u32) -> NewGroup {
+        self.max_in_flight = Some(deliveries);
+        self
+    }
+}

@@ -1,0 +1,292 @@
+/** Topics and groups: their settings, and what is in them. */
+
+import type { DeathReason } from "./messages.js";
+import type { Duration, Time } from "./values.js";
+
+/**
+ * Settings of a topic. In a call, those that are absent stay as they are, or have their defaults in a new topic. In an answer, all are
+ * there, and durations are numbers of milliseconds.
+ */
+export interface TopicSettings {
+  /** 1 to 1,024; cannot be changed later. Default 8. */
+  partitions?: number;
+  /** How long a consumer has to settle a delivery. Default 30 s. */
+  visibilityTimeout?: Duration;
+  /** Attempts before a message is dead; 0 is without a limit. Default 16. */
+  maxAttempts?: number;
+  /** The delay between attempts. */
+  backoff?: Backoff;
+  /** How long after its ack a push with the id of a message is still a duplicate. Default 0. */
+  dedupWindow?: Duration;
+  /** `key`: the messages of a key one after the other; cannot be changed later. Default `none`. */
+  ordering?: "none" | "key";
+  /** How long after its due time a message is worth delivering; 0 is indefinitely. Default 0. */
+  ttl?: Duration;
+  /** What happens to an expired message. Default `drop`. */
+  onExpiry?: "drop" | "bury";
+  /** How long dead letters are kept; 0 is indefinitely. Default 0. */
+  deadMaxAge?: Duration;
+  /** How many dead letters a group keeps in each partition; 0 is all. Default 0. */
+  deadMaxCount?: number;
+  /** The topic to which dead letters move; an empty name is none. */
+  deadLetter?: { topic: string };
+  /** Texts about the topic, which dwell does not read. Those that are absent stay; an empty text removes one. */
+  annotations?: Record<string, string>;
+}
+
+/** Delays that grow by a factor, or listed ones, of which the last one repeats. */
+export type Backoff =
+  | { kind: "exponential"; initial: Duration; max: Duration; factor: number; jitter: number }
+  | { kind: "ladder"; steps: Duration[] };
+
+/** A topic. */
+export interface Topic {
+  topic: string;
+  groups: string[];
+  settings: TopicSettings;
+}
+
+/** Messages of a group by state. */
+export interface Counts {
+  scheduled: number;
+  ready: number;
+  blocked: number;
+  backoff: number;
+  inFlight: number;
+  dead: number;
+  /** How long the oldest message that is ready or blocked has been due, in milliseconds. */
+  oldestReadyAge?: number;
+}
+
+export type GroupState = "active" | "paused" | "copying";
+
+/** A topic and what is in it. */
+export interface TopicDescription extends Topic {
+  /** One for every group. */
+  totals: (Counts & { group: string; state: GroupState })[];
+  /** One for every partition and group. */
+  partitions: PartitionState[];
+}
+
+/** The messages of a group in one partition. */
+export interface PartitionState extends Counts {
+  partition: number;
+  group: string;
+  nextDueAt?: Date;
+  /** The broker that owns the partition. */
+  owner?: string;
+}
+
+/** Limits of a group. Those that are absent stay as they are; 0 is without a limit. */
+export interface GroupSettings {
+  /** The group of which a new one gets a copy. */
+  copyOf?: string;
+  /** Messages a second, of all brokers together. */
+  rate?: number;
+  /** Deliveries in flight in all partitions together. */
+  maxInFlight?: number;
+}
+
+/** A group. */
+export interface Group {
+  group: string;
+  state: GroupState;
+  /** When the pause ends by itself. */
+  pausedUntil?: Date;
+  /** The group that is being copied. */
+  copyOf?: string;
+  rate?: number;
+  maxInFlight?: number;
+}
+
+/** A group and what is in it. */
+export interface GroupDescription extends Group {
+  totals: Counts;
+  partitions: PartitionState[];
+  members: Member[];
+}
+
+/** A broker that is a member of a group. */
+export interface Member {
+  member: string;
+  version: string;
+  /** Whether consumers want messages from it. */
+  demand: boolean;
+  /** Consumers that wait there. */
+  waiting: number;
+  /** Partitions that it owns. */
+  owned: number;
+  heardAt?: Date;
+}
+
+/** How long to pause: at most one of the two. Without both until it is resumed. */
+export interface PauseOptions {
+  for?: Duration;
+  until?: Time;
+}
+
+/** Which messages of a group to delete. */
+export interface PurgeOptions {
+  /** All messages of the group, scheduled, ready and in flight. */
+  all: true;
+  /** Its dead letters too. */
+  deadLetters?: boolean;
+  /** Only count them. */
+  dryRun?: boolean;
+}
+
+/** How many messages were deleted, or with `dryRun` would be. */
+export interface Purged {
+  purged: number;
+  matching?: number;
+}
+
+/** How many dead letters are ready again, or with `dryRun` would be. */
+export interface Redriven {
+  redriven: number;
+  matching?: number;
+}
+
+/** Which dead letters to list. */
+export interface DeadLetterFilter {
+  reason?: DeathReason;
+  olderThan?: Duration;
+  youngerThan?: Duration;
+  /** Only those with this text in the last error or in the payload. */
+  text?: string;
+}
+
+/** Dead letters to change: those of `ids`, all that match a filter, or `all`. */
+export type DeadLetterSelection =
+  | { ids: string[] }
+  | (DeadLetterFilter & {
+      all?: true;
+      /** How many to change at most. */
+      limit?: number;
+      /** How many to change in a second at most. */
+      rate?: number;
+      /** Only count them. */
+      dryRun?: boolean;
+    });
+
+/** The messages that are due from `from` on and before `to`. */
+export interface Window {
+  from: Time;
+  to: Time;
+}
+
+/** What to do with the messages of a window. `by` is at least as long as the window. */
+export type BulkChange = Window &
+  ({ action: "cancel" | "park" | "unpark" } | { action: "postpone" | "advance"; by: Duration });
+
+/** Progress of a bulk operation, and at the end its outcome. */
+export interface BulkChanged {
+  changed: number;
+  /** Left unchanged: a consumer has them, or they expire before the new due time. */
+  passedOver: number;
+}
+
+/** Progress of a move, and at the end its outcome. */
+export interface Moved {
+  moved: number;
+  dead: number;
+  /** Messages whose id the other topic has: dropped. */
+  duplicates: number;
+  /** Messages that consumers of this topic have. */
+  inFlight: number;
+  done: boolean;
+}
+
+/** The messages that become due, in equal spans of time. */
+export interface Forecast {
+  from: Date;
+  /** How long each span is, in milliseconds. */
+  step: number;
+  ready: number;
+  spans: { until: Date; due: number }[];
+  later: number;
+  backoff: number;
+}
+
+/** What is inconsistent in what is stored of a group. */
+export interface Findings {
+  /** Entries that were looked at. */
+  seen: number;
+  findings: { id: string; partition: number; defect: string }[];
+}
+
+/** When a message recurs: by a cron expression, or at equal intervals. */
+export type Recurrence =
+  | { cron: string; /** An IANA name. Default `UTC`. */ timeZone?: string; every?: never; from?: never }
+  | { every: Duration; /** Occurrences are whole spans after this. Default 1970. */ from?: Time; cron?: never; timeZone?: never };
+
+/** A recurring message: when it occurs, and what is pushed. */
+export type NewCron = Recurrence & {
+  /** Bytes, text, or any other value, which is sent as JSON. */
+  payload: unknown;
+  /** Which missed occurrences are pushed later. Default `last`. */
+  missed?: "last" | "skip" | "all";
+  ttl?: Duration;
+  maxAttempts?: number;
+  contentType?: string;
+  meta?: Record<string, string>;
+};
+
+/** A recurring message. Durations are in milliseconds. */
+export interface Cron {
+  name: string;
+  state: "active" | "paused" | "failed";
+  paused: boolean;
+  cron?: string;
+  timeZone?: string;
+  every?: number;
+  from?: Date;
+  missed: "last" | "skip" | "all";
+  ttl?: number;
+  maxAttempts?: number;
+  /** When it occurs next. */
+  nextAt?: Date;
+  /** Why it has failed, and what to write. */
+  failure?: string;
+  payload: Buffer;
+  contentType?: string;
+  meta: Record<string, string>;
+}
+
+/** A broker. */
+export interface Broker {
+  member: string;
+  version: string;
+  /** Whether it is the one that answered. */
+  here: boolean;
+  doing: "serving" | "buffering" | "replaying" | "restoring" | "draining" | "unknown";
+  groups: number;
+  demanded: number;
+  waiting: number;
+  owned: number;
+  walRecords: number;
+  walBytes: number;
+  walLimitBytes: number;
+  journalRecords: number;
+  journalBytes: number;
+  startedAt?: Date;
+  heardAt?: Date;
+  /** How far its clock is ahead of that of the store, in milliseconds. */
+  clockAhead?: number;
+}
+
+/** The reasons to act, the most urgent first. */
+export interface Attention {
+  attention: {
+    /** Such as `no_consumer`. */
+    kind: string;
+    topic?: string;
+    group?: string;
+    /** For people. It may change. */
+    cause: string;
+    /** The alert of Prometheus for it. */
+    alert?: string;
+  }[];
+  topicsSeen: number;
+  topics: number;
+}
