@@ -30,6 +30,7 @@ mod test_clock;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dwell_client::wire::ids::Ids;
 use tokio_util::sync::CancellationToken;
 
 use self::attention::LatestAttention;
@@ -46,7 +47,6 @@ use self::list::Location;
 pub use self::list::{ListEntry, ListedState, MessageList};
 use self::overview::TrafficLog;
 pub use self::overview::{Point, Sample};
-use self::push::DefaultPartitioner;
 pub use self::push::{Offer, PushOutcome};
 use self::push_batcher::PushBatcher;
 pub use self::reserve::{ReserveRequest, ReservedDeliveries, Selection};
@@ -78,7 +78,7 @@ pub struct Broker {
     keeper: Arc<LeaseKeeper>,
     topics: Arc<Topics>,
     batcher: Arc<PushBatcher>,
-    partitioner: Arc<DefaultPartitioner>,
+    ids: Arc<Ids>,
     groups: Arc<Groups>,
     receipt_keys: Arc<ReceiptKeys>,
     remote: Arc<Remote>,
@@ -131,7 +131,7 @@ impl Broker {
         let receipt_keys = Arc::new(ReceiptKeys::new(store.clone()));
         let (keys, loops) = (receipt_keys.clone(), tasks.clone());
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), loops, keys, &options));
-        let (partitioner, filling, scrapes) = (Arc::default(), Filling::default(), Arc::default());
+        let (ids, filling, scrapes) = (Arc::default(), Filling::default(), Arc::default());
         let (traffic, attention) = (Arc::default(), Arc::default());
         let firing = cron::Turns::default();
         // It paces calls to the real store, whatever clock messages go by.
@@ -142,7 +142,7 @@ impl Broker {
             keeper,
             topics,
             batcher,
-            partitioner,
+            ids,
             groups,
             receipt_keys,
             remote,

@@ -1,37 +1,27 @@
-//! Pushing: checks, the default partitioner, and the outcome.
+//! Pushing: checks, new ids, and the outcome.
 //!
 //! A message without a key and an id gets an id from dwell, and the id decides the partition. A batch that stays
-//! together is one call to the store, a batch spread over all partitions is one for each; so one partition has its turn
-//! for a while, then the next one. With more than [`WAYS_MAX`] partitions a turn is that of several, since an id has to
-//! be found by trying.
+//! together is one call to the store, a batch spread over all partitions is one for each. So ids are made in runs, each
+//! of one partition.
 
-use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroU16;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
+use ulid::Ulid;
 
 use super::held::{Out, ROUNDS_MAX};
 use super::push_batcher::Arrived;
 use super::{Broker, check_count};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_BYTES_MAX, TOPICS_MAX};
+use crate::model::limits::CALL_BYTES_MAX;
 use crate::model::message::{Conflict, Due, Message, MessageId, NewMessage, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::platform::clock::Instant;
 use crate::store::{PushVerdict, Pushed, Refused, StoredDuplicate};
 use crate::telemetry::metrics::TopicMetrics;
 use crate::telemetry::spans::{Fault, Operation, Span, about};
-
-/// A turn ends after so many messages; a batch is not cut.
-const TURN_MESSAGES: usize = 250;
-/// A turn also ends after this time, so that a slow producer spreads its messages one by one.
-const TURN_TIME: Duration = Duration::from_millis(5);
-/// Turns until every partition had one.
-const WAYS_MAX: u16 = 8;
 
 /// Outcome of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +77,12 @@ pub struct Offer {
 }
 
 impl Offer {
+    fn new(mut message: NewMessage, ids: &mut impl Iterator<Item = Ulid>) -> Offer {
+        let fresh = message.id.is_none();
+        let id = message.id.take().unwrap_or_else(|| ids.next().map_or_else(MessageId::fresh, MessageId::of));
+        Offer { id, fresh, message }
+    }
+
     pub fn id(&self) -> &MessageId {
         &self.id
     }
@@ -108,33 +104,18 @@ struct Offered {
 }
 
 impl Broker {
-    pub fn offer(&self, topic: &TopicName, message: NewMessage) -> Offer {
-        self.offer_as(message, self.turn(topic, 1))
+    pub fn offer(&self, message: NewMessage) -> Offer {
+        Offer::new(message, &mut self.ids.take(1))
     }
 
-    pub fn offers(&self, topic: &TopicName, messages: Vec<NewMessage>) -> Vec<Offer> {
-        let turn = self.turn(topic, messages.len());
-        messages.into_iter().map(|message| self.offer_as(message, turn)).collect()
-    }
-
-    fn turn(&self, topic: &TopicName, messages: usize) -> Option<Turn> {
-        let partitions = self.topics.last_known(topic)?.settings.partitions;
-        Some(self.partitioner.turn(topic, partitions, messages, self.clock().instant()))
-    }
-
-    fn offer_as(&self, mut message: NewMessage, turn: Option<Turn>) -> Offer {
-        let fresh = message.id.is_none();
-        let make = || match turn.filter(|_| message.key.is_none()) {
-            Some(turn) => MessageId::fresh_where(|id| turn.has(id)),
-            None => MessageId::fresh(),
-        };
-        let id = message.id.take().unwrap_or_else(make);
-        Offer { id, fresh, message }
+    pub fn offers(&self, messages: Vec<NewMessage>) -> Vec<Offer> {
+        let mut ids = self.ids.take(messages.len());
+        messages.into_iter().map(|message| Offer::new(message, &mut ids)).collect()
     }
 
     /// Pushes one message. Errors: `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, and the store's.
     pub async fn push(&self, topic: &TopicName, message: NewMessage) -> Result<PushOutcome> {
-        self.push_offer(topic, self.offer(topic, message)).await
+        self.push_offer(topic, self.offer(message)).await
     }
 
     /// Errors: as [`Broker::push`].
@@ -146,7 +127,7 @@ impl Broker {
     /// Pushes up to 1,000 messages, each answered for itself. Errors: `Invalid`, `TooLarge`, `NotFound` (no
     /// auto-create): then nothing was stored.
     pub async fn push_batch(&self, topic: &TopicName, messages: Vec<NewMessage>) -> Result<Vec<Result<PushOutcome>>> {
-        self.push_offers(topic, self.offers(topic, messages)).await
+        self.push_offers(topic, self.offers(messages)).await
     }
 
     /// Errors: as [`Broker::push_batch`].
@@ -378,122 +359,5 @@ fn time_of(due: Due) -> Option<Timestamp> {
     match due {
         Due::At(at) | Due::Ahead(at) => Some(at),
         Due::In(_) => None,
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct DefaultPartitioner(Mutex<HashMap<TopicName, Running>>);
-
-#[derive(Debug)]
-struct Running {
-    turn: Turn,
-    left: usize,
-    until: Instant,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Turn {
-    partitions: NonZeroU16,
-    ways: NonZeroU16,
-    way: u16,
-}
-
-impl DefaultPartitioner {
-    pub(super) fn turn(&self, topic: &TopicName, partitions: NonZeroU16, messages: usize, now: Instant) -> Turn {
-        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = topics.get_mut(topic).filter(|running| running.turn.partitions == partitions) {
-            if running.left == 0 || running.until <= now {
-                *running = Running::new(running.turn.next(), now);
-            }
-            running.left = running.left.saturating_sub(messages);
-            return running.turn;
-        }
-        if topics.len() >= TOPICS_MAX {
-            topics.clear();
-        }
-        let ways = ways(partitions);
-        // Every process begins somewhere else.
-        let turn = Turn { partitions, ways, way: fastrand::u16(..ways.get()) };
-        let mut running = Running::new(turn, now);
-        running.left = running.left.saturating_sub(messages);
-        topics.insert(topic.clone(), running);
-        turn
-    }
-}
-
-impl Running {
-    fn new(turn: Turn, now: Instant) -> Running {
-        Running { turn, left: TURN_MESSAGES, until: now.plus(TURN_TIME) }
-    }
-}
-
-impl Turn {
-    pub(super) fn has(self, id: &str) -> bool {
-        Partition::of(id, self.partitions).0 % self.ways == self.way
-    }
-
-    fn next(self) -> Turn {
-        Turn { way: (self.way + 1) % self.ways, ..self }
-    }
-}
-
-fn ways(partitions: NonZeroU16) -> NonZeroU16 {
-    let even = |ways: &NonZeroU16| partitions.get() % *ways == 0;
-    (1..=WAYS_MAX).rev().filter_map(NonZeroU16::new).find(even).unwrap_or(NonZeroU16::MIN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn topic() -> Result<TopicName> {
-        TopicName::new("orders")
-    }
-
-    fn spread(partitions: u16, messages: usize, apart: Duration) -> Result<Vec<usize>> {
-        let (spread, topic) = (DefaultPartitioner::default(), topic()?);
-        let partitions = NonZeroU16::new(partitions).unwrap_or(NonZeroU16::MIN);
-        let mut counts = vec![0; usize::from(partitions.get())];
-        let mut now = Instant::START;
-        for _ in 0..messages {
-            let turn = spread.turn(&topic, partitions, 1, now);
-            let id = MessageId::fresh_where(|id| turn.has(id));
-            counts[usize::from(Partition::of(id.as_str(), partitions).0)] += 1;
-            now = now.plus(apart);
-        }
-        Ok(counts)
-    }
-
-    #[test]
-    fn keyless_messages_spread_evenly_over_partitions() -> Result<()> {
-        for partitions in [1, 2, 7, 8, 12, 16, 64] {
-            let counts = spread(partitions, 16_000, Duration::ZERO)?;
-            let fair = 16_000 / usize::from(partitions);
-            assert!(counts.iter().all(|count| count.abs_diff(fair) <= fair / 2), "{partitions}: {counts:?}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn keyless_burst_stays_in_one_partition() -> Result<()> {
-        let counts = spread(8, TURN_MESSAGES, Duration::ZERO)?;
-        assert!(counts.iter().any(|count| *count >= TURN_MESSAGES - 5), "{counts:?}");
-        Ok(())
-    }
-
-    #[test]
-    fn spaced_keyless_messages_rotate_over_partitions() -> Result<()> {
-        let counts = spread(8, 800, TURN_TIME)?;
-        assert!(counts.iter().all(|count| count.abs_diff(100) <= 5), "{counts:?}");
-        Ok(())
-    }
-
-    #[test]
-    fn recreated_topic_resets_the_partitioner() -> Result<()> {
-        let (spread, topic) = (DefaultPartitioner::default(), topic()?);
-        for partitions in [8, 3, 1].map(|n| NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)) {
-            assert_eq!(spread.turn(&topic, partitions, 1, Instant::START).partitions, partitions);
-        }
-        Ok(())
     }
 }

@@ -20,9 +20,6 @@ use crate::model::trace::TraceContext;
 /// A ready message that has been due for so long is late, and needs attention.
 pub const LATE: Duration = Duration::from_secs(5);
 
-/// How many ids are tried for one that fits; they differ in their last bits.
-const FRESH_TRIES: u128 = 64;
-
 macro_rules! text_type {
     ($(#[$doc:meta])* $name:ident, $field:literal, $check:path) => {
         $(#[$doc])*
@@ -507,7 +504,12 @@ impl Envelope {
 impl MessageId {
     /// A new id, sortable by the time it was made.
     pub fn fresh() -> MessageId {
-        MessageId(ulid::Ulid::new().to_string().into())
+        MessageId::of(ulid::Ulid::new())
+    }
+
+    pub fn of(ulid: ulid::Ulid) -> MessageId {
+        let mut text = [0; ulid::ULID_LEN];
+        MessageId((*ulid.array_to_str(&mut text)).into())
     }
 
     /// The id under which a message is stored whose own id another message of its partition has.
@@ -535,19 +537,6 @@ impl MessageId {
         let (name, at) = self.0.split_once('@')?;
         check_name(name).ok()?;
         at.parse::<Timestamp>().ok().filter(|time| time.to_string() == at)
-    }
-
-    /// A new id that fits, if one is found in 64 tries; otherwise one that does not.
-    pub fn fresh_where(fits: impl Fn(&str) -> bool) -> MessageId {
-        let random = ulid::Ulid::new().0 & !(FRESH_TRIES - 1);
-        let mut text = [0; ulid::ULID_LEN];
-        for n in 0..FRESH_TRIES {
-            let id = ulid::Ulid(random | n).array_to_str(&mut text);
-            if fits(id) {
-                return MessageId((*id).into());
-            }
-        }
-        MessageId::fresh()
     }
 }
 

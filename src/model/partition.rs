@@ -1,7 +1,8 @@
 //! Which partition a key belongs to.
 //!
 //! The rule is public, so that a client in another language can compute it: murmur3 x86_32 with seed 0
-//! over the UTF-8 bytes of the key, as an unsigned number, modulo the topic's number of partitions.
+//! over the UTF-8 bytes of the key, as an unsigned number, modulo the topic's number of partitions. Of a ULID the last
+//! three characters do not count, so that ids that count up, as those of one batch, are in one partition.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -30,9 +31,16 @@ impl Partition {
     /// assert_eq!(Partition::of("order-1", eight), Partition::of("order-1", eight));
     /// ```
     pub fn of(key: &str, partitions: NonZeroU16) -> Partition {
-        let number = hash(key.as_bytes()) % u32::from(partitions.get());
+        let number = hash(decisive(key).as_bytes()) % u32::from(partitions.get());
         Partition(u16::try_from(number).unwrap_or(0))
     }
+}
+
+/// The part of a key that is hashed: of a ULID all but the characters in which ids of one run differ.
+fn decisive(key: &str) -> &str {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'A'..=b'H' | b'J' | b'K' | b'M' | b'N' | b'P'..=b'T' | b'V'..=b'Z');
+    let is_ulid = key.len() == 26 && key.as_bytes()[0] <= b'7' && key.bytes().all(is_digit);
+    if is_ulid { &key[..23] } else { key }
 }
 
 /// murmur3 x86_32 with seed 0.
@@ -62,6 +70,10 @@ impl Read for Bytes<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use dwell_client::wire::ids::Ids;
+
     use super::*;
 
     /// Published vectors of murmur3 x86_32 with seed 0; docs/reference/partition-hash.md repeats them for clients.
@@ -83,6 +95,35 @@ mod tests {
         ];
         for (key, expected) in vectors {
             assert_eq!(hash(key), expected, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn ulids_of_one_run_share_a_partition_and_nothing_else_is_cut() {
+        let many = NonZeroU16::new(1_024).unwrap_or(NonZeroU16::MIN);
+        let of = |key: &str| Partition::of(key, many);
+        assert_eq!(of("01KB3M4E5RQ1ZC9W7XH2V6T000"), of("01KB3M4E5RQ1ZC9W7XH2V6T0ZZ"));
+        assert_eq!(of("01KB3M4E5RQ1ZC9W7XH2V6T000"), of("01KB3M4E5RQ1ZC9W7XH2V6T"));
+        let others = ["81KB3M4E5RQ1ZC9W7XH2V6T000", "01KB3M4E5RQ1ZC9W7XH2V6TU00", "01kb3m4e5rq1zc9w7xh2v6t000", "01KB3M4E5RQ1ZC9W7XH2V6T0000"];
+        for other in others {
+            assert_eq!(hash(other.as_bytes()) % 1_024, u32::from(of(other).0), "{other}");
+        }
+    }
+
+    #[test]
+    fn new_ids_spread_over_all_partitions_and_a_burst_stays_in_one() {
+        for partitions in [1, 2, 7, 8, 12, 16, 64] {
+            let (ids, fair) = (Ids::new(), 500 / u32::from(partitions));
+            let partitions = NonZeroU16::new(partitions).unwrap_or(NonZeroU16::MIN);
+            let mut counts = vec![0_u32; usize::from(partitions.get())];
+            for _ in 0..500 {
+                let run: BTreeSet<_> = ids.take(250).map(|id| Partition::of(&id.to_string(), partitions)).collect();
+                assert_eq!(run.len(), 1, "{run:?}");
+                run.iter().for_each(|partition| counts[usize::from(partition.0)] += 1);
+            }
+            // Six times the standard deviation: about once in a hundred million runs there is more.
+            let bound = 6.0 * f64::from(fair).sqrt() + 1.0;
+            assert!(counts.iter().all(|count| f64::from(count.abs_diff(fair)) <= bound), "{partitions}: {counts:?}");
         }
     }
 

@@ -65,7 +65,7 @@ pub(crate) async fn push_batch(
             message.trace.get_or_insert_with(|| trace.clone());
         });
     }
-    let offers = app.broker().offers(&topic, messages);
+    let offers = app.broker().offers(messages);
     let ids: Vec<_> = offers.iter().map(|offer| offer.id().clone()).collect();
     let outcomes = app.broker().push_offers(&topic, offers).await?;
     let topic_created = outcomes.iter().flatten().any(|outcome| outcome.topic_created);

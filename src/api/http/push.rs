@@ -227,7 +227,7 @@ pub(crate) async fn push(
         Form::Envelope => enveloped(&app, &params, &headers, body).await?,
         form => raw(&app, params, &headers, form, body).await?,
     };
-    let offer = app.broker().offer(&topic, message);
+    let offer = app.broker().offer(message);
     let id = offer.id().clone();
     let outcome = app.broker().push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
     if outcome.other_content && headers.contains_key(IDEMPOTENCY_KEY) {

@@ -758,7 +758,7 @@ async fn waiting_consumer_gets_messages_of_an_expired_lease(world: World) -> Res
 async fn repeated_push_call_is_not_a_duplicate_of_itself(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let (topic, _) = orders()?;
-    let offer = shop.broker.offer(&topic, NewMessage::new("a"));
+    let offer = shop.broker.offer(NewMessage::new("a"));
     let id = offer.id().clone();
     let outcome = shop.broker.push_offer(&topic, offer).await?;
     assert_eq!((&outcome.id, outcome.pushed), (&id, Pushed::Stored));

@@ -125,6 +125,14 @@ fn documented_hash_vectors_are_correct() -> Result<()> {
             assert_eq!(Partition::of(row[0], number).to_string(), *partition, "{row:?}");
         }
     }
+    let ids = table(PAGE, "| id | hashed | hash | of 7 | of 8 | of 12 |");
+    assert_eq!(ids.len(), 5);
+    for row in &ids {
+        assert_eq!(format!("{:#010x}", hash(row[1].as_bytes())), row[2], "{row:?}");
+        for (number, partition) in [7, 8, 12].into_iter().filter_map(NonZeroU16::new).zip(&row[3..]) {
+            assert_eq!(Partition::of(row[0], number).to_string(), *partition, "{row:?}");
+        }
+    }
     // Signed arithmetic gives another partition, in topics whose number of partitions is no power of two.
     let shows_the_sign = |row: &&Vec<&str>| {
         let signed = hash(row[0].as_bytes()).cast_signed();

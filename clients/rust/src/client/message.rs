@@ -7,12 +7,15 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use ulid::Ulid;
 
 use super::error::Error;
+use crate::wire::ids::Ids;
 use crate::wire::messages::{Contents, Meta, NewDue};
 use crate::wire::push::BatchMessage;
 use crate::wire::time::Timestamp;
+
+/// Of all clients of the process, so that the messages of all of them stay together.
+static IDS: Ids = Ids::new();
 
 /// A message to push.
 ///
@@ -194,7 +197,7 @@ impl NewMessage {
             }
         }
         fields.meta.as_ref().map_or(Ok(()), Meta::check).map_err(|why| Error::argument(format!("meta: {why}")))?;
-        fields.id.get_or_insert_with(|| Ulid::new().to_string());
+        fields.id.get_or_insert_with(|| IDS.one().to_string());
         serde_json::to_vec(fields).map_err(|error| Error::argument(error.to_string()))
     }
 }

@@ -7,6 +7,7 @@ pub mod schema;
 pub mod items;
 pub mod topics;
 pub mod groups;
+pub mod ids;
 pub mod messages;
 pub mod problem;
 pub mod push;
