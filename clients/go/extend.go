@@ -2,6 +2,8 @@ package dwell
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"time"
 )
 
@@ -19,17 +21,20 @@ func (w *Worker) extendLoop(ctx context.Context) {
 			return
 		}
 		for len(due) > 0 {
-			// Another visibility timeout needs another request.
-			visibility := due[0].visibility
+			first := due[0]
 			var same, rest []*slot
 			for _, s := range due {
-				if s.visibility == visibility && len(same) < batchMessages {
-					same = append(same, s)
-				} else {
+				// Another visibility timeout needs another request.
+				isOther := s.visibility != first.visibility || s.isExtendedAlone || first.isExtendedAlone || len(same) == batchMessages
+				if s != first && isOther {
 					rest = append(rest, s)
+				} else {
+					same = append(same, s)
 				}
 			}
-			_ = w.extend(ctx, same, visibility)
+			if err := w.extend(ctx, same, first.visibility); isForGood(err) {
+				w.endExtending(same)
+			}
 			due = rest
 		}
 	}
@@ -67,18 +72,27 @@ func (w *Worker) extend(ctx context.Context, slots []*slot, visibility time.Dura
 	if err != nil {
 		w.log.Warn("dwell: extend failed", "topic", w.topic, "group", w.group, "deliveries", len(slots), "error", err)
 	}
+	others := verdict{Status: "unreachable"}
+	switch {
+	case isGone(err) && len(slots) == 1:
+		others.Status = "unknown"
+	case isForGood(err):
+		others.Status = "refused"
+	}
 	w.update(func() {
 		for n, s := range slots {
-			v := verdict{Status: "unreachable"}
+			v := others
 			if n < len(verdicts) {
 				v = verdicts[n]
 			}
 			switch {
 			case v.isSuccess():
-				s.deadline, s.extendAt = asked.Add(visibility), asked.Add(visibility/3)
+				s.deadline, s.extendAt, s.isExtendedAlone = asked.Add(visibility), asked.Add(visibility/3), false
 				w.event(EventExtended, &w.stats.Extended, s.delivery)
 			case v.Status == "unreachable":
 				s.extendAt = time.Now().Add(min(time.Second, s.visibility/10))
+			case v.Status == "refused":
+				// A handler may have asked for a wrong time, so the worker goes on with its own.
 			case s.verb == "":
 				w.lose(s)
 			}
@@ -88,6 +102,33 @@ func (w *Worker) extend(ctx context.Context, slots []*slot, visibility time.Dura
 		}
 	})
 	return err
+}
+
+// endExtending extends a delivery no more, since the broker would refuse it again. If it refused several together, one of them may be
+// wrong, so each is asked about in a separate request.
+func (w *Worker) endExtending(slots []*slot) {
+	w.update(func() {
+		for _, s := range slots {
+			if len(slots) > 1 {
+				s.isExtendedAlone = true
+				continue
+			}
+			s.extendUntil = time.Time{}
+			w.log.Warn("dwell: extend refused: the delivery is lost at its deadline", "id", s.delivery.ID)
+		}
+	})
+}
+
+// isForGood reports whether the broker would refuse an extension again.
+func isForGood(err error) bool {
+	var refused *Error
+	return isGone(err) || errors.As(err, &refused) && !isPatient(refused)
+}
+
+// isGone reports whether the topic, the group or the receipt of an extension does not exist. A 404 without a type is not of a broker.
+func isGone(err error) bool {
+	var refused *Error
+	return errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.Type != ""
 }
 
 func (w *Worker) lose(s *slot) {

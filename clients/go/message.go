@@ -13,11 +13,13 @@ import (
 // NoLimit is a number of attempts without a limit.
 const NoLimit = -1
 
-// NewMessage is a message to push. Give at most one of Delay and DueAt.
+// NewMessage is a message to push. Give at most one of Delay and DueAt. A field other than Payload that has its zero value is not sent.
 type NewMessage struct {
 	// Payload is []byte, string, or any other value, which is sent as JSON.
 	Payload any
-	// ID makes the push repeatable. Default: a new ULID.
+	// ID makes the push repeatable. Default: a new ULID for each push. HTTP refuses an empty id, but an empty ID, Key or DedupKey in
+	// this struct means that you give none. If your program computes the ID, check that it is not empty: two pushes without an ID
+	// store two messages.
 	ID string
 	// Key decides the partition; without a key the id does.
 	Key   string

@@ -2,9 +2,12 @@ package dwell_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +130,66 @@ func TestWrongArgumentsAreRefusedBeforeARequest(t *testing.T) {
 		var wrong *dwell.ArgumentError
 		if !errors.As(err, &wrong) {
 			t.Error(err)
+		}
+	}
+}
+
+func TestAnEmptyTextOfAMessageIsNotGiven(t *testing.T) {
+	var sent []map[string]any
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		sent = append(sent, body)
+		_, _ = w.Write([]byte(`{"id": "a", "status": "stored"}`))
+	}))
+	defer server.Close()
+	c, err := dwell.New(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := c.Push(context.Background(), "orders", dwell.NewMessage{ID: "", Key: "", DedupKey: "", Payload: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, body := range sent {
+		if id, _ := body["id"].(string); len(id) != 26 || body["key"] != nil || body["dedup_key"] != nil {
+			t.Errorf("sent %v", body)
+		}
+	}
+	if len(sent) != 2 || sent[0]["id"] == sent[1]["id"] {
+		t.Errorf("sent %v", sent)
+	}
+}
+
+func TestAnEmptyNameIsRefusedWhereOneIsNeeded(t *testing.T) {
+	ctx := context.Background()
+	c, err := dwell.New(nobody(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, later := dwell.Ref{Key: "k"}, dwell.Reschedule{Delay: time.Second}
+	_, got := c.Get(ctx, "orders", none)
+	_, cancelled := c.Cancel(ctx, "orders", none)
+	_, rescheduled := c.Reschedule(ctx, "orders", none, later)
+	_, explained := c.Explain(ctx, "orders", none)
+	_, gotMany := c.GetMany(ctx, "orders", []dwell.Ref{none})
+	_, cancelledMany := c.CancelMany(ctx, "orders", []dwell.Ref{none})
+	_, rescheduledMany := c.RescheduleMany(ctx, "orders", []dwell.Ref{none}, later)
+	_, inNoGroup := c.Get(ctx, "orders", dwell.Ref{ID: "a"}, dwell.InGroup(""))
+	_, manyInNoGroup := c.GetMany(ctx, "orders", []dwell.Ref{{ID: "a"}}, dwell.InGroup(""))
+	_, redriven := c.Redrive(ctx, "orders", "default", dwell.Selection{IDs: []string{"a", ""}})
+	_, cron := c.PutCron(ctx, "orders", "", dwell.NewCronJob{Cron: "@daily", Payload: "x"})
+	for what, err := range map[string]error{
+		"get": got, "cancel": cancelled, "reschedule": rescheduled, "explain": explained, "get many": gotMany,
+		"cancel many": cancelledMany, "reschedule many": rescheduledMany, "in no group": inNoGroup,
+		"many in no group": manyInNoGroup, "redrive": redriven, "cron": cron,
+	} {
+		var wrong *dwell.ArgumentError
+		if !errors.As(err, &wrong) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

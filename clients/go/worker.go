@@ -140,9 +140,11 @@ type slot struct {
 	fields               nack
 	decidedAt, notBefore time.Time
 	tries                int
-	// isAlone sends it in a separate request, since the broker refused it together with others.
+	// isAlone sends its settlement in a separate request, since the broker refused it together with others.
 	isAlone bool
-	isLost  bool
+	// isExtendedAlone sends its extension in a separate request, for the same reason.
+	isExtendedAlone bool
+	isLost          bool
 }
 
 // nack is a delivery that failed. A release and an ack have only the receipt.

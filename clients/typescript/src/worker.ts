@@ -77,8 +77,10 @@ interface Slot {
   decidedAt: number;
   notBefore: number;
   tries: number;
-  /** It has a separate request, since the broker refused it together with others. */
+  /** Its settlement has a separate request, since the broker refused it together with others. */
   isAlone: boolean;
+  /** Its extension has a separate request, since the broker refused it together with others. */
+  isExtendedAlone: boolean;
 }
 
 interface Verdict {
@@ -264,12 +266,15 @@ export class Worker {
 
   private begin(answer: unknown, now: number): void {
     const lost = new AbortController();
-    const extend = async (visibility: Duration): Promise<boolean> => this.extend([slot], milliseconds(visibility, "visibility"));
+    const extend = async (visibility: Duration): Promise<boolean> => {
+      await this.extend([slot], milliseconds(visibility, "visibility"));
+      return !lost.signal.aborted;
+    };
     const delivery = new Delivery(answer, lost.signal, extend);
     const { visibleMs } = this;
     const slot: Slot = {
       delivery, lost, visibleMs, deadline: now + visibleMs, extendAt: now + visibleMs / 3, extendUntil: now + this.maxRuntimeMs,
-      decidedAt: 0, notBefore: 0, tries: 0, isAlone: false,
+      decidedAt: 0, notBefore: 0, tries: 0, isAlone: false, isExtendedAlone: false,
     };
     this.slots.set(delivery.receipt, slot);
     this.counters.lateness = delivery.lateness;
@@ -401,8 +406,10 @@ export class Worker {
       for (const slot of running) if (now >= slot.deadline) this.lose(slot);
       const due = running.filter((slot) => slot.extendAt <= now && now < Math.min(slot.deadline, slot.extendUntil));
       if (due.length) {
-        const { visibleMs } = due[0] as Slot;
-        await this.extend(due.filter((slot) => slot.visibleMs === visibleMs).slice(0, RECEIPTS), visibleMs);
+        const first = due[0] as Slot;
+        const together = due.filter((slot) => slot.visibleMs === first.visibleMs && !slot.isExtendedAlone).slice(0, RECEIPTS);
+        const slots = first.isExtendedAlone ? [first] : together;
+        if (!(await this.extend(slots, first.visibleMs))) this.endExtending(slots);
       } else {
         const times = running.filter((slot) => now < slot.deadline)
           .map((slot) => (now < slot.extendAt && slot.extendAt < slot.extendUntil ? slot.extendAt : slot.deadline));
@@ -411,20 +418,29 @@ export class Worker {
     }
   }
 
-  /** Extends deliveries in one call. Resolves to whether all of them still belong to this worker. */
+  /** Extends deliveries in one call. Resolves to whether the broker may accept the same request later. */
   private async extend(slots: Slot[], visibleMs: number): Promise<boolean> {
     const asked = performance.now();
     const body = { receipts: slots.map((slot) => slot.delivery.receipt), visibility_timeout_ms: visibleMs };
     let verdicts: Verdict[] = [];
+    let others = "unreachable";
     try {
       verdicts = await this.verdicts("extend", body);
     } catch (error) {
       this.warn(`extend of ${slots.length} deliveries failed`, error);
+      if (error instanceof DwellError) {
+        // The topic or the group was deleted, and the delivery with it. A 404 without a type is not of a broker.
+        const isGone = error.status === 404 && error.type !== "";
+        if (isGone && slots.length === 1) others = "unknown";
+        else if (isGone || !PATIENT.has(error.status)) others = "refused";
+      }
     }
     slots.forEach((slot, n) => {
-      const status = verdicts[n]?.status ?? "unreachable";
+      const status = verdicts[n]?.status ?? others;
+      // A handler may have asked for a wrong time, so the worker goes on with its own.
+      if (status === "refused") return;
       if (SUCCESS.has(status)) {
-        [slot.deadline, slot.extendAt] = [asked + visibleMs, asked + visibleMs / 3];
+        [slot.deadline, slot.extendAt, slot.isExtendedAlone] = [asked + visibleMs, asked + visibleMs / 3, false];
         this.event("extended", slot.delivery);
       } else if (status === "unreachable") {
         slot.extendAt = performance.now() + Math.min(1000, slot.visibleMs / 10);
@@ -433,7 +449,19 @@ export class Worker {
       }
     });
     this.bell.ring();
-    return !slots.some((slot) => slot.lost.signal.aborted);
+    return others !== "refused";
+  }
+
+  /** Extends a delivery no more. If the broker refused several together, one may be wrong: each has another request. */
+  private endExtending(slots: Slot[]): void {
+    for (const slot of slots) {
+      if (slots.length > 1) {
+        slot.isExtendedAlone = true;
+        continue;
+      }
+      slot.extendUntil = -Infinity;
+      this.warn(`extend of ${slot.delivery.id} was refused: the delivery is lost at its deadline`);
+    }
   }
 
   private lose(slot: Slot): void {

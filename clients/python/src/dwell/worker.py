@@ -51,8 +51,10 @@ class _Slot:
     decided_at: float = 0.0
     not_before: float = 0.0
     tries: int = 0
-    # It has a separate request, since the broker refused it together with others.
+    # Its settlement has a separate request, since the broker refused it together with others.
     is_alone: bool = False
+    # Its extension has a separate request, since the broker refused it together with others.
+    is_extended_alone: bool = False
     has_begun: bool = False
     has_ended: bool = False
     task: asyncio.Task[None] | None = None
@@ -307,7 +309,8 @@ class Worker:
 
     def _begin(self, answer: Mapping[str, Any], now: float, visible: float) -> None:
         def extend(visibility: Duration) -> bool:
-            return self._extend([slot], milliseconds(visibility))
+            self._extend([slot], milliseconds(visibility))
+            return not slot.delivery.lost.is_set()
 
         delivery = replace(from_answer(Delivery, answer), _extend=extend)
         slot = _Slot(delivery, visible, now + visible, now + visible / 3, now + self._max_runtime)
@@ -493,32 +496,55 @@ class Worker:
                     times = [s.extend_at if now < s.extend_at < s.extend_until else s.deadline for s in running if now < s.deadline]
                     self._begun_or_extended.wait(max(0.0, min(times) - now) if times else None)
             # Each for as long as its reserve said, which is the same for all unless the topic was changed.
+            batches = [[slot] for slot in due if slot.is_extended_alone]
             for visible in sorted({slot.visible for slot in due}):
-                equal = [slot for slot in due if slot.visible == visible]
-                for start in range(0, len(equal), 1000):
-                    self._extend(equal[start:start + 1000], round(visible * 1000))
+                equal = [slot for slot in due if slot.visible == visible and not slot.is_extended_alone]
+                batches += [equal[start:start + 1000] for start in range(0, len(equal), 1000)]
+            for batch in batches:
+                if not self._extend(batch, round(batch[0].visible * 1000)):
+                    self._end_extending(batch)
 
     def _extend(self, slots: list[_Slot], visible_ms: int) -> bool:
-        """Extends deliveries in one call. Returns whether all of them still belong to this worker."""
+        """Extends deliveries in one call. Returns whether the broker may accept the same request later."""
         asked = time.monotonic()
         body = {"receipts": [s.delivery.receipt for s in slots], "visibility_timeout_ms": visible_ms}
         visible = visible_ms / 1000
+        others = "unreachable"
         try:
             verdicts = self._verdicts("extend", body, slots[0].visible / 3)
         except DwellError as error:
             log.warning("extend of %d deliveries failed: %s", len(slots), error)
-            verdicts = [{"status": "unreachable"}] * len(slots)
+            # The topic or the group was deleted, and the delivery with it. A 404 without a type is not of a broker.
+            is_gone = error.status == 404 and bool(error.type)
+            if is_gone and len(slots) == 1:
+                others = "unknown"
+            elif is_gone or error.status not in PATIENT:
+                others = "refused"
+            verdicts = [{"status": others}] * len(slots)
         with self._changed:
             for slot, verdict in zip(slots, verdicts):
                 if verdict["status"] in SUCCESS:
-                    slot.deadline, slot.extend_at = asked + visible, asked + visible / 3
+                    slot.deadline, slot.extend_at, slot.is_extended_alone = asked + visible, asked + visible / 3, False
                     self._event("extended", slot.delivery)
                 elif verdict["status"] == "unreachable":
                     slot.extend_at = time.monotonic() + min(1.0, slot.visible / 10)
+                elif verdict["status"] == "refused":
+                    # A handler may have asked for a wrong time, so the worker goes on with its own.
+                    pass
                 elif not slot.decision:
                     self._lose(slot)
             self._begun_or_extended.notify()
-            return not any(slot.delivery.lost.is_set() for slot in slots)
+        return others != "refused"
+
+    def _end_extending(self, slots: list[_Slot]) -> None:
+        """Extends a delivery no more. If the broker refused several together, one may be wrong: each has another request."""
+        with self._changed:
+            for slot in slots:
+                if len(slots) > 1:
+                    slot.is_extended_alone = True
+                    continue
+                slot.extend_until = 0.0
+                log.warning("extend of %s was refused: the delivery is lost at its deadline", slot.delivery.id)
 
     def _lose(self, slot: _Slot) -> None:
         if not slot.delivery.lost.is_set():

@@ -78,7 +78,10 @@ impl Delivery {
     /// Moves the deadline to this time from now. Answers whether the delivery still belongs to this worker. The worker extends by
     /// itself, so few handlers need this.
     pub async fn extend(&self, visibility: Duration) -> bool {
-        super::settle::extend(&self.inner.shared, std::slice::from_ref(&self.receipt), visibility).await
+        let shared = &self.inner.shared;
+        // A refusal is in the log, and takes nothing away from the worker.
+        let _ = super::settle::extend(shared, std::slice::from_ref(&self.receipt), visibility).await;
+        shared.is_ours(&self.receipt)
     }
 
     /// Waits until another consumer may have the message, or the worker stops and the time to drain is over. Nothing that the handler

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::outcome::Reason;
 use super::state::{Decision, Event, Shared, Slot, State};
-use crate::client::{Call, backoff};
+use crate::client::{Call, Error, backoff};
 use crate::wire::settle::{Settled, Verdicts};
 
 /// Decisions are gathered for this long, or until there are [`GATHERED`].
@@ -54,11 +54,13 @@ struct Gathered {
 }
 
 /// Why there are no verdicts.
-enum Unsettled {
+pub(super) enum Unsettled {
     /// The same request may have an answer later.
     Failed,
     /// The same request would be refused again.
     Refused,
+    /// The topic, the group or the receipt does not exist. A topic may be created later, but not with these deliveries.
+    Gone,
 }
 
 /// Sends decisions until the worker is over.
@@ -88,7 +90,7 @@ pub(super) async fn settle(shared: &Shared) {
                         state.slots.get_mut(receipt).into_iter().for_each(|slot| slot.is_alone = true);
                     }
                     Err(Unsettled::Refused) => refused(shared, state, receipt),
-                    Err(Unsettled::Failed) => settled(shared, state, receipt, None),
+                    Err(Unsettled::Failed | Unsettled::Gone) => settled(shared, state, receipt, None),
                     Ok(verdicts) => settled(shared, state, receipt, verdicts.get(n)),
                 }
             }
@@ -153,7 +155,12 @@ async fn verdicts(
         Ok(verdicts) => Ok(verdicts.results),
         Err(error) => {
             warn!(verb, deliveries, %error, "settlement failed");
-            Err(if super::patience(&error).is_some() { Unsettled::Failed } else { Unsettled::Refused })
+            Err(match &error {
+                // A 404 without a type is not of a broker.
+                Error::Refused(refused) if refused.status == 404 && !refused.kind.is_empty() => Unsettled::Gone,
+                _ if super::patience(&error).is_some() => Unsettled::Failed,
+                _ => Unsettled::Refused,
+            })
         }
     }
 }
@@ -218,60 +225,93 @@ pub(super) async fn keep(shared: &Shared) {
                 () = sleep_until(next) => {}
             }
         };
-        for (visibility, receipts) in due {
-            for receipts in receipts.chunks(RECEIPTS_MAX) {
-                extend(shared, receipts, visibility).await;
+        for Due { visibility, receipts } in due {
+            if let Err(Unsettled::Refused | Unsettled::Gone) = extend(shared, &receipts, visibility).await {
+                end_extending(shared, &receipts);
             }
         }
     }
 }
 
-/// The deliveries whose deadlines have to move now, by their visibility timeout; or when to look again. Those whose deadline passed are
-/// lost.
-fn due(shared: &Shared, state: &mut State) -> Result<BTreeMap<Duration, Vec<String>>, Instant> {
+/// Deliveries that are extended in one request.
+struct Due {
+    visibility: Duration,
+    receipts: Vec<String>,
+}
+
+/// The deliveries whose deadlines have to move now, by request; or when to look again. Those whose deadline passed are lost.
+fn due(shared: &Shared, state: &mut State) -> Result<Vec<Due>, Instant> {
     let (now, mut next) = (Instant::now(), never());
-    let (mut due, mut late) = (BTreeMap::<Duration, Vec<String>>::new(), Vec::new());
+    let (mut alone, mut due, mut late) = (Vec::new(), BTreeMap::<Duration, Vec<String>>::new(), Vec::new());
     for (receipt, slot) in &state.slots {
         if slot.decision.is_some() || slot.is_lost {
             continue;
         }
+        let is_extended = slot.extend_until.is_some_and(|until| slot.extend_at < until && now < until);
         if now >= slot.deadline {
             late.push(receipt.clone());
-        } else if slot.extend_at >= slot.extend_until || now >= slot.extend_until {
+        } else if !is_extended {
             next = next.min(slot.deadline);
         } else if now < slot.extend_at {
             next = next.min(slot.extend_at);
+        } else if slot.is_extended_alone {
+            alone.push(Due { visibility: slot.visibility, receipts: vec![receipt.clone()] });
         } else {
             due.entry(slot.visibility).or_default().push(receipt.clone());
         }
     }
     late.iter().for_each(|receipt| shared.lose(state, receipt));
-    if due.is_empty() { Err(next) } else { Ok(due) }
+    let chunks = |(visibility, receipts): (Duration, Vec<String>)| {
+        let chunk = |receipts: &[String]| Due { visibility, receipts: receipts.to_vec() };
+        receipts.chunks(RECEIPTS_MAX).map(chunk).collect::<Vec<_>>()
+    };
+    alone.extend(due.into_iter().flat_map(chunks));
+    if alone.is_empty() { Err(next) } else { Ok(alone) }
 }
 
-/// Moves deadlines in one request. Answers whether all these deliveries still belong to this worker.
-pub(super) async fn extend(shared: &Shared, receipts: &[String], visibility: Duration) -> bool {
+/// Moves deadlines in one request. An error is about the whole request, and then the caller decides what follows from a refusal: a
+/// handler may have asked for a wrong time, and the worker goes on with its own.
+pub(super) async fn extend(shared: &Shared, receipts: &[String], visibility: Duration) -> Result<(), Unsettled> {
     let asked = Instant::now();
     let visibility_timeout_ms = Some(crate::wire::time::ms_up(visibility));
     let body = Receipts { receipts, visibility_timeout_ms };
     let verdicts = verdicts(shared, "extend", &body, receipts.len(), visibility).await;
+    let others = match &verdicts {
+        Err(Unsettled::Gone) if receipts.len() == 1 => "unknown",
+        Err(Unsettled::Gone | Unsettled::Refused) => return verdicts.map(drop),
+        Ok(_) | Err(Unsettled::Failed) => "unreachable",
+    };
+    let verdicts = verdicts.unwrap_or_default();
     shared.update(|state| {
-        let mut are_ours = true;
         for (n, receipt) in receipts.iter().enumerate() {
-            let verdict = verdicts.as_ref().ok().and_then(|verdicts| verdicts.get(n));
-            let status = verdict.map_or("unreachable", |verdict| &verdict.status);
+            let status = verdicts.get(n).map_or(others, |verdict| &verdict.status);
             let Some(slot) = state.slots.get_mut(receipt) else { continue };
             let delivery = slot.delivery.clone();
             if is_success(status) {
                 (slot.deadline, slot.extend_at) = (asked + visibility, asked + visibility / 3);
+                slot.is_extended_alone = false;
                 shared.event(state, Event::Extended, Some(&delivery));
             } else if status == "unreachable" {
                 slot.extend_at = Instant::now() + (slot.visibility / 10).min(Duration::from_secs(1));
             } else if slot.decision.is_none() {
                 shared.lose(state, receipt);
             }
-            are_ours &= state.slots.get(receipt).is_none_or(|slot| !slot.is_lost);
         }
-        are_ours
-    })
+    });
+    Ok(())
+}
+
+/// Extends a delivery no more. If the broker refused several together, one may be wrong: each has another request.
+fn end_extending(shared: &Shared, receipts: &[String]) {
+    shared.update(|state| {
+        for receipt in receipts {
+            let Some(slot) = state.slots.get_mut(receipt) else { continue };
+            if receipts.len() > 1 {
+                slot.is_extended_alone = true;
+                continue;
+            }
+            slot.extend_until = None;
+            warn!(id = slot.delivery.id, "extend refused: the delivery is lost at its deadline");
+        }
+    });
 }

@@ -138,13 +138,16 @@ pub(super) struct Slot {
     pub(super) visibility: Duration,
     pub(super) deadline: Instant,
     pub(super) extend_at: Instant,
-    pub(super) extend_until: Instant,
+    /// Nothing after the broker refused to extend it.
+    pub(super) extend_until: Option<Instant>,
     pub(super) decision: Option<Decision>,
     pub(super) decided_at: Instant,
     pub(super) not_before: Instant,
     pub(super) tries: u32,
-    /// It has a separate request, since the broker refused it together with others.
+    /// Its settlement has a separate request, since the broker refused it together with others.
     pub(super) is_alone: bool,
+    /// Its extension has a separate request, since the broker refused it together with others.
+    pub(super) is_extended_alone: bool,
     pub(super) is_lost: bool,
 }
 
@@ -162,12 +165,13 @@ impl Slot {
             visibility,
             deadline: now + visibility,
             extend_at: now + visibility / 3,
-            extend_until: now + max_runtime,
+            extend_until: Some(now + max_runtime),
             decision: None,
             decided_at: now,
             not_before: now,
             tries: 0,
             is_alone: false,
+            is_extended_alone: false,
             is_lost: false,
         }
     }
@@ -269,6 +273,11 @@ impl Shared {
         let delivery = slot.delivery.clone();
         warn!(id = delivery.id, "delivery lost: another consumer may have the message");
         self.event(state, Event::Lost, Some(&delivery));
+    }
+
+    /// Whether the delivery still belongs to this worker. One that was settled meanwhile did.
+    pub(super) fn is_ours(&self, receipt: &str) -> bool {
+        self.state().slots.get(receipt).is_none_or(|slot| !slot.is_lost)
     }
 
     /// A handler has ended.

@@ -27,8 +27,14 @@ public final class Delivery implements HasContents {
 
     int tries;
 
-    /** It has a separate request, since the broker refused it together with others. */
+    /** Its settlement has a separate request, since the broker refused it together with others. */
     boolean isAlone;
+
+    /** Whether the worker moves its deadline. */
+    boolean isExtended = true;
+
+    /** Its extension has a separate request, since the broker refused it together with others. */
+    boolean isExtendedAlone;
 
     volatile boolean isLost;
 
@@ -107,7 +113,8 @@ public final class Delivery implements HasContents {
      * @return whether the delivery still belongs to this worker
      */
     public boolean extend(Duration visibility) {
-        return settler.extend(List.of(this), Checks.positive("visibility", visibility));
+        settler.extend(List.of(this), Checks.positive("visibility", visibility));
+        return !isLost;
     }
 
     @Override

@@ -93,6 +93,14 @@ public class DwellException extends RuntimeException {
         return mayPass() || Set.of(401, 403, 404, 500).contains(status);
     }
 
+    /**
+     * Whether the topic, the group or the receipt does not exist. A 404 without a type is not of a
+     * broker.
+     */
+    boolean isGone() {
+        return status == 404 && !type().isEmpty();
+    }
+
     /** Whether the request certainly changed nothing. */
     boolean isUnapplied() {
         return Set.of(408, 429, 503).contains(status);

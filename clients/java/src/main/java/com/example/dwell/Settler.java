@@ -25,7 +25,7 @@ final class Settler {
             Set.of("acked", "nacked", "buried", "released", "extended", "pending");
 
     /** Of an extension: it is tried again until the deadline. */
-    private static final Set<String> UNANSWERED = Set.of("unreachable", "failed", "refused");
+    private static final Set<String> UNANSWERED = Set.of("unreachable", "failed");
 
     private static final System.Logger LOG = System.getLogger(Settler.class.getPackageName());
 
@@ -106,7 +106,8 @@ final class Settler {
 
     /**
      * The verdicts of the broker, one for each delivery. Without an answer each is "failed". If the
-     * broker would refuse the request again, each is "refused".
+     * broker would refuse the request again, each is "refused". The extension of one delivery whose
+     * topic or group was deleted is "unknown".
      */
     private List<Fields> verdicts(String verb, List<Delivery> deliveries, Body body) {
         long visibility =
@@ -135,7 +136,11 @@ final class Settler {
                     verb,
                     deliveries.size(),
                     e.getMessage());
-            status = e.mayPassLater() ? "failed" : "refused";
+            if (verb.equals("extend") && e.isGone()) {
+                status = deliveries.size() == 1 ? "unknown" : "refused";
+            } else {
+                status = e.mayPassLater() ? "failed" : "refused";
+            }
         }
         Fields failed = new Fields(Map.of("status", status));
         return deliveries.stream().map(d -> failed).toList();
@@ -188,7 +193,9 @@ final class Settler {
     /** Extends what handlers have until the worker is over. */
     void extend() throws InterruptedException {
         for (List<Delivery> due = awaitDue(); !due.isEmpty(); due = awaitDue()) {
-            extend(due, due.get(0).visibility);
+            if (!extend(due, due.get(0).visibility)) {
+                endExtending(due);
+            }
         }
     }
 
@@ -205,7 +212,10 @@ final class Settler {
                     if (d.decision != null || d.isLost) {
                         continue;
                     }
-                    boolean isExtended = d.extendAt - d.extendUntil < 0 && now - d.extendUntil < 0;
+                    boolean isExtended =
+                            d.isExtended
+                                    && d.extendAt - d.extendUntil < 0
+                                    && now - d.extendUntil < 0;
                     if (now - d.endsAt >= 0) {
                         slots.lose(d);
                     } else if (isExtended && now - d.extendAt >= 0) {
@@ -215,8 +225,14 @@ final class Settler {
                     }
                 }
                 if (!due.isEmpty()) {
-                    Duration by = due.get(0).visibility;
-                    return due.stream().filter(d -> d.visibility.equals(by)).limit(BATCH).toList();
+                    Delivery first = due.get(0);
+                    return first.isExtendedAlone
+                            ? List.of(first)
+                            : due.stream()
+                                    .filter(d -> d.visibility.equals(first.visibility))
+                                    .filter(d -> !d.isExtendedAlone)
+                                    .limit(BATCH)
+                                    .toList();
                 }
                 slots.await(next);
             }
@@ -224,7 +240,7 @@ final class Settler {
         }
     }
 
-    /** Moves deadlines in one call. Returns whether all deliveries still belong to this worker. */
+    /** Moves deadlines in one call. Returns whether the broker may accept the same call later. */
     boolean extend(List<Delivery> deliveries, Duration visibility) {
         long asked = System.nanoTime();
         List<String> receipts = deliveries.stream().map(Delivery::receipt).toList();
@@ -240,19 +256,45 @@ final class Settler {
                                 visibility);
                     }
                 });
-        return deliveries.stream().noneMatch(d -> d.isLost);
+        return verdicts.stream().noneMatch(v -> v.text("status").equals("refused"));
     }
 
+    /**
+     * Notes the answer to an extension. A refusal changes nothing here: a handler may have asked
+     * for a wrong time, and the worker goes on with its own.
+     */
     private void extended(Delivery d, String status, long asked, Duration visibility) {
         if (SUCCESS.contains(status)) {
             d.endsAt = asked + visibility.toNanos();
             d.extendAt = asked + visibility.toNanos() / 3;
+            d.isExtendedAlone = false;
             slots.event(Event.EXTENDED, d);
         } else if (UNANSWERED.contains(status)) {
             long wait = Math.min(TimeUnit.SECONDS.toNanos(1), d.visibility.toNanos() / 10);
             d.extendAt = System.nanoTime() + wait;
-        } else if (d.decision == null) {
+        } else if (!status.equals("refused") && d.decision == null) {
             slots.lose(d);
         }
+    }
+
+    /**
+     * Extends a delivery no more. If the broker refused several together, one may be wrong: each
+     * has another request.
+     */
+    private void endExtending(List<Delivery> refused) {
+        slots.update(
+                () -> {
+                    for (Delivery d : refused) {
+                        if (refused.size() > 1) {
+                            d.isExtendedAlone = true;
+                            continue;
+                        }
+                        d.isExtended = false;
+                        LOG.log(
+                                Level.WARNING,
+                                "extend of {0} was refused: it is lost at its deadline",
+                                d.id());
+                    }
+                });
     }
 }
