@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/url"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -120,17 +121,47 @@ func atTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
+const (
+	// A run of ids ends after so many, and after this time, so that a slow producer spreads its messages.
+	runIDs    = 250
+	runMillis = 5
+	crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+)
+
+// idRun makes ULIDs that count up for a while. Those share all but the last three characters, so the broker keeps messages that are pushed
+// together in one partition.
+type idRun struct {
+	mutex  sync.Mutex
+	begun  int64
+	prefix [23]byte
+	used   int
+}
+
+// ids is the run of all clients of the process.
+var ids idRun
+
 // newULID makes a ULID: sortable by time, unique.
-func newULID() string {
-	const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-	var random [16]byte
-	_, _ = rand.Read(random[:])
-	text := make([]byte, 26)
-	for n, ms := 9, time.Now().UnixMilli(); n >= 0; n, ms = n-1, ms>>5 {
-		text[n] = alphabet[ms&31]
+func newULID() string { return ids.next(time.Now().UnixMilli()) }
+
+func (r *idRun) next(now int64) string {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.used == 0 || r.used == runIDs || now < r.begun || now >= r.begun+runMillis {
+		r.begin(now)
 	}
-	for n := range random {
-		text[10+n] = alphabet[random[n]&31]
-	}
+	text := append(make([]byte, 0, 26), r.prefix[:]...)
+	text = append(text, crockford[r.used>>10&31], crockford[r.used>>5&31], crockford[r.used&31])
+	r.used++
 	return string(text)
+}
+
+func (r *idRun) begin(now int64) {
+	r.begun, r.used = now, 0
+	_, _ = rand.Read(r.prefix[10:])
+	for n, ms := 9, now; n >= 0; n, ms = n-1, ms>>5 {
+		r.prefix[n] = crockford[ms&31]
+	}
+	for n := 10; n < len(r.prefix); n++ {
+		r.prefix[n] = crockford[r.prefix[n]&31]
+	}
 }

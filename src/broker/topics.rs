@@ -185,12 +185,6 @@ impl Topics {
         }
     }
 
-    /// As it was last seen, however long ago.
-    pub(super) fn last_known(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(topic).map(|known| known.descriptor.clone())
-    }
-
     fn cached(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let now = self.store.backend.clock().local().instant();

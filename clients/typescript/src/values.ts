@@ -12,11 +12,28 @@ const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const ISO = /^P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$/;
 
-/** A new ULID: sortable by time, unique. */
+// A run of ids ends after so many, and after this time, so that a slow producer spreads its messages.
+const RUN_IDS = 250;
+const RUN_MS = 5;
+const run = { begun: 0, prefix: "", used: RUN_IDS };
+
+/**
+ * A new ULID: sortable by time, unique. They count up for a while: those share all but the last three characters, so the broker keeps
+ * messages that are pushed together in one partition.
+ */
 export function ulid(): string {
-  let number = (BigInt(Date.now()) << 80n) | BigInt("0x" + randomBytes(10).toString("hex"));
+  const now = Date.now();
+  if (run.used === RUN_IDS || now < run.begun || now >= run.begun + RUN_MS) {
+    const random = Array.from(randomBytes(13), (byte) => ALPHABET.charAt(byte & 31)).join("");
+    Object.assign(run, { begun: now, prefix: digits(now, 10) + random, used: 0 });
+  }
+  return run.prefix + digits(run.used++, 3);
+}
+
+/** A number in so many of the characters of a ULID. */
+function digits(number: number, count: number): string {
   let text = "";
-  for (let n = 0; n < 26; n++, number >>= 5n) text = ALPHABET.charAt(Number(number & 31n)) + text;
+  for (let n = 0; n < count; n++, number = Math.floor(number / 32)) text = ALPHABET.charAt(number % 32) + text;
   return text;
 }
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import threading
 import time
 import types
 from dataclasses import fields, is_dataclass
@@ -28,10 +29,44 @@ _ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\
 _ISO_UNITS = (7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1_000)
 
 
+class Ids:
+    """ULIDs that count up for a while. Those share all but the last three characters, so the broker keeps messages that are
+    pushed together in one partition."""
+
+    # A run ends after so many ids, and after this time, so that a slow producer spreads its messages.
+    RUN_IDS = 250
+    RUN_MS = 5
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun_ms = 0
+        self._prefix = ""
+        self._used = self.RUN_IDS
+
+    def next(self) -> str:
+        now_ms = time.time_ns() // 1_000_000
+        with self._lock:
+            if self._used == self.RUN_IDS or not self._begun_ms <= now_ms < self._begun_ms + self.RUN_MS:
+                self._begin(now_ms)
+            used = self._used
+            self._used += 1
+            return f"{self._prefix}{_LETTERS[used >> 10 & 31]}{_PAIRS[used & 1023]}"
+
+    def _begin(self, now_ms: int) -> None:
+        number = now_ms << 65 | int.from_bytes(os.urandom(9), "big") & (1 << 65) - 1
+        self._prefix = "".join([_LETTERS[number >> shift & 31] for shift in range(110, -1, -5)])
+        self._begun_ms, self._used = now_ms, 0
+
+
+_ids = Ids()
+if hasattr(os, "register_at_fork"):
+    # Else the ids of a parent and its child would be the same.
+    os.register_at_fork(after_in_child=_ids.__init__)  # type: ignore[misc]
+
+
 def ulid() -> str:
     """A new ULID: sortable by time, unique."""
-    number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10), "big")
-    return "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
+    return _ids.next()
 
 
 def compact(value: Any) -> bytes:

@@ -1,7 +1,6 @@
 package com.example.dwell;
 
 import java.nio.charset.StandardCharsets;
-import java.security.SecureRandom;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.Base64;
@@ -15,9 +14,6 @@ import java.util.Map;
  * }</pre>
  */
 public final class NewMessage {
-    private static final String DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-    private static final SecureRandom RANDOM = new SecureRandom();
-
     private final Map<String, Object> fields;
 
     /** The message as JSON. */
@@ -81,17 +77,6 @@ public final class NewMessage {
         Map<String, Object> traced = new java.util.LinkedHashMap<>(fields);
         traced.putAll(trace);
         return new NewMessage(traced);
-    }
-
-    /** A new ULID: sortable by time, unique. */
-    private static String ulid() {
-        StringBuilder text = new StringBuilder();
-        long now = System.currentTimeMillis();
-        for (int shift = 45; shift >= 0; shift -= 5) {
-            text.append(DIGITS.charAt((int) (now >> shift & 31)));
-        }
-        RANDOM.ints(16, 0, 32).forEach(n -> text.append(DIGITS.charAt(n)));
-        return text.toString();
     }
 
     /** The settings of a message. */
@@ -213,7 +198,7 @@ public final class NewMessage {
                     !body.has("delay_ms") || !body.has("due_at"),
                     "a message has either delay or dueAt");
             if (!body.has("id")) {
-                return new NewMessage(new Body().withAll(body).with("id", ulid()).fields());
+                return new NewMessage(new Body().withAll(body).with("id", Ids.next()).fields());
             }
             return new NewMessage(new Body().withAll(body).fields());
         }

@@ -42,6 +42,8 @@ final class Tests {
             Map<String, Object> name = Fields.of(vector).map();
             test((String) name.get("name"), () -> Conformance.play(name));
         }
+        test("ids are unique and count up in runs", Units::idsAreUniqueAndCountUpInRuns);
+        test("a run of ids ends with its time", Units::aRunOfIdsEndsWithItsTime);
         test("JSON is read as it was written", Units::jsonIsReadAsItWasWritten);
         test("what is not JSON is refused", Units::whatIsNotJsonIsRefused);
         test("addresses and headers are checked", Units::addressesAndHeadersAreChecked);

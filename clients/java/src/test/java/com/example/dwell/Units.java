@@ -18,6 +18,28 @@ import java.util.Map;
 final class Units {
     private Units() {}
 
+    static void idsAreUniqueAndCountUpInRuns() {
+        List<String> made =
+                java.util.stream.IntStream.range(0, 40_000).parallel().mapToObj(n -> Ids.next()).toList();
+        same(made.size(), new java.util.HashSet<>(made).size());
+        check(made.stream().allMatch(id -> id.matches("[0-7][0-9A-HJKMNP-TV-Z]{25}")), made.get(0));
+        long runs = made.stream().map(id -> id.substring(0, 23)).distinct().count();
+        check(runs >= 40_000 / Ids.RUN_IDS && runs <= 4_000, runs + " runs");
+    }
+
+    static void aRunOfIdsEndsWithItsTime() {
+        Ids ids = new Ids();
+        long begun = 1_764_000_000_000L;
+        String first = ids.next(begun);
+        String second = ids.next(begun + Ids.RUN_MS - 1);
+        same(first.substring(0, 23), second.substring(0, 23));
+        check(second.compareTo(first) > 0, second);
+        for (long now : new long[] {begun + Ids.RUN_MS, begun - 1_000}) {
+            String other = ids.next(now);
+            check(!other.startsWith(first.substring(0, 23)), other);
+        }
+    }
+
     static void jsonIsReadAsItWasWritten() {
         Map<String, Object> value =
                 Map.of(
