@@ -92,7 +92,7 @@ func (w *Worker) extend(ctx context.Context, slots []*slot, visibility time.Dura
 			case v.Status == "unreachable":
 				s.extendAt = time.Now().Add(min(time.Second, s.visibility/10))
 			case v.Status == "refused":
-				// A handler may have asked for a wrong time, so the worker goes on with its own.
+				// A handler may have asked for a wrong time, and the worker asks for another one.
 			case s.verb == "":
 				w.lose(s)
 			}

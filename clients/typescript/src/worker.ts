@@ -437,7 +437,7 @@ export class Worker {
     }
     slots.forEach((slot, n) => {
       const status = verdicts[n]?.status ?? others;
-      // A handler may have asked for a wrong time, so the worker goes on with its own.
+      // A handler may have asked for a wrong time, and the worker asks for another one.
       if (status === "refused") return;
       if (SUCCESS.has(status)) {
         [slot.deadline, slot.extendAt, slot.isExtendedAlone] = [asked + visibleMs, asked + visibleMs / 3, false];

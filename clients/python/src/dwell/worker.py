@@ -529,7 +529,7 @@ class Worker:
                 elif verdict["status"] == "unreachable":
                     slot.extend_at = time.monotonic() + min(1.0, slot.visible / 10)
                 elif verdict["status"] == "refused":
-                    # A handler may have asked for a wrong time, so the worker goes on with its own.
+                    # A handler may have asked for a wrong time, and the worker asks for another one.
                     pass
                 elif not slot.decision:
                     self._lose(slot)

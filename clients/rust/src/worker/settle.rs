@@ -270,7 +270,7 @@ fn due(shared: &Shared, state: &mut State) -> Result<Vec<Due>, Instant> {
 }
 
 /// Moves deadlines in one request. An error is about the whole request, and then the caller decides what follows from a refusal: a
-/// handler may have asked for a wrong time, and the worker goes on with its own.
+/// handler may have asked for a wrong time, and the worker asks for another one.
 pub(super) async fn extend(shared: &Shared, receipts: &[String], visibility: Duration) -> Result<(), Unsettled> {
     let asked = Instant::now();
     let visibility_timeout_ms = Some(crate::wire::time::ms_up(visibility));

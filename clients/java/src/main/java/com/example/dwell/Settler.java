@@ -261,7 +261,7 @@ final class Settler {
 
     /**
      * Notes the answer to an extension. A refusal changes nothing here: a handler may have asked
-     * for a wrong time, and the worker goes on with its own.
+     * for a wrong time, and the worker asks for another one.
      */
     private void extended(Delivery d, String status, long asked, Duration visibility) {
         if (SUCCESS.contains(status)) {
