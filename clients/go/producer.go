@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// gatherMax is how long at most a batch gathers while another one of its topic is under way.
+const gatherMax = 20 * time.Millisecond
+
 // ProducerOption is an option of a producer.
 type ProducerOption func(*Producer)
 
@@ -42,7 +45,8 @@ type Producer struct {
 	waiting map[string][]*Pending
 	// held and heldBytes are all pushes that are not answered yet.
 	held, heldBytes int
-	underWay        map[chan struct{}]struct{}
+	// underWay are the batches without an answer, each with its topic.
+	underWay map[chan struct{}]string
 	// flushes is how many callers wait for everything to be sent: then nothing lingers.
 	flushes  int
 	isClosed bool
@@ -66,7 +70,7 @@ type Pending struct {
 func NewProducer(c *Client, opts ...ProducerOption) *Producer {
 	p := &Producer{
 		client: c, batchSize: batchMessages, buffer: 10_000, bufferBytes: 32 << 20, atOnce: 4,
-		changed: make(chan struct{}), waiting: map[string][]*Pending{}, underWay: map[chan struct{}]struct{}{},
+		changed: make(chan struct{}), waiting: map[string][]*Pending{}, underWay: map[chan struct{}]string{},
 	}
 	for _, option := range opts {
 		option(p)
@@ -231,7 +235,7 @@ func (p *Producer) dispatch() {
 		}
 		batch := p.take(topic)
 		done := make(chan struct{})
-		p.underWay[done] = struct{}{}
+		p.underWay[done] = topic
 		go func() {
 			p.send(topic, batch)
 			p.mutex.Lock()
@@ -252,13 +256,23 @@ func (p *Producer) next() (topic string, due time.Time) {
 		}
 		at := waiting[0].since
 		if !p.isFull(waiting) && p.flushes == 0 && !p.isClosed {
-			at = at.Add(p.linger)
+			at = at.Add(p.gathers(name))
 		}
 		if topic == "" || at.Before(due) {
 			topic, due = name, at
 		}
 	}
 	return topic, due
+}
+
+// gathers is how long a batch of a topic gathers that is not full.
+func (p *Producer) gathers(topic string) time.Duration {
+	for _, other := range p.underWay {
+		if other == topic {
+			return max(p.linger, gatherMax)
+		}
+	}
+	return p.linger
 }
 
 // isFull reports whether a batch has all that it can have.

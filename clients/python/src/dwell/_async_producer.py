@@ -142,7 +142,7 @@ class AsyncProducer:
             # Meanwhile others came, or all were cancelled.
             topic, _ = self._buffer.next_topic(time.monotonic(), self._flushed)
             batch = self._buffer.take(topic) if topic is not None else []
-            if not batch or topic is None:
+            if topic is None:
                 self._places.release()
                 continue
             sending = asyncio.create_task(self._send_and_forget(topic, batch))
@@ -159,7 +159,9 @@ class AsyncProducer:
                     entry.future.set_exception(error)
         finally:
             self._places.release()
+            self._buffer.answered(topic)
             self._buffer.free(batch)
+            self._changed.set()
             self._wake()
 
     async def _send(self, topic: str, batch: List[Pushed]) -> None:

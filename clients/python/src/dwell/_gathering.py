@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any, Deque, Generic, List, Mapping, Sequence, Tuple, TypeVar
 
@@ -16,6 +16,8 @@ from .values import Duration, from_answer, seconds
 F = TypeVar("F")
 # The pointer of an error to one message of a batch.
 _POINTER = re.compile(r"/messages/(\d+)(/.*)?")
+# While a batch of a topic is under way, the next one gathers for so many seconds at most.
+_GATHER_S = 0.02
 _ABOUT_A_MESSAGE = frozenset({400, 413, 422})
 
 
@@ -59,6 +61,7 @@ class Buffer(Generic[F]):
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._topics: dict[str, Deque[Entry[F]]] = {}
+        self._under_way: Counter[str] = Counter()
         self.messages = 0
         self.bytes = 0
 
@@ -100,7 +103,8 @@ class Buffer(Generic[F]):
         for topic, waiting in self._topics.items():
             head = waiting[0].at
             is_full = len(waiting) >= self._limits.batch_messages
-            left = 0.0 if is_full or head <= flushed else max(0.0, head + self._limits.linger - now)
+            gathers = max(self._limits.linger, _GATHER_S) if self._under_way[topic] else self._limits.linger
+            left = 0.0 if is_full or head <= flushed else max(0.0, head + gathers - now)
             if best is None or left < wait:
                 best, wait = topic, left
         return best, wait
@@ -117,7 +121,14 @@ class Buffer(Generic[F]):
             batch.append(waiting.popleft())
         if waiting:
             self._topics[topic] = waiting
+        self._under_way[topic] += 1
         return batch
+
+    def answered(self, topic: str) -> None:
+        """A batch of this topic is not under way any more."""
+        self._under_way[topic] -= 1
+        if not self._under_way[topic]:
+            del self._under_way[topic]
 
 
 def encoded(payload: Any, options: PushOptions) -> bytes:

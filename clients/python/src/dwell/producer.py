@@ -151,6 +151,7 @@ class Producer:
                     if not entry.future.done():
                         entry.future.set_exception(error)
             with self._ready:
+                self._buffer.answered(topic)
                 self._forget(left)
 
     def _forget(self, entries: List[Pushed]) -> None:

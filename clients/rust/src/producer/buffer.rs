@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::{Options, Pending};
+
+/// While a batch of a topic is under way, the next one gathers for so long at most.
+const GATHER: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
@@ -17,7 +21,7 @@ pub(super) struct Buffer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the path of their topic; none is empty.
+    /// By the path of their topic; each has messages that wait or are under way.
     lanes: BTreeMap<String, Lane>,
     is_closed: bool,
     /// Somebody waits for all answers, so nothing waits for others.
@@ -29,6 +33,8 @@ struct State {
 struct Lane {
     waiting: VecDeque<Pending>,
     bytes: usize,
+    /// Batches without an answer.
+    under_way: usize,
 }
 
 /// Pushes without an answer.
@@ -97,6 +103,17 @@ impl Buffer {
         self.open.changed.notify_waiters();
     }
 
+    /// A batch of this topic has its answer, so the next one need not gather any longer.
+    pub(super) fn answered(&self, path: &str) {
+        let mut state = lock(&self.state);
+        if let Some(lane) = state.lanes.get_mut(path) {
+            lane.under_way -= 1;
+            state.drop_if_empty(path);
+        }
+        drop(state);
+        self.open.changed.notify_waiters();
+    }
+
     /// Ready once something was added, answered or closed after this call.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.open.changed.notified()
@@ -131,7 +148,8 @@ impl Buffer {
         for (path, lane) in &state.lanes {
             let Some(first) = lane.waiting.front() else { continue };
             let is_full = lane.waiting.len() >= options.batch || lane.bytes >= options.batch_bytes;
-            let due = first.since + options.linger;
+            let gathers = if lane.under_way > 0 { options.linger.max(GATHER) } else { options.linger };
+            let due = first.since + gathers;
             if is_urgent || is_full || due <= now {
                 chosen = chosen.filter(|(since, _)| *since <= first.since).or(Some((first.since, path)));
             } else {
@@ -143,10 +161,16 @@ impl Buffer {
         };
         let Some(lane) = state.lanes.get_mut(&path) else { return Next::Wait(next) };
         let batch = lane.take(options);
-        if lane.waiting.is_empty() {
-            state.lanes.remove(&path);
-        }
+        lane.under_way += 1;
         Next::Batch(path, batch)
+    }
+}
+
+impl State {
+    fn drop_if_empty(&mut self, path: &str) {
+        if self.lanes.get(path).is_some_and(|lane| lane.waiting.is_empty() && lane.under_way == 0) {
+            self.lanes.remove(path);
+        }
     }
 }
 

@@ -216,6 +216,7 @@ async fn dispatch(shared: Arc<Shared>) {
         tokio::spawn(async move {
             send(&shared.client, &path, batch).await;
             drop(permit);
+            shared.buffer.answered(&path);
         });
     }
 }
