@@ -11,11 +11,13 @@ func TestIDsAreUniqueAndCountUpInRuns(t *testing.T) {
 	var wait sync.WaitGroup
 	made := make([][]string, callers)
 	for n := range made {
-		wait.Go(func() {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
 			for range each {
 				made[n] = append(made[n], newULID())
 			}
-		})
+		}()
 	}
 	wait.Wait()
 	isULID := regexp.MustCompile(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -238,6 +239,8 @@ func (p *Producer) dispatch() {
 		p.underWay[done] = topic
 		go func() {
 			p.send(topic, batch)
+			// Callers that have their answers push again, and these messages go together.
+			runtime.Gosched()
 			p.mutex.Lock()
 			defer p.mutex.Unlock()
 			delete(p.underWay, done)

@@ -198,9 +198,9 @@ async fn dispatch(shared: Arc<Shared>) {
     let under_way = Arc::new(Semaphore::new(shared.options.at_once));
     loop {
         let Ok(permit) = under_way.clone().acquire_owned().await else { return };
-        // Callers that are ready to push join this batch.
-        tokio::task::yield_now().await;
         let (path, batch) = loop {
+            // Callers that have their answers push again, and these messages go together.
+            tokio::task::yield_now().await;
             let changed = shared.buffer.changed();
             match shared.buffer.take(&shared.options) {
                 Next::Batch(path, batch) => break (path, batch),
