@@ -15,8 +15,8 @@ const gatherMax = 20 * time.Millisecond
 // ProducerOption is an option of a producer.
 type ProducerOption func(*Producer)
 
-// Linger is how long a push waits for others, so that they travel together. By default a push waits only while AtOnce batches are under
-// way, and pushes gather then.
+// Linger is how long a push waits for others, so that they travel together. By default a push waits only while another batch of its topic
+// is under way, up to 20 ms, and pushes gather then.
 func Linger(d time.Duration) ProducerOption { return func(p *Producer) { p.linger = d } }
 
 // BatchSize is how many messages a batch has at most, 1 to 1,000. Default 1,000. A batch also has at most 7 MiB.

@@ -25,9 +25,10 @@ Pushed = Entry["asyncio.Future[PushResult]"]
 class AsyncProducer:
     """Pushes that many tasks make at the same time travel together, in batches. Each has its own result.
 
-    A message waits up to `linger` for others, and while `batches_in_flight` batches are under way. A push waits while the buffer
-    is full: `buffer_messages` or `buffer_bytes` that have no result yet. A push whose task is cancelled before it was sent is not
-    sent. Use it in an ``async with`` statement, in one event loop.
+    A message waits up to `linger` for others. While a batch of its topic is under way, it waits up to 20 ms, and as long as
+    `batches_in_flight` batches are under way. A push waits while the buffer is full: `buffer_messages` or `buffer_bytes` that have
+    no result yet. A push whose task is cancelled before it was sent is not sent. Use it in an ``async with`` statement, in one event
+    loop.
     """
 
     def __init__(

@@ -27,9 +27,9 @@ Pushed = Entry["Future[PushResult]"]
 class Producer:
     """Pushes that many threads make at the same time travel together, in batches. Each has its own result.
 
-    A message waits up to `linger` for others, and while `batches_in_flight` batches are under way. A push waits while the buffer
-    is full: `buffer_messages` or `buffer_bytes` that have no result yet. Close it, or use it in a ``with`` statement: what was
-    submitted is sent before it ends.
+    A message waits up to `linger` for others. While a batch of its topic is under way, it waits up to 20 ms, and as long as
+    `batches_in_flight` batches are under way. A push waits while the buffer is full: `buffer_messages` or `buffer_bytes` that have
+    no result yet. Close it, or use it in a ``with`` statement: what was submitted is sent before it ends.
     """
 
     def __init__(

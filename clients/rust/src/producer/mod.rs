@@ -79,7 +79,8 @@ pub struct ProducerBuilder {
 }
 
 impl ProducerBuilder {
-    /// How long a message waits for others, while a batch has room. Default zero: messages gather while batches are under way.
+    /// How long a message waits for others, while a batch has room. Default zero: messages gather while a batch of their topic is under
+    /// way, for 20 ms at most.
     pub fn linger(mut self, linger: Duration) -> ProducerBuilder {
         self.options.linger = linger;
         self
