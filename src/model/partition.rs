@@ -38,7 +38,8 @@ impl Partition {
 
 /// The part of a key that is hashed: of a ULID all but the characters in which ids of one run differ.
 fn decisive(key: &str) -> &str {
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'A'..=b'H' | b'J' | b'K' | b'M' | b'N' | b'P'..=b'T' | b'V'..=b'Z');
+    let is_digit =
+        |byte: u8| matches!(byte, b'0'..=b'9' | b'A'..=b'H' | b'J' | b'K' | b'M' | b'N' | b'P'..=b'T' | b'V'..=b'Z');
     let is_ulid = key.len() == 26 && key.as_bytes()[0] <= b'7' && key.bytes().all(is_digit);
     if is_ulid { &key[..23] } else { key }
 }
@@ -104,7 +105,12 @@ mod tests {
         let of = |key: &str| Partition::of(key, many);
         assert_eq!(of("01KB3M4E5RQ1ZC9W7XH2V6T000"), of("01KB3M4E5RQ1ZC9W7XH2V6T0ZZ"));
         assert_eq!(of("01KB3M4E5RQ1ZC9W7XH2V6T000"), of("01KB3M4E5RQ1ZC9W7XH2V6T"));
-        let others = ["81KB3M4E5RQ1ZC9W7XH2V6T000", "01KB3M4E5RQ1ZC9W7XH2V6TU00", "01kb3m4e5rq1zc9w7xh2v6t000", "01KB3M4E5RQ1ZC9W7XH2V6T0000"];
+        let others = [
+            "81KB3M4E5RQ1ZC9W7XH2V6T000",
+            "01KB3M4E5RQ1ZC9W7XH2V6TU00",
+            "01kb3m4e5rq1zc9w7xh2v6t000",
+            "01KB3M4E5RQ1ZC9W7XH2V6T0000",
+        ];
         for other in others {
             assert_eq!(hash(other.as_bytes()) % 1_024, u32::from(of(other).0), "{other}");
         }

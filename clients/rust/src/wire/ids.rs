@@ -80,7 +80,9 @@ mod tests {
     #[test]
     fn ids_of_many_threads_are_unique_and_those_taken_together_share_a_run() {
         let ids = Ids::new();
-        let taken = || (0..2_000).map(|n| ids.take(1 + n % 20).map(|id| id.to_string()).collect::<Vec<_>>()).collect::<Vec<_>>();
+        let taken = || {
+            (0..2_000).map(|n| ids.take(1 + n % 20).map(|id| id.to_string()).collect::<Vec<_>>()).collect::<Vec<_>>()
+        };
         let all: Vec<Vec<String>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(taken)).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
