@@ -7,8 +7,12 @@ import java.security.SecureRandom;
  * keeps messages that are pushed together in one partition.
  */
 final class Ids {
-    /** A run ends after so many ids, and after this time, so that a slow producer spreads its messages. */
+    /**
+     * A run ends after so many ids, and after this time, so that a slow producer spreads its
+     * messages.
+     */
     static final int RUN_IDS = 250;
+
     static final long RUN_MS = 5;
 
     private static final String DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";

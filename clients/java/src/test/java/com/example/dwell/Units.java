@@ -20,7 +20,10 @@ final class Units {
 
     static void idsAreUniqueAndCountUpInRuns() {
         List<String> made =
-                java.util.stream.IntStream.range(0, 40_000).parallel().mapToObj(n -> Ids.next()).toList();
+                java.util.stream.IntStream.range(0, 40_000)
+                        .parallel()
+                        .mapToObj(n -> Ids.next())
+                        .toList();
         same(made.size(), new java.util.HashSet<>(made).size());
         check(made.stream().allMatch(id -> id.matches("[0-7][0-9A-HJKMNP-TV-Z]{25}")), made.get(0));
         long runs = made.stream().map(id -> id.substring(0, 23)).distinct().count();
