@@ -21,8 +21,6 @@ Time = Union[str, datetime]
 
 T = TypeVar("T")
 _LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-# Two letters for each 10 bits.
-_PAIRS = [first + second for first in _LETTERS for second in _LETTERS]
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
@@ -50,12 +48,17 @@ class Ids:
                 self._begin(now_ms)
             used = self._used
             self._used += 1
-            return f"{self._prefix}{_LETTERS[used >> 10 & 31]}{_PAIRS[used & 1023]}"
+            return self._prefix + _digits(used, 3)
 
     def _begin(self, now_ms: int) -> None:
         number = now_ms << 65 | int.from_bytes(os.urandom(9), "big") & (1 << 65) - 1
-        self._prefix = "".join([_LETTERS[number >> shift & 31] for shift in range(110, -1, -5)])
+        self._prefix = _digits(number, 23)
         self._begun_ms, self._used = now_ms, 0
+
+
+def _digits(number: int, count: int) -> str:
+    """A number in so many characters of a ULID."""
+    return "".join([_LETTERS[number >> shift & 31] for shift in range(5 * (count - 1), -1, -5)])
 
 
 _ids = Ids()

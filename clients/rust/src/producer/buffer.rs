@@ -108,7 +108,9 @@ impl Buffer {
         let mut state = lock(&self.state);
         if let Some(lane) = state.lanes.get_mut(path) {
             lane.under_way -= 1;
-            state.drop_if_empty(path);
+            if lane.under_way == 0 && lane.waiting.is_empty() {
+                state.lanes.remove(path);
+            }
         }
         drop(state);
         self.open.changed.notify_waiters();
@@ -163,14 +165,6 @@ impl Buffer {
         let batch = lane.take(options);
         lane.under_way += 1;
         Next::Batch(path, batch)
-    }
-}
-
-impl State {
-    fn drop_if_empty(&mut self, path: &str) {
-        if self.lanes.get(path).is_some_and(|lane| lane.waiting.is_empty() && lane.under_way == 0) {
-            self.lanes.remove(path);
-        }
     }
 }
 
