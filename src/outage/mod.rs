@@ -280,7 +280,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 && kept > 0
                 && !is_successor
                 && !self.options.adopt
-                && !self.limited(self.store.remembers(&self.topic_cache.all())).await?
+                && !self.stepwise(self.store.remembers(&self.topic_cache.all())).await?
             {
                 return Err(Error::new(Kind::Conflict, another_store(&self.options, &*self.store, kept)));
             }
@@ -338,11 +338,14 @@ impl<S: LogTarget> BufferedStore<S> {
         self.store.losses().borrow().count
     }
 
+    /// Errors: `Unavailable` while the store is.
+    fn check_reachable(&self) -> Result<()> {
+        self.breaker.reason().map_or(Ok(()), |reason| Err(Error::unavailable(reason.detail().to_owned())))
+    }
+
     /// A call to the store, unless that is unavailable.
     async fn reach<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        if let Some(reason) = self.breaker.reason() {
-            return Err(Error::unavailable(reason.detail().to_owned()));
-        }
+        self.check_reachable()?;
         self.limited(call).await
     }
 
@@ -351,17 +354,22 @@ impl<S: LogTarget> BufferedStore<S> {
         let limit = self.timeout + GRACE;
         tokio::select! {
             biased;
-            answer = call => {
-                if answer.is_ok() {
-                    let mut last_contact = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner);
-                    *last_contact = last_contact.now(self.losses(), self.clock.now());
-                }
-                answer
-            }
+            answer = self.stepwise(call) => answer,
             () = Clock::System.sleep(limit) => {
                 Err(Error::outcome_unknown(format!("the store did not answer within {limit:?}")))
             }
         }
+    }
+
+    /// Calls to the store, one after the other: each has the store's own time limit, and all together have none. A store in
+    /// which each is slow, and in time, is not unavailable.
+    async fn stepwise<T>(&self, calls: impl Future<Output = Result<T>>) -> Result<T> {
+        let answer = calls.await;
+        if answer.is_ok() {
+            let mut last_contact = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner);
+            *last_contact = last_contact.now(self.losses(), self.clock.now());
+        }
+        answer
     }
 }
 

@@ -363,7 +363,7 @@ impl<S: LogTarget> BufferedStore<S> {
         if self.losses() != losses {
             return Err(restoring());
         }
-        self.limited(self.store.create(wanted)).await
+        self.stepwise(self.store.create(wanted)).await
     }
 
     fn last_seen(&self, topic: &TopicName, tombstone: Option<Descriptor>) -> Descriptor {

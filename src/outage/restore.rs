@@ -196,7 +196,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     async fn give_back_topic(&self, last: &Descriptor) -> Result<()> {
         self.check_identified()?;
-        let (newest, was_missing) = self.limited(self.store.merge(last)).await?;
+        let (newest, was_missing) = self.stepwise(self.store.merge(last)).await?;
         if was_missing {
             tracing::warn!(topic = %last.topic, "topic lost by the store: created again");
         }
@@ -303,7 +303,7 @@ impl<S: LogTarget> BufferedStore<S> {
         for record in &records {
             // A topic that this broker deleted, and that another one brought back, goes again.
             if let Record::Delete(tombstone) = record {
-                self.limited(self.store.merge(tombstone)).await?;
+                self.stepwise(self.store.merge(tombstone)).await?;
             }
         }
         self.wait_for_topic(topic, offer).await?;

@@ -28,10 +28,7 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
     }
 
     async fn topic_uncached(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        let looked = match self.breaker.reason() {
-            None => self.limited(self.store.topic_uncached(topic)).await,
-            Some(reason) => Err(Error::unavailable(reason.detail().to_owned())),
-        };
+        let looked = self.reach(self.store.topic_uncached(topic)).await;
         self.or_remembered(topic, looked)
     }
 
@@ -43,7 +40,7 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
     /// unavailable, or has yet to get back what it lost, a topic that is not known is promised: it is created, as it
     /// was wanted, before its messages are replayed, unless the store has one of that name.
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        let created = match self.reach(self.create_again(wanted)).await {
+        let created = match self.create_reachable(wanted).await {
             Ok(descriptor) => {
                 self.topic_cache.keep(&descriptor).await;
                 return Ok(descriptor);
@@ -160,6 +157,11 @@ impl<S: LogTarget> BufferedStore<S> {
         if is_deleted {
             self.topic_cache.miss(topic);
         }
+    }
+
+    async fn create_reachable(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        self.check_reachable()?;
+        self.stepwise(self.create_again(wanted)).await
     }
 
     async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {

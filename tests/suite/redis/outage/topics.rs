@@ -33,6 +33,24 @@ async fn buffered_pushes_to_a_deleted_topic_are_dropped_and_counted() -> Result<
 }
 
 #[tokio::test]
+async fn topic_is_created_in_a_redis_whose_calls_are_slow_but_in_time() -> Result<()> {
+    let (timeout, delay) = (Duration::from_secs(2), Duration::from_millis(600));
+    let outage = Outage { timeout, ..Outage::begin().await? };
+    let dwell = outage.dwell().await?;
+    let orders = TopicName::new("orders")?;
+    dwell.push_one("orders", "old").await?;
+    dwell.broker().delete_topic(&orders).await?;
+    // A topic is made by several calls, one after the other.
+    outage.proxy.set(Mode::Delay(delay));
+    let created = dwell.broker().declare(orders.clone(), Settings::default()).await?.descriptor;
+    assert!(!created.is_promised(), "{created:?}");
+    outage.proxy.set(Mode::Pass);
+    assert_eq!(dwell.push_one("orders", "new").await?.pushed, Pushed::Stored, "nobody took it for an outage");
+    dwell.delivers("orders", &["new"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
 async fn lost_topic_is_recreated_as_it_was() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
