@@ -463,6 +463,7 @@ impl Clients {
             place: consume.topic,
             group: consume.group,
             id,
+            partition: delivery["partition"].as_u64(),
             attempt: delivery["attempt"].as_u64().unwrap_or(0),
             span: Span { sent, answered: Some(self.now()) },
             visibility_ms,

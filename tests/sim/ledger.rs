@@ -92,6 +92,8 @@ pub(crate) struct Delivered {
     pub(crate) place: usize,
     pub(crate) group: usize,
     pub(crate) id: String,
+    /// SQS says none.
+    pub(crate) partition: Option<u64>,
     pub(crate) attempt: u64,
     /// Of the request that brought it; for a stream from when it was opened.
     pub(crate) span: Span,

@@ -41,7 +41,9 @@ impl Clients {
     /// Learns the id of a push from its answer, which may be an error.
     pub(crate) fn learn_from(&self, tag: &str, broker: usize, push: &Push, span: Span, answer: &Value) {
         let Some(id) = answer["id"].as_str().filter(|_| push.is_nameless) else { return };
-        let partition = answer["partition"].as_u64().filter(|_| push.target.key.is_none());
+        // A broker that does not know the topic yet, and buffers, answers the partition of a topic with the default settings.
+        let is_certain = push.target.key.is_none() && answer["status"] != "buffered";
+        let partition = answer["partition"].as_u64().filter(|_| is_certain);
         let (tag, topic, id) = (tag.to_owned(), push.target.topic, id.to_owned());
         self.learn(&tag, &id);
         lock(&self.ledger).made.push(Made { tag, topic, id, partition, broker, span, is_of_queue: false });

@@ -58,9 +58,10 @@ impl Clients {
         let span = self.span(sent, &answer);
         let (status, body) = answer.unwrap_or((0, Value::Null));
         for (place, sending) in sendings.into_iter().enumerate() {
+            let id = place.to_string();
             let of_entry = |list: &str| {
                 let mut entries = body[list].as_array().into_iter().flatten();
-                entries.find(|entry| entry["Id"] == place.to_string()).cloned()
+                entries.find(|entry| entry["Id"] == id).cloned()
             };
             let failed = of_entry("Failed").map(|entry| (if entry["SenderFault"] == true { 400 } else { 500 }, entry));
             let done = of_entry("Successful").map(|entry| (200, entry));

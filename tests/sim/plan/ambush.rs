@@ -9,7 +9,7 @@ const COUNT: u64 = 6;
 impl Plan {
     /// At some time behind the first seconds.
     pub(super) fn ambush(&mut self, random: &mut fastrand::Rng, at_ms: u64) {
-        match random.u8(0..6) {
+        match random.u8(0..7) {
             0 => self.cancel_across(random, at_ms),
             1 if self.nodes() == 1 => self.cancel_in_log(random, at_ms),
             2 => self.take_over(random, at_ms),
@@ -25,6 +25,7 @@ impl Plan {
                 self.lose_what_was_not_synced(random, at_ms, broker);
             }
             5 => self.same_time_again(random, at_ms),
+            6 => self.lose_answers(random, at_ms),
             _ if self.scenario.may_forget() && self.nodes() == 1 => self.push_while_restored(random, at_ms),
             _ => {}
         }
@@ -147,6 +148,33 @@ impl Plan {
                 };
                 self.operate(at_ms, broker, operation);
             }
+        }
+    }
+
+    /// Pushes without ids reach Redis, and their answers do not come back: the broker is killed behind slow links, or hears nothing for a while.
+    /// Others take the messages.
+    fn lose_answers(&mut self, random: &mut fastrand::Rng, at_ms: u64) {
+        let (broker, other) = (random.usize(0..self.brokers), random.usize(0..self.brokers));
+        let topic = random.usize(0..self.sources());
+        if random.bool() {
+            self.add(at_ms - 400, Action::Fault(Fault::SlowLinks(broker, random.u64(10_000..60_000), 1_000)));
+            self.add(at_ms, Action::Fault(Fault::KillBroker(broker, random.u64(100..3_000))));
+        } else {
+            let for_ms = random.u64(500..6_000);
+            for node in 0..self.nodes() {
+                self.add(at_ms - 120, Action::Fault(Fault::CutLink { broker, node, way: 1, for_ms }));
+            }
+        }
+        let groups = self.topics[topic].groups.len();
+        for number in 0..COUNT {
+            let push = Push { delay_ms: random.u64(0..1_500), ..self.without_id(random, topic) };
+            let operation = match random.u8(0..3) {
+                0 => Operation::PushBatch(topic, vec![push, self.without_id(random, topic)]),
+                _ => Operation::Push(push),
+            };
+            self.operate(at_ms - 115 + number * 20, broker, operation);
+            let group = random.usize(0..groups);
+            self.take(random, at_ms + number * 300, other, (topic, group, 4));
         }
     }
 

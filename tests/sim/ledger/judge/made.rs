@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dwell_simulated_redis::Time;
 
-use super::super::{Made, Pushed};
+use super::super::{Made, Pushed, Span};
 use super::{Breach, Judge};
 use crate::plan::Fault;
 
@@ -53,7 +53,16 @@ impl Judge<'_> {
     pub(super) fn made(&self) -> Vec<Breach> {
         let mut breaches = self.made_once();
         breaches.extend(self.ledger.made.iter().filter_map(|made| self.form(made)));
-        breaches.extend(self.ledger.made.iter().filter_map(|made| self.place(made)));
+        let answers = self.ledger.made.iter().filter(|made| made.partition.is_some());
+        let answers = answers.map(|made| (made.topic, &*made.id, made.partition, made.span));
+        let deliveries =
+            self.ledger.deliveries.iter().filter(|of| of.place == of.topic && self.is_placed_by_id(&of.tag));
+        let deliveries = deliveries.map(|of| (of.topic, &*of.id, of.partition, of.span));
+        breaches.extend(
+            answers
+                .chain(deliveries)
+                .filter_map(|(topic, id, partition, span)| self.place(topic, id, partition?, span)),
+        );
         breaches.extend(self.runs());
         breaches
     }
@@ -119,15 +128,19 @@ impl Judge<'_> {
     }
 
     /// A topic that others have deleted or forgotten may have another number of partitions for a while.
-    fn place(&self, made: &Made) -> Option<Breach> {
-        let (partition, of_run) = (made.partition?, made.id.get(..OF_RUN)?);
-        let hash = murmur3::murmur3_32(&mut of_run.as_bytes(), 0).ok()?;
-        let due = u64::from(hash % u32::from(self.topics[made.topic].partitions));
-        let is_known = !self.was_removed(made.topic, 0, Time(0), made.span.end()) && !self.forgot_topics();
-        (due != partition && is_known).then(|| {
-            let detail = format!("payload {}: partition {partition}, not {due}", made.tag);
-            self.breach(PLACE, made.topic, &made.id, detail)
-        })
+    fn place(&self, topic: usize, id: &str, partition: u64, span: Span) -> Option<Breach> {
+        let hash = murmur3::murmur3_32(&mut id.get(..OF_RUN)?.as_bytes(), 0).ok()?;
+        let due = u64::from(hash % u32::from(self.topics[topic].partitions));
+        let is_known = !self.was_removed(topic, 0, Time(0), span.end()) && !self.forgot_topics();
+        (due != partition && is_known)
+            .then(|| self.breach(PLACE, topic, id, format!("partition {partition}, not {due}")))
+    }
+
+    /// Pushed without an id and a key, and not by SQS.
+    fn is_placed_by_id(&self, tag: &str) -> bool {
+        self.by_tag
+            .get(tag)
+            .is_some_and(|push| push.is_nameless && push.target.key.is_none() && parts(&push.target.id).is_some())
     }
 
     /// Ids of one run are of one broker and of a few milliseconds, and those of one request are of one run.
