@@ -60,6 +60,12 @@ fn tag_of(topic: usize, payload: String, id: &str) -> String {
     if payload == CRON && id != CRON { format!("t{topic}/{id}") } else { payload }
 }
 
+/// A push of what is due at once.
+fn at_once(target: Target, policy: Policy) -> Push {
+    let (is_nameless, is_absolute, is_rounded, ttl_ms) = (false, false, false, None);
+    Push { target, is_nameless, policy, delay_ms: 0, is_absolute, is_rounded, ttl_ms, priority: 0 }
+}
+
 /// What a look at a group in the end finds.
 pub(crate) enum Left {
     Nothing,
@@ -150,6 +156,7 @@ impl Clients {
     }
 
     pub(crate) async fn operate(&self, number: usize, broker: usize, operation: Operation) {
+        let Some(operation) = self.with_ids(operation) else { return };
         match operation {
             Operation::Push(push) => self.push(number, broker, push).await,
             Operation::PushBatch(topic, pushes) => self.push_batch(number, broker, topic, pushes).await,
@@ -162,6 +169,7 @@ impl Clients {
             Operation::Redrive(topic, group) => self.sweep(broker, topic, group, Sweep::Redrive).await,
             Operation::Get(target) => self.get(broker, &target).await,
             Operation::SendToQueue(topic, delay_s) => self.send_to_queue(number, broker, topic, delay_s).await,
+            Operation::SendManyToQueue(topic, delays) => self.send_many_to_queue(number, broker, topic, &delays).await,
             Operation::ReceiveFromQueue(consume) => self.receive_from_queue(broker, consume).await,
             Operation::Pause(topic, group, for_ms) => self.pause(broker, topic, group, for_ms).await,
             Operation::Limit(limit) => drop(self.limit(broker, limit).await),
@@ -181,7 +189,10 @@ impl Clients {
         if push.is_absolute && push.is_rounded {
             due = Time(due.0 - due.0 % 1_000_000);
         }
-        let mut message = json!({"id": push.target.id, "payload": tag});
+        let mut message = json!({"payload": tag});
+        if !push.is_nameless {
+            message["id"] = json!(push.target.id);
+        }
         if let Some(key) = &push.target.key {
             message["key"] = json!(key);
         }
@@ -218,9 +229,10 @@ impl Clients {
     }
 
     pub(crate) fn note_push(&self, fact: PushFact) {
-        let PushFact { tag, target, policy, outcome, broker, .. } = &fact;
-        self.note(&format!("push {} as {tag} {policy:?} at broker {broker}: {outcome:?}", target.name()));
-        lock(&self.ledger).pushes.push(fact);
+        let mut ledger = lock(&self.ledger);
+        let PushFact { tag, target, policy, outcome, broker, .. } = ledger.add_push(fact);
+        let line = format!("push {} as {tag} {policy:?} at broker {broker}: {outcome:?}", target.name());
+        ledger.note(self.clocks.now(), &line);
     }
 
     async fn push(&self, number: usize, broker: usize, push: Push) {
@@ -228,9 +240,34 @@ impl Clients {
     }
 
     async fn push_as(&self, tag: String, broker: usize, push: Push) {
+        self.sends(&tag, &push);
+        let (mut span, due, mut outcome) = self.ask_to_push(&tag, broker, &push).await;
+        if outcome == Pushed::Unknown
+            && let Some((again, repeated)) = self.repeat(&tag, broker, &push).await
+        {
+            (span.answered, outcome) = (again.answered, repeated);
+        }
+        let Push { target, is_nameless, policy, is_absolute, ttl_ms, priority, .. } = push;
+        let has_ttl = ttl_ms.is_some();
+        self.note_push(PushFact {
+            tag,
+            target,
+            is_nameless,
+            policy,
+            due,
+            is_absolute,
+            has_ttl,
+            priority,
+            span,
+            outcome,
+            broker,
+        });
+    }
+
+    /// Sends a push; answers also when it is due.
+    pub(crate) async fn ask_to_push(&self, tag: &str, broker: usize, push: &Push) -> (Span, Time, Pushed) {
         let sent = self.now();
-        let (mut message, due) = Clients::message(&push, &tag, sent);
-        lock(&self.ledger).ids.insert(tag.clone(), push.target.id.clone());
+        let (mut message, due) = Clients::message(push, tag, sent);
         let path = format!("/v1/topics/{}/messages", self.topics[push.target.topic].name);
         let key = HeaderValue::from_str(&push.target.id).ok().filter(|_| push.policy == Policy::Idempotent);
         if key.is_some() {
@@ -240,14 +277,15 @@ impl Clients {
         request.headers_mut().extend(key.map(|key| (HeaderName::from_static("idempotency-key"), key)));
         let answer = self.answer(broker, &format!("POST {path}"), request).await;
         let span = self.span(sent, &answer);
+        if let Some((_, result)) = &answer {
+            self.learn_from(tag, broker, push, span, result);
+        }
         let outcome = match (push.policy, answer) {
             (_, None) => Pushed::Unknown,
             (Policy::Idempotent, Some((422, _))) => Pushed::Duplicate,
             (_, Some((status, result))) => Clients::pushed(status, &result),
         };
-        let Push { target, policy, is_absolute, ttl_ms, priority, .. } = push;
-        let has_ttl = ttl_ms.is_some();
-        self.note_push(PushFact { tag, target, policy, due, is_absolute, has_ttl, priority, span, outcome, broker });
+        (span, due, outcome)
     }
 
     async fn push_batch(&self, number: usize, broker: usize, topic: usize, pushes: Vec<Push>) {
@@ -255,8 +293,7 @@ impl Clients {
         let tag = |place: usize| format!("p{number}-{place}");
         let messages = pushes.iter().enumerate().map(|(place, push)| Clients::message(push, &tag(place), sent));
         let (messages, dues): (Vec<_>, Vec<_>) = messages.unzip();
-        let ids = pushes.iter().enumerate().map(|(place, push)| (tag(place), push.target.id.clone()));
-        lock(&self.ledger).ids.extend(ids);
+        pushes.iter().enumerate().for_each(|(place, push)| self.sends(&tag(place), push));
         let path = format!("/v1/topics/{}/messages/batch", self.topics[topic].name);
         let answer = self.call(broker, "POST", &path, Some(json!({"messages": messages}))).await;
         let span = self.span(sent, &answer);
@@ -268,11 +305,13 @@ impl Clients {
                 None => status,
             };
             let outcome = Clients::pushed(status, result);
-            let Push { target, policy, is_absolute, ttl_ms, priority, .. } = push;
-            let (tag, has_ttl) = (tag(place), ttl_ms.is_some());
+            let (tag, has_ttl) = (tag(place), push.ttl_ms.is_some());
+            self.learn_from(&tag, broker, &push, span, result);
+            let Push { target, is_nameless, policy, is_absolute, priority, .. } = push;
             self.note_push(PushFact {
                 tag,
                 target,
+                is_nameless,
                 policy,
                 due,
                 is_absolute,
@@ -288,8 +327,7 @@ impl Clients {
     /// Lets a broker have something that it keeps for this Redis.
     pub(crate) async fn bind(&self, broker: usize) {
         let target = Target { topic: 0, id: "bound".to_owned(), key: None };
-        let (policy, is_absolute, is_rounded, ttl_ms) = (Policy::Keep, false, false, None);
-        let push = Push { target, policy, delay_ms: 0, is_absolute, is_rounded, ttl_ms, priority: 0 };
+        let push = at_once(target, Policy::Keep);
         while !lock(&self.ledger).pushes.iter().any(|push| push.outcome == Pushed::Journaled) {
             self.push(usize::MAX, broker, push.clone()).await;
         }
@@ -362,6 +400,7 @@ impl Clients {
         let text = |field: &str| shown[field].as_str().unwrap_or_default().to_owned();
         let (topic, id) = (self.topics[topic].takes_from.unwrap_or(topic), text("id"));
         let (tag, error) = (tag_of(topic, text("payload"), &id), errors::shown(&shown["last_error"]));
+        self.learn(&tag, &id);
         lock(&self.ledger).errors.push(ErrorSeen { tag, topic, group, id, error, span });
     }
 
@@ -395,7 +434,12 @@ impl Clients {
             Look::Topic => topic,
         };
         let answer = self.call(broker, "GET", &path, None).await;
-        self.note(&format!("{look:?} at broker {broker}: {}", answer.map_or(0, |(status, _)| status)));
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        self.note(&format!("{look:?} at broker {broker}: {status}"));
+        for listed in body["messages"].as_array().into_iter().flatten() {
+            let text = |field: &str| listed[field].as_str().unwrap_or_default();
+            self.learn(text("payload"), text("id"));
+        }
     }
 
     // Consuming.
@@ -419,6 +463,7 @@ impl Clients {
             place: consume.topic,
             group: consume.group,
             id,
+            partition: delivery["partition"].as_u64(),
             attempt: delivery["attempt"].as_u64().unwrap_or(0),
             span: Span { sent, answered: Some(self.now()) },
             visibility_ms,
@@ -431,6 +476,7 @@ impl Clients {
             "deliver t{topic}/{id} as {tag} group {group} attempt {attempt} by broker {broker} ({how} {}, {waited} ms)",
             consume.seed % 10_000
         ));
+        self.learn(tag, id);
         let mut ledger = lock(&self.ledger);
         ledger.deliveries.push(fact);
         (ledger.deliveries.len() - 1, text("receipt"))
@@ -463,9 +509,7 @@ impl Clients {
         };
         // SQS shows another id than the one that it knows a message by.
         let Some(target) = target else { return };
-        let (policy, is_absolute, is_rounded, ttl_ms) = (Policy::Replace, false, false, None);
-        let push = Push { target, policy, delay_ms: 0, is_absolute, is_rounded, ttl_ms, priority: 0 };
-        self.push_as(tag, broker, push).await;
+        self.push_as(tag, broker, at_once(target, Policy::Replace)).await;
     }
 
     async fn consume(&self, number: usize, broker: usize, consume: Consume) {

@@ -4,6 +4,7 @@
 //! answer it may still happen. A sentence is broken only if it is broken at every such time.
 
 mod judge;
+mod made;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,8 +14,10 @@ use dwell_simulated_redis::Time;
 use crate::errors::Shown;
 use crate::operation::{BulkAction, Limit, Policy, Target};
 use crate::plan::Fault;
+use made::Unnamed;
 
 pub(crate) use judge::{End, judge};
+pub(crate) use made::Made;
 
 /// From the request to its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(crate) enum Pushed {
     Buffered,
     /// SQS does not say which of these.
     Safe,
+    /// It was unknown until a repeat with the id of the answer: the message was there, or is now.
+    Found,
     Replaced,
     Debounced,
     Duplicate,
@@ -55,7 +60,7 @@ impl Pushed {
 
     /// Whether it is there now, or on the disk of its broker.
     pub(crate) fn is_accepted(self) -> bool {
-        self.is_new() || matches!(self, Pushed::Buffered | Pushed::Safe)
+        self.is_new() || matches!(self, Pushed::Buffered | Pushed::Safe | Pushed::Found)
     }
 }
 
@@ -64,6 +69,8 @@ pub(crate) struct PushFact {
     /// The payload: no other push has it.
     pub(crate) tag: String,
     pub(crate) target: Target,
+    /// A broker made the id. Until a client has seen it, the target has the name of the plan.
+    pub(crate) is_nameless: bool,
     pub(crate) policy: Policy,
     /// Not before this.
     pub(crate) due: Time,
@@ -85,6 +92,8 @@ pub(crate) struct Delivered {
     pub(crate) place: usize,
     pub(crate) group: usize,
     pub(crate) id: String,
+    /// SQS says none.
+    pub(crate) partition: Option<u64>,
     pub(crate) attempt: u64,
     /// Of the request that brought it; for a stream from when it was opened.
     pub(crate) span: Span,
@@ -305,6 +314,10 @@ pub(crate) struct Ledger {
     pub(crate) pauses: Vec<Paused>,
     /// The id of each payload that was sent: SQS shows another one.
     pub(crate) ids: BTreeMap<String, String>,
+    /// Pushes whose ids brokers make, by their payloads.
+    unnamed: BTreeMap<String, Unnamed>,
+    /// Ids that brokers made, as their answers show them.
+    pub(crate) made: Vec<Made>,
     pub(crate) limits: Vec<Limited>,
     pub(crate) removals: Vec<Removed>,
     pub(crate) moves: Vec<Moved>,

@@ -10,6 +10,7 @@ mod coverage;
 mod errors;
 mod host;
 mod ledger;
+mod nameless;
 mod network;
 mod numbers;
 mod operation;

@@ -18,6 +18,8 @@ pub(crate) enum Operation {
     Get(Target),
     /// By SQS, seconds of delay.
     SendToQueue(usize, u64),
+    /// By SQS, in one request: seconds of delay of each.
+    SendManyToQueue(usize, Vec<u64>),
     ReceiveFromQueue(Consume),
     /// For so long, ms.
     Pause(usize, usize, u64),
@@ -117,7 +119,82 @@ impl Operation {
     pub(crate) fn count(&self) -> usize {
         match self {
             Operation::PushBatch(_, pushes) => pushes.len(),
+            Operation::SendManyToQueue(_, delays) => delays.len(),
             _ => 1,
+        }
+    }
+
+    /// The messages that it pushes without an id, by their names in the plan.
+    fn nameless(&self) -> impl Iterator<Item = &Target> {
+        let pushes = match self {
+            Operation::Push(push) => std::slice::from_ref(push),
+            Operation::PushBatch(_, pushes) => &pushes[..],
+            _ => &[],
+        };
+        pushes.iter().filter(|push| push.is_nameless).map(|push| &push.target)
+    }
+
+    /// The messages that it means, where it may mean one that was pushed without an id.
+    pub(crate) fn meant(&mut self) -> Option<&mut Target> {
+        match self {
+            Operation::Push(push) if !push.is_nameless => Some(&mut push.target),
+            Operation::Cancel(target)
+            | Operation::Reschedule(target, _)
+            | Operation::Get(target)
+            | Operation::Look(_, target, _) => Some(target),
+            _ => None,
+        }
+    }
+}
+
+/// With it the names begin that a plan has for messages which are pushed without an id. No id does.
+pub(crate) const NAME: char = '?';
+
+/// What a plan calls the message that a step sends by SQS.
+pub(crate) fn name_of_sent(step: usize) -> String {
+    format!("{NAME}s{step}")
+}
+
+/// The ids and names that a plan has used.
+#[derive(Debug, Default)]
+pub(crate) struct Ids {
+    last: usize,
+    /// Messages without an id, and when they are pushed, ms.
+    nameless: Vec<(Target, u64)>,
+}
+
+/// The longest time until somebody means a message that was pushed without an id, ms.
+const MEANT_WITHIN: u64 = 4_000;
+
+impl Ids {
+    fn next(&mut self) -> usize {
+        self.last += 1;
+        self.last
+    }
+
+    /// One of the last messages of a topic that were pushed without an id.
+    fn some_nameless(&self, random: &mut fastrand::Rng, topic: usize) -> Option<Target> {
+        let all: Vec<_> = self.nameless.iter().rev().filter(|(target, _)| target.topic == topic).take(20).collect();
+        random.choice(all).map(|(target, _)| target.clone())
+    }
+
+    /// When an operation is sent that was to be sent at this time: not before the push of the message that it means.
+    pub(crate) fn time(
+        &mut self,
+        random: &mut fastrand::Rng,
+        step: usize,
+        operation: &mut Operation,
+        at_ms: u64,
+    ) -> u64 {
+        self.nameless.extend(operation.nameless().map(|target| (target.clone(), at_ms)));
+        if let Operation::SendToQueue(topic, _) = operation {
+            let target = Target { topic: *topic, id: name_of_sent(step), key: None };
+            self.nameless.push((target, at_ms));
+        }
+        let Some(target) = operation.meant() else { return at_ms };
+        match self.nameless.iter().find(|(pushed, _)| pushed.id == target.id) {
+            Some((_, pushed_ms)) if *pushed_ms + 20 > at_ms => pushed_ms + random.u64(20..MEANT_WITHIN),
+            _ => at_ms,
         }
     }
 }
@@ -149,7 +226,11 @@ pub(crate) enum Policy {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Push {
+    /// Of a message without an id: its name in the plan.
     pub(crate) target: Target,
+    /// The broker makes the id.
+    #[serde(default)]
+    pub(crate) is_nameless: bool,
     pub(crate) policy: Policy,
     pub(crate) delay_ms: u64,
     /// Says the time, not the delay.
@@ -173,17 +254,29 @@ pub(crate) struct Consume {
 }
 
 impl Plan {
-    pub(crate) fn operation(&self, random: &mut fastrand::Rng, ids: &mut usize) -> Operation {
+    pub(crate) fn operation(&self, random: &mut fastrand::Rng, ids: &mut Ids) -> Operation {
         let topic = random.usize(0..self.sources());
         let group = random.usize(0..self.topics[topic].groups.len());
         let from = if random.bool() { topic } else { random.usize(0..self.topics.len()) };
         match random.u32(0..1_000) {
-            0..350 => Operation::Push(self.push(random, topic, ids)),
-            350..380 if self.topics[topic].is_queue() => {
+            0..20 => {
+                let push = self.push(random, topic, ids);
+                match ids.some_nameless(random, topic) {
+                    Some(target) => Operation::Push(Push { target, is_nameless: false, ..push }),
+                    None => Operation::Push(push),
+                }
+            }
+            20..350 => Operation::Push(self.push(random, topic, ids)),
+            350..360 if self.topics[topic].is_queue() => {
+                let delay = |random: &mut fastrand::Rng| if random.bool() { 0 } else { random.u64(0..20) };
+                Operation::SendManyToQueue(topic, (0..random.usize(1..=10)).map(|_| delay(random)).collect())
+            }
+            360..380 if self.topics[topic].is_queue() => {
                 Operation::SendToQueue(topic, if random.bool() { 0 } else { random.u64(0..20) })
             }
             350..380 => Operation::Push(self.push(random, topic, ids)),
-            380..430 => {
+            380..392 => Operation::PushBatch(topic, self.nameless_batch(random, topic, ids)),
+            392..430 => {
                 let count = random.usize(2..20);
                 Operation::PushBatch(topic, (0..count).map(|_| self.push(random, topic, ids)).collect())
             }
@@ -242,21 +335,45 @@ impl Plan {
         }
     }
 
-    fn target(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut usize) -> Target {
+    fn target(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut Ids) -> Target {
+        if let Some(target) = ids.some_nameless(random, topic).filter(|_| random.u8(0..4) == 0) {
+            return target;
+        }
+        self.target_by_id(random, topic, ids)
+    }
+
+    fn target_by_id(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut Ids) -> Target {
         // A few ids that meet often; the others are used once, but for what cancels them.
         let id = match random.u8(0..3) {
             0 => format!("m{}", random.u8(0..12)),
-            1 => format!("o{}", *ids - random.usize(0..(*ids).clamp(1, 40)).min(*ids)),
-            _ => {
-                *ids += 1;
-                format!("o{ids}")
-            }
+            1 => format!("o{}", ids.last - random.usize(0..ids.last.clamp(1, 40)).min(ids.last)),
+            _ => format!("o{}", ids.next()),
         };
         let key = self.topics[topic].key_of(&id);
         Target { topic, id, key }
     }
 
-    fn push(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut usize) -> Push {
+    /// Without an id: where no order needs a key, the id often decides the partition.
+    fn nameless(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut Ids) -> Target {
+        let id = format!("{NAME}{}", ids.next());
+        let is_keyless = !self.topics[topic].is_ordered && random.bool();
+        let key = self.topics[topic].key_of(&id).filter(|_| !is_keyless);
+        Target { topic, id, key }
+    }
+
+    /// All without ids, and often without keys; a few are as large as a run of ids.
+    fn nameless_batch(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut Ids) -> Vec<Push> {
+        let count = if random.u8(0..12) == 0 { random.usize(100..=250) } else { random.usize(2..20) };
+        let is_keyless = !self.topics[topic].is_ordered && random.u8(0..4) > 0;
+        let push = |_| {
+            let Target { id, key, .. } = self.nameless(random, topic, ids);
+            let target = Target { topic, id, key: key.filter(|_| !is_keyless) };
+            Push { target, is_nameless: true, policy: Policy::Keep, ..self.push(random, topic, ids) }
+        };
+        (0..count).map(push).collect()
+    }
+
+    fn push(&self, random: &mut fastrand::Rng, topic: usize, ids: &mut Ids) -> Push {
         let policy = match random.u8(0..10) {
             0 => Policy::Reject,
             1 => Policy::Replace,
@@ -269,8 +386,14 @@ impl Plan {
         if self.topics[topic].is_ordered && random.u8(0..4) == 0 {
             (is_absolute, is_rounded, delay_ms) = (true, true, 0);
         }
+        let is_nameless = policy != Policy::Idempotent && random.u8(0..4) == 0;
+        let target = match is_nameless {
+            true => self.nameless(random, topic, ids),
+            false => self.target_by_id(random, topic, ids),
+        };
         Push {
-            target: self.target(random, topic, ids),
+            target,
+            is_nameless,
             policy,
             delay_ms,
             is_absolute,

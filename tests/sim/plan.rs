@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use dwell_simulated_redis::{Config, Fsync, Layout};
 use serde::{Deserialize, Serialize};
 
-use crate::operation::Operation;
+use crate::operation::{Ids, Operation};
 
 /// A kind of world: what Redis is made of, and which faults there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -399,12 +399,14 @@ impl Plan {
         let length = length_ms(operations);
         let hands_over = brokers > 1 && scenario != Scenario::Foreign && random.bool();
         let mut plan = Plan { seed, scenario, brokers, topics, hands_over, steps: Vec::new() };
-        let mut ids = 0;
+        let mut ids = Ids::default();
         let tide = Tide::new(&mut random, length);
         for _ in 0..operations {
-            let operation = plan.operation(&mut random, &mut ids);
+            let mut operation = plan.operation(&mut random, &mut ids);
             let broker = random.usize(0..brokers);
-            plan.add(tide.time(&mut random), Action::Operation(broker, operation));
+            let at = tide.time(&mut random);
+            let at = ids.time(&mut random, plan.steps.len(), &mut operation, at);
+            plan.add(at, Action::Operation(broker, operation));
         }
         let is_calm = random.u8(0..10) == 0;
         let mut at = random.u64(1_000..8_000);

@@ -4,9 +4,17 @@ use dwell_simulated_redis::Time;
 use serde_json::{Value, json};
 
 use crate::client::{CRON, Clients};
-use crate::ledger::{Decision, PushFact, Pushed, Settled, Verdict};
+use crate::ledger::{Decision, Made, PushFact, Pushed, Settled, Span, Verdict};
 use crate::lock;
-use crate::operation::{Consume, Policy, Target};
+use crate::operation::{Consume, Policy, Target, name_of_sent};
+
+/// A message that is sent to a queue.
+struct Sending {
+    /// Its body.
+    tag: String,
+    target: Target,
+    due: Time,
+}
 
 impl Clients {
     async fn act(&self, broker: usize, action: &str, body: &Value) -> Option<(u16, Value)> {
@@ -27,8 +35,45 @@ impl Clients {
 
     /// The broker gives the message its id.
     pub(crate) async fn send_to_queue(&self, number: usize, broker: usize, topic: usize, delay_s: u64) {
-        let (sent, tag) = (self.now(), format!("p{number}"));
-        let mut body = json!({"QueueUrl": self.queue(topic, 0), "MessageBody": tag});
+        let sent = self.now();
+        let (mut body, sending) = self.sending(name_of_sent(number), format!("p{number}"), number, topic, delay_s);
+        body["QueueUrl"] = json!(self.queue(topic, 0));
+        let answer = self.act(broker, "SendMessage", &body).await;
+        let span = self.span(sent, &answer);
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        self.note_sending(sending, broker, span, status, &body);
+    }
+
+    pub(crate) async fn send_many_to_queue(&self, number: usize, broker: usize, topic: usize, delays: &[u64]) {
+        let sent = self.now();
+        let sending = |(place, delay_s): (usize, &u64)| {
+            let (name, tag) = (format!("{}-{place}", name_of_sent(number)), format!("p{number}-{place}"));
+            let (mut entry, sending) = self.sending(name, tag, number + place, topic, *delay_s);
+            entry["Id"] = json!(place.to_string());
+            (entry, sending)
+        };
+        let (entries, sendings): (Vec<Value>, Vec<Sending>) = delays.iter().enumerate().map(sending).unzip();
+        let body = json!({"QueueUrl": self.queue(topic, 0), "Entries": entries});
+        let answer = self.act(broker, "SendMessageBatch", &body).await;
+        let span = self.span(sent, &answer);
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        for (place, sending) in sendings.into_iter().enumerate() {
+            let id = place.to_string();
+            let of_entry = |list: &str| {
+                let mut entries = body[list].as_array().into_iter().flatten();
+                entries.find(|entry| entry["Id"] == id).cloned()
+            };
+            let failed = of_entry("Failed").map(|entry| (if entry["SenderFault"] == true { 400 } else { 500 }, entry));
+            let done = of_entry("Successful").map(|entry| (200, entry));
+            // Without either, the whole request has failed.
+            let (status, result) = done.or(failed).unwrap_or((if status == 200 { 0 } else { status }, Value::Null));
+            self.note_sending(sending, broker, span, status, &result);
+        }
+    }
+
+    /// What is sent of a message, and what is known of it before.
+    fn sending(&self, name: String, tag: String, number: usize, topic: usize, delay_s: u64) -> (Value, Sending) {
+        let mut body = json!({"MessageBody": tag});
         // A message of a FIFO queue has no delay of its own.
         let delay_s = if self.topics[topic].is_fifo() { 0 } else { delay_s };
         let key = self.topics[topic].is_fifo().then(|| format!("k{}", number % 7));
@@ -36,24 +81,35 @@ impl Clients {
             Some(key) => (body["MessageGroupId"], body["MessageDeduplicationId"]) = (json!(key), json!(tag)),
             None => body["DelaySeconds"] = json!(delay_s),
         }
-        let answer = self.act(broker, "SendMessage", &body).await;
-        let span = self.span(sent, &answer);
-        let (status, body) = answer.unwrap_or((0, Value::Null));
+        let target = Target { topic, id: name, key };
+        lock(&self.ledger).expect_id(&tag, &target, true);
+        (body, Sending { tag, target, due: self.now() + delay_s * 1_000_000 })
+    }
+
+    fn note_sending(&self, sending: Sending, broker: usize, span: Span, status: u16, result: &Value) {
         // It says no more than that the message is safe: on the disk of the broker, or in the store.
         let outcome = match status {
             200 => Pushed::Safe,
             400..=499 => Pushed::Refused,
             _ => Pushed::Unknown,
         };
-        let id = body["MessageId"].as_str().unwrap_or(&tag).to_owned();
+        let Sending { tag, target, due } = sending;
+        if let Some(id) = result["MessageId"].as_str() {
+            let (topic, partition, id) = (target.topic, None, id.to_owned());
+            self.learn(&tag, &id);
+            let made = Made { tag: tag.clone(), topic, id, partition, broker, span, is_of_queue: true };
+            lock(&self.ledger).made.push(made);
+        }
+        let (policy, is_nameless, is_absolute, has_ttl, priority) = (Policy::Keep, true, false, false, 0);
         self.note_push(PushFact {
-            target: Target { topic, id, key },
             tag,
-            policy: Policy::Keep,
-            due: sent + delay_s * 1_000_000,
-            is_absolute: false,
-            has_ttl: false,
-            priority: 0,
+            target,
+            is_nameless,
+            policy,
+            due,
+            is_absolute,
+            has_ttl,
+            priority,
             span,
             outcome,
             broker,
@@ -77,7 +133,7 @@ impl Clients {
             let id = message["Body"].as_str().and_then(|tag| match tag {
                 // SQS does not say of which time it is.
                 CRON => Some(CRON.to_owned()),
-                tag => lock(&self.ledger).ids.get(tag).cloned(),
+                tag => lock(&self.ledger).id_in_queue(tag, message["MessageId"].as_str().unwrap_or_default()),
             });
             let id = id.map_or(message["MessageId"].clone(), Value::from);
             let delivery = json!({"id": id, "payload": message["Body"],

@@ -5,6 +5,7 @@ mod copied;
 mod errors;
 mod kept;
 mod late;
+mod made;
 mod met;
 mod purged;
 mod released;
@@ -84,6 +85,7 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.released(number, delivery));
     }
     breaches.extend(ledger.errors.iter().filter_map(|seen| judge.error(seen)));
+    breaches.extend(judge.made());
     breaches.extend(judge.strange());
     breaches.extend(judge.kept());
     breaches.extend(judge.rates());
@@ -543,7 +545,7 @@ impl<'a> Judge<'a> {
             Pushed::Stored | Pushed::Journaled => true,
             // A group that had settled what was replaced does not get the replacement.
             Pushed::Replaced => group == 0 && self.topics[topic].groups.len() == 1,
-            Pushed::Buffered | Pushed::Safe => is_alone,
+            Pushed::Buffered | Pushed::Safe | Pushed::Found => is_alone,
             _ => false,
         };
         let is_kept = match self.scenario.may_forget() {

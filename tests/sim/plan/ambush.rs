@@ -1,7 +1,7 @@
 //! A fault with what clients do around it, where by chance alone the two would hardly meet.
 
 use super::{Action, DiskFault, Fault, Plan, Scenario};
-use crate::operation::{Consume, Operation, Policy, Push, Target};
+use crate::operation::{Consume, NAME, Operation, Policy, Push, Target};
 
 /// Messages of each.
 const COUNT: u64 = 6;
@@ -9,7 +9,7 @@ const COUNT: u64 = 6;
 impl Plan {
     /// At some time behind the first seconds.
     pub(super) fn ambush(&mut self, random: &mut fastrand::Rng, at_ms: u64) {
-        match random.u8(0..5) {
+        match random.u8(0..7) {
             0 => self.cancel_across(random, at_ms),
             1 if self.nodes() == 1 => self.cancel_in_log(random, at_ms),
             2 => self.take_over(random, at_ms),
@@ -24,6 +24,8 @@ impl Plan {
                 }
                 self.lose_what_was_not_synced(random, at_ms, broker);
             }
+            5 => self.same_time_again(random, at_ms),
+            6 => self.lose_answers(random, at_ms),
             _ if self.scenario.may_forget() && self.nodes() == 1 => self.push_while_restored(random, at_ms),
             _ => {}
         }
@@ -121,6 +123,67 @@ impl Plan {
         }
     }
 
+    /// A broker makes ids in each millisecond of a span, and another one does. Then its clock goes back, perhaps while it starts again, or it
+    /// is frozen, and it makes ids for the same times.
+    fn same_time_again(&mut self, random: &mut fastrand::Rng, at_ms: u64) {
+        const SPAN: u64 = 24;
+        let (broker, other, topic) =
+            (random.usize(0..self.brokers), random.usize(0..self.brokers), random.usize(0..self.sources()));
+        let down_ms = random.u64(50..600);
+        let (fault, again_ms) = match random.u8(0..4) {
+            0 => (Fault::FreezeBroker(broker, down_ms), at_ms + down_ms + 5),
+            1 => (Fault::KillBroker(broker, down_ms), at_ms + down_ms + 400),
+            _ => (Fault::FlushScripts, at_ms + 5),
+        };
+        self.add(at_ms + 1, Action::Fault(fault));
+        let back_ms = again_ms - at_ms + SPAN;
+        self.add(again_ms - 2, Action::Fault(Fault::SkewBroker(broker, -back_ms.cast_signed())));
+        for ms in 0..SPAN {
+            for (at_ms, broker) in [(at_ms - SPAN + ms, broker), (at_ms - SPAN + ms, other), (again_ms + ms, broker)] {
+                let push = self.without_id(random, topic);
+                let is_batch = random.u8(0..6) == 0;
+                let operation = match is_batch {
+                    true => Operation::PushBatch(topic, vec![push, self.without_id(random, topic)]),
+                    false => Operation::Push(push),
+                };
+                self.operate(at_ms, broker, operation);
+            }
+        }
+    }
+
+    /// Pushes without ids reach Redis, and their answers do not come back: the broker is killed behind slow links, or hears nothing for a while.
+    /// Others take the messages.
+    fn lose_answers(&mut self, random: &mut fastrand::Rng, at_ms: u64) {
+        let (broker, other) = (random.usize(0..self.brokers), random.usize(0..self.brokers));
+        let topic = random.usize(0..self.sources());
+        if random.bool() {
+            self.add(at_ms - 400, Action::Fault(Fault::SlowLinks(broker, random.u64(10_000..60_000), 1_000)));
+            self.add(at_ms, Action::Fault(Fault::KillBroker(broker, random.u64(100..3_000))));
+        } else {
+            let for_ms = random.u64(500..6_000);
+            for node in 0..self.nodes() {
+                self.add(at_ms - 120, Action::Fault(Fault::CutLink { broker, node, way: 1, for_ms }));
+            }
+        }
+        let groups = self.topics[topic].groups.len();
+        for number in 0..COUNT {
+            let push = Push { delay_ms: random.u64(0..1_500), ..self.without_id(random, topic) };
+            let operation = match random.u8(0..3) {
+                0 => Operation::PushBatch(topic, vec![push, self.without_id(random, topic)]),
+                _ => Operation::Push(push),
+            };
+            self.operate(at_ms - 115 + number * 20, broker, operation);
+            let group = random.usize(0..groups);
+            self.take(random, at_ms + number * 300, other, (topic, group, 4));
+        }
+    }
+
+    fn without_id(&self, random: &mut fastrand::Rng, topic: usize) -> Push {
+        let id = format!("{NAME}z{}-{}", self.steps.len(), random.u32(..));
+        let key = self.topics[topic].key_of(&id).filter(|_| self.topics[topic].is_ordered);
+        Push { is_nameless: true, ..plain(Target { topic, id, key }, random.u64(0..2_000)) }
+    }
+
     /// A message that no other operation means, with such a key.
     fn fresh(&self, topic: usize, has_key: impl Fn(Option<&str>) -> bool) -> Target {
         let number = 10 * (100_000 - self.steps.len());
@@ -133,5 +196,5 @@ impl Plan {
 
 fn plain(target: Target, delay_ms: u64) -> Push {
     let (policy, is_absolute, is_rounded, ttl_ms) = (Policy::Keep, false, false, None);
-    Push { target, policy, delay_ms, is_absolute, is_rounded, ttl_ms, priority: 0 }
+    Push { target, is_nameless: false, policy, delay_ms, is_absolute, is_rounded, ttl_ms, priority: 0 }
 }
