@@ -20,8 +20,11 @@ Reserve Delivery Settled Nacked Extend TopicSettings DeadLetter ExponentialBacko
 PartitionState Counts NewGroup Group GroupDescription Member PauseOf PurgeOf Purged DeadLetterMessage DeadLetterSelector Redriven BulkChange BulkChanged
 BulkCount MoveTo Moved GroupForecast Due Findings Found NewCronJob CronJob ListedBroker AttentionList AttentionItem
 ClockMove ClockMoved DueMessages FiredCronJob""".split()
-# For gateways: `attachment`, `late`, `min_age`, and `per_key` with its `on_failure`.
-LEFT_OUT = {"attachment", "late", "min_age", "min_age_ms", "on_failure", "per_key"}
+# For gateways: `attachment`, `late`, `min_age`, and `per_key` with its `on_failure`. For whoever handles a batch as a whole, which a worker
+# does not: `min` with its `linger`, and `same_key`.
+LEFT_OUT = {
+    "attachment", "late", "linger", "linger_ms", "min", "min_age", "min_age_ms", "on_failure", "per_key", "same_key",
+}
 SOURCES = {"python": "python/src/dwell/*.py", "typescript": "typescript/src/*.ts", "go": "go/**/*.go", "java": "java/src/main/java/com/example/dwell/*.java"}
 
 

@@ -260,8 +260,8 @@ impl Broker {
             let delivery = self.join(&descriptor, group)?;
             let wait = until.since(clock.instant());
             selection.check_ordering(&descriptor)?;
-            let Selection { min_age, per_key, on_failure } = selection;
-            let want = Want { max: request.max, visibility_timeout, min_age, per_key, on_failure };
+            let Selection { min_age, per_key, on_failure, gather } = selection;
+            let want = Want { max: request.max, visibility_timeout, min_age, per_key, on_failure, gather };
             let deliveries = delivery.reserve(want, wait).await?;
             if !deliveries.is_empty() || !delivery.is_closed() || self.groups.is_stopping() {
                 return Ok(ReservedDeliveries { deliveries, visibility_timeout });

@@ -234,6 +234,7 @@ Examples:
   dwell reserve orders                         one delivery that is due now, if there is one
   dwell reserve orders --max 10 --wait 20s --json
   dwell reserve orders --json | jq -r .receipt | dwell ack orders -
+  dwell reserve views --max 100 --min 50 --linger 5s --wait 20s --same-key
 
 A line begins with the receipt; with --json it is an object. Without `ack`, `nack`, `release` or
 `extend` a delivery is nacked after the visibility timeout. If nothing is due, nothing is printed,
@@ -269,6 +270,16 @@ pub(crate) struct ReserveArgs {
     /// [default: return_rest]
     #[arg(long, value_name = "POLICY", value_parser = parse::on_failure)]
     on_failure: Option<OnFailure>,
+    /// Messages to wait for, 1 to --max; not for topics with ordering [default: 1]
+    #[arg(long, value_name = "N", requires = "linger")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=BATCH_MESSAGES_MAX as i64))]
+    min: Option<u16>,
+    /// With --min: how long the oldest message waits for others after it became due, at most 1m
+    #[arg(long, value_name = "DURATION", requires = "min", value_parser = parse_span)]
+    linger: Option<Duration>,
+    /// Only messages of one key; not for topics with ordering
+    #[arg(long)]
+    same_key: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -282,6 +293,9 @@ pub(crate) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
         min_age: args.min_age,
         per_key: args.per_key.map(usize::from),
         on_failure: args.on_failure.map(|policy| policy.name().into()),
+        min: args.min.map(usize::from),
+        linger: args.linger,
+        same_key: args.same_key,
         ..Reserve::default()
     };
     for delivery in &client.reserve(args.topic.as_str(), args.group.as_str(), request).await.at(&place)?.deliveries {

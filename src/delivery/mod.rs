@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::dead_letter_keeper::forward_page;
 use self::demand::{Demand, Turns};
 pub use self::membership::{Heartbeats, Membership};
-use self::ownership::Owned;
 pub(crate) use self::ownership::recover_unowned;
+use self::ownership::{Owned, TableGuard};
 pub use self::prefetch::PrefetchBudget;
 use self::rate_limiter::RateLimiter;
 pub use self::recall::{Located, RecallAnswer, RecallGuard, Waits};
@@ -43,7 +43,8 @@ pub use self::receipt::{Decision, Delivery, GroupTag, Late, NoReceipt, Receipt, 
 pub use self::receipt_keys::ReceiptKeys;
 pub use self::session::Session;
 pub use self::settle::{LateVerdict, Read, check_receipt, is_of};
-pub use self::table::{HeldCounts, Now, Policy, Table, Want};
+use self::table::Gathered;
+pub use self::table::{Gather, HeldCounts, Now, Policy, Table, Want};
 use self::traces::Traces;
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;
@@ -229,7 +230,7 @@ impl GroupDelivery {
         until: Instant,
     ) -> Vec<Delivery> {
         let clock = self.store.backend.clock().local();
-        let demanding = !want.min_age.is_zero();
+        let demanding = want.is_demanding();
         let mut kicked = false;
         loop {
             // Listening begins before looking, so that nothing arrives unnoticed in between.
@@ -272,7 +273,9 @@ impl GroupDelivery {
         let partitions = self.owned_partitions();
         let first = self.turns.first(partitions.len(), now.instant);
         let (mut empty, mut is_full) = (0, false);
-        for (_, owned) in partitions.iter().cycle().skip(first).take(partitions.len()) {
+        let (mut tables, is_complete) = self.gather(&partitions, want, now);
+        let max = if is_complete { max } else { 0 };
+        for (partition, owned) in partitions.iter().cycle().skip(first).take(partitions.len()) {
             if deliveries.len() == max {
                 break;
             }
@@ -280,7 +283,7 @@ impl GroupDelivery {
                 empty += usize::from(deliveries.is_empty());
                 continue;
             }
-            let mut table = owned.table();
+            let mut table = tables.remove(partition).unwrap_or_else(|| owned.table());
             deliveries.reserve(table.ready().min(max - deliveries.len()));
             let before = table.room();
             let expired =
@@ -294,14 +297,17 @@ impl GroupDelivery {
             if hungry || expired > 0 {
                 owned.signal.notify_one();
             }
+            if want.gather.same_key && !deliveries.is_empty() {
+                break;
+            }
         }
         self.turns.taken(deliveries.len(), empty);
         if let Some(slots) = slots {
             self.gate.put_back(slots.get(deliveries.len()..).unwrap_or_default());
         }
-        // At a limit, or with a smallest age, a consumer waits for what it may not have yet.
+        // At a limit, with a smallest age or for a batch, a consumer waits for what it may not have yet.
         let is_limited = max < want.max && deliveries.len() == max;
-        self.demand.hinder(is_limited || is_full || !want.min_age.is_zero(), now.instant);
+        self.demand.hinder(is_limited || is_full || want.is_demanding(), now.instant);
         for delivery in &mut deliveries {
             self.trace(delivery);
             let kind = if delivery.attempt == 1 { &self.counts.first } else { &self.counts.retry };
@@ -310,6 +316,34 @@ impl GroupDelivery {
             self.attribute(delivery, now.instant);
         }
         deliveries
+    }
+
+    /// Whether the batch of several keys that a consumer waits for may be taken, with the memory of all partitions that have messages of it:
+    /// no other consumer takes one of those that were counted. Every other consumer may take at once, and needs no memory before.
+    fn gather<'a>(
+        &self,
+        partitions: &'a [(Partition, Arc<Owned>)],
+        want: Want,
+        now: Now,
+    ) -> (BTreeMap<Partition, TableGuard<'a>>, bool) {
+        let mut tables = BTreeMap::new();
+        if !want.gather.waits() || want.gather.same_key {
+            return (tables, true);
+        }
+        let mut gathered: Option<Gathered> = None;
+        for (partition, owned) in partitions.iter().filter(|(_, owned)| owned.is_open(now.instant)) {
+            let mut table = owned.table();
+            let before = table.room();
+            table.read_ahead_for(want.gather);
+            let expired = table.expire(now);
+            self.counts.expired.inc_by(expired as u64);
+            if expired > 0 || table.room() != before {
+                owned.signal.notify_one();
+            }
+            gathered = gathered.into_iter().chain(table.gathered(want, now)).reduce(Gathered::and);
+            tables.insert(*partition, table);
+        }
+        (tables, gathered.is_some_and(|gathered| gathered.complete_at(want.gather) <= now.store))
     }
 
     /// Divides the lateness of a delivery: the time in which somebody had asked is dwell's, the rest is the consumers'. One that

@@ -140,15 +140,15 @@ impl GroupDelivery {
         let now = self.now();
         let is_ripe = |at: Timestamp| at <= now.store;
         let open = self.owned_partitions().into_iter().filter(|(_, owned)| owned.is_open(now.instant));
-        open.into_iter().any(|(_, owned)| owned.table().ripe_at(want.min_age).is_some_and(is_ripe))
+        open.into_iter().any(|(_, owned)| owned.table().ripe_at(want, now).is_some_and(is_ripe))
     }
 
     pub(super) fn ripe_at(&self, want: Want) -> Instant {
-        if want.min_age.is_zero() {
+        if !want.is_demanding() {
             return Instant::FAR;
         }
-        let clock = self.store.backend.clock();
-        let ripe = self.owned_partitions().into_iter().filter_map(|(_, owned)| owned.table().ripe_at(want.min_age));
+        let (clock, now) = (self.store.backend.clock(), self.now());
+        let ripe = self.owned_partitions().into_iter().filter_map(|(_, owned)| owned.table().ripe_at(want, now));
         // A message that is old enough already is not held back by its age.
         ripe.filter(|at| *at > clock.now()).min().map_or(Instant::FAR, |at| clock.reaches(at))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::receipt::{Decision, Delivery, SessionReceipts};
-use super::{GroupDelivery, Want};
+use super::{Gather, GroupDelivery, Want};
 use crate::model::error::Result;
 use crate::model::retry::OnFailure;
 use crate::platform::clock::Instant;
@@ -36,7 +36,7 @@ impl Session {
         let visibility_timeout = self.visibility_timeout.unwrap_or(settings.visibility_timeout);
         let _waiting = self.delivery.demand.wait(room);
         let (min_age, on_failure) = (Duration::ZERO, OnFailure::default());
-        let want = Want { max: 1, visibility_timeout, min_age, per_key: 1, on_failure };
+        let want = Want { max: 1, visibility_timeout, min_age, per_key: 1, on_failure, gather: Gather::default() };
         self.delivery.wait_for(Some(&self.session_receipts), want, until).await.pop()
     }
 

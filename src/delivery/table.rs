@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no chance; they come in as values. Deliveries in flight are only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
 
+mod gather;
 mod order;
 mod settle;
 mod recall;
@@ -11,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::gather::BatchKey;
+pub use self::gather::Gather;
+pub(super) use self::gather::Gathered;
 use self::order::{Batch, Lane, Order, OrderedDelivery, lane_of};
 pub use self::recall::HeldCounts;
 use self::recall::Recalls;
@@ -23,7 +27,7 @@ use crate::model::last_error::LastError;
 use crate::model::limits::{
     CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PASSED_OVER_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX,
 };
-use crate::model::message::{Message, MessageId};
+use crate::model::message::{Envelope, Message, MessageId};
 use crate::model::retry::{Backoff, OnFailure};
 use crate::model::time::Timestamp;
 use crate::model::topic::Expiry;
@@ -63,6 +67,15 @@ pub struct Want {
     /// With ordering: successive messages of one key in one batch, at most.
     pub per_key: usize,
     pub on_failure: OnFailure,
+    /// Without ordering: the batch that it waits for.
+    pub gather: Gather,
+}
+
+impl Want {
+    /// Whether messages may be ready that the consumer does not take yet.
+    pub fn is_demanding(self) -> bool {
+        !self.min_age.is_zero() || self.gather.waits()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -175,6 +188,8 @@ pub struct Table {
     drafted: u64,
     recent: Option<Box<VerdictCache>>,
     appetite: usize,
+    /// Whether the last consumer waited for a batch.
+    gathers: bool,
     order: Option<Box<Order>>,
     recalls: Recalls,
     chooser: NextMessage,
@@ -199,6 +214,7 @@ impl Table {
             drafted: 0,
             recent: None,
             appetite: APPETITE_FIRST,
+            gathers: false,
             recalls: Recalls::default(),
             chooser: NextMessage::default(),
         }
@@ -321,16 +337,23 @@ impl Table {
         now: Now,
         deliveries: &mut Vec<Delivery>,
     ) -> usize {
-        let Want { max, min_age, per_key, .. } = want;
+        let Want { max, per_key, gather, .. } = want;
         if let Some(order) = &mut self.order {
             order.per_key = per_key;
         }
+        self.read_ahead_for(gather);
         let (mut expired, mut batch) = (0, None);
+        let mut key = None;
+        if gather.same_key {
+            expired = self.expire(now);
+            let Some(complete) = self.complete_key(want, now) else { return expired };
+            key = Some(complete);
+        }
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.size()).sum();
         while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && !self.is_full() {
-            let successor = batch.as_mut().and_then(|batch| self.successor(batch, min_age, now));
-            let Some(held) = successor.or_else(|| self.next_ready(min_age, now)) else {
+            let successor = batch.as_mut().and_then(|batch| self.successor(batch, want.min_age, now));
+            let Some(held) = successor.or_else(|| self.next_ready(want, key.as_ref(), now)) else {
                 let hungrier = (self.appetite * 2).max(max);
                 self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);
                 break;
@@ -339,13 +362,7 @@ impl Table {
             if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
                 expired += 1;
                 batch.iter_mut().for_each(|batch| batch.pass_over(&held));
-                let lane = self.order.as_ref().map(|_| lane_of(&held.message));
-                match self.policy.on_expiry {
-                    Expiry::Drop => self.decide_end(held.message.id, held.slot, lane, DeliveryEnd::Gone),
-                    Expiry::Bury => {
-                        self.bury(held.message.id, held.slot, lane, DeadLetterReason::Expired, held.charged, None);
-                    }
-                }
+                self.end_expired(held);
             } else {
                 batch = Batch::follow(batch, &held, per_key);
                 deliveries.push(self.hand_out(session_receipts, held, want, now));
@@ -354,8 +371,8 @@ impl Table {
         expired
     }
 
-    fn next_ready(&mut self, min_age: Duration, now: Now) -> Option<Held> {
-        self.choose(min_age, now).and_then(|position| self.ready.remove(position))
+    fn next_ready(&mut self, want: Want, key: Option<&BatchKey>, now: Now) -> Option<Held> {
+        self.choose(want, key, now).and_then(|position| self.ready.remove(position))
     }
 
     fn hand_out(
@@ -428,6 +445,7 @@ impl Table {
         }
         let count = match self.ready.front() {
             None => self.uncharged.len().min(wanted).min(CALL_IDS_MAX),
+            Some(_) if self.gathers => self.uncharged.len().min(wanted).min(CALL_IDS_MAX),
             Some(next) => {
                 let first = self.uncharged.iter().take(CHARGED_AHEAD_MAX);
                 first.take_while(|held| held.ready_at <= next.ready_at).count()
@@ -531,21 +549,27 @@ impl Table {
         }
     }
 
-    fn choose(&mut self, min_age: Duration, now: Now) -> Option<usize> {
-        if !self.chooser.choosy && min_age.is_zero() {
+    fn choose(&mut self, Want { min_age, .. }: Want, key: Option<&BatchKey>, now: Now) -> Option<usize> {
+        if !self.chooser.choosy && min_age.is_zero() && key.is_none() {
             return (!self.ready.is_empty()).then_some(0);
         }
         let ready = self.ready.iter().map(|held| &held.message.envelope);
-        let may = ready.map(|message| (message.pushed_at.plus(min_age) <= now.store).then_some(message.priority));
-        self.chooser.choose(may)
+        let may = |envelope: &Envelope| {
+            envelope.pushed_at.plus(min_age) <= now.store && key.is_none_or(|key| envelope.key == *key)
+        };
+        self.chooser.choose(ready.map(|envelope| may(envelope).then_some(envelope.priority)))
     }
 
-    /// When the first of the ready messages is so old; in the past if one is. `None` while nothing could be handed out.
-    pub fn ripe_at(&self, min_age: Duration) -> Option<Timestamp> {
-        if self.out.len() >= self.policy.in_flight {
+    /// When the first of the ready messages may be taken, by its age or in its batch; in the past if one may be. `None` while
+    /// nothing could be handed out.
+    pub fn ripe_at(&self, want: Want, now: Now) -> Option<Timestamp> {
+        if self.is_full() {
             return None;
         }
-        self.ready.iter().map(|held| held.message.envelope.pushed_at.plus(min_age)).min()
+        if want.gather.waits() {
+            return self.batch_at(want, now);
+        }
+        self.ready.iter().map(|held| held.message.envelope.pushed_at.plus(want.min_age)).min()
     }
 }
 

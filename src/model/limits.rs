@@ -96,6 +96,8 @@ pub const CLOCK_MOVE_MAX: Duration = DELAY_MAX;
 /// Occurrences of cron jobs that one request of a test clock fires.
 pub const CLOCK_MOVE_FIRES_MAX: usize = 10_000;
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a message may wait for others of its batch, as long as a consumer may wait.
+pub const LINGER_MAX: Duration = WAIT_MAX;
 /// Shortest visibility timeout: shorter ones expire on the way to the consumer.
 pub const VISIBILITY_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 /// Longest visibility timeout, as in SQS. A longer piece of work extends.

@@ -19,11 +19,11 @@ use tower::ServiceExt;
 use crate::errors;
 use crate::host::Clocks;
 use crate::ledger::{
-    Control, Controlled, Decision, Delivered, Effect, ErrorSeen, Ledger, PushFact, Pushed, Settled, Span, Streamed,
-    Sweep, Swept, Verdict,
+    BatchFact, Control, Controlled, Decision, Delivered, Effect, ErrorSeen, Ledger, PushFact, Pushed, Settled, Span,
+    Streamed, Sweep, Swept, Verdict,
 };
 use crate::lock;
-use crate::operation::{Consume, Look, Operation, Policy, Push, Target};
+use crate::operation::{Consume, Gather, Look, Operation, Policy, Push, Target};
 use crate::plan::Topic;
 
 /// The broker that is asked to make the topics.
@@ -488,15 +488,29 @@ impl Clients {
         if consume.per_key > 1 {
             body["per_key"] = json!(consume.per_key);
         }
+        let Gather { min, linger_ms, same_key } = consume.gather;
+        if consume.gather != Gather::default() {
+            body["min"] = json!(min);
+            body["same_key"] = json!(same_key);
+        }
+        if linger_ms > 0 {
+            body["linger_ms"] = json!(linger_ms);
+        }
         let path = format!("{}/reserve", self.group_path(consume.topic, consume.group));
         let answer = self.call(broker, "POST", &path, Some(body)).await;
-        let Some((200, body)) = answer else {
-            let (status, body) = answer.unwrap_or((0, Value::Null));
+        let (status, body) = answer.unwrap_or((0, Value::Null));
+        if status != 200 {
             self.note(&format!("reserve at broker {broker}: {status} {}", body["detail"]));
-            return Vec::new();
-        };
-        let deliveries = body["deliveries"].as_array().into_iter().flatten();
-        deliveries.map(|delivery| self.delivered(broker, consume, sent, delivery)).collect()
+        }
+        let found = body["deliveries"].as_array().filter(|_| status == 200).into_iter().flatten();
+        let taken: Vec<_> = found.map(|delivery| self.delivered(broker, consume, sent, delivery)).collect();
+        if consume.gather != Gather::default() {
+            let (place, group, gather) = (consume.topic, consume.group, consume.gather);
+            let span = Span { sent, answered: (status > 0).then(|| self.now()) };
+            let deliveries = taken.iter().map(|(delivery, _)| *delivery).collect();
+            lock(&self.ledger).batches.push(BatchFact { place, group, gather, span, deliveries });
+        }
+        taken
     }
 
     /// Puts another message in the place of one that was delivered.
@@ -724,7 +738,16 @@ impl Clients {
 
     /// Takes and acks everything of a group until `idle_ms` have passed without a delivery.
     pub(crate) async fn drain(&self, broker: usize, topic: usize, group: usize, idle_ms: u64) {
-        let consume = Consume { topic, group, max: 100, wait_ms: 1_000, per_key: 1, is_stream: false, seed: 0 };
+        let consume = Consume {
+            topic,
+            group,
+            max: 100,
+            wait_ms: 1_000,
+            per_key: 1,
+            is_stream: false,
+            seed: 0,
+            gather: Gather::default(),
+        };
         let mut random = fastrand::Rng::with_seed(0);
         let mut last = self.now();
         while self.now().since(last) < idle_ms * 1_000 {

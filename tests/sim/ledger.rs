@@ -12,7 +12,7 @@ use std::fmt::Write;
 use dwell_simulated_redis::Time;
 
 use crate::errors::Shown;
-use crate::operation::{BulkAction, Limit, Policy, Target};
+use crate::operation::{BulkAction, Gather, Limit, Policy, Target};
 use crate::plan::Fault;
 use made::Unnamed;
 
@@ -101,6 +101,16 @@ pub(crate) struct Delivered {
     /// It came with others of its key, or over a stream.
     pub(crate) is_batch: bool,
     pub(crate) broker: usize,
+}
+
+/// The request of a consumer that waits for a batch, with the numbers of what it got.
+#[derive(Debug, Clone)]
+pub(crate) struct BatchFact {
+    pub(crate) place: usize,
+    pub(crate) group: usize,
+    pub(crate) gather: Gather,
+    pub(crate) span: Span,
+    pub(crate) deliveries: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -308,6 +318,7 @@ pub(crate) struct Ledger {
     pub(crate) deliveries: Vec<Delivered>,
     pub(crate) settlements: Vec<Settled>,
     pub(crate) streams: Vec<Streamed>,
+    pub(crate) batches: Vec<BatchFact>,
     pub(crate) errors: Vec<ErrorSeen>,
     pub(crate) controls: Vec<Controlled>,
     pub(crate) sweeps: Vec<Swept>,

@@ -251,9 +251,46 @@ pub(crate) struct Consume {
     pub(crate) per_key: usize,
     pub(crate) is_stream: bool,
     pub(crate) seed: u64,
+    #[serde(default)]
+    pub(crate) gather: Gather,
+}
+
+/// The batch that a consumer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Gather {
+    pub(crate) min: usize,
+    pub(crate) linger_ms: u64,
+    pub(crate) same_key: bool,
+}
+
+impl Default for Gather {
+    fn default() -> Gather {
+        Gather { min: 1, linger_ms: 0, same_key: false }
+    }
 }
 
 impl Plan {
+    fn consume(&self, random: &mut fastrand::Rng, topic: usize) -> Consume {
+        let (is_ordered, max) = (self.topics[topic].is_ordered, random.usize(1..=10));
+        let is_stream = random.u8(0..8) == 0;
+        let mut gather = Gather::default();
+        if !is_ordered && !is_stream && random.u8(0..5) == 0 {
+            gather.same_key = random.bool();
+            gather.min = random.usize(1..=max);
+            gather.linger_ms = if gather.min > 1 { random.u64(1..3_000) } else { 0 };
+        }
+        Consume {
+            topic,
+            group: random.usize(0..self.topics[topic].groups.len()),
+            max,
+            wait_ms: wait(random),
+            per_key: if is_ordered && random.bool() { random.usize(1..=10) } else { 1 },
+            is_stream,
+            seed: random.u64(..),
+            gather,
+        }
+    }
+
     pub(crate) fn operation(&self, random: &mut fastrand::Rng, ids: &mut Ids) -> Operation {
         let topic = random.usize(0..self.sources());
         let group = random.usize(0..self.topics[topic].groups.len());
@@ -290,16 +327,9 @@ impl Plan {
                 per_key: 1,
                 is_stream: false,
                 seed: random.u64(..),
+                gather: Gather::default(),
             }),
-            560..922 => Operation::Consume(Consume {
-                topic: from,
-                group: random.usize(0..self.topics[from].groups.len()),
-                max: random.usize(1..=10),
-                wait_ms: wait(random),
-                per_key: if self.topics[from].is_ordered && random.bool() { random.usize(1..=10) } else { 1 },
-                is_stream: random.u8(0..8) == 0,
-                seed: random.u64(..),
-            }),
+            560..922 => Operation::Consume(self.consume(random, from)),
             922..925 => Operation::Cron(CronChange {
                 topic,
                 job: random.usize(0..2),

@@ -70,6 +70,7 @@ fn times() -> Vec<Row> {
         ("Time for which a cancelled id is remembered", span(l::CANCELLED_KEPT)),
         ("Cancelled ids remembered in a partition", number(l::CANCELLED_IDS_MAX)),
         ("`min_age` of a reserve", span(l::MIN_AGE_MAX)),
+        ("`linger` of a reserve", span(l::LINGER_MAX)),
         ("Wait of a reserve", span(l::WAIT_MAX)),
         ("Added delay of a parked message", span(l::PARKED_FOR)),
     ]

@@ -26,7 +26,7 @@ use super::problem::{Class, Problem};
 use super::strict_json::{JsonOrDefault, NoFields};
 use super::{Admitted, App, reply, schema};
 use crate::broker::{Broker, ReserveRequest, ReservedDeliveries, Selection, StreamRequest, is_topic_missing};
-use crate::delivery::{self, Session};
+use crate::delivery::{self, Gather, Session};
 use crate::gate::access::{Scope, Scopes, Shown};
 use crate::gate::{Identity, Pass, Place};
 use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
@@ -42,7 +42,12 @@ fn request(asked: Reserve) -> Result<(ReserveRequest, Selection), Problem> {
     };
     let min_age = one_span("min_age", asked.min_age, asked.min_age_ms)?.unwrap_or_default();
     let on_failure = asked.on_failure.map_or(Ok(OnFailure::default()), |text| text.parse())?;
-    let selection = Selection { min_age, per_key: asked.per_key.unwrap_or(1), on_failure };
+    let gather = Gather {
+        min: asked.min.unwrap_or(1),
+        linger: one_span("linger", asked.linger, asked.linger_ms)?.unwrap_or_default(),
+        same_key: asked.same_key,
+    };
+    let selection = Selection { min_age, per_key: asked.per_key.unwrap_or(1), on_failure, gather };
     request.check(selection)?;
     Ok((request, selection))
 }

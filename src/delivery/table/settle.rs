@@ -284,7 +284,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::delivery::receipt::ReceiptMaker;
-    use crate::delivery::table::{Now, Policy, Want};
+    use crate::delivery::table::{Gather, Now, Policy, Want};
     use crate::model::error::Result;
     use crate::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
     use crate::model::partition::Partition;
@@ -353,8 +353,8 @@ mod tests {
             table.charged();
         }
         let visibility_timeout = Duration::from_secs(30);
-        let want =
-            Want { max: 9, visibility_timeout, min_age: Duration::ZERO, per_key: 1, on_failure: OnFailure::default() };
+        let (min_age, on_failure, gather) = (Duration::ZERO, OnFailure::default(), Gather::default());
+        let want = Want { max: 9, visibility_timeout, min_age, per_key: 1, on_failure, gather };
         let mut deliveries = Vec::new();
         table.take(None, want, now(), &mut deliveries);
         deliveries.into_iter().map(|delivery| delivery.message.id.to_string()).collect()

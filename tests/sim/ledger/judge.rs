@@ -1,6 +1,7 @@
 //! The sentences.
 
 mod admin;
+mod batches;
 mod copied;
 mod errors;
 mod kept;
@@ -83,6 +84,9 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.scheduled(delivery));
         breaches.extend(judge.late(number, delivery));
         breaches.extend(judge.released(number, delivery));
+    }
+    for batch in &ledger.batches {
+        breaches.extend(judge.batch(batch));
     }
     breaches.extend(ledger.errors.iter().filter_map(|seen| judge.error(seen)));
     breaches.extend(judge.made());

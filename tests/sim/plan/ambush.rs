@@ -1,7 +1,7 @@
 //! A fault with what clients do around it, where by chance alone the two would hardly meet.
 
 use super::{Action, DiskFault, Fault, Plan, Scenario};
-use crate::operation::{Consume, NAME, Operation, Policy, Push, Target};
+use crate::operation::{Consume, Gather, NAME, Operation, Policy, Push, Target};
 
 /// Messages of each.
 const COUNT: u64 = 6;
@@ -43,7 +43,8 @@ impl Plan {
         (topic, group, max): (usize, usize, usize),
     ) {
         let seed = random.u64(..);
-        let consume = Consume { topic, group, max, wait_ms: 300, per_key: 1, is_stream: false, seed };
+        let gather = Gather::default();
+        let consume = Consume { topic, group, max, wait_ms: 300, per_key: 1, is_stream: false, seed, gather };
         self.operate(at_ms, broker, Operation::Consume(consume));
     }
 

@@ -1,6 +1,7 @@
 //! One broker below HTTP: what consumers get, when, in which order, and what their decisions do. A clock that only the
 //! story moves, on both stores.
 
+mod batches;
 mod bulk;
 mod cron;
 mod cron_times;

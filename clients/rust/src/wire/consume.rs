@@ -52,6 +52,23 @@ pub struct Reserve {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::OnFailure>))]
     pub on_failure: Option<Word>,
+    /// Messages to wait for, 1 to `max`: with fewer, nothing is delivered before `linger` is over. Above 1 not for topics with
+    /// ordering, and not together with `min_age`. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1000))]
+    pub min: Option<usize>,
+    /// How long the oldest message waits for others after it became due, above 0 and at most 60 s. Needed if `min` is above 1.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
+    pub linger: Option<Duration>,
+    /// The same in milliseconds; not together with `linger`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 5000))]
+    pub linger_ms: Option<Duration>,
+    /// Whether all messages have to be of one key; those without a key count as one key of their partition. Not for topics with
+    /// ordering, which have `per_key`. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same_key: bool,
 }
 
 impl Reserve {
@@ -68,6 +85,16 @@ impl Reserve {
     /// How long the consumer has to settle each delivery. Default: the topic's.
     pub fn visibility_timeout(self, timeout: Duration) -> Reserve {
         Reserve { visibility_timeout_ms: Some(timeout), ..self }
+    }
+
+    /// At least so many messages, 1 to `max`, unless the oldest has waited for `linger` since it became due: above 0 and at most 60 s.
+    pub fn at_least(self, min: usize, linger: Duration) -> Reserve {
+        Reserve { min: Some(min), linger_ms: Some(linger), ..self }
+    }
+
+    /// Only messages of one key.
+    pub fn same_key(self) -> Reserve {
+        Reserve { same_key: true, ..self }
     }
 
     /// Only messages that were pushed at least so long ago.

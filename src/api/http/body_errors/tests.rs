@@ -137,6 +137,13 @@ const CASES: &[(&str, &str, &[&str])] = &[
         &["/max range", "/min_age range", "/wait range", "/visibility_timeout_ms range"],
     ),
     (RESERVE, r#"{"max": "10", "wait": 20}"#, &["/max type", "/wait format"]),
+    (RESERVE, r#"{"max": 5, "min": 6, "linger": "1s"}"#, &["/min range"]),
+    (RESERVE, r#"{"max": 5, "min": 2}"#, &["/linger missing"]),
+    (RESERVE, r#"{"max": 5, "min": 2, "linger": "61s"}"#, &["/linger range"]),
+    (RESERVE, r#"{"max": 5, "linger": "1s"}"#, &["/min missing"]),
+    (RESERVE, r#"{"max": 5, "per_key": 2, "same_key": true}"#, &["/same_key exclusive"]),
+    (RESERVE, r#"{"max": 5, "min": 2, "linger": "1s", "min_age": "1s"}"#, &["/min exclusive"]),
+    (RESERVE, r#"{"same_key": 1}"#, &["/same_key type"]),
     (
         ACK,
         r#"{"receipts": ["a", 7, {"receipt": 7}, {}]}"#,

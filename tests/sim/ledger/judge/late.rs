@@ -21,6 +21,7 @@ impl Judge<'_> {
             return None;
         }
         let begin = begin.max(self.elsewhere_until(delivery, at));
+        let begin = begin.max(self.gathered_until(delivery.place, delivery.group, at));
         if delivery.is_batch || at.since(begin) <= LATE_AFTER || !self.is_free(push, number, delivery, begin) {
             return None;
         }

@@ -16,7 +16,7 @@ async fn refusal(dwell: &Served, line: &str, body: serde_json::Value) -> Outcome
 }
 
 /// Every request with a duration, and the field that holds it.
-const DURATIONS: [(&str, &str, &str); 17] = [
+const DURATIONS: [(&str, &str, &str); 18] = [
     ("PUT /v1/topics/orders", "visibility_timeout", ""),
     ("PUT /v1/topics/orders", "dedup_window", ""),
     ("PUT /v1/topics/orders", "ttl", ""),
@@ -25,6 +25,7 @@ const DURATIONS: [(&str, &str, &str); 17] = [
     ("POST /v1/topics/orders/groups/default/reserve", "wait", ""),
     ("POST /v1/topics/orders/groups/default/reserve", "visibility_timeout", ""),
     ("POST /v1/topics/orders/groups/default/reserve", "min_age", ""),
+    ("POST /v1/topics/orders/groups/default/reserve", "linger", r#""max": 5, "min": 2"#),
     ("POST /v1/topics/orders/groups/default/extend", "visibility_timeout", r#""receipts": ["a"]"#),
     ("POST /v1/topics/orders/groups/default/pause", "for", ""),
     ("POST /v1/topics/orders/groups/default/dead-letters/redrive", "older_than", ""),
