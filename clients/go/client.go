@@ -84,10 +84,11 @@ func (c *Client) Close() { c.transport.client.CloseIdleConnections() }
 
 // PushResult says where a message is.
 type PushResult struct {
-	ID        string     `json:"id"`
-	Status    PushStatus `json:"status"`
-	Partition int        `json:"partition"`
-	DueAt     time.Time  `json:"due_at"`
+	ID     string     `json:"id"`
+	Status PushStatus `json:"status"`
+	// Partition is 0, too, if the message was not accepted, or is buffered for a topic that the broker has not seen in Redis.
+	Partition int       `json:"partition"`
+	DueAt     time.Time `json:"due_at"`
 	// Differs is true for a duplicate of a message with another payload or due time.
 	Differs bool `json:"differs,omitempty"`
 	// DuplicateOf is the id of the first message, for a duplicate by its dedup key.

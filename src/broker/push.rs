@@ -28,8 +28,9 @@ use crate::telemetry::spans::{Fault, Operation, Span, about};
 pub struct PushOutcome {
     /// The id, given or made.
     pub id: MessageId,
-    /// The partition that stores the message.
-    pub partition: Partition,
+    /// The partition that stores the message. None of a topic that is only promised: the store may have it with another number of
+    /// partitions.
+    pub partition: Option<Partition>,
     /// When it is due. For a duplicate: when the message that is there is due, if it has not been settled yet.
     pub due_at: Timestamp,
     /// The message of which this is a duplicate by its dedup key, if that has another id.
@@ -47,7 +48,7 @@ pub struct PushOutcome {
 }
 
 impl PushOutcome {
-    pub(super) fn new(id: MessageId, partition: Partition, due_at: Timestamp, pushed: Pushed) -> PushOutcome {
+    pub(super) fn new(id: MessageId, partition: Option<Partition>, due_at: Timestamp, pushed: Pushed) -> PushOutcome {
         let duplicate_of = match &pushed {
             Pushed::DuplicateOf(first) if *first != id => Some(first.clone()),
             _ => None,
@@ -186,6 +187,7 @@ impl Broker {
         messages: Vec<OnTheWay>,
     ) -> Vec<(usize, Result<PushOutcome>)> {
         let mut outcomes = Vec::with_capacity(messages.len());
+        let known = (!descriptor.is_promised()).then_some(partition);
         for call in calls(messages) {
             let (offered, messages): (Vec<Offered>, Vec<Message>) =
                 call.into_iter().map(|OnTheWay { offered, message }| (offered, message)).unzip();
@@ -195,7 +197,7 @@ impl Broker {
                     offered
                         .into_iter()
                         .zip(arrived)
-                        .map(|(offered, arrived)| (offered.index, outcome(partition, &offered, arrived))),
+                        .map(|(offered, arrived)| (offered.index, outcome(known, &offered, arrived))),
                 ),
                 Err(error) => outcomes.extend(offered.iter().map(|offered| (offered.index, Err(error.clone())))),
             }
@@ -312,7 +314,7 @@ fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
     }
 }
 
-fn outcome(partition: Partition, offered: &Offered, arrived: Arrived) -> Result<PushOutcome> {
+fn outcome(partition: Option<Partition>, offered: &Offered, arrived: Arrived) -> Result<PushOutcome> {
     let Arrived { message: Message { id, due_at, .. }, verdict: PushVerdict { pushed, there } } = arrived;
     let pushed = pushed.map_err(|refused| refusal(&id, refused))?;
     if offered.fresh && (pushed == Pushed::Duplicate || pushed == Pushed::DuplicateOf(id.clone())) {

@@ -221,8 +221,12 @@ impl Span {
 }
 
 /// Adds the attributes of a span about one message, as named by OpenTelemetry.
-pub fn about(span: Span, id: &MessageId, partition: Partition) -> Span {
-    span.text("messaging.destination.partition.id", partition).text("messaging.message.id", id)
+pub fn about(span: Span, id: &MessageId, partition: impl Into<Option<Partition>>) -> Span {
+    let span = span.text("messaging.message.id", id);
+    match partition.into() {
+        Some(partition) => span.text("messaging.destination.partition.id", partition),
+        None => span,
+    }
 }
 
 /// Random bytes that are not all zero; trace ids are no secret.

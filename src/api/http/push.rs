@@ -55,7 +55,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 pub(crate) fn result(outcome: PushOutcome) -> PushResult {
     PushResult {
         id: outcome.id.into(),
-        partition: Some(outcome.partition.0),
+        partition: outcome.partition.map(|partition| partition.0),
         due_at: Some(outcome.due_at),
         duplicate_of: outcome.duplicate_of.map(String::from),
         differs: outcome.differs,

@@ -22,7 +22,8 @@ pub struct PushResult {
     /// Its id: the one of the request, or a new one.
     #[cfg_attr(feature = "schema", schema(value_type = schema::MessageId))]
     pub id: String,
-    /// The partition that stores the message.
+    /// The partition that stores the message. Missing if the message is buffered for a topic that this broker has not yet seen in
+    /// Redis: the topic may have another number of partitions there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<u16>,
     /// When it is due. For a duplicate: when the existing message is due.

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, DeadLetterFilter, DeadLetterList, Options};
-use dwell::model::error::{Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
 use dwell::model::limits::{CALL_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
@@ -40,7 +40,8 @@ impl Morgue {
     /// A message with this id dies now.
     async fn bury(&mut self, id: &str, payload: &[u8]) -> Result<Partition> {
         let message = NewMessage::new(payload.to_vec()).id(MessageId::new(id)?);
-        let partition = self.broker().push(&TopicName::new("orders")?, message).await?.partition;
+        let pushed = self.broker().push(&TopicName::new("orders")?, message).await?;
+        let partition = pushed.partition.ok_or_else(|| Error::bug("it is stored nowhere"))?;
         if !self.owners.contains_key(&partition) {
             let of_group = self.topic.descriptor.group_partition(partition, &GroupName::standard());
             self.owners.insert(partition, self.topic.acquire(&of_group, &member("owner"), LEASE).await?);

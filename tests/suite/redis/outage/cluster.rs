@@ -27,7 +27,9 @@ async fn one_primary_down_fails_no_push_and_no_other_partition() -> Result<()> {
             of_the_killed.push(partition);
         }
     }
-    assert!(placed.iter().any(|outcome| of_the_killed.contains(&outcome.partition.0)));
+    assert!(
+        placed.iter().filter_map(|outcome| outcome.partition).any(|partition| of_the_killed.contains(&partition.0))
+    );
     dwell.delivers("orders", before).await?;
     for node in &cluster.primaries {
         node.server.ask::<u64>("WAIT 1 1000").await?;
@@ -37,7 +39,7 @@ async fn one_primary_down_fails_no_push_and_no_other_partition() -> Result<()> {
     for ids in during.chunks(10) {
         for outcome in dwell.push("orders", ids, Duration::ZERO).await? {
             buffered += usize::from(outcome.pushed == dwell::store::Pushed::Buffered);
-            if !of_the_killed.contains(&outcome.partition.0) {
+            if outcome.partition.is_some_and(|partition| !of_the_killed.contains(&partition.0)) {
                 elsewhere.push(outcome.id.to_string());
             }
         }
@@ -110,7 +112,8 @@ async fn lost_descriptor_is_restored_from_its_copy() -> Result<()> {
     let acks = outage.dwell_in(acks.path(), outage.redis.url(), false).await?;
     acks.delivers("orders", &ids).await?;
 
-    let lost = placed.iter().map(|outcome| outcome.partition.0).find(|partition| *partition != 0).unwrap_or_default();
+    let mut partitions = placed.iter().filter_map(|outcome| outcome.partition).map(|partition| partition.0);
+    let lost = partitions.find(|partition| *partition != 0).unwrap_or_default();
     outage.redis.ask::<u64>("DEL {dwell:orders:0}:gen").await?;
     for key in outage.redis.ask::<Vec<String>>(&format!("KEYS {{dwell:orders:{lost}}}:*")).await? {
         outage.redis.ask::<u64>(&format!("DEL {key}")).await?;
