@@ -74,7 +74,7 @@ func (w *Worker) extend(ctx context.Context, slots []*slot, visibility time.Dura
 	}
 	others := verdict{Status: "unreachable"}
 	switch {
-	case isGone(err) && len(slots) == 1:
+	case isGone(err):
 		others.Status = "unknown"
 	case isForGood(err):
 		others.Status = "refused"
@@ -119,13 +119,14 @@ func (w *Worker) endExtending(slots []*slot) {
 	})
 }
 
-// isForGood reports whether the broker would refuse an extension again.
+// isForGood reports whether the broker would refuse a request with receipts again.
 func isForGood(err error) bool {
 	var refused *Error
-	return isGone(err) || errors.As(err, &refused) && !isPatient(refused)
+	return errors.As(err, &refused) && !isPatient(refused)
 }
 
-// isGone reports whether the topic, the group or the receipt of an extension does not exist. A 404 without a type is not of a broker.
+// isGone reports whether the topic, the group or the only receipt does not exist: one that is unknown among others has a verdict. A 404
+// without a type is not of a broker.
 func isGone(err error) bool {
 	var refused *Error
 	return errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.Type != ""

@@ -4,16 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
+	"slices"
 	"time"
 )
 
-// Decisions are gathered for this long, or until there are this many.
-const (
-	gatherFor = 5 * time.Millisecond
-	gathered  = 100
-)
+// gathered is how many decisions a request has at most.
+const gathered = 100
 
 type verdict struct {
 	Status string `json:"status"`
@@ -28,6 +25,7 @@ func (v verdict) isSuccess() bool {
 	return false
 }
 
+// settleLoop sends decisions until the worker is over. One request is under way at a time, and decisions gather meanwhile.
 func (w *Worker) settleLoop(ctx context.Context) {
 	for {
 		w.mutex.Lock()
@@ -53,8 +51,10 @@ func (w *Worker) settleLoop(ctx context.Context) {
 		failed := "failed"
 		if err != nil {
 			w.log.Warn("dwell: settlement failed", "verb", verb, "deliveries", len(batch), "error", err)
-			var refused *Error
-			if errors.As(err, &refused) && !isPatient(refused) {
+			switch {
+			case isGone(err):
+				failed = "unknown"
+			case isForGood(err):
 				failed = "refused"
 			}
 		}
@@ -74,30 +74,23 @@ func (w *Worker) settleLoop(ctx context.Context) {
 	}
 }
 
-// gathered returns the decisions to send now: one verb, once enough are gathered, or nothing more can be waited for. If there are
-// none it returns when to look again.
+// gathered returns the decisions to send now: one verb, those that were made first. If there are none it returns when to look again.
 func (w *Worker) gathered() (batch []*slot, next time.Time) {
 	now, next := time.Now(), never()
 	var ready []*slot
-	decided, oldest := 0, now
 	for _, s := range w.slots {
-		if s.verb == "" {
-			continue
-		}
-		decided++
-		if s.notBefore.After(now) {
+		switch {
+		case s.verb == "":
+		case s.notBefore.After(now):
 			next = earlier(next, s.notBefore)
-			continue
+		default:
+			ready = append(ready, s)
 		}
-		ready = append(ready, s)
-		oldest = earlier(oldest, s.decidedAt)
 	}
 	if len(ready) == 0 {
 		return nil, next
 	}
-	if len(ready) < gathered && decided < len(w.slots) && oldest.Add(gatherFor).After(now) {
-		return nil, earlier(next, oldest.Add(gatherFor))
-	}
+	slices.SortFunc(ready, func(a, b *slot) int { return a.decidedAt.Compare(b.decidedAt) })
 	if ready[0].isAlone {
 		return ready[:1], next
 	}

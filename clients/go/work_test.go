@@ -20,6 +20,7 @@ type script struct {
 	When     object
 	Extend   string
 	IsOurs   bool `json:"is_ours"`
+	Raises   object
 	Then     any
 }
 
@@ -54,7 +55,10 @@ func (s script) play(ctx context.Context, t testing.TB, d *dwell.Delivery) error
 		wait(t, s.When)
 	}
 	if s.Extend != "" {
-		if err := d.Extend(ctx, duration(t, s.Extend)); errors.Is(err, dwell.ErrLost) == s.IsOurs {
+		err := d.Extend(ctx, duration(t, s.Extend))
+		if s.Raises != nil {
+			raised(t, "", s.Raises, err, nil)
+		} else if errors.Is(err, dwell.ErrLost) == s.IsOurs {
 			t.Errorf("extend of %s: %v", d.ID, err)
 		}
 	}

@@ -204,9 +204,17 @@ class Conformance(unittest.TestCase):
                 wrong.append(plain(delivery))
             if "when" in script and not lab("/wait", when=script["when"])["is_met"]:
                 wrong.append(f"{delivery.id} waited for {script['when']}")
-            if "extend" in script and delivery.extend(script["extend"]) != script["is_ours"]:
-                wrong.append(f"extend of {delivery.id}")
+            if "extend" in script:
+                wrong.extend(filter(None, [extend(delivery, script)]))
             return script.get("then", "return")
+
+        def extend(delivery, script):
+            """How an extension differs from its script, or None."""
+            try:
+                is_ours = delivery.extend(script["extend"])
+            except DwellError as error:
+                return differs_error(script["raises"], error, "") if "raises" in script else repr(error)
+            return None if is_ours is script.get("is_ours") else f"extend of {delivery.id}: {is_ours}"
 
         def fall(text, depth):
             if depth:

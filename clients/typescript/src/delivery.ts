@@ -69,7 +69,11 @@ export class Delivery implements Contents {
     return JSON.parse(this.text) as T;
   }
 
-  /** Moves the deadline to `visibility` from now. Resolves to whether the delivery still belongs to this worker. */
+  /**
+   * Moves the deadline to `visibility` from now. Resolves to whether the delivery still belongs to this worker. Rejects with a
+   * `DwellError` if the broker refuses this time, such as one beyond a limit: the deadline is then as before, and the worker goes on to
+   * extend it by its visibility timeout.
+   */
   declare extend: (visibility: Duration) => Promise<boolean>;
 }
 

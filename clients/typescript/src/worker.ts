@@ -7,8 +7,7 @@ import { backoff, Interrupt, Interrupted, REPEATED, type Transport } from "./htt
 import { onAbort } from "./signals.js";
 import { atLeast, durationField, given, milliseconds, part, type Duration } from "./values.js";
 
-/** Decisions are gathered for this long, in milliseconds, or until there are this many. */
-const GATHER_MS = 5;
+/** Decisions of one request. */
 const GATHERED = 100;
 /** Deliveries of one request. */
 const RECEIPTS = 1000;
@@ -92,6 +91,15 @@ interface Reserved {
   deliveries: unknown[];
   /** The one that the broker used. */
   visibility_timeout_ms: number;
+}
+
+/** The status of each receipt of a request that failed as a whole. */
+function statusOf(error: unknown): "unreachable" | "unknown" | "refused" {
+  if (!(error instanceof DwellError)) return "unreachable";
+  // The topic, the group or the only receipt does not exist: one that is unknown among others has a verdict. A 404 without a type is not
+  // of a broker.
+  if (error.status === 404 && error.type !== "") return "unknown";
+  return PATIENT.has(error.status) ? "unreachable" : "refused";
 }
 
 /** Wakes those that wait for a change. */
@@ -267,7 +275,8 @@ export class Worker {
   private begin(answer: unknown, now: number): void {
     const lost = new AbortController();
     const extend = async (visibility: Duration): Promise<boolean> => {
-      await this.extend([slot], milliseconds(visibility, "visibility"));
+      const refusal = await this.extend([slot], milliseconds(visibility, "visibility"));
+      if (refusal && !lost.signal.aborted) throw refusal;
       return !lost.signal.aborted;
     };
     const delivery = new Delivery(answer, lost.signal, extend);
@@ -332,11 +341,12 @@ export class Worker {
     this.bell.ring();
   }
 
+  /** Sends decisions until the worker is over. One request is under way at a time, and decisions gather meanwhile. */
   private async settleLoop(): Promise<void> {
     while (!this.isOver) {
       const batch = this.gathered();
       if (!batch.length) {
-        const times = [...this.slots.values()].filter((s) => s.decision).map((s) => Math.max(s.decidedAt + GATHER_MS, s.notBefore));
+        const times = [...this.slots.values()].filter((slot) => slot.decision).map((slot) => slot.notBefore);
         await this.bell.wait(Math.min(...times) - performance.now());
         continue;
       }
@@ -347,24 +357,22 @@ export class Worker {
         verdicts = await this.verdicts(verb, { receipts });
       } catch (error) {
         this.warn(`${verb} of ${batch.length} deliveries failed`, error);
-        const status = error instanceof DwellError && !PATIENT.has(error.status) ? "refused" : "failed";
+        const status = statusOf(error);
         if (status === "refused" && batch.length > 1) {
           for (const slot of batch) slot.isAlone = true;
           continue;
         }
         verdicts = batch.map(() => ({ status }));
       }
-      batch.forEach((slot, n) => this.settled(slot, verb, verdicts[n] ?? { status: "failed" }));
+      batch.forEach((slot, n) => this.settled(slot, verb, verdicts[n] ?? { status: "unreachable" }));
     }
   }
 
-  /** The decisions to send now: one verb, once enough are gathered, or nothing more can be waited for. */
+  /** The decisions to send now: one verb, those that were made first. */
   private gathered(): Slot[] {
     const now = performance.now();
-    const all = [...this.slots.values()];
-    const ready = all.filter((slot) => slot.decision && slot.notBefore <= now);
-    const isComplete = ready.length >= GATHERED || all.every((slot) => slot.decision);
-    if (!ready.length || (!isComplete && Math.min(...ready.map((slot) => slot.decidedAt)) + GATHER_MS > now)) return [];
+    const ready = [...this.slots.values()].filter((slot) => slot.decision && slot.notBefore <= now);
+    ready.sort((a, b) => a.decidedAt - b.decidedAt);
     if (ready[0]?.isAlone) return ready.slice(0, 1);
     return ready.filter((slot) => slot.decision?.verb === ready[0]?.decision?.verb && !slot.isAlone).slice(0, GATHERED);
   }
@@ -381,7 +389,7 @@ export class Worker {
       // The nack of the last attempt is answered with "buried".
       const isBuried = status === "buried" || decision?.fields["bury"] === true;
       this.event(verb === "ack" ? "acked" : verb === "release" ? "released" : isBuried ? "buried" : "nacked", delivery);
-    } else if (status === "unreachable" || status === "failed" || status === "refused") {
+    } else if (status === "unreachable" || status === "refused") {
       this.event("settleFailures", delivery);
       if (status !== "refused" && performance.now() < slot.deadline) {
         slot.notBefore = performance.now() + backoff(slot.tries++);
@@ -409,7 +417,7 @@ export class Worker {
         const first = due[0] as Slot;
         const together = due.filter((slot) => slot.visibleMs === first.visibleMs && !slot.isExtendedAlone).slice(0, RECEIPTS);
         const slots = first.isExtendedAlone ? [first] : together;
-        if (!(await this.extend(slots, first.visibleMs))) this.endExtending(slots);
+        if (await this.extend(slots, first.visibleMs)) this.endExtending(slots);
       } else {
         const times = running.filter((slot) => now < slot.deadline)
           .map((slot) => (now < slot.extendAt && slot.extendAt < slot.extendUntil ? slot.extendAt : slot.deadline));
@@ -418,22 +426,19 @@ export class Worker {
     }
   }
 
-  /** Extends deliveries in one call. Resolves to whether the broker may accept the same request later. */
-  private async extend(slots: Slot[], visibleMs: number): Promise<boolean> {
+  /** Extends deliveries in one call. Resolves to the error if the broker would refuse the same request again. */
+  private async extend(slots: Slot[], visibleMs: number): Promise<unknown> {
     const asked = performance.now();
     const body = { receipts: slots.map((slot) => slot.delivery.receipt), visibility_timeout_ms: visibleMs };
     let verdicts: Verdict[] = [];
-    let others = "unreachable";
+    let others: ReturnType<typeof statusOf> = "unreachable";
+    let refusal: unknown;
     try {
       verdicts = await this.verdicts("extend", body);
     } catch (error) {
       this.warn(`extend of ${slots.length} deliveries failed`, error);
-      if (error instanceof DwellError) {
-        // The topic or the group was deleted, and the delivery with it. A 404 without a type is not of a broker.
-        const isGone = error.status === 404 && error.type !== "";
-        if (isGone && slots.length === 1) others = "unknown";
-        else if (isGone || !PATIENT.has(error.status)) others = "refused";
-      }
+      others = statusOf(error);
+      if (others === "refused") refusal = error;
     }
     slots.forEach((slot, n) => {
       const status = verdicts[n]?.status ?? others;
@@ -449,7 +454,7 @@ export class Worker {
       }
     });
     this.bell.ring();
-    return others !== "refused";
+    return refusal;
   }
 
   /** Extends a delivery no more. If the broker refused several together, one may be wrong: each has another request. */

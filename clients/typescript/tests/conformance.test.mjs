@@ -65,7 +65,15 @@ async function work(client, vector) {
       }
     }
     if (script.when && !(await lab("/wait", { when: script.when })).is_met) wrong.push(`${delivery.id} waited for ${JSON.stringify(script.when)}`);
-    if (script.extend && (await delivery.extend(script.extend)) !== script.is_ours) wrong.push(`extend of ${delivery.id}`);
+    if (script.extend) {
+      const { result, error } = await outcomeOf(delivery.extend(script.extend));
+      if (!script.raises && (error || result !== script.is_ours)) wrong.push(`extend of ${delivery.id}: ${error ?? result}`);
+      try {
+        if (script.raises) raised(script.raises, error);
+      } catch (failure) {
+        wrong.push(failure);
+      }
+    }
     const then = script.then ?? "return";
     if (then === "lost" && !signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));
     await lab("/mark", { name: then === "lost" ? "lost" : "handled" });

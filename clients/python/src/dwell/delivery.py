@@ -49,7 +49,11 @@ class Delivery(Contents):
         return self.payload
 
     def extend(self, visibility: Duration) -> bool:
-        """Moves the deadline to `visibility` from now. Returns whether the delivery still belongs to this worker."""
+        """Moves the deadline to `visibility` from now. Returns whether the delivery still belongs to this worker.
+
+        Raises `DwellError` if the broker refuses this time, such as one beyond a limit. The deadline is then as before, and the worker
+        goes on to extend it by its visibility timeout.
+        """
         return bool(self._extend and self._extend(visibility))
 
 

@@ -24,8 +24,7 @@ from .values import Duration, duration_field, from_answer, milliseconds, seconds
 
 log = logging.getLogger("dwell")
 
-# Decisions are gathered for this long, in seconds, or until there are this many.
-GATHER = 0.005
+# Decisions of a request, at most.
 GATHERED = 100
 SUCCESS = frozenset({"acked", "nacked", "buried", "extended", "released", "pending"})
 # How long a settlement waits at least for its answer, in seconds.
@@ -37,6 +36,15 @@ PATIENT = REPEATED | {0, 401, 403, 404, 500}
 async def _awaited(result: Awaitable[None] | None) -> None:
     if result is not None:
         await result
+
+
+def _status_of(error: DwellError) -> str:
+    """The status of each receipt of a request that failed as a whole."""
+    # The topic, the group or the only receipt does not exist: one that is unknown among others has a verdict. A 404 without a type is not
+    # of a broker.
+    if error.status == 404 and error.type:
+        return "unknown"
+    return "unreachable" if error.status in PATIENT else "refused"
 
 
 @dataclass
@@ -309,8 +317,12 @@ class Worker:
 
     def _begin(self, answer: Mapping[str, Any], now: float, visible: float) -> None:
         def extend(visibility: Duration) -> bool:
-            self._extend([slot], milliseconds(visibility))
-            return not slot.delivery.lost.is_set()
+            refusal = self._extend([slot], milliseconds(visibility))
+            if slot.delivery.lost.is_set():
+                return False
+            if refusal:
+                raise refusal
+            return True
 
         delivery = replace(from_answer(Delivery, answer), _extend=extend)
         slot = _Slot(delivery, visible, now + visible, now + visible / 3, now + self._max_runtime)
@@ -409,12 +421,13 @@ class Worker:
         self._decided.notify()
 
     def _settle_loop(self) -> None:
+        """Sends decisions until the worker is over. One request is under way at a time, and decisions gather meanwhile."""
         while True:
             with self._changed:
                 while not (batch := self._gathered()):
                     if self._is_over:
                         return
-                    times = [max(s.decided_at + GATHER, s.not_before) for s in self._slots.values() if s.decision]
+                    times = [slot.not_before for slot in self._slots.values() if slot.decision]
                     self._decided.wait(max(0.0, min(times) - time.monotonic()) if times else None)
             verb = batch[0].decision[0] if batch[0].decision else ""
             receipts: list[Any] = [s.delivery.receipt for s in batch]
@@ -425,9 +438,9 @@ class Worker:
                 verdicts = self._verdicts(verb, {"receipts": receipts}, timeout)
             except DwellError as error:
                 log.warning("%s of %d deliveries failed: %s", verb, len(batch), error)
-                is_refused = error.status not in PATIENT
-                verdicts = [{"status": "refused" if is_refused else "failed"}] * len(batch)
-                if is_refused and len(batch) > 1:
+                status = _status_of(error)
+                verdicts = [{"status": status}] * len(batch)
+                if status == "refused" and len(batch) > 1:
                     for slot in batch:
                         slot.is_alone = True
                     continue
@@ -436,14 +449,12 @@ class Worker:
                     self._settled(slot, verb, verdict)
 
     def _gathered(self) -> list[_Slot]:
-        """The decisions to send now: one verb, once enough are gathered, or nothing more can be waited for."""
+        """The decisions to send now: one verb, those that were made first."""
         now = time.monotonic()
         ready = [slot for slot in self._slots.values() if slot.decision and slot.not_before <= now]
         if not ready:
             return []
-        is_complete = len(ready) >= GATHERED or all(slot.decision for slot in self._slots.values())
-        if not is_complete and min(slot.decided_at for slot in ready) + GATHER > now:
-            return []
+        ready.sort(key=lambda slot: slot.decided_at)
         if ready[0].is_alone:
             return ready[:1]
         verb = ready[0].decision and ready[0].decision[0]
@@ -464,7 +475,7 @@ class Worker:
         elif status == "refused":
             self._event("settle_failures", delivery)
             log.warning("%s of %s was refused: it may be delivered again", verb, delivery.id)
-        elif status in ("unreachable", "failed"):
+        elif status == "unreachable":
             self._event("settle_failures", delivery)
             if time.monotonic() < slot.deadline:
                 slot.not_before = time.monotonic() + backoff(slot.tries)
@@ -501,25 +512,22 @@ class Worker:
                 equal = [slot for slot in due if slot.visible == visible and not slot.is_extended_alone]
                 batches += [equal[start:start + 1000] for start in range(0, len(equal), 1000)]
             for batch in batches:
-                if not self._extend(batch, round(batch[0].visible * 1000)):
+                if self._extend(batch, round(batch[0].visible * 1000)):
                     self._end_extending(batch)
 
-    def _extend(self, slots: list[_Slot], visible_ms: int) -> bool:
-        """Extends deliveries in one call. Returns whether the broker may accept the same request later."""
+    def _extend(self, slots: list[_Slot], visible_ms: int) -> DwellError | None:
+        """Extends deliveries in one call. Returns the error if the broker would refuse the same request again."""
         asked = time.monotonic()
         body = {"receipts": [s.delivery.receipt for s in slots], "visibility_timeout_ms": visible_ms}
         visible = visible_ms / 1000
         others = "unreachable"
+        refusal: DwellError | None = None
         try:
             verdicts = self._verdicts("extend", body, slots[0].visible / 3)
         except DwellError as error:
             log.warning("extend of %d deliveries failed: %s", len(slots), error)
-            # The topic or the group was deleted, and the delivery with it. A 404 without a type is not of a broker.
-            is_gone = error.status == 404 and bool(error.type)
-            if is_gone and len(slots) == 1:
-                others = "unknown"
-            elif is_gone or error.status not in PATIENT:
-                others = "refused"
+            others = _status_of(error)
+            refusal = error if others == "refused" else None
             verdicts = [{"status": others}] * len(slots)
         with self._changed:
             for slot, verdict in zip(slots, verdicts):
@@ -534,7 +542,7 @@ class Worker:
                 elif not slot.decision:
                     self._lose(slot)
             self._begun_or_extended.notify()
-        return others != "refused"
+        return refusal
 
     def _end_extending(self, slots: list[_Slot]) -> None:
         """Extends a delivery no more. If the broker refused several together, one may be wrong: each has another request."""

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use super::settle;
 use super::state::Shared;
+use crate::client::Error;
 use crate::wire::consume;
 
 /// A message that was handed to a handler. Its fields are those of the API: `delivery.id`, `delivery.attempt`, `delivery.due_at`.
@@ -77,11 +79,16 @@ impl Delivery {
 
     /// Moves the deadline to this time from now. Answers whether the delivery still belongs to this worker. The worker extends by
     /// itself, so few handlers need this.
-    pub async fn extend(&self, visibility: Duration) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// The broker refuses this time, such as [`Error::Refused`] with `invalid` for one beyond a limit. The deadline is as before, and the
+    /// worker goes on to extend it by its visibility timeout.
+    pub async fn extend(&self, visibility: Duration) -> Result<bool, Error> {
         let shared = &self.inner.shared;
-        // A refusal is in the log, and takes nothing away from the worker.
-        let _ = super::settle::extend(shared, std::slice::from_ref(&self.receipt), visibility).await;
-        shared.is_ours(&self.receipt)
+        let extended = settle::extend(shared, std::slice::from_ref(&self.receipt), visibility).await;
+        let is_ours = shared.is_ours(&self.receipt);
+        if is_ours { extended.map(|()| true) } else { Ok(false) }
     }
 
     /// Waits until another consumer may have the message, or the worker stops and the time to drain is over. Nothing that the handler

@@ -1,4 +1,4 @@
-//! Settlements and extensions: decisions are gathered for a moment and sent together, deadlines move at a third of their time.
+//! Settlements and extensions: decisions gather while a request is under way, deadlines move at a third of their time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use super::state::{Decision, Event, Shared, Slot, State};
 use crate::client::{Call, Error, backoff};
 use crate::wire::settle::{Settled, Verdicts};
 
-/// Decisions are gathered for this long, or until there are [`GATHERED`].
-const GATHER_FOR: Duration = Duration::from_millis(5);
+/// Decisions of a request, at most.
 const GATHERED: usize = 100;
 /// Receipts of an extension, at most.
 const RECEIPTS_MAX: usize = 1_000;
@@ -54,16 +53,17 @@ struct Gathered {
 }
 
 /// Why there are no verdicts.
-pub(super) enum Unsettled {
+enum Unsettled {
     /// The same request may have an answer later.
     Failed,
     /// The same request would be refused again.
-    Refused,
-    /// The topic, the group or the receipt does not exist. A topic may be created later, but not with these deliveries.
+    Refused(Error),
+    /// The topic, the group or the only receipt does not exist: one that is unknown among others has a verdict. A topic may be created
+    /// later, but not with these deliveries.
     Gone,
 }
 
-/// Sends decisions until the worker is over.
+/// Sends decisions until the worker is over. One request is under way at a time, and decisions gather meanwhile.
 pub(super) async fn settle(shared: &Shared) {
     loop {
         let gathered = loop {
@@ -82,40 +82,38 @@ pub(super) async fn settle(shared: &Shared) {
             }
         };
         let verdicts = ask(shared, &gathered).await;
-        let is_one_wrong = matches!(verdicts, Err(Unsettled::Refused)) && gathered.decisions.len() > 1;
+        let is_one_wrong = matches!(verdicts, Err(Unsettled::Refused(_))) && gathered.decisions.len() > 1;
         shared.update(|state| {
             for (n, (receipt, _)) in gathered.decisions.iter().enumerate() {
                 match &verdicts {
-                    Err(Unsettled::Refused) if is_one_wrong => {
+                    Err(Unsettled::Refused(_)) if is_one_wrong => {
                         state.slots.get_mut(receipt).into_iter().for_each(|slot| slot.is_alone = true);
                     }
-                    Err(Unsettled::Refused) => refused(shared, state, receipt),
-                    Err(Unsettled::Failed | Unsettled::Gone) => settled(shared, state, receipt, None),
-                    Ok(verdicts) => settled(shared, state, receipt, verdicts.get(n)),
+                    Err(Unsettled::Refused(_)) => refused(shared, state, receipt),
+                    Err(Unsettled::Failed) => settled(shared, state, receipt, "failed", None),
+                    Err(Unsettled::Gone) => settled(shared, state, receipt, "unknown", None),
+                    Ok(verdicts) => match verdicts.get(n) {
+                        Some(verdict) => settled(shared, state, receipt, &verdict.status, verdict.reason.as_deref()),
+                        None => settled(shared, state, receipt, "failed", None),
+                    },
                 }
             }
         });
     }
 }
 
-/// The decisions to send now: one verb, once enough are gathered or nothing more can be waited for. Else, when to look again.
+/// The decisions to send now: one verb, those that were made first. Else, when to look again.
 fn gather(state: &State) -> Result<Gathered, Instant> {
-    let (now, mut next) = (Instant::now(), never());
-    let (mut ready, mut decided, mut oldest) = (Vec::new(), 0, now);
+    let (now, mut next, mut ready) = (Instant::now(), never(), Vec::new());
     for (receipt, slot) in &state.slots {
-        let Some(decision) = &slot.decision else { continue };
-        decided += 1;
-        if slot.not_before > now {
-            next = next.min(slot.not_before);
-            continue;
+        match &slot.decision {
+            Some(decision) if slot.not_before <= now => ready.push((receipt, decision, slot)),
+            Some(_) => next = next.min(slot.not_before),
+            None => {}
         }
-        ready.push((receipt, decision, slot));
-        oldest = oldest.min(slot.decided_at);
     }
+    ready.sort_unstable_by_key(|(_, _, slot)| slot.decided_at);
     let Some((_, first, Slot { is_alone, .. })) = ready.first() else { return Err(next) };
-    if ready.len() < GATHERED && decided < state.slots.len() && oldest + GATHER_FOR > now {
-        return Err(next.min(oldest + GATHER_FOR));
-    }
     let (verb, most) = (first.verb(), if *is_alone { 1 } else { GATHERED });
     let is_sent = |(_, decision, slot): &(_, &Decision, &Slot)| decision.verb() == verb && slot.is_alone == *is_alone;
     let of_verb: Vec<_> = ready.into_iter().filter(is_sent).take(most).collect();
@@ -148,18 +146,18 @@ async fn verdicts(
     deliveries: usize,
     visibility: Duration,
 ) -> Result<Vec<Settled>, Unsettled> {
-    let mut call = Call::post(format!("{}/{verb}", shared.path)).json(body).map_err(|_| Unsettled::Refused)?;
+    let mut call = Call::post(format!("{}/{verb}", shared.path)).json(body).map_err(Unsettled::Refused)?;
     call.timeout = Some((visibility / 3).max(Duration::from_secs(1)));
     call.retry_for = Some(Duration::ZERO);
     match shared.client.call::<Verdicts>(&call).await {
         Ok(verdicts) => Ok(verdicts.results),
         Err(error) => {
             warn!(verb, deliveries, %error, "settlement failed");
-            Err(match &error {
+            Err(match error {
                 // A 404 without a type is not of a broker.
-                Error::Refused(refused) if refused.status == 404 && !refused.kind.is_empty() => Unsettled::Gone,
-                _ if super::patience(&error).is_some() => Unsettled::Failed,
-                _ => Unsettled::Refused,
+                Error::Refused(ref refused) if refused.status == 404 && !refused.kind.is_empty() => Unsettled::Gone,
+                ref error if super::patience(error).is_some() => Unsettled::Failed,
+                error => Unsettled::Refused(error),
             })
         }
     }
@@ -173,10 +171,9 @@ fn refused(shared: &Shared, state: &mut State, receipt: &str) {
     shared.event(state, Event::Settled, Some(&slot.delivery));
 }
 
-fn settled(shared: &Shared, state: &mut State, receipt: &str, verdict: Option<&Settled>) {
+fn settled(shared: &Shared, state: &mut State, receipt: &str, status: &str, reason: Option<&str>) {
     let Some(slot) = state.slots.get_mut(receipt) else { return };
     let delivery = slot.delivery.clone();
-    let status = verdict.map_or("failed", |verdict| &verdict.status);
     let is_bury = matches!(slot.decision, Some(Decision::Nack { bury: true, .. }));
     let event = match slot.decision {
         _ if matches!(status, "failed" | "unreachable") => {
@@ -190,8 +187,7 @@ fn settled(shared: &Shared, state: &mut State, receipt: &str, verdict: Option<&S
             Event::SettleFailed
         }
         _ if !is_success(status) => {
-            let reason = verdict.and_then(|verdict| verdict.reason.as_deref()).unwrap_or(status);
-            warn!(id = delivery.id, reason, "settled too late");
+            warn!(id = delivery.id, reason = reason.unwrap_or(status), "settled too late");
             Event::Stale
         }
         Some(Decision::Ack) => Event::Acked,
@@ -226,7 +222,7 @@ pub(super) async fn keep(shared: &Shared) {
             }
         };
         for Due { visibility, receipts } in due {
-            if let Err(Unsettled::Refused | Unsettled::Gone) = extend(shared, &receipts, visibility).await {
+            if extend(shared, &receipts, visibility).await.is_err() {
                 end_extending(shared, &receipts);
             }
         }
@@ -269,19 +265,19 @@ fn due(shared: &Shared, state: &mut State) -> Result<Vec<Due>, Instant> {
     if alone.is_empty() { Err(next) } else { Ok(alone) }
 }
 
-/// Moves deadlines in one request. An error is about the whole request, and then the caller decides what follows from a refusal: a
+/// Moves deadlines in one request. An error means that the same request would be refused again, and the caller decides what follows: a
 /// handler may have asked for a wrong time, and the worker keeps its own.
-pub(super) async fn extend(shared: &Shared, receipts: &[String], visibility: Duration) -> Result<(), Unsettled> {
+pub(super) async fn extend(shared: &Shared, receipts: &[String], visibility: Duration) -> Result<(), Error> {
     let asked = Instant::now();
     let visibility_timeout_ms = Some(crate::wire::time::ms_up(visibility));
     let body = Receipts { receipts, visibility_timeout_ms };
     let verdicts = verdicts(shared, "extend", &body, receipts.len(), visibility).await;
-    let others = match &verdicts {
-        Err(Unsettled::Gone) if receipts.len() == 1 => "unknown",
-        Err(Unsettled::Gone | Unsettled::Refused) => return verdicts.map(drop),
-        Ok(_) | Err(Unsettled::Failed) => "unreachable",
+    let (verdicts, others) = match verdicts {
+        Err(Unsettled::Refused(error)) => return Err(error),
+        Err(Unsettled::Gone) => (Vec::new(), "unknown"),
+        Err(Unsettled::Failed) => (Vec::new(), "unreachable"),
+        Ok(verdicts) => (verdicts, "unreachable"),
     };
-    let verdicts = verdicts.unwrap_or_default();
     shared.update(|state| {
         for (n, receipt) in receipts.iter().enumerate() {
             let status = verdicts.get(n).map_or(others, |verdict| &verdict.status);
@@ -314,4 +310,72 @@ fn end_extending(shared: &Shared, receipts: &[String]) {
             warn!(id = slot.delivery.id, "extend refused: the delivery is lost at its deadline");
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::worker::delivery::Delivery;
+    use crate::{Client, Worker};
+
+    type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+    /// Deliveries with these ids, whose handlers run.
+    fn state(ids: &[&str]) -> Outcome<State> {
+        let worker = Worker::new(&Client::connect("http://127.0.0.1:1")?, "orders")?;
+        let mut state = State::default();
+        for id in ids {
+            let fields = serde_json::json!({
+                "receipt": id, "id": id, "attempt": 1, "partition": 0, "pushed_at": "2026-01-02T03:04:05.678Z",
+                "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.678Z", "lateness_ms": 1, "payload": "",
+            });
+            let (end, ended) = watch::channel(false);
+            let delivery = Delivery::new(serde_json::from_value(fields)?, ended, worker.shared.clone());
+            let slot = Slot::new(delivery, end, Duration::from_secs(30), Duration::from_secs(60));
+            state.slots.insert((*id).to_owned(), slot);
+        }
+        Ok(state)
+    }
+
+    fn decide(state: &mut State, id: &str, decision: Decision) {
+        state.slots.get_mut(id).into_iter().for_each(|slot| slot.decide(decision.clone()));
+    }
+
+    /// The verb and the receipts of the next request.
+    fn sent(state: &State) -> Option<(&'static str, Vec<String>)> {
+        let gathered = gather(state).ok()?;
+        Some((gathered.verb, gathered.decisions.into_iter().map(|(receipt, _)| receipt).collect()))
+    }
+
+    #[test]
+    fn a_decision_waits_for_no_other() -> Outcome {
+        let mut state = state(&["a", "b"])?;
+        assert_eq!(sent(&state), None);
+        decide(&mut state, "a", Decision::Ack);
+        assert_eq!(sent(&state), Some(("ack", vec!["a".to_owned()])));
+        Ok(())
+    }
+
+    #[test]
+    fn a_request_has_one_verb_and_what_was_decided_first() -> Outcome {
+        let mut state = state(&["a", "b", "c", "d"])?;
+        decide(&mut state, "c", Decision::Release);
+        decide(&mut state, "b", Decision::Ack);
+        decide(&mut state, "a", Decision::Release);
+        assert_eq!(sent(&state), Some(("release", vec!["c".to_owned(), "a".to_owned()])));
+        Ok(())
+    }
+
+    #[test]
+    fn a_request_has_at_most_a_hundred_decisions() -> Outcome {
+        let ids: Vec<String> = (0..150).map(|n| format!("{n:03}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let mut state = state(&ids)?;
+        ids.iter().for_each(|id| decide(&mut state, id, Decision::Ack));
+        let (_, receipts) = sent(&state).ok_or("nothing is sent")?;
+        assert_eq!(receipts, ids[..100]);
+        Ok(())
+    }
 }

@@ -40,8 +40,10 @@ async fn handle(script: Value, delivery: Delivery, wrong: Arc<Wrong>) -> Result<
     }
     if let Some(visibility) = script["extend"].as_str() {
         let visibility = parse_span(visibility).map_err(Failure::new)?;
-        if json!(delivery.extend(visibility).await) != script["is_ours"] {
-            wrong.add(format!("extend of {}", delivery.id));
+        match (delivery.extend(visibility).await, &script["raises"]) {
+            (Ok(is_ours), Value::Null) => wrong.unless_same("extend", &script["is_ours"], &json!(is_ours)),
+            (Err(error), raises) if !raises.is_null() => wrong.unless_raised(raises, &error, ""),
+            (extended, _) => wrong.add(format!("extend of {}: {extended:?}", delivery.id)),
         }
     }
     let then = &script["then"];

@@ -111,9 +111,15 @@ public final class Delivery implements HasContents {
      *
      * @param visibility the time from now until the message is delivered again
      * @return whether the delivery still belongs to this worker
+     * @throws DwellException if the broker refuses this time, such as one beyond a limit: the
+     *     deadline is then as before, and the worker goes on to extend it
      */
     public boolean extend(Duration visibility) {
-        settler.extend(List.of(this), Checks.positive("visibility", visibility));
+        Duration wanted = Checks.positive("visibility", visibility);
+        DwellException refusal = settler.extend(List.of(this), wanted);
+        if (refusal != null && !isLost) {
+            throw refusal;
+        }
         return !isLost;
     }
 

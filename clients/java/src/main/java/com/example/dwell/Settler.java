@@ -17,10 +17,9 @@ final class Settler {
     /** The most deliveries of one request. */
     static final int BATCH = 1000;
 
-    /** Decisions are gathered for this long, or until there are this many. */
-    private static final long GATHER_FOR = TimeUnit.MILLISECONDS.toNanos(5);
-
+    /** Decisions of a request, at most. */
     private static final int GATHERED = 100;
+
     private static final Set<String> SUCCESS =
             Set.of("acked", "nacked", "buried", "released", "extended", "pending");
 
@@ -45,7 +44,10 @@ final class Settler {
         return Transport.path("topics", topic, "groups", group, verb);
     }
 
-    /** Sends decisions until the worker is over. */
+    /**
+     * Sends decisions until the worker is over. One request is under way at a time, and decisions
+     * gather meanwhile.
+     */
     void settle() throws InterruptedException {
         for (List<Delivery> batch = awaitBatch(); !batch.isEmpty(); batch = awaitBatch()) {
             String verb = batch.get(0).decision.verb();
@@ -55,7 +57,8 @@ final class Settler {
                 fields.putAll(d.decision.fields());
                 receipts.add(verb.equals("nack") ? fields : d.receipt());
             }
-            List<Fields> verdicts = verdicts(verb, batch, new Body().with("receipts", receipts));
+            List<Fields> verdicts =
+                    ask(verb, batch, new Body().with("receipts", receipts)).verdicts();
             List<Delivery> sent = batch;
             slots.update(
                     () -> {
@@ -66,54 +69,62 @@ final class Settler {
         }
     }
 
-    /**
-     * The decisions to send now: one verb, once enough are gathered, or nothing more can be waited
-     * for. Empty at the end.
-     */
+    /** The decisions to send now, once there are any. Empty at the end. */
     private List<Delivery> awaitBatch() throws InterruptedException {
         synchronized (slots) {
             while (true) {
                 long now = System.nanoTime(), next = Slots.never();
-                List<Delivery> decided =
-                        slots.deliveries().stream().filter(d -> d.decision != null).toList();
-                List<Delivery> ready =
-                        decided.stream().filter(d -> d.notBefore - now <= 0).toList();
-                for (Delivery d : decided) {
-                    boolean isReady = d.notBefore - now <= 0;
-                    next = Slots.earlier(next, isReady ? d.decidedAt + GATHER_FOR : d.notBefore);
+                List<Delivery> batch = gathered(now);
+                if (!batch.isEmpty() || slots.isOver) {
+                    return batch;
                 }
-                boolean isComplete =
-                        ready.size() >= GATHERED
-                                || decided.size() == slots.deliveries().size()
-                                || next - now <= 0;
-                if (!ready.isEmpty() && isComplete) {
-                    if (ready.get(0).isAlone) {
-                        return ready.subList(0, 1);
-                    }
-                    String verb = ready.get(0).decision.verb();
-                    return ready.stream()
-                            .filter(d -> d.decision.verb().equals(verb) && !d.isAlone)
-                            .limit(GATHERED)
-                            .toList();
-                }
-                if (slots.isOver) {
-                    return List.of();
+                for (Delivery d : slots.deliveries()) {
+                    next = d.decision == null ? next : Slots.earlier(next, d.notBefore);
                 }
                 slots.await(next);
             }
         }
     }
 
+    /** The decisions that can be sent at this time: one verb, those that were made first. */
+    List<Delivery> gathered(long now) {
+        List<Delivery> ready =
+                slots.deliveries().stream()
+                        .filter(d -> d.decision != null && d.notBefore - now <= 0)
+                        .sorted((a, b) -> Long.signum(a.decidedAt - b.decidedAt))
+                        .toList();
+        if (ready.isEmpty() || ready.get(0).isAlone) {
+            return ready.subList(0, Math.min(1, ready.size()));
+        }
+        String verb = ready.get(0).decision.verb();
+        return ready.stream()
+                .filter(d -> d.decision.verb().equals(verb) && !d.isAlone)
+                .limit(GATHERED)
+                .toList();
+    }
+
+    /** The verdicts of the broker, one for each delivery, and the error of the whole request. */
+    private record Answer(List<Fields> verdicts, DwellException error) {
+        static Answer alike(String status, List<Delivery> deliveries, DwellException error) {
+            Fields verdict = new Fields(Map.of("status", status));
+            return new Answer(deliveries.stream().map(d -> verdict).toList(), error);
+        }
+
+        /** Whether the same request would be refused again. */
+        boolean isRefused() {
+            return error != null && !error.mayPassLater();
+        }
+    }
+
     /**
-     * The verdicts of the broker, one for each delivery. Without an answer each is "failed". If the
-     * broker would refuse the request again, each is "refused". The extension of one delivery whose
-     * topic or group was deleted is "unknown".
+     * Asks for the verdicts. Without an answer each is "failed". If the topic, the group or the
+     * only receipt does not exist, each is "unknown": one that is unknown among others has a
+     * verdict. If the broker would refuse the request again, each is "refused".
      */
-    private List<Fields> verdicts(String verb, List<Delivery> deliveries, Body body) {
+    private Answer ask(String verb, List<Delivery> deliveries, Body body) {
         long visibility =
                 deliveries.stream().mapToLong(d -> d.visibility.toMillis()).min().orElseThrow();
         Duration timeout = Duration.ofMillis(Math.max(1000, visibility / 3));
-        String status = "failed";
         try {
             Fields answer =
                     transport.call(
@@ -121,7 +132,7 @@ final class Settler {
                                     path(verb), body, timeout, new Transport.Interrupt()));
             List<Fields> results = answer.objects("results");
             if (results.size() == deliveries.size()) {
-                return results;
+                return new Answer(results, null);
             }
             LOG.log(
                     Level.WARNING,
@@ -129,6 +140,7 @@ final class Settler {
                     verb,
                     results.size(),
                     deliveries.size());
+            return Answer.alike("failed", deliveries, null);
         } catch (DwellException e) {
             LOG.log(
                     Level.WARNING,
@@ -136,14 +148,9 @@ final class Settler {
                     verb,
                     deliveries.size(),
                     e.getMessage());
-            if (verb.equals("extend") && e.isGone()) {
-                status = deliveries.size() == 1 ? "unknown" : "refused";
-            } else {
-                status = e.mayPassLater() ? "failed" : "refused";
-            }
+            String status = e.isGone() ? "unknown" : e.mayPassLater() ? "failed" : "refused";
+            return Answer.alike(status, deliveries, e);
         }
-        Fields failed = new Fields(Map.of("status", status));
-        return deliveries.stream().map(d -> failed).toList();
     }
 
     private void settled(Delivery d, Fields verdict, boolean hadOthers) {
@@ -193,7 +200,7 @@ final class Settler {
     /** Extends what handlers have until the worker is over. */
     void extend() throws InterruptedException {
         for (List<Delivery> due = awaitDue(); !due.isEmpty(); due = awaitDue()) {
-            if (!extend(due, due.get(0).visibility)) {
+            if (extend(due, due.get(0).visibility) != null) {
                 endExtending(due);
             }
         }
@@ -240,23 +247,26 @@ final class Settler {
         }
     }
 
-    /** Moves deadlines in one call. Returns whether the broker may accept the same call later. */
-    boolean extend(List<Delivery> deliveries, Duration visibility) {
+    /**
+     * Moves deadlines in one call. Returns the error if the broker would refuse the same call
+     * again, or else null.
+     */
+    DwellException extend(List<Delivery> deliveries, Duration visibility) {
         long asked = System.nanoTime();
         List<String> receipts = deliveries.stream().map(Delivery::receipt).toList();
         Body body = new Body().with("receipts", receipts).with("visibility_timeout", visibility);
-        List<Fields> verdicts = verdicts("extend", deliveries, body);
+        Answer answer = ask("extend", deliveries, body);
         slots.update(
                 () -> {
                     for (int n = 0; n < deliveries.size(); n++) {
                         extended(
                                 deliveries.get(n),
-                                verdicts.get(n).text("status"),
+                                answer.verdicts().get(n).text("status"),
                                 asked,
                                 visibility);
                     }
                 });
-        return verdicts.stream().noneMatch(v -> v.text("status").equals("refused"));
+        return answer.isRefused() ? answer.error() : null;
     }
 
     /**

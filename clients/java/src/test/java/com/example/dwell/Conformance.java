@@ -157,7 +157,7 @@ final class Conformance {
                 await(object(script, "when"));
             }
             if (script.containsKey("extend")) {
-                same(script.get("is_ours"), d.extend(duration(text(script, "extend"))));
+                extend(d, script);
             }
         } catch (AssertionError e) {
             failures.add(d.id() + ": " + e.getMessage());
@@ -182,6 +182,18 @@ final class Conformance {
         } else if (then.containsKey("bury")) {
             throw new Bury(text(then, "bury"));
         }
+    }
+
+    private void extend(Delivery d, Map<String, Object> script) {
+        boolean isOurs;
+        try {
+            isOurs = d.extend(duration(text(script, "extend")));
+        } catch (DwellException e) {
+            check(script.containsKey("raises"), e.toString());
+            thrown(object(script, "raises"), e);
+            return;
+        }
+        same(script.get("is_ours"), isOurs);
     }
 
     private static void panic(String message, int depth) {

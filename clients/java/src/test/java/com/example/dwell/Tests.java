@@ -44,6 +44,13 @@ final class Tests {
         }
         test("ids are unique and count up in runs", Units::idsAreUniqueAndCountUpInRuns);
         test("a run of ids ends with its time", Units::aRunOfIdsEndsWithItsTime);
+        test("a decision waits for no other", Units::aDecisionWaitsForNoOther);
+        test(
+                "a request has one verb, and what was decided first",
+                Units::aRequestHasOneVerbAndWhatWasDecidedFirst);
+        test(
+                "a request has at most a hundred decisions",
+                Units::aRequestHasAtMostAHundredDecisions);
         test("JSON is read as it was written", Units::jsonIsReadAsItWasWritten);
         test("what is not JSON is refused", Units::whatIsNotJsonIsRefused);
         test("addresses and headers are checked", Units::addressesAndHeadersAreChecked);

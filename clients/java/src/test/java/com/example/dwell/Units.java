@@ -10,11 +10,14 @@ import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 
-/** JSON, answers of any form, and input that is refused. */
+/** Ids, which decisions travel together, JSON, answers of any form, and input that is refused. */
 final class Units {
     private Units() {}
 
@@ -41,6 +44,62 @@ final class Units {
             String other = ids.next(now);
             check(!other.startsWith(first.substring(0, 23)), other);
         }
+    }
+
+    /** Deliveries of these ids, whose handlers run. */
+    private static Map<String, Delivery> handled(Slots slots, Settler settler, List<String> ids) {
+        Map<String, Delivery> handled = new LinkedHashMap<>();
+        for (String id : ids) {
+            Map<String, Object> fields =
+                    new LinkedHashMap<>(Map.of("id", id, "receipt", id, "attempt", 1L));
+            fields.putAll(
+                    Map.of("partition", 0L, "lateness_ms", 0L, "payload", "", "meta", Map.of()));
+            fields.put("due_at", "2026-01-02T03:04:05.678Z");
+            fields.put("deadline", "2026-01-02T03:04:35.678Z");
+            Delivery d = new Delivery(new Fields(fields), settler, Duration.ofSeconds(30));
+            slots.add(d);
+            handled.put(id, d);
+        }
+        return handled;
+    }
+
+    /** The verb and the receipts of the next request. */
+    private static List<String> sent(Settler settler) {
+        List<Delivery> batch = settler.gathered(System.nanoTime());
+        List<String> sent = new ArrayList<>();
+        batch.stream().map(d -> d.decision.verb()).distinct().forEach(sent::add);
+        batch.forEach(d -> sent.add(d.receipt()));
+        return sent;
+    }
+
+    static void aDecisionWaitsForNoOther() {
+        Slots slots = new Slots((event, delivery) -> {});
+        Settler settler = new Settler(null, "orders", "default", slots);
+        Map<String, Delivery> handled = handled(slots, settler, List.of("a", "b"));
+        same(List.of(), sent(settler));
+        slots.decide(handled.get("a"), Decision.ack());
+        same(List.of("ack", "a"), sent(settler));
+    }
+
+    static void aRequestHasOneVerbAndWhatWasDecidedFirst() {
+        Slots slots = new Slots((event, delivery) -> {});
+        Settler settler = new Settler(null, "orders", "default", slots);
+        Map<String, Delivery> handled = handled(slots, settler, List.of("a", "b", "c", "d"));
+        slots.decide(handled.get("c"), Decision.release());
+        slots.decide(handled.get("b"), Decision.ack());
+        slots.decide(handled.get("a"), Decision.release());
+        same(List.of("release", "c", "a"), sent(settler));
+    }
+
+    static void aRequestHasAtMostAHundredDecisions() {
+        Slots slots = new Slots((event, delivery) -> {});
+        Settler settler = new Settler(null, "orders", "default", slots);
+        List<String> ids = IntStream.range(0, 150).mapToObj(n -> "m" + n).toList();
+        Map<String, Delivery> handled = handled(slots, settler, ids);
+        handled.values().forEach(d -> slots.decide(d, Decision.ack()));
+        List<String> expected = new ArrayList<>(List.of("ack"));
+        expected.addAll(ids.subList(0, 100));
+        same(expected, sent(settler));
     }
 
     static void jsonIsReadAsItWasWritten() {
