@@ -25,6 +25,7 @@ use crate::ledger::{
 use crate::lock;
 use crate::operation::{Consume, Look, Operation, Policy, Push, Target};
 use crate::plan::Topic;
+use crate::spread::moved_ms;
 
 /// The broker that is asked to make the topics.
 pub(crate) const SETS_UP: usize = 0;
@@ -181,6 +182,7 @@ impl Clients {
         if push.is_absolute && push.is_rounded {
             due = Time(due.0 - due.0 % 1_000_000);
         }
+        let moved_ms = push.spread_ms.map_or(0, |spread_ms| moved_ms(&push.target.id, spread_ms));
         let mut message = json!({"id": push.target.id, "payload": tag});
         if let Some(key) = &push.target.key {
             message["key"] = json!(key);
@@ -188,6 +190,9 @@ impl Clients {
         match push.is_absolute {
             true => message["due_at"] = json!(due.as_ms()),
             false => message["delay_ms"] = json!(push.delay_ms),
+        }
+        if let Some(spread) = push.spread_ms {
+            message["spread_ms"] = json!(spread);
         }
         if let Some(ttl) = push.ttl_ms {
             message["ttl_ms"] = json!(ttl);
@@ -201,7 +206,7 @@ impl Clients {
             Policy::Replace => message["conflict"] = json!("replace"),
             Policy::Debounce => message["conflict"] = json!("debounce"),
         }
-        (message, Time::from_ms(due.as_ms()))
+        (message, Time::from_ms(due.as_ms() + moved_ms))
     }
 
     fn pushed(status: u16, result: &Value) -> Pushed {
@@ -288,8 +293,7 @@ impl Clients {
     /// Lets a broker have something that it keeps for this Redis.
     pub(crate) async fn bind(&self, broker: usize) {
         let target = Target { topic: 0, id: "bound".to_owned(), key: None };
-        let (policy, is_absolute, is_rounded, ttl_ms) = (Policy::Keep, false, false, None);
-        let push = Push { target, policy, delay_ms: 0, is_absolute, is_rounded, ttl_ms, priority: 0 };
+        let push = Push::of(target, Policy::Keep);
         while !lock(&self.ledger).pushes.iter().any(|push| push.outcome == Pushed::Journaled) {
             self.push(usize::MAX, broker, push.clone()).await;
         }
@@ -463,9 +467,7 @@ impl Clients {
         };
         // SQS shows another id than the one that it knows a message by.
         let Some(target) = target else { return };
-        let (policy, is_absolute, is_rounded, ttl_ms) = (Policy::Replace, false, false, None);
-        let push = Push { target, policy, delay_ms: 0, is_absolute, is_rounded, ttl_ms, priority: 0 };
-        self.push_as(tag, broker, push).await;
+        self.push_as(tag, broker, Push::of(target, Policy::Replace)).await;
     }
 
     async fn consume(&self, number: usize, broker: usize, consume: Consume) {

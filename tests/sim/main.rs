@@ -17,6 +17,7 @@ mod pipe;
 mod plan;
 mod run;
 mod shrink;
+mod spread;
 mod sqs;
 mod world;
 

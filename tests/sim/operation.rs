@@ -157,8 +157,19 @@ pub(crate) struct Push {
     /// Of a whole second, as people say times: many are due in the same millisecond, some in the past.
     #[serde(default)]
     pub(crate) is_rounded: bool,
+    /// Its id moves the due time by less than this.
+    #[serde(default)]
+    pub(crate) spread_ms: Option<u64>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) priority: u8,
+}
+
+impl Push {
+    /// One that is due at once.
+    pub(crate) fn of(target: Target, policy: Policy) -> Push {
+        let (delay_ms, is_absolute, is_rounded) = (0, false, false);
+        Push { target, policy, delay_ms, is_absolute, is_rounded, spread_ms: None, ttl_ms: None, priority: 0 }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -275,6 +286,7 @@ impl Plan {
             delay_ms,
             is_absolute,
             is_rounded,
+            spread_ms: (random.u8(0..6) == 0).then(|| random.u64(1..5_000)),
             ttl_ms: (random.u8(0..20) == 0).then(|| random.u64(100..10_000)),
             priority: if random.u8(0..5) == 0 { random.u8(0..10) } else { 0 },
         }
