@@ -36,6 +36,8 @@ type NewMessage struct {
 	// DedupKey makes another push of it to the partition within DedupFor a duplicate.
 	DedupKey string
 	DedupFor time.Duration
+	// Spread moves the due time by up to this, by a value that the id decides.
+	Spread time.Duration
 	// Conflict is what happens if the topic has a message with this id. Default ConflictKeep.
 	Conflict    Conflict
 	ContentType string
@@ -77,6 +79,7 @@ type wireMessage struct {
 	MaxAttempts *int       `json:"max_attempts,omitempty"`
 	DedupKey    string     `json:"dedup_key,omitempty"`
 	DedupFor    *millis    `json:"dedup_for_ms,omitempty"`
+	Spread      *millis    `json:"spread_ms,omitempty"`
 	Conflict    Conflict   `json:"conflict,omitempty"`
 	payloadFields
 	ContentType string            `json:"content_type,omitempty"`
@@ -94,7 +97,8 @@ func (m *NewMessage) check() error {
 			return wrong(given[0], "is not UTF-8")
 		}
 	}
-	return cmp.Or(notNegative("Delay", m.Delay), notNegative("TTL", m.TTL), notNegative("DedupFor", m.DedupFor))
+	return cmp.Or(notNegative("Delay", m.Delay), notNegative("TTL", m.TTL), notNegative("DedupFor", m.DedupFor),
+		notNegative("Spread", m.Spread))
 }
 
 // encode is the message as JSON, with an id and the trace context of its push, which may be nil.
@@ -104,7 +108,7 @@ func (m *NewMessage) encode(trace http.Header) ([]byte, error) {
 	}
 	w := wireMessage{
 		ID: m.ID, Key: m.Key, Delay: ms(m.Delay), DueAt: optional(m.DueAt), Past: m.Past, TTL: ms(m.TTL), Priority: m.Priority,
-		MaxAttempts: attempts(m.MaxAttempts), DedupKey: m.DedupKey, DedupFor: ms(m.DedupFor), Conflict: m.Conflict,
+		MaxAttempts: attempts(m.MaxAttempts), DedupKey: m.DedupKey, DedupFor: ms(m.DedupFor), Spread: ms(m.Spread), Conflict: m.Conflict,
 		payloadFields: payloadOf(m.Payload), ContentType: m.ContentType, Meta: m.Meta,
 		TraceParent: trace.Get("traceparent"), TraceState: trace.Get("tracestate"),
 	}

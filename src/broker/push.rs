@@ -138,7 +138,7 @@ impl Broker {
         let single = offers.len() == 1;
         let (mut accepted, mut spans) = (Vec::with_capacity(offers.len()), Vec::new());
         for (index, Offer { id, fresh, mut message }) in offers.into_iter().enumerate() {
-            let (conflict, due) = (message.conflict, time_of(message.due));
+            let (conflict, due) = (message.conflict, time_of(message.due_of(&id)));
             let span = self.options.tracer.begin(Operation::Send, topic, message.trace.as_ref());
             if let Some(span) = span {
                 message.trace = Some(span.context().clone());

@@ -75,8 +75,10 @@ macro_rules! text_type {
 }
 
 mod options;
+mod spread;
 
 pub use self::options::{Dedup, DedupKey, Due, GATEWAY_DEDUP_PREFIX, Past};
+pub use self::spread::spread_of;
 
 text_type! {
     /// The name of a topic: 1 to 100 of `A-Z a-z 0-9 . _ -`.
@@ -209,6 +211,8 @@ pub struct NewMessage {
     /// [`Conflict::Keep`].
     pub dedup: Option<Dedup>,
     pub due: Due,
+    /// Its due time moves by up to this, by a value that its id decides.
+    pub spread: Option<Duration>,
     /// How long after its due time it is still delivered; `None` is without end.
     pub ttl: Option<Duration>,
     /// Overrides the topic's number of attempts; 0 is without a limit.
@@ -236,6 +240,7 @@ impl NewMessage {
             key: None,
             dedup: None,
             due: Due::In(Duration::ZERO),
+            spread: None,
             ttl: None,
             max_attempts: None,
             priority: 0,
@@ -261,6 +266,12 @@ impl NewMessage {
     /// Due at this time; a time in the past is due at once.
     pub fn at(mut self, due_at: Timestamp) -> NewMessage {
         self.due = Due::At(due_at);
+        self
+    }
+
+    /// Due up to this later, by a value that its id decides.
+    pub fn spread(mut self, spread: Duration) -> NewMessage {
+        self.spread = Some(spread);
         self
     }
 
@@ -329,14 +340,18 @@ impl NewMessage {
         }
         check_content_type(self.content_type.as_deref())?;
         check_meta(&self.meta)?;
-        self.due.fix(now)
+        let due_at = self.due.fix(now)?;
+        self.check_spread(now)?;
+        Ok(due_at)
     }
 
     /// The message as the store keeps it. Errors: as [`NewMessage::check`].
     pub fn accept(self, now: Timestamp) -> Result<Message> {
-        let due_at = self.check(now)?;
+        self.check(now)?;
+        let id = self.id.clone().unwrap_or_else(MessageId::fresh);
+        let due_at = self.due_of(&id).fix(now)?;
         Ok(Message {
-            id: self.id.unwrap_or_else(MessageId::fresh),
+            id,
             due_at,
             envelope: Envelope {
                 key: self.key,
@@ -542,47 +557,4 @@ impl MessageId {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::error::Kind;
-
-    #[test]
-    fn name_id_and_key_limits_are_enforced() {
-        assert!(TopicName::new("a".repeat(NAME_BYTES_MAX)).is_ok());
-        let of_processes = TopicName::of_processes();
-        for bad in ["", ".", "..", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1), of_processes.as_str()] {
-            assert!(TopicName::new(bad).is_err(), "{bad:?}");
-        }
-        assert!(MessageId::new("a".repeat(ID_BYTES_MAX)).is_ok());
-        assert!(MessageId::new("...").is_ok());
-        for bad in ["", ".", "..", "a b", "a\n", "é", &"a".repeat(ID_BYTES_MAX + 1)] {
-            assert!(MessageId::new(bad).is_err(), "{bad:?}");
-        }
-        assert!(Key::new("é".repeat(KEY_BYTES_MAX / 2)).is_ok());
-        for bad in ["", "a\u{0}", &"a".repeat(KEY_BYTES_MAX + 1)] {
-            assert!(Key::new(bad).is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn a_payload_at_its_limit_is_accepted_and_one_byte_more_is_too_large() {
-        let now = Timestamp::from_ms(1);
-        assert!(NewMessage::new(vec![0; PAYLOAD_BYTES_MAX]).accept(now).is_ok());
-        let error = NewMessage::new(vec![0; PAYLOAD_BYTES_MAX + 1]).accept(now).map(|_| ()).map_err(|e| e.kind());
-        assert_eq!(error, Err(Kind::TooLarge));
-        let with = |attachment| NewMessage { attachment, ..NewMessage::new(vec![0; PAYLOAD_BYTES_MAX - 1]) };
-        assert!(with(Bytes::from_static(b"1")).accept(now).is_ok());
-        assert!(with(Bytes::from_static(b"12")).accept(now).is_err_and(|error| error.kind() == Kind::TooLarge));
-    }
-
-    #[test]
-    fn meta_limits_are_enforced() {
-        let many = |n: usize| (0..n).map(|i| (format!("n{i}"), "v".to_owned())).collect::<Vec<_>>();
-        assert!(check_meta(&many(META_COUNT_MAX)).is_ok());
-        assert!(check_meta(&many(META_COUNT_MAX + 1)).is_err());
-        assert!(check_meta(&[("a".into(), "v".repeat(META_BYTES_MAX - 1))]).is_ok());
-        assert!(check_meta(&[("a".into(), "v".repeat(META_BYTES_MAX))]).is_err());
-        assert!(check_meta(&[("A".into(), "v".into())]).is_err());
-        assert!(check_meta(&[("a".into(), "\n".into())]).is_err());
-    }
-}
+mod tests;

@@ -72,10 +72,13 @@ impl Read for Bytes<'_> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use dwell_client::wire::ids::Ids;
 
     use super::*;
+    use crate::model::error::Result;
+    use crate::model::message::{MessageId, spread_of};
 
     /// Published vectors of murmur3 x86_32 with seed 0; docs/reference/partition-hash.md repeats them for clients.
     #[test]
@@ -131,6 +134,20 @@ mod tests {
             let bound = 6.0 * f64::from(fair).sqrt() + 1.0;
             assert!(counts.iter().all(|count| f64::from(count.abs_diff(fair)) <= bound), "{partitions}: {counts:?}");
         }
+    }
+
+    #[test]
+    fn ids_of_one_partition_spread_evenly_over_time() -> Result<()> {
+        let (eight, mut counts) = (NonZeroU16::new(8).unwrap_or(NonZeroU16::MIN), [0_i32; 10]);
+        for n in 0..100_000 {
+            let id = MessageId::new(format!("order-{n}"))?;
+            if Partition::of(id.as_str(), eight) == Partition(3) {
+                let second = spread_of(&id, Duration::from_secs(10)).as_secs();
+                counts[usize::try_from(second).unwrap_or_default()] += 1;
+            }
+        }
+        assert!(counts.iter().all(|count| (count - 1_250).abs() <= 200), "{counts:?}");
+        Ok(())
     }
 
     #[test]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 # In the range of every duration: of a visibility timeout (100 ms to 12 h) and of a wait (up to 60 s), say.
 SHORT = ["1s", "1500ms", "PT2S"]
 DURATIONS = {
-    "dead_max_age", "dedup_for", "dedup_window", "delay", "every", "for", "initial", "linger", "max", "min_age", "older_than", "step",
-    "ttl", "visibility_timeout", "wait", "younger_than",
+    "dead_max_age", "dedup_for", "dedup_window", "delay", "every", "for", "initial", "linger", "max", "min_age", "older_than",
+    "spread", "step", "ttl", "visibility_timeout", "wait", "younger_than",
 }  # fmt: skip
 # Of those that exclude each other the first one stays.
 EXCLUSIVE = [

@@ -25,6 +25,7 @@ use crate::ledger::{
 use crate::lock;
 use crate::operation::{Consume, Gather, Look, Operation, Policy, Push, Target};
 use crate::plan::Topic;
+use crate::spread::moved_ms;
 
 /// The broker that is asked to make the topics.
 pub(crate) const SETS_UP: usize = 0;
@@ -58,12 +59,6 @@ pub(crate) struct Clients {
 /// What no other message has: its payload, or the topic and the id of a message of a cron job, which all have the same payload.
 fn tag_of(topic: usize, payload: String, id: &str) -> String {
     if payload == CRON && id != CRON { format!("t{topic}/{id}") } else { payload }
-}
-
-/// A push of what is due at once.
-fn at_once(target: Target, policy: Policy) -> Push {
-    let (is_nameless, is_absolute, is_rounded, ttl_ms) = (false, false, false, None);
-    Push { target, is_nameless, policy, delay_ms: 0, is_absolute, is_rounded, ttl_ms, priority: 0 }
 }
 
 /// What a look at a group in the end finds.
@@ -189,6 +184,7 @@ impl Clients {
         if push.is_absolute && push.is_rounded {
             due = Time(due.0 - due.0 % 1_000_000);
         }
+        let moved_ms = push.spread_ms.map_or(0, |spread_ms| moved_ms(&push.target.id, spread_ms));
         let mut message = json!({"payload": tag});
         if !push.is_nameless {
             message["id"] = json!(push.target.id);
@@ -199,6 +195,9 @@ impl Clients {
         match push.is_absolute {
             true => message["due_at"] = json!(due.as_ms()),
             false => message["delay_ms"] = json!(push.delay_ms),
+        }
+        if let Some(spread) = push.spread_ms {
+            message["spread_ms"] = json!(spread);
         }
         if let Some(ttl) = push.ttl_ms {
             message["ttl_ms"] = json!(ttl);
@@ -212,7 +211,7 @@ impl Clients {
             Policy::Replace => message["conflict"] = json!("replace"),
             Policy::Debounce => message["conflict"] = json!("debounce"),
         }
-        (message, Time::from_ms(due.as_ms()))
+        (message, Time::from_ms(due.as_ms() + moved_ms))
     }
 
     fn pushed(status: u16, result: &Value) -> Pushed {
@@ -327,7 +326,7 @@ impl Clients {
     /// Lets a broker have something that it keeps for this Redis.
     pub(crate) async fn bind(&self, broker: usize) {
         let target = Target { topic: 0, id: "bound".to_owned(), key: None };
-        let push = at_once(target, Policy::Keep);
+        let push = Push::of(target, Policy::Keep);
         while !lock(&self.ledger).pushes.iter().any(|push| push.outcome == Pushed::Journaled) {
             self.push(usize::MAX, broker, push.clone()).await;
         }
@@ -523,7 +522,7 @@ impl Clients {
         };
         // SQS shows another id than the one that it knows a message by.
         let Some(target) = target else { return };
-        self.push_as(tag, broker, at_once(target, Policy::Replace)).await;
+        self.push_as(tag, broker, Push::of(target, Policy::Replace)).await;
     }
 
     async fn consume(&self, number: usize, broker: usize, consume: Consume) {

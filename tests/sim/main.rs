@@ -18,6 +18,7 @@ mod pipe;
 mod plan;
 mod run;
 mod shrink;
+mod spread;
 mod sqs;
 mod world;
 

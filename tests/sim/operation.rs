@@ -238,8 +238,19 @@ pub(crate) struct Push {
     /// Of a whole second, as people say times: many are due in the same millisecond, some in the past.
     #[serde(default)]
     pub(crate) is_rounded: bool,
+    /// Its id moves the due time by less than this.
+    #[serde(default)]
+    pub(crate) spread_ms: Option<u64>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) priority: u8,
+}
+
+impl Push {
+    /// One that is due at once.
+    pub(crate) fn of(target: Target, policy: Policy) -> Push {
+        let (is_nameless, is_absolute, is_rounded, spread_ms, ttl_ms) = (false, false, false, None, None);
+        Push { target, is_nameless, policy, delay_ms: 0, is_absolute, is_rounded, spread_ms, ttl_ms, priority: 0 }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -398,7 +409,8 @@ impl Plan {
         let push = |_| {
             let Target { id, key, .. } = self.nameless(random, topic, ids);
             let target = Target { topic, id, key: key.filter(|_| !is_keyless) };
-            Push { target, is_nameless: true, policy: Policy::Keep, ..self.push(random, topic, ids) }
+            let (is_nameless, policy, spread_ms) = (true, Policy::Keep, None);
+            Push { target, is_nameless, policy, spread_ms, ..self.push(random, topic, ids) }
         };
         (0..count).map(push).collect()
     }
@@ -428,6 +440,8 @@ impl Plan {
             delay_ms,
             is_absolute,
             is_rounded,
+            // Of a message without an id the client does not know it before the answer.
+            spread_ms: (!is_nameless && random.u8(0..6) == 0).then(|| random.u64(1..5_000)),
             ttl_ms: (random.u8(0..20) == 0).then(|| random.u64(100..10_000)),
             priority: if random.u8(0..5) == 0 { random.u8(0..10) } else { 0 },
         }

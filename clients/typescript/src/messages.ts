@@ -27,6 +27,8 @@ export interface PushFields {
   /** Makes another push of it to the partition within `dedupFor` a duplicate. */
   dedupKey?: string;
   dedupFor?: Duration;
+  /** The due time moves by up to this, by a value that the id decides. */
+  spread?: Duration;
   conflict?: "keep" | "reject" | "replace" | "debounce";
   contentType?: string;
   meta?: Record<string, string>;

@@ -188,6 +188,11 @@ mod tests {
             (r#"{"payload": "a", "dedup_key": "k"}"#, "dedup_for`: is missing, and `dedup_key` needs it"),
             (r#"{"payload": "a", "dedup_for": "5m"}"#, "dedup_for`: is given without `dedup_key`"),
             (r#"{"payload": "a", "dedup_key": "k", "dedup_for_ms": 999}"#, "dedup_for_ms`: is not in 1 s to 7 days"),
+            (r#"{"payload": "a", "spread_ms": 0}"#, "spread_ms`: is not in 1 ms to 3650 days"),
+            (
+                r#"{"payload": "a", "delay": "3650d", "spread": "1s"}"#,
+                "spread`: a message is due at most 3650 days ahead",
+            ),
             (r#"{"payload": "a", "dedup_key": "\n", "dedup_for": "5m"}"#, "dedup_key`: a dedup key has no control"),
             (
                 r#"{"payload": "a", "dedup_key": "k", "dedup_for": "5m", "conflict": "replace"}"#,

@@ -31,8 +31,8 @@ use crate::store::Pushed;
 
 /// The parameters of a push, which are those of a message but for the last one.
 #[rustfmt::skip]
-const ACCEPTED: [&str; 15] = [
-    "key", "id", "conflict", "delay", "delay_ms", "due_at", "past", "ttl", "ttl_ms", "max_attempts", "priority",
+const ACCEPTED: [&str; 17] = [
+    "key", "id", "conflict", "delay", "delay_ms", "due_at", "past", "spread", "spread_ms", "ttl", "ttl_ms", "max_attempts", "priority",
     "dedup_key", "dedup_for", "dedup_for_ms", "raw",
 ];
 
@@ -90,6 +90,12 @@ pub(crate) struct PushParams {
     /// Policy if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
     #[param(value_type = Option<schema::Past>)]
     past: Option<Past>,
+    /// The due time moves by up to this, by a value that the id decides: a repeat gets the same.
+    #[param(value_type = Option<schema::Duration>)]
+    spread: Option<Duration>,
+    /// The same in milliseconds; not together with `spread`.
+    #[param(value_type = Option<u64>)]
+    spread_ms: Option<Duration>,
     /// A duration from the due time, after which it is not delivered. Default: the topic's.
     #[param(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
@@ -132,6 +138,8 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
             delay_ms: params.millis("delay_ms")?,
             due_at: params.time("due_at")?,
             past: params.read_as("past", str::parse)?,
+            spread: params.span("spread")?,
+            spread_ms: params.millis("spread_ms")?,
             ttl: params.span("ttl")?,
             ttl_ms: params.millis("ttl_ms")?,
             max_attempts: params.number("max_attempts", 0..=ATTEMPTS_MAX)?,
@@ -161,6 +169,7 @@ pub(crate) fn message(item: BatchMessage, now: Timestamp) -> Result<NewMessage, 
             one_span("dedup_for", item.dedup_for, item.dedup_for_ms)?,
         )?,
         due: due_of(one_span("delay", item.delay, item.delay_ms)?, item.due_at, past)?,
+        spread: one_span("spread", item.spread, item.spread_ms)?,
         ttl: one_span("ttl", item.ttl, item.ttl_ms)?,
         max_attempts: item.max_attempts,
         priority: item.priority.unwrap_or(0),
@@ -369,6 +378,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
         key: params.key,
         dedup,
         due,
+        spread: one_span("spread", params.spread, params.spread_ms).map_err(Problem::of_query)?,
         ttl: one_span("ttl", params.ttl, params.ttl_ms).map_err(Problem::of_query)?,
         max_attempts: params.max_attempts,
         priority: params.priority.unwrap_or(0),

@@ -35,7 +35,7 @@ Examples:
   generate | dwell push orders --file -
 
 A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally
-key, id, conflict, delay, due_at, past, ttl, max_attempts, priority, dedup_key, dedup_for,
+key, id, conflict, delay, due_at, past, spread, ttl, max_attempts, priority, dedup_key, dedup_for,
 content_type, meta, traceparent, tracestate, attachment. A line that is wrong is reported with its
 number and the others are pushed.
 You may send a push with an --id again: it makes no second message.";
@@ -67,6 +67,9 @@ pub(crate) struct PushArgs {
     /// If the time is in the past: now (due at once) or reject
     #[arg(long, value_name = "POLICY", value_parser = parse::past, requires = "at")]
     past: Option<Past>,
+    /// Move the due time by up to this, by a value that the id decides: a repeat gets the same
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    spread: Option<Duration>,
     /// How long after its due time it may still be delivered
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     ttl: Option<Duration>,
@@ -93,7 +96,7 @@ pub(crate) struct PushArgs {
     traceparent: Option<TraceContext>,
     /// Push every line of an NDJSON file; - is stdin
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "past", "ttl", "max_attempts", "priority", "dedup_key", "dedup_for", "content_type", "meta", "traceparent"])]
+    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "past", "spread", "ttl", "max_attempts", "priority", "dedup_key", "dedup_for", "content_type", "meta", "traceparent"])]
     file: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArgs,
@@ -178,6 +181,7 @@ impl PushArgs {
             delay: self.delay,
             due_at: self.at,
             past: self.past.map(|past| past.name().to_owned()),
+            spread: self.spread,
             ttl: self.ttl,
             max_attempts: self.max_attempts,
             priority: self.priority,

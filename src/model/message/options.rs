@@ -55,6 +55,14 @@ impl std::str::FromStr for Past {
 }
 
 impl Due {
+    pub fn later(self, by: Duration) -> Due {
+        match self {
+            Due::In(delay) => Due::In(delay.saturating_add(by)),
+            Due::At(at) => Due::At(at.plus(by)),
+            Due::Ahead(at) => Due::Ahead(at.plus(by)),
+        }
+    }
+
     /// Fixed when it is accepted. Errors: `Invalid` past [`DELAY_MAX`], and for [`Due::Ahead`] in the past.
     pub fn fix(self, now: Timestamp) -> Result<Timestamp> {
         let (field, at) = match self {

@@ -196,6 +196,5 @@ impl Plan {
 }
 
 fn plain(target: Target, delay_ms: u64) -> Push {
-    let (policy, is_absolute, is_rounded, ttl_ms) = (Policy::Keep, false, false, None);
-    Push { target, is_nameless: false, policy, delay_ms, is_absolute, is_rounded, ttl_ms, priority: 0 }
+    Push { delay_ms, ..Push::of(target, Policy::Keep) }
 }

@@ -2,11 +2,16 @@
 
 #[path = "../../../examples/reference/pages/mod.rs"]
 mod pages;
+/// The rule of spreads as the simulator has it, which does not ask dwell.
+#[path = "../../sim/spread.rs"]
+mod simulated;
 
 use std::num::NonZeroU16;
 use std::path::Path;
+use std::time::Duration;
 
 use dwell::model::error::{Error, Result};
+use dwell::model::message::{MessageId, spread_of};
 use dwell::model::partition::{Partition, hash};
 
 use crate::support::failed;
@@ -104,6 +109,25 @@ fn every_row_has_a_description() -> Result<()> {
 fn table(page: &'static str, header: &str) -> Vec<Vec<&'static str>> {
     let rows = page.lines().skip_while(|line| *line != header).skip(2).take_while(|line| line.starts_with('|'));
     rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect()).collect()
+}
+
+#[test]
+fn documented_values_of_spreads_are_correct() -> Result<()> {
+    let rows = table(include_str!("../../../docs/reference/producing.md"), "| id | hash | of 1 s | of 10 m | of 1 d |");
+    assert_eq!(rows.len(), 7);
+    for row in rows {
+        let id = MessageId::new(row[0])?;
+        let all = u64::from_str_radix(row[1].trim_start_matches("0x"), 16).map_err(|_| Error::bug(row[1]))?;
+        for (text, spread) in row[2..].iter().zip([1_000, 600_000, 86_400_000]) {
+            let moved = spread_of(&id, Duration::from_millis(spread)).as_millis();
+            let others = [all % spread, simulated::moved_ms(row[0], spread)];
+            assert_eq!(
+                (moved.to_string(), others.map(|ms| ms.to_string())),
+                ((*text).to_owned(), [*text; 2].map(str::to_owned))
+            );
+        }
+    }
+    Ok(())
 }
 
 #[test]

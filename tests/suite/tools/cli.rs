@@ -7,6 +7,7 @@ mod places;
 mod usage_errors;
 mod settle;
 mod dedup;
+mod spread;
 mod update;
 
 use std::io::{BufRead as _, BufReader, Write};

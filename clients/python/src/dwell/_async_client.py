@@ -66,14 +66,16 @@ class AsyncClient(AsyncAdministration):
         meta: Mapping[str, str] | None = None,
         dedup_key: str | None = None,
         dedup_for: Duration | None = None,
+        spread: Duration | None = None,
     ) -> PushResult:
         """Pushes one message. `payload` is bytes, text, or any other value, which is sent as JSON.
 
         The message has an id before it is sent, so repeats store it once. `delay` is counted from now; default: due at once.
+        `spread` moves the due time by up to that span, by a value that the id decides.
         """
         message = NewMessage(
             payload, ulid() if id is None else id, key, delay, due_at, past, ttl, priority, max_attempts, conflict,
-            content_type, meta, dedup_key, dedup_for,
+            content_type, meta, dedup_key, dedup_for, spread,
         )
         path = requests.topic_path(topic, "messages")
         return from_answer(PushResult, await self._produce("POST", path, message.encoded(), requests.trace()))

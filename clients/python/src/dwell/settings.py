@@ -84,6 +84,7 @@ class PushOptions(TypedDict, total=False):
     meta: Mapping[str, str] | None
     dedup_key: str | None
     dedup_for: Duration | None
+    spread: Duration | None
 
 
 @dataclass
@@ -107,6 +108,8 @@ class NewMessage:
     meta: Mapping[str, str] | None = None
     dedup_key: str | None = None
     dedup_for: Duration | None = None
+    #: The due time moves by up to this, by a value that the id decides.
+    spread: Duration | None = None
     traceparent: str | None = None
     tracestate: str | None = None
 
@@ -114,7 +117,8 @@ class NewMessage:
         """The message as JSON. Raises `ValueError` or `TypeError` for what the broker would refuse in any case."""
         body = payload_field(self.payload)
         body |= {"id": not_empty("id", self.id), **due_fields(self.delay, self.due_at)}
-        body |= {**duration_field("ttl", self.ttl), **duration_field("dedup_for", self.dedup_for)}
+        for name in ("ttl", "dedup_for", "spread"):
+            body |= duration_field(name, getattr(self, name))
         if self.key is not None:
             body["key"] = not_empty("key", self.key)
         if self.dedup_key is not None:

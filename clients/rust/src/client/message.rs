@@ -119,6 +119,12 @@ impl NewMessage {
         self
     }
 
+    /// The due time moves by up to this, by a value that the id decides: a repeated push is due at the same time.
+    pub fn spread(mut self, spread: Duration) -> NewMessage {
+        self.fields.spread_ms = Some(spread);
+        self
+    }
+
     /// How long after its due time it is worth delivering.
     pub fn ttl(mut self, ttl: Duration) -> NewMessage {
         self.fields.ttl_ms = Some(ttl);

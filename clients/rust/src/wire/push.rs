@@ -104,6 +104,14 @@ pub struct BatchMessage {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Past>))]
     pub past: Option<String>,
+    /// The due time moves by up to this, by a value that the id decides: a repeat gets the same.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
+    pub spread: Option<Duration>,
+    /// The same in milliseconds; not together with `spread`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    pub spread_ms: Option<Duration>,
     /// A duration from the due time, after which it is not delivered. Default: the topic's.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]

@@ -81,6 +81,7 @@ pub(crate) fn message(fields: &Value) -> Outcome<NewMessage> {
             "delay" => message.delay(duration(text)?),
             "due_at" => message.due_at(text.parse::<Timestamp>()?),
             "past" => message.past(if text == "now" { Past::Now } else { Past::Reject }),
+            "spread" => message.spread(duration(text)?),
             "ttl" => message.ttl(duration(text)?),
             "priority" => message.priority(u8::try_from(number)?),
             "max_attempts" => message.max_attempts(number),

@@ -30,6 +30,7 @@ const FIELDS = [
 
 /** @type {import("./dialog.js").Field[]} */
 const MORE = [
+  { name: "spread", label: "Spread", hint: "The due time moves by up to this, as the id decides: 10m" },
   { name: "content_type", label: "Content type", value: "text/plain; charset=utf-8" },
   { name: "ttl", label: "Time to live", hint: "From the due time: 1h, 30m" },
   { name: "max_attempts", label: "Max attempts", type: "number", more: { min: 0, max: 1_000, step: 1 } },
@@ -84,8 +85,8 @@ export function push(topic, _place, page) {
  * @param {string} topic
  * @param {import("./dialog.js").Values} values
  */
-function lineOf(topic, { payload = "", key, id, delay, due_at, ttl, max_attempts, priority, conflict, content_type }) {
-  return command("push", [topic, payload], { key, id, delay, at: utc(due_at), ttl, "max-attempts": max_attempts, priority, conflict, "content-type": content_type });
+function lineOf(topic, { payload = "", key, id, delay, due_at, spread, ttl, max_attempts, priority, conflict, content_type }) {
+  return command("push", [topic, payload], { key, id, delay, at: utc(due_at), spread, ttl, "max-attempts": max_attempts, priority, conflict, "content-type": content_type });
 }
 
 /**
@@ -93,8 +94,8 @@ function lineOf(topic, { payload = "", key, id, delay, due_at, ttl, max_attempts
  * @param {import("./dialog.js").Values} values
  * @param {AbortSignal} signal
  */
-function pushed_(topic, { payload = "", key, id, delay, due_at, ttl, max_attempts, priority, conflict, content_type }, signal) {
-  const behind = query({ key, id, delay, due_at: utc(due_at), ttl, max_attempts, priority, conflict });
+function pushed_(topic, { payload = "", key, id, delay, due_at, spread, ttl, max_attempts, priority, conflict, content_type }, signal) {
+  const behind = query({ key, id, delay, due_at: utc(due_at), spread, ttl, max_attempts, priority, conflict });
   // Without a content type the browser would say one of its own.
   const headers = { "Dwell-Raw": "true", "Content-Type": content_type ?? "text/plain; charset=utf-8" };
   return call("POST", `${path`/v1/topics/${topic}/messages`}${behind}`, { payload, headers, signal });

@@ -8,6 +8,7 @@ mod keep_alive;
 mod control;
 mod auto_create;
 mod dedup;
+mod spread;
 mod connection_limit;
 mod envelope;
 mod examples;

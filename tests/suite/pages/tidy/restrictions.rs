@@ -18,7 +18,7 @@ const ONLY: [Only; 23] = [
     Only { what: &["redis::"], only: &["src/store/redis/", "src/measure/baseline.rs"] },
     Only { what: &["bincode::"], only: &["src/codec"] },
     Only { what: &["prometheus::"], only: &["src/telemetry/metrics/"] },
-    Only { what: &["murmur3::"], only: &["src/model/partition.rs"] },
+    Only { what: &["murmur3::"], only: &["src/model/partition.rs", "src/model/message/spread.rs"] },
     // Which store it is, is decided once.
     Only { what: &["crate::store::embedded", "crate::store::redis"], only: &["src/store/", "src/app/engine.rs"] },
     // Time.

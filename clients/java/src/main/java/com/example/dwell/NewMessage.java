@@ -157,6 +157,15 @@ public final class NewMessage {
             return this;
         }
 
+        /**
+         * Moves the due time by up to this, by a value that the id decides: a repeated push is due
+         * at the same time. Rounded up to milliseconds.
+         */
+        public Builder spread(Duration spread) {
+            body.with("spread", Checks.positive("spread", spread));
+            return this;
+        }
+
         /** What happens if the id exists. Default {@link ConflictPolicy#KEEP}. */
         public Builder conflict(ConflictPolicy conflict) {
             body.with("conflict", conflict);

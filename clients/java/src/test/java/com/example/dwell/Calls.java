@@ -109,6 +109,7 @@ final class Calls {
         given(args, "priority", text -> m.priority(Integer.parseInt(text)));
         given(args, "max_attempts", text -> m.maxAttempts(Integer.parseInt(text)));
         given(args, "dedup_key", text -> m.dedup(text, duration(text(args, "dedup_for"))));
+        given(args, "spread", text -> m.spread(duration(text)));
         given(args, "conflict", text -> m.conflict(word(ConflictPolicy.class, text)));
         given(args, "content_type", m::contentType);
         given(args, "meta", text -> m.meta(texts(args, "meta")));
