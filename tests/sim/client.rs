@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue};
+use dwell::model::time::Timestamp;
 use dwell_simulated_machine::Disk;
 use dwell_simulated_redis::Time;
 use futures_util::StreamExt;
@@ -206,7 +207,12 @@ impl Clients {
             Policy::Replace => message["conflict"] = json!("replace"),
             Policy::Debounce => message["conflict"] = json!("debounce"),
         }
-        (message, Time::from_ms(due.as_ms() + moved_ms))
+        let mut due = Time::from_ms(due.as_ms() + moved_ms);
+        if let Some(max) = push.debounce_max_ms {
+            message["debounce_max_ms"] = json!(max);
+            due = due.min(Time::from_ms((sent + max * 1_000).as_ms()));
+        }
+        (message, due)
     }
 
     fn pushed(status: u16, result: &Value) -> Pushed {
@@ -250,9 +256,21 @@ impl Clients {
             (Policy::Idempotent, Some((422, _))) => Pushed::Duplicate,
             (_, Some((status, result))) => Clients::pushed(status, &result),
         };
-        let Push { target, policy, is_absolute, ttl_ms, priority, .. } = push;
+        let Push { target, policy, is_absolute, debounce_max_ms, ttl_ms, priority, .. } = push;
         let has_ttl = ttl_ms.is_some();
-        self.note_push(PushFact { tag, target, policy, due, is_absolute, has_ttl, priority, span, outcome, broker });
+        self.note_push(PushFact {
+            tag,
+            target,
+            policy,
+            due,
+            debounce_max_ms,
+            is_absolute,
+            has_ttl,
+            priority,
+            span,
+            outcome,
+            broker,
+        });
     }
 
     async fn push_batch(&self, number: usize, broker: usize, topic: usize, pushes: Vec<Push>) {
@@ -273,13 +291,14 @@ impl Clients {
                 None => status,
             };
             let outcome = Clients::pushed(status, result);
-            let Push { target, policy, is_absolute, ttl_ms, priority, .. } = push;
+            let Push { target, policy, is_absolute, debounce_max_ms, ttl_ms, priority, .. } = push;
             let (tag, has_ttl) = (tag(place), ttl_ms.is_some());
             self.note_push(PushFact {
                 tag,
                 target,
                 policy,
                 due,
+                debounce_max_ms,
                 is_absolute,
                 has_ttl,
                 priority,
@@ -424,6 +443,10 @@ impl Clients {
             group: consume.group,
             id,
             attempt: delivery["attempt"].as_u64().unwrap_or(0),
+            due: delivery["due_at"]
+                .as_str()
+                .and_then(|at| at.parse::<Timestamp>().ok())
+                .map(|at| Time::from_ms(at.as_ms())),
             span: Span { sent, answered: Some(self.now()) },
             visibility_ms,
             is_batch: !is_alone,

@@ -160,6 +160,9 @@ pub(crate) struct Push {
     /// Its id moves the due time by less than this.
     #[serde(default)]
     pub(crate) spread_ms: Option<u64>,
+    /// Of a debounce: how long after the first push the message may be due.
+    #[serde(default)]
+    pub(crate) debounce_max_ms: Option<u64>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) priority: u8,
 }
@@ -168,7 +171,8 @@ impl Push {
     /// One that is due at once.
     pub(crate) fn of(target: Target, policy: Policy) -> Push {
         let (delay_ms, is_absolute, is_rounded) = (0, false, false);
-        Push { target, policy, delay_ms, is_absolute, is_rounded, spread_ms: None, ttl_ms: None, priority: 0 }
+        let (spread_ms, debounce_max_ms, ttl_ms) = (None, None, None);
+        Push { target, policy, delay_ms, is_absolute, is_rounded, spread_ms, debounce_max_ms, ttl_ms, priority: 0 }
     }
 }
 
@@ -287,6 +291,7 @@ impl Plan {
             is_absolute,
             is_rounded,
             spread_ms: (random.u8(0..6) == 0).then(|| random.u64(1..5_000)),
+            debounce_max_ms: (policy == Policy::Debounce && random.u8(0..4) > 0).then(|| random.u64(1..6_000)),
             ttl_ms: (random.u8(0..20) == 0).then(|| random.u64(100..10_000)),
             priority: if random.u8(0..5) == 0 { random.u8(0..10) } else { 0 },
         }

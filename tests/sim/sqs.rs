@@ -51,6 +51,7 @@ impl Clients {
             tag,
             policy: Policy::Keep,
             due: sent + delay_s * 1_000_000,
+            debounce_max_ms: None,
             is_absolute: false,
             has_ttl: false,
             priority: 0,
