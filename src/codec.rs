@@ -255,7 +255,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         // Most messages: without a second handle to the bytes, which would be an allocation.
         let mut payload = body;
         payload.advance(HEADER_AT);
-        return Ok(Message { id, due_at, envelope: Envelope::bare(pushed_at, payload) });
+        return Ok(Message { id, due_at, debounce_max: None, envelope: Envelope::bare(pushed_at, payload) });
     }
     let (header, mut read): (HeaderV1<'_>, usize) =
         decode_front(&body[HEADER_AT..], "header").map_err(|error| corrupt(error.detail()))?;
@@ -283,7 +283,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         attachment,
         payload,
     };
-    Ok(Message { id, due_at, envelope })
+    Ok(Message { id, due_at, debounce_max: None, envelope })
 }
 
 #[derive(Default)]
@@ -381,6 +381,10 @@ pub fn body_due_at(body: &[u8]) -> Option<Timestamp> {
     body.get(..DUE_BYTES).map(|bytes| Timestamp::from_ms(number(bytes)))
 }
 
+pub fn body_pushed_at(body: &[u8]) -> Option<Timestamp> {
+    body.get(PREFIX..HEADER_AT).map(|bytes| Timestamp::from_ms(number(bytes)))
+}
+
 pub fn body_version(body: &[u8]) -> Version {
     Version::from_us(body.get(DUE_BYTES..FORMAT_AT).map_or(0, number))
 }
@@ -419,6 +423,7 @@ mod tests {
         Ok(Message {
             id: MessageId::new("order-1")?,
             due_at: Timestamp::from_ms(1_767_323_045_678),
+            debounce_max: None,
             envelope: Envelope {
                 key: Some(Key::new("customer-7")?),
                 dedup: None,

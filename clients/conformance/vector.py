@@ -106,7 +106,7 @@ def filled(template, names):
 
 
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-DURATIONS = {"advance", "by", "dead_max_age", "dedup_for", "dedup_window", "delay", "every", "for", "initial", "max", "older_than",
+DURATIONS = {"advance", "by", "dead_max_age", "debounce_max", "dedup_for", "dedup_window", "delay", "every", "for", "initial", "max", "older_than",
              "spread", "step", "ttl", "visibility_timeout", "wait", "younger_than"}
 TIMES = {"due_at", "from", "to", "until"}
 # Contents are compared as they are.

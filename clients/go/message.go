@@ -39,7 +39,9 @@ type NewMessage struct {
 	// Spread moves the due time by up to this, by a value that the id decides.
 	Spread time.Duration
 	// Conflict is what happens if the topic has a message with this id. Default ConflictKeep.
-	Conflict    Conflict
+	Conflict Conflict
+	// DebounceMax is, with ConflictDebounce, how long after its first push the message may be due at the latest.
+	DebounceMax time.Duration
 	ContentType string
 	Meta        map[string]string
 }
@@ -81,6 +83,7 @@ type wireMessage struct {
 	DedupFor    *millis    `json:"dedup_for_ms,omitempty"`
 	Spread      *millis    `json:"spread_ms,omitempty"`
 	Conflict    Conflict   `json:"conflict,omitempty"`
+	DebounceMax *millis    `json:"debounce_max_ms,omitempty"`
 	payloadFields
 	ContentType string            `json:"content_type,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
@@ -98,7 +101,7 @@ func (m *NewMessage) check() error {
 		}
 	}
 	return cmp.Or(notNegative("Delay", m.Delay), notNegative("TTL", m.TTL), notNegative("DedupFor", m.DedupFor),
-		notNegative("Spread", m.Spread))
+		notNegative("Spread", m.Spread), notNegative("DebounceMax", m.DebounceMax))
 }
 
 // encode is the message as JSON, with an id and the trace context of its push, which may be nil.
@@ -109,7 +112,7 @@ func (m *NewMessage) encode(trace http.Header) ([]byte, error) {
 	w := wireMessage{
 		ID: m.ID, Key: m.Key, Delay: ms(m.Delay), DueAt: optional(m.DueAt), Past: m.Past, TTL: ms(m.TTL), Priority: m.Priority,
 		MaxAttempts: attempts(m.MaxAttempts), DedupKey: m.DedupKey, DedupFor: ms(m.DedupFor), Spread: ms(m.Spread), Conflict: m.Conflict,
-		payloadFields: payloadOf(m.Payload), ContentType: m.ContentType, Meta: m.Meta,
+		DebounceMax: ms(m.DebounceMax), payloadFields: payloadOf(m.Payload), ContentType: m.ContentType, Meta: m.Meta,
 		TraceParent: trace.Get("traceparent"), TraceState: trace.Get("tracestate"),
 	}
 	if w.ID == "" {

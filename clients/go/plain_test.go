@@ -224,7 +224,7 @@ func message(t testing.TB, fields object) dwell.NewMessage {
 		DueAt: due(t, text(fields, "due_at")), Past: dwell.Past(text(fields, "past")), TTL: duration(t, text(fields, "ttl")),
 		Priority: number(fields, "priority"), MaxAttempts: attempts(fields), DedupKey: text(fields, "dedup_key"),
 		DedupFor: duration(t, text(fields, "dedup_for")), Spread: duration(t, text(fields, "spread")), Conflict: dwell.Conflict(text(fields, "conflict")),
-		ContentType: text(fields, "content_type"), Meta: texts(fields, "meta"),
+		DebounceMax: duration(t, text(fields, "debounce_max")), ContentType: text(fields, "content_type"), Meta: texts(fields, "meta"),
 	}
 }
 

@@ -130,6 +130,7 @@ fn as_pushed(message: &Message, conflict: Conflict, id: Option<MessageId>) -> Ne
     NewMessage {
         id,
         conflict,
+        debounce_max: message.debounce_max,
         dedup: envelope.dedup.clone(),
         due: Due::At(message.due_at),
         max_attempts: envelope.max_attempts,

@@ -315,7 +315,8 @@ fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
 }
 
 fn outcome(partition: Option<Partition>, offered: &Offered, arrived: Arrived) -> Result<PushOutcome> {
-    let Arrived { message: Message { id, due_at, .. }, verdict: PushVerdict { pushed, there } } = arrived;
+    let Arrived { message: Message { id, due_at, .. }, verdict: PushVerdict { pushed, there, bounded } } = arrived;
+    let due_at = bounded.unwrap_or(due_at);
     let pushed = pushed.map_err(|refused| refusal(&id, refused))?;
     if offered.fresh && (pushed == Pushed::Duplicate || pushed == Pushed::DuplicateOf(id.clone())) {
         return Ok(PushOutcome::new(id, partition, due_at, Pushed::Stored));

@@ -4,6 +4,8 @@
 //! header (bincode) | the body of a message, or a descriptor (JSON)`. A page is a list of records, as one broker gives it
 //! to another: for each its length (4 bytes, big endian) and its bytes.
 
+use std::time::Duration;
+
 use bincode::{BorrowDecode, Encode};
 use bytes::{Buf, Bytes};
 
@@ -13,7 +15,7 @@ use crate::model::limits::ENVELOPE_BYTES_MAX;
 use crate::model::message::{Conflict, CronJobName, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::schedule::Schedule;
-use crate::model::time::Timestamp;
+use crate::model::time::{Timestamp, ms_up};
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallId, CallPart, Version};
 
@@ -199,6 +201,15 @@ enum Header<'a> {
         revision: u64,
         last: u64,
     },
+    /// A push that moves a message no further from its first push than so many milliseconds.
+    Bounded {
+        topic: &'a str,
+        id: &'a str,
+        conflict: u8,
+        call: Option<(CallHeader<'a>, u32)>,
+        origin: Option<CallHeader<'a>>,
+        debounce_max: u64,
+    },
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -255,9 +266,11 @@ fn parts(record: &Record) -> Result<(Vec<u8>, Vec<u8>)> {
         Record::Push { message, version, conflict, call, origin, .. } => {
             let (id, conflict) = (message.id.as_str(), number_of(*conflict));
             let call = call.as_ref().map(|part| (CallHeader::from(&part.call), part.at));
-            let header = match origin {
-                None => Header::Push { topic, id, conflict, call },
-                Some(origin) => Header::HandedOver { topic, id, conflict, call, origin: origin.into() },
+            let origin = origin.as_ref().map(CallHeader::from);
+            let header = match (message.debounce_max.map(ms_up), origin) {
+                (None, None) => Header::Push { topic, id, conflict, call },
+                (None, Some(origin)) => Header::HandedOver { topic, id, conflict, call, origin },
+                (Some(debounce_max), origin) => Header::Bounded { topic, id, conflict, call, origin, debounce_max },
             };
             (header, encode_body(message, *version)?)
         }
@@ -346,6 +359,9 @@ fn decode(bytes: &Bytes) -> Result<Record> {
         Header::Create => Record::Create(descriptor_of(&body)?),
         Header::Delete => Record::Delete(descriptor_of(&body)?),
         Header::Push { topic, id, conflict, call } => push_of(topic, id, conflict, call, None, body)?,
+        Header::Bounded { topic, id, conflict, call, origin, debounce_max } => {
+            bounded(push_of(topic, id, conflict, call, origin, body)?, Duration::from_millis(debounce_max))
+        }
         Header::HandedOver { topic, id, conflict, call, origin } => {
             push_of(topic, id, conflict, call, Some(origin), body)?
         }
@@ -395,6 +411,16 @@ fn push_of(
     let (topic, message) = (TopicName::new(topic)?, decode_body(MessageId::new(id)?, body)?);
     let call = call.map(|(call, at)| CallPart { call: call.into(), at });
     Ok(Record::Push { topic, message, version, conflict, call, origin: origin.map(CallId::from) })
+}
+
+fn bounded(push: Record, max: Duration) -> Record {
+    match push {
+        Record::Push { topic, message, version, conflict, call, origin } => {
+            let message = Message { debounce_max: Some(max), ..message };
+            Record::Push { topic, message, version, conflict, call, origin }
+        }
+        other => other,
+    }
 }
 
 fn descriptor_of(json: &[u8]) -> Result<Descriptor> {
@@ -449,7 +475,7 @@ mod tests {
     use crate::model::message::NewMessage;
     use crate::model::topic::Settings;
 
-    fn samples() -> Result<[Record; 9]> {
+    fn samples() -> Result<[Record; 11]> {
         let topic = TopicName::new("orders")?;
         let mut descriptor = Descriptor::new(topic.clone(), Settings::default());
         descriptor.generation = 7;
@@ -458,7 +484,7 @@ mod tests {
         let (id, partition) = (message.id.clone(), Partition(2));
         let version = Version::from_us(1_767_323_045_678_901);
         let call = CallId { stream: "01JZ.4".into(), seq: 300 };
-        let groups = vec![GroupName::new("billing")?];
+        let (groups, handed) = (vec![GroupName::new("billing")?], call.clone());
         let push = |conflict, call, origin| {
             let (topic, message) = (topic.clone(), message.clone());
             Record::Push { topic, message, version, conflict, call, origin }
@@ -483,7 +509,7 @@ mod tests {
                 groups: groups.clone(),
                 is_acked: false,
             },
-            push(Conflict::Replace, None, Some(call)),
+            push(Conflict::Replace, None, Some(call.clone())),
             Record::Purge {
                 topic: topic.clone(),
                 partition,
@@ -492,6 +518,8 @@ mod tests {
                 version,
             },
             Record::End { topic: topic.clone(), partition, id, version, groups, is_acked: true },
+            bounded(push(Conflict::Debounce, None, None), Duration::from_secs(300)),
+            bounded(push(Conflict::Debounce, None, Some(handed)), Duration::from_secs(300)),
         ])
     }
 

@@ -74,6 +74,7 @@ macro_rules! text_type {
     };
 }
 
+mod debounce;
 mod options;
 mod spread;
 
@@ -205,6 +206,8 @@ pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
     pub conflict: Conflict,
+    /// Only with [`Conflict::Debounce`]: how long after the first push of the message it may be due at the latest.
+    pub debounce_max: Option<Duration>,
     /// Decides the partition; without a key the dedup key does, and without both the id.
     pub key: Option<Key>,
     /// Another push of the dedup key to the partition, within its window from this push on, is a duplicate. Only with
@@ -237,6 +240,7 @@ impl NewMessage {
         NewMessage {
             id: None,
             conflict: Conflict::Keep,
+            debounce_max: None,
             key: None,
             dedup: None,
             due: Due::In(Duration::ZERO),
@@ -292,6 +296,12 @@ impl NewMessage {
         self
     }
 
+    /// With [`Conflict::Debounce`]: due at most this long after the first push of the message.
+    pub fn debounce_max(mut self, max: Duration) -> NewMessage {
+        self.debounce_max = Some(max);
+        self
+    }
+
     pub fn key(mut self, key: Key) -> NewMessage {
         self.key = Some(key);
         self
@@ -342,6 +352,7 @@ impl NewMessage {
         check_meta(&self.meta)?;
         let due_at = self.due.fix(now)?;
         self.check_spread(now)?;
+        self.check_debounce_max()?;
         Ok(due_at)
     }
 
@@ -350,9 +361,11 @@ impl NewMessage {
         self.check(now)?;
         let id = self.id.clone().unwrap_or_else(MessageId::fresh);
         let due_at = self.due_of(&id).fix(now)?;
+        let due_at = self.debounce_max.map_or(due_at, |max| due_at.min(now.plus(max)));
         Ok(Message {
             id,
             due_at,
+            debounce_max: self.debounce_max,
             envelope: Envelope {
                 key: self.key,
                 dedup: self.dedup,
@@ -416,6 +429,8 @@ pub struct Message {
     pub id: MessageId,
     /// When it is due, on the store's clock. A retry moves the score in the zset, never this.
     pub due_at: Timestamp,
+    /// How far this push may move the message that waits under its id. The store does not keep it.
+    pub debounce_max: Option<Duration>,
     pub envelope: Envelope,
 }
 

@@ -19,7 +19,7 @@ use crate::store::{
 };
 use crate::wal::{self, Record};
 
-const BUFFERED: PushVerdict = PushVerdict { pushed: Ok(Pushed::Buffered), there: None };
+const BUFFERED: PushVerdict = PushVerdict { pushed: Ok(Pushed::Buffered), there: None, bounded: None };
 
 /// Records of the log that are replayed in the time of a call.
 const LITTLE_RECORDS: u64 = 2_000;

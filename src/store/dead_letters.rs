@@ -180,6 +180,7 @@ impl Dead {
         Ok(Message {
             id,
             due_at: now,
+            debounce_max: None,
             envelope: Envelope { expires_at, max_attempts: None, dead_letter_source, ..envelope },
         })
     }

@@ -147,6 +147,8 @@ pub struct PushVerdict {
     pub pushed: Result<Pushed, Refused>,
     /// Of a duplicate under [`Conflict::Keep`]: the message that was there; `None` once that was settled.
     pub there: Option<StoredDuplicate>,
+    /// When the message is due, if its first push left it an earlier time than the push asked for.
+    pub bounded: Option<Timestamp>,
 }
 
 impl PushVerdict {
@@ -169,7 +171,7 @@ impl From<Pushed> for PushVerdict {
 
 impl From<Result<Pushed, Refused>> for PushVerdict {
     fn from(pushed: Result<Pushed, Refused>) -> PushVerdict {
-        PushVerdict { pushed, there: None }
+        PushVerdict { pushed, there: None, bounded: None }
     }
 }
 

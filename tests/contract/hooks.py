@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 # In the range of every duration: of a visibility timeout (100 ms to 12 h) and of a wait (up to 60 s), say.
 SHORT = ["1s", "1500ms", "PT2S"]
 DURATIONS = {
-    "dead_max_age", "dedup_for", "dedup_window", "delay", "every", "for", "initial", "linger", "max", "min_age", "older_than",
-    "spread", "step", "ttl", "visibility_timeout", "wait", "younger_than",
+    "dead_max_age", "debounce_max", "dedup_for", "dedup_window", "delay", "every", "for", "initial", "linger", "max", "min_age",
+    "older_than", "spread", "step", "ttl", "visibility_timeout", "wait", "younger_than",
 }  # fmt: skip
 # Of those that exclude each other the first one stays.
 EXCLUSIVE = [
@@ -87,6 +87,9 @@ def agree(fields, operation):
     if "dedup_for" in fields or "dedup_key" in fields:
         fields.update(dedup_for=SHORT[0], dedup_key="order-4711")
         fields.pop("conflict", None)  # It is `keep`.
+        fields.pop("debounce_max", None)
+    if "debounce_max" in fields:
+        fields["conflict"] = "debounce"
     if operation == "reserveMessages":
         fields.pop("per_key", None)  # The topic has no ordering,
         fields.pop("on_failure", None)  # so a batch has no rest.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue};
+use dwell::model::time::Timestamp;
 use dwell_simulated_machine::Disk;
 use dwell_simulated_redis::Time;
 use futures_util::StreamExt;
@@ -211,7 +212,12 @@ impl Clients {
             Policy::Replace => message["conflict"] = json!("replace"),
             Policy::Debounce => message["conflict"] = json!("debounce"),
         }
-        (message, Time::from_ms(due.as_ms() + moved_ms))
+        let mut due = Time::from_ms(due.as_ms() + moved_ms);
+        if let Some(max) = push.debounce_max_ms {
+            message["debounce_max_ms"] = json!(max);
+            due = due.min(Time::from_ms((sent + max * 1_000).as_ms()));
+        }
+        (message, due)
     }
 
     fn pushed(status: u16, result: &Value) -> Pushed {
@@ -246,7 +252,7 @@ impl Clients {
         {
             (span.answered, outcome) = (again.answered, repeated);
         }
-        let Push { target, is_nameless, policy, is_absolute, ttl_ms, priority, .. } = push;
+        let Push { target, is_nameless, policy, is_absolute, debounce_max_ms, ttl_ms, priority, .. } = push;
         let has_ttl = ttl_ms.is_some();
         self.note_push(PushFact {
             tag,
@@ -254,6 +260,7 @@ impl Clients {
             is_nameless,
             policy,
             due,
+            debounce_max_ms,
             is_absolute,
             has_ttl,
             priority,
@@ -306,13 +313,14 @@ impl Clients {
             let outcome = Clients::pushed(status, result);
             let (tag, has_ttl) = (tag(place), push.ttl_ms.is_some());
             self.learn_from(&tag, broker, &push, span, result);
-            let Push { target, is_nameless, policy, is_absolute, priority, .. } = push;
+            let Push { target, is_nameless, policy, is_absolute, debounce_max_ms, priority, .. } = push;
             self.note_push(PushFact {
                 tag,
                 target,
                 is_nameless,
                 policy,
                 due,
+                debounce_max_ms,
                 is_absolute,
                 has_ttl,
                 priority,
@@ -464,6 +472,10 @@ impl Clients {
             id,
             partition: delivery["partition"].as_u64(),
             attempt: delivery["attempt"].as_u64().unwrap_or(0),
+            due: delivery["due_at"]
+                .as_str()
+                .and_then(|at| at.parse::<Timestamp>().ok())
+                .map(|at| Time::from_ms(at.as_ms())),
             span: Span { sent, answered: Some(self.now()) },
             visibility_ms,
             is_batch: !is_alone,

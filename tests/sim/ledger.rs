@@ -74,6 +74,8 @@ pub(crate) struct PushFact {
     pub(crate) policy: Policy,
     /// Not before this.
     pub(crate) due: Time,
+    /// Of a debounce: how long after its first push the message may be due.
+    pub(crate) debounce_max_ms: Option<u64>,
     /// The client said the time, not the delay.
     pub(crate) is_absolute: bool,
     pub(crate) has_ttl: bool,
@@ -95,6 +97,8 @@ pub(crate) struct Delivered {
     /// SQS says none.
     pub(crate) partition: Option<u64>,
     pub(crate) attempt: u64,
+    /// When it was due, as the delivery says; SQS does not.
+    pub(crate) due: Option<Time>,
     /// Of the request that brought it; for a stream from when it was opened.
     pub(crate) span: Span,
     pub(crate) visibility_ms: u64,

@@ -241,6 +241,9 @@ pub(crate) struct Push {
     /// Its id moves the due time by less than this.
     #[serde(default)]
     pub(crate) spread_ms: Option<u64>,
+    /// Of a debounce: how long after the first push the message may be due.
+    #[serde(default)]
+    pub(crate) debounce_max_ms: Option<u64>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) priority: u8,
 }
@@ -248,8 +251,20 @@ pub(crate) struct Push {
 impl Push {
     /// One that is due at once.
     pub(crate) fn of(target: Target, policy: Policy) -> Push {
-        let (is_nameless, is_absolute, is_rounded, spread_ms, ttl_ms) = (false, false, false, None, None);
-        Push { target, is_nameless, policy, delay_ms: 0, is_absolute, is_rounded, spread_ms, ttl_ms, priority: 0 }
+        let (is_nameless, is_absolute, is_rounded, priority) = (false, false, false, 0);
+        let (delay_ms, spread_ms, debounce_max_ms, ttl_ms) = (0, None, None, None);
+        Push {
+            target,
+            is_nameless,
+            policy,
+            delay_ms,
+            is_absolute,
+            is_rounded,
+            spread_ms,
+            debounce_max_ms,
+            ttl_ms,
+            priority,
+        }
     }
 }
 
@@ -409,8 +424,8 @@ impl Plan {
         let push = |_| {
             let Target { id, key, .. } = self.nameless(random, topic, ids);
             let target = Target { topic, id, key: key.filter(|_| !is_keyless) };
-            let (is_nameless, policy, spread_ms) = (true, Policy::Keep, None);
-            Push { target, is_nameless, policy, spread_ms, ..self.push(random, topic, ids) }
+            let (is_nameless, policy, spread_ms, debounce_max_ms) = (true, Policy::Keep, None, None);
+            Push { target, is_nameless, policy, spread_ms, debounce_max_ms, ..self.push(random, topic, ids) }
         };
         (0..count).map(push).collect()
     }
@@ -442,6 +457,7 @@ impl Plan {
             is_rounded,
             // Of a message without an id the client does not know it before the answer.
             spread_ms: (!is_nameless && random.u8(0..6) == 0).then(|| random.u64(1..5_000)),
+            debounce_max_ms: (policy == Policy::Debounce && random.u8(0..4) > 0).then(|| random.u64(1..6_000)),
             ttl_ms: (random.u8(0..20) == 0).then(|| random.u64(100..10_000)),
             priority: if random.u8(0..5) == 0 { random.u8(0..10) } else { 0 },
         }

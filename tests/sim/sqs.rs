@@ -107,6 +107,7 @@ impl Clients {
             is_nameless,
             policy,
             due,
+            debounce_max_ms: None,
             is_absolute,
             has_ttl,
             priority,

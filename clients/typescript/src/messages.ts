@@ -30,6 +30,8 @@ export interface PushFields {
   /** The due time moves by up to this, by a value that the id decides. */
   spread?: Duration;
   conflict?: "keep" | "reject" | "replace" | "debounce";
+  /** With `debounce`: how long after its first push the message may be due at the latest. */
+  debounceMax?: Duration;
   contentType?: string;
   meta?: Record<string, string>;
   /** Data of a gateway that travels beside the payload. */

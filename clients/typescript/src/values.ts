@@ -96,7 +96,7 @@ export function query(fields: object): string {
 // Requests
 
 const DURATIONS = new Set([
-  "advance", "by", "deadMaxAge", "dedupFor", "dedupWindow", "delay", "every", "for", "initial", "max", "olderThan", "spread", "step", "ttl",
+  "advance", "by", "deadMaxAge", "debounceMax", "dedupFor", "dedupWindow", "delay", "every", "for", "initial", "max", "olderThan", "spread", "step", "ttl",
   "visibilityTimeout", "youngerThan",
 ]);
 /** Objects whose names are the user's. */

@@ -31,8 +31,8 @@ use crate::store::Pushed;
 
 /// The parameters of a push, which are those of a message but for the last one.
 #[rustfmt::skip]
-const ACCEPTED: [&str; 17] = [
-    "key", "id", "conflict", "delay", "delay_ms", "due_at", "past", "spread", "spread_ms", "ttl", "ttl_ms", "max_attempts", "priority",
+const ACCEPTED: [&str; 19] = [
+    "key", "id", "conflict", "debounce_max", "debounce_max_ms", "delay", "delay_ms", "due_at", "past", "spread", "spread_ms", "ttl", "ttl_ms", "max_attempts", "priority",
     "dedup_key", "dedup_for", "dedup_for_ms", "raw",
 ];
 
@@ -78,6 +78,12 @@ pub(crate) struct PushParams {
     /// Policy if the id exists: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
     #[param(value_type = Option<schema::ConflictPolicy>)]
     conflict: Option<Conflict>,
+    /// How long after its first push the message may be due at the latest. Only with `conflict=debounce`.
+    #[param(value_type = Option<schema::Duration>)]
+    debounce_max: Option<Duration>,
+    /// The same in milliseconds; not together with `debounce_max`.
+    #[param(value_type = Option<u64>)]
+    debounce_max_ms: Option<Duration>,
     /// A duration from now, at most 3,650 d. Default 0.
     #[param(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
@@ -134,6 +140,8 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
             key: params.read_as("key", Key::new)?,
             id: params.read_as("id", MessageId::new)?,
             conflict: params.read_as("conflict", str::parse)?,
+            debounce_max: params.span("debounce_max")?,
+            debounce_max_ms: params.millis("debounce_max_ms")?,
             delay: params.span("delay")?,
             delay_ms: params.millis("delay_ms")?,
             due_at: params.time("due_at")?,
@@ -163,6 +171,7 @@ pub(crate) fn message(item: BatchMessage, now: Timestamp) -> Result<NewMessage, 
     let message = NewMessage {
         id: item.id.map(MessageId::new).transpose()?,
         conflict: item.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
+        debounce_max: one_span("debounce_max", item.debounce_max, item.debounce_max_ms)?,
         key: item.key.map(Key::new).transpose()?,
         dedup: Dedup::of(
             item.dedup_key.map(DedupKey::of_producer).transpose()?,
@@ -375,6 +384,8 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
     Ok(NewMessage {
         id: id_of(params.id, headers)?,
         conflict: params.conflict.unwrap_or_default(),
+        debounce_max: one_span("debounce_max", params.debounce_max, params.debounce_max_ms)
+            .map_err(Problem::of_query)?,
         key: params.key,
         dedup,
         due,

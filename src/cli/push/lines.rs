@@ -107,6 +107,7 @@ pub(super) fn check(item: &BatchMessage, now: Timestamp) -> Result<(), String> {
             Some(conflict) => conflict.parse().map_err(detail_of)?,
             None => Conflict::Keep,
         },
+        debounce_max: one_span("debounce_max", item.debounce_max, item.debounce_max_ms).map_err(detail_of)?,
         key: item.key.as_deref().map(Key::new).transpose().map_err(detail_of)?,
         dedup: Dedup::of(
             item.dedup_key.as_deref().map(DedupKey::of_producer).transpose().map_err(detail_of)?,
@@ -197,6 +198,10 @@ mod tests {
             (r#"{"payload": "a", "delay": "3651d"}"#, "at most 3650 days"),
             (r#"{"payload": "a", "ttl": "0s"}"#, "`ttl`"),
             (r#"{"payload": "a", "spread": "0s"}"#, "`spread`: is not in 1 ms to 3650 days"),
+            (
+                r#"{"payload": "a", "debounce_max": "1m"}"#,
+                "`debounce_max`: is given without `conflict` as \"debounce\"",
+            ),
             (r#"{"payload": "a", "ttl": 30}"#, "30 has no unit"),
             (r#"{"payload": "a", "delay": "1s", "delay_ms": 1000}"#, "`delay`: is given together with `delay_ms`"),
             (r#"{"payload": "a", "due_at": 1800000000}"#, "1800000000 looks like seconds"),

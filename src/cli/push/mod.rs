@@ -35,8 +35,8 @@ Examples:
   generate | dwell push orders --file -
 
 A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally
-key, id, conflict, delay, due_at, past, spread, ttl, max_attempts, priority, dedup_key, dedup_for,
-content_type, meta, traceparent, tracestate, attachment. A line that is wrong is reported with its
+key, id, conflict, debounce_max, delay, due_at, past, spread, ttl, max_attempts, priority,
+dedup_key, dedup_for, content_type, meta, traceparent, tracestate, attachment. A line that is wrong is reported with its
 number and the others are pushed.
 You may send a push with an --id again: it makes no second message.";
 
@@ -58,6 +58,9 @@ pub(crate) struct PushArgs {
     /// If the id exists: keep the message, reject the push, replace the message, or debounce (move its due time)
     #[arg(long, value_name = "POLICY", value_parser = parse::conflict)]
     conflict: Option<Conflict>,
+    /// With --conflict debounce: how long after its first push the message may be due at the latest
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, requires = "conflict")]
+    debounce_max: Option<Duration>,
     /// Due this long from now, as in 30s, 1h30m, 2d
     #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "at", allow_hyphen_values = true)]
     delay: Option<Duration>,
@@ -96,7 +99,7 @@ pub(crate) struct PushArgs {
     traceparent: Option<TraceContext>,
     /// Push every line of an NDJSON file; - is stdin
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "past", "spread", "ttl", "max_attempts", "priority", "dedup_key", "dedup_for", "content_type", "meta", "traceparent"])]
+    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "debounce_max", "delay", "at", "past", "spread", "ttl", "max_attempts", "priority", "dedup_key", "dedup_for", "content_type", "meta", "traceparent"])]
     file: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArgs,
@@ -177,6 +180,7 @@ impl PushArgs {
         Ok(BatchMessage {
             id: Some(id.to_string()),
             conflict: self.conflict.map(|conflict| conflict.name().to_owned()),
+            debounce_max: self.debounce_max,
             key: self.key.as_ref().map(Key::to_string),
             delay: self.delay,
             due_at: self.at,

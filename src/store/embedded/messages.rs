@@ -13,7 +13,7 @@ use super::group_partition::{Counts, GroupPartitionState, Stored};
 use super::keys::{KeyPrefix, Score};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
-use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
+use crate::codec::{body_due_at, body_pushed_at, decode_body, encode_body, set_body_due_at};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
@@ -283,9 +283,13 @@ impl Inner {
         for message in messages {
             let id = &message.id;
             verdicts.push(if let Some(earlier) = here.get(id) {
-                PushVerdict { pushed: Ok(Pushed::Duplicate), there: Some(StoredDuplicate::new(earlier, message)) }
+                PushVerdict {
+                    pushed: Ok(Pushed::Duplicate),
+                    there: Some(StoredDuplicate::new(earlier, message)),
+                    bounded: None,
+                }
             } else if let Some(body) = body_of(id)? {
-                PushVerdict { pushed: Ok(Pushed::Duplicate), there: compared(id, body, message) }
+                PushVerdict { pushed: Ok(Pushed::Duplicate), there: compared(id, body, message), bounded: None }
             } else if is_seen(id)? {
                 Pushed::Duplicate.into()
             } else if let Some(first) = windows.first_of(message)? {
@@ -293,7 +297,7 @@ impl Inner {
                     Some(earlier) => Some(StoredDuplicate::new(earlier, message)),
                     None => body_of(&first)?.and_then(|body| compared(&first, body, message)),
                 };
-                PushVerdict { pushed: Ok(Pushed::DuplicateOf(first)), there }
+                PushVerdict { pushed: Ok(Pushed::DuplicateOf(first)), there, bounded: None }
             } else {
                 here.insert(id, message);
                 windows.add(batch, message, now)?;
@@ -333,6 +337,14 @@ struct StoredCopies {
     dead: bool,
 }
 
+impl StoredCopies {
+    /// When a push that moves the message lets it be due: at most so long after its first push as the push says.
+    fn due_at(&self, message: &Message) -> Timestamp {
+        let first_pushes = self.bodies.iter().filter_map(|(_, old, _)| body_pushed_at(old));
+        first_pushes.map(|first| message.due_after(first)).min().unwrap_or(message.due_at)
+    }
+}
+
 impl Inner {
     /// Each message for itself, in order. Messages that were pushed before a failure stay.
     fn push_over(
@@ -349,8 +361,8 @@ impl Inner {
         let (mut verdicts, mut wake) = (Vec::with_capacity(messages.len()), false);
         for (n, message) in messages.iter().enumerate() {
             let terms = PushTerms { version: terms.version.plus(n), ..terms };
-            let (pushed, earlier) = self.push_one(&places, &mut state, terms, message)?;
-            verdicts.push(pushed.into());
+            let (verdict, earlier) = self.push_one(&places, &mut state, terms, message)?;
+            verdicts.push(verdict);
             wake |= earlier;
         }
         Ok((verdicts, wake))
@@ -362,20 +374,24 @@ impl Inner {
         state: &mut PartitionState,
         terms: PushTerms,
         message: &Message,
-    ) -> Result<(Result<Pushed, Refused>, bool)> {
+    ) -> Result<(PushVerdict, bool)> {
         let (found, body) = (self.find(places, message)?, encode_body(message, terms.version)?);
         if found.bodies.is_empty() && !found.dead {
-            return self.add(places, state, terms, message, &body);
+            let (pushed, wake) = self.add(places, state, terms, message, &body)?;
+            return Ok((pushed.into(), wake));
         }
-        if let Some(unchanged) = unchanged(&found, terms, message) {
-            return Ok((unchanged, false));
+        let due_at = found.due_at(message);
+        let bounded = (due_at != message.due_at).then_some(due_at);
+        if let Some(unchanged) = unchanged(&found, terms, message, due_at) {
+            let bounded = bounded.filter(|_| unchanged == Ok(Pushed::Duplicate));
+            return Ok((PushVerdict { bounded, ..unchanged.into() }, false));
         }
         let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
-        let new_score = self.score(places, state, terms, message.due_at)?;
+        let new_score = self.score(places, state, terms, due_at)?;
         for (place, old, score) in found.bodies {
             let stored = Stored::new(&self.tree, place);
             let mut counts = state.groups.get(&place.group).map_or_else(Default::default, |partition| partition.counts);
-            wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
+            wake |= stored.zset().head()?.is_none_or(|head| due_at < head);
             if let Some(score) = score {
                 stored.zset().remove(&mut batch, &message.id, score);
                 counts.unscheduled(score.at);
@@ -387,8 +403,8 @@ impl Inner {
                 new.clone_from(&body);
                 stored.uncharge(&mut batch, &message.id)?;
             } else {
-                set_body_due_at(&mut new, message.due_at, terms.version);
-                stored.postpone_attempt(&mut batch, &message.id, message.due_at)?;
+                set_body_due_at(&mut new, due_at, terms.version);
+                stored.postpone_attempt(&mut batch, &message.id, due_at)?;
             }
             stored.hash().remove(&mut batch, message.id.as_str().as_bytes())?;
             stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &ChunkedValue::cut(&new)?);
@@ -399,7 +415,7 @@ impl Inner {
             state.groups.entry(group).or_default().counts = counts;
         }
         let pushed = if terms.conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced };
-        Ok((Ok(pushed), wake))
+        Ok((PushVerdict { bounded, ..pushed.into() }, wake))
     }
 
     fn score(
@@ -471,8 +487,12 @@ impl Inner {
 }
 
 /// The answer to a push that changes nothing of what is there; none if it replaces or moves it.
-fn unchanged(found: &StoredCopies, terms: PushTerms, message: &Message) -> Option<Result<Pushed, Refused>> {
-    let due_at = message.due_at;
+fn unchanged(
+    found: &StoredCopies,
+    terms: PushTerms,
+    message: &Message,
+    due_at: Timestamp,
+) -> Option<Result<Pushed, Refused>> {
     let is_due_then = |old: &[u8]| body_due_at(old).unwrap_or_default() == due_at;
     match terms.conflict {
         Conflict::Keep | Conflict::Reject => Some(Ok(Pushed::Duplicate)),

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::keys::GroupPartitionKeys;
-use super::messages::{Canceller, dedup_argument, read_pushed};
+use super::messages::{Canceller, debounce_argument, dedup_argument, read_pushed};
 use super::owner::check_ids;
 use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::topics::Answer;
@@ -91,7 +91,7 @@ impl LogTarget for Redis {
                 let body = encode_body(message, *version)?;
                 let origin = origin.as_ref().map_or(String::new(), |origin| origin.seq.to_string());
                 let call = call.arg(*number).arg(origin).arg(message.due_at.as_ms()).arg(message.id.as_str());
-                Ok(call.arg(body).arg(dedup_argument(message)))
+                Ok(call.arg(body).arg(dedup_argument(message)).arg(debounce_argument(message)))
             })
         };
         self.apply(descriptor, partition, make).await?.each(|reply| read_pushed(&reply.text()?))

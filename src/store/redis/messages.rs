@@ -12,7 +12,7 @@ use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, GROUP_PARTITION_MESSAGES_MAX};
 use crate::model::message::{Conflict, DedupKey, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
-use crate::model::time::Timestamp;
+use crate::model::time::{Timestamp, ms_up};
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
@@ -211,10 +211,10 @@ impl Shared {
                 .arg(call.version.as_us());
             messages.iter().enumerate().try_fold(call, |call, (n, message)| {
                 let body = encode_body(message, version.plus(n))?;
-                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body))
+                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body).arg(debounce_argument(message)))
             })
         };
-        let read = |mut reply: Reply| messages.iter().map(|_| Ok(read_pushed(&reply.text()?)?.into())).collect();
+        let read = |mut reply: Reply| messages.iter().map(|_| read_verdict(&reply.text()?)).collect();
         self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
     }
 
@@ -370,7 +370,10 @@ fn read_duplicates(mut reply: Reply) -> Result<Vec<(usize, PushVerdict)>> {
             let (is_same_key, is_same_content) = (!there.ends_with('k'), !there.ends_with('c'));
             Ok(StoredDuplicate { due_at, is_same_key, is_same_content })
         });
-        Ok((index.parse().map_err(|_| wrong())?, PushVerdict { pushed: Ok(pushed), there: there.transpose()? }))
+        Ok((
+            index.parse().map_err(|_| wrong())?,
+            PushVerdict { pushed: Ok(pushed), there: there.transpose()?, bounded: None },
+        ))
     })
 }
 
@@ -384,6 +387,19 @@ pub(super) fn dedup_argument(message: &Message) -> String {
         format!("{:015} {:015} {key}", digits(from), digits(until))
     };
     message.envelope.dedup_window().map_or_else(String::new, written)
+}
+
+/// How far a push may move the message that waits, ms; empty without a bound.
+pub(super) fn debounce_argument(message: &Message) -> String {
+    message.debounce_max.map_or_else(String::new, |max| ms_up(max).to_string())
+}
+
+/// The verdict, then `@<due ms>` if the message is due earlier than the push asked for.
+fn read_verdict(status: &str) -> Result<PushVerdict> {
+    let (pushed, due) = status.split_once('@').map_or((status, None), |(pushed, due)| (pushed, Some(due)));
+    let wrong = |_| Error::corrupt(format!("a script answered {status:?} for a push"));
+    let bounded = due.map(|due| due.parse().map(Timestamp::from_ms).map_err(wrong)).transpose()?;
+    Ok(PushVerdict { bounded, ..read_pushed(pushed)?.into() })
 }
 
 pub(super) fn read_pushed(status: &str) -> Result<Result<Pushed, Refused>> {

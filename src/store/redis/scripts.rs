@@ -57,15 +57,15 @@ macro_rules! scripts {
 scripts! {
     push: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_content", "_unordered";
     push_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_content", "_order", "push";
-    push_over: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_unordered";
-    push_over_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_charge", "_order", "push_over";
+    push_over: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_bounded", "_charge", "_unordered";
+    push_over_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_bounded", "_charge", "_order", "push_over";
     cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body";
     purge_group: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_purged";
     reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_purged";
     reschedule: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge";
     fence: "#!lua flags=allow-oom", "_call";
-    replay: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_charge", "_unordered";
-    replay_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
+    replay: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_bounded", "_charge", "_unordered";
+    replay_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_bounded", "_charge", "_order", "replay";
     restore: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_dead", "_unordered";
     restore_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_dead", "_order", "restore";
     restore_progress: "#!lua flags=allow-oom", "_time";

@@ -2,6 +2,7 @@
 
 mod admin;
 mod batches;
+mod bounded;
 mod copied;
 mod errors;
 mod kept;
@@ -83,6 +84,7 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.in_flight(number, delivery));
         breaches.extend(judge.scheduled(delivery));
         breaches.extend(judge.late(number, delivery));
+        breaches.extend(judge.bounded(delivery));
         breaches.extend(judge.released(number, delivery));
     }
     for batch in &ledger.batches {
@@ -257,7 +259,8 @@ impl<'a> Judge<'a> {
         let debounced = self.pushes_of(topic, id).iter().filter(|other| {
             other.policy == Policy::Debounce && !matches!(other.outcome, Pushed::Refused | Pushed::Duplicate)
         });
-        let debounced = debounced.map(|other| (other.span, other.due, other.outcome == Pushed::Debounced));
+        let debounced =
+            debounced.map(|other| (other.span, self.debounced_due(other, push), other.outcome == Pushed::Debounced));
         let rescheduled = self.controls_of(topic, id).filter(|other| other.effects[delivery.group] != Effect::None);
         let rescheduled = rescheduled.filter_map(|other| {
             let Control::Reschedule(due) = other.control else { return None };

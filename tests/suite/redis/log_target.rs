@@ -267,6 +267,39 @@ async fn replay_changes_only_older_messages() -> Result<()> {
     Ok(())
 }
 
+/// The first push is the same for what was pushed live, for what comes out of a log, and for what a journal brought back.
+#[tokio::test]
+async fn bound_of_a_debounce_counts_from_the_first_push_in_every_log() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, begun) = (&story.orders, story.world.now());
+    let bounded = |delay, max| -> Result<Message> {
+        Ok(Message { debounce_max: Some(Duration::from_millis(max)), ..story.other("a", delay)? })
+    };
+    let is_due_after = async |ms| -> Result<()> {
+        let due_at = orders.peek("a").await?.map(|peeked| peeked.message.due_at);
+        assert_eq!(due_at, Some(begun.plus(Duration::from_millis(ms))));
+        Ok(())
+    };
+    orders.push("a", 500).await?;
+    story.world.pass(100);
+    assert_eq!(story.replay(Conflict::Debounce, &[(1, story.version(), &bounded(550, 700)?)]).await?, [DEBOUNCED]);
+    is_due_after(650).await?;
+    assert_eq!(story.replay(Conflict::Debounce, &[(2, story.version(), &bounded(900, 700)?)]).await?, [DEBOUNCED]);
+    is_due_after(700).await?;
+    let records = [(3, story.version(), &bounded(950, 700)?), (4, story.version(), &bounded(950, 600)?)];
+    assert_eq!(story.replay(Conflict::Debounce, &records).await?, [DUPLICATE, DUPLICATE], "only to a later time");
+    is_due_after(700).await?;
+    let kept = orders.peek("a").await?.ok_or_else(|| dwell::model::error::Error::not_found("a"))?;
+    let call = new_call(&*orders.store.backend, 1);
+    story.empty().await?;
+    assert_eq!(story.restore(&[set(&kept.message, kept.version, &call.id)]).await?, 1);
+    story.world.pass(100);
+    assert_eq!(story.push_over(Conflict::Debounce, &bounded(900, 800)?).await?, DEBOUNCED);
+    is_due_after(800).await?;
+    assert_eq!(story.replay(Conflict::Debounce, &[(5, story.version(), &bounded(900, 900)?)]).await?, [DEBOUNCED]);
+    is_due_after(900).await
+}
+
 /// A broker buffered a push of the id between two cancels at another one. The second cancel was acknowledged after the push.
 #[tokio::test]
 async fn second_cancel_covers_pushes_buffered_since_the_first() -> Result<()> {

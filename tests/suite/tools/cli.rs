@@ -8,6 +8,7 @@ mod usage_errors;
 mod settle;
 mod dedup;
 mod spread;
+mod debounce_max;
 mod update;
 
 use std::io::{BufRead as _, BufReader, Write};

@@ -67,15 +67,17 @@ class AsyncClient(AsyncAdministration):
         dedup_key: str | None = None,
         dedup_for: Duration | None = None,
         spread: Duration | None = None,
+        debounce_max: Duration | None = None,
     ) -> PushResult:
         """Pushes one message. `payload` is bytes, text, or any other value, which is sent as JSON.
 
         The message has an id before it is sent, so repeats store it once. `delay` is counted from now; default: due at once.
-        `spread` moves the due time by up to that span, by a value that the id decides.
+        `spread` moves the due time by up to that span, by a value that the id decides. With
+        `conflict` ``debounce``, `debounce_max` is how long after its first push the message may be due at the latest.
         """
         message = NewMessage(
             payload, ulid() if id is None else id, key, delay, due_at, past, ttl, priority, max_attempts, conflict,
-            content_type, meta, dedup_key, dedup_for, spread,
+            content_type, meta, dedup_key, dedup_for, spread, debounce_max,
         )
         path = requests.topic_path(topic, "messages")
         return from_answer(PushResult, await self._produce("POST", path, message.encoded(), requests.trace()))

@@ -85,6 +85,7 @@ class PushOptions(TypedDict, total=False):
     dedup_key: str | None
     dedup_for: Duration | None
     spread: Duration | None
+    debounce_max: Duration | None
 
 
 @dataclass
@@ -110,6 +111,8 @@ class NewMessage:
     dedup_for: Duration | None = None
     #: The due time moves by up to this, by a value that the id decides.
     spread: Duration | None = None
+    #: With the policy ``debounce``: how long after its first push the message may be due at the latest.
+    debounce_max: Duration | None = None
     traceparent: str | None = None
     tracestate: str | None = None
 
@@ -117,7 +120,7 @@ class NewMessage:
         """The message as JSON. Raises `ValueError` or `TypeError` for what the broker would refuse in any case."""
         body = payload_field(self.payload)
         body |= {"id": not_empty("id", self.id), **due_fields(self.delay, self.due_at)}
-        for name in ("ttl", "dedup_for", "spread"):
+        for name in ("ttl", "dedup_for", "spread", "debounce_max"):
             body |= duration_field(name, getattr(self, name))
         if self.key is not None:
             body["key"] = not_empty("key", self.key)

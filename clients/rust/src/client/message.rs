@@ -162,6 +162,12 @@ impl NewMessage {
         self
     }
 
+    /// With [`Conflict::Debounce`]: how long after its first push the message may be due at the latest.
+    pub fn debounce_max(mut self, max: Duration) -> NewMessage {
+        self.fields.debounce_max_ms = Some(max);
+        self
+    }
+
     /// The media type of the payload.
     pub fn content_type(mut self, content_type: impl Into<String>) -> NewMessage {
         self.fields.content_type = Some(content_type.into());

@@ -88,6 +88,14 @@ pub struct BatchMessage {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::ConflictPolicy>))]
     pub conflict: Option<String>,
+    /// How long after its first push the message may be due at the latest. Only with `conflict` `debounce`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]
+    pub debounce_max: Option<Duration>,
+    /// The same in milliseconds; not together with `debounce_max`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    pub debounce_max_ms: Option<Duration>,
     /// A duration from now, at most 3,650 d. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Duration>))]

@@ -95,6 +95,7 @@ pub(crate) fn message(fields: &Value) -> Outcome<NewMessage> {
                 "replace" => Conflict::Replace,
                 _ => Conflict::Debounce,
             }),
+            "debounce_max" => message.debounce_max(duration(text)?),
             "content_type" => message.content_type(text),
             "meta" => value
                 .as_object()

@@ -37,6 +37,7 @@ const MORE = [
   { name: "priority", label: "Priority", type: "number", more: { min: 0, max: 9, step: 1 } },
   { name: "conflict", label: "If the id is there", type: [["", "keep what is there"], ["reject", "reject"], ["replace", "replace it"],
     ["debounce", "debounce: only move its due time"]] },
+  { name: "debounce_max", label: "Debounce at most", hint: "With debounce: due this long after the first push at the latest" },
 ];
 
 /**
@@ -85,8 +86,8 @@ export function push(topic, _place, page) {
  * @param {string} topic
  * @param {import("./dialog.js").Values} values
  */
-function lineOf(topic, { payload = "", key, id, delay, due_at, spread, ttl, max_attempts, priority, conflict, content_type }) {
-  return command("push", [topic, payload], { key, id, delay, at: utc(due_at), spread, ttl, "max-attempts": max_attempts, priority, conflict, "content-type": content_type });
+function lineOf(topic, { payload = "", key, id, delay, due_at, spread, ttl, max_attempts, priority, conflict, debounce_max, content_type }) {
+  return command("push", [topic, payload], { key, id, delay, at: utc(due_at), spread, ttl, "max-attempts": max_attempts, priority, conflict, "debounce-max": debounce_max, "content-type": content_type });
 }
 
 /**
@@ -94,8 +95,8 @@ function lineOf(topic, { payload = "", key, id, delay, due_at, spread, ttl, max_
  * @param {import("./dialog.js").Values} values
  * @param {AbortSignal} signal
  */
-function pushed_(topic, { payload = "", key, id, delay, due_at, spread, ttl, max_attempts, priority, conflict, content_type }, signal) {
-  const behind = query({ key, id, delay, due_at: utc(due_at), spread, ttl, max_attempts, priority, conflict });
+function pushed_(topic, { payload = "", key, id, delay, due_at, spread, ttl, max_attempts, priority, conflict, debounce_max, content_type }, signal) {
+  const behind = query({ key, id, delay, due_at: utc(due_at), spread, ttl, max_attempts, priority, conflict, debounce_max });
   // Without a content type the browser would say one of its own.
   const headers = { "Dwell-Raw": "true", "Content-Type": content_type ?? "text/plain; charset=utf-8" };
   return call("POST", `${path`/v1/topics/${topic}/messages`}${behind}`, { payload, headers, signal });

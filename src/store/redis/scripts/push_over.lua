@@ -3,9 +3,9 @@
 --   then for each group T:<group>:z, :h, :a, :dh
 --   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold   ARGV[4] 'reject', 'replace' or
 --   'debounce'   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
---   of the others count up   then n times (due ms, id, body)
--- Returns {'OK', now us, n times 'stored' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires'} or, with nothing
---   changed, a refusal of _history, {'LATE', now us} {'FULL', now us} {'OUTDATED', now us, version us}
+--   of the others count up   then n times (due ms, id, body, how long after the first push it may be due with 'debounce', ms, or '')
+-- Returns {'OK', now us, n times 'stored' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires';
+--   behind 'debounced' and 'duplicate' `@<due ms>` if that is earlier than it was asked for} or, with nothing changed, a refusal of _history, {'LATE', now us} {'FULL', now us} {'OUTDATED', now us, version us}
 --   {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push; T:seen and T:x as in push. A group that
 -- has settled the message does not get it again. A message of the id with another key is another message, and stays.
@@ -20,13 +20,13 @@ local answers = {'OK', answer}
 if known == 'repeat' then
   for verdict in string.gmatch(answered, '%S+') do answers[#answers + 1] = verdict end
   -- A message that a journal brought back was stored.
-  if #answers == 2 then for _ = 8, #ARGV, 3 do answers[#answers + 1] = 'stored' end end
+  if #answers == 2 then for _ = 8, #ARGV, 4 do answers[#answers + 1] = 'stored' end end
   return repeated(answers)
 end
 local policy, groups = ARGV[4], (#KEYS - 7) / 4
 local z, h, a, dh = {}, {}, {}, {}
 for g = 1, groups do z[g], h[g], a[g], dh[g] = KEYS[4 * g + 4], KEYS[4 * g + 5], KEYS[4 * g + 6], KEYS[4 * g + 7] end
-local n = (#ARGV - 7) / 3
+local n = (#ARGV - 7) / 4
 for g = 1, groups do
   if redis.call('HLEN', h[g]) + n > tonumber(ARGV[3]) then
     refuse_call(KEYS[2])
@@ -35,8 +35,8 @@ for g = 1, groups do
 end
 -- The stored message has the version of a later operation of another broker: nothing is changed, whatever came before it.
 local purged = last_purge(KEYS[7])
-for i = 8, #ARGV, 3 do
-  local version = tonumber(ARGV[7]) + (i - 8) / 3
+for i = 8, #ARGV, 4 do
+  local version = tonumber(ARGV[7]) + (i - 8) / 4
   local newest = math.max(purged, tonumber(redis.call('ZSCORE', KEYS[4], ARGV[i + 1]) or 0))
   for g = 1, groups do
     local old = redis.call('HGET', h[g], ARGV[i + 1])
@@ -94,7 +94,7 @@ local function refusal(due, body, found, in_flight, dead)
   end
 end
 
-local function push(due, id, body)
+local function push(due, id, body, max)
   local found, in_flight, dead = {}, false, false
   for g = 1, groups do
     local old = redis.call('HGET', h[g], id)
@@ -105,9 +105,10 @@ local function push(due, id, body)
       dead = true
     end
   end
-  if not next(found) and not dead then return add(id, due, body) end
+  if not next(found) and not dead then return add(id, due, body), due end
+  if max ~= '' then due = bounded(due, tonumber(max), found) end
   local refused = refusal(due, body, found, in_flight, dead)
-  if refused then return refused end
+  if refused then return refused, due end
   local score = place and place(z, now, tonumber(due)) or due
   for g, old in pairs(found) do
     schedule(g, id, due, score)
@@ -120,14 +121,15 @@ local function push(due, id, body)
       if charge then redis.call('HSET', a[g], id, charged_due(charge, due)) end
     end
   end
-  return policy == 'replace' and 'replaced' or 'debounced'
+  return policy == 'replace' and 'replaced' or 'debounced', due
 end
 
-for i = 8, #ARGV, 3 do
-  local verdict = push(ARGV[i], ARGV[i + 1], ARGV[i + 2])
-  answers[#answers + 1] = verdict
+for i = 8, #ARGV, 4 do
+  local verdict, due = push(unpack(ARGV, i, i + 3))
+  local is_earlier = due ~= ARGV[i] and (verdict == 'debounced' or verdict == 'duplicate')
+  answers[#answers + 1] = is_earlier and verdict .. '@' .. due or verdict
   if policy ~= 'reject' and (verdict == 'stored' or verdict == 'replaced' or verdict == 'debounced') then
-    remember_version(KEYS[5], now_us, ARGV[i + 1], tonumber(ARGV[7]) + (i - 8) / 3)
+    remember_version(KEYS[5], now_us, ARGV[i + 1], tonumber(ARGV[7]) + (i - 8) / 4)
   end
 end
 end_call(KEYS[2], ARGV[6], table.concat(answers, ' ', 3))

@@ -5,7 +5,7 @@
 --   then for each group T:<group>:z, :h, :a, :dz, :dh
 --   ARGV[1] as in _history   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
---   broker that handed it over or '', due ms, id, body, dedup key or '')
+--   broker that handed it over or '', due ms, id, body, dedup key or '', how long after the first push it may be due with 'debounce', ms, or '')
 -- Returns {'OK', now us, a verdict for each record} or, with nothing changed, a refusal of _history, {'FULL', now us}, or
 --   {'STALE', now us} for a closed log. Verdicts: 'stored' 'replaced' 'debounced' 'duplicate' 'duplicate=<id of the first message of the
 --   dedup key>', and two that end the list, since the records behind them were not looked at:
@@ -23,7 +23,7 @@
 local now_us, answer = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
 if refusal then return refusal end
-local policy, groups, n = ARGV[3], (#KEYS - 11) / 5, (#ARGV - 4) / 6
+local policy, groups, n = ARGV[3], (#KEYS - 11) / 5, (#ARGV - 4) / 7
 local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do
   z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 7, 5 * g + 11)
@@ -70,7 +70,7 @@ local function is_past(id, version, body)
   return tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ') or 0) >= version or is_over_everywhere(id, version)
 end
 
-local function replay(is_done, due, id, body, dedup)
+local function replay(is_done, due, id, body, dedup, max)
   local first = dedup ~= '' and first_of(KEYS[10], dedup)
   if is_done then return first and first ~= id and 'duplicate=' .. first or 'stored' end
   local version, found, in_flight, dead = version_of(body), {}, false, false
@@ -94,6 +94,7 @@ local function replay(is_done, due, id, body, dedup)
   local keeps = policy == 'keep' or policy == 'reject'
   if keeps and (next(found) or dead) then return 'duplicate' end
   if first then return 'duplicate=' .. first end
+  if max ~= '' then due = bounded(due, tonumber(max), found) end
   if policy == 'debounce' then
     for g = 1, groups do
       if found[g] and due_of(found[g]) >= tonumber(due) then return 'duplicate' end
@@ -136,9 +137,9 @@ local function is_done_elsewhere(origin)
   return replayed >= tonumber(origin) or redis.call('HEXISTS', KEYS[8], origin) == 1
 end
 local from_elsewhere = false
-for i = 5, #ARGV, 6 do
+for i = 5, #ARGV, 7 do
   local number, origin = tonumber(ARGV[i]), ARGV[i + 1]
-  local verdict = replay(number <= last or is_done_elsewhere(origin), unpack(ARGV, i + 2, i + 5))
+  local verdict = replay(number <= last or is_done_elsewhere(origin), unpack(ARGV, i + 2, i + 6))
   answers[#answers + 1] = verdict
   if verdict == 'in_flight' or verdict == 'other_key' then break end
   last = math.max(last, number)

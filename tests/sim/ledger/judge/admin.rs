@@ -20,7 +20,7 @@ const KEPT: &str = "a cron job that was made is there, and one that was deleted 
 /// Until all brokers know of new limits.
 const LIMIT_SLACK: u64 = 3_000_000;
 /// Brokers believe times of Redis that differ by less.
-const CLOCK_SLACK: u64 = 1_000_000;
+pub(super) const CLOCK_SLACK: u64 = 1_000_000;
 
 /// The job of a cron message, and its time: its tag has both.
 pub(super) fn occurrence(tag: &str) -> Option<(usize, Time)> {

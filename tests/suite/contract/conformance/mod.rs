@@ -126,6 +126,7 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
     push_over: new_id_is_stored_under_every_policy, reject_policy_changes_nothing, replace_policy_stores_a_new_message,
         debounce_policy_changes_only_the_due_time, in_flight_or_dead_message_is_unchanged_by_policies,
         policies_do_not_repeat_settled_messages, debounce_does_not_pass_the_expiry,
+        debounce_goes_no_further_than_its_bound_from_the_first_push, bound_of_a_debounce_begins_anew_with_a_replacement,
         same_id_with_another_key_is_another_message, policies_resolve_conflicts_within_a_call_in_order,
         policy_call_size_is_bounded;
     list: waiting_messages_are_listed_in_delivery_order, due_time_range_is_half_open,

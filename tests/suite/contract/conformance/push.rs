@@ -107,6 +107,7 @@ pub(super) async fn duplicate_says_what_is_there(world: World) -> Result<()> {
     let there = |stored: &Message, is_same_key, is_same_content| PushVerdict {
         pushed: Ok(Pushed::Duplicate),
         there: Some(StoredDuplicate { due_at: stored.due_at, is_same_key, is_same_content }),
+        bounded: None,
     };
     for stored in of_all_forms(&orders)? {
         assert_eq!(verdict(&stored).await?, Pushed::Stored.into());

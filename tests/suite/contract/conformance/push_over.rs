@@ -1,12 +1,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell::model::error::Result;
+use dwell::model::error::{Error, Result};
 use dwell::model::limits::POLICY_IDS_MAX;
 use dwell::model::message::{Conflict, Key, Message, MessageId};
-use dwell::store::{Expected, Pushed, Refused, Rescheduled, Retried, Settlement};
+use dwell::model::partition::Partition;
+use dwell::model::time::Timestamp;
+use dwell::store::{Expected, PushVerdict, Pushed, Refused, Rescheduled, Retried, Settlement};
 
-use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, member, retries, up_to};
+use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, member, new_call, retries, up_to};
 
 const POLICIES: [Conflict; 3] = [Conflict::Reject, Conflict::Replace, Conflict::Debounce];
 
@@ -89,6 +91,65 @@ pub(super) async fn debounce_policy_changes_only_the_due_time(world: World) -> R
     assert!(owner.reserve(up_to(1)).await?.messages.is_empty());
     world.pass(1);
     assert_eq!(ids_of(&owner.reserve(up_to(1)).await?.messages), ["a"]);
+    Ok(())
+}
+
+/// A debounce of so many ms, at most so many after the first push.
+async fn debounce(orders: &TestTopic, id: &str, delay_ms: u64, max_ms: Option<u64>) -> Result<PushVerdict> {
+    let messages = [Message { debounce_max: max_ms.map(Duration::from_millis), ..other(orders, id, delay_ms)? }];
+    let call = new_call(&*orders.store.backend, 1);
+    let push = orders.store.messages.push(&orders.descriptor, Partition(0), &call, Conflict::Debounce, &messages);
+    push.await?.pop().ok_or_else(|| Error::bug("a push without a verdict"))
+}
+
+pub(super) async fn debounce_goes_no_further_than_its_bound_from_the_first_push(world: World) -> Result<()> {
+    let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    let (first, audit, begun) = (orders.message("a", 10)?, orders.partition_of("audit")?, world.now());
+    let after = |ms| begun.plus(Duration::from_millis(ms));
+    orders.push_all(std::slice::from_ref(&first)).await?;
+    let due = async |at: Timestamp| -> Result<()> {
+        let expected = Some(Message { due_at: at, ..first.clone() });
+        assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), expected);
+        assert_eq!(orders.store.reads.peek(&audit, &first.id).await?.map(|peeked| peeked.message), expected);
+        Ok(())
+    };
+    let (moved, same) = (PushVerdict::from(Pushed::Debounced), PushVerdict::from(Pushed::Duplicate));
+    let bounded = |verdict: &PushVerdict, ms| PushVerdict { bounded: Some(after(ms)), ..verdict.clone() };
+    world.pass(5);
+    assert_eq!(debounce(&orders, "a", 50, Some(100)).await?, moved, "within the bound");
+    due(after(55)).await?;
+    world.pass(30);
+    assert_eq!(debounce(&orders, "a", 80, Some(100)).await?, bounded(&moved, 100));
+    due(after(100)).await?;
+    world.pass(20);
+    assert_eq!(debounce(&orders, "a", 80, Some(100)).await?, bounded(&same, 100), "it is there already");
+    assert_eq!(debounce(&orders, "a", 80, None).await?, moved, "without a bound");
+    due(after(135)).await?;
+    assert_eq!(debounce(&orders, "a", 80, Some(70)).await?, bounded(&moved, 70), "it waited beyond the bound");
+    assert_eq!(debounce(&orders, "a", 80, Some(20)).await?, bounded(&moved, 20), "the bound has passed");
+    due(after(20)).await?;
+    let mut owner = orders.owner().await?;
+    assert_eq!(ids_of(&owner.reserve(up_to(1)).await?.messages), ["a"], "it is due at once");
+    let refused = PushVerdict::from(Err(Refused::InFlight));
+    assert_eq!(debounce(&orders, "a", 80, Some(70)).await?, refused);
+    Ok(())
+}
+
+pub(super) async fn bound_of_a_debounce_begins_anew_with_a_replacement(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push("a", 10).await?;
+    world.pass(200);
+    let mut new = other(&orders, "a", 10)?;
+    let after = |ms| world.now().plus(Duration::from_millis(ms));
+    let (bound, expires_at) = (after(100), after(150));
+    new.envelope.expires_at = Some(expires_at);
+    assert_eq!(push(&orders, Conflict::Replace, &new).await?, REPLACED);
+    world.pass(50);
+    assert_eq!(debounce(&orders, "a", 200, None).await?, Err(Refused::Expires).into());
+    let moved = PushVerdict { bounded: Some(bound), ..Pushed::Debounced.into() };
+    assert_eq!(debounce(&orders, "a", 200, Some(100)).await?, moved, "it does not expire before the bound");
+    orders.reschedule_if("a", after(5), Expected::default()).await?;
+    assert_eq!(debounce(&orders, "a", 200, Some(100)).await?, moved, "a reschedule is no push");
     Ok(())
 }
 

@@ -236,6 +236,9 @@ impl Game {
         let id = self.id()?;
         let mut message = self.topic.message(id.as_str(), self.random.u64(0..60))?;
         message.envelope.payload = vec![b'x'; self.random.usize(0..9)].into();
+        if conflict == Conflict::Debounce && self.random.bool() {
+            message.debounce_max = Some(Duration::from_millis(self.random.u64(1..90)));
+        }
         let pushed = self.topic.push_over(conflict, std::slice::from_ref(&message)).await?;
         let expected = self.model.push_over(conflict, &message, self.world.now());
         assert_eq!(pushed[0], expected, "{conflict:?} {id}");

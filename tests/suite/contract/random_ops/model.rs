@@ -142,10 +142,14 @@ impl Model {
     ) -> Result<Pushed, Refused> {
         let found: Vec<Known> =
             self.groups.iter().filter_map(|group| group.messages.get(&message.id)).cloned().collect();
+        let is_living = |known: &&Known| !matches!(known.state, Place::Dead(..));
+        let first_pushes = found.iter().filter(is_living).map(|known| known.message.envelope.pushed_at);
+        let due_at = first_pushes.map(|first| message.due_after(first)).min().unwrap_or(message.due_at);
+        let message = &Message { due_at, debounce_max: None, ..message.clone() };
         if found.is_empty() {
             return Ok(self.push(std::slice::from_ref(message), now).remove(0));
         }
-        let mut living = found.iter().filter(|known| !matches!(known.state, Place::Dead(..)));
+        let mut living = found.iter().filter(is_living);
         if conflict == Conflict::Debounce && living.clone().any(|known| known.message.due_at == message.due_at) {
             return Ok(Pushed::Duplicate);
         }

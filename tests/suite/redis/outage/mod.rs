@@ -11,6 +11,7 @@ mod clock;
 mod comparison;
 mod control;
 mod cron_jobs;
+mod debounce_max;
 mod dedup;
 mod first_start;
 mod forwarding;

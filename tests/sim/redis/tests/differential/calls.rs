@@ -119,6 +119,12 @@ impl Calls {
         (self.now / 1_000).saturating_add_signed(self.random.i64(-6..12))
     }
 
+    /// How long after its first push a message may be due.
+    fn bound(&mut self, policy: &str) -> Vec<u8> {
+        let has_bound = policy == "debounce" && self.is(2);
+        if has_bound { self.random.u64(1..12).to_string().into_bytes() } else { Vec::new() }
+    }
+
     fn version(&mut self) -> u64 {
         self.now.saturating_add_signed(self.random.i64(-4_000..9_000))
     }
@@ -263,6 +269,7 @@ impl Calls {
                     words.push(due.to_string().into_bytes());
                     words.push(self.id().into_bytes());
                     words.push(self.body(due, version + at as u64));
+                    words.push(self.bound(policy));
                 }
                 let mut keys = vec![t("gen"), memory, t("seen"), t("x"), t("gone"), t("wake"), t("purged")];
                 keys.extend(each(&["z", "h", "a", "dh"]));
@@ -283,6 +290,7 @@ impl Calls {
                         true => format!("{from:015} {:015} d{}", from + 9, self.random.u32(..3)).into_bytes(),
                         false => Vec::new(),
                     });
+                    words.push(self.bound(policy));
                 }
                 let mut keys = vec![
                     t("gen"),

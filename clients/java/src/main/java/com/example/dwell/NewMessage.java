@@ -172,6 +172,15 @@ public final class NewMessage {
             return this;
         }
 
+        /**
+         * With {@link ConflictPolicy#DEBOUNCE}: how long after its first push the message may be
+         * due at the latest. Rounded up to milliseconds.
+         */
+        public Builder debounceMax(Duration max) {
+            body.with("debounce_max", Checks.positive("debounceMax", max));
+            return this;
+        }
+
         /** The media type of the payload, such as "text/plain". */
         public Builder contentType(String contentType) {
             body.with("content_type", Checks.name("contentType", contentType));

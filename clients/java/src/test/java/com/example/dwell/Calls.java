@@ -111,6 +111,7 @@ final class Calls {
         given(args, "dedup_key", text -> m.dedup(text, duration(text(args, "dedup_for"))));
         given(args, "spread", text -> m.spread(duration(text)));
         given(args, "conflict", text -> m.conflict(word(ConflictPolicy.class, text)));
+        given(args, "debounce_max", text -> m.debounceMax(duration(text)));
         given(args, "content_type", m::contentType);
         given(args, "meta", text -> m.meta(texts(args, "meta")));
         return m.build();
