@@ -302,8 +302,13 @@ impl GroupDelivery {
         // At a limit, or with a smallest age, a consumer waits for what it may not have yet.
         let is_limited = max < want.max && deliveries.len() == max;
         self.demand.hinder(is_limited || is_full || !want.min_age.is_zero(), now.instant);
+        let descriptor = self.descriptor();
+        let subscription = descriptor.subscriptions.get(&self.group);
         for delivery in &mut deliveries {
             self.trace(delivery);
+            if let Some(subscription) = subscription {
+                delivery.lateness = subscription.open_lateness(delivery.lateness, now.store);
+            }
             let kind = if delivery.attempt == 1 { &self.counts.first } else { &self.counts.retry };
             kind.inc();
             self.counts.lateness.observe(delivery.lateness.as_secs_f64());

@@ -208,6 +208,16 @@ pub(crate) struct Limited {
     pub(crate) is_done: bool,
 }
 
+/// A new window of a group: between these times it is closed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Windowed {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) closed: Option<(Time, Time)>,
+    pub(crate) span: Span,
+    pub(crate) is_done: bool,
+}
+
 /// A topic or a group that was deleted, and when it was there again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Removed {
@@ -306,6 +316,7 @@ pub(crate) struct Ledger {
     /// The id of each payload that was sent: SQS shows another one.
     pub(crate) ids: BTreeMap<String, String>,
     pub(crate) limits: Vec<Limited>,
+    pub(crate) windows: Vec<Windowed>,
     pub(crate) removals: Vec<Removed>,
     pub(crate) moves: Vec<Moved>,
     pub(crate) bulks: Vec<BulkFact>,

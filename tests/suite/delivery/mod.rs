@@ -20,3 +20,4 @@ mod subscriptions;
 mod test_clock;
 mod verdicts;
 mod webhooks;
+mod windows;

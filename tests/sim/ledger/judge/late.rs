@@ -20,7 +20,8 @@ impl Judge<'_> {
         if at.since(begin) <= LATE_AFTER {
             return None;
         }
-        let begin = begin.max(self.elsewhere_until(delivery, at));
+        let opened = self.opened((delivery.topic, delivery.group), at);
+        let begin = begin.max(self.elsewhere_until(delivery, at)).max(opened);
         if delivery.is_batch || at.since(begin) <= LATE_AFTER || !self.is_free(push, number, delivery, begin) {
             return None;
         }
