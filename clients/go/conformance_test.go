@@ -90,6 +90,19 @@ func administer(t testing.TB, c *dwell.Client, name string, args object, take in
 	return administerGroup(t, c, name, args, take)
 }
 
+func windowOf(settings object) *dwell.DeliveryWindow {
+	given, is := settings["window"].(object)
+	if !is {
+		return nil
+	}
+	window := dwell.DeliveryWindow{From: text(given, "from"), To: text(given, "to"), TimeZone: text(given, "time_zone")}
+	days, _ := given["days"].([]any)
+	for _, day := range days {
+		window.Days = append(window.Days, dwell.Weekday(day.(string)))
+	}
+	return &window
+}
+
 func administerGroup(t testing.TB, c *dwell.Client, name string, args object, take int) (any, error) {
 	t.Helper()
 	ctx, topic, group := context.Background(), text(args, "topic"), text(args, "group")
@@ -104,6 +117,7 @@ func administerGroup(t testing.TB, c *dwell.Client, name string, args object, ta
 		return c.CreateGroup(ctx, topic, group, dwell.GroupSettings{
 			CopyOf: text(settings, "copy_of"), Rate: pointer(settings, "rate", rate),
 			MaxInFlight: pointer(settings, "max_in_flight", number(settings, "max_in_flight")),
+			Window:      windowOf(settings),
 		})
 	case "delete_group":
 		return nil, c.DeleteGroup(ctx, topic, group)

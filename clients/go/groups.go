@@ -18,6 +18,20 @@ type GroupSettings struct {
 	Rate *float64 `json:"rate,omitempty"`
 	// MaxInFlight is how many deliveries are in flight at most; 0 is without a limit.
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
+	// Window is when messages are handed out; outside of it the group is closed. An empty one is always open.
+	Window *DeliveryWindow `json:"window,omitempty"`
+}
+
+// DeliveryWindow is when a group hands messages out: days and a time of day. An empty one is always open.
+type DeliveryWindow struct {
+	// Days are those on which it opens. Default: every day.
+	Days []Weekday `json:"days,omitempty"`
+	// From is when it opens, such as "09:00".
+	From string `json:"from,omitempty"`
+	// To is when it closes: on the next day, unless it is later than From.
+	To string `json:"to,omitempty"`
+	// TimeZone is the time zone of both, such as "Europe/Berlin". Default: UTC.
+	TimeZone string `json:"time_zone,omitempty"`
 }
 
 // GroupInfo is a group with its state and limits.
@@ -26,11 +40,15 @@ type GroupInfo struct {
 	State GroupState `json:"state"`
 	// PausedUntil is when the pause ends by itself.
 	PausedUntil time.Time `json:"paused_until"`
+	// OpensAt is when the window opens, while it is closed.
+	OpensAt time.Time `json:"opens_at"`
 	// CopyOf is the group that is being copied.
 	CopyOf string `json:"copy_of,omitempty"`
 	// Rate and MaxInFlight are 0 without a limit.
 	Rate        float64 `json:"rate,omitempty"`
 	MaxInFlight int     `json:"max_in_flight,omitempty"`
+	// Window is when messages are handed out; nil if always.
+	Window *DeliveryWindow `json:"window,omitempty"`
 }
 
 // GroupDescription is a group and what is in it.

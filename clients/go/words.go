@@ -118,14 +118,29 @@ const (
 	BackoffLadder      BackoffKind = "ladder"
 )
 
-// GroupState is the state of a group. Groups that are paused or copying deliver nothing.
+// GroupState is the state of a group. Groups that are paused, closed or copying deliver nothing.
 type GroupState string
 
 // States of a group.
 const (
 	GroupActive  GroupState = "active"
 	GroupPaused  GroupState = "paused"
+	GroupClosed  GroupState = "closed"
 	GroupCopying GroupState = "copying"
+)
+
+// Weekday is a day on which the window of a group opens.
+type Weekday string
+
+// Days of the week.
+const (
+	Monday    Weekday = "mon"
+	Tuesday   Weekday = "tue"
+	Wednesday Weekday = "wed"
+	Thursday  Weekday = "thu"
+	Friday    Weekday = "fri"
+	Saturday  Weekday = "sat"
+	Sunday    Weekday = "sun"
 )
 
 // Order is the order of a list.
@@ -196,6 +211,7 @@ const (
 	WaitScheduled    WaitReason = "scheduled"
 	WaitRetrying     WaitReason = "retrying"
 	WaitPaused       WaitReason = "paused"
+	WaitClosed       WaitReason = "closed"
 	WaitCopying      WaitReason = "copying"
 	WaitNoConsumer   WaitReason = "no_consumer"
 	WaitRateLimited  WaitReason = "rate_limited"

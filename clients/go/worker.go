@@ -48,7 +48,7 @@ func (d Delivery) GoString() string { return "dwell." + d.String() }
 
 // Extend moves the deadline to this time from now. The worker does so by itself with its own visibility timeout. The error is ErrLost
 // if another consumer may have the message, and an *Error if the broker refuses this time, such as one beyond a limit: then the deadline
-// is as before, and the worker goes on to extend it.
+// is as before, and the worker still extends it.
 func (d *Delivery) Extend(ctx context.Context, visibility time.Duration) error {
 	if visibility <= 0 {
 		return wrong("visibility", "has to be above 0")

@@ -287,7 +287,8 @@ impl Broker {
             let of_group: Vec<&(GroupPartition, PartitionStats)> = of_group.collect();
             let ready = of_group.iter().map(|(_, stats)| stats.ready).sum::<u64>();
             match descriptor.subscription(group).rest(self.now()) {
-                Some(Rest::Copying) => {}
+                // A closed window is as somebody wanted it, every day.
+                Some(Rest::Copying | Rest::Closed { .. }) => {}
                 Some(Rest::Paused(pause)) => {
                     let until = pause.until.map_or("it is resumed".to_owned(), |until| until.to_string());
                     let cause = format!("paused until {until}, with {}", counted(ready, "ready message"));

@@ -13,6 +13,7 @@ use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, ms_up, short_span, show_span};
 use crate::model::topic::{Descriptor, Rest};
+use crate::model::window::Phase;
 use crate::store::{Finding, Forecast, MemberId, MessageState, Peeked, Spans, VerifyCursor};
 
 /// Counts in one call to the store: a millisecond or two, in which it does nothing else.
@@ -35,7 +36,7 @@ pub struct Explanation {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// `scheduled`, `retrying`, `paused`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `behind_others`, `ready`,
+    /// `scheduled`, `retrying`, `paused`, `closed`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `behind_others`, `ready`,
     /// `in_flight`, `decided`, `prefetched`, `backoff`, `behind_its_key`, `moving`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
     /// A sentence without anything that a producer or a consumer said, but ids.
@@ -97,11 +98,13 @@ impl Broker {
             MessageState::Scheduled if peeked.attempts > 0 => {
                 let failed = peeked.history.last().map_or(String::new(), |last| format!(", the last at {}", last.at));
                 let attempts = counted(peeked.attempts, "attempt");
-                let why = format!("{attempts} failed{failed}; the next is at {next_at}");
+                let closed = closed_at(next_at, descriptor, group);
+                let why = format!("{attempts} failed{failed}; the next is at {next_at}{closed}");
                 Reason { until: Some(next_at), error: last_error(peeked), ..Reason::new("retrying", why) }
             }
             MessageState::Scheduled => {
-                Reason { until: Some(next_at), ..Reason::new("scheduled", format!("due at {next_at}")) }
+                let why = format!("due at {next_at}{}", closed_at(next_at, descriptor, group));
+                Reason { until: Some(next_at), ..Reason::new("scheduled", why) }
             }
             MessageState::Ready => self.ready(descriptor, group, partition, peeked).await?,
             MessageState::InFlight if peeked.moving_to.is_some() => {
@@ -127,6 +130,14 @@ impl Broker {
             (Some(Rest::Paused(pause)), _) => {
                 let until = pause.until.map_or("it is resumed".to_owned(), |until| until.to_string());
                 Reason { until: pause.until, ..Reason::new("paused", format!("the group is paused until {until}")) }
+            }
+            (Some(Rest::Closed { opens_at }), _) => {
+                let opens = opens_at
+                    .map_or("in a time zone that this version does not know".to_owned(), |at| format!("at {at}"));
+                Reason {
+                    until: opens_at,
+                    ..Reason::new("closed", format!("the window of the group is closed; it opens {opens}"))
+                }
             }
             (None, None) => {
                 Reason::new("no_consumer", "due, and no broker owns its partition: nobody consumes this group")
@@ -184,6 +195,17 @@ impl Broker {
             }
         };
         Ok(Reason { owner, ..reason })
+    }
+}
+
+/// Says when the window of the group opens, if it is closed when a message becomes due.
+fn closed_at(at: Timestamp, descriptor: &Descriptor, group: &GroupName) -> String {
+    let window = descriptor.subscriptions.get(group).and_then(|subscription| subscription.window.as_ref());
+    match window.map(|window| window.phase(at)) {
+        Some(Phase::Closed { opens_at: Some(opens) }) => {
+            format!(", when the window of the group is closed; it opens at {opens}")
+        }
+        _ => String::new(),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, show_span};
 use crate::model::topic::{Descriptor, Pause, Rate, Subscription};
+use crate::model::window::DeliveryWindow;
 use crate::platform::tasks::Tasks;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -342,6 +343,8 @@ pub struct GroupRequest {
     pub rate: Option<f64>,
     /// Deliveries in flight, at most; 0 is without a limit. `None` leaves it as it is.
     pub max_in_flight: Option<u32>,
+    /// `Some(None)` is always open. `None` leaves it as it is.
+    pub window: Option<Option<DeliveryWindow>>,
 }
 
 impl GroupRequest {
@@ -351,6 +354,9 @@ impl GroupRequest {
         }
         if let Some(limit) = self.max_in_flight {
             subscription.max_in_flight = (limit > 0).then_some(limit);
+        }
+        if let Some(window) = &self.window {
+            subscription.window = window.clone();
         }
         Ok(())
     }

@@ -304,7 +304,7 @@ impl Broker {
     }
 
     /// Moves what owners hold, and no consumer has, from `in_flight` to where it belongs. Counts of an owner that does not
-    /// answer in time stay as they are.
+    /// answer in time stay as they are. Time in which the window of a group was closed makes nothing older.
     pub(super) async fn count_held(
         &self,
         descriptor: &Descriptor,
@@ -333,6 +333,12 @@ impl Broker {
                 if let Some(held) = counts.get(&group_partition.partition) {
                     add_held(stats, held, now);
                 }
+            }
+        }
+        let now = self.now();
+        for (group_partition, stats) in stats {
+            if let Some(subscription) = descriptor.subscriptions.get(&group_partition.group) {
+                stats.oldest_ready_age = stats.oldest_ready_age.map(|age| subscription.open_lateness(age, now));
             }
         }
         Ok(())

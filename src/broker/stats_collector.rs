@@ -185,8 +185,8 @@ impl StatsCollector {
         let Some(descriptor) = descriptor else { return Ok(groups) };
         for group in descriptor.groups.iter() {
             let rest = descriptor.subscription(group).rest(self.broker.now());
-            let paused = matches!(rest, Some(Rest::Paused(_)));
-            groups.insert(group.clone(), Depth { paused, ..Depth::default() });
+            let (paused, closed) = (matches!(rest, Some(Rest::Paused(_))), rest.is_some_and(Rest::is_closed));
+            groups.insert(group.clone(), Depth { paused, closed, ..Depth::default() });
         }
         for partitions in descriptor.group_partitions(&descriptor.groups).collect::<Vec<_>>().chunks(PARTITIONS_AT_ONCE)
         {

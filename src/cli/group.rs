@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dwell_client::wire::groups::{Group, GroupDescription, Member, NewGroup, PurgeOf};
+use dwell_client::wire::groups::{DeliveryWindow, Group, GroupDescription, Member, NewGroup, PurgeOf};
+use dwell_client::wire::items::Object;
 use serde_json::json;
 
 use super::failure::Failure;
@@ -21,6 +22,7 @@ Examples:
   dwell group create orders audit --copy-of default  and a copy of what default holds now
   dwell group create orders audit --rate 10 --max-in-flight 100
   dwell group update orders audit --rate 20
+  dwell group update orders audit --window 'mon-fri 09:00-17:30 Europe/Berlin'
   dwell group list orders
   dwell group get orders audit
   dwell group pause orders audit --for 10m
@@ -109,7 +111,7 @@ struct UpdateArgs {
     limits: LimitArgs,
 }
 
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 struct LimitArgs {
     /// Messages a second, at most, by all brokers together; 0 removes the limit
     #[arg(long, value_name = "N", value_parser = parse::rate)]
@@ -117,11 +119,20 @@ struct LimitArgs {
     /// Deliveries in flight, at most, in all partitions together; 0 removes the limit
     #[arg(long, value_name = "N")]
     max_in_flight: Option<u32>,
+    /// Days, times and time zone outside of which nothing is handed out, such as `mon-fri 09:00-17:30 Europe/Berlin`; `none`
+    /// removes the window
+    #[arg(long, value_name = "WINDOW", value_parser = parse::window)]
+    window: Option<DeliveryWindow>,
 }
 
 impl LimitArgs {
-    fn with(self, copy_of: Option<&GroupName>) -> NewGroup {
-        NewGroup { copy_of: copy_of.map(GroupName::to_string), rate: self.rate, max_in_flight: self.max_in_flight }
+    fn with(&self, copy_of: Option<&GroupName>) -> NewGroup {
+        NewGroup {
+            copy_of: copy_of.map(GroupName::to_string),
+            rate: self.rate,
+            max_in_flight: self.max_in_flight,
+            window: self.window.clone().map(Object),
+        }
     }
 }
 
@@ -255,6 +266,18 @@ member  version  demand  waiting  owned
 web-1   0.1.0    yes           2      8
 web-22  0.1.0    no            0      0";
         assert_eq!(described(&group), expected);
+        Ok(())
+    }
+
+    #[test]
+    fn window_is_printed_as_it_is_written() -> serde_json::Result<()> {
+        let window = r#"{"days": ["mon", "tue", "wed"], "from": "22:00", "to": "06:00", "time_zone": "UTC"}"#;
+        let open: Group = serde_json::from_str(&format!(r#"{{"group": "a", "state": "active", "window": {window}}}"#))?;
+        assert_eq!(state(&open), "active, window mon-wed 22:00-06:00 UTC");
+        let opens_at = serde_json::from_str(r#""2026-01-02T22:00:00Z""#)?;
+        let closed = Group { state: "closed".into(), opens_at, rate: Some(2.0), ..open };
+        let expected = "closed until 2026-01-02T22:00:00.000Z, at most 2 a second, window mon-wed 22:00-06:00 UTC";
+        assert_eq!(state(&closed), expected);
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::Args;
+use dwell_client::wire::groups;
 use dwell_client::wire::topics::DeadLetter;
 
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
@@ -12,6 +13,7 @@ use crate::model::retry::{Backoff, LadderStep, OnFailure};
 use crate::model::time::{Timestamp, parse_span, parse_timestamp, show_span};
 use crate::model::topic::{Expiry, Ordering, Rate};
 use crate::model::trace::TraceContext;
+use crate::model::window::DeliveryWindow;
 use crate::platform::clock::Clock;
 
 #[derive(Debug, Args)]
@@ -96,6 +98,14 @@ pub(crate) fn visibility_timeout(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     Rate::read_limit(text).map(|limit| limit.map_or(0.0, f64::from))
+}
+
+/// `{}` for `none`.
+pub(crate) fn window(text: &str) -> Result<groups::DeliveryWindow, String> {
+    match text {
+        "none" => Ok(groups::DeliveryWindow::default()),
+        _ => text.parse::<DeliveryWindow>().map(Into::into),
+    }
 }
 
 pub(crate) fn ordering(text: &str) -> Result<Ordering, String> {

@@ -23,6 +23,7 @@ use crate::model::retry::Backoff;
 use crate::model::spelling::counted;
 use crate::model::time::{parse_span, short_span, show_span};
 use crate::model::topic::{Expiry, Ordering, Settings};
+use crate::model::window::DeliveryWindow;
 use crate::platform::clock::Clock;
 
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
@@ -313,7 +314,7 @@ pub(super) fn messages(counts: &Counts) -> u64 {
 }
 
 pub(super) fn state(group: &Group) -> String {
-    let mut words = match (&group.copy_of, group.paused_until) {
+    let mut words = match (&group.copy_of, group.paused_until.or(group.opens_at)) {
         (Some(source), _) => format!("{} from {source}", group.state),
         (None, Some(until)) => format!("{} until {until}", group.state),
         (None, None) => group.state.to_string(),
@@ -323,6 +324,9 @@ pub(super) fn state(group: &Group) -> String {
     }
     if let Some(limit) = group.max_in_flight {
         words.push_str(&format!(", at most {limit} in flight"));
+    }
+    if let Some(Ok(Some(window))) = group.window.clone().map(DeliveryWindow::read) {
+        words.push_str(&format!(", window {window}"));
     }
     words
 }

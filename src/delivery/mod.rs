@@ -308,8 +308,13 @@ impl GroupDelivery {
         // At a limit, with a smallest age or for a batch, a consumer waits for what it may not have yet.
         let is_limited = max < want.max && deliveries.len() == max;
         self.demand.hinder(is_limited || is_full || want.is_demanding(), now.instant);
+        let descriptor = self.descriptor();
+        let subscription = descriptor.subscriptions.get(&self.group);
         for delivery in &mut deliveries {
             self.trace(delivery);
+            if let Some(subscription) = subscription {
+                delivery.lateness = subscription.open_lateness(delivery.lateness, now.store);
+            }
             let kind = if delivery.attempt == 1 { &self.counts.first } else { &self.counts.retry };
             kind.inc();
             self.counts.lateness.observe(delivery.lateness.as_secs_f64());

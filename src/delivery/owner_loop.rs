@@ -280,7 +280,8 @@ impl OwnerLoop {
             return Plan::Settle(settlement, ticket);
         }
         let deadline = table.next_deadline().map_or(Instant::FAR, |at| now.reaches(at));
-        let mut until = deadline.min(rests_until.unwrap_or(Instant::FAR));
+        let changes_at = rests_until.or_else(|| self.delivery.closes_at(now.store));
+        let mut until = deadline.min(changes_at.unwrap_or(Instant::FAR));
         if !self.draining {
             until = until.min(now.reaches(self.dead.next()));
         }

@@ -378,7 +378,13 @@ impl GroupDelivery {
     }
 
     pub(super) fn rest(&self, now: Timestamp) -> Option<Rest> {
-        self.descriptor().subscription(&self.group).rest(now)
+        self.descriptor().subscriptions.get(&self.group)?.rest(now)
+    }
+
+    /// When the group's window closes next, if it is open: what is prefetched goes back then.
+    pub(super) fn closes_at(&self, now: Timestamp) -> Option<Instant> {
+        let closes_at = self.descriptor().subscriptions.get(&self.group)?.closes_at(now)?;
+        Some(self.store.backend.clock().reaches(closes_at))
     }
 
     /// When the rest ends by itself, if nothing is handed out now.

@@ -4,12 +4,15 @@ use dwell_simulated_redis::Time;
 use serde_json::{Value, json};
 
 use crate::client::{CRON, Clients, SETS_UP};
-use crate::ledger::{BulkFact, CronFact, Limited, Moved, Paused, Removed, Span};
+use crate::ledger::{BulkFact, CronFact, Limited, Moved, Paused, Removed, Span, Windowed};
 use crate::lock;
-use crate::operation::{Bulk, BulkAction, CronChange, Limit, Missed};
+use crate::operation::{Bulk, BulkAction, CronChange, Limit, Missed, WindowChange};
 
 /// A day, ms: longer than any simulation.
 const DAY: u64 = 24 * 3_600_000;
+const MINUTE_MS: u64 = 60_000;
+/// Minutes ahead of UTC, all year.
+const KOLKATA: (u64, &str) = (330, "Asia/Kolkata");
 
 fn is_done(answer: &Option<(u16, Value)>) -> bool {
     matches!(answer, Some((200..=299, _)))
@@ -126,7 +129,26 @@ impl Clients {
         is_done
     }
 
-    /// Takes the limits of all groups away, deletes the cron jobs and gives back what is parked, as often as it takes. A group
+    pub(crate) async fn window(&self, broker: usize, change: WindowChange) -> bool {
+        let WindowChange { topic, group, closed, is_elsewhere } = change;
+        let (sent, place) = (self.now(), self.group_path(topic, group));
+        let minute = closed.map(|ahead| sent.as_ms() / MINUTE_MS + ahead);
+        let (ahead, time_zone) = if is_elsewhere { KOLKATA } else { (0, "UTC") };
+        let clock = |minute: u64| format!("{:02}:{:02}", (minute + ahead) / 60 % 24, (minute + ahead) % 60);
+        let window = minute.map_or(
+            json!({}),
+            |minute| json!({"from": clock(minute + 1), "to": clock(minute), "time_zone": time_zone}),
+        );
+        let answer = self.call(broker, "PUT", &place, Some(json!({"window": window}))).await;
+        let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
+        self.note(&format!("{change:?} at broker {broker}: {window} {is_done}"));
+        let at = |minute: u64| Time::from_ms(minute * MINUTE_MS);
+        let closed = minute.map(|minute| (at(minute), at(minute + 1)));
+        lock(&self.ledger).windows.push(Windowed { topic, group, closed, span, is_done });
+        is_done
+    }
+
+    /// Takes the limits and windows of all groups away, deletes the cron jobs and gives back what is parked, as often as it takes. A group
     /// that is gone stays so.
     pub(crate) async fn release(&self) {
         for (topic, settings) in self.topics.iter().enumerate() {
@@ -139,8 +161,11 @@ impl Clients {
             for group in 0..settings.groups.len() {
                 let place = self.group_path(topic, group);
                 let free = Limit { topic, group, rate: 0, max_in_flight: 0 };
+                let open = WindowChange { topic, group, closed: None, is_elsewhere: false };
                 while !(matches!(self.call(SETS_UP, "GET", &place, None).await, Some((404, _)))
-                    || self.limit(SETS_UP, free).await && self.unpark(topic, group).await)
+                    || self.limit(SETS_UP, free).await
+                        && self.window(SETS_UP, open).await
+                        && self.unpark(topic, group).await)
                 {
                     self.wait(200).await;
                 }

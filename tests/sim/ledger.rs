@@ -231,6 +231,16 @@ pub(crate) struct Limited {
     pub(crate) is_done: bool,
 }
 
+/// A new window of a group: between these times it is closed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Windowed {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) closed: Option<(Time, Time)>,
+    pub(crate) span: Span,
+    pub(crate) is_done: bool,
+}
+
 /// A topic or a group that was deleted, and when it was there again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Removed {
@@ -334,6 +344,7 @@ pub(crate) struct Ledger {
     /// Ids that brokers made, as their answers show them.
     pub(crate) made: Vec<Made>,
     pub(crate) limits: Vec<Limited>,
+    pub(crate) windows: Vec<Windowed>,
     pub(crate) removals: Vec<Removed>,
     pub(crate) moves: Vec<Moved>,
     pub(crate) bulks: Vec<BulkFact>,

@@ -24,6 +24,7 @@ pub(crate) enum Operation {
     /// For so long, ms.
     Pause(usize, usize, u64),
     Limit(Limit),
+    Window(WindowChange),
     Bulk(Bulk),
     Look(Look, Target, usize),
     Cron(CronChange),
@@ -43,6 +44,17 @@ pub(crate) struct Limit {
     /// Hand-overs in a second.
     pub(crate) rate: u32,
     pub(crate) max_in_flight: u32,
+}
+
+/// A new window of a group: it is closed for a minute of each day, and open otherwise.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct WindowChange {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    /// The minute, counted from the one in which it is asked for; nothing: it is always open.
+    pub(crate) closed: Option<u64>,
+    /// In a time zone whose hours are not those of UTC.
+    pub(crate) is_elsewhere: bool,
 }
 
 /// A bulk operation on what is due from so long from now, for so long.
@@ -371,7 +383,13 @@ impl Plan {
                 rate: if random.bool() { 0 } else { random.u32(2..60) },
                 max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
             }),
-            935..941 => Operation::Bulk(bulk(random, topic, group)),
+            935..937 => Operation::Window(WindowChange {
+                topic,
+                group,
+                closed: (random.u8(0..4) > 0).then(|| random.u64(0..2)),
+                is_elsewhere: random.bool(),
+            }),
+            937..941 => Operation::Bulk(bulk(random, topic, group)),
             941..947 => Operation::PurgeGroup(topic, group),
             947..960 => Operation::Redrive(topic, group),
             960..965 => Operation::PurgeDead(topic, group),

@@ -32,7 +32,7 @@ pub use wire::cron::{CronJob, NewCronJob};
 #[cfg(feature = "client")]
 pub use wire::dead_letters::{DeadLetterMessage, DeadLetterSelector, Purged, Redriven};
 #[cfg(feature = "client")]
-pub use wire::groups::{Findings, Group, GroupDescription, NewGroup, PurgeOf};
+pub use wire::groups::{DeliveryWindow, Findings, Group, GroupDescription, NewGroup, PurgeOf};
 #[cfg(feature = "client")]
 pub use wire::messages::{Contents, Control, Explained, ListedMessage, Message, Meta};
 #[cfg(feature = "client")]

@@ -58,7 +58,7 @@ export interface Counts {
   oldestReadyAge?: number;
 }
 
-export type GroupState = "active" | "paused" | "copying";
+export type GroupState = "active" | "paused" | "closed" | "copying";
 
 /** A topic and what is in it. */
 export interface TopicDescription extends Topic {
@@ -85,6 +85,22 @@ export interface GroupSettings {
   rate?: number;
   /** Deliveries in flight in all partitions together. */
   maxInFlight?: number;
+  /** When messages are delivered; outside of it the group is closed. */
+  window?: DeliveryWindow;
+}
+
+export type Weekday = "mon" | "tue" | "wed" | "thu" | "fri" | "sat" | "sun";
+
+/** Days and a time of day, such as `{ from: "09:00", to: "17:30" }`. `{}` is always. */
+export interface DeliveryWindow {
+  /** The days on which it opens. Default: every day. */
+  days?: Weekday[];
+  /** When it opens. */
+  from?: string;
+  /** When it closes: on the next day, unless this is later than `from`. */
+  to?: string;
+  /** The time zone of both, such as `Europe/Berlin`. Default: `UTC`. */
+  timeZone?: string;
 }
 
 /** A group. */
@@ -93,10 +109,14 @@ export interface Group {
   state: GroupState;
   /** When the pause ends by itself. */
   pausedUntil?: Date;
+  /** When the window opens, while it is closed. */
+  opensAt?: Date;
   /** The group that is being copied. */
   copyOf?: string;
   rate?: number;
   maxInFlight?: number;
+  /** When messages are delivered; absent if always. */
+  window?: DeliveryWindow;
 }
 
 /** A group and what is in it. */

@@ -169,6 +169,8 @@ export function fromAnswer<T>(answer: unknown): T {
 
 function fieldOfAnswer(field: string, value: unknown): unknown {
   if (typeof value === "string") return field.endsWith("_at") || TIMES.has(field) ? new Date(value) : value;
+  // Its times are of the day.
+  if (field === "window" && isObject(value)) return Object.fromEntries(Object.entries(value).map(([name, item]) => [camel(name), item]));
   if (!OF_THE_USER.has(field) || !isObject(value)) return fromAnswer(value);
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, fromAnswer<unknown>(item)]));
 }

@@ -34,11 +34,12 @@ fn lag() -> Vec<Panel> {
         Panel::lines("In flight", "Messages that consumers have in hand.", Unit::Messages)
             .query(state("in_flight"), "{{topic}} {{group}}"),
         Panel::lines(
-            "Paused groups",
-            "1 while a group is paused: nobody gets its messages, and they wait.",
+            "Paused and closed groups",
+            "1 while a group is paused, or its window is closed: nobody gets its messages, and they wait.",
             Unit::Count,
         )
-        .query(store_stats("max", "topic, group", "dwell_group_paused", ""), "{{topic}} {{group}}")
+        .query(store_stats("max", "topic, group", "dwell_group_paused", ""), "{{topic}} {{group}} paused")
+        .query(store_stats("max", "topic, group", "dwell_group_closed", ""), "{{topic}} {{group}} closed")
         .most(1.0)
         .wide(12),
         Panel::lines("Demand", "Consumers that wait for a message, by group, at all brokers together.", Unit::Count)

@@ -26,6 +26,7 @@ use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::spelling::nearest;
 use crate::model::time::{parse_millis, parse_span, parse_timestamp};
 use crate::model::topic::Rate;
+use crate::model::window::time_of_day;
 
 /// How often the rules between fields are checked again without the refused fields: more than a message has rules.
 const ROUNDS: usize = 12;
@@ -415,6 +416,7 @@ fn read_as(name: &str, text: &str) -> Option<std::result::Result<(), String>> {
         "GroupName" => GroupName::new(text).map(drop).map_err(why),
         "MessageId" => MessageId::new(text).map(drop).map_err(why),
         "Key" => Key::new(text).map(drop).map_err(why),
+        "TimeOfDay" => time_of_day(text).map(drop),
         "Rate" => Rate::read_limit(text).map(drop),
         "Base64" => {
             STANDARD.decode(text).map(drop).map_err(|why| format!("is not standard base64 with padding: {why}"))

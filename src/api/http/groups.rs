@@ -8,9 +8,11 @@ use dwell_client::wire::dead_letters::Purged;
 use dwell_client::wire::groups::{
     Findings, Found, Group, GroupDescription, GroupList, Member, NewGroup, PauseOf, PurgeOf,
 };
+use dwell_client::wire::items::Object;
 use utoipa::IntoParams;
 
 use super::document::{BodyProblem, TopicProblem};
+use super::field_errors::{FieldError, FieldErrors};
 use super::path_params::{GroupPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::{self, Reply, ResourcePath};
@@ -18,16 +20,25 @@ use super::strict_json::JsonOrDefault;
 use super::topics::{counts, partition_state, state_name};
 use super::{Admitted, schema};
 use crate::broker::{Audit, GroupRequest, PauseFor};
-use crate::model::error::Fault;
+use crate::model::error::{Error, Fault};
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
 use crate::model::topic::{Descriptor, Rest};
+use crate::model::window::DeliveryWindow;
 use crate::store::{Finding, MemberReport, Purge};
 
 fn request(new: NewGroup) -> Result<GroupRequest, Problem> {
     let copy_of = new.copy_of.map(GroupName::new).transpose().map_err(|error| error.about_field("copy_of"))?;
-    Ok(GroupRequest { copy_of, rate: new.rate, max_in_flight: new.max_in_flight })
+    let window = new.window.map(|Object(window)| DeliveryWindow::read(window)).transpose().map_err(about_window)?;
+    Ok(GroupRequest { copy_of, rate: new.rate, max_in_flight: new.max_in_flight, window })
+}
+
+fn about_window(error: Error) -> Problem {
+    let Some(field) = FieldError::of(&error) else { return error.into() };
+    let mut faults = FieldErrors::default();
+    faults.add(field.under("/window"));
+    Problem::of_faults(faults)
 }
 
 fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Group {
@@ -36,10 +47,12 @@ fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Grou
     Group {
         group: group.to_string(),
         state: state_name(rest).into(),
-        paused_until: rest.and_then(Rest::until),
+        paused_until: rest.filter(|rest| !rest.is_closed()).and_then(Rest::until),
+        opens_at: rest.filter(|rest| rest.is_closed()).and_then(Rest::until),
         copy_of: subscription.copy_of.map(|source| source.to_string()),
         rate: subscription.rate.map(f64::from),
         max_in_flight: subscription.max_in_flight,
+        window: subscription.window.map(Into::into),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::model::limits::{
 };
 use crate::model::message;
 use crate::model::retry;
+use crate::model::window::weekdays;
 
 /// Not only dots: URLs would lose them.
 const NAME: &str = r"^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$";
@@ -229,6 +230,10 @@ schemas! {
     CronState = words(["active", "paused", "failed"]);
     /// IANA name of a time zone.
     TimeZone = pattern("^[A-Za-z0-9_+/-]+$", "time-zone").examples(["Europe/Berlin"]);
+    /// Hours and minutes: `00:00` to `23:59`.
+    TimeOfDay = pattern("^([01][0-9]|2[0-3]):[0-5][0-9]$", "time-of-day").examples(["09:00"]);
+    /// A day of the week.
+    Weekday = words(weekdays());
     /// Code of an error: docs/reference/errors.md lists them all.
     FaultCode = words(Fault::ALL.map(Fault::code));
     /// Policy for a due time in the past.
@@ -247,8 +252,8 @@ schemas! {
     DeadLetterOrder = words(["partition", "oldest", "newest"]);
     /// Why a message is dead.
     DeathReason = words(DeadLetterReason::ALL.map(DeadLetterReason::name));
-    /// State of a group; `paused` and `copying` groups deliver nothing.
-    GroupState = words(["active", "paused", "copying"]);
+    /// State of a group; `paused`, `closed` and `copying` groups deliver nothing.
+    GroupState = words(["active", "paused", "closed", "copying"]);
     /// Order of delivery within a topic.
     Ordering = words(["none", "key"]);
     /// Policy for an expired message.
@@ -269,7 +274,7 @@ schemas! {
     /// Why a decision about a delivery does not count.
     VerdictReason = words(Verdict::REFUSALS.into_iter().filter_map(Verdict::reason));
     /// Why a message is not delivered yet.
-    ExplainReason = words("scheduled retrying paused copying no_consumer rate_limited at_max_in_flight \
+    ExplainReason = words("scheduled retrying paused closed copying no_consumer rate_limited at_max_in_flight \
         behind_others ready prefetched backoff behind_its_key in_flight moving decided elsewhere \
         dead buffered unknown".split(' '));
     /// Delay between attempts that grows by a factor.

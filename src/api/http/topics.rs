@@ -33,6 +33,7 @@ pub(super) fn state_name(rest: Option<Rest>) -> &'static str {
         None => "active",
         Some(Rest::Copying) => "copying",
         Some(Rest::Paused(_)) => "paused",
+        Some(Rest::Closed { .. }) => "closed",
     }
 }
 

@@ -269,6 +269,7 @@ pub(super) enum Condition {
     Fine,
     DeadLetters,
     Copying,
+    Closed,
     Paused,
     Late,
     NoConsumer,
@@ -285,6 +286,7 @@ impl Condition {
         let mut own = partitions.iter().filter(|partition| partition.group == *group);
         match state {
             "paused" => Condition::Paused,
+            "closed" => Condition::Closed,
             "copying" => Condition::Copying,
             _ if is_late && own.any(|partition| partition.counts.ready > 0 && partition.owner.is_none()) => {
                 Condition::NoConsumer
@@ -303,6 +305,7 @@ impl Condition {
             Condition::DeadLetters => "dead letters",
             Condition::Copying => "copying",
             Condition::Paused => "paused",
+            Condition::Closed => "closed",
             Condition::Late => "late",
             Condition::NoConsumer => "no consumer",
         }
@@ -391,6 +394,7 @@ mod tests {
             ("active", total(1, 1, age(5)), &owned, "late"),
             ("active", total(1, 1, age(5)), &unowned, "no consumer"),
             ("paused", total(1, 1, age(5)), &unowned, "paused"),
+            ("closed", total(1, 1, age(5)), &unowned, "closed"),
             ("copying", total(0, 0, None), &owned, "copying"),
         ] {
             assert_eq!(Condition::of(state, &totals, partitions).word(), word);

@@ -28,7 +28,7 @@ const HELP: [&str; 16] = [
     "late p99: 99 of 100 were handed out at most so late.",
     "state: the worst of the groups. late: a message has been ready for",
     "5s; no consumer: late, and no broker owns its partition; then",
-    "paused, copying, dead letters, ok, empty. Groups have lines below",
+    "paused, closed, copying, dead letters, ok, empty. Groups have lines below",
     "their topic if there are several, or if one is neither ok nor empty.",
 ];
 
@@ -210,7 +210,8 @@ fn group_rows(described: &Described, group: &Group, rates: Option<TopicRates>) -
         let (all, owned) = of_group.fold((0, 0), |(all, owned), p| (all + 1, owned + u32::from(p.owner.is_some())));
         let handed_out = rates.map_or("-".to_owned(), |rates| per_second(rates.deliveries));
         let late = quantile(rates.and_then(|rates| rates.lateness_p99));
-        let word = group.paused_until.map_or(condition.word().to_owned(), |until| format!("paused until {until}"));
+        let until = group.paused_until.or(group.opens_at).map_or(String::new(), |until| format!(" until {until}"));
+        let word = format!("{}{until}", condition.word());
         let more = [handed_out, late, word, format!("{owned} of {all} owned")];
         rows.push((Ink::Head, ink_of(condition), counted_cells((&group.group, &total.counts), "all".to_owned(), more)));
     }
@@ -328,7 +329,7 @@ fn ink_of(condition: Condition) -> Ink {
     match condition {
         Condition::Empty => Ink::Dim,
         Condition::Fine => Ink::Good,
-        Condition::DeadLetters | Condition::Copying | Condition::Paused => Ink::Odd,
+        Condition::DeadLetters | Condition::Copying | Condition::Closed | Condition::Paused => Ink::Odd,
         Condition::Late | Condition::NoConsumer => Ink::Bad,
     }
 }

@@ -1,5 +1,7 @@
 //! The state of a group that its topic keeps.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Descriptor, Rate};
@@ -9,6 +11,7 @@ use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
+use crate::model::window::{DeliveryWindow, Phase};
 
 /// A group without an entry is one that the topic was born with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +29,9 @@ pub struct Subscription {
     pub rate: Option<Rate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<u32>,
+    /// `None` is always open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<DeliveryWindow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
 }
@@ -41,13 +47,23 @@ pub struct Pause {
 pub enum Rest {
     Copying,
     Paused(Pause),
+    /// Its window is closed.
+    Closed {
+        /// On the store's clock; `None` if this version does not know the time zone of the window.
+        opens_at: Option<Timestamp>,
+    },
 }
 
 impl Rest {
+    pub fn is_closed(self) -> bool {
+        matches!(self, Rest::Closed { .. })
+    }
+
     pub fn until(self) -> Option<Timestamp> {
         match self {
             Rest::Copying => None,
             Rest::Paused(pause) => pause.until,
+            Rest::Closed { opens_at } => opens_at,
         }
     }
 }
@@ -58,7 +74,31 @@ impl Subscription {
         if self.copy_of.is_some() {
             return Some(Rest::Copying);
         }
+        self.pause(now).or_else(|| self.closed(now))
+    }
+
+    fn pause(&self, now: Timestamp) -> Option<Rest> {
         self.paused.filter(|pause| pause.until.is_none_or(|until| until > now)).map(Rest::Paused)
+    }
+
+    fn closed(&self, now: Timestamp) -> Option<Rest> {
+        match self.window.as_ref()?.phase(now) {
+            Phase::Open { .. } => None,
+            Phase::Closed { opens_at } => Some(Rest::Closed { opens_at }),
+        }
+    }
+
+    /// When its window closes next, if it is open.
+    pub fn closes_at(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.window.as_ref()?.phase(now) {
+            Phase::Open { until, .. } => Some(until),
+            Phase::Closed { .. } => None,
+        }
+    }
+
+    /// For how much of a lateness before `now` its window was open: nothing is late while it may not be handed out.
+    pub fn open_lateness(&self, lateness: Duration, now: Timestamp) -> Duration {
+        self.window.as_ref().map_or(lateness, |window| window.open_within(lateness, now))
     }
 }
 
@@ -170,6 +210,21 @@ mod tests {
         assert_eq!(Subscription::default().rest(now), None);
         assert!(paused(None).rest(now).is_some() && paused(Some(later)).rest(now).is_some());
         assert_eq!(paused(Some(later)).rest(later), None);
+    }
+
+    #[test]
+    fn closed_window_is_a_rest_after_a_pause() -> std::result::Result<(), String> {
+        let day = |hours: u64| Timestamp::from_ms(hours * 3_600_000);
+        let window = Some("09:00-17:00".parse()?);
+        let group = Subscription { window, ..Subscription::default() };
+        assert_eq!((group.rest(day(9)), group.closes_at(day(9))), (None, Some(day(17))));
+        let closed = Some(Rest::Closed { opens_at: Some(day(33)) });
+        assert_eq!((group.rest(day(17)), group.closes_at(day(17))), (closed, None));
+        // A pause that ends while it is closed.
+        let pause = Pause { until: Some(day(20)) };
+        let paused = Subscription { paused: Some(pause), ..group };
+        assert_eq!((paused.rest(day(19)), paused.rest(day(20))), (Some(Rest::Paused(pause)), closed));
+        Ok(())
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub const WITHIN: [(&str, Duration); 4] = [
 ];
 
 /// Shown together or not at all.
-const FAMILIES: [Family; 6] = [
+const FAMILIES: [Family; 7] = [
     Family {
         name: "dwell_messages",
         kind: "gauge",
@@ -36,8 +36,8 @@ const FAMILIES: [Family; 6] = [
         name: "dwell_oldest_ready_age_seconds",
         kind: "gauge",
         labels: &["topic", "group"],
-        help: "for how long the oldest message of the group that is ready or blocked has been due; 0 when none is. Exported with \
-               `dwell_messages`",
+        help: "for how long the oldest message of the group that is ready or blocked has been due; 0 when none is. Time in \
+               which the group's window was closed does not count. Exported with `dwell_messages`",
     },
     Family {
         name: "dwell_messages_due",
@@ -51,6 +51,12 @@ const FAMILIES: [Family; 6] = [
         kind: "gauge",
         labels: &["topic", "group"],
         help: "1 while the group is paused, else 0. Exported with `dwell_messages`",
+    },
+    Family {
+        name: "dwell_group_closed",
+        kind: "gauge",
+        labels: &["topic", "group"],
+        help: "1 while the window of the group is closed, else 0. Exported with `dwell_messages`",
     },
     Family {
         name: "dwell_stats_collection_seconds",
@@ -77,6 +83,7 @@ pub struct Depth {
     pub oldest_ready_age: Duration,
     pub due: [u64; WITHIN.len()],
     pub paused: bool,
+    pub closed: bool,
 }
 
 impl Depth {
@@ -93,6 +100,7 @@ impl Depth {
         self.dead += part.dead;
         self.oldest_ready_age = self.oldest_ready_age.max(part.oldest_ready_age);
         self.paused |= part.paused;
+        self.closed |= part.closed;
         self.due.iter_mut().zip(part.due).for_each(|(sum, part)| *sum += part);
     }
 }
@@ -143,6 +151,7 @@ struct Families {
     oldest_ready_age: GaugeVec,
     due: IntGaugeVec,
     paused: IntGaugeVec,
+    closed: IntGaugeVec,
     seconds: Gauge,
     age: Gauge,
 }
@@ -217,20 +226,21 @@ impl Collector for Shown {
 
 impl Families {
     fn new() -> prometheus::Result<Families> {
-        let [messages, oldest_ready_age, due, paused, seconds, age] = FAMILIES;
+        let [messages, oldest_ready_age, due, paused, closed, seconds, age] = FAMILIES;
         let opts = |family: Family| Opts::new(family.name, family.help);
         Ok(Families {
             messages: IntGaugeVec::new(opts(messages), messages.labels)?,
             oldest_ready_age: GaugeVec::new(opts(oldest_ready_age), oldest_ready_age.labels)?,
             due: IntGaugeVec::new(opts(due), due.labels)?,
             paused: IntGaugeVec::new(opts(paused), paused.labels)?,
+            closed: IntGaugeVec::new(opts(closed), closed.labels)?,
             seconds: Gauge::with_opts(opts(seconds))?,
             age: Gauge::with_opts(opts(age))?,
         })
     }
 
     fn all(&self) -> [&dyn Collector; FAMILIES.len()] {
-        [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.seconds, &self.age]
+        [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.closed, &self.seconds, &self.age]
     }
 
     fn filled(&self, took: Duration, tally: &Tally) -> Vec<MetricFamily> {
@@ -251,11 +261,12 @@ impl Families {
                 self.due.with_label_values(&[topic, group, within]).set(whole(count));
             }
             self.paused.with_label_values(&[topic, group]).set(i64::from(depth.paused));
+            self.closed.with_label_values(&[topic, group]).set(i64::from(depth.closed));
             self.oldest_ready_age.with_label_values(&[topic, group]).set(depth.oldest_ready_age.as_secs_f64());
         }
         self.seconds.set(took.as_secs_f64());
-        let with_series: [&dyn Collector; 5] =
-            [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.seconds];
+        let with_series: [&dyn Collector; 6] =
+            [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.closed, &self.seconds];
         with_series.into_iter().flat_map(Collector::collect).collect()
     }
 }

@@ -21,3 +21,4 @@ mod subscriptions;
 mod test_clock;
 mod verdicts;
 mod webhooks;
+mod windows;

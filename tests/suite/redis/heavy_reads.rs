@@ -31,7 +31,7 @@ async fn large(broker: &Broker) -> Result<TopicName> {
     let partitions = PARTITIONS_MAX.try_into().map_err(|_| Error::bug("no partitions"))?;
     broker.declare(topic.clone(), Settings { partitions, ..Settings::default() }).await?;
     for n in 1..GROUPS_MAX {
-        let wish = GroupRequest { copy_of: None, rate: None, max_in_flight: None };
+        let wish = GroupRequest::default();
         broker.create_group(&topic, &GroupName::new(format!("g{n}"))?, wish).await?;
     }
     Ok(topic)

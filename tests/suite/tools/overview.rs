@@ -194,7 +194,7 @@ async fn expired_messages_need_attention(world: World) -> Result<()> {
 
 async fn every_broker_of_a_group_is_listed(world: World) -> Result<()> {
     let shop = Shop::open(&world).await?;
-    let wish = GroupRequest { copy_of: None, rate: None, max_in_flight: None };
+    let wish = GroupRequest::default();
     shop.running.broker.create_group(&shop.topic, &GroupName::new("audit")?, wish).await?;
     let other = Running::start(&world, Options { lease_ttl: DAY, idle_timeout: DAY, ..Options::default() })?;
     // Who has no consumer is listed as well, with no group.
@@ -261,7 +261,7 @@ async fn topic_of_any_name_keeps_brokers_listed(world: World) -> Result<()> {
     let (topic, group) = (TopicName::new("_dwell")?, GroupName::new("_brokers")?);
     let one = Settings { partitions: NonZeroU16::MIN, ..Settings::default() };
     shop.running.broker.declare(topic.clone(), one).await?;
-    let wish = GroupRequest { copy_of: None, rate: None, max_in_flight: None };
+    let wish = GroupRequest::default();
     shop.running.broker.create_group(&topic, &group, wish).await?;
     let other = Running::start(&world, Options { lease_ttl: DAY, idle_timeout: DAY, ..Options::default() })?;
     let request = ReserveRequest { max: 1, wait: Duration::ZERO, visibility_timeout: None };

@@ -12,15 +12,15 @@ from .delivery import Bury, Delivery, Retry, Stats
 from .errors import DwellError, PushManyError, Unavailable
 from .producer import Producer
 from .settings import (
-    DeadLetterTopic, ExponentialBackoff, Identified, LadderBackoff, NewMessage, PushOptions, TopicSettings,
+    DeadLetterTopic, DeliveryWindow, ExponentialBackoff, Identified, LadderBackoff, NewMessage, PushOptions, TopicSettings,
 )
 from .values import Duration, Time
 from .worker import Worker
 
 __all__ = [
     "AsyncClient", "AsyncProducer", "AttentionItem", "AttentionList", "BulkChanged", "Bury", "Client", "Contents", "Control", "Counts",
-    "CronJob", "DeadLetter", "DeadLetterSource", "DeadLetterTopic", "Delivery", "Due", "Duration", "DwellError", "Explained",
-    "ExponentialBackoff", "FailedAttempt", "Findings", "Found", "Group", "GroupDescription", "GroupFate", "GroupForecast",
+    "CronJob", "DeadLetter", "DeadLetterSource", "DeadLetterTopic", "Delivery", "DeliveryWindow", "Due", "Duration", "DwellError",
+    "Explained", "ExponentialBackoff", "FailedAttempt", "Findings", "Found", "Group", "GroupDescription", "GroupFate", "GroupForecast",
     "GroupReason", "GroupTotals", "Identified", "LadderBackoff", "LastError", "ListedBroker", "ListedMessage", "Member",
     "Message", "Moved", "NewMessage", "PartitionState", "Producer", "Purged", "PushManyError", "PushOptions", "PushResult", "Redriven",
     "Retry", "Stats", "Time", "Topic", "TopicDescription", "TopicSettings", "Unavailable", "Worker",

@@ -13,7 +13,7 @@ from .answers import (
     AttentionList, BulkChanged, CronJob, DeadLetter, Findings, Found, Group, GroupDescription, GroupForecast, ListedBroker, Moved,
     Purged, Redriven, Topic, TopicDescription,
 )
-from .settings import BulkAction, DeathReason, Identified, Missed, TopicSettings, payload_field, settings_body
+from .settings import BulkAction, DeathReason, DeliveryWindow, Identified, Missed, TopicSettings, payload_field, settings_body
 from .values import Duration, Time, duration_field, from_answer, not_empty, time_field
 
 if TYPE_CHECKING:
@@ -85,10 +85,11 @@ class Administration:
         return from_answer(GroupDescription, self._call("GET", requests.group_path(topic, group)))
 
     def create_group(
-        self, topic: str, group: str, *, copy_of: str | None = None, rate: float | None = None, max_in_flight: int | None = None
+        self, topic: str, group: str, *, copy_of: str | None = None, rate: float | None = None, max_in_flight: int | None = None,
+        window: DeliveryWindow | None = None,
     ) -> Group:
-        """Creates a group, or changes its limits. A new group gets what is pushed from then on, and a copy of `copy_of`."""
-        body = requests.given(copy_of=copy_of, rate=rate, max_in_flight=max_in_flight)
+        """Creates a group, or changes its limits and window. A new group gets what is pushed from then on, and a copy of `copy_of`."""
+        body = requests.given(copy_of=copy_of, rate=rate, max_in_flight=max_in_flight, window=window)
         return from_answer(Group, self._call("PUT", requests.group_path(topic, group), body))
 
     def delete_group(self, topic: str, group: str) -> None:

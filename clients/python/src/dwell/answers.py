@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Mapping
 
-from .settings import TopicSettings
+from .settings import DeliveryWindow, TopicSettings
 
 # Messages
 
@@ -189,7 +189,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTotals(Counts):
-    """The messages of a group in all partitions. `state` is ``active``, ``paused`` or ``copying``."""
+    """The messages of a group in all partitions. `state` is ``active``, ``paused``, ``closed`` or ``copying``."""
 
     group: str
     state: str
@@ -224,14 +224,16 @@ class TopicDescription(Topic):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A group. `state` is ``active``, ``paused`` or ``copying``; the last two deliver nothing."""
+    """A group. `state` is ``active``, ``paused``, ``closed`` (outside of its window) or ``copying``; the last three deliver nothing."""
 
     group: str
     state: str
     paused_until: datetime | None = None
+    opens_at: datetime | None = None
     copy_of: str | None = None
     rate: float | None = None
     max_in_flight: int | None = None
+    window: DeliveryWindow | None = None
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Delivery(Contents):
         """Moves the deadline to `visibility` from now. Returns whether the delivery still belongs to this worker.
 
         Raises `DwellError` if the broker refuses this time, such as one beyond a limit. The deadline is then as before, and the worker
-        goes on to extend it by its visibility timeout.
+        still extends it by its visibility timeout.
         """
         return bool(self._extend and self._extend(visibility))
 

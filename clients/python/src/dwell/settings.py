@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import Any, Literal, Mapping, Protocol, TypedDict, Union
+from typing import Any, List, Literal, Mapping, Protocol, TypedDict, Union
 
 from .values import Duration, Time, compact, due_fields, duration_field, milliseconds, not_empty, ulid
 
@@ -14,6 +14,7 @@ State = Literal["scheduled", "ready", "blocked", "backoff", "in_flight", "dead"]
 DeathReason = Literal["max_attempts", "buried", "unreadable", "expired"]
 BulkAction = Literal["cancel", "postpone", "advance", "park", "unpark"]
 Missed = Literal["last", "skip", "all"]
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
 class Identified(Protocol):
@@ -66,6 +67,13 @@ class TopicSettings(TypedDict, total=False):
     ordering: Literal["none", "key"]
     ttl: Duration
     annotations: Mapping[str, str]
+
+
+#: When a group delivers messages, from one time of the day to another, such as ``09:00``, on all days or on some, by the clock of UTC or of a time
+#: zone. An empty one is always open.
+DeliveryWindow = TypedDict(
+    "DeliveryWindow", {"days": List[Weekday], "from": str, "to": str, "time_zone": str}, total=False
+)
 
 
 class PushOptions(TypedDict, total=False):

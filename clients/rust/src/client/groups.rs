@@ -7,8 +7,10 @@ use hyper::Method;
 use super::error::Error;
 use super::pages::Pages;
 use super::{Call, Client, Put, Query, group_path, topic_path};
+use crate::wire::Word;
 use crate::wire::dead_letters::Purged;
-use crate::wire::groups::{Findings, Group, GroupDescription, GroupList, NewGroup, PauseOf, PurgeOf};
+use crate::wire::groups::{DeliveryWindow, Findings, Group, GroupDescription, GroupList, NewGroup, PauseOf, PurgeOf};
+use crate::wire::items::Object;
 use crate::wire::time::Timestamp;
 
 impl Client {
@@ -126,6 +128,37 @@ impl NewGroup {
     /// Deliveries in flight in all partitions together, at most; 0 is without a limit.
     pub fn max_in_flight(mut self, deliveries: u32) -> NewGroup {
         self.max_in_flight = Some(deliveries);
+        self
+    }
+
+    /// When messages are delivered; outside of it the group is closed.
+    pub fn window(mut self, window: DeliveryWindow) -> NewGroup {
+        self.window = Some(Object(window));
+        self
+    }
+}
+
+impl DeliveryWindow {
+    /// Every day from one time to the other, such as `09:00` and `17:30`, by the clock of UTC. It ends on the next day, unless `to` is
+    /// later than `from`.
+    pub fn new(from: impl Into<String>, to: impl Into<String>) -> DeliveryWindow {
+        DeliveryWindow { from: Some(from.into()), to: Some(to.into()), ..DeliveryWindow::default() }
+    }
+
+    /// Removes the window of a group: it is always open.
+    pub fn always() -> DeliveryWindow {
+        DeliveryWindow::default()
+    }
+
+    /// Opens on these days only, such as `mon` and `fri`.
+    pub fn days<D: Into<Word>>(mut self, days: impl IntoIterator<Item = D>) -> DeliveryWindow {
+        self.days = Some(days.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// By the clock of this time zone, such as `Europe/Berlin`.
+    pub fn time_zone(mut self, name: impl Into<String>) -> DeliveryWindow {
+        self.time_zone = Some(name.into());
         self
     }
 }

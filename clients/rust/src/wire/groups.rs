@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
+use super::items::Object;
 #[cfg(feature = "schema")]
 use super::schema;
 use super::time::{Timestamp, millis, span};
@@ -29,6 +30,35 @@ pub struct NewGroup {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64))]
     pub max_in_flight: Option<u32>,
+    /// When messages are handed out; outside of it the group is closed. `{}` is always.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<DeliveryWindow>))]
+    pub window: Option<Object<DeliveryWindow>>,
+}
+
+/// Days and a time of day. `{}` is always.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"days": ["mon", "tue", "wed", "thu", "fri"], "from": "09:00", "to": "17:30", "time_zone": "Europe/Berlin"}
+))))]
+pub struct DeliveryWindow {
+    /// The days on which it opens, each once. Default: every day.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<schema::Weekday>>, min_items = 1, max_items = 7))]
+    pub days: Option<Vec<Word>>,
+    /// When it opens.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::TimeOfDay>))]
+    pub from: Option<String>,
+    /// When it closes: on the next day, unless this is later than `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::TimeOfDay>))]
+    pub to: Option<String>,
+    /// The time zone of both. Default: `UTC`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::TimeZone>))]
+    pub time_zone: Option<String>,
 }
 
 /// Reads the limit as it is written: a number that is too small must not be read as 0, which means no limit.
@@ -92,13 +122,17 @@ pub struct Group {
     /// Name of the group.
     #[cfg_attr(feature = "schema", schema(value_type = schema::GroupName))]
     pub group: String,
-    /// `active`; `paused` or `copying`: nothing is handed out.
+    /// `active`; `paused`, `closed` (outside of its window) or `copying`: nothing is handed out.
     #[cfg_attr(feature = "schema", schema(value_type = schema::GroupState))]
     pub state: Word,
     /// When the pause ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
     pub paused_until: Option<Timestamp>,
+    /// When the window opens, while it is closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
+    pub opens_at: Option<Timestamp>,
     /// The group that is being copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::GroupName>))]
@@ -109,6 +143,9 @@ pub struct Group {
     /// Deliveries in flight, at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<u32>,
+    /// When messages are handed out; absent if always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<DeliveryWindow>,
 }
 
 /// A group and what is in it.

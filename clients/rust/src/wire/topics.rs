@@ -201,7 +201,7 @@ pub struct Counts {
     pub in_flight: u64,
     /// Dead letters.
     pub dead: u64,
-    /// How long the oldest message that is ready or blocked has been due.
+    /// How long the oldest message that is ready or blocked has been due, without the time in which the group was closed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, example = 12))]
     pub oldest_ready_age_ms: Option<Duration>,
@@ -226,7 +226,7 @@ pub struct GroupTotals {
     /// Name of the group.
     #[cfg_attr(feature = "schema", schema(value_type = schema::GroupName))]
     pub group: String,
-    /// `active`; `paused` or `copying`: nothing is delivered.
+    /// `active`; `paused`, `closed` or `copying`: nothing is delivered.
     #[cfg_attr(feature = "schema", schema(value_type = schema::GroupState))]
     pub state: Word,
     #[serde(flatten)]

@@ -83,7 +83,7 @@ impl Delivery {
     /// # Errors
     ///
     /// The broker refuses this time, such as [`Error::Refused`] with `invalid` for one beyond a limit. The deadline is as before, and the
-    /// worker goes on to extend it by its visibility timeout.
+    /// worker still extends it by its visibility timeout.
     pub async fn extend(&self, visibility: Duration) -> Result<bool, Error> {
         let shared = &self.inner.shared;
         let extended = settle::extend(shared, std::slice::from_ref(&self.receipt), visibility).await;

@@ -41,7 +41,9 @@ export function upToDate(found, names, states) {
   const attention = found.attention.flatMap((item) => {
     if (item.topic !== undefined && named?.has(item.topic) === false) return [];
     const state = stateOf.get(`${item.topic}/${item.group}`);
-    if (state === undefined || !DELIVERY.includes(item.kind) || (state === "paused") === (item.kind === "paused")) return [item];
+    if (state === undefined || !DELIVERY.includes(item.kind)) return [item];
+    // Nothing is late while the window is closed.
+    if (state !== "closed" && (state === "paused") === (item.kind === "paused")) return [item];
     return [];
   });
   for (const { topic, group, state } of states) {

@@ -10,6 +10,7 @@ import { deleteGroup } from "./manage.js";
 import { button, chip, link, shell, table, time } from "./parts.js";
 import { MAY_CHANGE, to } from "./place.js";
 import { explained } from "./tip.js";
+import { spelledWindow, windowOf } from "./window.js";
 
 /**
  * @param {string} topic
@@ -20,8 +21,8 @@ import { explained } from "./tip.js";
  *   one was changed.
  */
 export function groupTable(topic, groups, description, chosen, { state, changed }) {
-  const columns = ["Group", "State", "Scheduled", "Ready", "Blocked", "In flight", "Dead", "Oldest ready", "Owners", "Rate", "Max in flight"];
-  const heads = columns.map((head, at) => ({ head: head === "Owners" ? ["Owners ", explained(head)] : head, number: at > 1 }));
+  const columns = ["Group", "State", "Scheduled", "Ready", "Blocked", "In flight", "Dead", "Oldest ready", "Owners", "Rate", "Max in flight", "Window"];
+  const heads = columns.map((head, at) => ({ head: head === "Owners" ? ["Owners ", explained(head)] : head, number: at > 1 && head !== "Window" }));
   if (MAY_CHANGE) heads.push({ head: "Actions", number: false });
   const rows = groups.map((group) => {
     const counts = description.totals.find((/** @type {any} */ each) => each.group === group.group) ?? {};
@@ -30,11 +31,12 @@ export function groupTable(topic, groups, description, chosen, { state, changed 
     const name = link(to(["topics", topic], { group: givenGroup(group.group) }), group.group);
     name.setAttribute("data-key", `group-${group.group}`);
     if (group.group === chosen) name.setAttribute("aria-current", "true");
-    const behind = group.paused_until ? relative(new Date(group.paused_until)).replace(/^in /, "for ") : group.copy_of ? `of ${group.copy_of}` : "";
+    const ends = group.paused_until ?? group.opens_at;
+    const behind = ends ? relative(new Date(ends)).replace(/^in /, "for ") : group.copy_of ? `of ${group.copy_of}` : "";
     const cells = [name, state(group, behind), number(counts.scheduled), number(counts.ready), number(heldOf(counts)), number(counts.in_flight),
       number(counts.dead), counts.oldest_ready_age_ms !== undefined ? span(counts.oldest_ready_age_ms) : NOTHING,
       number(owners.size),
-      group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit"];
+      group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit", spelledWindow(group.window) || "always open"];
     return { key: group.group, cells: MAY_CHANGE ? [...cells, actions(topic, group, groups.length > 1, changed)] : cells };
   });
   return table("Groups", heads, rows, { hidden: true });
@@ -100,18 +102,19 @@ function resume(topic, group) {
  */
 function limit(topic, group) {
   /** @param {Record<string, string>} values */
-  const wish = (values) => ({ rate: Number(values.rate ?? 0), max_in_flight: Number(values.max_in_flight ?? 0) });
+  const wish = (values) => ({ rate: Number(values.rate ?? 0), max_in_flight: Number(values.max_in_flight ?? 0), window: windowOf(values.window) });
   return ask({
     title: `Limits of ${group.group}`,
-    body: element("p", {}, "By all brokers together. Empty or 0: without a limit."),
+    body: element("p", {}, "By all brokers together. Empty or 0: without a limit; without a window the group is always open."),
     fields: [
       { name: "rate", label: "Rate", type: "number", hint: "Messages a second, 0.001 to 100,000", value: String(group.rate ?? "") },
       { name: "max_in_flight", label: "Max in flight", type: "number", hint: "Deliveries; at least one for each partition", value: String(group.max_in_flight ?? "") },
+      { name: "window", label: "Window", hint: "mon-fri 09:00-17:30 Europe/Berlin", value: spelledWindow(group.window) },
     ],
     confirm: "Set limits",
     line: (values) => {
       const { rate, max_in_flight } = wish(values);
-      return command("group create", [topic, group.group], { rate, "max-in-flight": max_in_flight });
+      return command("group create", [topic, group.group], { rate, "max-in-flight": max_in_flight, window: values.window ?? "none" });
     },
     run: async (values) => {
       await call("PUT", path`/v1/topics/${topic}/groups/${group.group}`, { json: wish(values) });

@@ -14,7 +14,7 @@ const GLYPHS = {
 /** The sign, the words and the look of each state: colour alone says nothing. @type {Record<string, [keyof typeof GLYPHS, string, string?]>} */
 const STATES = {
   scheduled: ["ring", "scheduled"], ready: ["dot", "ready", "good"], blocked: ["pause", "blocked", "warn"], backoff: ["ring", "backoff", "warn"], in_flight: ["play", "in flight", "live"], dead: ["cross", "dead", "bad"],
-  active: ["dot", "active", "good"], paused: ["pause", "paused", "warn"], copying: ["play", "copying", "live"], degraded: ["alert", "degraded", "warn"],
+  active: ["dot", "active", "good"], paused: ["pause", "paused", "warn"], closed: ["pause", "closed"], copying: ["play", "copying", "live"], degraded: ["alert", "degraded", "warn"],
   restoring: ["alert", "restoring", "warn"], up: ["dot", "ready", "good"], down: ["cross", "not ready", "bad"], not_ready: ["cross", "not ready", "bad"],
   stored: ["dot", "stored", "good"], journaled: ["dot", "journaled", "good"], buffered: ["alert", "buffered", "warn"],
   duplicate: ["equal", "duplicate"], replaced: ["dot", "replaced"], debounced: ["dot", "debounced"],

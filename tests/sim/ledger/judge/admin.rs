@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_simulated_redis::Time;
 
-use super::super::{BulkFact, Delivered, Limited, PushFact, Pushed};
+use super::super::{BulkFact, Delivered, Limited, PushFact, Pushed, Windowed};
 use super::{Breach, EARLY, Judge};
 use crate::client::CRON;
 use crate::operation::BulkAction;
 
 const REMOVED: &str = "what was deleted with its topic or group is not delivered";
 const BULK: &str = "what a bulk change took out of its time is not delivered in it";
+const CLOSED: &str = "nothing is delivered to a group outside of its window";
 const IN_FLIGHT: &str = "no group has more in flight than its limit";
 const RATE: &str = "no group gets more in a second than its rate";
 const NO_JOB: &str = "a cron job pushes from when it is made until it is deleted";
@@ -110,6 +111,32 @@ impl Judge<'_> {
             && push.due >= bulk.from
             && latest < bulk.to
             && push.due.0 > bulk.span.end().0.saturating_add(CLOCK_SLACK)
+    }
+
+    /// Asked for and answered while the window of its group was closed, by the clock of any broker.
+    pub(super) fn closed(&self, delivery: &Delivered) -> Option<Breach> {
+        let at = delivery.span.answered?;
+        let of = |windowed: &&Windowed| (windowed.topic, windowed.group) == (delivery.place, delivery.group);
+        let (windowed, (from, to)) = self.ledger.windows.iter().filter(of).find_map(|windowed| {
+            let (from, to) = windowed.closed.filter(|_| windowed.is_done)?;
+            let known = windowed.span.end() + LIMIT_SLACK;
+            let is_last = |other: &Windowed| other.span.end() < windowed.span.sent || other.span.sent > at;
+            let mut others = self.ledger.windows.iter().filter(of).filter(|other| !std::ptr::eq(*other, windowed));
+            let is_certain = known.max(from + CLOCK_SLACK) < delivery.span.sent && at + CLOCK_SLACK < to;
+            (is_certain && others.all(is_last)).then_some((windowed, (from, to)))
+        })?;
+        let is_certain = !self.is_disturbed(windowed.span.sent, at)
+            && !self.was_removed(delivery.place, delivery.group, windowed.span.sent, at);
+        let detail = format!("payload {} between {from:?} and {to:?}", delivery.tag);
+        is_certain.then(|| self.breach(CLOSED, delivery.topic, &delivery.id, detail))
+    }
+
+    /// When the last window opened that may have been closed before this time.
+    pub(super) fn opened(&self, (topic, group): (usize, usize), at: Time) -> Time {
+        let of_group = self.ledger.windows.iter().filter(|windowed| (windowed.topic, windowed.group) == (topic, group));
+        let closed = of_group.filter(|windowed| windowed.span.sent <= at).filter_map(|windowed| windowed.closed);
+        let over = closed.filter(|(from, _)| *from <= at + CLOCK_SLACK).map(|(_, to)| to + CLOCK_SLACK);
+        over.max().unwrap_or(Time(0)).min(at)
     }
 
     /// The limits of a group while they are certainly in force: from when all know them until the next change.

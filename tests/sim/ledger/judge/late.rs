@@ -20,8 +20,9 @@ impl Judge<'_> {
         if at.since(begin) <= LATE_AFTER {
             return None;
         }
-        let begin = begin.max(self.elsewhere_until(delivery, at));
-        let begin = begin.max(self.gathered_until(delivery.place, delivery.group, at));
+        let opened = self.opened((delivery.topic, delivery.group), at);
+        let gathered = self.gathered_until(delivery.place, delivery.group, at);
+        let begin = begin.max(self.elsewhere_until(delivery, at)).max(gathered).max(opened);
         if delivery.is_batch || at.since(begin) <= LATE_AFTER || !self.is_free(push, number, delivery, begin) {
             return None;
         }

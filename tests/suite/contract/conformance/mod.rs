@@ -91,7 +91,7 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         forecast_counts_messages_by_due_time, forecast_bounds_are_exact_to_the_millisecond,
         due_time_range_is_read_in_pages, missing_topics_and_groups_read_as_empty, store_reports_its_info,
         store_id_is_permanent, receipt_key_is_made_once;
-    topics: create_topic_is_idempotent, an_update_needs_the_current_generation,
+    topics: create_topic_is_idempotent, an_update_needs_the_current_generation, limits_and_windows_of_groups_are_kept,
         concurrent_update_and_deletion_have_one_winner, concurrent_updates_have_one_winner,
         push_with_an_older_descriptor_is_refused, owner_keeps_its_partition_across_an_update,
         new_group_gets_later_pushes_only, deleted_topic_is_removed_with_its_messages,

@@ -1,9 +1,9 @@
 use std::task::Poll;
 
 use dwell::broker::{Options, Precondition};
-use dwell::model::error::{Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, TopicName};
-use dwell::model::topic::{Descriptor, Settings};
+use dwell::model::topic::{Descriptor, Pause, Rate, Settings, Subscription};
 use dwell::store::{PartitionStats, Pushed};
 
 use crate::support::{LEASE, Running, TestTopic, World, eventually, ids_of, kind_of, member, up_to};
@@ -31,6 +31,22 @@ pub(super) async fn an_update_needs_the_current_generation(world: World) -> Resu
     assert_eq!(world.store.topics.topic(&orders.topic).await?, Some(updated.clone()));
     world.store.topics.delete(&updated).await?;
     assert_eq!(kind_of(world.store.topics.update(&updated).await), Some(Kind::NotFound));
+    Ok(())
+}
+
+pub(super) async fn limits_and_windows_of_groups_are_kept(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?.descriptor;
+    let mut wanted = orders.clone();
+    *wanted.subscription_mut(&GroupName::standard()) = Subscription {
+        rate: Some(Rate::new(2.5)?),
+        max_in_flight: Some(100),
+        window: Some("mon-fri 22:00-06:30 Europe/Berlin".parse().map_err(|why: String| Error::bug(why))?),
+        paused: Some(Pause { until: Some(world.now()) }),
+        ..Subscription::default()
+    };
+    let updated = world.store.topics.update(&wanted).await?;
+    assert_eq!(updated.subscriptions, wanted.subscriptions);
+    assert_eq!(world.store.topics.topic(&orders.topic).await?, Some(updated));
     Ok(())
 }
 

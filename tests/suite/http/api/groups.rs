@@ -106,3 +106,75 @@ async fn group_bodies_are_parsed_strictly() -> Outcome {
     assert_eq!(dwell.ask("GET /v1/topics/orders/groups").await?.body["groups"][0]["state"], "active");
     Ok(())
 }
+
+/// A window that is closed for the next hour, by the clock of UTC.
+fn later(dwell: &Served) -> Value {
+    let hour = |ahead: u64| format!("{:02}:30", (dwell.now().as_ms() / 3_600_000 + ahead) % 24);
+    json!({"from": hour(2), "to": hour(3)})
+}
+
+#[tokio::test]
+async fn closed_group_says_when_it_opens() -> Outcome {
+    let dwell = Served::start().await?;
+    let group = "/v1/topics/orders/groups/default";
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=a")?.body("x")).await?;
+    let window = later(&dwell);
+    let closed = dwell.tell(&format!("PUT {group}"), json!({"window": window})).await?;
+    assert_eq!(closed["state"], "closed");
+    let days = json!(["mon", "tue", "wed", "thu", "fri", "sat", "sun"]);
+    let whole = json!({"days": days, "from": window["from"], "to": window["to"], "time_zone": "UTC"});
+    assert_eq!(closed["window"], whole);
+    let opens: dwell::model::time::Timestamp = closed["opens_at"].as_str().ok_or("it never opens")?.parse()?;
+    assert!(opens > dwell.now() && closed.get("paused_until").is_none(), "{closed}");
+
+    let nothing = dwell.tell(&format!("POST {group}/reserve"), json!({"wait": "100ms"})).await?;
+    assert_eq!(nothing["deliveries"], json!([]));
+    let explained = dwell.ask("GET /v1/topics/orders/messages/a/explain").await?.body;
+    let why = &explained["groups"][0];
+    assert_eq!((&why["reason"], &why["until"]), (&json!("closed"), &closed["opens_at"]), "{explained}");
+    assert_eq!(dwell.ask("GET /v1/topics/orders").await?.body["totals"][0]["state"], "closed");
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=b&delay=10m")?.body("x")).await?;
+    let scheduled = dwell.ask("GET /v1/topics/orders/messages/b/explain").await?.body;
+    let detail = scheduled["groups"][0]["detail"].as_str().ok_or("no detail")?;
+    assert!(detail.contains("it opens at"), "{detail}");
+
+    // What is left out stays, and nothing is always open.
+    let limited = dwell.tell(&format!("PUT {group}"), json!({"rate": 2.5})).await?;
+    assert_eq!((&limited["window"], &limited["state"]), (&whole, &json!("closed")));
+    let open = dwell.tell(&format!("PUT {group}"), json!({"rate": 0, "window": {}})).await?;
+    assert_eq!(open, json!({"group": "default", "state": "active"}));
+    let taken = dwell.tell(&format!("POST {group}/reserve"), json!({"wait": "5s"})).await?;
+    assert_eq!(taken["deliveries"][0]["id"], "a");
+    Ok(())
+}
+
+#[tokio::test]
+async fn wrong_window_is_refused_at_its_field() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({})).await?;
+    let cases = [
+        (json!(null), "/window", "type"),
+        (json!("mon-fri 09:00-17:30"), "/window", "type"),
+        (json!({"from": "09:00"}), "/window/to", "missing"),
+        (json!({"days": ["mon"], "to": "09:00"}), "/window/from", "missing"),
+        (json!({"from": "09:00", "to": "09:00"}), "/window/to", "range"),
+        (json!({"from": "9:00", "to": "17:00"}), "/window/from", "format"),
+        (json!({"from": "09:00", "to": "24:00"}), "/window/to", "format"),
+        (json!({"from": 9, "to": "17:00"}), "/window/from", "format"),
+        (json!({"days": [], "from": "09:00", "to": "17:00"}), "/window/days", "range"),
+        (json!({"days": ["mon", "monday"], "from": "09:00", "to": "17:00"}), "/window/days/1", "choice"),
+        (json!({"days": ["mon", "mon"], "from": "09:00", "to": "17:00"}), "/window/days", "repeated"),
+        (json!({"from": "09:00", "to": "17:00", "time_zone": "Europe/Berlim"}), "/window/time_zone", "format"),
+        (json!({"from": "09:00", "till": "17:00"}), "/window/till", "unknown"),
+    ];
+    for (window, pointer, code) in cases {
+        let body = json!({"window": window});
+        let answer = dwell.send(dwell.request("PUT /v1/topics/orders/groups/default")?.json(&body)).await?;
+        let error = &answer.body["errors"][0];
+        let found = (answer.status, &error["pointer"], &error["code"]);
+        assert_eq!(found, (422, &json!(pointer), &json!(code)), "{body}: {:?}", answer.body);
+    }
+    let groups = dwell.ask("GET /v1/topics/orders/groups").await?.body;
+    assert_eq!(groups["groups"][0], json!({"group": "default", "state": "active"}));
+    Ok(())
+}

@@ -117,6 +117,23 @@ async fn groups_are_paused_and_limited_and_forecast_is_shown() -> Result<()> {
     browser.reads("50/s").await?;
     let group = console.tell("GET /v1/topics/orders/groups/audit", Value::Null).await?;
     assert_eq!((&group["rate"], &group["max_in_flight"]), (&json!(50.0), &json!(20)));
+
+    browser.click("Limits of audit…").await?;
+    browser.write("Window", "mon-wed,fry 09:00-17:30 Europe/Berlin").await?;
+    browser.click("Set limits").await?;
+    browser.reads("\"fry\" is none of mon").await?;
+    browser.write("Window", "mon-wed,fri 09:00-17:30 Europe/Berlin").await?;
+    assert!(browser.line("dwell group create").await?.contains("--window 'mon-wed,fri 09:00-17:30 Europe/Berlin'"));
+    browser.click("Set limits").await?;
+    browser.reads("mon-wed,fri 09:00-17:30 Europe/Berlin").await?;
+    let group = console.tell("GET /v1/topics/orders/groups/audit", Value::Null).await?;
+    let window =
+        json!({"days": ["mon", "tue", "wed", "fri"], "from": "09:00", "to": "17:30", "time_zone": "Europe/Berlin"});
+    assert_eq!(group["window"], window);
+    browser.click("Limits of audit…").await?;
+    browser.write("Window", "").await?;
+    browser.click("Set limits").await?;
+    browser.reads("always open").await?;
     console.end().await
 }
 

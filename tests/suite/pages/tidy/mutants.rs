@@ -36,7 +36,10 @@ fn text_of(list: &'static str) -> Result<File> {
 #[test]
 fn every_error_of_the_simulator_applies() -> Result<()> {
     let list = text_of("tests/sim/mutants.txt")?;
-    let sources: Vec<File> = files("src", ".rs")?.into_iter().chain(files("src", ".lua")?).collect();
+    let mut sources = Vec::new();
+    for (dir, ending) in [("src", ".rs"), ("src", ".lua"), ("clients/rust/src", ".rs")] {
+        sources.extend(files(dir, ending)?);
+    }
     let mutants = mutants(&list.text);
     for (mutant, (file, wanted)) in
         mutants.iter().flat_map(|mutant| mutant.lines.iter().map(move |line| (mutant, line)))

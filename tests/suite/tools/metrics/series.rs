@@ -15,11 +15,12 @@ const CONFIGURED: [&str; 3] =
     ["dwell_certificate_end_timestamp_seconds", "dwell_webhook_requests_total", "dwell_webhook_request_seconds"];
 
 /// What is there once somebody has looked for a moment.
-const OF_THE_STATS: [&str; 6] = [
+const OF_THE_STATS: [&str; 7] = [
     "dwell_messages",
     "dwell_messages_due",
     "dwell_oldest_ready_age_seconds",
     "dwell_group_paused",
+    "dwell_group_closed",
     "dwell_stats_collection_seconds",
     "dwell_stats_age_seconds",
 ];

@@ -112,7 +112,7 @@ public final class Delivery implements HasContents {
      * @param visibility the time from now until the message is delivered again
      * @return whether the delivery still belongs to this worker
      * @throws DwellException if the broker refuses this time, such as one beyond a limit: the
-     *     deadline is then as before, and the worker goes on to extend it
+     *     deadline is then as before, and the worker still extends it
      */
     public boolean extend(Duration visibility) {
         Duration wanted = Checks.positive("visibility", visibility);

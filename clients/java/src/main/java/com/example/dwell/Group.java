@@ -9,9 +9,11 @@ import java.util.List;
  * @param group its name
  * @param state whether it delivers
  * @param pausedUntil when the pause ends by itself, or null
+ * @param opensAt when the window opens, while it is closed, or null
  * @param copyOf the group that is being copied, or null
  * @param rate messages that are delivered in a second, at most, or null
  * @param maxInFlight deliveries in flight, at most, or null
+ * @param window when messages are delivered, or null if always
  * @param totals the messages in all partitions, or null
  * @param partitions the messages of each partition
  * @param members the brokers that consume for the group
@@ -20,9 +22,11 @@ public record Group(
         String group,
         GroupState state,
         Instant pausedUntil,
+        Instant opensAt,
         String copyOf,
         Double rate,
         Integer maxInFlight,
+        DeliveryWindow window,
         Counts totals,
         List<PartitionState> partitions,
         List<Member> members) {
@@ -31,9 +35,11 @@ public record Group(
                 fields.text("group"),
                 fields.word("state", GroupState.class),
                 fields.time("paused_until"),
+                fields.time("opens_at"),
                 fields.text("copy_of"),
                 fields.decimalOrNull("rate"),
                 fields.countOrNull("max_in_flight"),
+                fields.object("window", DeliveryWindow::of),
                 fields.object("totals", Counts::of),
                 fields.objects("partitions", PartitionState::of),
                 fields.objects("members", Member::of));

@@ -7,10 +7,12 @@ package com.example.dwell;
  * @param rate messages that all brokers together deliver in a second, at most; 0 is without a limit
  * @param maxInFlight deliveries in flight, at most, and not fewer than there are partitions; 0 is
  *     without a limit
+ * @param window when messages are delivered; {@link DeliveryWindow#ALWAYS} removes the window
  */
-public record GroupSettings(String copyOf, Double rate, Integer maxInFlight) {
+public record GroupSettings(
+        String copyOf, Double rate, Integer maxInFlight, DeliveryWindow window) {
     /** Settings of which none is there: a new group gets what is pushed from now on. */
-    public static final GroupSettings NONE = new GroupSettings(null, null, null);
+    public static final GroupSettings NONE = new GroupSettings(null, null, null, null);
 
     /** No number is negative. */
     public GroupSettings {
@@ -23,23 +25,29 @@ public record GroupSettings(String copyOf, Double rate, Integer maxInFlight) {
 
     /** The group of which a new one gets a copy of the messages. */
     public GroupSettings copyOf(String group) {
-        return new GroupSettings(group, rate, maxInFlight);
+        return new GroupSettings(group, rate, maxInFlight, window);
     }
 
     /** Messages that all brokers together deliver in a second, at most; 0 is without a limit. */
     public GroupSettings rate(double rate) {
-        return new GroupSettings(copyOf, rate, maxInFlight);
+        return new GroupSettings(copyOf, rate, maxInFlight, window);
     }
 
     /** Deliveries in flight, at most; 0 is without a limit. */
     public GroupSettings maxInFlight(int maxInFlight) {
-        return new GroupSettings(copyOf, rate, maxInFlight);
+        return new GroupSettings(copyOf, rate, maxInFlight, window);
+    }
+
+    /** When messages are delivered; outside of it the group is closed. */
+    public GroupSettings window(DeliveryWindow window) {
+        return new GroupSettings(copyOf, rate, maxInFlight, window);
     }
 
     Body body() {
         return new Body()
                 .with("copy_of", copyOf)
                 .with("rate", rate)
-                .with("max_in_flight", maxInFlight);
+                .with("max_in_flight", maxInFlight)
+                .with("window", window == null ? null : window.body());
     }
 }

@@ -6,6 +6,8 @@ public enum GroupState {
     ACTIVE,
     /** It is paused. */
     PAUSED,
+    /** Its window is closed. */
+    CLOSED,
     /** It is being made as a copy of another group. */
     COPYING,
     /** A word that this version does not know. */

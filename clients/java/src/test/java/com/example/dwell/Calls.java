@@ -226,7 +226,8 @@ final class Calls {
         return new GroupSettings(
                 fields.text("copy_of"),
                 fields.decimalOrNull("rate"),
-                fields.countOrNull("max_in_flight"));
+                fields.countOrNull("max_in_flight"),
+                fields.object("window", DeliveryWindow::of));
     }
 
     private static NewCronJob cronJob(Map<String, Object> args) {

@@ -6,6 +6,7 @@ import java.lang.reflect.RecordComponent;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.LocalTime;
 import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
@@ -47,6 +48,8 @@ final class Plain {
             return word.name().toLowerCase(Locale.ROOT);
         } else if (value instanceof Instant time) {
             return TIME.format(time);
+        } else if (value instanceof LocalTime time) {
+            return time.toString();
         } else if (value instanceof Duration time) {
             return time.toMillis();
         } else if (value instanceof Integer number) {
