@@ -290,7 +290,7 @@ impl FromStr for DeliveryWindow {
     fn from_str(text: &str) -> Result<DeliveryWindow, String> {
         let mut words: Vec<&str> = text.split_whitespace().collect();
         let is_time = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
-        let at = words.iter().position(|word| is_time(word)).filter(|at| *at <= 1 && words.len() <= at + 2);
+        let at = words.iter().position(is_time).filter(|at| *at <= 1 && words.len() <= at + 2);
         let at = at.ok_or_else(|| {
             format!("{text:?} is not a window, such as {EXAMPLE}; days and time zone may be left out")
         })?;
