@@ -36,8 +36,8 @@ Examples:
 
 A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally
 key, id, conflict, debounce_max, delay, due_at, past, spread, ttl, max_attempts, priority,
-dedup_key, dedup_for, content_type, meta, traceparent, tracestate, attachment. A line that is wrong is reported with its
-number and the others are pushed.
+dedup_key, dedup_for, content_type, meta, traceparent, tracestate, attachment. A line that is wrong
+is reported with its number and the others are pushed.
 You may send a push with an --id again: it makes no second message.";
 
 /// Push one message, or a file of messages
