@@ -161,7 +161,11 @@ impl<S: LogTarget> BufferedStore<S> {
 
     async fn create_reachable(&self, wanted: &Descriptor) -> Result<Descriptor> {
         self.check_reachable()?;
-        self.stepwise(self.create_again(wanted)).await
+        match self.stepwise(self.create_again(wanted)).await {
+            // The call that finds out that the store lost data changes nothing there, and the next one knows.
+            Err(error) if error.kind() == Kind::Stale => self.stepwise(self.create_again(wanted)).await,
+            created => created,
+        }
     }
 
     async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
