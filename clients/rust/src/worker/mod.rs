@@ -319,6 +319,8 @@ where
 {
     let is_stopping = *shared.stop.borrow();
     let visibility = shared.options.visibility.unwrap_or(reserved.visibility_timeout_ms);
+    // One time for all of them, so that they are extended together.
+    let now = Instant::now();
     shared.update(|state| {
         state.stats.last_poll = Some(SystemTime::now());
         while state.handlers.try_join_next().is_some() {}
@@ -328,7 +330,7 @@ where
             state.stats.lateness_ms = fields.lateness_ms;
             let delivery = Delivery::new(fields, ended, shared.clone());
             shared.event(state, Event::Delivered, Some(&delivery));
-            let mut slot = Slot::new(delivery.clone(), end, visibility, shared.options.max_runtime);
+            let mut slot = Slot::new(delivery.clone(), end, visibility, shared.options.max_runtime, now);
             if is_stopping {
                 slot.decide(Decision::Release);
             } else {

@@ -333,7 +333,7 @@ mod tests {
             });
             let (end, ended) = watch::channel(false);
             let delivery = Delivery::new(serde_json::from_value(fields)?, ended, worker.shared.clone());
-            let slot = Slot::new(delivery, end, Duration::from_secs(30), Duration::from_secs(60));
+            let slot = Slot::new(delivery, end, Duration::from_secs(30), Duration::from_secs(60), Instant::now());
             state.slots.insert((*id).to_owned(), slot);
         }
         Ok(state)

@@ -157,8 +157,8 @@ impl Slot {
         end: watch::Sender<bool>,
         visibility: Duration,
         max_runtime: Duration,
+        now: Instant,
     ) -> Slot {
-        let now = Instant::now();
         Slot {
             delivery,
             end,
