@@ -7,8 +7,8 @@ import java.time.Instant;
  *
  * @param id the id of the message
  * @param status the outcome
- * @param partition the partition that stores the message; 0 if it was not accepted, or is buffered for a topic that the broker has
- *     not seen in Redis
+ * @param partition the partition that stores the message; 0 if it was not accepted, or is buffered
+ *     for a topic that the broker has not seen in Redis
  * @param dueAt when the message is due; null if it was not accepted
  * @param differs whether this is a duplicate of a message with another payload or due time
  * @param duplicateOf the id of the first message, for a duplicate by its dedup key, or null
