@@ -108,6 +108,7 @@ impl Judge<'_> {
             && !push.has_ttl
             && !self.may_be_purged(push.target.topic, bulk.group, push.span.sent, bulk.span.end())
             && push.span.end() < bulk.span.sent
+            && !self.ledger.moves.iter().any(|of| of.topic == push.target.topic && of.sent <= bulk.span.end())
             && push.due >= bulk.from
             && latest < bulk.to
             && push.due.0 > bulk.span.end().0.saturating_add(CLOCK_SLACK)
