@@ -358,12 +358,12 @@ fn decode(bytes: &Bytes) -> Result<Record> {
     Ok(match header {
         Header::Create => Record::Create(descriptor_of(&body)?),
         Header::Delete => Record::Delete(descriptor_of(&body)?),
-        Header::Push { topic, id, conflict, call } => push_of(topic, id, conflict, call, None, body)?,
+        Header::Push { topic, id, conflict, call } => push_of(topic, id, conflict, call, None, None, body)?,
         Header::Bounded { topic, id, conflict, call, origin, debounce_max } => {
-            bounded(push_of(topic, id, conflict, call, origin, body)?, Duration::from_millis(debounce_max))
+            push_of(topic, id, conflict, call, origin, Some(Duration::from_millis(debounce_max)), body)?
         }
         Header::HandedOver { topic, id, conflict, call, origin } => {
-            push_of(topic, id, conflict, call, Some(origin), body)?
+            push_of(topic, id, conflict, call, Some(origin), None, body)?
         }
         Header::Cancel { topic, partition, id, version } => Record::Cancel {
             topic: TopicName::new(topic)?,
@@ -403,24 +403,16 @@ fn push_of(
     conflict: u8,
     call: Option<(CallHeader<'_>, u32)>,
     origin: Option<CallHeader<'_>>,
+    debounce_max: Option<Duration>,
     body: Bytes,
 ) -> Result<Record> {
     let unknown = || Error::corrupt(format!("has an unknown policy of conflict ({conflict})"));
     let conflict = Conflict::ALL.get(usize::from(conflict)).copied().ok_or_else(unknown)?;
     let version = body_version(&body);
-    let (topic, message) = (TopicName::new(topic)?, decode_body(MessageId::new(id)?, body)?);
+    let topic = TopicName::new(topic)?;
+    let message = Message { debounce_max, ..decode_body(MessageId::new(id)?, body)? };
     let call = call.map(|(call, at)| CallPart { call: call.into(), at });
     Ok(Record::Push { topic, message, version, conflict, call, origin: origin.map(CallId::from) })
-}
-
-fn bounded(push: Record, max: Duration) -> Record {
-    match push {
-        Record::Push { topic, message, version, conflict, call, origin } => {
-            let message = Message { debounce_max: Some(max), ..message };
-            Record::Push { topic, message, version, conflict, call, origin }
-        }
-        other => other,
-    }
 }
 
 fn descriptor_of(json: &[u8]) -> Result<Descriptor> {
@@ -474,6 +466,16 @@ mod tests {
     use super::*;
     use crate::model::message::NewMessage;
     use crate::model::topic::Settings;
+
+    fn bounded(push: Record, max: Duration) -> Record {
+        match push {
+            Record::Push { topic, message, version, conflict, call, origin } => {
+                let message = Message { debounce_max: Some(max), ..message };
+                Record::Push { topic, message, version, conflict, call, origin }
+            }
+            other => other,
+        }
+    }
 
     fn samples() -> Result<[Record; 11]> {
         let topic = TopicName::new("orders")?;

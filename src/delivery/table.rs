@@ -113,6 +113,10 @@ struct Held {
 }
 
 impl Held {
+    fn is_expired(&self, now: Now) -> bool {
+        self.message.envelope.expires_at.is_some_and(|at| at <= now.store)
+    }
+
     /// Whether nothing has to be charged before.
     fn can_be_handed_out(&self) -> bool {
         self.charged == 0 || self.charged > self.charged_before
@@ -359,7 +363,7 @@ impl Table {
                 break;
             };
             bytes += held.bytes;
-            if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
+            if held.is_expired(now) {
                 expired += 1;
                 batch.iter_mut().for_each(|batch| batch.pass_over(&held));
                 self.end_expired(held);

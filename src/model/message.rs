@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::last_error::LastError;
 use crate::model::limits::{
-    ATTEMPTS_MAX, CALL_IDS_MAX, CONTENT_TYPE_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
-    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, POLICY_IDS_MAX, PRIORITY_MAX,
+    ATTEMPTS_MAX, CALL_IDS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX,
+    META_COUNT_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, POLICY_IDS_MAX, PRIORITY_MAX,
 };
 use crate::model::spelling::names;
 use crate::model::time::Timestamp;
@@ -357,9 +357,9 @@ impl NewMessage {
     }
 
     /// The message as the store keeps it. Errors: as [`NewMessage::check`].
-    pub fn accept(self, now: Timestamp) -> Result<Message> {
+    pub fn accept(mut self, now: Timestamp) -> Result<Message> {
         self.check(now)?;
-        let id = self.id.clone().unwrap_or_else(MessageId::fresh);
+        let id = self.id.take().unwrap_or_else(MessageId::fresh);
         let due_at = self.due_of(&id).fix(now)?;
         let due_at = self.debounce_max.map_or(due_at, |max| due_at.min(now.plus(max)));
         Ok(Message {
@@ -397,6 +397,14 @@ fn check_content_type(content_type: Option<&str>) -> Result<()> {
         return Err(Error::wrong(Fault::Format, "content_type", why));
     }
     Ok(())
+}
+
+/// Errors: `Invalid` for no time, and past [`DELAY_MAX`].
+fn check_span(field: &'static str, span: Duration) -> Result<()> {
+    match !span.is_zero() && span <= DELAY_MAX {
+        true => Ok(()),
+        false => Err(Error::range(field, format!("is not in 1 ms to {} days", DELAY_MAX.as_secs() / 86_400))),
+    }
 }
 
 fn check_meta(meta: &[(String, String)]) -> Result<()> {

@@ -253,22 +253,7 @@ impl Clients {
         {
             (span.answered, outcome) = (again.answered, repeated);
         }
-        let Push { target, is_nameless, policy, is_absolute, debounce_max_ms, ttl_ms, priority, .. } = push;
-        let has_ttl = ttl_ms.is_some();
-        self.note_push(PushFact {
-            tag,
-            target,
-            is_nameless,
-            policy,
-            due,
-            debounce_max_ms,
-            is_absolute,
-            has_ttl,
-            priority,
-            span,
-            outcome,
-            broker,
-        });
+        self.note_push(PushFact::of(push, tag, due, span, outcome, broker));
     }
 
     /// Sends a push; answers also when it is due.
@@ -312,23 +297,9 @@ impl Clients {
                 None => status,
             };
             let outcome = Clients::pushed(status, result);
-            let (tag, has_ttl) = (tag(place), push.ttl_ms.is_some());
+            let tag = tag(place);
             self.learn_from(&tag, broker, &push, span, result);
-            let Push { target, is_nameless, policy, is_absolute, debounce_max_ms, priority, .. } = push;
-            self.note_push(PushFact {
-                tag,
-                target,
-                is_nameless,
-                policy,
-                due,
-                debounce_max_ms,
-                is_absolute,
-                has_ttl,
-                priority,
-                span,
-                outcome,
-                broker,
-            });
+            self.note_push(PushFact::of(push, tag, due, span, outcome, broker));
         }
     }
 

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use dwell_simulated_redis::Time;
 
 use crate::errors::Shown;
-use crate::operation::{BulkAction, Gather, Limit, Policy, Target};
+use crate::operation::{BulkAction, Gather, Limit, Policy, Push, Target};
 use crate::plan::Fault;
 use made::Unnamed;
 
@@ -83,6 +83,26 @@ pub(crate) struct PushFact {
     pub(crate) span: Span,
     pub(crate) outcome: Pushed,
     pub(crate) broker: usize,
+}
+
+impl PushFact {
+    pub(crate) fn of(push: Push, tag: String, due: Time, span: Span, outcome: Pushed, broker: usize) -> PushFact {
+        let Push { target, is_nameless, policy, is_absolute, debounce_max_ms, ttl_ms, priority, .. } = push;
+        PushFact {
+            tag,
+            target,
+            is_nameless,
+            policy,
+            due,
+            debounce_max_ms,
+            is_absolute,
+            has_ttl: ttl_ms.is_some(),
+            priority,
+            span,
+            outcome,
+            broker,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

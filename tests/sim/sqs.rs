@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::client::{CRON, Clients};
 use crate::ledger::{Decision, Made, PushFact, Pushed, Settled, Span, Verdict};
 use crate::lock;
-use crate::operation::{Consume, Policy, Target, name_of_sent};
+use crate::operation::{Consume, Policy, Push, Target, name_of_sent};
 
 /// A message that is sent to a queue.
 struct Sending {
@@ -100,21 +100,8 @@ impl Clients {
             let made = Made { tag: tag.clone(), topic, id, partition, broker, span, is_of_queue: true };
             lock(&self.ledger).made.push(made);
         }
-        let (policy, is_nameless, is_absolute, has_ttl, priority) = (Policy::Keep, true, false, false, 0);
-        self.note_push(PushFact {
-            tag,
-            target,
-            is_nameless,
-            policy,
-            due,
-            debounce_max_ms: None,
-            is_absolute,
-            has_ttl,
-            priority,
-            span,
-            outcome,
-            broker,
-        });
+        let push = Push { is_nameless: true, ..Push::of(target, Policy::Keep) };
+        self.note_push(PushFact::of(push, tag, due, span, outcome, broker));
     }
 
     pub(crate) async fn receive_from_queue(&self, broker: usize, consume: Consume) {

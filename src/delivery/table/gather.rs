@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{DeliveryEnd, Now, Table, Want, lane_of};
+use super::{DeliveryEnd, Held, Now, Table, Want, lane_of};
 use crate::codec::DeadLetterReason;
 use crate::model::limits::PREFETCH_MESSAGES_MAX;
 use crate::model::message::Key;
@@ -109,11 +109,8 @@ impl Table {
 
     /// Ends the ready messages that have expired, so that none counts for a batch. Answers how many.
     pub fn expire(&mut self, now: Now) -> usize {
-        let is_expired = |at: &Timestamp| *at <= now.store;
         let mut expired = 0;
-        while let Some(at) =
-            self.ready.iter().position(|held| held.message.envelope.expires_at.as_ref().is_some_and(is_expired))
-        {
+        while let Some(at) = self.ready.iter().position(|held| held.is_expired(now)) {
             let Some(held) = self.ready.remove(at) else { break };
             self.end_expired(held);
             expired += 1;
@@ -121,7 +118,7 @@ impl Table {
         expired
     }
 
-    pub(super) fn end_expired(&mut self, held: super::Held) {
+    pub(super) fn end_expired(&mut self, held: Held) {
         let lane = self.order.as_ref().map(|_| lane_of(&held.message));
         match self.policy.on_expiry {
             Expiry::Drop => self.decide_end(held.message.id, held.slot, lane, DeliveryEnd::Gone),

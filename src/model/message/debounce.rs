@@ -1,8 +1,7 @@
 //! Debouncing with a bound: a message is never moved further than `debounce_max` from its first push.
 
-use super::{Conflict, Message, NewMessage};
+use super::{Conflict, Message, NewMessage, check_span};
 use crate::model::error::{Error, Fault, Result};
-use crate::model::limits::DELAY_MAX;
 use crate::model::time::Timestamp;
 
 impl NewMessage {
@@ -12,12 +11,7 @@ impl NewMessage {
         if self.conflict != Conflict::Debounce {
             return Err(Error::wrong(Fault::Exclusive, "debounce_max", "is given without `conflict` as \"debounce\""));
         }
-        match !max.is_zero() && max <= DELAY_MAX {
-            true => Ok(()),
-            false => {
-                Err(Error::range("debounce_max", format!("is not in 1 ms to {} days", DELAY_MAX.as_secs() / 86_400)))
-            }
-        }
+        check_span("debounce_max", max)
     }
 }
 
@@ -33,6 +27,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::model::limits::DELAY_MAX;
 
     #[test]
     fn bound_counts_from_the_first_push_and_goes_only_with_debounce() -> Result<()> {

@@ -7,9 +7,8 @@
 use std::io::Cursor;
 use std::time::Duration;
 
-use super::{Due, MessageId, NewMessage};
+use super::{Due, MessageId, NewMessage, check_span};
 use crate::model::error::{Error, Result};
-use crate::model::limits::DELAY_MAX;
 use crate::model::time::{Timestamp, ms_up};
 
 /// How much later a message of this id is due: from 0 on, and less than the spread.
@@ -42,9 +41,7 @@ impl NewMessage {
     /// on the id whether a push is refused.
     pub(super) fn check_spread(&self, now: Timestamp) -> Result<()> {
         let Some(spread) = self.spread else { return Ok(()) };
-        if spread.is_zero() || spread > DELAY_MAX {
-            return Err(Error::range("spread", format!("is not in 1 ms to {} days", DELAY_MAX.as_secs() / 86_400)));
-        }
+        check_span("spread", spread)?;
         let latest = self.due.later(spread).fix(now).map(drop);
         latest.map_err(|error| Error::range("spread", error.field().map_or("", |(_, _, why)| why)))
     }
@@ -53,6 +50,7 @@ impl NewMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::limits::DELAY_MAX;
     use crate::model::message::Past;
 
     /// Published vectors of murmur3 x64_128 with seed 0.
