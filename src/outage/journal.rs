@@ -19,8 +19,8 @@ use crate::model::version::{CallId, Version};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{
-    Call, Charge, Epoch, Fate, Fates, Forwarded, LateFate, LateSettlement, LogTarget, Loss, Owner, Purge, PushVerdict,
-    Pushed, Recovered, Refused, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement,
+    Call, Charge, Epoch, Fate, Fates, Forwarded, KeyCount, LateFate, LateSettlement, LogTarget, Loss, Owner, Purge,
+    PushVerdict, Pushed, Recovered, Refused, RepairCursor, Repaired, ReserveLimit, Reserved, Settlement, SortedKeys,
 };
 use crate::telemetry::metrics::WalMetrics;
 use crate::wal::{Position, Record, Wal};
@@ -406,6 +406,10 @@ impl JournaledOwner {
         JournaledOwner { inner, journal, losses, group_partition, reserved: HashMap::new(), in_doubt: false }
     }
 
+    fn note(&mut self, reserved: &Reserved) {
+        self.reserved.extend(reserved.messages.iter().map(|message| (message.id.clone(), message.version)));
+    }
+
     fn end(&mut self, id: &MessageId) -> Option<Record> {
         let version = self.reserved.remove(id)?;
         Some(acked(&self.group_partition, id.clone(), version))
@@ -436,10 +440,18 @@ impl Owner for JournaledOwner {
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
         let reserved = self.inner.reserve(limit).await?;
-        for message in &reserved.messages {
-            self.reserved.insert(message.id.clone(), message.version);
-        }
+        self.note(&reserved);
         Ok(reserved)
+    }
+
+    async fn reserve_by_key(&mut self, limit: ReserveLimit, keys: &[KeyCount]) -> Result<Reserved> {
+        let reserved = self.inner.reserve_by_key(limit, keys).await?;
+        self.note(&reserved);
+        Ok(reserved)
+    }
+
+    async fn sorted_keys(&mut self, after: Option<&KeyCount>) -> Result<SortedKeys> {
+        self.inner.sorted_keys(after).await
     }
 
     /// Errors: also `Stale`, in doubt, when the store may have lost an acknowledgment before it was kept.
@@ -450,7 +462,8 @@ impl Owner for JournaledOwner {
         let retried = settlement.retried.iter().map(|retried| &retried.id);
         let buried = settlement.buried.iter().map(|buried| &buried.id);
         let returned = settlement.returned.iter().map(|returned| &returned.id);
-        for id in retried.chain(buried).chain(returned) {
+        let sorted = settlement.sorted.iter().map(|sorted| &sorted.id);
+        for id in retried.chain(buried).chain(returned).chain(sorted) {
             self.reserved.remove(id);
         }
         if ends.is_empty() {
@@ -524,7 +537,22 @@ mod tests {
                 message: Ok(message),
             };
             let messages = vec![reserved];
-            Ok(Reserved { reservation: Reservation(1), messages, head: None, dropped: 0, unsettled: 0 })
+            Ok(Reserved {
+                reservation: Reservation(1),
+                messages,
+                head: None,
+                sorted_left: Vec::new(),
+                dropped: 0,
+                unsettled: 0,
+            })
+        }
+
+        async fn reserve_by_key(&mut self, _limit: ReserveLimit, _keys: &[KeyCount]) -> Result<Reserved> {
+            Err(Error::bug("not asked"))
+        }
+
+        async fn sorted_keys(&mut self, _after: Option<&KeyCount>) -> Result<SortedKeys> {
+            Err(Error::bug("not asked"))
         }
 
         async fn settle(&mut self, _settlement: &Settlement) -> Result<()> {

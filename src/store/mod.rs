@@ -58,8 +58,8 @@ pub use messages::{
 pub use notifications::{Channel, Datagram, Datagrams, Releases, Sleeper, Wake, Wakes};
 pub(crate) use owner::random_text;
 pub use owner::{
-    Buried, Charge, Epoch, HeadState, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
-    ReservedMessage, Retried, Returned, Settlement,
+    Buried, Charge, Epoch, HeadState, KeyCount, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit,
+    Reserved, ReservedMessage, Retried, Returned, Settlement, Sorted, SortedKeys,
 };
 pub use owners::{NoOwners, Owners};
 pub use reads::{

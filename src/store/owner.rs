@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use crate::codec::{DeadLetterRecord, Failure};
 use crate::model::error::Result;
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{Message, MessageId};
+use crate::model::message::{Key, Message, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
 
@@ -39,6 +39,13 @@ pub trait Owner: Send {
 
     /// Takes messages that are due, oldest due time first.
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved>;
+
+    /// Takes messages of a fair group: those that are due and not sorted, as [`Owner::reserve`] does, and so many of the sorted ones
+    /// of each key, oldest first. The limit of messages is for the first, that of bytes for all. Not with an ordering.
+    async fn reserve_by_key(&mut self, limit: ReserveLimit, keys: &[KeyCount]) -> Result<Reserved>;
+
+    /// A page of the keys of which messages are sorted, in their order, after a key: what an earlier epoch sorted.
+    async fn sorted_keys(&mut self, after: Option<&KeyCount>) -> Result<SortedKeys>;
 
     /// Applies decisions about reserved messages, all or none.
     async fn settle(&mut self, settlement: &Settlement) -> Result<()>;
@@ -70,6 +77,21 @@ pub struct Recovered {
     pub orphans: u64,
     /// As in [`HeadState`].
     pub is_moving: bool,
+    /// Whether there are sorted messages.
+    pub has_sorted: bool,
+}
+
+/// Sorted messages of one key, or those without a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyCount {
+    pub key: Option<Key>,
+    pub messages: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortedKeys {
+    pub keys: Vec<KeyCount>,
+    pub more: bool,
 }
 
 /// Where a repair continues. Meaningful to the store only.
@@ -103,9 +125,12 @@ pub struct Reservation(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved {
     pub reservation: Reservation,
-    /// The due messages, oldest first; may be empty.
+    /// The due messages, oldest first; may be empty. Those that were sorted come first, key by key.
     pub messages: Vec<ReservedMessage>,
+    /// The earliest due time that is left, but for sorted messages.
     pub head: Option<Timestamp>,
+    /// For each key that was asked for, how many sorted messages are left.
+    pub sorted_left: Vec<u64>,
     /// Ids in the zset that had no body: dropped. Anything but 0 is a defect or a data loss.
     pub dropped: usize,
     /// Bodies in the hash that are not in the zset: what the owner must hold unsettled, or something is amiss.
@@ -136,6 +161,8 @@ pub struct Settlement {
     pub kept: Vec<Retried>,
     /// Never handed out: scheduled again without a charge.
     pub returned: Vec<Returned>,
+    /// Never handed out, and in turn after others: due as before, among the sorted messages of its key. None with an ordering.
+    pub sorted: Vec<Sorted>,
     pub buried: Vec<Buried>,
     /// The ids that remain in each reservation that lost a message other than by ack, or is empty now.
     pub remaining: Vec<(Reservation, Vec<MessageId>)>,
@@ -145,7 +172,12 @@ pub struct Settlement {
 
 impl Settlement {
     pub fn len(&self) -> usize {
-        self.acked.len() + self.retried.len() + self.kept.len() + self.returned.len() + self.buried.len()
+        self.acked.len()
+            + self.retried.len()
+            + self.kept.len()
+            + self.returned.len()
+            + self.sorted.len()
+            + self.buried.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -167,6 +199,14 @@ pub struct Retried {
 pub struct Returned {
     pub id: MessageId,
     /// The due time it goes back to. With an ordering it goes back to its position, which is in this millisecond.
+    pub ready_at: Timestamp,
+}
+
+/// A message of a fair group that waits beside the others of its key, so that those of other keys have their turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sorted {
+    pub id: MessageId,
+    pub key: Option<Key>,
     pub ready_at: Timestamp,
 }
 

@@ -332,7 +332,17 @@ mod tests {
             messages.push(reserved);
         }
         let unsettled = messages.len() as u64;
-        table.reserved(Reserved { reservation: Reservation(1), messages, head: None, dropped: 0, unsettled }, now());
+        table.reserved(
+            Reserved {
+                reservation: Reservation(1),
+                messages,
+                head: None,
+                sorted_left: Vec::new(),
+                dropped: 0,
+                unsettled,
+            },
+            now(),
+        );
         Ok(table)
     }
 

@@ -23,8 +23,8 @@ use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
-    self, Acquired, Channel, Charge, Claim, Epoch, HeadState, MemberId, Owner, OwnerRecord, Recovered, Renewal,
-    RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement,
+    self, Acquired, Channel, Charge, Claim, Epoch, HeadState, KeyCount, MemberId, Owner, OwnerRecord, Recovered,
+    Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement, SortedKeys,
 };
 
 struct Handle {
@@ -233,6 +233,14 @@ impl Owner for Handle {
         Ok(reserved)
     }
 
+    async fn reserve_by_key(&mut self, limit: ReserveLimit, _keys: &[KeyCount]) -> Result<Reserved> {
+        self.reserve(limit).await
+    }
+
+    async fn sorted_keys(&mut self, _after: Option<&KeyCount>) -> Result<SortedKeys> {
+        Err(Error::bug("not written yet"))
+    }
+
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
         let applied =
             self.owned(|stored, partition, seen| self.inner.settle(stored, partition, seen, &self.epoch, settlement));
@@ -322,7 +330,7 @@ fn reserve(
         partition.counts = counts;
     }
     let unsettled = counts.hash.saturating_sub(counts.zset);
-    Ok(Reserved { reservation, messages, head, dropped, unsettled })
+    Ok(Reserved { reservation, messages, head, sorted_left: Vec::new(), dropped, unsettled })
 }
 
 fn recover(
@@ -376,7 +384,7 @@ fn recover(
     inner.apply(batch)?;
     partition.counts = counts;
     let orphans = if more { 0 } else { counts.hash.abs_diff(counts.zset) };
-    Ok(Recovered { messages: scheduled.len(), left_behind, more, orphans, is_moving: false })
+    Ok(Recovered { messages: scheduled.len(), left_behind, more, orphans, is_moving: false, has_sorted: false })
 }
 
 /// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no zset, and drops ids

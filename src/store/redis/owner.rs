@@ -21,8 +21,8 @@ use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{
-    Charge, Epoch, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
-    ReservedMessage, Returned, Settlement,
+    Charge, Epoch, KeyCount, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
+    ReservedMessage, Returned, Settlement, SortedKeys,
 };
 
 const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -192,7 +192,7 @@ impl Owner for RedisOwner {
         reply.number()?;
         let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
         let (more, orphans, is_moving) = (reply.number()? == 1, reply.number()?, reply.number()? == 1);
-        Ok(Recovered { messages, left_behind: self.left_behind, more, orphans, is_moving })
+        Ok(Recovered { messages, left_behind: self.left_behind, more, orphans, is_moving, has_sorted: false })
     }
 
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
@@ -235,7 +235,15 @@ impl Owner for RedisOwner {
             let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
             self.body_bytes = (self.body_bytes * 3 + mean) / 4;
         }
-        Ok(Reserved { reservation, messages, head, dropped, unsettled })
+        Ok(Reserved { reservation, messages, head, sorted_left: Vec::new(), dropped, unsettled })
+    }
+
+    async fn reserve_by_key(&mut self, limit: ReserveLimit, _keys: &[KeyCount]) -> Result<Reserved> {
+        self.reserve(limit).await
+    }
+
+    async fn sorted_keys(&mut self, _after: Option<&KeyCount>) -> Result<SortedKeys> {
+        Err(Error::bug("not written yet"))
     }
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {

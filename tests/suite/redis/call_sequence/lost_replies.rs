@@ -101,10 +101,23 @@ async fn takeover_is_recognized_despite_lost_replies() -> Result<()> {
         behind.proxy.next(strike);
         let page = owner.recover().await?;
         behind.proxy.struck()?;
-        assert_eq!(page, Recovered { messages: found, left_behind: true, more: false, orphans: 0, is_moving: false });
+        assert_eq!(
+            page,
+            Recovered {
+                messages: found,
+                left_behind: true,
+                more: false,
+                orphans: 0,
+                is_moving: false,
+                has_sorted: false
+            }
+        );
         assert_eq!(behind.orders.stats().await?.ready, 2);
         let page = behind.orders.owner().await?.recover().await?;
-        assert_eq!(page, Recovered { messages: 0, left_behind: false, more: false, orphans: 0, is_moving: false });
+        assert_eq!(
+            page,
+            Recovered { messages: 0, left_behind: false, more: false, orphans: 0, is_moving: false, has_sorted: false }
+        );
     }
     Ok(())
 }
