@@ -171,6 +171,10 @@ impl Table {
                     continue;
                 }
                 DeliveryEnd::Back(returned) => settlement.returned.push(returned),
+                DeliveryEnd::Sorted(sorted) => {
+                    self.fair.iter_mut().for_each(|fair| fair.draft(&sorted));
+                    settlement.sorted.push(sorted);
+                }
                 DeliveryEnd::Dead(buried) => settlement.buried.push(buried),
             }
             let Some(unsettled) = self.reservations.get_mut(&slot.reservation) else { continue };
@@ -313,6 +317,7 @@ mod tests {
             ordered,
             on_expiry: Expiry::Drop,
             in_flight: 100,
+            fair: false,
         };
         let claim = Claim { group_partition, epoch: Epoch::after(0) };
         Ok(Table::new(ReceiptMaker::new(&claim, 1, MemberId::fresh("host"), SigningKey::fresh()?), policy))

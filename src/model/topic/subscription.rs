@@ -32,8 +32,19 @@ pub struct Subscription {
     /// `None` is always open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<DeliveryWindow>,
+    /// What takes turns; `None` is by due time alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fair: Option<Fairness>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
+}
+
+/// What takes turns at the deliveries of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fairness {
+    /// The keys that have due messages: each has its share, however many another one has.
+    Key,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +120,10 @@ impl Descriptor {
 
     pub fn subscription_mut(&mut self, group: &GroupName) -> &mut Subscription {
         self.subscriptions.entry(group.clone()).or_default()
+    }
+
+    pub fn is_fair(&self, group: &GroupName) -> bool {
+        self.subscriptions.get(group).is_some_and(|subscription| subscription.fair.is_some())
     }
 
     /// How many deliveries of a group may be in flight in a partition: its share of what the group may have. Shares add up
