@@ -15,6 +15,7 @@ use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, parse_span};
+use crate::model::topic::Fairness;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +24,7 @@ Examples:
   dwell group create orders audit --rate 10 --max-in-flight 100
   dwell group update orders audit --rate 20
   dwell group update orders audit --window 'mon-fri 09:00-17:30 Europe/Berlin'
+  dwell group update orders audit --fair key         no key delays another one, however many it has
   dwell group list orders
   dwell group get orders audit
   dwell group pause orders audit --for 10m
@@ -123,6 +125,9 @@ struct LimitArgs {
     /// removes the window
     #[arg(long, value_name = "WINDOW", value_parser = parse::window)]
     window: Option<DeliveryWindow>,
+    /// Keys that have due messages take turns, so that none delays another (key), or do not (none)
+    #[arg(long, value_name = "none|key", value_parser = parse::fairness)]
+    fair: Option<Fairness>,
 }
 
 impl LimitArgs {
@@ -132,6 +137,7 @@ impl LimitArgs {
             rate: self.rate,
             max_in_flight: self.max_in_flight,
             window: self.window.clone().map(Object),
+            fair: self.fair.map(|fair| fair.name().into()),
         }
     }
 }

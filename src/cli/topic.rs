@@ -328,6 +328,9 @@ pub(super) fn state(group: &Group) -> String {
     if let Some(Ok(Some(window))) = group.window.clone().map(DeliveryWindow::read) {
         words.push_str(&format!(", window {window}"));
     }
+    if let Some(fair) = &group.fair {
+        words.push_str(&format!(", fair by {fair}"));
+    }
     words
 }
 

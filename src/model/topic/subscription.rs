@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Descriptor, Rate};
-use crate::model::error::{Error, Result};
+use super::{Descriptor, Rate, choice};
+use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::IN_FLIGHT_MAX;
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
@@ -32,19 +32,41 @@ pub struct Subscription {
     /// `None` is always open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<DeliveryWindow>,
-    /// What takes turns; `None` is by due time alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fair: Option<Fairness>,
+    #[serde(skip_serializing_if = "Fairness::is_none")]
+    pub fair: Fairness,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
 }
 
 /// What takes turns at the deliveries of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Fairness {
-    /// The keys that have due messages: each has its share, however many another one has.
+    /// Nothing: the message that is due first is delivered first.
+    #[default]
+    None,
+    /// The keys that have due messages: each has its share, however many another one has. Not with an ordering.
     Key,
+}
+
+impl Fairness {
+    pub const ALL: &[Fairness] = &[Fairness::None, Fairness::Key];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Fairness::None => "none",
+            Fairness::Key => "key",
+        }
+    }
+
+    pub fn is_none(&self) -> bool {
+        *self == Fairness::None
+    }
+
+    /// Errors: `Invalid` for another word.
+    pub fn read(word: &str) -> Result<Fairness> {
+        choice("fair", word, Fairness::ALL, Fairness::name)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,7 +145,7 @@ impl Descriptor {
     }
 
     pub fn is_fair(&self, group: &GroupName) -> bool {
-        self.subscriptions.get(group).is_some_and(|subscription| subscription.fair.is_some())
+        self.subscriptions.get(group).is_some_and(|subscription| !subscription.fair.is_none())
     }
 
     /// How many deliveries of a group may be in flight in a partition: its share of what the group may have. Shares add up
@@ -138,6 +160,10 @@ impl Descriptor {
     }
 
     pub(super) fn check_subscriptions(&self) -> Result<()> {
+        if self.is_ordered() && self.subscriptions.values().any(|subscription| !subscription.fair.is_none()) {
+            let why = "is not for a topic with ordering, in which a key that waits holds up no other; leave `fair` out";
+            return Err(Error::wrong(Fault::Exclusive, "fair", why));
+        }
         let partitions = u32::from(self.settings.partitions.get());
         let too_few = |limit: &u32| *limit < partitions;
         match self.subscriptions.values().filter_map(|subscription| subscription.max_in_flight).find(too_few) {

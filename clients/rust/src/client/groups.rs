@@ -136,6 +136,12 @@ impl NewGroup {
         self.window = Some(Object(window));
         self
     }
+
+    /// Whether the keys that have due messages take turns, so that none delays another.
+    pub fn fair(mut self, fair: bool) -> NewGroup {
+        self.fair = Some(if fair { "key" } else { "none" }.into());
+        self
+    }
 }
 
 impl DeliveryWindow {

@@ -34,6 +34,11 @@ pub struct NewGroup {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<DeliveryWindow>))]
     pub window: Option<Object<DeliveryWindow>>,
+    /// What takes turns. `key`: each key that has due messages has its share of the deliveries, however many another one has. `none`:
+    /// messages are delivered in the order of their due times.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Fairness>))]
+    pub fair: Option<Word>,
 }
 
 /// Days and a time of day. `{}` is always.
@@ -146,6 +151,10 @@ pub struct Group {
     /// When messages are handed out; absent if always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DeliveryWindow>,
+    /// What takes turns; absent if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Fairness>))]
+    pub fair: Option<Word>,
 }
 
 /// A group and what is in it.
