@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::client::{CRON, Clients, SETS_UP};
 use crate::ledger::{BulkFact, CronFact, Limited, Moved, Paused, Removed, Span, Windowed};
 use crate::lock;
-use crate::operation::{Bulk, BulkAction, CronChange, Limit, Missed, WindowChange};
+use crate::operation::{Bulk, BulkAction, CronChange, Fair, Limit, Missed, WindowChange};
 
 /// A day, ms: longer than any simulation.
 const DAY: u64 = 24 * 3_600_000;
@@ -49,8 +49,11 @@ impl Clients {
             "backoff": {"kind": "exponential", "initial": "100ms", "max": "2s", "factor": 2.0, "jitter": 0.5},
         });
         let mut requests = vec![(format!("/v1/topics/{}", topic.name), settings)];
-        requests.extend((1..topic.groups.len()).map(|group| {
-            let body = if copies == Some(group) { json!({"copy_of": topic.groups[0]}) } else { json!({}) };
+        requests.extend((0..topic.groups.len()).filter(|group| *group > 0 || topic.is_fair).map(|group| {
+            let mut body = if copies == Some(group) { json!({"copy_of": topic.groups[0]}) } else { json!({}) };
+            if topic.is_fair {
+                body["fair"] = json!("key");
+            }
             (self.group_path(number, group), body)
         }));
         for (path, body) in requests {
@@ -127,6 +130,13 @@ impl Clients {
         self.note(&format!("{limit:?} at broker {broker}: {is_done}"));
         lock(&self.ledger).limits.push(Limited { limit, span, is_done });
         is_done
+    }
+
+    pub(crate) async fn take_turns(&self, broker: usize, topic: usize, group: usize, fair: Fair) {
+        let place = self.group_path(topic, group);
+        let word = if fair == Fair::Key { "key" } else { "none" };
+        let answer = self.call(broker, "PUT", &place, Some(json!({"fair": word}))).await;
+        self.note(&format!("{place} is fair by {word} at broker {broker}: {answer:?}"));
     }
 
     pub(crate) async fn window(&self, broker: usize, change: WindowChange) -> bool {

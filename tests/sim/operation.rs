@@ -25,6 +25,7 @@ pub(crate) enum Operation {
     Pause(usize, usize, u64),
     Limit(Limit),
     Window(WindowChange),
+    Fair(usize, usize, Fair),
     Bulk(Bulk),
     Look(Look, Target, usize),
     Cron(CronChange),
@@ -44,6 +45,13 @@ pub(crate) struct Limit {
     /// Hand-overs in a second.
     pub(crate) rate: u32,
     pub(crate) max_in_flight: u32,
+}
+
+/// What takes turns in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Fair {
+    Nothing,
+    Key,
 }
 
 /// A new window of a group: it is closed for a minute of each day, and open otherwise.
@@ -389,7 +397,9 @@ impl Plan {
                 closed: (random.u8(0..4) > 0).then(|| random.u64(0..2)),
                 is_elsewhere: random.bool(),
             }),
-            937..941 => Operation::Bulk(bulk(random, topic, group)),
+            // In a topic with an order it is refused.
+            937 => Operation::Fair(topic, group, if random.u8(0..3) == 0 { Fair::Nothing } else { Fair::Key }),
+            938..941 => Operation::Bulk(bulk(random, topic, group)),
             941..947 => Operation::PurgeGroup(topic, group),
             947..960 => Operation::Redrive(topic, group),
             960..965 => Operation::PurgeDead(topic, group),
