@@ -306,7 +306,7 @@ fn time(value: Value) -> Result<Option<Timestamp>> {
     }
 }
 
-/// What a sorted message has in its score above its due time, as `_sorted.lua` says. No due time reaches it: it is the year 2109.
+/// The score of a sorted message is this and its due time, as `_sorted.lua` says. No due time reaches it: it is in the year 2109.
 const SORTED: u64 = 1 << 42;
 
 pub(super) fn time_of(score: &str) -> Option<Timestamp> {

@@ -30,6 +30,11 @@ fn ask(key: &str, messages: u64) -> Result<KeyCount> {
     Ok(KeyCount { key: key_of(key)?, messages })
 }
 
+/// A Redis, one for a user who may do no more than dwell needs, and the simulated one.
+async fn worlds() -> Result<[World; 3]> {
+    Ok([World::redis().await?, World::redis_as_user().await?, World::simulated().await?])
+}
+
 /// Gives all that was taken back, sorted.
 fn sorts(taken: &Reserved) -> Result<Settlement> {
     let sorted = |message: &ReservedMessage| {
@@ -216,7 +221,13 @@ async fn calls_about_sorted_messages_are_applied_once() -> Result<()> {
 
 #[tokio::test]
 async fn next_epoch_finds_what_is_sorted_and_recovers_what_was_taken() -> Result<()> {
-    let mut shop = Shop::open().await?;
+    for world in worlds().await? {
+        next_epoch_finds_what_is_sorted(Shop::of(world).await?).await?;
+    }
+    Ok(())
+}
+
+async fn next_epoch_finds_what_is_sorted(mut shop: Shop) -> Result<()> {
     assert!(!shop.owner.recover().await?.has_sorted);
     let count = SORTED_KEYS_MAX + 1;
     let mut messages = vec![shop.message("-1")?, shop.message("-2")?];
@@ -300,7 +311,13 @@ async fn late_settlement_ends_a_sorted_message_that_was_delivered() -> Result<()
 
 #[tokio::test]
 async fn lists_and_counts_have_sorted_messages_at_their_due_times() -> Result<()> {
-    let mut shop = Shop::open().await?;
+    for world in worlds().await? {
+        lists_have_sorted_messages_at_their_due_times(Shop::of(world).await?).await?;
+    }
+    Ok(())
+}
+
+async fn lists_have_sorted_messages_at_their_due_times(mut shop: Shop) -> Result<()> {
     let start = shop.world.now().as_ms();
     shop.sort(&["b1", "b4"]).await?;
     // In the millisecond of b4: two that are sorted, three that are not.

@@ -1,4 +1,4 @@
--- What waits, by the time at which it is due and then by id: sorted messages and others are two ranges of one zset, and are merged.
+-- The messages that wait, by due time and then by id. Sorted messages and others are two ranges of one zset, which are merged here.
 -- `base` is SORTED for the range of the sorted ones, else 0.
 local function score_of(base, ms) return string.format('%.0f', base + ms) end
 -- The rank behind a message of this time, whether or not it is still there. Equal times are ordered by id. In a topic with ordering
