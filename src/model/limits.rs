@@ -85,6 +85,8 @@ pub const CALL_IDS_MAX: usize = 1_000;
 pub const CALL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Message ids that one call of recovery moves: recovery runs beside live traffic.
 pub const RECOVER_IDS_MAX: usize = 250;
+/// Keys whose sorted messages one call of the owner of a fair group asks for, or lists.
+pub const SORTED_KEYS_MAX: usize = 500;
 /// Messages with a conflict policy in one call to the store: each is looked up and written for itself.
 pub const POLICY_IDS_MAX: usize = 250;
 /// Changes of a journal that one call restores: all that one call set, and as much again of others.
