@@ -152,8 +152,6 @@ pub const ANNOTATIONS_BYTES_MAX: usize = 16 * 1024;
 pub const PREFETCH_MESSAGES_MAX: usize = 1_000;
 /// Messages of one key that the memory of a fair group holds although others wait.
 pub const KEY_AHEAD_MIN: usize = 2;
-/// Keys of which sorted messages are reserved at a time.
-pub const SORTED_KEYS_MAX: usize = 500;
 /// Sorted messages that are reserved at a time, beside as many that are due.
 pub const SORTED_MESSAGES_MAX: usize = CALL_IDS_MAX / 2;
 /// Bytes of bodies that an owner holds ready in memory, for each partition of a group.
