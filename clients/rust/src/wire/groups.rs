@@ -39,6 +39,10 @@ pub struct NewGroup {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Fairness>))]
     pub fair: Option<Word>,
+    /// Deliveries of one key in flight, at most; 0 is without a limit. Only with `fair` = `key`. Messages without a key have no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64))]
+    pub key_max_in_flight: Option<u32>,
 }
 
 /// Days and a time of day. `{}` is always.
@@ -155,6 +159,9 @@ pub struct Group {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Fairness>))]
     pub fair: Option<Word>,
+    /// Deliveries of one key in flight, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_max_in_flight: Option<u32>,
 }
 
 /// A group and what is in it.
