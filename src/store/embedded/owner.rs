@@ -168,15 +168,7 @@ impl Inner {
                 counts.dead += 1;
             }
         }
-        for (reservation, ids) in &settlement.remaining {
-            let name = reservation_name(epoch, *reservation);
-            stored.reservations().remove(&mut batch, &name)?;
-            if !ids.is_empty() {
-                let entry = |id: &MessageId| Entry { id: id.clone(), position: positions.get(id).copied() };
-                let entries: Vec<Entry> = ids.iter().map(entry).collect();
-                stored.reservations().add(&mut batch, &name, &reservation_value(&entries)?);
-            }
-        }
+        rewrite_reservations(stored, &mut batch, epoch, settlement, &positions)?;
         let mut remembered = *seen;
         if !settlement.dedup_window.is_zero() {
             let until = now.plus(settlement.dedup_window);
@@ -518,6 +510,26 @@ fn positions(stored: &Stored<'_>, epoch: &Epoch, settlement: &Settlement) -> Res
         positions.extend(entries.into_iter().filter_map(|entry| Some((entry.id, entry.position?))));
     }
     Ok(positions)
+}
+
+/// Writes what remains in the reservations of which a settlement says so.
+fn rewrite_reservations(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    epoch: &Epoch,
+    settlement: &Settlement,
+    positions: &HashMap<MessageId, Score>,
+) -> Result<()> {
+    for (reservation, ids) in &settlement.remaining {
+        let name = reservation_name(epoch, *reservation);
+        stored.reservations().remove(batch, &name)?;
+        if !ids.is_empty() {
+            let entry = |id: &MessageId| Entry { id: id.clone(), position: positions.get(id).copied() };
+            let entries: Vec<Entry> = ids.iter().map(entry).collect();
+            stored.reservations().add(batch, &name, &reservation_value(&entries)?);
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn remember(

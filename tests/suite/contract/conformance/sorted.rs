@@ -105,7 +105,8 @@ pub(super) async fn sorted_messages_are_reserved_by_key(world: World) -> Result<
 
 pub(super) async fn a_reservation_by_key_is_bounded_by_count_and_bytes(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
-    let message = |n: usize| keyed(&orders, &format!("m{n}"), Some(if n % 2 == 0 { "even" } else { "odds" }), 0);
+    let message =
+        |n: usize| keyed(&orders, &format!("m{n}"), Some(if n.is_multiple_of(2) { "even" } else { "odds" }), 0);
     orders.push_all(&(0..8).map(message).collect::<Result<Vec<_>>>()?).await?;
     let mut owner = orders.owner().await?;
     assert_eq!(sort_due(&mut owner).await?, 8);

@@ -128,7 +128,7 @@ async fn mixed(world: &World, orders: &TestTopic) -> Result<Vec<(Timestamp, Stri
         messages.push(keyed(orders, id, None, 5)?);
         messages.push(keyed(orders, &format!("{id}-"), A, 5)?);
     }
-    let is_sorted = |message: &&Message| message.due_at.as_ms() % 2 == 0 || message.id.as_str().ends_with('-');
+    let is_sorted = |message: &&Message| message.due_at.as_ms().is_multiple_of(2) || message.id.as_str().ends_with('-');
     let sorted: Vec<Message> = messages.iter().filter(is_sorted).cloned().collect();
     let rest: Vec<Message> = messages.iter().filter(|message| !is_sorted(message)).cloned().collect();
     orders.push_all(&sorted).await?;
