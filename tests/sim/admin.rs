@@ -124,7 +124,8 @@ impl Clients {
 
     pub(crate) async fn limit(&self, broker: usize, limit: Limit) -> bool {
         let (sent, place) = (self.now(), self.group_path(limit.topic, limit.group));
-        let body = json!({"rate": limit.rate, "max_in_flight": limit.max_in_flight});
+        let Limit { rate, max_in_flight, key_max_in_flight, .. } = limit;
+        let body = json!({"rate": rate, "max_in_flight": max_in_flight, "key_max_in_flight": key_max_in_flight});
         let answer = self.call(broker, "PUT", &place, Some(body)).await;
         let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
         self.note(&format!("{limit:?} at broker {broker}: {is_done}"));
@@ -170,7 +171,7 @@ impl Clients {
             }
             for group in 0..settings.groups.len() {
                 let place = self.group_path(topic, group);
-                let free = Limit { topic, group, rate: 0, max_in_flight: 0 };
+                let free = Limit { topic, group, rate: 0, max_in_flight: 0, key_max_in_flight: 0 };
                 let open = WindowChange { topic, group, closed: None, is_elsewhere: false };
                 while !(matches!(self.call(SETS_UP, "GET", &place, None).await, Some((404, _)))
                     || self.limit(SETS_UP, free).await

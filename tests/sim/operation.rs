@@ -45,6 +45,9 @@ pub(crate) struct Limit {
     /// Hand-overs in a second.
     pub(crate) rate: u32,
     pub(crate) max_in_flight: u32,
+    /// Of one key; only in a fair group.
+    #[serde(default)]
+    pub(crate) key_max_in_flight: u32,
 }
 
 /// What takes turns in a group.
@@ -390,6 +393,10 @@ impl Plan {
                 group,
                 rate: if random.bool() { 0 } else { random.u32(2..60) },
                 max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
+                key_max_in_flight: match self.topics[topic].is_fair {
+                    true if random.u8(0..4) > 0 => random.u32(1..4),
+                    _ => 0,
+                },
             }),
             935..937 => Operation::Window(WindowChange {
                 topic,
