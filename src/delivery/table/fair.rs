@@ -168,6 +168,8 @@ impl Table {
             if self.fair.is_none() {
                 let fair = self.fair.insert(Box::default());
                 self.out.values().for_each(|out| fair.handed_out(&out.key));
+                let held = self.ready.iter_mut().chain(&mut self.uncharged).chain(&mut self.charging);
+                held.for_each(|held| held.turn = fair.turn(&held.message.envelope.key));
             }
         } else if self.fair.as_ref().is_some_and(|fair| fair.sorted.is_empty()) {
             self.fair = None;
