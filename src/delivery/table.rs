@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::fair::Fair;
-use self::gather::BatchKey;
 pub use self::gather::Gather;
 pub(super) use self::gather::Gathered;
 use self::next_message::NextMessage;
@@ -569,28 +568,6 @@ impl Table {
 }
 
 impl Table {
-    /// Where priorities are used, more is prefetched: only messages in memory can be chosen from.
-    fn note_priority(&mut self, priority: u8) {
-        self.chooser.choosy |= priority > 0;
-        if self.chooser.choosy {
-            self.appetite = PREFETCH_MESSAGES_MAX;
-        }
-    }
-
-    fn choose(&mut self, Want { min_age, .. }: Want, key: Option<&BatchKey>, now: Now) -> Option<usize> {
-        if self.fair.is_none() && !self.chooser.choosy && min_age.is_zero() && key.is_none() {
-            return (!self.ready.is_empty()).then_some(0);
-        }
-        let may = |envelope: &Envelope| {
-            envelope.pushed_at.plus(min_age) <= now.store && key.is_none_or(|key| envelope.key == *key)
-        };
-        if self.fair.is_some() {
-            return self.choose_fairly(may);
-        }
-        let ready = self.ready.iter().map(|held| &held.message.envelope);
-        self.chooser.choose(ready.map(|envelope| may(envelope).then_some(envelope.priority)))
-    }
-
     /// When the first of the ready messages may be taken, by its age or in its batch; in the past if one may be. `None` while
     /// nothing could be handed out.
     pub fn ripe_at(&self, want: Want, now: Now) -> Option<Timestamp> {

@@ -4,8 +4,8 @@
 //! the message of its key before it, and not below the turn that is served now. The message of the lowest turn is next. So each
 //! key has its share however many messages another one has, and one that had none for a while saves nothing up.
 //!
-//! The memory holds a few messages of each key. What a key has beyond these is *sorted*: it goes back to the store, to the
-//! other due messages of its key, and comes from there when the key has room again. So a key with a million due messages
+//! The memory holds a few messages of each key. The others are *sorted*: each goes back to the store, to the
+//! other due messages of its key, and comes back when the key has room again. So a key with a million due messages
 //! does not stand before those of another one for longer than it takes to sort them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -33,7 +33,7 @@ pub(super) struct Fair {
     shut: HashSet<MessageKey>,
     /// Deliveries in flight.
     out: HashMap<Key, usize>,
-    /// What the reservation that is out asks for.
+    /// The messages that the reservation which is out asks for.
     asked: Vec<KeyCount>,
     /// Keys of the messages that the draft which is out sorts.
     leaving: Vec<MessageKey>,
@@ -176,7 +176,7 @@ impl Table {
         }
     }
 
-    /// What an earlier epoch sorted.
+    /// Notes the messages that an earlier epoch sorted.
     pub fn found_sorted(&mut self, keys: Vec<KeyCount>) {
         if !keys.is_empty() {
             let fair = self.fair.get_or_insert_default();

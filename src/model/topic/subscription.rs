@@ -41,14 +41,14 @@ pub struct Subscription {
     pub paused: Option<Pause>,
 }
 
-/// What takes turns at the deliveries of a group.
+/// Whether the keys of a group take turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fairness {
-    /// Nothing: the message that is due first is delivered first.
+    /// The message that is due first is delivered first.
     #[default]
     None,
-    /// The keys that have due messages: each has its share, however many another one has. Not with an ordering.
+    /// Each key that has due messages has its share, however many another one has. Not with an ordering.
     Key,
 }
 

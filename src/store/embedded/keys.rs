@@ -232,7 +232,7 @@ pub(super) fn read_score(bytes: &[u8]) -> Result<Score> {
     Ok(Score { tie, ..at.into() })
 }
 
-/// What is kept under the id of a sorted message.
+/// The value that is kept under the id of a sorted message.
 pub(super) fn sorted_bytes(at: Timestamp, key: Option<&Key>) -> Vec<u8> {
     [&score_bytes(Score::sorted(at)), key_bytes(key)].concat()
 }

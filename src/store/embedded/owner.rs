@@ -272,7 +272,7 @@ impl Owner for Handle {
     }
 }
 
-/// What one call takes, and what it has taken so far.
+/// One call: its limit, and what it has taken so far.
 struct Taking<'a> {
     stored: &'a Stored<'a>,
     batch: Batch,

@@ -34,7 +34,7 @@ pub struct NewGroup {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<DeliveryWindow>))]
     pub window: Option<Object<DeliveryWindow>>,
-    /// What takes turns. `key`: each key that has due messages has its share of the deliveries, however many another one has. `none`:
+    /// Whether the keys take turns. `key`: each key that has due messages has its share of the deliveries, however many another one has. `none`:
     /// messages are delivered in the order of their due times.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Fairness>))]
@@ -155,7 +155,7 @@ pub struct Group {
     /// When messages are handed out; absent if always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DeliveryWindow>,
-    /// What takes turns; absent if nothing does.
+    /// `key` if the keys take turns; absent if not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Fairness>))]
     pub fair: Option<Word>,

@@ -190,7 +190,7 @@ fn a_quiet_key_has_its_turn_before_what_another_one_has_left() -> Result<()> {
     Ok(())
 }
 
-/// Whatever is settled when, no key has more in flight than it may, and everything is delivered.
+/// At any order of settlements no key has more in flight than it may, and everything is delivered.
 #[test]
 fn no_key_has_more_in_flight_than_its_limit() -> Result<()> {
     for seed in 0..40 {
