@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::fair::Fair;
+use self::gather::BatchKey;
 pub use self::gather::Gather;
 pub(super) use self::gather::Gathered;
 use self::next_message::NextMessage;
@@ -30,7 +31,7 @@ use crate::model::last_error::LastError;
 use crate::model::limits::{
     CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX, SORTED_MESSAGES_MAX,
 };
-use crate::model::message::{Envelope, Key, Message, MessageId};
+use crate::model::message::{Key, Message, MessageId};
 use crate::model::retry::{Backoff, OnFailure};
 use crate::model::time::Timestamp;
 use crate::model::topic::Expiry;

@@ -232,12 +232,12 @@ pub(super) fn read_score(bytes: &[u8]) -> Result<Score> {
     Ok(Score { tie, ..at.into() })
 }
 
-/// The value that is kept under the id of a sorted message.
+/// The value under the id of a sorted message: its score and its key.
 pub(super) fn sorted_bytes(at: Timestamp, key: Option<&Key>) -> Vec<u8> {
     [&score_bytes(Score::sorted(at)), key_bytes(key)].concat()
 }
 
-/// The key in what is kept under the id of a sorted message.
+/// The key in the value under the id of a sorted message.
 pub(super) fn sorted_key(bytes: &[u8]) -> Result<Option<Key>> {
     read_key(bytes.get(8..).unwrap_or_default())
 }

@@ -272,7 +272,7 @@ impl Owner for Handle {
     }
 }
 
-/// One call: its limit, and what it has taken so far.
+/// A reservation in the making: its messages so far, and the limit of their bytes.
 struct Taking<'a> {
     stored: &'a Stored<'a>,
     batch: Batch,
