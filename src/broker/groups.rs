@@ -347,6 +347,8 @@ pub struct GroupRequest {
     pub window: Option<Option<DeliveryWindow>>,
     /// `None` leaves it as it is.
     pub fair: Option<Fairness>,
+    /// Deliveries of one key in flight, at most; 0 is without a limit. `None` leaves it as it is.
+    pub key_max_in_flight: Option<u32>,
 }
 
 impl GroupRequest {
@@ -361,6 +363,9 @@ impl GroupRequest {
             subscription.window = window.clone();
         }
         subscription.fair = self.fair.unwrap_or(subscription.fair);
+        if let Some(limit) = self.key_max_in_flight {
+            subscription.key_max_in_flight = (limit > 0).then_some(limit);
+        }
         Ok(())
     }
 }

@@ -25,6 +25,7 @@ Examples:
   dwell group update orders audit --rate 20
   dwell group update orders audit --window 'mon-fri 09:00-17:30 Europe/Berlin'
   dwell group update orders audit --fair key         no key delays another one, however many it has
+  dwell group update orders audit --fair key --key-max-in-flight 5
   dwell group list orders
   dwell group get orders audit
   dwell group pause orders audit --for 10m
@@ -128,6 +129,9 @@ struct LimitArgs {
     /// Keys that have due messages take turns, so that none delays another (key), or do not (none)
     #[arg(long, value_name = "none|key", value_parser = parse::fairness)]
     fair: Option<Fairness>,
+    /// Deliveries of one key in flight, at most, in a fair group; 0 removes the limit
+    #[arg(long, value_name = "N")]
+    key_max_in_flight: Option<u32>,
 }
 
 impl LimitArgs {
@@ -138,6 +142,7 @@ impl LimitArgs {
             max_in_flight: self.max_in_flight,
             window: self.window.clone().map(Object),
             fair: self.fair.map(|fair| fair.name().into()),
+            key_max_in_flight: self.key_max_in_flight,
         }
     }
 }

@@ -331,6 +331,9 @@ pub(super) fn state(group: &Group) -> String {
     if let Some(fair) = &group.fair {
         words.push_str(&format!(", fair by {fair}"));
     }
+    if let Some(limit) = group.key_max_in_flight {
+        words.push_str(&format!(", at most {limit} in flight of a key"));
+    }
     words
 }
 

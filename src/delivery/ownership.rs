@@ -391,6 +391,7 @@ impl GroupDelivery {
             on_expiry: descriptor.settings.on_expiry,
             in_flight: descriptor.in_flight_share(&self.group, partition),
             fair: descriptor.is_fair(&self.group),
+            key_in_flight: descriptor.key_in_flight(&self.group),
         }
     }
 

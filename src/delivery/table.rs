@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::fair::Fair;
-use self::gather::BatchKey;
 pub use self::gather::Gather;
 pub(super) use self::gather::Gathered;
 use self::next_message::NextMessage;
@@ -31,7 +30,7 @@ use crate::model::last_error::LastError;
 use crate::model::limits::{
     CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX, SORTED_MESSAGES_MAX,
 };
-use crate::model::message::{Envelope, Message, MessageId};
+use crate::model::message::{Envelope, Key, Message, MessageId};
 use crate::model::retry::{Backoff, OnFailure};
 use crate::model::time::Timestamp;
 use crate::model::topic::Expiry;
@@ -96,6 +95,8 @@ pub struct Policy {
     pub in_flight: usize,
     /// Whether the keys take turns. Not with an ordering.
     pub fair: bool,
+    /// In a fair group, deliveries of a key in flight, at most.
+    pub key_in_flight: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,6 +138,7 @@ impl Held {
 struct Out {
     slot: Slot,
     id: MessageId,
+    key: Option<Key>,
     version: Version,
     attempt: u32,
     max_attempts: u32,
@@ -245,6 +247,7 @@ impl Table {
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         self.follow_fairness();
+        self.fair.iter_mut().for_each(|fair| fair.open_all());
     }
 
     pub fn held(&self) -> usize {
@@ -434,7 +437,11 @@ impl Table {
         let (slot, version, handed_at) = (held.slot, held.version, now.instant);
         let _guard = session_receipts.map(|session| session.hold(receipt));
         let ordered = self.order.as_mut().map(|order| Box::new(order.hand_out(&held, on_failure)));
-        let out = Out { slot, id, version, attempt, max_attempts, handed_at, deadline, _guard, ordered };
+        let key = held.message.envelope.key.clone();
+        if let Some(fair) = &mut self.fair {
+            fair.handed_out(&key);
+        }
+        let out = Out { slot, id, key, version, attempt, max_attempts, handed_at, deadline, _guard, ordered };
         self.out.insert(serial, out);
         self.deadlines.insert((deadline, serial));
         Delivery {
@@ -528,6 +535,7 @@ impl Table {
         if self.order.is_some() {
             return self.give_back_in_order();
         }
+        self.fair.iter_mut().for_each(|fair| fair.open_all());
         let held: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
         for held in held {
             self.return_unordered(held, false);
@@ -560,28 +568,6 @@ impl Table {
 }
 
 impl Table {
-    /// Where priorities are used, more is prefetched: only messages in memory can be chosen from.
-    fn note_priority(&mut self, priority: u8) {
-        self.chooser.choosy |= priority > 0;
-        if self.chooser.choosy {
-            self.appetite = PREFETCH_MESSAGES_MAX;
-        }
-    }
-
-    fn choose(&mut self, Want { min_age, .. }: Want, key: Option<&BatchKey>, now: Now) -> Option<usize> {
-        if self.fair.is_none() && !self.chooser.choosy && min_age.is_zero() && key.is_none() {
-            return (!self.ready.is_empty()).then_some(0);
-        }
-        let may = |envelope: &Envelope| {
-            envelope.pushed_at.plus(min_age) <= now.store && key.is_none_or(|key| envelope.key == *key)
-        };
-        if self.fair.is_some() {
-            return self.choose_fairly(may);
-        }
-        let ready = self.ready.iter().map(|held| &held.message.envelope);
-        self.chooser.choose(ready.map(|envelope| may(envelope).then_some(envelope.priority)))
-    }
-
     /// When the first of the ready messages may be taken, by its age or in its batch; in the past if one may be. `None` while
     /// nothing could be handed out.
     pub fn ripe_at(&self, want: Want, now: Now) -> Option<Timestamp> {

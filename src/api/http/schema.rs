@@ -256,7 +256,7 @@ schemas! {
     GroupState = words(["active", "paused", "closed", "copying"]);
     /// Order of delivery within a topic.
     Ordering = words(["none", "key"]);
-    /// What takes turns in a group.
+    /// Whether the keys of a group take turns.
     Fairness = words(["none", "key"]);
     /// Policy for an expired message.
     Expiry = words(["drop", "bury"]);

@@ -4,11 +4,11 @@
 //! the message of its key before it, and not below the turn that is served now. The message of the lowest turn is next. So each
 //! key has its share however many messages another one has, and one that had none for a while saves nothing up.
 //!
-//! The memory holds a few messages of each key. What a key has beyond these is *sorted*: it goes back to the store, to the
-//! other due messages of its key, and comes from there when the key has room again. So a key with a million due messages
+//! The memory holds a few messages of each key. The others are *sorted*: each goes back to the store, to the
+//! other due messages of its key, and comes back when the key has room again. So a key with a million due messages
 //! does not stand before those of another one for longer than it takes to sort them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{DeliveryEnd, Held, Now, Slot, Table};
 use crate::model::limits::{KEY_AHEAD_MIN, PREFETCH_MESSAGES_MAX, SORTED_KEYS_MAX, SORTED_MESSAGES_MAX};
@@ -27,9 +27,13 @@ pub(super) struct Fair {
     /// How many turns are remembered before those that are over are forgotten.
     remembered: usize,
     sorted: HashMap<MessageKey, SortedCount>,
-    /// The keys of which the store has sorted messages, in the order in which it is asked for them.
+    /// The keys of which the store has sorted messages, in the order in which it is asked for them, but for those that are shut.
     line: VecDeque<MessageKey>,
-    /// What the reservation that is out asks for.
+    /// Keys at their limit: they stand in line again once one of their messages is settled.
+    shut: HashSet<MessageKey>,
+    /// Deliveries in flight.
+    out: HashMap<Key, usize>,
+    /// The messages that the reservation which is out asks for.
     asked: Vec<KeyCount>,
     /// Keys of the messages that the draft which is out sorts.
     leaving: Vec<MessageKey>,
@@ -69,6 +73,38 @@ impl Fair {
     }
 
     /// A message of this key is to be sorted.
+    pub(super) fn handed_out(&mut self, key: &MessageKey) {
+        if let Some(key) = key {
+            *self.out.entry(key.clone()).or_default() += 1;
+        }
+    }
+
+    /// A delivery has ended.
+    pub(super) fn ended(&mut self, key: &MessageKey) {
+        if let Some(of_key) = key
+            && let Some(out) = self.out.get_mut(of_key)
+        {
+            *out -= 1;
+            if *out == 0 {
+                self.out.remove(of_key);
+            }
+        }
+        if self.shut.remove(key) {
+            self.line.push_back(key.clone());
+        }
+    }
+
+    /// How many more deliveries of a key there may be; messages without a key have no limit.
+    fn allowance(&self, key: &MessageKey, limit: Option<usize>) -> usize {
+        let (Some(key), Some(limit)) = (key, limit) else { return usize::MAX };
+        limit.saturating_sub(self.out.get(key).copied().unwrap_or_default())
+    }
+
+    /// The limits have changed, or messages have left the memory without a delivery.
+    pub(super) fn open_all(&mut self) {
+        self.line.extend(self.shut.drain());
+    }
+
     fn coming(&mut self, key: MessageKey) {
         self.sorted.entry(key).or_default().coming += 1;
     }
@@ -114,10 +150,10 @@ impl Shares {
         self.all += 1;
     }
 
-    /// Whether the memory takes one more message of a key.
-    fn take(&mut self, key: &MessageKey) -> bool {
+    /// Whether the memory takes one more message of a key, of which so many may be handed out.
+    fn take(&mut self, key: &MessageKey, allowance: usize) -> bool {
         let held = self.held.get(key).copied().unwrap_or_default();
-        if held >= self.most || self.all >= PREFETCH_MESSAGES_MAX {
+        if held >= self.most.min(allowance) || self.all >= PREFETCH_MESSAGES_MAX {
             return false;
         }
         self.add(key);
@@ -129,13 +165,18 @@ impl Table {
     /// After a change of the policy, or of what is sorted: what is sorted is reserved by key also in a group that was fair.
     pub(super) fn follow_fairness(&mut self) {
         if self.policy.fair && self.order.is_none() {
-            self.fair.get_or_insert_default();
+            if self.fair.is_none() {
+                let fair = self.fair.insert(Box::default());
+                self.out.values().for_each(|out| fair.handed_out(&out.key));
+                let held = self.ready.iter_mut().chain(&mut self.uncharged).chain(&mut self.charging);
+                held.for_each(|held| held.turn = fair.turn(&held.message.envelope.key));
+            }
         } else if self.fair.as_ref().is_some_and(|fair| fair.sorted.is_empty()) {
             self.fair = None;
         }
     }
 
-    /// What an earlier epoch sorted.
+    /// Notes the messages that an earlier epoch sorted.
     pub fn found_sorted(&mut self, keys: Vec<KeyCount>) {
         if !keys.is_empty() {
             let fair = self.fair.get_or_insert_default();
@@ -157,15 +198,19 @@ impl Table {
         }
         let Shares { mut held, all, most } = self.shares();
         let mut room = self.appetite.saturating_sub(all).min(SORTED_MESSAGES_MAX);
-        let fair = self.fair.as_mut()?;
-        for _ in 0..fair.line.len().min(SORTED_KEYS_MAX) {
-            if room == 0 {
+        let (fair, limit) = (self.fair.as_mut()?, self.policy.key_in_flight);
+        for _ in 0..fair.line.len() {
+            if room == 0 || fair.asked.len() == SORTED_KEYS_MAX {
                 break;
             }
             let Some(key) = fair.line.pop_front() else { break };
-            let (stored, held) = (fair.sorted.get(&key).map_or(0, |count| count.stored), held.remove(&key));
-            let messages = most.saturating_sub(held.unwrap_or_default()).min(room);
-            let messages = usize::try_from(stored).unwrap_or(usize::MAX).min(messages);
+            let stored = fair.sorted.get(&key).map_or(0, |count| usize::try_from(count.stored).unwrap_or(usize::MAX));
+            let (held, allowance) = (held.remove(&key).unwrap_or_default(), fair.allowance(&key, limit));
+            if held >= allowance {
+                fair.shut.insert(key);
+                continue;
+            }
+            let messages = (most.min(allowance).saturating_sub(held)).min(room).min(stored);
             if messages == 0 {
                 fair.line.push_back(key);
                 continue;
@@ -198,7 +243,7 @@ impl Table {
             let key = reserved.message.as_ref().ok().map(|message| message.envelope.key.clone());
             match key.filter(|_| self.policy.fair) {
                 Some(key) if was_sorted(&mut asked, &key) => shares.add(&key),
-                Some(key) if self.has_sorted(&key) || !shares.take(&key) => {
+                Some(key) if self.has_sorted(&key) || !shares.take(&key, self.allowance(&key)) => {
                     self.sort(slot, reserved, key);
                     continue;
                 }
@@ -207,6 +252,10 @@ impl Table {
             self.hold(slot, reserved, now);
         }
         self.follow_fairness();
+    }
+
+    fn allowance(&self, key: &MessageKey) -> usize {
+        self.fair.as_ref().map_or(usize::MAX, |fair| fair.allowance(key, self.policy.key_in_flight))
     }
 
     fn has_sorted(&self, key: &MessageKey) -> bool {
@@ -228,7 +277,8 @@ impl Table {
 
     /// The position of the next of the ready messages that `may` be handed out: of the key whose turn it is, the first by priority.
     pub(super) fn choose_fairly(&mut self, may: impl Fn(&Envelope) -> bool) -> Option<usize> {
-        let ready = self.ready.iter().enumerate().filter(|(_, held)| may(&held.message.envelope));
+        let is_open = |envelope: &Envelope| may(envelope) && self.allowance(&envelope.key) > 0;
+        let ready = self.ready.iter().enumerate().filter(|(_, held)| is_open(&held.message.envelope));
         let (first, turn) = ready.map(|(at, held)| (at, held.turn)).min_by_key(|(at, turn)| (*turn, *at))?;
         let key = &self.ready.get(first)?.message.envelope.key;
         let priority = |held: &Held| {
@@ -267,221 +317,4 @@ fn was_sorted(asked: &mut HashMap<MessageKey, u64>, key: &MessageKey) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::delivery::receipt::{Decision, ReceiptMaker};
-    use crate::delivery::table::{Gather, Policy, Want};
-    use crate::model::error::Result;
-    use crate::model::message::{GroupName, MessageId, NewMessage, TopicName};
-    use crate::model::partition::Partition;
-    use crate::model::retry::{Backoff, OnFailure};
-    use crate::model::time::Timestamp;
-    use crate::model::topic::{Expiry, GroupPartition};
-    use crate::model::version::Version;
-    use crate::platform::clock::Instant;
-    use crate::platform::signing_key::SigningKey;
-    use crate::store::{Claim, Epoch, MemberId, Reservation, Reserved};
-
-    /// A store with one partition, and its owner's memory: what is due and not sorted, and what is sorted, by key and due time.
-    struct World {
-        table: Table,
-        due: VecDeque<(u64, String)>,
-        sorted: BTreeMap<String, VecDeque<u64>>,
-        reservations: u64,
-        ids: HashMap<MessageId, (u64, String)>,
-        delivered: Vec<(u64, String)>,
-    }
-
-    fn now() -> Now {
-        let store = Timestamp::from_ms(1_000_000_000);
-        Now { store, elapsed: Instant::default(), instant: Instant::default(), chance: 0.0 }
-    }
-
-    impl World {
-        fn new(due: impl IntoIterator<Item = String>) -> Result<World> {
-            let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
-            let group_partition = GroupPartition { topic, partition: Partition(0), group };
-            let policy = Policy {
-                backoff: Backoff::default(),
-                max_attempts: 5,
-                dedup_window: Duration::ZERO,
-                ordered: false,
-                on_expiry: Expiry::Drop,
-                in_flight: 10_000,
-                fair: true,
-            };
-            let claim = Claim { group_partition, epoch: Epoch::after(0) };
-            let receipts = ReceiptMaker::new(&claim, 1, MemberId::fresh("host"), SigningKey::fresh()?);
-            let (ids, delivered, sorted) = (HashMap::new(), Vec::new(), BTreeMap::new());
-            let due = (1..).zip(due).collect();
-            Ok(World { table: Table::new(receipts, policy), due, sorted, reservations: 0, ids, delivered })
-        }
-
-        /// One turn of the loop of the owner: settles, and reserves if the memory wants anything.
-        fn turn(&mut self) -> Result<()> {
-            while let Some((settlement, _)) = self.table.draft() {
-                for sorted in settlement.sorted {
-                    let (due, key) = self.ids.remove(&sorted.id).unwrap_or_default();
-                    let line = self.sorted.entry(key).or_default();
-                    line.insert(line.partition_point(|before| *before < due), due);
-                }
-                self.table.settled(now());
-            }
-            if self.table.room().is_none() || self.due.is_empty() && !self.table.wants_sorted() {
-                return Ok(());
-            }
-            let limit = self.table.room().map_or(0, |limit| limit.messages);
-            let asked = self.table.ask_for_sorted().unwrap_or_default();
-            let (mut messages, mut sorted_left) = (Vec::new(), Vec::new());
-            for KeyCount { key, messages: wanted } in asked {
-                let key = key.map(|key| key.to_string()).unwrap_or_default();
-                let line = self.sorted.entry(key.clone()).or_default();
-                let count = line.len().min(usize::try_from(wanted).unwrap_or(usize::MAX));
-                messages.extend(line.drain(..count).map(|due| (due, key.clone())));
-                sorted_left.push(line.len() as u64);
-            }
-            messages.extend(self.due.drain(..limit.min(self.due.len())));
-            let messages = messages.into_iter().map(|(due, key)| self.reserved(due, key)).collect::<Result<_>>()?;
-            self.reservations += 1;
-            let reservation = Reservation(self.reservations);
-            let reserved = Reserved { reservation, messages, head: None, sorted_left, dropped: 0, unsettled: 0 };
-            self.table.reserved(reserved, now());
-            Ok(())
-        }
-
-        fn reserved(&mut self, due: u64, key: String) -> Result<ReservedMessage> {
-            let at = Timestamp::from_ms(due);
-            let id = MessageId::new(format!("{key}-{due}"))?;
-            let mut message = NewMessage::new("x").id(id.clone());
-            message.key = (!key.is_empty()).then(|| Key::new(&key)).transpose()?;
-            self.ids.insert(id.clone(), (due, key));
-            let message = Ok(message.accept(at)?);
-            let (bytes, version) = (100, Version::from_us(1));
-            Ok(ReservedMessage { id, ready_at: at, position: at, attempts: 0, bytes, version, message })
-        }
-
-        /// A consumer takes one message and acknowledges it. False if there is none.
-        fn deliver(&mut self) -> Result<bool> {
-            let (min_age, on_failure, gather) = (Duration::ZERO, OnFailure::default(), Gather::default());
-            let visibility_timeout = Duration::from_secs(30);
-            let want = Want { max: 1, visibility_timeout, min_age, per_key: 1, on_failure, gather };
-            let mut deliveries = Vec::new();
-            self.table.take(None, want, now(), &mut deliveries);
-            let Some(delivery) = deliveries.pop() else { return Ok(false) };
-            let serial = self.delivered.len() as u64;
-            assert!(self.table.decide(serial, Decision::Ack, now()).is_ok());
-            self.delivered.extend(self.ids.remove(&delivery.message.id));
-            Ok(true)
-        }
-
-        fn drain(&mut self) -> Result<()> {
-            let mut idle = 0;
-            while idle < 3 {
-                self.turn()?;
-                idle = if self.deliver()? { 0 } else { idle + 1 };
-            }
-            Ok(())
-        }
-
-        fn keys(&self) -> Vec<&str> {
-            self.delivered.iter().map(|(_, key)| key.as_str()).collect()
-        }
-    }
-
-    #[test]
-    fn everything_is_delivered_once_and_each_key_in_order() -> Result<()> {
-        for seed in 0..40 {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let keys = random.usize(1..60);
-            let due: Vec<String> = (0..random.usize(1..4_000))
-                .map(|_| {
-                    let most = random.usize(0..keys);
-                    random.usize(0..=most)
-                })
-                .map(|key| if key == 0 { String::new() } else { format!("k{key}") })
-                .collect();
-            let mut expected = BTreeMap::<String, Vec<u64>>::new();
-            for (at, key) in (1..).zip(&due) {
-                expected.entry(key.clone()).or_default().push(at);
-            }
-            let mut world = World::new(due)?;
-            world.drain()?;
-            let mut found = BTreeMap::<String, Vec<u64>>::new();
-            for (at, key) in &world.delivered {
-                found.entry(key.clone()).or_default().push(*at);
-            }
-            let missing = expected.iter().find(|(key, due)| found.get(*key) != Some(*due));
-            assert!(
-                missing.is_none() && found.len() == expected.len(),
-                "seed {seed}: {:?}",
-                missing.map(|(key, _)| key)
-            );
-        }
-        Ok(())
-    }
-
-    /// While both have messages, two keys are never further apart than start-time fair queueing allows, and a round of the memory.
-    #[test]
-    fn keys_that_have_messages_have_equal_shares() -> Result<()> {
-        let due = (0..30_000).map(|n| if n < 20_000 { "noisy" } else { ["a", "b"][n % 2] });
-        let mut world = World::new(due.map(str::to_owned))?;
-        world.drain()?;
-        let keys = world.keys();
-        let first = keys.iter().position(|key| *key == "a").unwrap_or(usize::MAX);
-        let last = keys.iter().rposition(|key| *key == "a").unwrap_or(0);
-        for window in [30, 300, 3_000] {
-            for at in (first + 2_000..last.saturating_sub(window)).step_by(window) {
-                let count = |key| keys[at..at + window].iter().filter(|each| **each == key).count();
-                let (noisy, a, b) = (count("noisy"), count("a"), count("b"));
-                let slack = 2 + window / 100;
-                assert!(noisy.abs_diff(a) <= slack && a.abs_diff(b) <= slack, "{noisy} {a} {b} at {at} of {window}");
-            }
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_quiet_key_has_its_turn_before_what_another_one_has_left() -> Result<()> {
-        let quiet = (0..100).map(|n| format!("quiet-{n}"));
-        let mut world = World::new(std::iter::repeat_n("noisy".to_owned(), 5_000).chain(quiet))?;
-        // The burst is sorted before anybody asks.
-        for _ in 0..20 {
-            world.turn()?;
-        }
-        world.drain()?;
-        let keys = world.keys();
-        let last = keys.iter().rposition(|key| key.starts_with("quiet")).unwrap_or(usize::MAX);
-        assert!(last < 2 * (100 + KEY_AHEAD_MIN), "the last quiet message is number {last}");
-        assert_eq!(keys.len(), 5_100);
-        Ok(())
-    }
-
-    #[test]
-    fn what_an_earlier_epoch_sorted_is_asked_for() -> Result<()> {
-        let mut world = World::new(["b".to_owned()])?;
-        world.sorted.insert("a".to_owned(), (1..100).collect());
-        world.table.found_sorted(vec![KeyCount { key: Some(Key::new("a")?), messages: 99 }]);
-        world.drain()?;
-        assert_eq!(
-            (world.delivered.len(), world.keys().iter().position(|key| *key == "b").is_some_and(|at| at < 3)),
-            (100, true)
-        );
-        Ok(())
-    }
-
-    #[test]
-    fn sorted_messages_are_delivered_after_the_group_is_fair_no_more() -> Result<()> {
-        let mut world = World::new(std::iter::repeat_n("noisy".to_owned(), 3_000))?;
-        world.turn()?;
-        world.turn()?;
-        assert!(!world.sorted.is_empty());
-        let policy = Policy { fair: false, ..world.table.policy.clone() };
-        world.table.set_policy(policy);
-        world.drain()?;
-        assert_eq!((world.delivered.len(), world.table.fair.is_none()), (3_000, true));
-        Ok(())
-    }
-}
+mod tests;

@@ -34,18 +34,21 @@ pub struct Subscription {
     pub window: Option<DeliveryWindow>,
     #[serde(skip_serializing_if = "Fairness::is_none")]
     pub fair: Fairness,
+    /// Deliveries of one key in flight, at most; only in a fair group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_max_in_flight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
 }
 
-/// What takes turns at the deliveries of a group.
+/// Whether the keys of a group take turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fairness {
-    /// Nothing: the message that is due first is delivered first.
+    /// The message that is due first is delivered first.
     #[default]
     None,
-    /// The keys that have due messages: each has its share, however many another one has. Not with an ordering.
+    /// Each key that has due messages has its share, however many another one has. Not with an ordering.
     Key,
 }
 
@@ -148,6 +151,11 @@ impl Descriptor {
         self.subscriptions.get(group).is_some_and(|subscription| !subscription.fair.is_none())
     }
 
+    pub fn key_in_flight(&self, group: &GroupName) -> Option<usize> {
+        let limit = self.subscriptions.get(group)?.key_max_in_flight?;
+        Some(usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
     /// How many deliveries of a group may be in flight in a partition: its share of what the group may have. Shares add up
     /// to the limit, and while it changes, with some owners knowing the old one and some the new one, to no more than the higher of the two.
     pub fn in_flight_share(&self, group: &GroupName, partition: Partition) -> usize {
@@ -163,6 +171,11 @@ impl Descriptor {
         if self.is_ordered() && self.subscriptions.values().any(|subscription| !subscription.fair.is_none()) {
             let why = "is not for a topic with ordering, in which a key that waits holds up no other; leave `fair` out";
             return Err(Error::wrong(Fault::Exclusive, "fair", why));
+        }
+        let is_alone = |group: &Subscription| group.fair.is_none() && group.key_max_in_flight.is_some();
+        if self.subscriptions.values().any(is_alone) {
+            let why = "is for a fair group; give `fair` = `key` with it, or 0 for no limit";
+            return Err(Error::wrong(Fault::Missing, "key_max_in_flight", why));
         }
         let partitions = u32::from(self.settings.partitions.get());
         let too_few = |limit: &u32| *limit < partitions;

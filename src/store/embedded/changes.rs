@@ -78,7 +78,7 @@ impl Inner {
         self.apply(batch)?;
         state.cancelled = remembered;
         for (group, counts) in changed {
-            state.groups.entry(group).or_default().counts = counts;
+            state.groups.entry(group).or_default().put(counts);
         }
         Ok(Cancelled { fates, version: Some(version_at(at)), buffered: false })
     }
@@ -142,8 +142,7 @@ impl Inner {
             }
             wake |= stored.zset().head()?.is_none_or(|head| due_at < head);
             let mut counts = counts_of(&state, *place);
-            stored.zset().remove(&mut batch, id, score);
-            counts.unscheduled(score.at);
+            stored.unschedule(&mut batch, &mut counts, id, score)?;
             stored.zset().add(&mut batch, id, due_at);
             counts.scheduled(due_at);
             stored.postpone_attempt(&mut batch, id, due_at)?;
@@ -156,7 +155,7 @@ impl Inner {
         }
         self.apply(batch)?;
         for (group, counts) in changed {
-            state.groups.entry(group).or_default().counts = counts;
+            state.groups.entry(group).or_default().put(counts);
         }
         Ok((Rescheduled::Done(Fates(fates)), wake))
     }
@@ -218,7 +217,7 @@ impl Inner {
         if !late.is_for(charged) {
             return Ok((LateFate::Over, false));
         }
-        let (mut batch, mut counts, mut remembered, now) = (Batch::default(), partition.counts, *seen, self.now());
+        let (mut batch, mut counts, mut remembered, now) = (Batch::default(), partition.counts(), *seen, self.now());
         let mut wake = false;
         match late.next_at {
             None => {
@@ -241,7 +240,7 @@ impl Inner {
             }
         }
         self.apply(batch)?;
-        partition.counts = counts;
+        partition.put(counts);
         *seen = remembered;
         if late.next_at.is_none() {
             partition.acked_late.truncate(RECENT_DECISIONS_MAX - 1);
@@ -270,12 +269,11 @@ fn version_at(at: Timestamp) -> Version {
 }
 
 fn counts_of(state: &PartitionState, place: KeyPrefix) -> Counts {
-    state.groups.get(&place.group).map_or(Counts::default(), |partition| partition.counts)
+    state.groups.get(&place.group).map_or(Counts::default(), |partition| partition.counts())
 }
 
 fn take(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId, score: Score) -> Result<()> {
-    stored.zset().remove(batch, id, score);
-    counts.unscheduled(score.at);
+    stored.unschedule(batch, counts, id, score)?;
     stored.hash().remove(batch, id.as_str().as_bytes())?;
     counts.hash = counts.hash.saturating_sub(1);
     stored.uncharge(batch, id)?;
@@ -395,7 +393,7 @@ impl Inner {
         let epoch = Epoch::after(stored.last_epoch()?);
         let now = self.clock.local().instant();
         group_partition.lease = Some(Lease::new(MemberId::from_store(HOLDER), epoch, now, HELD_FOR));
-        let (mut batch, mut counts) = (Batch::default(), group_partition.counts);
+        let (mut batch, mut counts) = (Batch::default(), group_partition.counts());
         let mut page = Page { deleted: 0, last: None };
         for id in stored.hash().ids_after(after) {
             let id = id?;
@@ -415,7 +413,7 @@ impl Inner {
             }
         }
         self.apply(batch)?;
-        group_partition.counts = counts;
+        group_partition.put(counts);
         Ok(page)
     }
 

@@ -1,6 +1,7 @@
 //! The data structures of a partition, on sled: hash and zset as in Redis, the order within a millisecond, and reservations.
 
 use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -8,9 +9,12 @@ use bytes::Bytes;
 use sled::{Batch, IVec, Tree};
 
 use super::commit::broken;
-use super::keys::{KeyPrefix, Kind, Score, TIES, name_of, read_id, read_score, score_bytes, score_of, scored_of};
+use super::keys::{
+    KeyPrefix, Kind, Score, TIES, name_of, read_id, read_score, score_bytes, score_of, scored_of, sorted_bytes,
+    sorted_entry, sorted_key,
+};
 use crate::model::error::{Error, Result};
-use crate::model::message::MessageId;
+use crate::model::message::{Key, MessageId};
 use crate::model::time::Timestamp;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{Epoch, Reservation};
@@ -177,7 +181,7 @@ impl Order {
             let (first, full) = if at <= now { (HALF, TIES) } else { (1, HALF) };
             let tie = first.max(last + 1);
             if tie < full {
-                break Score { at, tie };
+                break Score { tie, ..at.into() };
             }
             at = at.plus(Duration::from_millis(1));
         };
@@ -219,7 +223,7 @@ impl Entry {
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
         let at = text(at)?.parse().map_err(|_| wrong())?;
         let tie = text(words.next().unwrap_or_default())?.parse().map_err(|_| wrong())?;
-        Ok(Entry { id, position: Some(Score { at: Timestamp::from_ms(at), tie }) })
+        Ok(Entry { id, position: Some(Score { tie, ..Timestamp::from_ms(at).into() }) })
     }
 }
 
@@ -271,9 +275,43 @@ impl<'a> Zset<'a> {
         self.tree.get(key).map_err(broken)?.map(|score| read_score(&score)).transpose()
     }
 
+    /// The earliest due time, but for sorted messages: they stand behind it.
     pub(super) fn head(&self) -> Result<Option<Timestamp>> {
         let first = self.tree.scan_prefix(self.place.of(self.by_score)).keys().next();
-        first.transpose().map_err(broken)?.map(|key| score_of(&key)).transpose()
+        let first = first.transpose().map_err(broken)?.map(|key| score_of(&key)).transpose()?;
+        Ok(first.filter(|score| !score.sorted).map(|score| score.at))
+    }
+
+    /// The earliest due time of all.
+    pub(super) fn earliest(&self) -> Result<Option<Timestamp>> {
+        Ok(self.from(Timestamp::ZERO).next().transpose()?.map(|(score, _)| score.at))
+    }
+
+    /// The key of an id that is sorted.
+    pub(super) fn sorted_key(&self, id: &MessageId) -> Result<Option<Key>> {
+        let value = self.tree.get(self.place.named(self.by_id, id.as_str().as_bytes())).map_err(broken)?;
+        value.map_or(Ok(None), |value| sorted_key(&value))
+    }
+
+    /// The sorted ids of a key with their ready times, oldest first.
+    pub(super) fn of_key(&self, key: Option<&Key>) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+        self.tree.scan_prefix(self.place.sorted_of(key)).keys().map(|entry| {
+            let (_, at, id) = sorted_entry(&entry.map_err(broken)?)?;
+            Ok((at, id))
+        })
+    }
+
+    /// Adds an id that is not in it to the sorted ones of its key.
+    pub(super) fn sort(&self, batch: &mut Batch, id: &MessageId, at: Timestamp, key: Option<&Key>) {
+        batch.insert(self.place.scored(self.by_score, Score::sorted(at), id.as_str()), b"");
+        batch.insert(self.place.named(self.by_id, id.as_str().as_bytes()), sorted_bytes(at, key));
+        batch.insert(self.place.sorted(key, at, id), b"");
+    }
+
+    /// Removes an id that is sorted at this time and with this key.
+    pub(super) fn unsort(&self, batch: &mut Batch, id: &MessageId, at: Timestamp, key: Option<&Key>) {
+        self.remove(batch, id, Score::sorted(at));
+        batch.remove(self.place.sorted(key, at, id));
     }
 
     /// Adds an id that is not in it.
@@ -283,26 +321,30 @@ impl<'a> Zset<'a> {
         batch.insert(self.place.named(self.by_id, id.as_str().as_bytes()), score_bytes(score));
     }
 
-    /// Removes an id that has this score.
+    /// Removes an id that has this score. One that is sorted has another entry too: see [`Zset::unsort`].
     pub(super) fn remove(&self, batch: &mut Batch, id: &MessageId, score: impl Into<Score>) {
         batch.remove(self.place.scored(self.by_score, score, id.as_str()));
         batch.remove(self.place.named(self.by_id, id.as_str().as_bytes()));
     }
 
+    /// All of them by time, the sorted ones behind the others.
     pub(super) fn iter(&self) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
-        self.range(Bound::Included(self.place.of(self.by_score)))
+        let to = Bound::Excluded(self.place.behind(self.by_score));
+        self.range((Bound::Included(self.place.of(self.by_score)), to))
     }
 
-    pub(super) fn from(&self, score: Timestamp) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
-        self.range(Bound::Included(self.place.scored(self.by_score, score, "")))
+    /// Those from this time on by time, the sorted ones among the others.
+    pub(super) fn from(&self, at: Timestamp) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        self.merged(at.into(), None)
     }
 
+    /// Those behind a place by time and id, the sorted ones among the others.
     pub(super) fn after(
         &self,
         score: Score,
         id: &MessageId,
     ) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
-        self.range(Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())))
+        self.merged(score, Some(id))
     }
 
     /// The entries before this place, or all of them, the last first.
@@ -330,22 +372,73 @@ impl<'a> Zset<'a> {
         ids_after(self.tree, self.place, self.by_id, id)
     }
 
-    /// How many have a score above `low` and not above `high`. Reads them all.
+    /// How many are due after `low` and not after `high`, sorted or not. Reads them all.
     pub(super) fn count(&self, low: Timestamp, high: Timestamp) -> Result<u64> {
-        let next = |score: Timestamp| Timestamp::from_ms(score.as_ms().saturating_add(1));
-        let from = self.place.scored(self.by_score, next(low), "");
-        let to = self.place.scored(self.by_score, next(high), "");
+        let next = |at: Timestamp| Timestamp::from_ms(at.as_ms().saturating_add(1));
         let mut count = 0;
-        for key in self.tree.range(from..to).keys() {
-            key.map_err(broken)?;
-            count += 1;
+        for sorted in [false, true] {
+            let bound = |at: Timestamp| {
+                let score = if sorted { Score::sorted(next(at)) } else { next(at).into() };
+                self.place.scored(self.by_score, score, "")
+            };
+            for key in self.tree.range(bound(low)..bound(high)).keys() {
+                key.map_err(broken)?;
+                count += 1;
+            }
         }
         Ok(count)
     }
 
-    fn range(&self, from: Bound<Vec<u8>>) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
-        let to = Bound::Excluded(self.place.behind(self.by_score));
-        self.tree.range((from, to)).keys().map(|key| scored_of(&key.map_err(broken)?))
+    fn merged(
+        &self,
+        from: Score,
+        after: Option<&MessageId>,
+    ) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        let bound = |score| match after {
+            Some(id) => Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())),
+            None => Bound::Included(self.place.scored(self.by_score, score, "")),
+        };
+        let sorted = self.place.scored(self.by_score, Score::sorted(Timestamp::ZERO), "");
+        let unsorted = match bound(from.unsorted()) {
+            // A time that no message has.
+            Bound::Included(low) | Bound::Excluded(low) if low > sorted => Bound::Included(sorted.clone()),
+            low => low,
+        };
+        let end = Bound::Excluded(self.place.behind(self.by_score));
+        Merged {
+            unsorted: self.range((unsorted, Bound::Excluded(sorted))).peekable(),
+            sorted: self.range((bound(Score { sorted: true, ..from }), end)).peekable(),
+        }
+    }
+
+    fn range(
+        &self,
+        range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    ) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        self.tree.range(range).keys().map(|key| scored_of(&key.map_err(broken)?))
+    }
+}
+
+/// Two parts of a zset as one, by time and id. An error comes at once.
+struct Merged<A: Iterator, B: Iterator> {
+    unsorted: Peekable<A>,
+    sorted: Peekable<B>,
+}
+
+impl<A, B> Iterator for Merged<A, B>
+where
+    A: Iterator<Item = Result<(Score, MessageId)>>,
+    B: Iterator<Item = Result<(Score, MessageId)>>,
+{
+    type Item = Result<(Score, MessageId)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let sorted_first = match (self.unsorted.peek(), self.sorted.peek()) {
+            (Some(Ok((due, id))), Some(Ok((ready, sorted)))) => (ready.at, ready.tie, sorted) < (due.at, due.tie, id),
+            (Some(_), _) => false,
+            (None, _) => true,
+        };
+        if sorted_first { self.sorted.next() } else { self.unsorted.next() }
     }
 }
 
@@ -355,7 +448,7 @@ mod tests {
 
     #[test]
     fn entry_round_trips_with_and_without_a_position() -> Result<()> {
-        let position = Some(Score { at: Timestamp::from_ms(1_767_323_045_678), tie: 32_767 });
+        let position = Some(Score { tie: 32_767, ..Timestamp::from_ms(1_767_323_045_678).into() });
         for entry in [None, position].map(|position| Ok(Entry { id: MessageId::new("a")?, position })) {
             let entry: Entry = entry?;
             assert_eq!(Entry::read(entry.write().as_bytes())?, entry);

@@ -191,7 +191,7 @@ impl Inner {
             }
         }
         let mut counts =
-            from_guard.groups.get(&from.group).map_or(Counts::default(), |group_partition| group_partition.counts);
+            from_guard.groups.get(&from.group).map_or(Counts::default(), |group_partition| group_partition.counts());
         let messages: Vec<Message> = still.iter().map(|forward| forward.message.clone()).collect();
         let encode = |forward: &ForwardedMessage| encode_body(&forward.message, forward.new_version);
         let values: Vec<ChunkedValue> =
@@ -208,7 +208,7 @@ impl Inner {
         };
         let new = (&*messages, &*values, &*verdicts);
         let wake = self.insert_new((to_topic, partition), &mut to_guard, new, Batch::default(), take)?;
-        from_guard.groups.entry(from.group).or_default().counts = counts;
+        from_guard.groups.entry(from.group).or_default().put(counts);
         Ok((still, wake.unwrap_or_default()))
     }
 
@@ -233,7 +233,7 @@ impl Inner {
         let state = topic.partition(place.partition);
         let state = locked(&state);
         let Some(state) = state.groups.get(&place.group) else { return Ok((dropped, ids)) };
-        let mut left = state.counts.dead;
+        let mut left = state.counts().dead;
         for entry in Stored::new(&self.tree, place).dead_zset().iter() {
             let (died_at, id) = entry?;
             let died_at = died_at.at;
@@ -306,7 +306,7 @@ impl Inner {
         let mut state = locked(&state);
         let state = state.groups.entry(place.group).or_default();
         let stored = Stored::new(&self.tree, place);
-        let (mut batch, mut counts, mut done) = (Batch::default(), state.counts, HashSet::new());
+        let (mut batch, mut counts, mut done) = (Batch::default(), state.counts(), HashSet::new());
         let mut answers = Vec::with_capacity(ids.len());
         for id in ids {
             let died_at = if done.insert(id) { stored.dead_zset().score(id)? } else { None };
@@ -319,7 +319,7 @@ impl Inner {
             answers.push(died_at.is_some());
         }
         self.apply(batch)?;
-        state.counts = counts;
+        state.put(counts);
         Ok(answers)
     }
 }

@@ -1,31 +1,74 @@
 //! A partition: what the tree holds of it, and what memory holds of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
 use sled::{Batch, Tree};
 
 use super::collections::{Hash, Zset};
 use super::commit::broken;
-use super::keys::{KeyPrefix, Kind, read_time};
+use super::keys::{KeyPrefix, Kind, Score, read_time};
 use crate::codec::{Failure, decode_history, decode_last_error, encode_last_error, extend_history};
 use crate::model::error::{Error, Result};
-use crate::model::message::MessageId;
+use crate::model::message::{Key, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{Epoch, MemberId};
+use crate::store::{Epoch, KeyCount, MemberId, SortedKeys};
 
 const CHARGE_BYTES: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct GroupPartitionState {
-    pub(super) counts: Counts,
+    counts: Counts,
+    /// How many sorted messages there are of each key that has some, and of none.
+    sorted: BTreeMap<Option<Key>, u64>,
     /// Its owner; `None` after a release or a restart.
     pub(super) lease: Option<Lease>,
     /// The last messages that late settlements acknowledged, so that a repeated one is answered the same.
     pub(super) acked_late: VecDeque<(MessageId, Version)>,
+}
+
+impl GroupPartitionState {
+    /// A copy of its counts, for a verb to change.
+    pub(super) fn counts(&self) -> Counts {
+        self.counts.clone()
+    }
+
+    /// Puts back a copy that a verb changed, once its batch was applied.
+    pub(super) fn put(&mut self, mut counts: Counts) {
+        for (key, is_more) in counts.sorted.drain(..) {
+            let count = self.sorted.entry(key.clone()).or_default();
+            *count = if is_more { *count + 1 } else { count.saturating_sub(1) };
+            if *count == 0 {
+                self.sorted.remove(&key);
+            }
+        }
+        self.counts = counts;
+    }
+
+    pub(super) fn has_sorted(&self) -> bool {
+        !self.sorted.is_empty()
+    }
+
+    pub(super) fn sorted_of(&self, key: Option<&Key>) -> u64 {
+        self.sorted.get(&key.cloned()).copied().unwrap_or(0)
+    }
+
+    /// A page of the keys of sorted messages, after one.
+    pub(super) fn sorted_keys(&self, after: Option<&KeyCount>, limit: usize) -> SortedKeys {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.key.clone()));
+        let mut left = self.sorted.range((from, Bound::Unbounded));
+        let page = left.by_ref().take(limit).map(|(key, messages)| KeyCount { key: key.clone(), messages: *messages });
+        SortedKeys { keys: page.collect(), more: left.next().is_some() }
+    }
+
+    /// Counts those that are due at `now`: as [`Counts::ready`].
+    pub(super) fn ready(&mut self, zset: Zset<'_>, now: Timestamp) -> Result<u64> {
+        self.counts.ready(zset, now)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -41,6 +84,39 @@ impl<'a> Stored<'a> {
 
     pub(super) fn zset(&self) -> Zset<'a> {
         Zset::messages(self.tree, self.place)
+    }
+
+    /// Takes an id that has this score out of the zset, and out of the sorted ones if it is one.
+    pub(super) fn unschedule(
+        &self,
+        batch: &mut Batch,
+        counts: &mut Counts,
+        id: &MessageId,
+        score: Score,
+    ) -> Result<()> {
+        counts.unscheduled(score.at);
+        if score.sorted {
+            let key = self.zset().sorted_key(id)?;
+            self.zset().unsort(batch, id, score.at, key.as_ref());
+            counts.sorted.push((key, false));
+        } else {
+            self.zset().remove(batch, id, score);
+        }
+        Ok(())
+    }
+
+    /// Adds an id that is in the hash and not in the zset to the sorted ones of its key.
+    pub(super) fn sort(
+        &self,
+        batch: &mut Batch,
+        counts: &mut Counts,
+        id: &MessageId,
+        ready_at: Timestamp,
+        key: Option<&Key>,
+    ) {
+        self.zset().sort(batch, id, ready_at, key);
+        counts.scheduled(ready_at);
+        counts.found_sorted(key.cloned());
     }
 
     pub(super) fn hash(&self) -> Hash<'a> {
@@ -231,7 +307,7 @@ impl Lease {
 }
 
 /// How many messages a partition holds. A verb changes a copy, and puts it back once its batch was applied.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
     pub(super) zset: u64,
     pub(super) hash: u64,
@@ -239,12 +315,19 @@ pub(super) struct Counts {
     /// Up to where the members of the zset were counted as due.
     due_until: Timestamp,
     due: u64,
+    /// The keys of messages that a verb sorted, and of sorted ones that it took away; empty but while it is at it.
+    sorted: Vec<(Option<Key>, bool)>,
 }
 
 impl Counts {
     pub(super) fn scheduled(&mut self, score: Timestamp) {
         self.zset += 1;
         self.due += u64::from(score <= self.due_until);
+    }
+
+    /// Counts one that is scheduled as sorted.
+    pub(super) fn found_sorted(&mut self, key: Option<Key>) {
+        self.sorted.push((key, true));
     }
 
     pub(super) fn unscheduled(&mut self, score: Timestamp) {

@@ -5,9 +5,13 @@
 //! a topic that is deleted and made again, or a group, gets a new one and cannot see what the old one left.
 
 use crate::model::error::{Error, Result};
-use crate::model::message::MessageId;
+use crate::model::message::{Key, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
+
+/// Added to the ready time of a sorted message, in ms, so that the unsorted ones stand before all sorted ones. No due time
+/// ever reaches it: it is the year 2109. The Redis store uses the same number.
+const SORTED: u64 = 1 << 42;
 
 /// The order of a zset: a time, and in a topic with ordering a place within its millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,11 +19,25 @@ pub(super) struct Score {
     pub(super) at: Timestamp,
     /// The place in it, below [`TIES`]; 0 is none.
     pub(super) tie: u16,
+    /// Whether it is the ready time of a sorted message. Those stand behind all others.
+    pub(super) sorted: bool,
+}
+
+impl Score {
+    /// That of a sorted message.
+    pub(super) fn sorted(at: Timestamp) -> Score {
+        Score { sorted: true, ..at.into() }
+    }
+
+    /// That of the same message, no longer sorted.
+    pub(super) fn unsorted(self) -> Score {
+        Score { sorted: false, ..self }
+    }
 }
 
 impl From<Timestamp> for Score {
     fn from(at: Timestamp) -> Score {
-        Score { at, tie: 0 }
+        Score { at, tie: 0, sorted: false }
     }
 }
 
@@ -61,9 +79,11 @@ pub(super) enum Kind {
     CancelledByScore = b'x',
     /// id -> cancelled at, and the groups of which it was not taken.
     CancelledById = b'X',
+    /// key of a sorted message or nothing, 0, ready time, id -> nothing.
+    ByKey = b'y',
     /// due time, id -> nothing.
     ByScore = b'z',
-    /// id -> due time.
+    /// id -> due time; of a sorted message also its key.
     ById = b'Z',
 }
 
@@ -136,6 +156,21 @@ impl KeyPrefix {
         key
     }
 
+    /// The key of a sorted message among those of its key. No key has a zero byte.
+    pub(super) fn sorted(self, key: Option<&Key>, at: Timestamp, id: &MessageId) -> Vec<u8> {
+        let mut entry = self.sorted_of(key);
+        entry.extend_from_slice(&at.as_ms().to_be_bytes());
+        entry.extend_from_slice(id.as_str().as_bytes());
+        entry
+    }
+
+    /// The beginning of the sorted messages of a key.
+    pub(super) fn sorted_of(self, key: Option<&Key>) -> Vec<u8> {
+        let mut entry = self.named(Kind::ByKey, key_bytes(key));
+        entry.push(0);
+        entry
+    }
+
     /// The key of one further part of a large value. No id has a zero byte, and reservations have names of one length.
     pub(super) fn part(self, of: Kind, name: &[u8], number: u16) -> Vec<u8> {
         let mut key = self.of(Kind::Part);
@@ -163,8 +198,9 @@ pub(super) fn name_of(key: &[u8]) -> &[u8] {
     key.get(PLACE_BYTES + 1..).unwrap_or_default()
 }
 
-pub(super) fn score_of(key: &[u8]) -> Result<Timestamp> {
-    read_time(key.get(PLACE_BYTES + 1..PLACE_BYTES + 9).unwrap_or_default())
+/// The score of a key, but for its place within a millisecond.
+pub(super) fn score_of(key: &[u8]) -> Result<Score> {
+    read_score(key.get(PLACE_BYTES + 1..PLACE_BYTES + 9).unwrap_or_default())
 }
 
 pub(super) fn scored_of(key: &[u8]) -> Result<(Score, MessageId)> {
@@ -173,11 +209,13 @@ pub(super) fn scored_of(key: &[u8]) -> Result<(Score, MessageId)> {
         [high, low, id @ ..] if *high >= 128 => (u16::from_be_bytes([high - 128, *low]), id),
         id => (0, id),
     };
-    Ok((Score { at: score_of(key)?, tie }, read_id(id)?))
+    Ok((Score { tie, ..score_of(key)? }, read_id(id)?))
 }
 
 pub(super) fn score_bytes(score: Score) -> Vec<u8> {
-    let mut bytes = score.at.as_ms().to_be_bytes().to_vec();
+    let ms = score.at.as_ms();
+    let ms = if score.sorted { SORTED.saturating_add(ms) } else { ms };
+    let mut bytes = ms.to_be_bytes().to_vec();
     if score.tie > 0 {
         bytes.extend_from_slice(&(score.tie | TIES).to_be_bytes());
     }
@@ -186,8 +224,42 @@ pub(super) fn score_bytes(score: Score) -> Vec<u8> {
 
 pub(super) fn read_score(bytes: &[u8]) -> Result<Score> {
     let (time, tie) = bytes.split_at(bytes.len().min(8));
+    let at = read_time(time)?;
+    if let Some(ms) = at.as_ms().checked_sub(SORTED) {
+        return Ok(Score::sorted(Timestamp::from_ms(ms)));
+    }
     let tie = tie.try_into().map_or(0, |tie| u16::from_be_bytes(tie) & (TIES - 1));
-    Ok(Score { at: read_time(time)?, tie })
+    Ok(Score { tie, ..at.into() })
+}
+
+/// The value that is kept under the id of a sorted message.
+pub(super) fn sorted_bytes(at: Timestamp, key: Option<&Key>) -> Vec<u8> {
+    [&score_bytes(Score::sorted(at)), key_bytes(key)].concat()
+}
+
+/// The key in what is kept under the id of a sorted message.
+pub(super) fn sorted_key(bytes: &[u8]) -> Result<Option<Key>> {
+    read_key(bytes.get(8..).unwrap_or_default())
+}
+
+/// The key and the id in the key of a sorted message.
+pub(super) fn sorted_entry(entry: &[u8]) -> Result<(Option<Key>, Timestamp, MessageId)> {
+    let name = name_of(entry);
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let (at, id) = name.get(end + 1..).unwrap_or_default().split_at_checked(8).unwrap_or_default();
+    Ok((read_key(&name[..end])?, read_time(at)?, read_id(id)?))
+}
+
+fn key_bytes(key: Option<&Key>) -> &[u8] {
+    key.map_or(b"", |key| key.as_str().as_bytes())
+}
+
+fn read_key(bytes: &[u8]) -> Result<Option<Key>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt("the store holds a key that is no text"))?;
+    Key::new(text).map(Some).map_err(|error| Error::corrupt(format!("the store holds an impossible {error}")))
 }
 
 pub(super) fn read_id(bytes: &[u8]) -> Result<MessageId> {
@@ -264,7 +336,7 @@ mod tests {
         let late = place.scored(Kind::ByScore, Timestamp::from_ms(256), "a");
         assert!(early < late && late < place.behind(Kind::ByScore));
         assert_eq!(scored_of(&late)?, (Timestamp::from_ms(256).into(), MessageId::new("a")?));
-        let tied = [1, 255, 256, TIES - 1].map(|tie| Score { at: Timestamp::from_ms(255), tie });
+        let tied = [1, 255, 256, TIES - 1].map(|tie| Score { tie, ..Timestamp::from_ms(255).into() });
         let keys = tied.map(|score| place.scored(Kind::ByScore, score, "~"));
         assert!(early < keys[0] && keys.is_sorted() && keys[3] < late);
         for (score, key) in tied.into_iter().zip(keys) {
@@ -274,6 +346,26 @@ mod tests {
         assert_eq!(place_of(&late), Some((place, b'z')));
         assert_eq!(name_of(&place.named(Kind::Hash, b"a")), b"a");
         assert_eq!(place_of(&topic("abcdefgh")), None);
+        Ok(())
+    }
+
+    #[test]
+    fn sorted_messages_stand_behind_all_others_and_together_by_key() -> Result<()> {
+        let place = KeyPrefix { topic: 7, partition: Partition(3), group: 2 };
+        let (at, id) = (Timestamp::from_ms(1_767_323_045_678), MessageId::new("a")?);
+        let sorted = place.scored(Kind::ByScore, Score::sorted(at), "a");
+        assert_eq!(scored_of(&sorted)?, (Score::sorted(at), id.clone()));
+        assert_eq!(score_of(&sorted)?, Score::sorted(at));
+        assert!(place.scored(Kind::ByScore, Timestamp::from_ms(SORTED - 1), "~") < sorted);
+        let keys = [None, Some(Key::new("a")?), Some(Key::new("a b")?), Some(Key::new("b")?)];
+        let entries: Vec<_> = keys.iter().map(|key| place.sorted(key.as_ref(), at, &id)).collect();
+        assert!(entries.is_sorted() && place.of(Kind::ByKey) < entries[0] && entries[3] < place.behind(Kind::ByKey));
+        for (key, entry) in keys.into_iter().zip(entries) {
+            assert_eq!(sorted_key(&sorted_bytes(at, key.as_ref()))?, key);
+            assert_eq!(read_score(&sorted_bytes(at, key.as_ref()))?, Score::sorted(at));
+            assert!(entry.starts_with(&place.sorted_of(key.as_ref())));
+            assert_eq!(sorted_entry(&entry)?, (key, at, id.clone()));
+        }
         Ok(())
     }
 }

@@ -96,7 +96,7 @@ impl Inner {
         let Some(source) = topic.place(partition, &source) else { return Ok(Copied { messages: 0, next: None }) };
         let (source, copy) = (Stored::new(&self.tree, source), Stored::new(&self.tree, place));
         let mut counts =
-            state.groups.get(&place.group).map_or(Counts::default(), |group_partition| group_partition.counts);
+            state.groups.get(&place.group).map_or(Counts::default(), |group_partition| group_partition.counts());
         let (mut batch, mut messages, mut bytes, mut next) = (Batch::default(), 0, 0, None);
         for (seen, id) in source.hash().ids_after(from).enumerate() {
             let id = id?;
@@ -119,7 +119,7 @@ impl Inner {
             }
         }
         self.apply(batch)?;
-        state.groups.entry(place.group).or_default().counts = counts;
+        state.groups.entry(place.group).or_default().put(counts);
         Ok(Copied { messages, next })
     }
 
@@ -174,15 +174,16 @@ impl Inner {
             to_state = locked(&to.state);
             from_state = locked(&from.state);
         }
-        let from_counts = &mut from_state.groups.entry(from.place.group).or_default().counts;
-        let to_counts = &mut to_state.groups.entry(to.place.group).or_default().counts;
-        let (mut batch, mut after) = (Batch::default(), (*from_counts, *to_counts));
+        let from_partition = from_state.groups.entry(from.place.group).or_default();
+        let to_partition = to_state.groups.entry(to.place.group).or_default();
+        let (mut batch, mut after) = (Batch::default(), (from_partition.counts(), to_partition.counts()));
         let head = to.stored.zset().head()?;
         for mover in movers {
             move_one(&mut batch, &from.stored, &to.stored, &mut after, mover, moved)?;
         }
         self.apply(batch)?;
-        (*from_counts, *to_counts) = after;
+        from_partition.put(after.0);
+        to_partition.put(after.1);
         let earliest = movers.iter().filter(|mover| !mover.is_dead).map(|mover| mover.score).min();
         Ok(earliest.is_some_and(|earliest| head.is_none_or(|head| earliest.at < head)))
     }
@@ -196,7 +197,7 @@ impl Inner {
         let partition = state.groups.entry(place.group).or_default();
         let stored = Stored::new(&self.tree, place);
         let ids = STAGES[stage].page(&stored, after.as_ref())?;
-        let (mut batch, mut counts, now) = (Batch::default(), partition.counts, self.now());
+        let (mut batch, mut counts, now) = (Batch::default(), partition.counts(), self.now());
         let mut findings = Vec::new();
         let reserved = if stage == 0 { reserved(&stored)? } else { HashSet::new() };
         for id in &ids {
@@ -209,7 +210,7 @@ impl Inner {
             findings.push(Finding { id: id.to_string(), defect: STAGES[stage].defect });
         }
         self.apply(batch)?;
-        partition.counts = counts;
+        partition.put(counts);
         let next = match ids.last().filter(|_| ids.len() == PAGE) {
             Some(last) => Some(format!("{} {last}", STAGES[stage].name)),
             None => STAGES.get(stage + 1).map(|stage| stage.name.to_owned()),
@@ -268,13 +269,12 @@ fn move_one(
         return Ok(());
     }
     let Some(body) = from.hash().get(id)? else { return Ok(()) };
-    from.zset().remove(batch, id, *score);
+    from.unschedule(batch, left, id, *score)?;
     from.hash().remove(batch, name)?;
-    left.unscheduled(score.at);
     left.hash = left.hash.saturating_sub(1);
     moved.waiting += 1;
     if !there_already {
-        to.zset().add(batch, id, *score);
+        to.zset().add(batch, id, score.unsorted());
         to.hash().add(batch, name, &ChunkedValue::cut(&body)?);
         to.bring_charge(batch, from, id)?;
         arrived.scheduled(score.at);
@@ -353,8 +353,7 @@ impl VerifyStage {
             }
             Defect::IdWithoutBody => {
                 let score = stored.zset().score(id)?.unwrap_or(Timestamp::default().into());
-                stored.zset().remove(batch, id, score);
-                counts.unscheduled(score.at);
+                stored.unschedule(batch, counts, id, score)?;
             }
             Defect::ChargeWithoutBody => stored.uncharge(batch, id)?,
             Defect::DeadIdWithoutBody => {

@@ -9,7 +9,7 @@ use sled::Batch;
 use super::changes::{CancelledIds, current};
 use super::dead_letters::read_dead;
 use super::dedup_windows::DedupWindows;
-use super::group_partition::{Counts, GroupPartitionState, Stored};
+use super::group_partition::{Counts, Stored};
 use super::keys::{KeyPrefix, Score};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
@@ -204,7 +204,7 @@ impl Inner {
         for place in topic.places(partition) {
             let stored = Stored::new(&self.tree, place);
             let mut counts =
-                state.groups.get(&place.group).map_or(Counts::default(), |group_partition| group_partition.counts);
+                state.groups.get(&place.group).map_or(Counts::default(), |group_partition| group_partition.counts());
             wake |= stored.zset().head()?.is_none_or(|head| earliest < head);
             for ((message, value), score) in new() {
                 stored.zset().add(&mut batch, &message.id, score);
@@ -217,7 +217,7 @@ impl Inner {
         self.apply(batch)?;
         state.cancelled = state.cancelled.saturating_sub(forgotten);
         for (group, counts) in changed {
-            state.groups.entry(group).or_default().counts = counts;
+            state.groups.entry(group).or_default().put(counts);
         }
         Ok(Some(wake))
     }
@@ -252,7 +252,7 @@ impl Inner {
         let now = self.now();
         let group_partitions: Vec<(Stored<'_>, Counts)> = topic
             .places(partition)
-            .filter_map(|place| Some((Stored::new(&self.tree, place), state.groups.get(&place.group)?.counts)))
+            .filter_map(|place| Some((Stored::new(&self.tree, place), state.groups.get(&place.group)?.counts())))
             .collect();
         let body_of = |id: &MessageId| -> Result<Option<Bytes>> {
             for (stored, counts) in &group_partitions {
@@ -390,11 +390,11 @@ impl Inner {
         let new_score = self.score(places, state, terms, due_at)?;
         for (place, old, score) in found.bodies {
             let stored = Stored::new(&self.tree, place);
-            let mut counts = state.groups.get(&place.group).map_or_else(Default::default, |partition| partition.counts);
+            let mut counts =
+                state.groups.get(&place.group).map_or_else(Default::default, |partition| partition.counts());
             wake |= stored.zset().head()?.is_none_or(|head| due_at < head);
             if let Some(score) = score {
-                stored.zset().remove(&mut batch, &message.id, score);
-                counts.unscheduled(score.at);
+                stored.unschedule(&mut batch, &mut counts, &message.id, score)?;
             }
             stored.zset().add(&mut batch, &message.id, new_score);
             counts.scheduled(new_score.at);
@@ -412,7 +412,7 @@ impl Inner {
         }
         self.apply(batch)?;
         for (group, counts) in changed {
-            state.groups.entry(group).or_default().counts = counts;
+            state.groups.entry(group).or_default().put(counts);
         }
         let pushed = if terms.conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced };
         Ok((PushVerdict { bounded, ..pushed.into() }, wake))
@@ -478,9 +478,11 @@ impl Inner {
         self.apply(batch)?;
         state.cancelled = state.cancelled.saturating_sub(forgotten);
         for (_, place) in places {
-            let GroupPartitionState { counts, .. } = state.groups.entry(place.group).or_default();
+            let partition = state.groups.entry(place.group).or_default();
+            let mut counts = partition.counts();
             counts.scheduled(score.at);
             counts.hash += 1;
+            partition.put(counts);
         }
         Ok((Ok(Pushed::Stored), wake))
     }

@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::{Checked, Committer, Tail, broken, io_error};
 use self::groups::{Members, SlotBook};
-use self::keys::{KeyPrefix, Kind as KeyKind, place_of, score_of};
+use self::keys::{KeyPrefix, Kind as KeyKind, place_of, score_of, sorted_entry};
 use self::topics::{Topic, Topics, locked};
 use super::{Description, HealthSnapshot, Loss, StoreClock, Wakes};
 use crate::model::error::{Error, Kind, Result};
@@ -459,16 +459,19 @@ fn count(tree: &Tree, topics: &Topics) -> Result<()> {
             state.seen = count_kind(tree, place, KeyKind::SeenById)?;
             state.cancelled = count_kind(tree, place, KeyKind::CancelledById)?;
         } else {
-            let counts = &mut state.groups.entry(place.group).or_default().counts;
+            let partition = state.groups.entry(place.group).or_default();
+            let mut counts = partition.counts();
             for entry in ranges.into_iter().flat_map(|(from, to)| tree.range(from..to).keys()) {
                 let key = entry.map_err(broken)?;
                 match place_of(&key) {
-                    Some((_, kind)) if kind == KeyKind::ByScore as u8 => counts.scheduled(score_of(&key)?),
+                    Some((_, kind)) if kind == KeyKind::ByScore as u8 => counts.scheduled(score_of(&key)?.at),
+                    Some((_, kind)) if kind == KeyKind::ByKey as u8 => counts.found_sorted(sorted_entry(&key)?.0),
                     Some((_, kind)) if kind == KeyKind::Hash as u8 => counts.hash += 1,
                     Some((_, kind)) if kind == KeyKind::DeadHash as u8 => counts.dead += 1,
                     _ => {}
                 }
             }
+            partition.put(counts);
         }
         from = place.end();
     }

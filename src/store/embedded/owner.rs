@@ -24,7 +24,8 @@ use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
     self, Acquired, Channel, Charge, Claim, Epoch, HeadState, KeyCount, MemberId, Owner, OwnerRecord, Recovered,
-    Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement, SortedKeys,
+    Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement, Sorted,
+    SortedKeys,
 };
 
 struct Handle {
@@ -126,7 +127,7 @@ impl Inner {
             return Err(Error::new(Kind::TooLarge, detail));
         }
         let now = self.now();
-        let (mut batch, mut counts, mut done) = (Batch::default(), partition.counts, HashSet::new());
+        let (mut batch, mut counts, mut done) = (Batch::default(), partition.counts(), HashSet::new());
         let mut acked = Vec::with_capacity(settlement.acked.len());
         for id in &settlement.acked {
             if done.insert(id) && stored.hash().remove(&mut batch, id.as_str().as_bytes())? {
@@ -148,6 +149,11 @@ impl Inner {
                 schedule(stored, &mut batch, &mut counts, &returned.id, position)?;
             }
         }
+        for Sorted { id, key, ready_at } in &settlement.sorted {
+            if done.insert(id) && stored.hash().has(id)? && stored.zset().score(id)?.is_none() {
+                stored.sort(&mut batch, &mut counts, id, *ready_at, key.as_ref());
+            }
+        }
         for kept in &settlement.kept {
             if stored.hash().has(&kept.id)? {
                 stored.charge_until(&mut batch, &kept.id, kept.attempts, kept.next_at, kept.failure.as_ref())?;
@@ -162,22 +168,14 @@ impl Inner {
                 counts.dead += 1;
             }
         }
-        for (reservation, ids) in &settlement.remaining {
-            let name = reservation_name(epoch, *reservation);
-            stored.reservations().remove(&mut batch, &name)?;
-            if !ids.is_empty() {
-                let entry = |id: &MessageId| Entry { id: id.clone(), position: positions.get(id).copied() };
-                let entries: Vec<Entry> = ids.iter().map(entry).collect();
-                stored.reservations().add(&mut batch, &name, &reservation_value(&entries)?);
-            }
-        }
+        rewrite_reservations(stored, &mut batch, epoch, settlement, &positions)?;
         let mut remembered = *seen;
         if !settlement.dedup_window.is_zero() {
             let until = now.plus(settlement.dedup_window);
             remember(stored, &mut batch, &mut remembered, &acked, now, until)?;
         }
         self.apply(batch)?;
-        partition.counts = counts;
+        partition.put(counts);
         *seen = remembered;
         Ok(())
     }
@@ -223,22 +221,22 @@ impl Owner for Handle {
     }
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
+        self.reserve_by_key(limit, &[]).await
+    }
+
+    async fn reserve_by_key(&mut self, limit: ReserveLimit, keys: &[KeyCount]) -> Result<Reserved> {
         let reservation = Reservation(self.reservations + 1);
         let name = reservation_name(&self.epoch, reservation);
         let position = |score| self.ordered.then_some(score);
         let reserved = self.owned(|stored, partition, _| {
-            reserve(&self.inner, stored, partition, limit, reservation, &name, position)
+            reserve(&self.inner, stored, partition, (limit, keys), (reservation, &name), position)
         })?;
         self.reservations = reservation.0;
         Ok(reserved)
     }
 
-    async fn reserve_by_key(&mut self, limit: ReserveLimit, _keys: &[KeyCount]) -> Result<Reserved> {
-        self.reserve(limit).await
-    }
-
-    async fn sorted_keys(&mut self, _after: Option<&KeyCount>) -> Result<SortedKeys> {
-        Err(Error::bug("not written yet"))
+    async fn sorted_keys(&mut self, after: Option<&KeyCount>) -> Result<SortedKeys> {
+        self.owned(|_, partition, _| Ok(partition.sorted_keys(after, SORTED_KEYS_MAX)))
     }
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
@@ -274,63 +272,113 @@ impl Owner for Handle {
     }
 }
 
+/// One call: its limit, and what it has taken so far.
+struct Taking<'a> {
+    stored: &'a Stored<'a>,
+    batch: Batch,
+    counts: Counts,
+    bytes_max: usize,
+    bytes: usize,
+    dropped: usize,
+    messages: Vec<ReservedMessage>,
+    entries: Vec<Entry>,
+}
+
+impl Taking<'_> {
+    /// Takes an id that has this score, and drops it if it has no body. Answers false if its bytes are too many.
+    fn take(&mut self, id: MessageId, score: Score, position: Option<Score>) -> Result<bool> {
+        let stored = self.stored;
+        let Some(body) = stored.hash().get(&id)? else {
+            stored.unschedule(&mut self.batch, &mut self.counts, &id, score)?;
+            self.dropped += 1;
+            return Ok(true);
+        };
+        let bytes = body.len();
+        if !self.messages.is_empty() && self.bytes + bytes > self.bytes_max {
+            return Ok(false);
+        }
+        self.bytes += bytes;
+        stored.unschedule(&mut self.batch, &mut self.counts, &id, score)?;
+        self.entries.push(Entry { id: id.clone(), position });
+        self.messages.push(ReservedMessage {
+            ready_at: stored.next_attempt(&id)?.unwrap_or(score.at),
+            position: score.at,
+            attempts: stored.attempts(&id)?.unwrap_or(0),
+            bytes,
+            version: body_version(&body),
+            message: decode_body(id.clone(), body),
+            id,
+        });
+        Ok(true)
+    }
+
+    fn seen(&self) -> usize {
+        self.messages.len() + self.dropped
+    }
+
+    /// Takes so many sorted messages of each key. Answers false once the bytes are too many.
+    fn take_sorted(&mut self, keys: &[KeyCount]) -> Result<bool> {
+        let mut asked = HashSet::new();
+        for KeyCount { key, messages } in keys {
+            if !asked.insert(key) {
+                continue;
+            }
+            let most = usize::try_from(*messages).unwrap_or(CALL_IDS_MAX).min(CALL_IDS_MAX);
+            for entry in self.stored.zset().of_key(key.as_ref()).take(most) {
+                let (at, id) = entry?;
+                if !self.take(id, Score::sorted(at), None)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Takes so many sorted messages of some keys and then what is due, into one reservation of this name.
 fn reserve(
     inner: &Inner,
     stored: &Stored<'_>,
     partition: &mut GroupPartitionState,
-    limit: ReserveLimit,
-    reservation: Reservation,
-    name: &[u8],
+    (limit, keys): (ReserveLimit, &[KeyCount]),
+    (reservation, name): (Reservation, &[u8]),
     position: impl Fn(Score) -> Option<Score>,
 ) -> Result<Reserved> {
     let (now, most) = (inner.now(), limit.messages.clamp(1, CALL_IDS_MAX));
-    let (mut batch, mut counts) = (Batch::default(), partition.counts);
-    let (mut messages, mut bytes, mut dropped, mut head) = (Vec::new(), 0_usize, 0, None);
-    let mut entries = Vec::new();
+    let mut taking = Taking {
+        stored,
+        batch: Batch::default(),
+        counts: partition.counts(),
+        bytes_max: limit.bytes,
+        bytes: 0,
+        dropped: 0,
+        messages: Vec::new(),
+        entries: Vec::new(),
+    };
+    let (has_room, mut head) = (taking.take_sorted(keys)?, None);
+    let sorted = taking.seen();
     for entry in stored.zset().iter() {
         let (score, id) = entry?;
-        let ready_at = score.at;
-        if ready_at > now || messages.len() + dropped >= most {
-            head = Some(ready_at);
+        if score.sorted {
             break;
         }
-        let Some(body) = stored.hash().get(&id)? else {
-            stored.zset().remove(&mut batch, &id, score);
-            counts.unscheduled(ready_at);
-            dropped += 1;
-            continue;
-        };
-        if !messages.is_empty() && bytes + body.len() > limit.bytes {
-            head = Some(ready_at);
+        let fits = has_room && score.at <= now && taking.seen() - sorted < most;
+        if !fits || !taking.take(id, score, position(score))? {
+            head = Some(score.at);
             break;
         }
-        bytes += body.len();
-        stored.zset().remove(&mut batch, &id, score);
-        counts.unscheduled(ready_at);
-        let ((attempts, next_at), size) = ((stored.attempts(&id)?.unwrap_or(0), stored.next_attempt(&id)?), body.len());
-        let version = body_version(&body);
-        let message = decode_body(id.clone(), body);
-        entries.push(Entry { id: id.clone(), position: position(score) });
-        messages.push(ReservedMessage {
-            id,
-            ready_at: next_at.unwrap_or(ready_at),
-            position: ready_at,
-            attempts,
-            bytes: size,
-            version,
-            message,
-        });
     }
+    let Taking { mut batch, counts, dropped, messages, entries, .. } = taking;
+    let unsettled = counts.hash.saturating_sub(counts.zset);
     if !messages.is_empty() {
-        let value = reservation_value(&entries)?;
-        stored.reservations().add(&mut batch, name, &value);
+        stored.reservations().add(&mut batch, name, &reservation_value(&entries)?);
     }
     if !messages.is_empty() || dropped > 0 {
         inner.apply(batch)?;
-        partition.counts = counts;
+        partition.put(counts);
     }
-    let unsettled = counts.hash.saturating_sub(counts.zset);
-    Ok(Reserved { reservation, messages, head, sorted_left: Vec::new(), dropped, unsettled })
+    let sorted_left = keys.iter().map(|asked| partition.sorted_of(asked.key.as_ref())).collect();
+    Ok(Reserved { reservation, messages, head, sorted_left, dropped, unsettled })
 }
 
 fn recover(
@@ -340,7 +388,7 @@ fn recover(
     epoch: &Epoch,
 ) -> Result<Recovered> {
     let now = inner.now();
-    let (mut batch, mut counts, mut scheduled) = (Batch::default(), partition.counts, HashSet::new());
+    let (mut batch, mut counts, mut scheduled) = (Batch::default(), partition.counts(), HashSet::new());
     let (mut room, mut more, mut left_behind) = (RECOVER_IDS_MAX, false, false);
     for entry in stored.reservations().below(&epoch.number().to_be_bytes()) {
         let (name, value) = entry?;
@@ -382,15 +430,22 @@ fn recover(
         }
     }
     inner.apply(batch)?;
-    partition.counts = counts;
     let orphans = if more { 0 } else { counts.hash.abs_diff(counts.zset) };
-    Ok(Recovered { messages: scheduled.len(), left_behind, more, orphans, is_moving: false, has_sorted: false })
+    partition.put(counts);
+    Ok(Recovered {
+        messages: scheduled.len(),
+        left_behind,
+        more,
+        orphans,
+        is_moving: false,
+        has_sorted: partition.has_sorted(),
+    })
 }
 
 /// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no zset, and drops ids
 /// that have no body. Repaired entries are not found again, so every page begins at the front.
 fn repair(inner: &Inner, stored: &Stored<'_>, partition: &mut GroupPartitionState) -> Result<Repaired> {
-    let (now, mut batch, mut counts, mut messages) = (inner.now(), Batch::default(), partition.counts, 0);
+    let (now, mut batch, mut counts, mut messages) = (inner.now(), Batch::default(), partition.counts(), 0);
     for id in stored.hash().ids() {
         let id = id?;
         if messages == RECOVER_IDS_MAX {
@@ -409,16 +464,18 @@ fn repair(inner: &Inner, stored: &Stored<'_>, partition: &mut GroupPartitionStat
             break;
         }
         if !stored.hash().has(&id)? {
-            stored.zset().remove(&mut batch, &id, score);
-            counts.unscheduled(score.at);
+            stored.unschedule(&mut batch, &mut counts, &id, score)?;
             messages += 1;
         }
     }
     inner.apply(batch)?;
-    partition.counts = counts;
+    partition.put(counts);
     let next = (messages == RECOVER_IDS_MAX).then(|| RepairCursor(String::new()));
     Ok(Repaired { messages, next })
 }
+
+/// Keys in a page of those that have sorted messages.
+const SORTED_KEYS_MAX: usize = 500;
 
 /// Expired entries of `seen` that a settlement forgets beyond as many as it adds, so that `seen` shrinks.
 const PRUNED_EXTRA: usize = 16;
@@ -439,8 +496,7 @@ pub(super) fn schedule(
 
 pub(super) fn unschedule(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId) -> Result<()> {
     if let Some(score) = stored.zset().score(id)? {
-        stored.zset().remove(batch, id, score);
-        counts.unscheduled(score.at);
+        stored.unschedule(batch, counts, id, score)?;
     }
     Ok(())
 }
@@ -454,6 +510,26 @@ fn positions(stored: &Stored<'_>, epoch: &Epoch, settlement: &Settlement) -> Res
         positions.extend(entries.into_iter().filter_map(|entry| Some((entry.id, entry.position?))));
     }
     Ok(positions)
+}
+
+/// Writes what remains in the reservations of which a settlement says so.
+fn rewrite_reservations(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    epoch: &Epoch,
+    settlement: &Settlement,
+    positions: &HashMap<MessageId, Score>,
+) -> Result<()> {
+    for (reservation, ids) in &settlement.remaining {
+        let name = reservation_name(epoch, *reservation);
+        stored.reservations().remove(batch, &name)?;
+        if !ids.is_empty() {
+            let entry = |id: &MessageId| Entry { id: id.clone(), position: positions.get(id).copied() };
+            let entries: Vec<Entry> = ids.iter().map(entry).collect();
+            stored.reservations().add(batch, &name, &reservation_value(&entries)?);
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn remember(

@@ -226,7 +226,7 @@ impl store::Reads for Embedded {
         let last = after.map(|(_, last)| zset.score(last)).transpose()?.flatten();
         let is_behind = |score: Score, id: &MessageId| match (after, last) {
             (None, _) => true,
-            (Some((at, after)), Some(last)) if last.at == *at => (score, id) > (last, after),
+            (Some((at, after)), Some(last)) if last.at == *at => (score.unsorted(), id) > (last.unsorted(), after),
             // It is gone. In a topic with ordering the page begins with its millisecond again.
             (Some((at, _)), _) if score.tie > 0 => score.at >= *at,
             (Some((at, after)), _) => (score.at, id) > (*at, after),
@@ -256,9 +256,9 @@ impl Inner {
         let mut state = locked(&state);
         let Some(state) = state.groups.get_mut(&place.group) else { return Ok(PartitionStats::default()) };
         let zset = Stored::new(&self.tree, place).zset();
-        let (now, head) = (self.now(), zset.head()?);
-        let ready = state.counts.ready(zset, now)?;
-        let counts = state.counts;
+        let (now, head) = (self.now(), zset.earliest()?);
+        let ready = state.ready(zset, now)?;
+        let counts = state.counts();
         Ok(PartitionStats {
             scheduled: counts.zset.saturating_sub(ready),
             ready,

@@ -25,6 +25,8 @@ mod reserve;
 mod cron_jobs;
 mod dead_by_age;
 mod settle;
+mod sorted;
+mod sorted_changes;
 mod rate_slots;
 mod topics;
 mod notifications;
@@ -64,6 +66,16 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         returned_message_is_not_charged,
         settle_applies_a_decision_per_message, settling_a_missing_message_changes_nothing, attempt_charges_are_absolute,
         settle_accepts_at_most_a_thousand_decisions;
+    sorted: sorted_messages_are_reserved_by_key, a_reservation_by_key_is_bounded_by_count_and_bytes,
+        sorted_messages_of_a_key_are_ordered_by_ready_time_and_id, keys_of_sorted_messages_are_read_in_pages,
+        next_owner_finds_what_was_sorted, renewal_and_wakes_pass_over_sorted_messages, sorting_again_changes_nothing,
+        many_sorted_messages_are_reserved_exactly_once;
+    sorted_changes: sorted_message_is_cancelled, rescheduled_message_is_sorted_no_more,
+        repeated_reschedule_of_a_sorted_message_is_done, sorted_message_is_settled_late,
+        push_over_a_sorted_message_takes_it_back, sorted_messages_are_listed_by_due_time,
+        pages_of_sorted_messages_are_stable, windows_hold_sorted_messages, sorted_messages_are_counted_as_ready,
+        sorted_messages_are_moved_with_their_ready_time, copied_group_has_sorted_messages_unsorted,
+        purge_leaves_nothing_sorted, recreated_topic_or_group_has_nothing_sorted;
     leases: every_acquire_starts_a_new_epoch, a_held_lease_is_refused_and_names_its_holder,
         released_partition_is_free_immediately, racing_acquires_succeed_or_name_the_holder,
         every_call_of_an_older_epoch_is_refused, expired_lease_is_free, expired_and_untaken_lease_is_resumed,

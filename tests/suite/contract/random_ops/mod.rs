@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use dwell::codec::{DeadLetterReason, DeadLetterRecord};
 use dwell::model::error::{Error, Result};
-use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, MessageId};
+use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, Key, Message, MessageId};
 use dwell::model::partition::Partition;
+use dwell::model::time::Timestamp;
 use dwell::store::{
-    Buried, Charge, Expected, LateFate, LateSettlement, MessageState, Owner, PartitionStats, Rescheduled, Reservation,
-    Retried, Returned, Settlement, Window,
+    Buried, Charge, Expected, KeyCount, LateFate, LateSettlement, MessageState, Owner, PartitionStats, Rescheduled,
+    Reservation, Retried, Returned, Settlement, Sorted, Window,
 };
 use fastrand::Rng;
 
@@ -107,7 +108,7 @@ async fn play(world: World, seed: u64, can_reopen: bool) -> Result<()> {
 /// The owner of one group, and what it holds unsettled: the reservation of each id and the time it was ready.
 struct Player {
     owner: Box<dyn Owner>,
-    held: BTreeMap<MessageId, (Reservation, dwell::model::time::Timestamp, u32)>,
+    held: BTreeMap<MessageId, (Reservation, Timestamp, u32)>,
 }
 
 struct Game {
@@ -145,7 +146,11 @@ impl Game {
         let partition = self.topic.partition_of(GROUPS[group])?;
         let mut owner = self.topic.acquire(&partition, &member("player"), LEASE).await?;
         let recovered = self.topic.recover(&mut owner).await?;
-        assert_eq!(recovered, self.model.groups[group].recover(self.world.now(), self.model.ordered));
+        let model = &mut self.model.groups[group];
+        assert_eq!(recovered, model.recover(self.world.now(), self.model.ordered));
+        let nothing = owner.recover().await?;
+        assert_eq!((nothing.messages, nothing.orphans), (0, 0));
+        assert_eq!(nothing.has_sorted, !model.sorted_keys().is_empty());
         let player = Player { owner, held: BTreeMap::new() };
         match self.players.get_mut(group) {
             Some(old) => *old = player,
@@ -215,11 +220,22 @@ impl Game {
         MessageId::new(format!("m{}", self.random.u8(0..40)))
     }
 
+    /// A message that has always the same key, or never one.
+    fn message(&mut self, id: &MessageId) -> Result<Message> {
+        let mut message = self.topic.message(id.as_str(), self.random.u64(0..60))?;
+        message.envelope.key = match id.as_str().len() + usize::from(id.as_str().ends_with(['3', '7'])) {
+            2 => None,
+            3 => Some(Key::new("k")?),
+            _ => Some(Key::new("k k")?),
+        };
+        Ok(message)
+    }
+
     async fn push(&mut self) -> Result<()> {
         let mut messages = Vec::new();
         for _ in 0..self.random.usize(1..6) {
-            let (id, delay) = (self.id()?, self.random.u64(0..60));
-            let mut message = self.topic.message(id.as_str(), delay)?;
+            let id = self.id()?;
+            let mut message = self.message(&id)?;
             if self.random.u8(0..4) == 0 {
                 let window = Duration::from_millis(self.random.u64(1_000..1_100));
                 let key = DedupKey::new(format!("k{}", self.random.u8(0..4)))?;
@@ -234,7 +250,7 @@ impl Game {
     async fn push_over(&mut self) -> Result<()> {
         let conflict = [Conflict::Reject, Conflict::Replace, Conflict::Debounce][self.random.usize(0..3)];
         let id = self.id()?;
-        let mut message = self.topic.message(id.as_str(), self.random.u64(0..60))?;
+        let mut message = self.message(&id)?;
         message.envelope.payload = vec![b'x'; self.random.usize(0..9)].into();
         if conflict == Conflict::Debounce && self.random.bool() {
             message.debounce_max = Some(Duration::from_millis(self.random.u64(1..90)));
@@ -271,7 +287,8 @@ impl Game {
     /// Everything that waits in a window, in order, and everything that is held, in pages of a few.
     async fn list(&mut self, group: usize) -> Result<()> {
         let (partition, store, now) = (self.topic.partition_of(GROUPS[group])?, &self.topic.store, self.world.now());
-        let window = Window { from: now, to: now.plus(Duration::from_millis(self.random.u64(0..60))) };
+        let from = Timestamp::from_ms(now.as_ms() - self.random.u64(0..60));
+        let window = Window { from, to: now.plus(Duration::from_millis(self.random.u64(0..60))) };
         let limit = self.random.usize(1..5);
         let (mut found, mut after) = (Vec::new(), None);
         loop {
@@ -302,12 +319,15 @@ impl Game {
     }
 
     async fn reserve(&mut self, group: usize) -> Result<()> {
-        let most = self.random.usize(1..5);
+        let (most, keys) = (self.random.usize(1..5), self.keys()?);
         let player = &mut self.players[group];
-        let reserved = player.owner.reserve(up_to(most)).await?;
+        let reserved = match keys.is_empty() {
+            true => player.owner.reserve(up_to(most)).await?,
+            false => player.owner.reserve_by_key(up_to(most), &keys).await?,
+        };
         let model = &mut self.model.groups[group];
         let name = (player.owner.epoch().number(), reserved.reservation.0);
-        let expected = model.reserve(name, most, self.world.now());
+        let expected = model.reserve(name, most, &keys, self.world.now());
         let taken: Vec<_> = reserved.messages.iter().map(|m| (m.id.clone(), m.ready_at, m.attempts)).collect();
         assert_eq!(taken, expected);
         for message in reserved.messages {
@@ -315,8 +335,27 @@ impl Game {
             player.held.insert(message.id, (reserved.reservation, message.ready_at, message.attempts));
         }
         let stats = model.stats(self.world.now());
-        assert_eq!((reserved.head, reserved.unsettled, reserved.dropped), (stats.head, stats.in_flight, 0));
+        assert_eq!((reserved.head, reserved.unsettled, reserved.dropped), (model.head(), stats.in_flight, 0));
+        let sorted = model.sorted_keys();
+        let left =
+            keys.iter().map(|asked| sorted.iter().find(|left| left.key == asked.key).map_or(0, |left| left.messages));
+        assert_eq!(reserved.sorted_left, left.collect::<Vec<_>>());
+        if !self.model.ordered {
+            let there = player.owner.sorted_keys(None).await?;
+            assert_eq!((there.keys, there.more), (sorted, false));
+        }
         Ok(())
+    }
+
+    /// Some keys, with how many sorted messages of each are asked for; none with an ordering.
+    fn keys(&mut self) -> Result<Vec<KeyCount>> {
+        if self.model.ordered || self.random.u8(0..3) == 0 {
+            return Ok(vec![]);
+        }
+        let mut keys = vec![None, Some(Key::new("k")?), Some(Key::new("k k")?), Some(Key::new("nobody")?)];
+        self.random.shuffle(&mut keys);
+        keys.truncate(self.random.usize(1..5));
+        Ok(keys.into_iter().map(|key| KeyCount { key, messages: self.random.u64(0..4) }).collect())
     }
 
     /// Decides about some of what a player holds, by chance.
@@ -340,6 +379,11 @@ impl Game {
                         continue;
                     }
                     settlement.retried.push(retried);
+                }
+                4 | 6 if !self.model.ordered && self.random.u8(0..4) > 0 => {
+                    let known = self.model.groups[group].messages.get(&id);
+                    let key = known.and_then(|known| known.message.envelope.key.clone());
+                    settlement.sorted.push(Sorted { id: id.clone(), key, ready_at });
                 }
                 4 => settlement.returned.push(Returned { id: id.clone(), ready_at }),
                 5 => {

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell::model::message::{Conflict, Message, MessageId};
+use dwell::model::message::{Conflict, Key, Message, MessageId};
 use dwell::model::time::Timestamp;
-use dwell::store::{Charge, Expected, Fate, LateFate, LateSettlement, PartitionStats, Pushed, Refused, Settlement};
+use dwell::store::{
+    Charge, Expected, Fate, KeyCount, LateFate, LateSettlement, PartitionStats, Pushed, Refused, Settlement, Sorted,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Place {
@@ -24,6 +26,8 @@ pub(super) struct Known {
     turn: u64,
     /// When it is tried again, if that is not its place.
     retry_at: Option<Timestamp>,
+    /// Whether it waits among the sorted ones of its key.
+    sorted: bool,
 }
 
 /// One group: its messages, and the ids in its reservations by epoch and number.
@@ -79,6 +83,7 @@ impl Model {
                     place: message.due_at,
                     turn: self.turns,
                     retry_at: None,
+                    sorted: false,
                 };
                 self.groups.iter_mut().for_each(|group| drop(group.messages.insert(message.id.clone(), known.clone())));
             }
@@ -127,7 +132,7 @@ impl Model {
             if let Some(known) = known.filter(|known| matches!(known.state, Place::Waiting(_))) {
                 (known.state, known.message.due_at) = (Place::Waiting(due_at), due_at);
                 // It stands first in its millisecond.
-                (known.place, known.turn, known.retry_at) = (due_at, 0, None);
+                (known.place, known.turn, known.retry_at, known.sorted) = (due_at, 0, None, false);
             }
         }
         Some(fates)
@@ -168,7 +173,7 @@ impl Model {
         let turn = self.turns;
         for known in self.groups.iter_mut().filter_map(|group| group.messages.get_mut(&message.id)) {
             known.state = Place::Waiting(message.due_at);
-            (known.place, known.turn, known.retry_at) = (message.due_at, turn, None);
+            (known.place, known.turn, known.retry_at, known.sorted) = (message.due_at, turn, None, false);
             if conflict == Conflict::Replace {
                 (known.message, known.attempts) = (message.clone(), None);
             } else {
@@ -192,7 +197,8 @@ impl Model {
                 // What was tried, and what is held, has lost its place.
                 let untouched = matches!(known.state, Place::Waiting(_)) && known.attempts.is_none() && known.turn > 0;
                 let (place, turn) = if untouched { (known.place, known.turn) } else { (message.due_at, 0) };
-                Known { state: Place::Waiting(place), message, attempts: None, place, turn, retry_at: None }
+                let state = Place::Waiting(place);
+                Known { state, message, attempts: None, place, turn, retry_at: None, sorted: false }
             });
         }
         copied
@@ -214,6 +220,11 @@ impl Model {
         }
         for returned in &settlement.returned {
             messages.entry(returned.id.clone()).and_modify(|known| known.state = Place::Waiting(known.place));
+        }
+        for Sorted { id, ready_at, .. } in &settlement.sorted {
+            messages.entry(id.clone()).and_modify(|known| {
+                (known.state, known.place, known.sorted) = (Place::Waiting(*ready_at), *ready_at, true);
+            });
         }
         for kept in &settlement.kept {
             messages.entry(kept.id.clone()).and_modify(|known| {
@@ -256,17 +267,48 @@ impl Group {
         self.waiting().into_iter().map(|(at, ..)| at).find(|at| *at > now)
     }
 
-    /// Id, due time and attempts of what is taken, and the head of the rest.
+    fn is_sorted(&self, id: &MessageId) -> bool {
+        self.messages.get(id).is_some_and(|known| known.sorted)
+    }
+
+    /// The earliest due time, but for sorted messages.
+    pub(super) fn head(&self) -> Option<Timestamp> {
+        self.waiting().into_iter().find(|(_, _, id)| !self.is_sorted(id)).map(|(at, ..)| at)
+    }
+
+    /// Sorted messages of a key, oldest first.
+    fn sorted_of(&self, key: Option<&Key>) -> Vec<(Timestamp, u64, MessageId)> {
+        let is_of_key = |id: &MessageId| {
+            self.messages.get(id).is_some_and(|known| known.sorted && known.message.envelope.key.as_ref() == key)
+        };
+        self.waiting().into_iter().filter(|(_, _, id)| is_of_key(id)).collect()
+    }
+
+    /// How many sorted messages there are of each key.
+    pub(super) fn sorted_keys(&self) -> Vec<KeyCount> {
+        let mut keys: BTreeMap<Option<Key>, u64> = BTreeMap::new();
+        for known in self.messages.values().filter(|known| known.sorted) {
+            *keys.entry(known.message.envelope.key.clone()).or_default() += 1;
+        }
+        keys.into_iter().map(|(key, messages)| KeyCount { key, messages }).collect()
+    }
+
+    /// Id, due time and attempts of what is taken.
     pub(super) fn reserve(
         &mut self,
         name: (u64, u64),
         most: usize,
+        keys: &[KeyCount],
         now: Timestamp,
     ) -> Vec<(MessageId, Timestamp, u32)> {
+        let due = self.waiting().into_iter().filter(|(at, _, id)| *at <= now && !self.is_sorted(id)).take(most);
+        let count = |asked: &KeyCount| usize::try_from(asked.messages).unwrap_or(usize::MAX);
+        let sorted = keys.iter().flat_map(|asked| self.sorted_of(asked.key.as_ref()).into_iter().take(count(asked)));
+        let all: Vec<_> = sorted.chain(due).collect();
         let mut taken = Vec::new();
-        for (at, _, id) in self.waiting().into_iter().filter(|(at, ..)| *at <= now).take(most) {
+        for (at, _, id) in all {
             if let Some(known) = self.messages.get_mut(&id) {
-                known.state = Place::Held;
+                (known.state, known.sorted) = (Place::Held, false);
                 taken.push((id, known.retry_at.unwrap_or(at), known.attempts.unwrap_or(0)));
             }
         }
@@ -311,7 +353,9 @@ impl Group {
             (Place::Waiting(_), _) if attempts != late.attempt && !is_later => return LateFate::Over,
             (Place::Waiting(_), None) => drop(self.messages.remove(&late.id)),
             (Place::Waiting(_), Some(next_at)) if ordered => known.retry_at = Some(next_at),
-            (Place::Waiting(_), Some(next_at)) => (known.state, known.place) = (Place::Waiting(next_at), next_at),
+            (Place::Waiting(_), Some(next_at)) => {
+                (known.state, known.place, known.sorted) = (Place::Waiting(next_at), next_at, false);
+            }
         }
         LateFate::Done
     }
