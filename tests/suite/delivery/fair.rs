@@ -16,7 +16,7 @@ use crate::support::{Running, World, kind_of, stories};
 stories! {
     a_quiet_key_does_not_wait_for_a_busy_one, messages_without_a_key_are_one_key, a_retry_of_a_quiet_key_has_its_turn,
     the_next_owner_goes_on_with_what_was_sorted, a_group_that_is_fair_no_more_delivers_everything,
-    a_group_becomes_fair_for_what_waits, sorted_messages_are_found_by_their_ids, with_an_ordering_it_is_refused,
+    a_group_becomes_fair_for_what_waits, a_key_at_its_limit_waits_and_others_do_not, sorted_messages_are_found_by_their_ids, with_an_ordering_it_is_refused,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -47,6 +47,11 @@ impl Shop {
         shop.broker.declare(orders()?, Settings { partitions: NonZeroU16::MIN, ..Settings::default() }).await?;
         shop.take_turns(fair).await?;
         Ok(shop)
+    }
+
+    async fn limit_keys(&self, key_max_in_flight: u32) -> Result<()> {
+        let wish = GroupRequest { key_max_in_flight: Some(key_max_in_flight), ..GroupRequest::default() };
+        self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
     }
 
     async fn take_turns(&self, fair: Fairness) -> Result<()> {
@@ -190,6 +195,37 @@ async fn a_group_becomes_fair_for_what_waits(world: World) -> Result<()> {
     let ids = shop.take(2_903).await?;
     let last = last_place(&ids, "quiet");
     assert!(last.is_some_and(|last| last < 1_000), "the last quiet message is number {last:?}");
+    Ok(())
+}
+
+/// A settlement of any kind, and a deadline that passes, let the key have its next one.
+async fn a_key_at_its_limit_waits_and_others_do_not(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.limit_keys(2).await?;
+    shop.push("busy", 500).await?;
+    shop.push("other", 1).await?;
+    let key = |delivery: &Delivery| key_of(delivery.message.id.as_str()).to_owned();
+    let mut first = Vec::new();
+    while first.len() < 3 {
+        first.extend(shop.reserve(100).await?);
+    }
+    let mut keys: Vec<_> = first.iter().map(key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["busy", "busy", "other"]);
+    shop.push("another", 1).await?;
+    let next = shop.reserve(100).await?;
+    assert_eq!(next.iter().map(key).collect::<Vec<_>>(), ["another"]);
+    let busy: Vec<_> = first.into_iter().filter(|delivery| key(delivery) == "busy").collect();
+    for (n, decision) in
+        [Decision::Ack, Decision::Nack { delay: Some(3_600 * SECOND), reason: None }].iter().enumerate()
+    {
+        shop.decide(&busy[n..=n], decision.clone()).await?;
+        assert_eq!(shop.reserve(100).await?.iter().map(key).collect::<Vec<_>>(), ["busy"], "after {decision:?}");
+    }
+    // Both that are out are over now, with the two others.
+    world.pass(40_000);
+    let retried = shop.reserve(100).await?;
+    assert!(retried.iter().filter(|delivery| key(delivery) == "busy").count() <= 2 && !retried.is_empty());
     Ok(())
 }
 

@@ -149,6 +149,43 @@ async fn closed_group_says_when_it_opens() -> Outcome {
 }
 
 #[tokio::test]
+async fn fairness_and_its_limit_are_set_kept_and_taken_away() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({})).await?;
+    let group = "PUT /v1/topics/orders/groups/default";
+    let fair = dwell.tell(group, json!({"fair": "key", "key_max_in_flight": 5})).await?;
+    assert_eq!(fair, json!({"group": "default", "state": "active", "fair": "key", "key_max_in_flight": 5}));
+    let limited = dwell.tell(group, json!({"rate": 10.0})).await?;
+    assert_eq!((&limited["fair"], &limited["key_max_in_flight"]), (&json!("key"), &json!(5)));
+    assert_eq!(dwell.ask("GET /v1/topics/orders/groups").await?.body["groups"][0], limited);
+    let plain = dwell.tell(group, json!({"rate": 0, "fair": "none", "key_max_in_flight": 0})).await?;
+    assert_eq!(plain, json!({"group": "default", "state": "active"}));
+    Ok(())
+}
+
+#[tokio::test]
+async fn wrong_fairness_is_refused_at_its_field() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({})).await?;
+    dwell.tell("PUT /v1/topics/ledger", json!({"ordering": "key"})).await?;
+    let cases = [
+        ("orders", json!({"fair": null}), "/fair", "type"),
+        ("orders", json!({"fair": "keys"}), "/fair", "choice"),
+        ("orders", json!({"fair": "key", "key_max_in_flight": -1}), "/key_max_in_flight", "range"),
+        ("orders", json!({"key_max_in_flight": 5}), "/key_max_in_flight", "missing"),
+        ("ledger", json!({"fair": "key"}), "/fair", "exclusive"),
+    ];
+    for (topic, body, pointer, code) in cases {
+        let place = format!("PUT /v1/topics/{topic}/groups/default");
+        let answer = dwell.send(dwell.request(&place)?.json(&body)).await?;
+        let error = &answer.body["errors"][0];
+        let found = (answer.status, &error["pointer"], &error["code"]);
+        assert_eq!(found, (422, &json!(pointer), &json!(code)), "{body}: {:?}", answer.body);
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn wrong_window_is_refused_at_its_field() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({})).await?;
