@@ -492,8 +492,8 @@ impl Table {
         if !self.charging.is_empty() {
             return Vec::new();
         }
-        if self.fair.is_some() && !self.ready.is_empty() && !self.gathers {
-            self.charging = self.next_uncharged(CHARGED_AHEAD_MAX);
+        if self.fair.is_some() && !self.gathers {
+            self.charging = self.next_uncharged(wanted);
             return self.charges_of_charging();
         }
         let count = match self.ready.front() {

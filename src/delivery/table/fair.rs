@@ -10,8 +10,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::{DeliveryEnd, Held, Now, Slot, Table};
-use crate::model::limits::{KEY_AHEAD_MIN, PREFETCH_MESSAGES_MAX, SORTED_KEYS_MAX, SORTED_MESSAGES_MAX};
+use super::{CHARGED_AHEAD_MAX, DeliveryEnd, Held, Now, Slot, Table};
+use crate::model::limits::{CALL_IDS_MAX, KEY_AHEAD_MIN, PREFETCH_MESSAGES_MAX, SORTED_KEYS_MAX, SORTED_MESSAGES_MAX};
 use crate::model::message::{Envelope, Key};
 use crate::store::{KeyCount, ReservedMessage, Sorted};
 
@@ -296,12 +296,17 @@ impl Table {
         Some(next)
     }
 
-    /// Takes the messages whose attempt is to be charged now, though others are ready: those whose turn is not later.
-    pub(super) fn next_uncharged(&mut self, most: usize) -> Vec<Held> {
-        let Some(next) = self.ready.iter().map(|held| held.turn).min() else { return Vec::new() };
+    /// Takes the messages whose attempt is to be charged now: those whose turn is not later than that of the next ready one, or
+    /// `wanted` if none is ready. One of a key at its limit waits.
+    pub(super) fn next_uncharged(&mut self, wanted: usize) -> Vec<Held> {
+        let is_open = |held: &&Held| self.allowance(&held.message.envelope.key) > 0;
+        let next = self.ready.iter().filter(is_open).map(|held| held.turn).min();
+        let most = if next.is_some() { CHARGED_AHEAD_MAX } else { wanted.min(CALL_IDS_MAX) };
+        let may = |held: &Held| is_open(&held) && next.is_none_or(|next| held.turn <= next);
+        let may: Vec<bool> = self.uncharged.iter().map(may).collect();
         let (mut taken, mut left) = (Vec::new(), VecDeque::new());
-        for held in self.uncharged.drain(..) {
-            match held.turn <= next && taken.len() < most {
+        for (held, may) in self.uncharged.drain(..).zip(may) {
+            match may && taken.len() < most {
                 true => taken.push(held),
                 false => left.push_back(held),
             }
