@@ -36,7 +36,7 @@ pub struct Explanation {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// `scheduled`, `retrying`, `paused`, `closed`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `behind_others`, `ready`,
+    /// `scheduled`, `retrying`, `paused`, `closed`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `key_at_max_in_flight`, `behind_others`, `ready`,
     /// `in_flight`, `decided`, `prefetched`, `backoff`, `behind_its_key`, `moving`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
     /// A sentence without anything that a producer or a consumer said, but ids.
@@ -143,7 +143,8 @@ impl Broker {
                 Reason::new("no_consumer", "due, and no broker owns its partition: nobody consumes this group")
             }
             (None, Some(owner)) => {
-                let reason = match self.locate_held(descriptor, partition, group, &[]).await? {
+                let key = peeked.message.envelope.key.as_ref();
+                let reason = match self.locate_held(descriptor, partition, group, &[], key).await? {
                     Some((_, Some(held_up))) => held_up_by(held_up, descriptor, group),
                     Some((_, None)) => {
                         let stats = self.store.reads.stats(&[descriptor.group_partition(partition, group)]).await?;
@@ -166,7 +167,7 @@ impl Broker {
         peeked: &Peeked,
     ) -> Result<Reason> {
         let ids = std::slice::from_ref(&peeked.message.id);
-        let located = self.locate_held(descriptor, partition, group, ids).await?;
+        let located = self.locate_held(descriptor, partition, group, ids, None).await?;
         let owner = peeked.owner.clone();
         let reason = match located.and_then(|(located, _)| located.into_iter().next().flatten()) {
             Some(Located::InFlight { attempt, until }) => {
@@ -235,6 +236,11 @@ fn held_up_by(blocked_reason: BlockedReason, descriptor: &Descriptor, group: &Gr
             "at_max_in_flight",
             "due, and consumers have as many deliveries as the group may have in flight",
         ),
+        BlockedReason::KeyAtMaxInFlight => {
+            let limit = descriptor.key_in_flight(group).map_or(String::new(), |limit| format!(": {limit}"));
+            let why = format!("due, and consumers have as many deliveries of its key as it may have in flight{limit}");
+            Reason::new("key_at_max_in_flight", why)
+        }
         BlockedReason::RateLimited => {
             let rate = descriptor
                 .subscription(group)

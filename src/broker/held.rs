@@ -15,7 +15,7 @@ use super::Broker;
 use crate::delivery::remote::{Inquiry, InquiryRequest, NoReport, Report, RequestName};
 use crate::delivery::{BlockedReason, GroupDelivery, HeldCounts, Located, RecallGuard, recover_unowned};
 use crate::model::error::{Error, Result};
-use crate::model::message::{GroupName, MessageId};
+use crate::model::message::{GroupName, Key, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
@@ -266,21 +266,22 @@ impl Broker {
     }
 
     /// Where messages are at the owner of their partition, in the order asked; `None` for one that it does not hold. And what
-    /// holds up the partition. None at all if the owner does not answer within a second, or nobody owns the partition.
+    /// holds up the partition, or this key in it. None at all if the owner does not answer within a second, or nobody owns the partition.
     pub(super) async fn locate_held(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         group: &GroupName,
         ids: &[MessageId],
+        key: Option<&Key>,
     ) -> Result<Option<(Vec<Option<Located>>, Option<BlockedReason>)>> {
         if let Some(delivery) = self.owner_here(descriptor, partition, group)? {
-            let held_up = delivery.blocked_reason(partition);
+            let held_up = delivery.blocked_reason(partition, key);
             return Ok(delivery.locate(partition, ids).map(|located| (located, held_up)));
         }
         let Some(owner) = self.owner_there(descriptor, partition, group).await? else { return Ok(None) };
         let (place, until) = ((&descriptor.topic, group), self.clock().instant().plus(LOOK_PATIENCE));
-        let inquiry = Inquiry::Locate { partition, ids: ids.to_vec() };
+        let inquiry = Inquiry::Locate { partition, ids: ids.to_vec(), key: key.cloned() };
         match self.remote.inquire(&owner, place, inquiry, until).await.1 {
             Ok(Report::Located { located, held_up }) if located.len() == ids.len() => Ok(Some((located, held_up))),
             _ => Ok(None),
@@ -298,7 +299,7 @@ impl Broker {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let located = self.locate_held(descriptor, partition, group, ids).await?;
+        let located = self.locate_held(descriptor, partition, group, ids, None).await?;
         let (located, _) = located.unwrap_or_else(|| (vec![None; ids.len()], None));
         Ok(located.iter().map(|located| located.as_ref().map_or((MessageState::InFlight, None), state_of)).collect())
     }
@@ -383,8 +384,11 @@ impl Broker {
                 Some(answer) => (Report::Recalled { out: answer.out }, answer.guard),
                 None => return,
             },
-            Inquiry::Locate { partition, ids } => match delivery.locate(*partition, ids) {
-                Some(located) => (Report::Located { located, held_up: delivery.blocked_reason(*partition) }, None),
+            Inquiry::Locate { partition, ids, key } => match delivery.locate(*partition, ids) {
+                Some(located) => {
+                    let held_up = delivery.blocked_reason(*partition, key.as_ref());
+                    (Report::Located { located, held_up }, None)
+                }
                 None => (Report::NotOwner, None),
             },
             Inquiry::Counts => (Report::Counts { partitions: delivery.held_counts().into_iter().collect() }, None),

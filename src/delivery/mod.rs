@@ -50,7 +50,7 @@ pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::WAITERS_MAX;
-use crate::model::message::GroupName;
+use crate::model::message::{GroupName, Key};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
@@ -110,6 +110,8 @@ pub enum BlockedReason {
     },
     /// The partition's share of the group's limit is in flight.
     AtMaxInFlight,
+    /// As much of its key is in flight as may be.
+    KeyAtMaxInFlight,
     RateLimited,
 }
 
@@ -183,16 +185,18 @@ impl GroupDelivery {
         self.closed.is_cancelled()
     }
 
-    /// The reason that holds up all due messages of a partition; `None` where nothing does, or this process does not own it.
-    pub fn blocked_reason(&self, partition: Partition) -> Option<BlockedReason> {
+    /// The reason that holds up all due messages of a partition, or those of a key; `None` where nothing does, or this process does
+    /// not own it.
+    pub fn blocked_reason(&self, partition: Partition, key: Option<&Key>) -> Option<BlockedReason> {
         let owned = self.owned(partition)?;
-        let (is_full, is_holding) = {
+        let (is_full, is_holding, is_key_full) = {
             let table = owned.table();
-            (table.is_full(), table.is_holding())
+            (table.is_full(), table.is_holding(), table.is_key_full(key))
         };
         let unasked = self.demand.unasked(self.store.backend.clock().local().instant());
         match self.demand.waiting() {
             _ if is_full => Some(BlockedReason::AtMaxInFlight),
+            _ if is_key_full => Some(BlockedReason::KeyAtMaxInFlight),
             0 if unasked >= BETWEEN_REQUESTS => Some(BlockedReason::NoConsumer { unasked }),
             0 => None,
             _ => (is_holding && self.rate().is_some()).then_some(BlockedReason::RateLimited),

@@ -126,7 +126,7 @@ impl GroupDelivery {
         match location {
             MessageLocation::Out { attempt, deadline } => Located::InFlight { attempt, until: time_of(deadline) },
             MessageLocation::Decided => Located::Decided,
-            MessageLocation::Held => Located::Ready { held_up: self.blocked_reason(partition) },
+            MessageLocation::Held => Located::Ready { held_up: self.blocked_reason(partition, None) },
             MessageLocation::Backoff { next_at, attempts } => Located::Backoff { next_at, attempts },
             MessageLocation::Behind(Blocker { id, state }) => Located::Blocked {
                 blocker: id,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::name::RequestName;
 use crate::delivery::{BlockedReason, HeldCounts, Located};
 use crate::model::limits::BATCH_MESSAGES_MAX;
-use crate::model::message::{GroupName, MessageId, TopicName};
+use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::store::MemberId;
@@ -17,8 +17,8 @@ pub(crate) enum Inquiry {
     Recall { partition: Partition, ids: Vec<MessageId> },
     /// The recall with this name is over. It is not answered.
     Release { recall: RequestName },
-    /// Where messages are.
-    Locate { partition: Partition, ids: Vec<MessageId> },
+    /// Where messages are, and what holds up the partition, or this key in it.
+    Locate { partition: Partition, ids: Vec<MessageId>, key: Option<Key> },
     /// How many messages the owner holds, of each partition.
     Counts,
 }

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use crate::delivery::{BlockedReason, HeldCounts, Located, Waits};
     use crate::model::limits::RECEIPT_BYTES_MAX;
-    use crate::model::message::MessageId;
+    use crate::model::message::{Key, MessageId};
     use crate::model::partition::Partition;
 
     fn request(ask: Ask) -> Result<RemoteMessage> {
@@ -354,7 +354,7 @@ mod tests {
         let counts = HeldCounts { out: 1, ready: 2, blocked: 3, backoff: 4, oldest: Some(at) };
         for message in [
             question(Inquiry::Recall { partition, ids: ids.clone() })?,
-            question(Inquiry::Locate { partition, ids: ids.clone() })?,
+            question(Inquiry::Locate { partition, ids: ids.clone(), key: Some(Key::new("k")?) })?,
             question(Inquiry::Release { recall: name.clone() })?,
             question(Inquiry::Counts)?,
             RemoteMessage::Report(name.clone(), Report::NotOwner),

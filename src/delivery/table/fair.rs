@@ -258,6 +258,11 @@ impl Table {
         self.fair.as_ref().map_or(usize::MAX, |fair| fair.allowance(key, self.policy.key_in_flight))
     }
 
+    /// Whether a key has as many deliveries in flight as it may.
+    pub fn is_key_full(&self, key: Option<&Key>) -> bool {
+        key.is_some_and(|key| self.allowance(&Some(key.clone())) == 0)
+    }
+
     fn has_sorted(&self, key: &MessageKey) -> bool {
         self.fair.as_ref().is_some_and(|fair| fair.sorted.contains_key(key))
     }

@@ -212,6 +212,9 @@ async fn a_key_at_its_limit_waits_and_others_do_not(world: World) -> Result<()> 
     let mut keys: Vec<_> = first.iter().map(key).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["busy", "busy", "other"]);
+    let waiting = MessageId::new("busy-000499")?;
+    let explained = shop.broker.explain(&orders()?, &waiting, Some(&Key::new("busy")?)).await?;
+    assert_eq!(explained.groups.first().map(|(_, reason)| reason.name), Some("key_at_max_in_flight"));
     shop.push("another", 1).await?;
     let next = shop.reserve(100).await?;
     assert_eq!(next.iter().map(key).collect::<Vec<_>>(), ["another"]);
