@@ -76,6 +76,18 @@ func TestGroupsAreAdministered(t *testing.T) {
 	if paused.State != dwell.GroupPaused || paused.PausedUntil.IsZero() || paused.Rate != 10 {
 		t.Errorf("%+v", paused)
 	}
+	for _, change := range []struct {
+		settings dwell.GroupSettings
+		fair     dwell.Fairness
+	}{
+		{dwell.GroupSettings{Fair: dwell.FairnessKey}, dwell.FairnessKey},
+		{dwell.GroupSettings{Rate: dwell.Ptr(10.0)}, dwell.FairnessKey},
+		{dwell.GroupSettings{Fair: dwell.FairnessNone}, ""},
+	} {
+		if changed := must(c.CreateGroup(ctx, "orders", "audit", change.settings))(t); changed.Fair != change.fair {
+			t.Errorf("%+v", changed)
+		}
+	}
 	if resumed := must(c.Resume(ctx, "orders", "audit"))(t); resumed.State == dwell.GroupPaused {
 		t.Errorf("%+v", resumed)
 	}
