@@ -79,12 +79,17 @@ func TestGroupsAreAdministered(t *testing.T) {
 	for _, change := range []struct {
 		settings dwell.GroupSettings
 		fair     dwell.Fairness
+		keyLimit int
 	}{
-		{dwell.GroupSettings{Fair: dwell.FairnessKey}, dwell.FairnessKey},
-		{dwell.GroupSettings{Rate: dwell.Ptr(10.0)}, dwell.FairnessKey},
-		{dwell.GroupSettings{Fair: dwell.FairnessNone}, ""},
+		{dwell.GroupSettings{Fair: dwell.FairnessKey}, dwell.FairnessKey, 0},
+		{dwell.GroupSettings{Rate: dwell.Ptr(10.0)}, dwell.FairnessKey, 0},
+		{dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(5)}, dwell.FairnessKey, 5},
+		{dwell.GroupSettings{Rate: dwell.Ptr(20.0)}, dwell.FairnessKey, 5},
+		{dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(0)}, dwell.FairnessKey, 0},
+		{dwell.GroupSettings{Fair: dwell.FairnessNone}, "", 0},
 	} {
-		if changed := must(c.CreateGroup(ctx, "orders", "audit", change.settings))(t); changed.Fair != change.fair {
+		changed := must(c.CreateGroup(ctx, "orders", "audit", change.settings))(t)
+		if changed.Fair != change.fair || changed.KeyMaxInFlight != change.keyLimit {
 			t.Errorf("%+v", changed)
 		}
 	}
