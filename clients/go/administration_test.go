@@ -76,6 +76,23 @@ func TestGroupsAreAdministered(t *testing.T) {
 	if paused.State != dwell.GroupPaused || paused.PausedUntil.IsZero() || paused.Rate != 10 {
 		t.Errorf("%+v", paused)
 	}
+	for _, change := range []struct {
+		settings dwell.GroupSettings
+		fair     dwell.Fairness
+		keyLimit int
+	}{
+		{dwell.GroupSettings{Fair: dwell.FairnessKey}, dwell.FairnessKey, 0},
+		{dwell.GroupSettings{Rate: dwell.Ptr(10.0)}, dwell.FairnessKey, 0},
+		{dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(5)}, dwell.FairnessKey, 5},
+		{dwell.GroupSettings{Rate: dwell.Ptr(20.0)}, dwell.FairnessKey, 5},
+		{dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(0)}, dwell.FairnessKey, 0},
+		{dwell.GroupSettings{Fair: dwell.FairnessNone}, "", 0},
+	} {
+		changed := must(c.CreateGroup(ctx, "orders", "audit", change.settings))(t)
+		if changed.Fair != change.fair || changed.KeyMaxInFlight != change.keyLimit {
+			t.Errorf("%+v", changed)
+		}
+	}
 	if resumed := must(c.Resume(ctx, "orders", "audit"))(t); resumed.State == dwell.GroupPaused {
 		t.Errorf("%+v", resumed)
 	}

@@ -116,9 +116,10 @@ func administerGroup(t testing.TB, c *dwell.Client, name string, args object, ta
 		rate, _ := settings["rate"].(float64)
 		return c.CreateGroup(ctx, topic, group, dwell.GroupSettings{
 			CopyOf: text(settings, "copy_of"), Rate: pointer(settings, "rate", rate),
-			MaxInFlight: pointer(settings, "max_in_flight", number(settings, "max_in_flight")),
-			Window:      windowOf(settings),
-			Fair:        dwell.Fairness(text(settings, "fair")),
+			MaxInFlight:    pointer(settings, "max_in_flight", number(settings, "max_in_flight")),
+			Window:         windowOf(settings),
+			Fair:           dwell.Fairness(text(settings, "fair")),
+			KeyMaxInFlight: pointer(settings, "key_max_in_flight", number(settings, "key_max_in_flight")),
 		})
 	case "delete_group":
 		return nil, c.DeleteGroup(ctx, topic, group)

@@ -22,6 +22,8 @@ type GroupSettings struct {
 	Window *DeliveryWindow `json:"window,omitempty"`
 	// Fair is what takes turns; FairnessNone ends it. Default FairnessNone.
 	Fair Fairness `json:"fair,omitempty"`
+	// KeyMaxInFlight is how many deliveries of one key are in flight at most; 0 is without a limit. Only in a fair group.
+	KeyMaxInFlight *int `json:"key_max_in_flight,omitempty"`
 }
 
 // DeliveryWindow is when a group hands messages out: days and a time of day. An empty one is always open.
@@ -53,6 +55,8 @@ type GroupInfo struct {
 	Window *DeliveryWindow `json:"window,omitempty"`
 	// Fair is what takes turns; empty if nothing does.
 	Fair Fairness `json:"fair,omitempty"`
+	// KeyMaxInFlight is how many deliveries of one key are in flight at most; 0 without a limit.
+	KeyMaxInFlight int `json:"key_max_in_flight,omitempty"`
 }
 
 // GroupDescription is a group and what is in it.
@@ -113,6 +117,9 @@ func (c *Client) Group(ctx context.Context, topic, group string) (result GroupDe
 func (c *Client) CreateGroup(ctx context.Context, topic, group string, settings GroupSettings) (result GroupInfo, err error) {
 	if value(settings.Rate) < 0 || value(settings.MaxInFlight) < 0 {
 		return result, wrong("Rate", "or MaxInFlight is negative; 0 is without a limit")
+	}
+	if value(settings.KeyMaxInFlight) < 0 {
+		return result, wrong("KeyMaxInFlight", "is negative; 0 is without a limit")
 	}
 	err = c.group(ctx, call{method: http.MethodPut}, topic, group, "", settings, &result)
 	return result, err

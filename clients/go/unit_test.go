@@ -107,12 +107,13 @@ func TestWrongArgumentsAreRefusedBeforeARequest(t *testing.T) {
 	_, noWindow := c.Bulk(ctx, "orders", "default", dwell.BulkChange{Action: dwell.BulkCancel})
 	_, noSchedule := c.PutCron(ctx, "orders", "nightly", dwell.NewCronJob{Payload: "x"})
 	_, badTopic := c.CreateTopic(ctx, "orders", dwell.TopicSettings{TTL: dwell.Ptr(-time.Second)})
+	_, badKeyLimit := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(-1)})
 	_, badServer := dwell.New("127.0.0.1:7373")
 	_, badProducer := dwell.NewProducer(c, dwell.BatchSize(0)).Push(ctx, "orders", dwell.NewMessage{})
 	for what, err := range map[string]error{
 		"no topic": noTopic, "no id": noID, "no group": noGroup, "purge of nothing": notAll, "no selection": noneSelected,
 		"both due times": bothDue, "no due time": noDue, "one id is empty": noIDs, "no window": noWindow, "no schedule": noSchedule, "negative ttl of a topic": badTopic,
-		"server without a scheme": badServer, "empty batches": badProducer,
+		"server without a scheme": badServer, "empty batches": badProducer, "negative limit of a key": badKeyLimit,
 		"negative delay":             push(dwell.NewMessage{Delay: -1}),
 		"negative ttl":               push(dwell.NewMessage{TTL: -1}),
 		"delay together with due_at": push(dwell.NewMessage{Delay: 1, DueAt: time.Now()}),
@@ -142,6 +143,18 @@ func TestWhatTakesTurnsInAGroupMayBeAbsentOrNew(t *testing.T) {
 	} {
 		var group dwell.GroupInfo
 		if err := json.Unmarshal([]byte(answer), &group); err != nil || group.Fair != fair || group.Group != "audit" {
+			t.Errorf("%s: %+v, %v", answer, group, err)
+		}
+	}
+}
+
+func TestTheLimitOfAKeyMayBeAbsent(t *testing.T) {
+	for answer, limit := range map[string]int{
+		`{"group": "audit", "state": "active", "fair": "key"}`:                         0,
+		`{"group": "audit", "state": "active", "fair": "key", "key_max_in_flight": 5}`: 5,
+	} {
+		var group dwell.GroupInfo
+		if err := json.Unmarshal([]byte(answer), &group); err != nil || group.KeyMaxInFlight != limit || group.Fair != dwell.FairnessKey {
 			t.Errorf("%s: %+v, %v", answer, group, err)
 		}
 	}

@@ -97,7 +97,14 @@ class Administration(unittest.TestCase):
             await client.create_topic(topic, partitions=1)
             await client.push_many(topic, [NewMessage(n, delay="1h") for n in range(5)])
             made = await client.create_group(topic, "audit", copy_of="default", rate=10, max_in_flight=4)
-            self.assertEqual((made.group, made.rate, made.max_in_flight), ("audit", 10, 4))
+            self.assertEqual((made.group, made.rate, made.max_in_flight, made.fair), ("audit", 10, 4, None))
+            self.assertEqual((await client.create_group(topic, "audit", fair="key")).fair, "key")
+            self.assertEqual((await client.create_group(topic, "audit", rate=20)).fair, "key")
+            self.assertEqual((await client.create_group(topic, "audit", key_max_in_flight=5)).key_max_in_flight, 5)
+            self.assertEqual((await client.create_group(topic, "audit", rate=10)).key_max_in_flight, 5)
+            unlimited = await client.create_group(topic, "audit", key_max_in_flight=0)
+            self.assertEqual((unlimited.fair, unlimited.key_max_in_flight), ("key", None))
+            self.assertIsNone((await client.create_group(topic, "audit", fair="none")).fair)
             self.assertEqual({group.group for group in await client.groups(topic)}, {"audit", "default"})
             paused = await client.pause(topic, "audit", "10m")
             self.assertEqual((paused.state, paused.paused_until > self.now), ("paused", True))
@@ -243,6 +250,11 @@ class Answers(unittest.TestCase):
         for fair in ({}, {"fair": "key"}, {"fair": "tenant"}):
             group = from_answer(Group, {"group": "audit", "state": "active", **fair})
             self.assertEqual(group.fair, fair.get("fair"))
+
+    def test_the_limit_of_a_key_may_be_absent(self):
+        for limit in ({}, {"key_max_in_flight": 5}):
+            group = from_answer(Group, {"group": "audit", "state": "active", "fair": "key", **limit})
+            self.assertEqual(group.key_max_in_flight, limit.get("key_max_in_flight"))
 
 
 class Reasons(unittest.TestCase):

@@ -89,6 +89,8 @@ export interface GroupSettings {
   window?: DeliveryWindow;
   /** What takes turns; `none` ends it. Default `none`. */
   fair?: Fairness;
+  /** Deliveries of one key in flight; only in a fair group. */
+  keyMaxInFlight?: number;
 }
 
 /**
@@ -127,6 +129,8 @@ export interface Group {
   window?: DeliveryWindow;
   /** What takes turns; absent if nothing does. */
   fair?: Fairness;
+  /** Deliveries of one key in flight, at most; absent without a limit. */
+  keyMaxInFlight?: number;
 }
 
 /** A group and what is in it. */

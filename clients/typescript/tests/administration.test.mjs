@@ -47,7 +47,14 @@ test("settings of a topic are read as they are written", async () => {
 test("groups are created, paused and purged", async () => {
   await dwell.createTopic("events", { partitions: 2 });
   const group = await dwell.createGroup("events", "audit", { rate: 10, maxInFlight: 4 });
-  assert.deepEqual([group.rate, group.maxInFlight, group.state], [10, 4, "active"]);
+  assert.deepEqual([group.rate, group.maxInFlight, group.state, group.fair], [10, 4, "active", undefined]);
+  assert.equal((await dwell.createGroup("events", "audit", { fair: "key" })).fair, "key");
+  assert.equal((await dwell.createGroup("events", "audit", { rate: 20 })).fair, "key");
+  assert.equal((await dwell.createGroup("events", "audit", { keyMaxInFlight: 5 })).keyMaxInFlight, 5);
+  assert.equal((await dwell.createGroup("events", "audit", { rate: 10 })).keyMaxInFlight, 5);
+  const unlimited = await dwell.createGroup("events", "audit", { keyMaxInFlight: 0 });
+  assert.deepEqual([unlimited.fair, unlimited.keyMaxInFlight], ["key", undefined]);
+  assert.equal((await dwell.createGroup("events", "audit", { fair: "none" })).fair, undefined);
   await dwell.push("events", "x");
   const paused = await dwell.pause("events", "audit", { for: "10m" });
   assert.equal(paused.state, "paused");

@@ -10,3 +10,9 @@ test("what takes turns in a group may be absent or new", () => {
     assert.deepEqual(fromAnswer(group), group);
   }
 });
+
+test("the limit of a key may be absent", () => {
+  const group = { group: "audit", state: "active", fair: "key" };
+  assert.deepEqual(fromAnswer(group), group);
+  assert.deepEqual(fromAnswer({ ...group, key_max_in_flight: 5 }), { ...group, keyMaxInFlight: 5 });
+});

@@ -225,7 +225,8 @@ class TopicDescription(Topic):
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """A group. `state` is ``active``, ``paused``, ``closed`` (outside of its window) or ``copying``; the last three deliver nothing. `fair` is
-    ``key`` if the keys take turns, and `None` if nothing does."""
+    ``key`` if the keys take turns, and `None` if nothing does. `key_max_in_flight` is how many deliveries of one key are in flight at most, and
+    `None` without a limit."""
 
     group: str
     state: str
@@ -236,6 +237,7 @@ class Group:
     max_in_flight: int | None = None
     window: DeliveryWindow | None = None
     fair: str | None = None
+    key_max_in_flight: int | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import java.util.List;
  * @param maxInFlight deliveries in flight, at most, or null
  * @param window when messages are delivered, or null if always
  * @param fair what takes turns, or null if nothing does
+ * @param keyMaxInFlight deliveries of one key in flight, at most, or null
  * @param totals the messages in all partitions, or null
  * @param partitions the messages of each partition
  * @param members the brokers that consume for the group
@@ -29,6 +30,7 @@ public record Group(
         Integer maxInFlight,
         DeliveryWindow window,
         Fairness fair,
+        Integer keyMaxInFlight,
         Counts totals,
         List<PartitionState> partitions,
         List<Member> members) {
@@ -43,6 +45,7 @@ public record Group(
                 fields.countOrNull("max_in_flight"),
                 fields.object("window", DeliveryWindow::of),
                 fields.word("fair", Fairness.class),
+                fields.countOrNull("key_max_in_flight"),
                 fields.object("totals", Counts::of),
                 fields.objects("partitions", PartitionState::of),
                 fields.objects("members", Member::of));

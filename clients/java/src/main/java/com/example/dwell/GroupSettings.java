@@ -9,16 +9,24 @@ package com.example.dwell;
  *     without a limit
  * @param window when messages are delivered; {@link DeliveryWindow#ALWAYS} removes the window
  * @param fair what takes turns; {@link Fairness#NONE} ends it
+ * @param keyMaxInFlight deliveries of one key in flight, at most; 0 is without a limit; only in a
+ *     fair group
  */
 public record GroupSettings(
-        String copyOf, Double rate, Integer maxInFlight, DeliveryWindow window, Fairness fair) {
+        String copyOf,
+        Double rate,
+        Integer maxInFlight,
+        DeliveryWindow window,
+        Fairness fair,
+        Integer keyMaxInFlight) {
     /** Settings of which none is there: a new group gets what is pushed from now on. */
-    public static final GroupSettings NONE = new GroupSettings(null, null, null, null, null);
+    public static final GroupSettings NONE = new GroupSettings(null, null, null, null, null, null);
 
     /** No number is negative. */
     public GroupSettings {
         Checks.that(rate == null || rate >= 0, "rate is negative");
         Checks.that(maxInFlight == null || maxInFlight >= 0, "maxInFlight is negative");
+        Checks.that(keyMaxInFlight == null || keyMaxInFlight >= 0, "keyMaxInFlight is negative");
         if (copyOf != null) {
             Checks.name("copyOf", copyOf);
         }
@@ -26,27 +34,32 @@ public record GroupSettings(
 
     /** The group of which a new one gets a copy of the messages. */
     public GroupSettings copyOf(String group) {
-        return new GroupSettings(group, rate, maxInFlight, window, fair);
+        return new GroupSettings(group, rate, maxInFlight, window, fair, keyMaxInFlight);
     }
 
     /** Messages that all brokers together deliver in a second, at most; 0 is without a limit. */
     public GroupSettings rate(double rate) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair);
+        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight);
     }
 
     /** Deliveries in flight, at most; 0 is without a limit. */
     public GroupSettings maxInFlight(int maxInFlight) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair);
+        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight);
     }
 
     /** When messages are delivered; outside of it the group is closed. */
     public GroupSettings window(DeliveryWindow window) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair);
+        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight);
     }
 
     /** What takes turns. */
     public GroupSettings fair(Fairness fair) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair);
+        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight);
+    }
+
+    /** Deliveries of one key in flight, at most; 0 is without a limit. Only in a fair group. */
+    public GroupSettings keyMaxInFlight(int keyMaxInFlight) {
+        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight);
     }
 
     Body body() {
@@ -55,6 +68,7 @@ public record GroupSettings(
                 .with("rate", rate)
                 .with("max_in_flight", maxInFlight)
                 .with("window", window == null ? null : window.body())
-                .with("fair", fair);
+                .with("fair", fair)
+                .with("key_max_in_flight", keyMaxInFlight);
     }
 }

@@ -228,7 +228,8 @@ final class Calls {
                 fields.decimalOrNull("rate"),
                 fields.countOrNull("max_in_flight"),
                 fields.object("window", DeliveryWindow::of),
-                fields.word("fair", Fairness.class));
+                fields.word("fair", Fairness.class),
+                fields.countOrNull("key_max_in_flight"));
     }
 
     private static NewCronJob cronJob(Map<String, Object> args) {

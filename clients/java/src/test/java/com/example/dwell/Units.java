@@ -277,6 +277,7 @@ final class Units {
             refused(() -> DeadLetterSelection.matching(DeadLetterQuery.ALL));
             GroupSettings unknown = GroupSettings.NONE.fair(Fairness.UNKNOWN);
             refused(() -> client.createGroup("orders", "audit", unknown));
+            refused(() -> GroupSettings.NONE.keyMaxInFlight(-1));
         }
     }
 
@@ -290,5 +291,13 @@ final class Units {
                             fields.put("fair", word);
                             same(fair, Group.of(new Fields(fields)).fair());
                         });
+    }
+
+    static void theLimitOfAKeyMayBeAbsent() {
+        Map<String, Object> answer =
+                new LinkedHashMap<>(Map.of("group", "audit", "state", "active", "fair", "key"));
+        same(null, Group.of(new Fields(answer)).keyMaxInFlight());
+        answer.put("key_max_in_flight", 5L);
+        same(5, Group.of(new Fields(answer)).keyMaxInFlight());
     }
 }
