@@ -118,6 +118,7 @@ func administerGroup(t testing.TB, c *dwell.Client, name string, args object, ta
 			CopyOf: text(settings, "copy_of"), Rate: pointer(settings, "rate", rate),
 			MaxInFlight: pointer(settings, "max_in_flight", number(settings, "max_in_flight")),
 			Window:      windowOf(settings),
+			Fair:        dwell.Fairness(text(settings, "fair")),
 		})
 	case "delete_group":
 		return nil, c.DeleteGroup(ctx, topic, group)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// GroupSettings are settings of a group. A field that is nil stays unchanged.
+// GroupSettings are settings of a group. A field that is nil, or an empty text, stays unchanged.
 type GroupSettings struct {
 	// CopyOf is the group whose messages a new group gets a copy of. Default: none, it gets what is pushed from now on.
 	CopyOf string `json:"copy_of,omitempty"`
@@ -20,6 +20,8 @@ type GroupSettings struct {
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
 	// Window is when messages are handed out; outside of it the group is closed. An empty one is always open.
 	Window *DeliveryWindow `json:"window,omitempty"`
+	// Fair is what takes turns; FairnessNone ends it. Default FairnessNone.
+	Fair Fairness `json:"fair,omitempty"`
 }
 
 // DeliveryWindow is when a group hands messages out: days and a time of day. An empty one is always open.
@@ -49,6 +51,8 @@ type GroupInfo struct {
 	MaxInFlight int     `json:"max_in_flight,omitempty"`
 	// Window is when messages are handed out; nil if always.
 	Window *DeliveryWindow `json:"window,omitempty"`
+	// Fair is what takes turns; empty if nothing does.
+	Fair Fairness `json:"fair,omitempty"`
 }
 
 // GroupDescription is a group and what is in it.

@@ -134,6 +134,19 @@ func TestWrongArgumentsAreRefusedBeforeARequest(t *testing.T) {
 	}
 }
 
+func TestWhatTakesTurnsInAGroupMayBeAbsentOrNew(t *testing.T) {
+	for answer, fair := range map[string]dwell.Fairness{
+		`{"group": "audit", "state": "active"}`:                   "",
+		`{"group": "audit", "state": "active", "fair": "key"}`:    dwell.FairnessKey,
+		`{"group": "audit", "state": "active", "fair": "tenant"}`: "tenant",
+	} {
+		var group dwell.GroupInfo
+		if err := json.Unmarshal([]byte(answer), &group); err != nil || group.Fair != fair || group.Group != "audit" {
+			t.Errorf("%s: %+v, %v", answer, group, err)
+		}
+	}
+}
+
 func TestAnEmptyTextOfAMessageIsNotGiven(t *testing.T) {
 	var sent []map[string]any
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -129,6 +129,17 @@ const (
 	GroupCopying GroupState = "copying"
 )
 
+// Fairness is what takes turns in a group.
+type Fairness string
+
+// What takes turns in a group.
+const (
+	// FairnessNone hands messages out in the order of their due times.
+	FairnessNone Fairness = "none"
+	// FairnessKey gives each key that has due messages its share of the deliveries, however many another one has.
+	FairnessKey Fairness = "key"
+)
+
 // Weekday is a day on which the window of a group opens.
 type Weekday string
 

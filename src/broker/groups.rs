@@ -20,7 +20,7 @@ use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, show_span};
-use crate::model::topic::{Descriptor, Pause, Rate, Subscription};
+use crate::model::topic::{Descriptor, Fairness, Pause, Rate, Subscription};
 use crate::model::window::DeliveryWindow;
 use crate::platform::tasks::Tasks;
 use crate::store::Store;
@@ -345,6 +345,10 @@ pub struct GroupRequest {
     pub max_in_flight: Option<u32>,
     /// `Some(None)` is always open. `None` leaves it as it is.
     pub window: Option<Option<DeliveryWindow>>,
+    /// `None` leaves it as it is.
+    pub fair: Option<Fairness>,
+    /// Deliveries of one key in flight, at most; 0 is without a limit. `None` leaves it as it is.
+    pub key_max_in_flight: Option<u32>,
 }
 
 impl GroupRequest {
@@ -357,6 +361,10 @@ impl GroupRequest {
         }
         if let Some(window) = &self.window {
             subscription.window = window.clone();
+        }
+        subscription.fair = self.fair.unwrap_or(subscription.fair);
+        if let Some(limit) = self.key_max_in_flight {
+            subscription.key_max_in_flight = (limit > 0).then_some(limit);
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::spelling::counted;
 use crate::model::time::{Timestamp, parse_span};
+use crate::model::topic::Fairness;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +24,8 @@ Examples:
   dwell group create orders audit --rate 10 --max-in-flight 100
   dwell group update orders audit --rate 20
   dwell group update orders audit --window 'mon-fri 09:00-17:30 Europe/Berlin'
+  dwell group update orders audit --fair key         no key delays another one, however many it has
+  dwell group update orders audit --fair key --key-max-in-flight 5
   dwell group list orders
   dwell group get orders audit
   dwell group pause orders audit --for 10m
@@ -123,6 +126,12 @@ struct LimitArgs {
     /// removes the window
     #[arg(long, value_name = "WINDOW", value_parser = parse::window)]
     window: Option<DeliveryWindow>,
+    /// Keys that have due messages take turns, so that none delays another (key), or do not (none)
+    #[arg(long, value_name = "none|key", value_parser = parse::fairness)]
+    fair: Option<Fairness>,
+    /// Deliveries of one key in flight, at most, in a fair group; 0 removes the limit
+    #[arg(long, value_name = "N")]
+    key_max_in_flight: Option<u32>,
 }
 
 impl LimitArgs {
@@ -132,6 +141,8 @@ impl LimitArgs {
             rate: self.rate,
             max_in_flight: self.max_in_flight,
             window: self.window.clone().map(Object),
+            fair: self.fair.map(|fair| fair.name().into()),
+            key_max_in_flight: self.key_max_in_flight,
         }
     }
 }

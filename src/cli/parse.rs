@@ -11,7 +11,7 @@ use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{Conflict, CronJobName, DedupKey, GroupName, Key, MessageId, Past, TopicName};
 use crate::model::retry::{Backoff, LadderStep, OnFailure};
 use crate::model::time::{Timestamp, parse_span, parse_timestamp, show_span};
-use crate::model::topic::{Expiry, Ordering, Rate};
+use crate::model::topic::{Expiry, Fairness, Ordering, Rate};
 use crate::model::trace::TraceContext;
 use crate::model::window::DeliveryWindow;
 use crate::platform::clock::Clock;
@@ -111,6 +111,10 @@ pub(crate) fn window(text: &str) -> Result<groups::DeliveryWindow, String> {
 pub(crate) fn ordering(text: &str) -> Result<Ordering, String> {
     let found = Ordering::ALL.iter().find(|ordering| ordering.name() == text);
     found.copied().ok_or_else(|| "expected none or key".to_owned())
+}
+
+pub(crate) fn fairness(text: &str) -> Result<Fairness, String> {
+    Fairness::read(text).map_err(|_| "expected none or key".to_owned())
 }
 
 pub(crate) fn expiry(text: &str) -> Result<Expiry, String> {

@@ -328,6 +328,12 @@ pub(super) fn state(group: &Group) -> String {
     if let Some(Ok(Some(window))) = group.window.clone().map(DeliveryWindow::read) {
         words.push_str(&format!(", window {window}"));
     }
+    if let Some(fair) = &group.fair {
+        words.push_str(&format!(", fair by {fair}"));
+    }
+    if let Some(limit) = group.key_max_in_flight {
+        words.push_str(&format!(", at most {limit} in flight of a key"));
+    }
     words
 }
 

@@ -254,7 +254,7 @@ impl OwnerLoop {
             Head::At(at) => store_clock.reaches(at),
         };
         let limit = table.room().filter(|_| attended && self.owned.lease.is_valid(now.instant) && !self.is_restoring());
-        let reserve = limit.filter(|_| due_at <= now.instant);
+        let reserve = limit.filter(|_| due_at <= now.instant || table.wants_sorted());
         // After a settlement something is fetched first, if there is anything: neither starves the other.
         let settlement = if self.settled_last { None } else { table.draft() };
         if let Some((settlement, ticket)) = settlement {
@@ -300,7 +300,11 @@ impl OwnerLoop {
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {
         let mut losses = self.losses.clone();
         losses.mark_unchanged();
-        let reserved = self.owner.reserve(limit).await?;
+        let sorted = self.owned.table().ask_for_sorted();
+        let reserved = match sorted {
+            Some(keys) => self.owner.reserve_by_key(limit, &keys).await?,
+            None => self.owner.reserve(limit).await?,
+        };
         // The store may have answered with what it had before it was restored: none of that is handed out.
         let is_doubtful = self.is_restoring() || losses.has_changed().unwrap_or(false);
         self.settled_last = false;

@@ -21,7 +21,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition, Rest};
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{Acquired, Channel, Claim, MemberId, Owner, ReserveLimit, Store, Wake};
+use crate::store::{Acquired, Channel, Claim, KeyCount, MemberId, Owner, Recovered, ReserveLimit, Store, Wake};
 
 pub(super) enum Acquisition {
     Owned(Box<Ownership>),
@@ -64,9 +64,11 @@ impl Ownership {
                 let key = delivery.options.receipt_keys.for_epoch(Clock::System.instant()).await?;
                 let incarnation = delivery.descriptor().incarnation;
                 let receipts = ReceiptMaker::new(&claim, incarnation, keeper.member().clone(), key);
-                let table = Table::new(receipts, delivery.policy(partition));
+                let mut table = Table::new(receipts, delivery.policy(partition));
                 let lease = keeper.keep(claim, sent);
-                let owner = recover(delivery, &group_partition, owner).await.inspect_err(|_| keeper.forget(&lease))?;
+                let recovered = recover(delivery, &group_partition, owner).await;
+                let (owner, sorted) = recovered.inspect_err(|_| keeper.forget(&lease))?;
+                table.found_sorted(sorted);
                 let owned = Arc::new(Owned::new(lease, table, delivery.options.budget.clone(), signal.clone()));
                 let woken = Arc::new(Notify::new());
                 let owner_loop = OwnerLoop::new(delivery.clone(), owner, owned, woken.clone());
@@ -120,16 +122,17 @@ async fn recover(
     delivery: &GroupDelivery,
     group_partition: &GroupPartition,
     mut owner: Box<dyn Owner>,
-) -> Result<Box<dyn Owner>> {
+) -> Result<(Box<dyn Owner>, Vec<KeyCount>)> {
     let (mut recovered, mut left_behind) = (0, false);
-    let (orphans, is_moving) = loop {
+    let last = loop {
         let page = owner.recover().await?;
         recovered += page.messages;
         left_behind |= page.left_behind;
         if !page.more {
-            break (page.orphans, page.is_moving);
+            break page;
         }
     };
+    let Recovered { orphans, is_moving, has_sorted, .. } = last;
     if is_moving {
         delivery.call_back_move(group_partition).await;
     }
@@ -143,7 +146,20 @@ async fn recover(
         tracing::debug!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
         delivery.changes.recovered(messages);
     }
-    Ok(owner)
+    let sorted = if has_sorted { sorted_keys(&mut owner).await? } else { Vec::new() };
+    Ok((owner, sorted))
+}
+
+/// The keys of which earlier epochs sorted messages.
+async fn sorted_keys(owner: &mut Box<dyn Owner>) -> Result<Vec<KeyCount>> {
+    let mut keys: Vec<KeyCount> = Vec::new();
+    loop {
+        let page = owner.sorted_keys(keys.last()).await?;
+        keys.extend(page.keys);
+        if !page.more {
+            return Ok(keys);
+        }
+    }
 }
 
 /// Schedules again what is reserved in a partition that nobody owns, in a new epoch. False if somebody owns it by now.
@@ -374,6 +390,8 @@ impl GroupDelivery {
             ordered: descriptor.is_ordered(),
             on_expiry: descriptor.settings.on_expiry,
             in_flight: descriptor.in_flight_share(&self.group, partition),
+            fair: descriptor.is_fair(&self.group),
+            key_in_flight: descriptor.key_in_flight(&self.group),
         }
     }
 

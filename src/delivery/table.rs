@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no chance; they come in as values. Deliveries in flight are only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
 
+mod fair;
 mod gather;
 mod next_message;
 mod order;
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::fair::Fair;
 use self::gather::BatchKey;
 pub use self::gather::Gather;
 pub(super) use self::gather::Gathered;
@@ -26,14 +28,18 @@ use super::receipt::{Delivery, ReceiptGuard, ReceiptMaker, SessionReceipts};
 use super::verdict::VerdictCache;
 use crate::codec::{DeadLetterReason, DeadLetterRecord};
 use crate::model::last_error::LastError;
-use crate::model::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
-use crate::model::message::{Envelope, Message, MessageId};
+use crate::model::limits::{
+    CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX, SORTED_MESSAGES_MAX,
+};
+use crate::model::message::{Key, Message, MessageId};
 use crate::model::retry::{Backoff, OnFailure};
 use crate::model::time::Timestamp;
 use crate::model::topic::Expiry;
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
-use crate::store::{Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned};
+use crate::store::{
+    Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Sorted,
+};
 
 /// Messages to prefetch before the speed of the consumers is known.
 const APPETITE_FIRST: usize = 32;
@@ -88,6 +94,10 @@ pub struct Policy {
     pub ordered: bool,
     pub on_expiry: Expiry,
     pub in_flight: usize,
+    /// Whether the keys take turns. Not with an ordering.
+    pub fair: bool,
+    /// In a fair group, deliveries of a key in flight, at most.
+    pub key_in_flight: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,6 +116,8 @@ struct Held {
     charged_before: u32,
     /// With ordering: the last decision about it has this ticket. A charge has to follow that.
     ticket: u64,
+    /// In a fair group, when it is its turn.
+    turn: u64,
     bytes: usize,
     /// Whether it waited for an earlier message of its key.
     stood_behind: bool,
@@ -127,6 +139,7 @@ impl Held {
 struct Out {
     slot: Slot,
     id: MessageId,
+    key: Option<Key>,
     version: Version,
     attempt: u32,
     max_attempts: u32,
@@ -151,6 +164,8 @@ enum DeliveryEnd {
     Kept(Retried),
     /// It was never handed out: it is scheduled again without a charge.
     Back(Returned),
+    /// It was never handed out: it waits among the sorted messages of its key.
+    Sorted(Sorted),
     /// It becomes a dead letter.
     Dead(Buried),
 }
@@ -195,6 +210,7 @@ pub struct Table {
     /// Whether the last consumer waited for a batch.
     gathers: bool,
     order: Option<Box<Order>>,
+    fair: Option<Box<Fair>>,
     recalls: Recalls,
     chooser: NextMessage,
 }
@@ -204,6 +220,7 @@ impl Table {
         Table {
             receipts,
             order: policy.ordered.then(Box::default),
+            fair: (policy.fair && !policy.ordered).then(Box::default),
             policy,
             ready: VecDeque::new(),
             uncharged: VecDeque::new(),
@@ -230,6 +247,8 @@ impl Table {
 
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
+        self.follow_fairness();
+        self.fair.iter_mut().for_each(|fair| fair.open_all());
     }
 
     pub fn held(&self) -> usize {
@@ -279,26 +298,37 @@ impl Table {
     }
 
     pub fn room(&self) -> Option<ReserveLimit> {
+        if self.is_full() || self.recalls.is_holding() {
+            return None;
+        }
         let held = self.prefetched();
-        if held > self.appetite / 2 || self.is_full() || self.recalls.is_holding() {
+        if held > self.appetite / 2 && self.fair.is_none() {
             return None;
         }
         let bytes = PREFETCH_BYTES_MAX.checked_sub(self.prefetched_bytes()).filter(|bytes| *bytes > 0)?;
+        if self.fair.is_some() {
+            // All that is due is looked at, since what the memory does not hold is sorted.
+            return Some(ReserveLimit { messages: CALL_IDS_MAX - SORTED_MESSAGES_MAX, bytes });
+        }
         let limit = ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes };
         self.order.as_ref().map_or(Some(limit), |order| order.room(limit))
     }
 
     /// Takes in what was reserved. Unreadable and exhausted messages die at once.
     pub fn reserved(&mut self, reserved: Reserved, now: Now) {
-        if reserved.messages.is_empty() {
-            return;
-        }
-        let ids: Vec<_> = reserved.messages.iter().map(|message| Some(message.id.clone())).collect();
+        let Reserved { reservation, messages, sorted_left, .. } = reserved;
+        let ids: Vec<_> = messages.iter().map(|message| Some(message.id.clone())).collect();
         let left = ids.len();
-        self.unsettled += left;
-        self.reservations.insert(reserved.reservation, Unsettled { ids, left });
-        for (index, message) in reserved.messages.into_iter().enumerate() {
-            self.hold(Slot { reservation: reserved.reservation, index }, message, now);
+        if left > 0 {
+            self.unsettled += left;
+            self.reservations.insert(reservation, Unsettled { ids, left });
+        }
+        let messages = messages.into_iter().enumerate().map(|(index, message)| (Slot { reservation, index }, message));
+        if self.fair.is_some() {
+            return self.hold_fairly(messages.collect(), &sorted_left, now);
+        }
+        for (slot, message) in messages {
+            self.hold(slot, message, now);
         }
     }
 
@@ -319,9 +349,20 @@ impl Table {
         }
         self.note_priority(message.envelope.priority);
         let (charged, charged_before) = (attempts, attempts);
-        let (ticket, stood_behind) = (0, false);
-        let held =
-            Held { slot, version, ready_at, position, charged, charged_before, ticket, bytes, stood_behind, message };
+        let (ticket, stood_behind, turn) = (0, false, self.turn_of(&message.envelope.key));
+        let held = Held {
+            slot,
+            version,
+            ready_at,
+            position,
+            charged,
+            charged_before,
+            ticket,
+            turn,
+            bytes,
+            stood_behind,
+            message,
+        };
         self.line_up(held, now);
     }
 
@@ -397,7 +438,11 @@ impl Table {
         let (slot, version, handed_at) = (held.slot, held.version, now.instant);
         let _guard = session_receipts.map(|session| session.hold(receipt));
         let ordered = self.order.as_mut().map(|order| Box::new(order.hand_out(&held, on_failure)));
-        let out = Out { slot, id, version, attempt, max_attempts, handed_at, deadline, _guard, ordered };
+        let key = held.message.envelope.key.clone();
+        if let Some(fair) = &mut self.fair {
+            fair.handed_out(&key);
+        }
+        let out = Out { slot, id, key, version, attempt, max_attempts, handed_at, deadline, _guard, ordered };
         self.out.insert(serial, out);
         self.deadlines.insert((deadline, serial));
         Delivery {
@@ -447,6 +492,10 @@ impl Table {
         if !self.charging.is_empty() {
             return Vec::new();
         }
+        if self.fair.is_some() && !self.ready.is_empty() && !self.gathers {
+            self.charging = self.next_uncharged(CHARGED_AHEAD_MAX);
+            return self.charges_of_charging();
+        }
         let count = match self.ready.front() {
             None => self.uncharged.len().min(wanted).min(CALL_IDS_MAX),
             Some(_) if self.gathers => self.uncharged.len().min(wanted).min(CALL_IDS_MAX),
@@ -456,8 +505,7 @@ impl Table {
             }
         };
         self.charging = self.uncharged.drain(..count).collect();
-        let charge = |held: &Held| Charge { id: held.message.id.clone(), attempts: held.charged + 1 };
-        let mut charges: Vec<Charge> = self.charging.iter().map(charge).collect();
+        let mut charges = self.charges_of_charging();
         if let Some(order) = &mut self.order {
             for first in &self.charging {
                 let room = wanted.min(CALL_IDS_MAX).saturating_sub(charges.len());
@@ -465,6 +513,11 @@ impl Table {
             }
         }
         charges
+    }
+
+    fn charges_of_charging(&self) -> Vec<Charge> {
+        let charge = |held: &Held| Charge { id: held.message.id.clone(), attempts: held.charged + 1 };
+        self.charging.iter().map(charge).collect()
     }
 
     pub fn charged(&mut self) {
@@ -483,6 +536,7 @@ impl Table {
         if self.order.is_some() {
             return self.give_back_in_order();
         }
+        self.fair.iter_mut().for_each(|fair| fair.open_all());
         let held: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
         for held in held {
             self.return_unordered(held, false);
@@ -515,25 +569,6 @@ impl Table {
 }
 
 impl Table {
-    /// Where priorities are used, more is prefetched: only messages in memory can be chosen from.
-    fn note_priority(&mut self, priority: u8) {
-        self.chooser.choosy |= priority > 0;
-        if self.chooser.choosy {
-            self.appetite = PREFETCH_MESSAGES_MAX;
-        }
-    }
-
-    fn choose(&mut self, Want { min_age, .. }: Want, key: Option<&BatchKey>, now: Now) -> Option<usize> {
-        if !self.chooser.choosy && min_age.is_zero() && key.is_none() {
-            return (!self.ready.is_empty()).then_some(0);
-        }
-        let ready = self.ready.iter().map(|held| &held.message.envelope);
-        let may = |envelope: &Envelope| {
-            envelope.pushed_at.plus(min_age) <= now.store && key.is_none_or(|key| envelope.key == *key)
-        };
-        self.chooser.choose(ready.map(|envelope| may(envelope).then_some(envelope.priority)))
-    }
-
     /// When the first of the ready messages may be taken, by its age or in its batch; in the past if one may be. `None` while
     /// nothing could be handed out.
     pub fn ripe_at(&self, want: Want, now: Now) -> Option<Timestamp> {

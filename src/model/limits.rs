@@ -85,6 +85,8 @@ pub const CALL_IDS_MAX: usize = 1_000;
 pub const CALL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Message ids that one call of recovery moves: recovery runs beside live traffic.
 pub const RECOVER_IDS_MAX: usize = 250;
+/// Keys whose sorted messages one call of the owner of a fair group asks for, or lists.
+pub const SORTED_KEYS_MAX: usize = 500;
 /// Messages with a conflict policy in one call to the store: each is looked up and written for itself.
 pub const POLICY_IDS_MAX: usize = 250;
 /// Changes of a journal that one call restores: all that one call set, and as much again of others.
@@ -148,6 +150,10 @@ pub const ANNOTATION_NAME_BYTES_MAX: usize = 128;
 pub const ANNOTATIONS_BYTES_MAX: usize = 16 * 1024;
 /// Messages that an owner holds ready in memory, for each partition of a group.
 pub const PREFETCH_MESSAGES_MAX: usize = 1_000;
+/// Messages of one key that the memory of a fair group holds although others wait.
+pub const KEY_AHEAD_MIN: usize = 2;
+/// Sorted messages that are reserved at a time, beside as many that are due.
+pub const SORTED_MESSAGES_MAX: usize = CALL_IDS_MAX / 2;
 /// Bytes of bodies that an owner holds ready in memory, for each partition of a group.
 pub const PREFETCH_BYTES_MAX: usize = CALL_BYTES_MAX;
 /// Bytes of bodies that all owned partitions together hold in memory, unless the configuration says otherwise.

@@ -10,7 +10,7 @@ use dwell_client::wire::items::Object;
 use dwell_client::wire::topics::{self, DeadLetter, TopicSettings};
 use serde::{Deserialize, Serialize};
 
-pub use self::subscription::{Pause, Rest, Subscription};
+pub use self::subscription::{Fairness, Pause, Rest, Subscription};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{
     ANNOTATION_NAME_BYTES_MAX, ANNOTATIONS_BYTES_MAX, ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX,

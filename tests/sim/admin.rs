@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::client::{CRON, Clients, SETS_UP};
 use crate::ledger::{BulkFact, CronFact, Limited, Moved, Paused, Removed, Span, Windowed};
 use crate::lock;
-use crate::operation::{Bulk, BulkAction, CronChange, Limit, Missed, WindowChange};
+use crate::operation::{Bulk, BulkAction, CronChange, Fair, Limit, Missed, WindowChange};
 
 /// A day, ms: longer than any simulation.
 const DAY: u64 = 24 * 3_600_000;
@@ -49,8 +49,11 @@ impl Clients {
             "backoff": {"kind": "exponential", "initial": "100ms", "max": "2s", "factor": 2.0, "jitter": 0.5},
         });
         let mut requests = vec![(format!("/v1/topics/{}", topic.name), settings)];
-        requests.extend((1..topic.groups.len()).map(|group| {
-            let body = if copies == Some(group) { json!({"copy_of": topic.groups[0]}) } else { json!({}) };
+        requests.extend((0..topic.groups.len()).filter(|group| *group > 0 || topic.is_fair).map(|group| {
+            let mut body = if copies == Some(group) { json!({"copy_of": topic.groups[0]}) } else { json!({}) };
+            if topic.is_fair {
+                body["fair"] = json!("key");
+            }
             (self.group_path(number, group), body)
         }));
         for (path, body) in requests {
@@ -121,12 +124,20 @@ impl Clients {
 
     pub(crate) async fn limit(&self, broker: usize, limit: Limit) -> bool {
         let (sent, place) = (self.now(), self.group_path(limit.topic, limit.group));
-        let body = json!({"rate": limit.rate, "max_in_flight": limit.max_in_flight});
+        let Limit { rate, max_in_flight, key_max_in_flight, .. } = limit;
+        let body = json!({"rate": rate, "max_in_flight": max_in_flight, "key_max_in_flight": key_max_in_flight});
         let answer = self.call(broker, "PUT", &place, Some(body)).await;
         let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
         self.note(&format!("{limit:?} at broker {broker}: {is_done}"));
         lock(&self.ledger).limits.push(Limited { limit, span, is_done });
         is_done
+    }
+
+    pub(crate) async fn take_turns(&self, broker: usize, topic: usize, group: usize, fair: Fair) {
+        let place = self.group_path(topic, group);
+        let word = if fair == Fair::Key { "key" } else { "none" };
+        let answer = self.call(broker, "PUT", &place, Some(json!({"fair": word}))).await;
+        self.note(&format!("{place} is fair by {word} at broker {broker}: {answer:?}"));
     }
 
     pub(crate) async fn window(&self, broker: usize, change: WindowChange) -> bool {
@@ -160,7 +171,7 @@ impl Clients {
             }
             for group in 0..settings.groups.len() {
                 let place = self.group_path(topic, group);
-                let free = Limit { topic, group, rate: 0, max_in_flight: 0 };
+                let free = Limit { topic, group, rate: 0, max_in_flight: 0, key_max_in_flight: 0 };
                 let open = WindowChange { topic, group, closed: None, is_elsewhere: false };
                 while !(matches!(self.call(SETS_UP, "GET", &place, None).await, Some((404, _)))
                     || self.limit(SETS_UP, free).await

@@ -169,6 +169,7 @@ impl Clients {
             Operation::ReceiveFromQueue(consume) => self.receive_from_queue(broker, consume).await,
             Operation::Pause(topic, group, for_ms) => self.pause(broker, topic, group, for_ms).await,
             Operation::Limit(limit) => drop(self.limit(broker, limit).await),
+            Operation::Fair(topic, group, fair) => self.take_turns(broker, topic, group, fair).await,
             Operation::Window(change) => drop(self.window(broker, change).await),
             Operation::Bulk(bulk) => self.bulk(broker, bulk).await,
             Operation::Cron(change) => drop(self.cron(broker, change).await),

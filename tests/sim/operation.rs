@@ -25,6 +25,7 @@ pub(crate) enum Operation {
     Pause(usize, usize, u64),
     Limit(Limit),
     Window(WindowChange),
+    Fair(usize, usize, Fair),
     Bulk(Bulk),
     Look(Look, Target, usize),
     Cron(CronChange),
@@ -44,6 +45,16 @@ pub(crate) struct Limit {
     /// Hand-overs in a second.
     pub(crate) rate: u32,
     pub(crate) max_in_flight: u32,
+    /// Of one key; only in a fair group.
+    #[serde(default)]
+    pub(crate) key_max_in_flight: u32,
+}
+
+/// What takes turns in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Fair {
+    Nothing,
+    Key,
 }
 
 /// A new window of a group: it is closed for a minute of each day, and open otherwise.
@@ -382,6 +393,10 @@ impl Plan {
                 group,
                 rate: if random.bool() { 0 } else { random.u32(2..60) },
                 max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
+                key_max_in_flight: match self.topics[topic].is_fair {
+                    true if random.u8(0..4) > 0 => random.u32(1..4),
+                    _ => 0,
+                },
             }),
             935..937 => Operation::Window(WindowChange {
                 topic,
@@ -389,7 +404,9 @@ impl Plan {
                 closed: (random.u8(0..4) > 0).then(|| random.u64(0..2)),
                 is_elsewhere: random.bool(),
             }),
-            937..941 => Operation::Bulk(bulk(random, topic, group)),
+            // In a topic with an order it is refused.
+            937 => Operation::Fair(topic, group, if random.u8(0..3) == 0 { Fair::Nothing } else { Fair::Key }),
+            938..941 => Operation::Bulk(bulk(random, topic, group)),
             941..947 => Operation::PurgeGroup(topic, group),
             947..960 => Operation::Redrive(topic, group),
             960..965 => Operation::PurgeDead(topic, group),

@@ -105,6 +105,9 @@ pub(crate) struct Topic {
     /// 0: none.
     pub(crate) dedup_window_ms: u64,
     pub(crate) buries_expired: bool,
+    /// The keys take turns in its groups.
+    #[serde(default)]
+    pub(crate) is_fair: bool,
     /// Nobody pushes to it: it gets what is moved there from this topic.
     #[serde(default)]
     pub(crate) takes_from: Option<usize>,
@@ -527,6 +530,7 @@ impl Topic {
             max_attempts: random.u32(3..12),
             dedup_window_ms: if random.u8(0..3) == 0 { random.u64(1_000..20_000) } else { 0 },
             buries_expired: random.bool(),
+            is_fair: !is_ordered && random.bool(),
             takes_from: None,
             forwards_to: None,
         }

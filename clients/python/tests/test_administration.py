@@ -9,9 +9,10 @@ import unittest
 import warnings
 from datetime import timedelta
 
-from dwell import AsyncClient, Client, DwellError, NewMessage, Retry, Worker
+from dwell import AsyncClient, Client, DwellError, Group, NewMessage, Retry, Worker
 from dwell.delivery import reason_of
 from dwell.testing import broker
+from dwell.values import from_answer
 
 
 class Awaited:
@@ -235,6 +236,13 @@ class Arguments(unittest.TestCase):
         for call in (lambda: client.push("orders", "x", delay=30), lambda: client.push(None, "x")):
             with self.subTest(inspect.getsource(call).strip()), self.assertRaises(TypeError):
                 call()
+
+
+class Answers(unittest.TestCase):
+    def test_what_takes_turns_in_a_group_may_be_absent_or_new(self):
+        for fair in ({}, {"fair": "key"}, {"fair": "tenant"}):
+            group = from_answer(Group, {"group": "audit", "state": "active", **fair})
+            self.assertEqual(group.fair, fair.get("fair"))
 
 
 class Reasons(unittest.TestCase):

@@ -87,7 +87,15 @@ export interface GroupSettings {
   maxInFlight?: number;
   /** When messages are delivered; outside of it the group is closed. */
   window?: DeliveryWindow;
+  /** What takes turns; `none` ends it. Default `none`. */
+  fair?: Fairness;
 }
+
+/**
+ * `key`: each key that has due messages has its share of the deliveries, however many another one has. `none`: messages are delivered in the
+ * order of their due times.
+ */
+export type Fairness = "none" | "key";
 
 export type Weekday = "mon" | "tue" | "wed" | "thu" | "fri" | "sat" | "sun";
 
@@ -117,6 +125,8 @@ export interface Group {
   maxInFlight?: number;
   /** When messages are delivered; absent if always. */
   window?: DeliveryWindow;
+  /** What takes turns; absent if nothing does. */
+  fair?: Fairness;
 }
 
 /** A group and what is in it. */

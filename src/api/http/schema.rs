@@ -256,6 +256,8 @@ schemas! {
     GroupState = words(["active", "paused", "closed", "copying"]);
     /// Order of delivery within a topic.
     Ordering = words(["none", "key"]);
+    /// Whether the keys of a group take turns.
+    Fairness = words(["none", "key"]);
     /// Policy for an expired message.
     Expiry = words(["drop", "bury"]);
     /// Policy for missed occurrences.

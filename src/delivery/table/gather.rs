@@ -119,6 +119,7 @@ impl Table {
     }
 
     pub(super) fn end_expired(&mut self, held: Held) {
+        self.fair.iter_mut().for_each(|fair| fair.open_all());
         let lane = self.order.as_ref().map(|_| lane_of(&held.message));
         match self.policy.on_expiry {
             Expiry::Drop => self.decide_end(held.message.id, held.slot, lane, DeliveryEnd::Gone),

@@ -1,6 +1,9 @@
 //! Priorities: which of the ready messages comes next.
 
-use crate::model::limits::PASSED_OVER_MAX;
+use super::gather::BatchKey;
+use super::{Now, Table, Want};
+use crate::model::limits::{PASSED_OVER_MAX, PREFETCH_MESSAGES_MAX};
+use crate::model::message::Envelope;
 
 /// Chooses among messages in order of due time: the first of the highest priority, but in turn the first of all.
 #[derive(Debug, Default)]
@@ -29,6 +32,30 @@ impl NextMessage {
         }
         self.passed += 1;
         Some(best)
+    }
+}
+
+impl Table {
+    /// Where priorities are used, more is prefetched: only messages in memory can be chosen from.
+    pub(super) fn note_priority(&mut self, priority: u8) {
+        self.chooser.choosy |= priority > 0;
+        if self.chooser.choosy {
+            self.appetite = PREFETCH_MESSAGES_MAX;
+        }
+    }
+
+    pub(super) fn choose(&mut self, Want { min_age, .. }: Want, key: Option<&BatchKey>, now: Now) -> Option<usize> {
+        if self.fair.is_none() && !self.chooser.choosy && min_age.is_zero() && key.is_none() {
+            return (!self.ready.is_empty()).then_some(0);
+        }
+        let may = |envelope: &Envelope| {
+            envelope.pushed_at.plus(min_age) <= now.store && key.is_none_or(|key| envelope.key == *key)
+        };
+        if self.fair.is_some() {
+            return self.choose_fairly(may);
+        }
+        let ready = self.ready.iter().map(|held| &held.message.envelope);
+        self.chooser.choose(ready.map(|envelope| may(envelope).then_some(envelope.priority)))
     }
 }
 

@@ -532,6 +532,7 @@ impl Table {
 
     /// The store has answered the draft: the keys whose current message is gone go on. True if something is ready now.
     pub fn settled(&mut self, now: Now) -> bool {
+        self.fair.iter_mut().for_each(|fair| fair.settled());
         let before = self.ready.len();
         let leaving = self.order.as_mut().map(|order| std::mem::take(&mut order.leaving)).unwrap_or_default();
         for (lane, slot) in leaving {

@@ -61,6 +61,9 @@ impl Table {
 
     fn conclude(&mut self, serial: u64, mut out: Out, decision: Decision, now: Now) -> Decided {
         self.deadlines.remove(&(out.deadline, serial));
+        if let Some(fair) = &mut self.fair {
+            fair.ended(&out.key);
+        }
         let handling = now.instant.since(out.handed_at);
         let dead = match decision {
             Decision::Ack => {
@@ -171,6 +174,10 @@ impl Table {
                     continue;
                 }
                 DeliveryEnd::Back(returned) => settlement.returned.push(returned),
+                DeliveryEnd::Sorted(sorted) => {
+                    self.fair.iter_mut().for_each(|fair| fair.draft(&sorted));
+                    settlement.sorted.push(sorted);
+                }
                 DeliveryEnd::Dead(buried) => settlement.buried.push(buried),
             }
             let Some(unsettled) = self.reservations.get_mut(&slot.reservation) else { continue };
@@ -245,6 +252,7 @@ impl Table {
 
     /// Takes a message that no consumer has out of memory, with whether it is the current one of its key.
     pub(super) fn pull(&mut self, slot: Slot, lane: &Lane) -> Option<(Held, bool)> {
+        self.fair.iter_mut().for_each(|fair| fair.open_all());
         if let Some(held) = self.withdraw(slot) {
             return Some((held, true));
         }
@@ -313,6 +321,8 @@ mod tests {
             ordered,
             on_expiry: Expiry::Drop,
             in_flight: 100,
+            fair: false,
+            key_in_flight: None,
         };
         let claim = Claim { group_partition, epoch: Epoch::after(0) };
         Ok(Table::new(ReceiptMaker::new(&claim, 1, MemberId::fresh("host"), SigningKey::fresh()?), policy))

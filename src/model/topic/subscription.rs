@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Descriptor, Rate};
-use crate::model::error::{Error, Result};
+use super::{Descriptor, Rate, choice};
+use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::IN_FLIGHT_MAX;
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
@@ -32,8 +32,44 @@ pub struct Subscription {
     /// `None` is always open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<DeliveryWindow>,
+    #[serde(skip_serializing_if = "Fairness::is_none")]
+    pub fair: Fairness,
+    /// Deliveries of one key in flight, at most; only in a fair group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_max_in_flight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
+}
+
+/// Whether the keys of a group take turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fairness {
+    /// The message that is due first is delivered first.
+    #[default]
+    None,
+    /// Each key that has due messages has its share, however many another one has. Not with an ordering.
+    Key,
+}
+
+impl Fairness {
+    pub const ALL: &[Fairness] = &[Fairness::None, Fairness::Key];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Fairness::None => "none",
+            Fairness::Key => "key",
+        }
+    }
+
+    pub fn is_none(&self) -> bool {
+        *self == Fairness::None
+    }
+
+    /// Errors: `Invalid` for another word.
+    pub fn read(word: &str) -> Result<Fairness> {
+        choice("fair", word, Fairness::ALL, Fairness::name)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +147,15 @@ impl Descriptor {
         self.subscriptions.entry(group.clone()).or_default()
     }
 
+    pub fn is_fair(&self, group: &GroupName) -> bool {
+        self.subscriptions.get(group).is_some_and(|subscription| !subscription.fair.is_none())
+    }
+
+    pub fn key_in_flight(&self, group: &GroupName) -> Option<usize> {
+        let limit = self.subscriptions.get(group)?.key_max_in_flight?;
+        Some(usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
     /// How many deliveries of a group may be in flight in a partition: its share of what the group may have. Shares add up
     /// to the limit, and while it changes, with some owners knowing the old one and some the new one, to no more than the higher of the two.
     pub fn in_flight_share(&self, group: &GroupName, partition: Partition) -> usize {
@@ -123,6 +168,15 @@ impl Descriptor {
     }
 
     pub(super) fn check_subscriptions(&self) -> Result<()> {
+        if self.is_ordered() && self.subscriptions.values().any(|subscription| !subscription.fair.is_none()) {
+            let why = "is not for a topic with ordering, in which a key that waits holds up no other; leave `fair` out";
+            return Err(Error::wrong(Fault::Exclusive, "fair", why));
+        }
+        let is_alone = |group: &Subscription| group.fair.is_none() && group.key_max_in_flight.is_some();
+        if self.subscriptions.values().any(is_alone) {
+            let why = "is for a fair group; give `fair` = `key` with it, or 0 for no limit";
+            return Err(Error::wrong(Fault::Missing, "key_max_in_flight", why));
+        }
         let partitions = u32::from(self.settings.partitions.get());
         let too_few = |limit: &u32| *limit < partitions;
         match self.subscriptions.values().filter_map(|subscription| subscription.max_in_flight).find(too_few) {

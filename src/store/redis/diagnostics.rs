@@ -302,7 +302,8 @@ async fn topic_keys(
         ];
         for group in descriptor.groups.iter() {
             let group_partition = keys.group(topic, partition, group);
-            let zsets = [group_partition.zset, group_partition.dead_zset].map(|key| ("ZCARD", key));
+            let zsets =
+                [group_partition.zset, group_partition.dead_zset, group_partition.by_key].map(|key| ("ZCARD", key));
             let hashes = [
                 group_partition.hash,
                 group_partition.reservations,

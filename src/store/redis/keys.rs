@@ -120,6 +120,7 @@ impl Keys {
             dead_hash: key(":dh"),
             moving: key(":m"),
             forwarding: key(":f"),
+            by_key: key(":k"),
             lease: key(":lease"),
         }
     }
@@ -176,7 +177,7 @@ pub(super) struct PartitionKeys {
 
 #[derive(Debug, Clone)]
 pub(super) struct GroupPartitionKeys {
-    /// Zset: message id -> when it is due, ms.
+    /// Zset: message id -> when it is due, ms; more by 2^42 while it is among the sorted ones of its key.
     pub(super) zset: String,
     /// Hash: message id -> body.
     pub(super) hash: String,
@@ -192,12 +193,14 @@ pub(super) struct GroupPartitionKeys {
     pub(super) moving: String,
     /// Hash: ' ' -> the last page, its stream and where it goes; message id -> a dead letter on its way to another topic.
     pub(super) forwarding: String,
+    /// Zset without scores: `<key, if any> NUL <due, ms, 13 digits><message id>`, the sorted messages of a fair group.
+    pub(super) by_key: String,
     /// String with expiry: the member that owns the partition.
     pub(super) lease: String,
 }
 
 impl GroupPartitionKeys {
-    pub(super) fn all(&self) -> [&str; 9] {
+    pub(super) fn all(&self) -> [&str; 10] {
         [
             &self.zset,
             &self.hash,
@@ -207,6 +210,7 @@ impl GroupPartitionKeys {
             &self.dead_hash,
             &self.moving,
             &self.forwarding,
+            &self.by_key,
             &self.lease,
         ]
     }

@@ -115,7 +115,7 @@ impl Shared {
     fn read_renewal(&self, sent: Instant, value: Value) -> Result<Renewal> {
         let (status, mut reply) = self.read(sent, value)?;
         if status == "OK" {
-            let head = reply.time()?;
+            let head = reply.head()?;
             let (generation, is_moving) = (reply.text()?.parse().unwrap_or(0), reply.number()? == 1);
             return Ok(Renewal::Kept(HeadState { head, generation, is_moving }));
         }

@@ -241,6 +241,7 @@ impl Shared {
             &group_partition.dead_hash,
             &group_partition.lease,
             &group_partition.forwarding,
+            &group_partition.by_key,
         ];
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = |known: &str| {

@@ -15,14 +15,14 @@ use super::keys::GroupPartitionKeys;
 use super::scripts::{Reply, SCRIPTS, Script, ScriptCall, time_of};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_attempt, encode_dead, encode_failure};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
-use crate::model::message::MessageId;
+use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX, SORTED_KEYS_MAX};
+use crate::model::message::{Key, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{
     Charge, Epoch, KeyCount, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
-    ReservedMessage, Returned, Settlement, SortedKeys,
+    ReservedMessage, Returned, Settlement, Sorted, SortedKeys,
 };
 
 const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -86,6 +86,33 @@ impl RedisOwner {
             .arg(&self.line)
             .arg(format!("{}/{}/", self.epoch, self.seq + 1))
             .arg(self.shared.time_override())
+    }
+
+    fn reserve_call(&self, script: &'static Script, keys: &[&str], limit: ReserveLimit) -> ScriptCall {
+        self.numbered_call(script, keys)
+            .arg(field(&self.epoch, Reservation(self.seq + 1)))
+            .arg(limit.messages.min(CALL_IDS_MAX))
+            .arg(limit.bytes)
+            .arg((limit.bytes / self.body_bytes.max(1)).clamp(1, BODIES_READ_MAX))
+    }
+
+    /// Makes the call of a reservation, and reads what it took.
+    async fn taken(&mut self, call: ScriptCall) -> Result<Reserved> {
+        let reservation = Reservation(self.seq + 1);
+        let mut reply = self.answer(call).await?;
+        let head = reply.head()?;
+        let unsettled = reply.number()?;
+        let dropped = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+        let (mut messages, charged) = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
+        if self.positions.are_kept() {
+            self.positions.note(&mut messages, &charged, reply.list()?)?;
+        }
+        let sorted_left = if reply.left() > 0 { reply.list()?.each(Reply::number)? } else { Vec::new() };
+        if !messages.is_empty() {
+            let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
+            self.body_bytes = (self.body_bytes * 3 + mean) / 4;
+        }
+        Ok(Reserved { reservation, messages, head, sorted_left, dropped, unsettled })
     }
 
     /// Makes a call of the sequence, again and again until it is answered.
@@ -180,7 +207,7 @@ impl Owner for RedisOwner {
 
     async fn recover(&mut self) -> Result<Recovered> {
         let keys = self.keys();
-        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
+        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.by_key].map(String::as_str);
         let mut call = ScriptCall::new(&SCRIPTS.recover, &keys)
             .arg(self.epoch.to_string())
             .arg(RECOVER_IDS_MAX)
@@ -192,7 +219,8 @@ impl Owner for RedisOwner {
         reply.number()?;
         let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
         let (more, orphans, is_moving) = (reply.number()? == 1, reply.number()?, reply.number()? == 1);
-        Ok(Recovered { messages, left_behind: self.left_behind, more, orphans, is_moving, has_sorted: false })
+        let has_sorted = reply.number()? == 1;
+        Ok(Recovered { messages, left_behind: self.left_behind, more, orphans, is_moving, has_sorted })
     }
 
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
@@ -213,45 +241,52 @@ impl Owner for RedisOwner {
     }
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
-        let reservation = Reservation(self.seq + 1);
-        let chunk = (limit.bytes / self.body_bytes.max(1)).clamp(1, BODIES_READ_MAX);
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
-        let call = self
-            .numbered_call(if self.positions.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve }, &keys)
-            .arg(field(&self.epoch, reservation))
-            .arg(limit.messages.min(CALL_IDS_MAX))
-            .arg(limit.bytes)
-            .arg(chunk);
-        let mut reply = self.answer(call).await?;
-        let head = reply.time()?;
-        let unsettled = reply.number()?;
-        let dropped = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-        let (mut messages, charged) = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
+        let script = if self.positions.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve };
+        let call = self.reserve_call(script, &keys, limit);
+        self.taken(call).await
+    }
+
+    async fn reserve_by_key(&mut self, limit: ReserveLimit, asked: &[KeyCount]) -> Result<Reserved> {
         if self.positions.are_kept() {
-            self.positions.note(&mut messages, &charged, reply.list()?)?;
+            return Err(Error::bug("a topic with ordering has no sorted messages"));
         }
-        if !messages.is_empty() {
-            let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
-            self.body_bytes = (self.body_bytes * 3 + mean) / 4;
-        }
-        Ok(Reserved { reservation, messages, head, sorted_left: Vec::new(), dropped, unsettled })
+        let sorted = asked.iter().map(|asked| usize::try_from(asked.messages).unwrap_or(usize::MAX));
+        let sorted = sorted.fold(0, usize::saturating_add);
+        check_ids(sorted, CALL_IDS_MAX)?;
+        check_ids(asked.len(), SORTED_KEYS_MAX)?;
+        let limit = ReserveLimit { messages: limit.messages.min(CALL_IDS_MAX - sorted), ..limit };
+        let keys = self.keys();
+        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.by_key].map(String::as_str);
+        let call = self.reserve_call(&SCRIPTS.reserve_by_key, &keys, limit);
+        let call = asked.iter().fold(call, |call, asked| call.arg(asked.messages).arg(key_text(asked.key.as_ref())));
+        self.taken(call).await
     }
 
-    async fn reserve_by_key(&mut self, limit: ReserveLimit, _keys: &[KeyCount]) -> Result<Reserved> {
-        self.reserve(limit).await
-    }
-
-    async fn sorted_keys(&mut self, _after: Option<&KeyCount>) -> Result<SortedKeys> {
-        Err(Error::bug("not written yet"))
+    async fn sorted_keys(&mut self, after: Option<&KeyCount>) -> Result<SortedKeys> {
+        let keys = self.keys();
+        let mut call = ScriptCall::new(&SCRIPTS.sorted_keys, &[&keys.by_key]).arg(SORTED_KEYS_MAX);
+        if let Some(after) = after {
+            call = call.arg(key_text(after.key.as_ref()));
+        }
+        let mut reply = self.repeat(&mut call).await?.reply;
+        reply.text()?;
+        let more = reply.number()? == 1;
+        let keys = reply.each(|reply| {
+            let key = reply.maybe_text()?.map(Key::new).transpose()?;
+            Ok(KeyCount { key, messages: reply.number()? })
+        })?;
+        Ok(SortedKeys { keys, more })
     }
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
         check_ids(settlement.len(), CALL_IDS_MAX)?;
         let GroupPartition { topic, partition, .. } = self.group_partition.clone();
-        let (keys, shared) = (self.keys(), self.shared.keys.partition(&topic, partition));
-        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash];
-        let keys = [&keys[..], &[&shared.seen, &shared.generation]].concat();
+        let (own, shared) = (self.keys(), self.shared.keys.partition(&topic, partition));
+        let keys = [&own.reservations, &own.zset, &own.hash, &own.attempts, &own.dead_zset, &own.dead_hash];
+        let by_key: &[&String] = if settlement.sorted.is_empty() { &[] } else { &[&own.by_key] };
+        let keys = [&keys[..], &[&shared.seen], by_key, &[&shared.generation]].concat();
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let call = self.numbered_call(&SCRIPTS.settle, &keys);
         let call = settlement_args(call, &self.epoch, settlement, &self.positions)?;
@@ -367,7 +402,23 @@ fn settlement_args(
     for (reservation, _) in gone {
         call = call.arg(field(epoch, *reservation));
     }
+    if !settlement.sorted.is_empty() {
+        call = call.arg(3 * settlement.sorted.len());
+    }
+    for sorted in &settlement.sorted {
+        call = call.arg(sorted.ready_at.as_ms()).arg(sorted.id.as_str()).arg(sorted_entry(sorted));
+    }
     Ok(call)
+}
+
+/// The entry of a sorted message among those of its key. No key has a NUL.
+fn sorted_entry(Sorted { id, key, ready_at }: &Sorted) -> String {
+    format!("{}\0{:013}{id}", key_text(key.as_ref()), ready_at.as_ms())
+}
+
+/// The messages without a key are those of an empty one, which none has.
+fn key_text(key: Option<&Key>) -> &str {
+    key.map_or("", Key::as_str)
 }
 
 /// The attempts, and when the message is due again. The scripts keep its history behind them.

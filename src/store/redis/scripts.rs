@@ -62,7 +62,7 @@ scripts! {
     cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body";
     purge_group: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_purged";
     reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_purged";
-    reschedule: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge";
+    reschedule: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge", "_sorted";
     fence: "#!lua flags=allow-oom", "_call";
     replay: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_bounded", "_charge", "_unordered";
     replay_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_bounded", "_charge", "_order", "replay";
@@ -84,17 +84,19 @@ scripts! {
     repair: "#!lua flags=allow-oom", "_time", "_moving";
     reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence";
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence";
+    reserve_by_key: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence", "_sorted", "_by_key";
+    sorted_keys: "#!lua flags=allow-oom,no-writes", "_by_key";
     settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_no_history", "_count";
     settle_late: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_body", "_charge", "_moving";
     start: "#!lua flags=allow-oom", "_time", "_call_sequence";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
-    waiting: "#!lua flags=allow-oom,no-writes";
+    waiting: "#!lua flags=allow-oom,no-writes", "_sorted", "_by_due";
     in_flight: "#!lua flags=allow-oom,no-writes";
-    stats: "#!lua flags=allow-oom,no-writes", "_time";
+    stats: "#!lua flags=allow-oom,no-writes", "_time", "_sorted";
     claim_stats: "#!lua flags=allow-oom";
     verify: "#!lua flags=allow-oom", "_time";
-    bulk_range: "#!lua flags=allow-oom,no-writes";
-    forecast: "#!lua flags=allow-oom,no-writes";
+    bulk_range: "#!lua flags=allow-oom,no-writes", "_sorted", "_by_due";
+    forecast: "#!lua flags=allow-oom,no-writes", "_sorted";
     dead_letters: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time", "_on_its_way", "_no_history", "_count";
     purge_dead_letters: "#!lua flags=allow-oom", "_body", "_dead", "_on_its_way", "_no_history", "_count";
@@ -108,7 +110,7 @@ scripts! {
     delete_cron_job: "#!lua flags=allow-oom", "_time", "_history", "_count", "_tombstones";
     restore_cron_job: "#!lua flags=allow-oom", "_time", "_history", "_count", "_tombstones";
     fire_cron_job: "#!lua", "_time", "_history", "_count";
-    move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_no_history", "_count";
+    move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_no_history", "_count", "_sorted";
     move_in: "#!lua", "_history", "_count", "_call";
     move_done: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_no_history", "_count";
     move_close: "#!lua flags=allow-oom";
@@ -116,7 +118,7 @@ scripts! {
     compare: "#!lua flags=allow-oom", "_time", "_new_history";
     delete_partition: "#!lua flags=allow-oom";
     unsubscribe: "#!lua flags=allow-oom";
-    copy: "#!lua";
+    copy: "#!lua", "_sorted";
     check_permissions: "#!lua flags=allow-oom,no-writes";
 }
 
@@ -274,17 +276,15 @@ impl Reply {
         }
     }
 
+    /// The time of the first one in a zset; nothing if there is none, or only sorted ones.
+    pub(super) fn head(&mut self) -> Result<Option<Timestamp>> {
+        let value = self.value()?;
+        Ok(if number(&value).is_some_and(|score| score >= SORTED) { None } else { time(value)? })
+    }
+
     /// A time in ms, or nothing for an empty text. Digits behind the ms are the position within it.
     pub(super) fn time(&mut self) -> Result<Option<Timestamp>> {
-        match self.value()? {
-            Value::BulkString(bytes) if bytes.is_empty() => Ok(None),
-            value => match text(value.clone()).ok().as_deref().and_then(time_of) {
-                Some(at) => Ok(Some(at)),
-                None => {
-                    number(&value).map(|ms| Some(Timestamp::from_ms(ms))).ok_or_else(|| unexpected("a time", &value))
-                }
-            },
-        }
+        time(self.value()?)
     }
 
     pub(super) fn maybe_text(&mut self) -> Result<Option<String>> {
@@ -296,9 +296,23 @@ impl Reply {
     }
 }
 
+fn time(value: Value) -> Result<Option<Timestamp>> {
+    match value {
+        Value::BulkString(bytes) if bytes.is_empty() => Ok(None),
+        value => match text(value.clone()).ok().as_deref().and_then(time_of) {
+            Some(at) => Ok(Some(at)),
+            None => number(&value).map(|ms| Some(Timestamp::from_ms(ms))).ok_or_else(|| unexpected("a time", &value)),
+        },
+    }
+}
+
+/// The score of a sorted message is this and its due time, as `_sorted.lua` says. No due time reaches it: it is in the year 2109.
+const SORTED: u64 = 1 << 42;
+
 pub(super) fn time_of(score: &str) -> Option<Timestamp> {
     let ms = score.split_once('.').map_or(score, |(ms, _)| ms);
-    ms.parse().ok().map(Timestamp::from_ms)
+    let ms: u64 = ms.parse().ok()?;
+    Some(Timestamp::from_ms(ms.checked_sub(SORTED).unwrap_or(ms)))
 }
 
 pub(super) fn text(value: Value) -> Result<String> {

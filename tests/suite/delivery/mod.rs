@@ -8,6 +8,7 @@ mod cron_times;
 mod dead_letter_topics;
 mod dead_letters;
 mod end_to_end;
+mod fair;
 mod group_limits;
 mod late_settlement;
 mod message_id;

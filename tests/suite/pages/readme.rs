@@ -21,13 +21,14 @@ const REDIS: &str = include_str!("../../../docs/operate/redis.md");
 const MONITOR: &str = include_str!("../../../docs/how-to/monitor.md");
 
 /// Pages for beginners. All that they tell to type is a session, and each page begins with a new broker.
-const TUTORIALS: [&str; 6] = [
+const TUTORIALS: [&str; 7] = [
     README,
     QUICKSTART,
     CLOSE_UNPAID_ORDERS,
     include_str!("../../../docs/tutorials/retries-with-backoff.md"),
     include_str!("../../../docs/tutorials/debounced-reminders.md"),
     include_str!("../../../docs/tutorials/cron.md"),
+    include_str!("../../../docs/tutorials/fair-customers.md"),
 ];
 
 /// What stands before a session, and is followed by its name.

@@ -17,7 +17,7 @@ use dwell::model::partition::{Partition, hash};
 use crate::support::failed;
 
 /// Constants of src/model/limits.rs that no client and no operator meets.
-const INTERNAL: [&str; 30] = [
+const INTERNAL: [&str; 33] = [
     "ACQUIRES_MAX",
     "ANSWER_UNCOUNTED_BYTES_MAX",
     "AUDIT_FINDINGS_MAX",
@@ -27,6 +27,7 @@ const INTERNAL: [&str; 30] = [
     "ENVELOPE_BYTES_MAX",
     "HANDED_OVER_AHEAD_MAX",
     "JSON_GROWTH_MAX",
+    "KEY_AHEAD_MIN",
     "MEMBER_BYTES_MAX",
     "NOTE_BYTES_MAX",
     "POLICY_IDS_MAX",
@@ -45,6 +46,8 @@ const INTERNAL: [&str; 30] = [
     "SLOT_OPEN",
     "SMALL_BODY_BYTES_MAX",
     "SOCKET_PATH_BYTES_MAX",
+    "SORTED_KEYS_MAX",
+    "SORTED_MESSAGES_MAX",
     "SPANS_WAITING_MAX",
     "STREAM_BYTES_MAX",
     "WEBHOOK_MARGIN",

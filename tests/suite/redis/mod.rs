@@ -12,4 +12,5 @@ mod keys;
 mod log_target;
 mod outage;
 mod sentinel;
+mod sorted;
 mod unfinished_groups;

@@ -56,6 +56,13 @@ pub(crate) enum Strike {
 #[derive(Debug, Clone)]
 pub(crate) struct Kept(Vec<u8>);
 
+impl Kept {
+    /// Its words, as Redis reads them.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Way {
     mode: Mode,

@@ -13,7 +13,7 @@ from .answers import (
     AttentionList, BulkChanged, CronJob, DeadLetter, Findings, Found, Group, GroupDescription, GroupForecast, ListedBroker, Moved,
     Purged, Redriven, Topic, TopicDescription,
 )
-from .settings import BulkAction, DeathReason, DeliveryWindow, Identified, Missed, TopicSettings, payload_field, settings_body
+from .settings import BulkAction, DeathReason, DeliveryWindow, Fairness, Identified, Missed, TopicSettings, payload_field, settings_body
 from .values import Duration, Time, duration_field, from_answer, not_empty, time_field
 
 if TYPE_CHECKING:
@@ -86,10 +86,11 @@ class Administration:
 
     def create_group(
         self, topic: str, group: str, *, copy_of: str | None = None, rate: float | None = None, max_in_flight: int | None = None,
-        window: DeliveryWindow | None = None,
+        window: DeliveryWindow | None = None, fair: Fairness | None = None,
     ) -> Group:
-        """Creates a group, or changes its limits and window. A new group gets what is pushed from then on, and a copy of `copy_of`."""
-        body = requests.given(copy_of=copy_of, rate=rate, max_in_flight=max_in_flight, window=window)
+        """Creates a group, or changes its limits, its window and whether its keys take turns (`fair`). A new group gets what is pushed from
+        then on, and a copy of `copy_of`."""
+        body = requests.given(copy_of=copy_of, rate=rate, max_in_flight=max_in_flight, window=window, fair=fair)
         return from_answer(Group, self._call("PUT", requests.group_path(topic, group), body))
 
     def delete_group(self, topic: str, group: str) -> None:

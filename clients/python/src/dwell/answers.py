@@ -224,7 +224,8 @@ class TopicDescription(Topic):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A group. `state` is ``active``, ``paused``, ``closed`` (outside of its window) or ``copying``; the last three deliver nothing."""
+    """A group. `state` is ``active``, ``paused``, ``closed`` (outside of its window) or ``copying``; the last three deliver nothing. `fair` is
+    ``key`` if the keys take turns, and `None` if nothing does."""
 
     group: str
     state: str
@@ -234,6 +235,7 @@ class Group:
     rate: float | None = None
     max_in_flight: int | None = None
     window: DeliveryWindow | None = None
+    fair: str | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ DeathReason = Literal["max_attempts", "buried", "unreadable", "expired"]
 BulkAction = Literal["cancel", "postpone", "advance", "park", "unpark"]
 Missed = Literal["last", "skip", "all"]
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+#: What takes turns in a group: with ``key`` each key that has due messages has its share of the deliveries, however many another one has; with
+#: ``none`` messages are delivered in the order of their due times.
+Fairness = Literal["none", "key"]
 
 
 class Identified(Protocol):

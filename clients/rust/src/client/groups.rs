@@ -136,6 +136,18 @@ impl NewGroup {
         self.window = Some(Object(window));
         self
     }
+
+    /// Deliveries of one key in flight, at most; 0 is without a limit. Only in a fair group.
+    pub fn key_max_in_flight(mut self, deliveries: u32) -> NewGroup {
+        self.key_max_in_flight = Some(deliveries);
+        self
+    }
+
+    /// Whether the keys that have due messages take turns, so that none delays another.
+    pub fn fair(mut self, fair: bool) -> NewGroup {
+        self.fair = Some(if fair { "key" } else { "none" }.into());
+        self
+    }
 }
 
 impl DeliveryWindow {

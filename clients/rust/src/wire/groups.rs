@@ -34,6 +34,15 @@ pub struct NewGroup {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<DeliveryWindow>))]
     pub window: Option<Object<DeliveryWindow>>,
+    /// Whether the keys take turns. `key`: each key that has due messages has its share of the deliveries, however many another one has. `none`:
+    /// messages are delivered in the order of their due times.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Fairness>))]
+    pub fair: Option<Word>,
+    /// Deliveries of one key in flight, at most; 0 is without a limit. Only with `fair` = `key`. Messages without a key have no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64))]
+    pub key_max_in_flight: Option<u32>,
 }
 
 /// Days and a time of day. `{}` is always.
@@ -146,6 +155,13 @@ pub struct Group {
     /// When messages are handed out; absent if always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DeliveryWindow>,
+    /// `key` if the keys take turns; absent if not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Fairness>))]
+    pub fair: Option<Word>,
+    /// Deliveries of one key in flight, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_max_in_flight: Option<u32>,
 }
 
 /// A group and what is in it.

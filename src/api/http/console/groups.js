@@ -21,8 +21,8 @@ import { spelledWindow, windowOf } from "./window.js";
  *   one was changed.
  */
 export function groupTable(topic, groups, description, chosen, { state, changed }) {
-  const columns = ["Group", "State", "Scheduled", "Ready", "Blocked", "In flight", "Dead", "Oldest ready", "Owners", "Rate", "Max in flight", "Window"];
-  const heads = columns.map((head, at) => ({ head: head === "Owners" ? ["Owners ", explained(head)] : head, number: at > 1 && head !== "Window" }));
+  const columns = ["Group", "State", "Scheduled", "Ready", "Blocked", "In flight", "Dead", "Oldest ready", "Owners", "Rate", "Max in flight", "Window", "Fair"];
+  const heads = columns.map((head, at) => ({ head: head === "Owners" ? ["Owners ", explained(head)] : head, number: at > 1 && head !== "Window" && head !== "Fair" }));
   if (MAY_CHANGE) heads.push({ head: "Actions", number: false });
   const rows = groups.map((group) => {
     const counts = description.totals.find((/** @type {any} */ each) => each.group === group.group) ?? {};
@@ -36,7 +36,7 @@ export function groupTable(topic, groups, description, chosen, { state, changed 
     const cells = [name, state(group, behind), number(counts.scheduled), number(counts.ready), number(heldOf(counts)), number(counts.in_flight),
       number(counts.dead), counts.oldest_ready_age_ms !== undefined ? span(counts.oldest_ready_age_ms) : NOTHING,
       number(owners.size),
-      group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit", spelledWindow(group.window) || "always open"];
+      group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit", spelledWindow(group.window) || "always open", group.fair ? `by ${group.fair}${group.key_max_in_flight ? `, ${number(group.key_max_in_flight)} in flight` : ""}` : "no"];
     return { key: group.group, cells: MAY_CHANGE ? [...cells, actions(topic, group, groups.length > 1, changed)] : cells };
   });
   return table("Groups", heads, rows, { hidden: true });
@@ -102,7 +102,7 @@ function resume(topic, group) {
  */
 function limit(topic, group) {
   /** @param {Record<string, string>} values */
-  const wish = (values) => ({ rate: Number(values.rate ?? 0), max_in_flight: Number(values.max_in_flight ?? 0), window: windowOf(values.window) });
+  const wish = (values) => ({ rate: Number(values.rate ?? 0), max_in_flight: Number(values.max_in_flight ?? 0), window: windowOf(values.window), fair: values.fair, key_max_in_flight: Number(values.key_max_in_flight ?? 0) });
   return ask({
     title: `Limits of ${group.group}`,
     body: element("p", {}, "By all brokers together. Empty or 0: without a limit; without a window the group is always open."),
@@ -110,11 +110,13 @@ function limit(topic, group) {
       { name: "rate", label: "Rate", type: "number", hint: "Messages a second, 0.001 to 100,000", value: String(group.rate ?? "") },
       { name: "max_in_flight", label: "Max in flight", type: "number", hint: "Deliveries; at least one for each partition", value: String(group.max_in_flight ?? "") },
       { name: "window", label: "Window", hint: "mon-fri 09:00-17:30 Europe/Berlin", value: spelledWindow(group.window) },
+      { name: "fair", label: "Fair", type: [["none", "no: the first due is first"], ["key", "by key: each key has its share"]], value: group.fair ?? "none" },
+      { name: "key_max_in_flight", label: "Max in flight of a key", type: "number", hint: "Deliveries; only if it is fair", value: String(group.key_max_in_flight ?? "") },
     ],
     confirm: "Set limits",
     line: (values) => {
-      const { rate, max_in_flight } = wish(values);
-      return command("group create", [topic, group.group], { rate, "max-in-flight": max_in_flight, window: values.window ?? "none" });
+      const { rate, max_in_flight, key_max_in_flight } = wish(values);
+      return command("group create", [topic, group.group], { rate, "max-in-flight": max_in_flight, window: values.window ?? "none", fair: values.fair ?? "none", "key-max-in-flight": key_max_in_flight });
     },
     run: async (values) => {
       await call("PUT", path`/v1/topics/${topic}/groups/${group.group}`, { json: wish(values) });

@@ -19,7 +19,7 @@ for _, key in ipairs(ARGV) do
     'SREM', 'SPUBLISH'
   }) do try(command, key, '0') end
   for _, command in ipairs({
-    'GETRANGE', 'SETRANGE', 'HSET', 'ZADD', 'ZCOUNT', 'ZRANGE', 'ZREMRANGEBYRANK', 'ZREMRANGEBYSCORE'
+    'GETRANGE', 'SETRANGE', 'HSET', 'ZADD', 'ZCOUNT', 'ZLEXCOUNT', 'ZRANGE', 'ZREMRANGEBYRANK', 'ZREMRANGEBYSCORE'
   }) do try(command, key, '0', '0') end
 end
 return refused

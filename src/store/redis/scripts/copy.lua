@@ -25,6 +25,7 @@ for i = 1, #page[2], 2 do
   bytes = bytes + #body
   if redis.call('HEXISTS', KEYS[6], id) == 0 then
     local due = redis.call('HEXISTS', KEYS[4], id) == 0 and redis.call('ZSCORE', KEYS[2], id)
+    if due then due = time_of(due) end
     if not due then due = #body >= 6 and string.format('%.0f', struct.unpack('>I6', body)) or '0' end
     redis.call('ZADD', KEYS[5], due, id)
     redis.call('HSET', KEYS[6], id, body)

@@ -39,7 +39,7 @@ for g = 1, groups do
     local attempts = string.match(charge or '', '^%d+')
     local as_expected = (ARGV[5] == '' or due_of(body) == tonumber(ARGV[5]))
       and (ARGV[6] == '' or tonumber(attempts or 0) == tonumber(ARGV[6]))
-    if not as_expected and not (math.floor(tonumber(score)) == due and due_of(body) == due) then
+    if not as_expected and not (math.floor(tonumber(time_of(score))) == due and due_of(body) == due) then
       verdicts[g], changed = 'changed', true
     elseif expires_at(body) <= due then
       verdicts[g], changed = 'expires', true

@@ -5,12 +5,17 @@
 --   and within each span ...}. Changes nothing.
 local now_us, now_text = time_us(ARGV[1])
 local now = math.floor(now_us / 1000)
--- With an ordering a score has a fraction, which belongs to its millisecond.
-local function before(ms) return '(' .. string.format('%.0f', ms + 1) end
-local head = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')
+-- With an ordering a score has a fraction, which belongs to its millisecond. Sorted messages are due.
+local function before(ms) return '(' .. string.format('%.0f', math.min(ms + 1, SORTED)) end
+local scored, sorted = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[1], SORTED_FROM, '+inf')
+local head = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
+if sorted > 0 then
+  local first = time_of(redis.call('ZRANGE', KEYS[1], scored - sorted, scored - sorted, 'WITHSCORES')[2])
+  if sorted == scored or tonumber(first) < tonumber(head) then head = first end
+end
 local answer = {
-  'OK', now_text, redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[1], '-inf', before(now)),
-  redis.call('HLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]), head[2] or '', redis.call('GET', KEYS[4]) or ''
+  'OK', now_text, scored, redis.call('ZCOUNT', KEYS[1], '-inf', before(now)) + sorted,
+  redis.call('HLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]), head or '', redis.call('GET', KEYS[4]) or ''
 }
 for span = 2, #ARGV do
   answer[span + 7] = redis.call('ZCOUNT', KEYS[1], string.format('%.0f', now + 1), before(now + ARGV[span]))

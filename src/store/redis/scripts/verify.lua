@@ -4,7 +4,8 @@
 --   ARGV[2] 'repair', or ''   ARGV[3] time override, us, or ''
 -- Returns {'OK', entries looked at, where the next page begins or '', then (id, defect) for each that was found}.
 -- A body in no place is nobody's: its owner knows of what is in reservations only, and those are read here in the same
--- moment. So it can be scheduled beside a live owner, due when it was. A repeat finds what is left.
+-- moment. So it can be scheduled beside a live owner, due when it was. A repeat finds what is left. T:<group>:k is not looked at: an
+-- entry of it whose message is elsewhere means nothing, and is dropped where it is met.
 local scanned, cursor = string.match(ARGV[1], '^(%l)(%d+)$')
 local now = math.floor(time_us(ARGV[3]) / 1000)
 local repair = ARGV[2] == 'repair'

@@ -4,28 +4,11 @@
 --   ARGV[5] messages at most   ARGV[6] bytes at most   ARGV[7] 'sizes', or nothing
 -- Returns {'OK', 1 if there is more, id and time of the last one that was looked at, or '', n times (id, time, body, charge
 --   or '')}, with sizes n times (id, time, bytes of the body). Changes nothing.
--- Equal times are ordered by id, so the page after a message begins at a definite place even when that message is gone.
--- In a topic with ordering a score has a place behind the ms, and equal ones are ordered by that: there, when the message
--- is gone, the page begins with its millisecond again.
 local z, id = KEYS[1], ARGV[3]
 local limit, bytes, sizes = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-local rank
-if id == '' then
-  rank = redis.call('ZCOUNT', z, '-inf', '(' .. ARGV[1])
-else
-  local own = redis.call('ZSCORE', z, id)
-  if own and math.floor(tonumber(own)) == tonumber(ARGV[4]) then
-    rank = redis.call('ZRANK', z, id) + 1
-  else
-    rank = redis.call('ZCOUNT', z, '-inf', '(' .. ARGV[4])
-    local to = redis.call('ZCOUNT', z, '-inf', ARGV[4])
-    while rank < to do
-      local middle = math.floor((rank + to) / 2)
-      if redis.call('ZRANGE', z, middle, middle)[1] <= id then rank = middle + 1 else to = middle end
-    end
-  end
-end
-local found = redis.call('ZRANGE', z, rank, rank + limit, 'WITHSCORES')
+local rank, sorted_rank = rank_of_first(z, 0, ARGV[1], id, ARGV[4]), nil
+if redis.call('ZCOUNT', z, SORTED_FROM, '+inf') > 0 then sorted_rank = rank_of_first(z, SORTED, ARGV[1], id, ARGV[4]) end
+local found = by_due(z, rank, sorted_rank, limit + 1)
 local page = {'OK', 0, '', ''}
 for i = 1, #found, 2 do
   if tonumber(found[i + 1]) >= tonumber(ARGV[2]) then return page end

@@ -7,12 +7,13 @@ use dwell_simulated_redis::Time;
 use super::super::{BulkFact, Delivered, Limited, PushFact, Pushed, Windowed};
 use super::{Breach, EARLY, Judge};
 use crate::client::CRON;
-use crate::operation::BulkAction;
+use crate::operation::{BulkAction, Limit};
 
 const REMOVED: &str = "what was deleted with its topic or group is not delivered";
 const BULK: &str = "what a bulk change took out of its time is not delivered in it";
 const CLOSED: &str = "nothing is delivered to a group outside of its window";
 const IN_FLIGHT: &str = "no group has more in flight than its limit";
+const KEY_IN_FLIGHT: &str = "no key has more in flight than its limit";
 const RATE: &str = "no group gets more in a second than its rate";
 const NO_JOB: &str = "a cron job pushes from when it is made until it is deleted";
 const GAP: &str = "a cron job pushes at each of its times";
@@ -153,10 +154,30 @@ impl Judge<'_> {
     }
 
     pub(super) fn in_flight(&self, number: usize, delivery: &Delivered) -> Option<Breach> {
+        let of_group = self.over_limit(number, delivery, IN_FLIGHT, |limit| limit.max_in_flight, |_| true);
+        of_group.or_else(|| {
+            let key = self.key_of(delivery)?;
+            let is_of_key = |other: &Delivered| self.key_of(other) == Some(key);
+            self.over_limit(number, delivery, KEY_IN_FLIGHT, |limit| limit.key_max_in_flight, is_of_key)
+        })
+    }
+
+    fn key_of(&self, delivery: &Delivered) -> Option<&str> {
+        self.by_tag.get(&*delivery.tag)?.target.key.as_deref()
+    }
+
+    fn over_limit(
+        &self,
+        number: usize,
+        delivery: &Delivered,
+        sentence: &'static str,
+        limit_of: impl Fn(&Limit) -> u32,
+        counts: impl Fn(&Delivered) -> bool,
+    ) -> Option<Breach> {
         let at = delivery.span.answered?;
         let (limited, from, _) = self.in_force().find(|(limited, from, until)| {
             (limited.limit.topic, limited.limit.group) == (delivery.place, delivery.group)
-                && limited.limit.max_in_flight > 0
+                && limit_of(&limited.limit) > 0
                 && delivery.span.sent > *from
                 && at < *until
         })?;
@@ -169,13 +190,15 @@ impl Judge<'_> {
                 // What other limits allowed.
                 && first.span.sent > from
                 && !self.may_be_purged(first.place, first.group, first.span.sent, at)
+                && counts(first)
         };
         let held = (0..self.ledger.deliveries.len()).filter(|other| *other != number && is_held(*other)).count();
-        let is_over = held >= limited.limit.max_in_flight as usize
+        let limit = limit_of(&limited.limit);
+        let is_over = held >= limit as usize
             && !self.is_disturbed(from, at)
             && !self.was_removed(delivery.place, delivery.group, limited.span.sent, at);
-        let detail = format!("payload {} beside {held} of {}", delivery.tag, limited.limit.max_in_flight);
-        is_over.then(|| self.breach(IN_FLIGHT, delivery.topic, &delivery.id, detail))
+        let detail = format!("payload {} beside {held} of {limit}", delivery.tag);
+        is_over.then(|| self.breach(sentence, delivery.topic, &delivery.id, detail))
     }
 
     pub(super) fn rates(&self) -> Option<Breach> {

@@ -12,7 +12,7 @@ const BANNED: [&str; 16] = [
 ];
 
 /// Names of the standard library, of other crates and of Linux; and cron jobs, which everybody calls so.
-const ALLOWED: [&str; 10] = [
+const ALLOWED: [&str; 11] = [
     "std::task::",
     "tokio::task::",
     "tokio_util::task::",
@@ -23,6 +23,7 @@ const ALLOWED: [&str; 10] = [
     "cron jobs",
     "cron job",
     "(#cron-jobs)",
+    "fair queueing",
 ];
 
 /// The chapters about other products.

@@ -14,6 +14,7 @@ import java.util.List;
  * @param rate messages that are delivered in a second, at most, or null
  * @param maxInFlight deliveries in flight, at most, or null
  * @param window when messages are delivered, or null if always
+ * @param fair what takes turns, or null if nothing does
  * @param totals the messages in all partitions, or null
  * @param partitions the messages of each partition
  * @param members the brokers that consume for the group
@@ -27,6 +28,7 @@ public record Group(
         Double rate,
         Integer maxInFlight,
         DeliveryWindow window,
+        Fairness fair,
         Counts totals,
         List<PartitionState> partitions,
         List<Member> members) {
@@ -40,6 +42,7 @@ public record Group(
                 fields.decimalOrNull("rate"),
                 fields.countOrNull("max_in_flight"),
                 fields.object("window", DeliveryWindow::of),
+                fields.word("fair", Fairness.class),
                 fields.object("totals", Counts::of),
                 fields.objects("partitions", PartitionState::of),
                 fields.objects("members", Member::of));

@@ -227,7 +227,8 @@ final class Calls {
                 fields.text("copy_of"),
                 fields.decimalOrNull("rate"),
                 fields.countOrNull("max_in_flight"),
-                fields.object("window", DeliveryWindow::of));
+                fields.object("window", DeliveryWindow::of),
+                fields.word("fair", Fairness.class));
     }
 
     private static NewCronJob cronJob(Map<String, Object> args) {

@@ -58,6 +58,9 @@ final class Tests {
         test("an answer that is none is not taken", Units::anAnswerThatIsNoneIsNotTaken);
         test("a long stack is that of the first cause", Units::aLongStackIsThatOfTheFirstCause);
         test("wrong arguments are refused", Units::argumentsThatNoBrokerAcceptsAreRefused);
+        test(
+                "what takes turns in a group may be absent or new",
+                Units::whatTakesTurnsInAGroupMayBeAbsentOrNew);
         test("nothing is lost without faults", () -> Brokers.story("calm", 0));
         test("nothing is lost when the broker is killed", () -> Brokers.story("kills", 4));
         test("nothing is lost when the broker is restarted", () -> Brokers.story("restarts", 4));

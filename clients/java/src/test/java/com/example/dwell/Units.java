@@ -275,6 +275,20 @@ final class Units {
                                     .iterator()
                                     .hasNext());
             refused(() -> DeadLetterSelection.matching(DeadLetterQuery.ALL));
+            GroupSettings unknown = GroupSettings.NONE.fair(Fairness.UNKNOWN);
+            refused(() -> client.createGroup("orders", "audit", unknown));
         }
+    }
+
+    static void whatTakesTurnsInAGroupMayBeAbsentOrNew() {
+        Map<String, Object> answer = Map.of("group", "audit", "state", "active");
+        same(null, Group.of(new Fields(answer)).fair());
+        Map.of("none", Fairness.NONE, "key", Fairness.KEY, "tenant", Fairness.UNKNOWN)
+                .forEach(
+                        (word, fair) -> {
+                            Map<String, Object> fields = new LinkedHashMap<>(answer);
+                            fields.put("fair", word);
+                            same(fair, Group.of(new Fields(fields)).fair());
+                        });
     }
 }

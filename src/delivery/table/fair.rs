@@ -1,0 +1,320 @@
+//! Fair groups: whose turn it is among the keys that have due messages.
+//!
+//! Each message in memory has a *turn*, the start tag of start-time fair queueing (Goyal, Vin and Cheng, 1996): one more than that of
+//! the message of its key before it, and not below the turn that is served now. The message of the lowest turn is next. So each
+//! key has its share however many messages another one has, and one that had none for a while saves nothing up.
+//!
+//! The memory holds a few messages of each key. The others are *sorted*: each goes back to the store, to the
+//! other due messages of its key, and comes back when the key has room again. So a key with a million due messages
+//! does not stand before those of another one for longer than it takes to sort them.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::{DeliveryEnd, Held, Now, Slot, Table};
+use crate::model::limits::{KEY_AHEAD_MIN, PREFETCH_MESSAGES_MAX, SORTED_KEYS_MAX, SORTED_MESSAGES_MAX};
+use crate::model::message::{Envelope, Key};
+use crate::store::{KeyCount, ReservedMessage, Sorted};
+
+/// The messages without a key are those of one key.
+type MessageKey = Option<Key>;
+
+#[derive(Debug, Default)]
+pub(super) struct Fair {
+    /// The turn of the message that was handed out last.
+    now: u64,
+    /// For each key that had a message lately, the turn of its next one.
+    next: HashMap<MessageKey, u64>,
+    /// How many turns are remembered before those that are over are forgotten.
+    remembered: usize,
+    sorted: HashMap<MessageKey, SortedCount>,
+    /// The keys of which the store has sorted messages, in the order in which it is asked for them, but for those that are shut.
+    line: VecDeque<MessageKey>,
+    /// Keys at their limit: they stand in line again once one of their messages is settled.
+    shut: HashSet<MessageKey>,
+    /// Deliveries in flight.
+    out: HashMap<Key, usize>,
+    /// The messages that the reservation which is out asks for.
+    asked: Vec<KeyCount>,
+    /// Keys of the messages that the draft which is out sorts.
+    leaving: Vec<MessageKey>,
+}
+
+/// Sorted messages of a key.
+#[derive(Debug, Default)]
+struct SortedCount {
+    /// Those that the store has.
+    stored: u64,
+    /// Those that were decided, and the store has not answered yet.
+    coming: u64,
+}
+
+const REMEMBERED_MIN: usize = 1_024;
+
+impl Fair {
+    /// The turn of one more message of a key.
+    fn turn(&mut self, key: &MessageKey) -> u64 {
+        if self.next.len() >= self.remembered.max(REMEMBERED_MIN) {
+            let now = self.now;
+            self.next.retain(|_, next| *next > now);
+            self.remembered = 2 * self.next.len();
+        }
+        let turn = self.next.get(key).map_or(self.now, |next| self.now.max(*next));
+        self.next.insert(key.clone(), turn + 1);
+        turn
+    }
+
+    pub(super) fn draft(&mut self, sorted: &Sorted) {
+        self.leaving.push(sorted.key.clone());
+    }
+
+    fn found(&mut self, KeyCount { key, messages }: KeyCount) {
+        self.line.push_back(key.clone());
+        self.sorted.insert(key, SortedCount { stored: messages, coming: 0 });
+    }
+
+    /// A message of this key is to be sorted.
+    pub(super) fn handed_out(&mut self, key: &MessageKey) {
+        if let Some(key) = key {
+            *self.out.entry(key.clone()).or_default() += 1;
+        }
+    }
+
+    /// A delivery has ended.
+    pub(super) fn ended(&mut self, key: &MessageKey) {
+        if let Some(of_key) = key
+            && let Some(out) = self.out.get_mut(of_key)
+        {
+            *out -= 1;
+            if *out == 0 {
+                self.out.remove(of_key);
+            }
+        }
+        if self.shut.remove(key) {
+            self.line.push_back(key.clone());
+        }
+    }
+
+    /// How many more deliveries of a key there may be; messages without a key have no limit.
+    fn allowance(&self, key: &MessageKey, limit: Option<usize>) -> usize {
+        let (Some(key), Some(limit)) = (key, limit) else { return usize::MAX };
+        limit.saturating_sub(self.out.get(key).copied().unwrap_or_default())
+    }
+
+    /// The limits have changed, or messages have left the memory without a delivery.
+    pub(super) fn open_all(&mut self) {
+        self.line.extend(self.shut.drain());
+    }
+
+    fn coming(&mut self, key: MessageKey) {
+        self.sorted.entry(key).or_default().coming += 1;
+    }
+
+    /// The store has answered the draft.
+    pub(super) fn settled(&mut self) {
+        for key in std::mem::take(&mut self.leaving) {
+            let Some(count) = self.sorted.get_mut(&key) else { continue };
+            count.coming = count.coming.saturating_sub(1);
+            count.stored += 1;
+            if count.stored == 1 {
+                self.line.push_back(key);
+            }
+        }
+    }
+
+    /// The store has answered how many are left of the keys that it was asked for. Gives what was asked for.
+    fn answered(&mut self, left: &[u64]) -> HashMap<MessageKey, u64> {
+        let asked = std::mem::take(&mut self.asked);
+        for (KeyCount { key, .. }, left) in asked.iter().zip(left) {
+            let Some(count) = self.sorted.get_mut(key) else { continue };
+            count.stored = *left;
+            if count.stored > 0 {
+                self.line.push_back(key.clone());
+            } else if count.coming == 0 {
+                self.sorted.remove(key);
+            }
+        }
+        asked.into_iter().map(|KeyCount { key, messages }| (key, messages)).collect()
+    }
+}
+
+/// How many messages of each key are in memory, while more come.
+struct Shares {
+    held: HashMap<MessageKey, usize>,
+    all: usize,
+    most: usize,
+}
+
+impl Shares {
+    fn add(&mut self, key: &MessageKey) {
+        *self.held.entry(key.clone()).or_default() += 1;
+        self.all += 1;
+    }
+
+    /// Whether the memory takes one more message of a key, of which so many may be handed out.
+    fn take(&mut self, key: &MessageKey, allowance: usize) -> bool {
+        let held = self.held.get(key).copied().unwrap_or_default();
+        if held >= self.most.min(allowance) || self.all >= PREFETCH_MESSAGES_MAX {
+            return false;
+        }
+        self.add(key);
+        true
+    }
+}
+
+impl Table {
+    /// After a change of the policy, or of what is sorted: what is sorted is reserved by key also in a group that was fair.
+    pub(super) fn follow_fairness(&mut self) {
+        if self.policy.fair && self.order.is_none() {
+            if self.fair.is_none() {
+                let fair = self.fair.insert(Box::default());
+                self.out.values().for_each(|out| fair.handed_out(&out.key));
+                let held = self.ready.iter_mut().chain(&mut self.uncharged).chain(&mut self.charging);
+                held.for_each(|held| held.turn = fair.turn(&held.message.envelope.key));
+            }
+        } else if self.fair.as_ref().is_some_and(|fair| fair.sorted.is_empty()) {
+            self.fair = None;
+        }
+    }
+
+    /// Notes the messages that an earlier epoch sorted.
+    pub fn found_sorted(&mut self, keys: Vec<KeyCount>) {
+        if !keys.is_empty() {
+            let fair = self.fair.get_or_insert_default();
+            keys.into_iter().for_each(|key| fair.found(key));
+        }
+    }
+
+    /// Whether the store has sorted messages that the memory has room for.
+    pub fn wants_sorted(&self) -> bool {
+        let is_hungry = self.prefetched() <= self.appetite / 2;
+        is_hungry && self.fair.as_ref().is_some_and(|fair| !fair.line.is_empty())
+    }
+
+    /// The sorted messages to reserve now, by key, beside those that are due; `None` in a group without sorted ones that is not
+    /// fair.
+    pub fn ask_for_sorted(&mut self) -> Option<Vec<KeyCount>> {
+        if !self.wants_sorted() {
+            return self.fair.as_ref().map(|_| Vec::new());
+        }
+        let Shares { mut held, all, most } = self.shares();
+        let mut room = self.appetite.saturating_sub(all).min(SORTED_MESSAGES_MAX);
+        let (fair, limit) = (self.fair.as_mut()?, self.policy.key_in_flight);
+        for _ in 0..fair.line.len() {
+            if room == 0 || fair.asked.len() == SORTED_KEYS_MAX {
+                break;
+            }
+            let Some(key) = fair.line.pop_front() else { break };
+            let stored = fair.sorted.get(&key).map_or(0, |count| usize::try_from(count.stored).unwrap_or(usize::MAX));
+            let (held, allowance) = (held.remove(&key).unwrap_or_default(), fair.allowance(&key, limit));
+            if held >= allowance {
+                fair.shut.insert(key);
+                continue;
+            }
+            let messages = (most.min(allowance).saturating_sub(held)).min(room).min(stored);
+            if messages == 0 {
+                fair.line.push_back(key);
+                continue;
+            }
+            room -= messages;
+            fair.asked.push(KeyCount { key, messages: messages as u64 });
+        }
+        Some(fair.asked.clone())
+    }
+
+    fn shares(&self) -> Shares {
+        let mut held = HashMap::<MessageKey, usize>::new();
+        for message in self.offered().map(|held| &held.message.envelope.key) {
+            match held.get_mut(message) {
+                Some(count) => *count += 1,
+                None => drop(held.insert(message.clone(), 1)),
+            }
+        }
+        let sorted = self.fair.as_ref().map_or(0, |fair| fair.sorted.len());
+        let most = (self.appetite / held.len().max(sorted).max(1)).max(KEY_AHEAD_MIN);
+        Shares { held, all: self.prefetched(), most }
+    }
+
+    /// Takes in a reservation: holds what the memory has room for, and sorts the rest. A message that is due waits behind the
+    /// sorted ones of its key.
+    pub(super) fn hold_fairly(&mut self, messages: Vec<(Slot, ReservedMessage)>, sorted_left: &[u64], now: Now) {
+        let mut asked = self.fair.as_mut().map(|fair| fair.answered(sorted_left)).unwrap_or_default();
+        let mut shares = self.shares();
+        for (slot, reserved) in messages {
+            let key = reserved.message.as_ref().ok().map(|message| message.envelope.key.clone());
+            match key.filter(|_| self.policy.fair) {
+                Some(key) if was_sorted(&mut asked, &key) => shares.add(&key),
+                Some(key) if self.has_sorted(&key) || !shares.take(&key, self.allowance(&key)) => {
+                    self.sort(slot, reserved, key);
+                    continue;
+                }
+                _ => {}
+            }
+            self.hold(slot, reserved, now);
+        }
+        self.follow_fairness();
+    }
+
+    fn allowance(&self, key: &MessageKey) -> usize {
+        self.fair.as_ref().map_or(usize::MAX, |fair| fair.allowance(key, self.policy.key_in_flight))
+    }
+
+    fn has_sorted(&self, key: &MessageKey) -> bool {
+        self.fair.as_ref().is_some_and(|fair| fair.sorted.contains_key(key))
+    }
+
+    fn sort(&mut self, slot: Slot, reserved: ReservedMessage, key: MessageKey) {
+        let ReservedMessage { id, ready_at, .. } = reserved;
+        if let Some(fair) = &mut self.fair {
+            fair.coming(key.clone());
+        }
+        self.decide_end(id.clone(), slot, None, DeliveryEnd::Sorted(Sorted { id, key, ready_at }));
+    }
+
+    /// The turn of one more message of a key; the same for all without fairness.
+    pub(super) fn turn_of(&mut self, key: &MessageKey) -> u64 {
+        self.fair.as_mut().map_or(0, |fair| fair.turn(key))
+    }
+
+    /// The position of the next of the ready messages that `may` be handed out: of the key whose turn it is, the first by priority.
+    pub(super) fn choose_fairly(&mut self, may: impl Fn(&Envelope) -> bool) -> Option<usize> {
+        let is_open = |envelope: &Envelope| may(envelope) && self.allowance(&envelope.key) > 0;
+        let ready = self.ready.iter().enumerate().filter(|(_, held)| is_open(&held.message.envelope));
+        let (first, turn) = ready.map(|(at, held)| (at, held.turn)).min_by_key(|(at, turn)| (*turn, *at))?;
+        let key = &self.ready.get(first)?.message.envelope.key;
+        let priority = |held: &Held| {
+            let envelope = &held.message.envelope;
+            (envelope.key == *key && may(envelope)).then_some(envelope.priority)
+        };
+        let next = if self.chooser.choosy { self.chooser.choose(self.ready.iter().map(priority))? } else { first };
+        if next != first {
+            let later = self.ready.get(next)?.turn;
+            self.ready.get_mut(first)?.turn = later;
+        }
+        if let Some(fair) = &mut self.fair {
+            fair.now = fair.now.max(turn);
+        }
+        Some(next)
+    }
+
+    /// Takes the messages whose attempt is to be charged now, though others are ready: those whose turn is not later.
+    pub(super) fn next_uncharged(&mut self, most: usize) -> Vec<Held> {
+        let Some(next) = self.ready.iter().map(|held| held.turn).min() else { return Vec::new() };
+        let (mut taken, mut left) = (Vec::new(), VecDeque::new());
+        for held in self.uncharged.drain(..) {
+            match held.turn <= next && taken.len() < most {
+                true => taken.push(held),
+                false => left.push_back(held),
+            }
+        }
+        self.uncharged = left;
+        taken
+    }
+}
+
+/// Whether a message is one of those that were asked for.
+fn was_sorted(asked: &mut HashMap<MessageKey, u64>, key: &MessageKey) -> bool {
+    asked.get_mut(key).filter(|left| **left > 0).map(|left| *left -= 1).is_some()
+}
+
+#[cfg(test)]
+mod tests;

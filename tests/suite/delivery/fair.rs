@@ -1,0 +1,219 @@
+//! Fair groups: the keys that have due messages take turns, however many one of them has.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use dwell::broker::{Broker, GroupRequest, Options, ReserveRequest};
+use dwell::delivery::{Decision, Delivery};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::model::topic::{Fairness, Ordering, Settings};
+use dwell::store::Fate;
+
+use crate::support::{Running, World, kind_of, stories};
+
+stories! {
+    a_quiet_key_does_not_wait_for_a_busy_one, messages_without_a_key_are_one_key, a_retry_of_a_quiet_key_has_its_turn,
+    the_next_owner_goes_on_with_what_was_sorted, a_group_that_is_fair_no_more_delivers_everything,
+    a_group_becomes_fair_for_what_waits, sorted_messages_are_found_by_their_ids, with_an_ordering_it_is_refused,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Shop {
+    broker: Broker,
+    running: Running,
+}
+
+fn orders() -> Result<TopicName> {
+    TopicName::new("orders")
+}
+
+/// The key of a message is what its id has before the hyphen.
+fn key_of(id: &str) -> &str {
+    id.split_once('-').map_or("", |(key, _)| key)
+}
+
+impl Shop {
+    fn start(world: &World) -> Result<Shop> {
+        let options = Options { drain_timeout: Duration::ZERO, ..Options::default() };
+        let running = Running::start(world, options)?;
+        Ok(Shop { broker: running.broker.clone(), running })
+    }
+
+    async fn open(world: &World, fair: Fairness) -> Result<Shop> {
+        let shop = Shop::start(world)?;
+        shop.broker.declare(orders()?, Settings { partitions: NonZeroU16::MIN, ..Settings::default() }).await?;
+        shop.take_turns(fair).await?;
+        Ok(shop)
+    }
+
+    async fn take_turns(&self, fair: Fairness) -> Result<()> {
+        let wish = GroupRequest { fair: Some(fair), ..GroupRequest::default() };
+        self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
+    }
+
+    async fn push(&self, key: &str, count: usize) -> Result<()> {
+        for from in (0..count).step_by(500) {
+            let message = |n| -> Result<NewMessage> {
+                let mut message = NewMessage::new("x").id(MessageId::new(format!("{key}-{n:06}"))?);
+                message.key = (!key.is_empty()).then(|| Key::new(key)).transpose()?;
+                Ok(message)
+            };
+            let batch = (from..count.min(from + 500)).map(message).collect::<Result<_>>()?;
+            self.broker.push_batch(&orders()?, batch).await?;
+        }
+        Ok(())
+    }
+
+    async fn reserve(&self, max: usize) -> Result<Vec<Delivery>> {
+        let request = ReserveRequest { max, wait: SECOND, visibility_timeout: None };
+        self.broker.reserve(&orders()?, &GroupName::standard(), request).await
+    }
+
+    async fn decide(&self, deliveries: &[Delivery], decision: Decision) -> Result<()> {
+        let decisions = deliveries.iter().map(|delivery| (delivery.receipt.to_string(), decision.clone())).collect();
+        self.broker.settle(&orders()?, &GroupName::standard(), decisions).await.map(drop)
+    }
+
+    /// Takes so many messages, ten at a time, and acknowledges each.
+    async fn take(&self, count: usize) -> Result<Vec<String>> {
+        let mut ids = Vec::new();
+        while ids.len() < count {
+            let deliveries = self.reserve(10.min(count - ids.len())).await?;
+            self.decide(&deliveries, Decision::Ack).await?;
+            ids.extend(deliveries.iter().map(|delivery| delivery.message.id.to_string()));
+        }
+        Ok(ids)
+    }
+
+    async fn ready(&self) -> Result<u64> {
+        let (_, stats) = self.broker.group(&orders()?, &GroupName::standard()).await?;
+        Ok(stats.iter().map(|(_, stats)| stats.ready).sum())
+    }
+}
+
+/// The last place that a message of a key with this prefix has.
+fn last_place(ids: &[String], prefix: &str) -> Option<usize> {
+    ids.iter().rposition(|id| key_of(id).starts_with(prefix))
+}
+
+fn in_order(ids: &[String], key: &str) -> bool {
+    let of_key: Vec<_> = ids.iter().filter(|id| key_of(id) == key).collect();
+    of_key.is_sorted()
+}
+
+async fn a_quiet_key_does_not_wait_for_a_busy_one(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.push("busy", 3_000).await?;
+    world.pass(1_000);
+    for key in 0..20 {
+        shop.push(&format!("quiet{key}"), 2).await?;
+    }
+    let ids = shop.take(3_040).await?;
+    let mut counts = BTreeMap::<&str, usize>::new();
+    ids.iter().for_each(|id| *counts.entry(id).or_default() += 1);
+    assert!(counts.values().all(|count| *count == 1), "each once");
+    // At first only the busy one is known; it has no more of the memory than of the rest.
+    let last = last_place(&ids, "quiet");
+    assert!(last.is_some_and(|last| last < 1_000), "the last quiet message is number {last:?}");
+    assert!(in_order(&ids, "busy") && (0..20).all(|key| in_order(&ids, &format!("quiet{key}"))));
+    Ok(())
+}
+
+async fn messages_without_a_key_are_one_key(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.push("", 2_000).await?;
+    shop.push("quiet", 5).await?;
+    let ids = shop.take(2_005).await?;
+    let last = last_place(&ids, "quiet");
+    assert!(last.is_some_and(|last| last < 1_000), "the last quiet message is number {last:?}");
+    Ok(())
+}
+
+async fn a_retry_of_a_quiet_key_has_its_turn(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.push("quiet", 1).await?;
+    let first = shop.reserve(1).await?;
+    shop.decide(&first, Decision::Nack { delay: Some(SECOND), reason: None }).await?;
+    shop.push("busy", 3_000).await?;
+    shop.take(100).await?;
+    world.pass(2_000);
+    let ids = shop.take(200).await?;
+    let last = last_place(&ids, "quiet");
+    assert!(last.is_some_and(|last| last < 100), "the quiet message is number {last:?} of {}", ids.len());
+    Ok(())
+}
+
+async fn the_next_owner_goes_on_with_what_was_sorted(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.push("busy", 2_000).await?;
+    shop.push("other", 1_000).await?;
+    let mut ids = shop.take(200).await?;
+    shop.running.stop().await;
+    let next = Shop::start(&world)?;
+    next.push("quiet", 3).await?;
+    let then = next.take(2_803).await?;
+    let last = last_place(&then, "quiet");
+    assert!(last.is_some_and(|last| last < 1_000), "the last quiet message is number {last:?}");
+    ids.extend(then);
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 3_003);
+    Ok(())
+}
+
+async fn a_group_that_is_fair_no_more_delivers_everything(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.push("busy", 2_000).await?;
+    shop.push("other", 100).await?;
+    let mut ids = shop.take(50).await?;
+    shop.take_turns(Fairness::None).await?;
+    ids.extend(shop.take(1_000).await?);
+    shop.running.stop().await;
+    let next = Shop::start(&world)?;
+    ids.extend(next.take(1_050).await?);
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 2_100);
+    Ok(())
+}
+
+async fn a_group_becomes_fair_for_what_waits(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::None).await?;
+    shop.push("busy", 3_000).await?;
+    world.pass(1_000);
+    shop.push("quiet", 3).await?;
+    assert!(shop.take(100).await?.iter().all(|id| key_of(id) == "busy"));
+    shop.take_turns(Fairness::Key).await?;
+    let ids = shop.take(2_903).await?;
+    let last = last_place(&ids, "quiet");
+    assert!(last.is_some_and(|last| last < 1_000), "the last quiet message is number {last:?}");
+    Ok(())
+}
+
+/// Cancel and reschedule need no owner for what is sorted; all of it counts as ready.
+async fn sorted_messages_are_found_by_their_ids(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.push("busy", 2_000).await?;
+    let mut ids = shop.take(20).await?;
+    assert_eq!(shop.ready().await?, 1_980);
+    for n in (1_000..2_000).step_by(100) {
+        let id = MessageId::new(format!("busy-{n:06}"))?;
+        let (_, cancelled) = shop.broker.cancel(&orders()?, &id, Some(&Key::new("busy")?)).await?;
+        assert!(cancelled.fates.has(Fate::Done), "{n}");
+    }
+    assert_eq!(shop.ready().await?, 1_970);
+    ids.extend(shop.take(1_970).await?);
+    assert!(in_order(&ids, "busy"));
+    Ok(())
+}
+
+async fn with_an_ordering_it_is_refused(world: World) -> Result<()> {
+    let shop = Shop::start(&world)?;
+    shop.broker.declare(orders()?, Settings { ordering: Ordering::Key, ..Settings::default() }).await?;
+    let refused = shop.take_turns(Fairness::Key).await;
+    assert_eq!(kind_of(refused), Some(Kind::Invalid));
+    Ok(())
+}
