@@ -44,7 +44,9 @@ pub trait Owner: Send {
     /// of each key, oldest first. The limit of messages is for the first, that of bytes for all. Not with an ordering.
     async fn reserve_by_key(&mut self, limit: ReserveLimit, keys: &[KeyCount]) -> Result<Reserved>;
 
-    /// A page of the keys of which messages are sorted, in their order, after a key: what an earlier epoch sorted.
+    /// A page of the keys of which messages are sorted, in their order, after a key: what an earlier epoch sorted. Every key with
+    /// sorted messages is there; the counts are upper bounds, see [`KeyCount`]. It only reads: a store need not find out that
+    /// another epoch owns the partition, and the next call that changes something does.
     async fn sorted_keys(&mut self, after: Option<&KeyCount>) -> Result<SortedKeys>;
 
     /// Applies decisions about reserved messages, all or none.
@@ -77,11 +79,13 @@ pub struct Recovered {
     pub orphans: u64,
     /// As in [`HeadState`].
     pub is_moving: bool,
-    /// Whether there are sorted messages.
+    /// Whether there may be sorted messages: true if there are, and perhaps if there were, as in [`KeyCount`].
     pub has_sorted: bool,
 }
 
-/// Sorted messages of one key, or those without a key.
+/// Sorted messages of one key, or those without a key. A count that a store answers is an upper bound: a message that was sorted
+/// and then cancelled, rescheduled, replaced, settled late, or moved may count until a reservation of its key comes upon its place.
+/// Reserving the key until 0 is left finds exactly the messages that are sorted, and after that the count is exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyCount {
     pub key: Option<Key>,
@@ -129,7 +133,8 @@ pub struct Reserved {
     pub messages: Vec<ReservedMessage>,
     /// The earliest due time that is left, but for sorted messages.
     pub head: Option<Timestamp>,
-    /// For each key that was asked for, how many sorted messages are left.
+    /// For each key that was asked for, how many sorted messages are left at most, see [`KeyCount`]. A call does a bounded amount of
+    /// work, so that fewer messages may come than were asked for, or none, while some are left: ask again. None are left at 0.
     pub sorted_left: Vec<u64>,
     /// Ids in the zset that had no body: dropped. Anything but 0 is a defect or a data loss.
     pub dropped: usize,

@@ -155,12 +155,10 @@ impl Model {
             return Ok(self.push(std::slice::from_ref(message), now).remove(0));
         }
         let mut living = found.iter().filter(is_living);
-        if conflict == Conflict::Debounce && living.clone().any(|known| known.message.due_at == message.due_at) {
+        if conflict == Conflict::Debounce && living.any(|known| known.message.due_at == message.due_at) {
             return Ok(Pushed::Duplicate);
         }
-        if conflict == Conflict::Reject
-            || (conflict == Conflict::Replace && living.any(|known| known.message == *message))
-        {
+        if conflict == Conflict::Reject {
             return Ok(Pushed::Duplicate);
         }
         if found.iter().any(|known| matches!(known.state, Place::Dead(..))) {
