@@ -536,7 +536,7 @@ impl Table {
         if self.order.is_some() {
             return self.give_back_in_order();
         }
-        self.fair.iter_mut().for_each(|fair| fair.open_all());
+        self.fair.iter_mut().for_each(|fair| fair.forget_turns());
         let held: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
         for held in held {
             self.return_unordered(held, false);

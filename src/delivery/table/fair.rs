@@ -37,6 +37,8 @@ pub(super) struct Fair {
     asked: Vec<KeyCount>,
     /// Keys of the messages that the draft which is out sorts.
     leaving: Vec<MessageKey>,
+    /// No key in line had room while the memory held so many: nothing is asked for until it holds fewer, or another key stands in line.
+    sated_at: Option<usize>,
 }
 
 /// Sorted messages of a key.
@@ -67,12 +69,16 @@ impl Fair {
         self.leaving.push(sorted.key.clone());
     }
 
+    fn stand_in_line(&mut self, key: MessageKey) {
+        self.sated_at = None;
+        self.line.push_back(key);
+    }
+
     fn found(&mut self, KeyCount { key, messages }: KeyCount) {
-        self.line.push_back(key.clone());
+        self.stand_in_line(key.clone());
         self.sorted.insert(key, SortedCount { stored: messages, coming: 0 });
     }
 
-    /// A message of this key is to be sorted.
     pub(super) fn handed_out(&mut self, key: &MessageKey) {
         if let Some(key) = key {
             *self.out.entry(key.clone()).or_default() += 1;
@@ -90,7 +96,7 @@ impl Fair {
             }
         }
         if self.shut.remove(key) {
-            self.line.push_back(key.clone());
+            self.stand_in_line(key.clone());
         }
     }
 
@@ -100,11 +106,19 @@ impl Fair {
         limit.saturating_sub(self.out.get(key).copied().unwrap_or_default())
     }
 
+    /// Messages went back that had no turn: no key has to wait for these.
+    pub(super) fn forget_turns(&mut self) {
+        self.next.clear();
+        self.open_all();
+    }
+
     /// The limits have changed, or messages have left the memory without a delivery.
     pub(super) fn open_all(&mut self) {
+        self.sated_at = None;
         self.line.extend(self.shut.drain());
     }
 
+    /// A message of this key is to be sorted.
     fn coming(&mut self, key: MessageKey) {
         self.sorted.entry(key).or_default().coming += 1;
     }
@@ -116,7 +130,7 @@ impl Fair {
             count.coming = count.coming.saturating_sub(1);
             count.stored += 1;
             if count.stored == 1 {
-                self.line.push_back(key);
+                self.stand_in_line(key);
             }
         }
     }
@@ -128,7 +142,7 @@ impl Fair {
             let Some(count) = self.sorted.get_mut(key) else { continue };
             count.stored = *left;
             if count.stored > 0 {
-                self.line.push_back(key.clone());
+                self.stand_in_line(key.clone());
             } else if count.coming == 0 {
                 self.sorted.remove(key);
             }
@@ -186,8 +200,9 @@ impl Table {
 
     /// Whether the store has sorted messages that the memory has room for.
     pub fn wants_sorted(&self) -> bool {
-        let is_hungry = self.prefetched() <= self.appetite / 2;
-        is_hungry && self.fair.as_ref().is_some_and(|fair| !fair.line.is_empty())
+        let held = self.prefetched();
+        let has_room = |fair: &Fair| !fair.line.is_empty() && fair.sated_at.is_none_or(|at| held < at);
+        held <= self.appetite / 2 && self.fair.as_deref().is_some_and(has_room)
     }
 
     /// The sorted messages to reserve now, by key, beside those that are due; `None` in a group without sorted ones that is not
@@ -218,6 +233,7 @@ impl Table {
             room -= messages;
             fair.asked.push(KeyCount { key, messages: messages as u64 });
         }
+        fair.sated_at = fair.asked.is_empty().then_some(all);
         Some(fair.asked.clone())
     }
 
@@ -229,8 +245,8 @@ impl Table {
                 None => drop(held.insert(message.clone(), 1)),
             }
         }
-        let sorted = self.fair.as_ref().map_or(0, |fair| fair.sorted.len());
-        let most = (self.appetite / held.len().max(sorted).max(1)).max(KEY_AHEAD_MIN);
+        let in_line = self.fair.as_ref().map_or(0, |fair| fair.line.len());
+        let most = (self.appetite / held.len().max(in_line).max(1)).max(KEY_AHEAD_MIN);
         Shares { held, all: self.prefetched(), most }
     }
 

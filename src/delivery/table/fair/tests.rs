@@ -224,6 +224,54 @@ fn no_key_has_more_in_flight_than_its_limit() -> Result<()> {
     Ok(())
 }
 
+/// An owner whose memory has no room for more of the keys that wait asks the store no more until something changes.
+#[test]
+fn nothing_is_asked_for_again_and_again() -> Result<()> {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (keys, limit) = (random.usize(1..40), random.usize(1..6));
+        let mut due: Vec<String> = (0..random.usize(1..500)).map(|_| format!("k{}", random.usize(0..keys))).collect();
+        due.extend(std::iter::repeat_n("noisy".to_owned(), random.usize(0..300)));
+        let mut world = World::new(due)?;
+        let key_in_flight = random.bool().then_some(limit);
+        world.table.set_policy(Policy { key_in_flight, ..world.table.policy.clone() });
+        while !world.due.is_empty() {
+            world.turn()?;
+        }
+        for _ in 0..30 {
+            world.take(random.usize(0..10));
+            for _ in 0..5 {
+                world.turn()?;
+            }
+            let before = world.reservations;
+            world.turn()?;
+            assert_eq!(world.reservations, before, "seed {seed}");
+        }
+    }
+    Ok(())
+}
+
+/// Keys at their limit leave room to the one that is not.
+#[test]
+fn keys_at_their_limit_take_no_share_of_the_memory() -> Result<()> {
+    let mut world = World::new((0..2_400).map(|n| format!("k{}", n % 600)))?;
+    world.table.set_policy(Policy { key_in_flight: Some(3), ..world.table.policy.clone() });
+    let mut idle = 0;
+    while idle < 10 {
+        world.turn()?;
+        idle = if world.take(10).is_empty() { idle + 1 } else { 0 };
+    }
+    world.due.extend((3_000..3_050).map(|at| (at, "late".to_owned())));
+    for _ in 0..20 {
+        world.turn()?;
+    }
+    let before = world.reservations;
+    world.turn()?;
+    assert_eq!(world.reservations, before);
+    assert_eq!(world.take(10).len(), 3);
+    Ok(())
+}
+
 #[test]
 fn what_an_earlier_epoch_sorted_is_asked_for() -> Result<()> {
     let mut world = World::new(["b".to_owned()])?;
