@@ -72,6 +72,7 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         many_sorted_messages_are_reserved_exactly_once;
     sorted_changes: sorted_message_is_cancelled, rescheduled_message_is_sorted_no_more,
         repeated_reschedule_of_a_sorted_message_is_done, sorted_message_is_settled_late,
+        sorted_message_behind_many_that_ended_is_found,
         push_over_a_sorted_message_takes_it_back, sorted_messages_are_listed_by_due_time,
         pages_of_sorted_messages_are_stable, windows_hold_sorted_messages, sorted_messages_are_counted_as_ready,
         sorted_messages_are_moved_with_their_ready_time, copied_group_has_sorted_messages_unsorted,

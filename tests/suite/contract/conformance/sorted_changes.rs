@@ -2,17 +2,18 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::model::error::{Error, Result};
+use dwell::model::limits::CALL_IDS_MAX;
 use dwell::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{
-    Expected, Fate, Forecast, LateFate, LateSettlement, MovedPage, PartitionStats, Purge, Pushed, Reschedule,
+    Charge, Expected, Fate, Forecast, LateFate, LateSettlement, MovedPage, PartitionStats, Purge, Pushed, Reschedule,
     Rescheduled, Spans, WaitingRange, Window,
 };
 
 use super::audited;
-use super::sorted::{counts_at_least, exactly_sorted, few, ids_sorted, keyed, keys, of, sort_due};
+use super::sorted::{counts_at_least, exactly_sorted, few, ids_sorted, keyed, keys, of, sort_due, sorts};
 use crate::support::{LEASE, TestTopic, World, acks, ids_of, member, new_call, up_to};
 
 const A: Option<&str> = Some("a");
@@ -97,6 +98,42 @@ pub(super) async fn sorted_message_is_settled_late(world: World) -> Result<()> {
     world.pass(50);
     let again = owner.reserve(up_to(9)).await?;
     assert_eq!((ids_of(&again.messages), again.messages[0].attempts), (vec!["a2"], 1));
+    Ok(())
+}
+
+pub(super) async fn sorted_message_behind_many_that_ended_is_found(world: World) -> Result<()> {
+    const ENDED: usize = 2_500;
+    let orders = world.topic("orders").await?;
+    let message = |n: usize| keyed(&orders, &format!("m{n}"), A, 0);
+    for page in (0..ENDED).map(message).collect::<Result<Vec<_>>>()?.chunks(CALL_IDS_MAX) {
+        orders.push_all(page).await?;
+    }
+    orders.push_all(&[keyed(&orders, "last", A, 1)?]).await?;
+    world.pass(1);
+    let mut owner = orders.owner().await?;
+    let mut late = Vec::new();
+    loop {
+        let taken = owner.reserve(up_to(CALL_IDS_MAX)).await?;
+        if taken.messages.is_empty() {
+            break;
+        }
+        let charges: Vec<_> = taken.messages.iter().map(|taken| Charge { id: taken.id.clone(), attempts: 1 }).collect();
+        owner.start(&charges).await?;
+        owner.settle(&sorts(&taken)?).await?;
+        late.extend(taken.messages.into_iter().filter(|taken| taken.id.as_str() != "last").map(|taken| {
+            let (id, version) = (taken.id, taken.version);
+            LateSettlement { id, version, attempt: 1, redelivered: false, next_at: None, failure: None }
+        }));
+    }
+    assert_eq!(late.len(), ENDED);
+    for page in late.chunks(CALL_IDS_MAX) {
+        let (call, group) = (new_call(&*orders.store.backend, page.len()), GroupName::standard());
+        let messages = &orders.store.messages;
+        let fates = messages.settle_late(&orders.descriptor, Partition(0), &group, &call, page).await?;
+        assert_eq!(fates, vec![LateFate::Done; page.len()]);
+    }
+    counts_at_least(&mut owner, &[of(A, 1)?]).await?;
+    assert_eq!(exactly_sorted(&mut owner).await?, [ids_sorted(A, &["last"])?]);
     Ok(())
 }
 
@@ -319,7 +356,7 @@ pub(super) async fn copied_group_has_sorted_messages_unsorted(world: World) -> R
     assert_eq!(ids_of(&taken.messages), ["a1", "b1", "a2", "none"]);
     // The source has what it had; what is sorted in one group is not in the other.
     assert_eq!(keys(&mut owner).await?, [of(None, 1)?, of(A, 2)?, of(Some("b"), 1)?]);
-    auditor.settle(&super::sorted::sorts(&taken)?).await?;
+    auditor.settle(&sorts(&taken)?).await?;
     assert_eq!(owner.reserve_by_key(up_to(9), &[of(A, 1)?]).await?.sorted_left, [1]);
     assert_eq!(auditor.reserve_by_key(up_to(9), &[of(A, 1)?]).await?.sorted_left, [1]);
     assert_eq!(copy.cancel("b1").await?, [Fate::Done, Fate::Done]);
