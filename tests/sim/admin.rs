@@ -63,6 +63,13 @@ impl Clients {
                 return false;
             }
         }
+        let key_max_in_flight = topic.key_max_in_flight;
+        for group in (0..topic.groups.len()).filter(|_| key_max_in_flight > 0) {
+            let limit = Limit { topic: number, group, rate: 0, max_in_flight: 0, key_max_in_flight };
+            if !self.limit(SETS_UP, limit).await {
+                return false;
+            }
+        }
         true
     }
 

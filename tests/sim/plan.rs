@@ -108,6 +108,9 @@ pub(crate) struct Topic {
     /// The keys take turns in its groups.
     #[serde(default)]
     pub(crate) is_fair: bool,
+    /// Of these; 0: none.
+    #[serde(default)]
+    pub(crate) key_max_in_flight: u32,
     /// Nobody pushes to it: it gets what is moved there from this topic.
     #[serde(default)]
     pub(crate) takes_from: Option<usize>,
@@ -521,6 +524,7 @@ impl Topic {
             _ => format!("g{group}"),
         });
         let (is_ordered, is_queue) = (random.u8(0..3) == 0, random.bool());
+        let is_fair = !is_ordered && random.bool();
         Topic {
             name: if is_ordered && is_queue { format!("t{number}.fifo") } else { format!("t{number}") },
             partitions: random.u16(1..=4),
@@ -530,7 +534,8 @@ impl Topic {
             max_attempts: random.u32(3..12),
             dedup_window_ms: if random.u8(0..3) == 0 { random.u64(1_000..20_000) } else { 0 },
             buries_expired: random.bool(),
-            is_fair: !is_ordered && random.bool(),
+            is_fair,
+            key_max_in_flight: if is_fair && random.bool() { random.u32(1..4) } else { 0 },
             takes_from: None,
             forwards_to: None,
         }
