@@ -146,7 +146,8 @@ async fn recover(
         tracing::debug!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
         delivery.changes.recovered(messages);
     }
-    let sorted = if has_sorted { sorted_keys(&mut owner).await? } else { Vec::new() };
+    // Boxed, since it is rare, and the future of an owner has to be small.
+    let sorted = if has_sorted { Box::pin(sorted_keys(&mut owner)).await? } else { Vec::new() };
     Ok((owner, sorted))
 }
 

@@ -11,6 +11,7 @@ mod settle;
 mod recall;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ pub struct Policy {
     /// Whether the keys take turns. Not with an ordering.
     pub fair: bool,
     /// In a fair group, deliveries of a key in flight, at most.
-    pub key_in_flight: Option<usize>,
+    pub key_in_flight: Option<NonZeroU32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,6 +9,7 @@
 //! does not stand before those of another one for longer than it takes to sort them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::num::NonZeroU32;
 
 use super::{CHARGED_AHEAD_MAX, DeliveryEnd, Held, Now, Slot, Table};
 use crate::model::limits::{CALL_IDS_MAX, KEY_AHEAD_MIN, PREFETCH_MESSAGES_MAX, SORTED_KEYS_MAX, SORTED_MESSAGES_MAX};
@@ -101,9 +102,11 @@ impl Fair {
     }
 
     /// How many more deliveries of a key there may be; messages without a key have no limit.
-    fn allowance(&self, key: &MessageKey, limit: Option<usize>) -> usize {
+    fn allowance(&self, key: &MessageKey, limit: Option<NonZeroU32>) -> usize {
         let (Some(key), Some(limit)) = (key, limit) else { return usize::MAX };
-        limit.saturating_sub(self.out.get(key).copied().unwrap_or_default())
+        usize::try_from(limit.get())
+            .unwrap_or(usize::MAX)
+            .saturating_sub(self.out.get(key).copied().unwrap_or_default())
     }
 
     /// Messages went back that had no turn: no key has to wait for these.

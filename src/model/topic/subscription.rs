@@ -1,5 +1,6 @@
 //! The state of a group that its topic keeps.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -151,9 +152,8 @@ impl Descriptor {
         self.subscriptions.get(group).is_some_and(|subscription| !subscription.fair.is_none())
     }
 
-    pub fn key_in_flight(&self, group: &GroupName) -> Option<usize> {
-        let limit = self.subscriptions.get(group)?.key_max_in_flight?;
-        Some(usize::try_from(limit).unwrap_or(usize::MAX))
+    pub fn key_in_flight(&self, group: &GroupName) -> Option<NonZeroU32> {
+        self.subscriptions.get(group)?.key_max_in_flight.and_then(NonZeroU32::new)
     }
 
     /// How many deliveries of a group may be in flight in a partition: its share of what the group may have. Shares add up

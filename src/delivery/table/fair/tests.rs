@@ -195,11 +195,11 @@ fn a_quiet_key_has_its_turn_before_what_another_one_has_left() -> Result<()> {
 fn no_key_has_more_in_flight_than_its_limit() -> Result<()> {
     for seed in 0..40 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (keys, limit) = (random.usize(1..40), random.usize(1..6));
+        let (keys, limit) = (random.usize(1..40), random.u32(1..6));
         let count = random.usize(1..2_000);
         let due: Vec<String> = (0..count).map(|_| format!("k{}", random.usize(0..keys))).collect();
         let mut world = World::new(due)?;
-        world.table.set_policy(Policy { key_in_flight: Some(limit), ..world.table.policy.clone() });
+        world.table.set_policy(Policy { key_in_flight: NonZeroU32::new(limit), ..world.table.policy.clone() });
         let (mut out, mut serial, mut delivered) = (Vec::<(u64, Delivery)>::new(), 0, 0);
         let mut idle = 0;
         while delivered < count && idle < 100 {
@@ -212,7 +212,7 @@ fn no_key_has_more_in_flight_than_its_limit() -> Result<()> {
             }
             let mut by_key = HashMap::<_, usize>::new();
             out.iter().for_each(|(_, out)| *by_key.entry(out.message.envelope.key.clone()).or_default() += 1);
-            assert!(by_key.values().all(|out| *out <= limit), "seed {seed}: {by_key:?}");
+            assert!(by_key.values().all(|out| *out <= limit as usize), "seed {seed}: {by_key:?}");
             while !out.is_empty() && random.u8(0..4) > 0 {
                 let (serial, _) = out.swap_remove(random.usize(0..out.len()));
                 assert!(world.table.decide(serial, Decision::Ack, now()).is_ok());
@@ -229,11 +229,11 @@ fn no_key_has_more_in_flight_than_its_limit() -> Result<()> {
 fn nothing_is_asked_for_again_and_again() -> Result<()> {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (keys, limit) = (random.usize(1..40), random.usize(1..6));
+        let (keys, limit) = (random.usize(1..40), random.u32(1..6));
         let mut due: Vec<String> = (0..random.usize(1..500)).map(|_| format!("k{}", random.usize(0..keys))).collect();
         due.extend(std::iter::repeat_n("noisy".to_owned(), random.usize(0..300)));
         let mut world = World::new(due)?;
-        let key_in_flight = random.bool().then_some(limit);
+        let key_in_flight = NonZeroU32::new(limit).filter(|_| random.bool());
         world.table.set_policy(Policy { key_in_flight, ..world.table.policy.clone() });
         while !world.due.is_empty() {
             world.turn()?;
@@ -255,7 +255,7 @@ fn nothing_is_asked_for_again_and_again() -> Result<()> {
 #[test]
 fn keys_at_their_limit_take_no_share_of_the_memory() -> Result<()> {
     let mut world = World::new((0..2_400).map(|n| format!("k{}", n % 600)))?;
-    world.table.set_policy(Policy { key_in_flight: Some(3), ..world.table.policy.clone() });
+    world.table.set_policy(Policy { key_in_flight: NonZeroU32::new(3), ..world.table.policy.clone() });
     let mut idle = 0;
     while idle < 10 {
         world.turn()?;
