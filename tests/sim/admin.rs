@@ -32,6 +32,7 @@ impl Clients {
                 self.wait(200).await;
             }
         }
+        lock(&self.ledger).limits.iter_mut().for_each(|limited| limited.is_first = true);
     }
 
     /// Answers whether the topic is there, with its groups.
@@ -136,7 +137,7 @@ impl Clients {
         let answer = self.call(broker, "PUT", &place, Some(body)).await;
         let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
         self.note(&format!("{limit:?} at broker {broker}: {is_done}"));
-        lock(&self.ledger).limits.push(Limited { limit, span, is_done });
+        lock(&self.ledger).limits.push(Limited { limit, is_first: false, span, is_done });
         is_done
     }
 

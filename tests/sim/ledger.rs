@@ -247,6 +247,8 @@ pub(crate) struct Paused {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limited {
     pub(crate) limit: Limit,
+    /// It was set before anybody knew of the group.
+    pub(crate) is_first: bool,
     pub(crate) span: Span,
     pub(crate) is_done: bool,
 }

@@ -148,7 +148,7 @@ impl Judge<'_> {
             let others = self.ledger.limits.iter().filter(|other| of(other) == of(limited));
             let others = others.filter(|other| !std::ptr::eq(*other, limited) && other.span.end() >= limited.span.sent);
             let until = others.map(|other| other.span.sent).min().unwrap_or(Time(u64::MAX));
-            let from = limited.span.end() + LIMIT_SLACK;
+            let from = limited.span.end() + if limited.is_first { 0 } else { LIMIT_SLACK };
             (from < until).then_some((limited, from, until))
         })
     }
@@ -192,10 +192,14 @@ impl Judge<'_> {
                 && !self.may_be_purged(first.place, first.group, first.span.sent, at)
                 && counts(first)
         };
-        let held = (0..self.ledger.deliveries.len()).filter(|other| *other != number && is_held(*other)).count();
-        let limit = limit_of(&limited.limit);
+        let held = (0..self.ledger.deliveries.len()).filter(|other| *other != number && is_held(*other));
+        let held: Vec<Time> = held.map(|other| self.ledger.deliveries[other].span.sent).collect();
+        let (first, limit) = (held.iter().copied().min()?, limit_of(&limited.limit));
+        // A fault from before them has an effect for as long as a change of limits.
+        let since = Time(first.0.saturating_sub(LIMIT_SLACK));
+        let held = held.len();
         let is_over = held >= limit as usize
-            && !self.is_disturbed(from, at)
+            && !self.is_disturbed(since.max(limited.span.sent), at)
             && !self.was_removed(delivery.place, delivery.group, limited.span.sent, at);
         let detail = format!("payload {} beside {held} of {limit}", delivery.tag);
         is_over.then(|| self.breach(sentence, delivery.topic, &delivery.id, detail))
