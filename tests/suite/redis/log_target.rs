@@ -345,6 +345,28 @@ async fn newer_payload_survives_a_reschedule_of_an_older_one() -> Result<()> {
     Ok(())
 }
 
+/// A broker buffered the content before another one delivered the message that it replaces.
+#[tokio::test]
+async fn content_that_replaces_a_tried_and_rescheduled_message_was_never_tried() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    orders.push("a", 0).await?;
+    story.world.pass(1);
+    let (version, content) = (story.version(), story.other("a", 900)?);
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(9)).await?;
+    let next_at = story.world.now().plus(Duration::from_millis(500));
+    let retried = Retried { id: MessageId::new("a")?, next_at, attempts: 1, failure: None };
+    owner.settle(&retries(taken.reservation, retried, &[])?).await?;
+    story.world.pass(1);
+    assert_eq!(orders.reschedule("a", 700).await?, [Done]);
+    assert_eq!(story.replay(Conflict::Replace, &[(1, version, &content)]).await?, [REPLACED]);
+    let peeked = orders.peek("a").await?;
+    assert_eq!(peeked.map(|peeked| (peeked.attempts, peeked.history.len())), Some((0, 0)));
+    assert_eq!(story.payload_of("a").await?.as_deref(), Some("another payload"));
+    Ok(())
+}
+
 #[tokio::test]
 async fn replace_waits_for_settlement_and_supersedes_dead_letters() -> Result<()> {
     let story = Story::begin().await?;

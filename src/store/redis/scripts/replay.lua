@@ -114,6 +114,7 @@ local function replay(is_done, due, id, body, dedup, max)
       if charge then redis.call('HSET', a[g], id, charged_due(charge, due)) end
     elseif old and version_of(old) >= version then
       redis.call('HSET', h[g], id, set_due(body, due_of(old), version_of(old)))
+      redis.call('HDEL', a[g], id)
     else
       schedule(g, id, due, score)
       redis.call('HSET', h[g], id, body)
