@@ -19,6 +19,8 @@ pub(crate) struct Calls {
 }
 
 const GROUPS: [&str; 2] = ["g", "h"];
+/// Keys of messages; the first is that of those without one.
+const KEYS: [&str; 3] = ["", "ka", "kb"];
 /// Scripts that begin anywhere in a hash: with large hashes their order is not specified.
 const SCANNING: [&str; 17] = [
     "recover",
@@ -380,6 +382,7 @@ impl Calls {
                     g("dh"),
                     g("lease"),
                     g("f"),
+                    g("k"),
                 ]
             }
             "reapply_purge" => {
@@ -422,7 +425,7 @@ impl Calls {
             "recover" => {
                 let most = self.random.u32(1..6).to_string();
                 say_all(&mut words, &[&epoch, &most, &now]);
-                vec![g("r"), g("z"), g("h"), g("a")]
+                vec![g("r"), g("z"), g("h"), g("a"), g("k")]
             }
             "repair" => {
                 say_all(&mut words, &[&epoch, if self.is(2) { "0" } else { "z0" }, &now]);
@@ -443,6 +446,22 @@ impl Calls {
                     ],
                 );
                 vec![g("r"), g("z"), g("h"), g("a")]
+            }
+            "reserve_by_key" => {
+                let bytes = self.random.u32(1..400).to_string();
+                let field = format!("{epoch}.{}", self.random.u32(..4));
+                say_all(&mut words, &[&prev, &cur, &now, &field, "3", &bytes, "3"]);
+                for key in KEYS.iter().take(self.random.usize(..=KEYS.len())) {
+                    say_all(&mut words, &[&self.random.u32(1..4).to_string(), key]);
+                }
+                vec![g("r"), g("z"), g("h"), g("a"), g("k")]
+            }
+            "sorted_keys" => {
+                say_all(&mut words, &[&self.random.u32(1..3).to_string()]);
+                if self.is(2) {
+                    say_all(&mut words, &[KEYS[self.random.usize(..KEYS.len())]]);
+                }
+                vec![g("k")]
             }
             "settle" => {
                 say_all(&mut words, &[&prev, &cur, &now, if self.is(2) { "0" } else { "20" }]);
@@ -467,7 +486,18 @@ impl Calls {
                     words.push(block_words.len().to_string().into_bytes());
                     words.extend(block_words);
                 }
-                vec![g("r"), g("z"), g("h"), g("a"), g("dz"), g("dh"), t("seen"), t("gen")]
+                let mut keys = vec![g("r"), g("z"), g("h"), g("a"), g("dz"), g("dh"), t("seen")];
+                if self.is(3) {
+                    let sorted = ids(&mut self.random, 3);
+                    words.push((3 * sorted.len()).to_string().into_bytes());
+                    for id in sorted {
+                        let (due, key) = (self.due(), KEYS[self.random.usize(..KEYS.len())]);
+                        say_all(&mut words, &[&due.to_string(), &id, &format!("{key}\0{due:013}{id}")]);
+                    }
+                    keys.push(g("k"));
+                }
+                keys.push(t("gen"));
+                keys
             }
             "settle_late" => {
                 say_all(
