@@ -28,7 +28,7 @@ const TUTORIALS: [&str; 7] = [
     include_str!("../../../docs/tutorials/retries-with-backoff.md"),
     include_str!("../../../docs/tutorials/debounced-reminders.md"),
     include_str!("../../../docs/tutorials/cron.md"),
-    include_str!("../../../docs/tutorials/fair-customers.md"),
+    include_str!("../../../docs/how-to/fair-customers.md"),
 ];
 
 /// What stands before a session, and is followed by its name.
