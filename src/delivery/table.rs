@@ -9,6 +9,8 @@ mod next_message;
 mod order;
 mod settle;
 mod recall;
+#[cfg(test)]
+mod testing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;

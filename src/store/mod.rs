@@ -56,11 +56,11 @@ pub use messages::{
     Purge, Purged, PushVerdict, Pushed, Refused, Reschedule, Rescheduled, StoredDuplicate, TakenOver,
 };
 pub use notifications::{Channel, Datagram, Datagrams, Releases, Sleeper, Wake, Wakes};
-pub(crate) use owner::random_text;
 pub use owner::{
     Buried, Charge, Epoch, HeadState, KeyCount, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit,
     Reserved, ReservedMessage, Retried, Returned, Settlement, Sorted, SortedKeys,
 };
+pub(crate) use owner::{SORTED, random_text};
 pub use owners::{NoOwners, Owners};
 pub use reads::{
     Forecast, InFlightCursor, Listed, MessageState, Outline, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked,

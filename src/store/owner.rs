@@ -207,6 +207,10 @@ pub struct Returned {
     pub ready_at: Timestamp,
 }
 
+/// Added to the due time of a sorted message, in ms: so it is found among all that wait, and stands behind all that is not
+/// sorted. No due time reaches it: it is the year 2109.
+pub(crate) const SORTED: u64 = 1 << 42;
+
 /// A message of a fair group that waits beside the others of its key, so that those of other keys have their turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sorted {

@@ -291,18 +291,15 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::receipt::ReceiptMaker;
+    use crate::delivery::table::testing::{policy, table};
     use crate::delivery::table::{Gather, Now, Policy, Want};
     use crate::model::error::Result;
-    use crate::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
-    use crate::model::partition::Partition;
-    use crate::model::retry::{Backoff, OnFailure};
+    use crate::model::message::{Key, MessageId, NewMessage};
+    use crate::model::retry::OnFailure;
     use crate::model::time::Timestamp;
-    use crate::model::topic::{Expiry, GroupPartition};
     use crate::model::version::Version;
     use crate::platform::clock::Instant;
-    use crate::platform::signing_key::SigningKey;
-    use crate::store::{Claim, Epoch, MemberId, Reservation, Reserved, ReservedMessage};
+    use crate::store::{Reservation, Reserved, ReservedMessage};
 
     const VERSION: Version = Version::from_us(7);
     const DUE: Timestamp = Timestamp::from_ms(1_000);
@@ -311,26 +308,9 @@ mod tests {
         Now { store: Timestamp::from_ms(2_000), elapsed: Instant::default(), instant: Instant::default(), chance: 0.0 }
     }
 
-    fn table(ordered: bool) -> Result<Table> {
-        let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
-        let group_partition = GroupPartition { topic, partition: Partition(0), group };
-        let policy = Policy {
-            backoff: Backoff::default(),
-            max_attempts: 5,
-            dedup_window: Duration::ZERO,
-            ordered,
-            on_expiry: Expiry::Drop,
-            in_flight: 100,
-            fair: false,
-            key_in_flight: None,
-        };
-        let claim = Claim { group_partition, epoch: Epoch::after(0) };
-        Ok(Table::new(ReceiptMaker::new(&claim, 1, MemberId::fresh("host"), SigningKey::fresh()?), policy))
-    }
-
     /// Takes in messages of one key that were delivered once each.
     fn with_retries(ordered: bool, ids: &[&str]) -> Result<Table> {
-        let mut table = table(ordered)?;
+        let mut table = table(Policy { ordered, ..policy() })?;
         let mut messages = Vec::new();
         for (n, id) in (0..).zip(ids) {
             let mut message = NewMessage::new("x").id(MessageId::new(*id)?);

@@ -8,10 +8,7 @@ use crate::model::error::{Error, Result};
 use crate::model::message::{Key, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-
-/// Added to the ready time of a sorted message, in ms, so that the unsorted ones stand before all sorted ones. No due time
-/// ever reaches it: it is the year 2109. The Redis store uses the same number.
-const SORTED: u64 = 1 << 42;
+use crate::store::SORTED;
 
 /// The order of a zset: a time, and in a topic with ordering a place within its millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

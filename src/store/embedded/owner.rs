@@ -18,7 +18,7 @@ use super::topics::{PartitionState, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, body_version, decode_body};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX, SORTED_KEYS_MAX};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
@@ -473,9 +473,6 @@ fn repair(inner: &Inner, stored: &Stored<'_>, partition: &mut GroupPartitionStat
     let next = (messages == RECOVER_IDS_MAX).then(|| RepairCursor(String::new()));
     Ok(Repaired { messages, next })
 }
-
-/// Keys in a page of those that have sorted messages.
-const SORTED_KEYS_MAX: usize = 500;
 
 /// Expired entries of `seen` that a settlement forgets beyond as many as it adds, so that `seen` shrinks.
 const PRUNED_EXTRA: usize = 16;

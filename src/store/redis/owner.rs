@@ -22,7 +22,7 @@ use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{
     Charge, Epoch, KeyCount, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
-    ReservedMessage, Returned, Settlement, Sorted, SortedKeys,
+    ReservedMessage, Returned, SORTED, Settlement, Sorted, SortedKeys,
 };
 
 const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -406,7 +406,8 @@ fn settlement_args(
         call = call.arg(3 * settlement.sorted.len());
     }
     for sorted in &settlement.sorted {
-        call = call.arg(sorted.ready_at.as_ms()).arg(sorted.id.as_str()).arg(sorted_entry(sorted));
+        let score = SORTED.saturating_add(sorted.ready_at.as_ms());
+        call = call.arg(score).arg(sorted.id.as_str()).arg(sorted_entry(sorted));
     }
     Ok(call)
 }

@@ -9,6 +9,7 @@ use redis::{Cmd, ToRedisArgs, Value};
 
 use crate::model::error::{Error, Result};
 use crate::model::time::Timestamp;
+use crate::store::SORTED;
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::new);
 
@@ -82,9 +83,9 @@ scripts! {
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time", "_moving";
     repair: "#!lua flags=allow-oom", "_time", "_moving";
-    reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence";
-    reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence";
-    reserve_by_key: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence", "_sorted", "_by_key";
+    reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence", "_attempts";
+    reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence", "_attempts";
+    reserve_by_key: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence", "_attempts", "_sorted", "_by_key";
     sorted_keys: "#!lua flags=allow-oom,no-writes", "_by_key";
     settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_no_history", "_count";
     settle_late: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_body", "_charge", "_moving";
@@ -305,9 +306,6 @@ fn time(value: Value) -> Result<Option<Timestamp>> {
         },
     }
 }
-
-/// The score of a sorted message is this and its due time, as `_sorted.lua` says. No due time reaches it: it is in the year 2109.
-const SORTED: u64 = 1 << 42;
 
 pub(super) fn time_of(score: &str) -> Option<Timestamp> {
     let ms = score.split_once('.').map_or(score, |(ms, _)| ms);

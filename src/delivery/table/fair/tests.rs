@@ -2,18 +2,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::delivery::receipt::{Decision, Delivery, ReceiptMaker};
+use crate::delivery::receipt::{Decision, Delivery};
+use crate::delivery::table::testing::{policy, table};
 use crate::delivery::table::{Gather, Policy, Want};
 use crate::model::error::Result;
-use crate::model::message::{GroupName, MessageId, NewMessage, TopicName};
-use crate::model::partition::Partition;
-use crate::model::retry::{Backoff, OnFailure};
+use crate::model::message::{MessageId, NewMessage};
+use crate::model::retry::OnFailure;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Expiry, GroupPartition};
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
-use crate::platform::signing_key::SigningKey;
-use crate::store::{Claim, Epoch, MemberId, Reservation, Reserved};
+use crate::store::{Reservation, Reserved};
 
 /// A store with one partition, and its owner's memory: what is due and not sorted, and what is sorted, by key and due time.
 struct World {
@@ -32,23 +30,10 @@ fn now() -> Now {
 
 impl World {
     fn new(due: impl IntoIterator<Item = String>) -> Result<World> {
-        let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
-        let group_partition = GroupPartition { topic, partition: Partition(0), group };
-        let policy = Policy {
-            backoff: Backoff::default(),
-            max_attempts: 5,
-            dedup_window: Duration::ZERO,
-            ordered: false,
-            on_expiry: Expiry::Drop,
-            in_flight: 10_000,
-            fair: true,
-            key_in_flight: None,
-        };
-        let claim = Claim { group_partition, epoch: Epoch::after(0) };
-        let receipts = ReceiptMaker::new(&claim, 1, MemberId::fresh("host"), SigningKey::fresh()?);
         let (ids, delivered, sorted) = (HashMap::new(), Vec::new(), BTreeMap::new());
         let due = (1..).zip(due).collect();
-        Ok(World { table: Table::new(receipts, policy), due, sorted, reservations: 0, ids, delivered })
+        let table = table(Policy { fair: true, in_flight: 10_000, ..policy() })?;
+        Ok(World { table, due, sorted, reservations: 0, ids, delivered })
     }
 
     /// One turn of the loop of the owner: settles, and reserves if the memory wants anything.

@@ -87,14 +87,7 @@ else
     redis.call('HSET', KEYS[1], '@', line)
   end
 end
-local attempts = {}
-if count > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
-  attempts = redis.call('HMGET', KEYS[4], unpack(ids))
-  -- The history of attempts stays here.
-  for i = 1, #attempts do
-    if attempts[i] then attempts[i] = string.match(attempts[i], '^%S+ ?%S*') end
-  end
-end
+local attempts = attempts_of(KEYS[4], ids)
 local left = {}
 for i = 9, #ARGV, 2 do left[#left + 1] = redis.call('ZLEXCOUNT', k, range_of(ARGV[i])) end
 local head = redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')

@@ -50,14 +50,7 @@ else
     redis.call('HSET', KEYS[1], '@', line)
   end
 end
-local attempts = {}
-if #ids > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
-  attempts = redis.call('HMGET', KEYS[4], unpack(ids))
-  -- The history of attempts stays here.
-  for i = 1, #attempts do
-    if attempts[i] then attempts[i] = string.match(attempts[i], '^%S+ ?%S*') end
-  end
-end
+local attempts = attempts_of(KEYS[4], ids)
 local head = redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')
 local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z))
 return {'OK', line, head[2] or '', unsettled, dropped, table.concat(ids, ' '), bodies, attempts, places}

@@ -5,7 +5,7 @@
 --   then six blocks, each with its number of values in front: acked (id) · scheduled again (ms, id)
 --   · charged (id, attempts and due ms, line of the history or '') · buried (id, dead record, line of the history or '')
 --   · reservations that remain (field, ids) · reservations with nothing left (field)
---   and behind them, only with sorted messages, one more: sorted (ms, id, entry of T:<group>:k)
+--   and behind them, only with sorted messages, one more: sorted (score, id, entry of T:<group>:k)
 -- Returns {'OK', owner line} or what the call sequence answers.
 -- A body leaves the hash only here, and only through the call sequence, so an old epoch removes nothing. A repeat does nothing.
 if applied then return repeated({'OK', line}) end
@@ -74,12 +74,10 @@ from, to = block()
 call('HDEL', KEYS[1], from, to)
 
 if ARGV[at] then
-  local SORTED = 4398046511104
   from, to = block()
   for i = from, to, 3 do
-    local ms, id, entry = unpack(ARGV, i, i + 2)
-    if redis.call('HEXISTS', KEYS[3], id) == 1
-      and redis.call('ZADD', KEYS[2], 'NX', string.format('%.0f', SORTED + ms), id) == 1 then
+    local score, id, entry = unpack(ARGV, i, i + 2)
+    if redis.call('HEXISTS', KEYS[3], id) == 1 and redis.call('ZADD', KEYS[2], 'NX', score, id) == 1 then
       redis.call('ZADD', KEYS[8], '0', entry)
     end
   end

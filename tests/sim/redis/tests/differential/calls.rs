@@ -492,7 +492,8 @@ impl Calls {
                     words.push((3 * sorted.len()).to_string().into_bytes());
                     for id in sorted {
                         let (due, key) = (self.due(), KEYS[self.random.usize(..KEYS.len())]);
-                        say_all(&mut words, &[&due.to_string(), &id, &format!("{key}\0{due:013}{id}")]);
+                        let score = ((1_u64 << 42) + due).to_string();
+                        say_all(&mut words, &[&score, &id, &format!("{key}\0{due:013}{id}")]);
                     }
                     keys.push(g("k"));
                 }
