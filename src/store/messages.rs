@@ -343,7 +343,7 @@ pub enum TakenOver {
 }
 
 /// A decision about a delivery that has ended: it counts while the message waits and nobody has had it since; or, if it is
-/// an ack with `redelivered`, whoever has had it since.
+/// an ack with `redelivered`, whoever has had it since, and also if the message is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateSettlement {
     pub id: MessageId,
@@ -351,7 +351,7 @@ pub struct LateSettlement {
     pub version: Version,
     /// Attempt of the delivery, from 1.
     pub attempt: u32,
-    /// Whether an ack counts for a later delivery of the message too.
+    /// Whether an ack counts for a later delivery of the message too, and for a message that is gone: nothing brings it back.
     pub redelivered: bool,
     /// When the message is due again; `None` acknowledges it.
     pub next_at: Option<Timestamp>,
@@ -369,7 +369,7 @@ impl LateSettlement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LateFate {
     Done,
-    /// An ack that was done by an earlier call.
+    /// An ack that was done by an earlier call, or one with `redelivered` of a message that is gone.
     Repeated,
     /// The owner of the partition has it, or a reservation that is not recovered yet.
     InFlight,

@@ -201,7 +201,8 @@ impl Inner {
         let partition = groups.entry(place.group).or_default();
         let Some(body) = stored.hash().get(&late.id)? else {
             let is_acked = |(id, version): &(MessageId, Version)| *id == late.id && *version == late.version;
-            let is_done = late.next_at.is_none() && partition.acked_late.iter().any(is_acked);
+            let is_gone = late.redelivered && !stored.dead_hash().has(&late.id)?;
+            let is_done = late.next_at.is_none() && (is_gone || partition.acked_late.iter().any(is_acked));
             return Ok((if is_done { LateFate::Repeated } else { LateFate::Over }, false));
         };
         if body_version(&body) != late.version {

@@ -115,8 +115,13 @@ impl store::Messages for Redis {
         let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
         let group_partition = self.keys.group(&descriptor.topic, partition, group);
         let shared = [&shared.generation, &memory, &shared.seen, &shared.gone, &shared.wake];
-        let own =
-            [&group_partition.reservations, &group_partition.zset, &group_partition.hash, &group_partition.attempts];
+        let own = [
+            &group_partition.reservations,
+            &group_partition.zset,
+            &group_partition.hash,
+            &group_partition.attempts,
+            &group_partition.dead_hash,
+        ];
         let keys: Vec<&str> = shared.into_iter().chain(own).map(String::as_str).collect();
         let until = Clock::System.instant().plus(self.connection.timeout());
         let window = u64::try_from(descriptor.settings.dedup_window.as_millis()).unwrap_or(u64::MAX);

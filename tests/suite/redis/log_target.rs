@@ -9,7 +9,9 @@ use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, Message, Messa
 use dwell::model::partition::Partition;
 use dwell::model::version::{CallId, CallPart, Version};
 use dwell::store::Fate::{Absent, Done};
-use dwell::store::{Call, Change, LogTarget, Progress, Purge, Pushed, Refused, Replayed, Retried};
+use dwell::store::{
+    Call, Change, LateFate, LateSettlement, LogTarget, Progress, Purge, Pushed, Refused, Replayed, Retried,
+};
 
 use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, retries, up_to};
 
@@ -472,6 +474,33 @@ async fn restored_settlement_ends_only_its_own_version() -> Result<()> {
     assert!(orders.peek("a").await?.is_some());
     assert_eq!(orders.cancel("a").await?, [Done]);
     assert_eq!(orders.cancel("never").await?, [Absent]);
+    Ok(())
+}
+
+/// The client was told that it is done: a journal of another broker may still have it.
+#[tokio::test]
+async fn what_was_gone_when_it_was_acked_is_not_restored() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    let [first, second] = [(); 2].map(|()| new_call(&*orders.store.backend, 1));
+    let messages = [orders.message("acked", 0)?, orders.message("stale", 0)?];
+    story.push_as(&first, &messages[..1]).await?;
+    story.push_as(&second, &messages[1..]).await?;
+    story.empty().await?;
+    let ack = |id: &str, version, redelivered| -> Result<LateSettlement> {
+        Ok(LateSettlement { id: MessageId::new(id)?, version, attempt: 1, redelivered, next_at: None, failure: None })
+    };
+    let settlements = [ack("acked", first.version, true)?, ack("stale", second.version, false)?];
+    let call = new_call(&*orders.store.backend, 1);
+    let group = GroupName::standard();
+    let fates = orders.store.messages.settle_late(&orders.descriptor, FIRST, &group, &call, &settlements).await?;
+    assert_eq!(fates, [LateFate::Repeated, LateFate::Over]);
+    for (message, call) in messages.iter().zip([&first, &second]) {
+        story.forget(&call.id).await?;
+        story.restore(&[set(message, call.version, &call.id)]).await?;
+    }
+    assert_eq!(orders.peek("acked").await?, None);
+    assert!(orders.peek("stale").await?.is_some(), "its consumer was told that the ack does not count");
     Ok(())
 }
 

@@ -1,17 +1,17 @@
 -- settle_late: settles messages of a group that wait, each only if it is as the delivery left it, or was delivered again since and
 --   the ack is for that too.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:gone   KEYS[5] T:wake
---   KEYS[6] T:<group>:r   KEYS[7] T:<group>:z   KEYS[8] T:<group>:h   KEYS[9] T:<group>:a
+--   KEYS[6] T:<group>:r   KEYS[7] T:<group>:z   KEYS[8] T:<group>:h   KEYS[9] T:<group>:a   KEYS[10] T:<group>:dh
 --   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] time override, us, or ''   ARGV[4] number of the call
 --   ARGV[5] dedup window, ms   ARGV[6] 1 with ordering, else 0   ARGV[7] group
 --   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '',
---   1 if an ack counts after more attempts too, else 0)
--- Returns {'OK', now us, a letter for each: d done, r done before, f in flight, o over} or, with nothing changed,
+--   1 if an ack counts after more attempts too, and for what is gone, else 0)
+-- Returns {'OK', now us, a letter for each: d done, r done before or gone, f in flight, o over} or, with nothing changed,
 --   a refusal of _history, {'LATE', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
 -- A message on its way to another topic is in flight. After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
--- T:gone has the version of the message that was acked last in a group, so a repeated ack finds that it was done. An earlier message of the
--- id may be in another topic.
+-- T:gone has the version of the message that was acked last in a group, so a repeated ack finds that it was done, and no journal
+-- brings back what was gone when it was acked. An earlier message of the id may be in another topic.
 local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -32,7 +32,11 @@ local earliest = math.huge
 local function settle(id, version, attempts, next_at, failure, redelivered)
   local body = redis.call('HGET', h, id)
   if not body then
-    return next_at == '' and acked_version(gone, id, group) == version and 'r' or 'o'
+    if next_at ~= '' then return 'o' end
+    if acked_version(gone, id, group) == version then return 'r' end
+    if not redelivered or redis.call('HEXISTS', KEYS[10], id) == 1 then return 'o' end
+    remember_version(gone, now_us, id .. ' ' .. group .. ' acked', version)
+    return 'r'
   end
   if version_of(body) ~= version then return 'o' end
   local score = redis.call('ZSCORE', z, id)

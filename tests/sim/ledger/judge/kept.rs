@@ -2,7 +2,6 @@
 
 use super::super::Life;
 use super::{Breach, Judge};
-use crate::plan::Fault;
 
 const KEPT: &str = "a clean restart restores nothing";
 
@@ -19,8 +18,7 @@ impl Judge<'_> {
     }
 
     fn kept_by(&self, life: &Life) -> Option<Breach> {
-        let met_another = self.ledger.faults.iter().any(|fault| matches!(fault.fault, Fault::Stranger { .. }));
-        if met_another && !self.is_bound(life.broker) {
+        if !self.is_bound(life.broker) {
             return None;
         }
         let (losses, restores) = (life.count("dwell_redis_losses_total"), life.count(RESTORES));

@@ -127,11 +127,13 @@ impl Judge<'_> {
         }
     }
 
-    /// A topic that others have deleted or forgotten may have another number of partitions for a while.
+    /// A topic that others have deleted or forgotten may have another number of partitions for a while, and so has one of
+    /// another Redis.
     fn place(&self, topic: usize, id: &str, partition: u64, span: Span) -> Option<Breach> {
         let hash = murmur3::murmur3_32(&mut id.get(..OF_RUN)?.as_bytes(), 0).ok()?;
         let due = u64::from(hash % u32::from(self.topics[topic].partitions));
-        let is_known = !self.was_removed(topic, 0, Time(0), span.end()) && !self.forgot_topics();
+        let is_known =
+            !self.was_removed(topic, 0, Time(0), span.end()) && !self.forgot_topics() && !self.met_others(span.end());
         (due != partition && is_known)
             .then(|| self.breach(PLACE, topic, id, format!("partition {partition}, not {due}")))
     }

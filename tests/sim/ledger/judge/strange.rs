@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use dwell_simulated_redis::Time;
+
 use super::super::{Delivered, Pushed};
 use super::{Breach, Judge};
 use crate::client::THEIRS;
@@ -28,11 +30,21 @@ fn words(line: &str) -> Vec<String> {
 }
 
 impl Judge<'_> {
+    /// When a Redis of others came for the first time.
+    fn others_came(&self) -> Option<Time> {
+        let strangers = self.ledger.faults.iter().filter(|fault| matches!(fault.fault, Fault::Stranger { .. }));
+        strangers.map(|fault| fault.at).min()
+    }
+
+    /// Whether a Redis of others had come by then.
+    pub(super) fn met_others(&self, by: Time) -> bool {
+        self.others_came().is_some_and(|came| came <= by)
+    }
+
     /// Whether a broker had something for its Redis when one of others came for the first time. One that had nothing may stay
     /// with the other one.
     pub(super) fn is_bound(&self, broker: usize) -> bool {
-        let strangers = self.ledger.faults.iter().filter(|fault| matches!(fault.fault, Fault::Stranger { .. }));
-        let Some(first) = strangers.map(|fault| fault.at).min() else { return true };
+        let Some(first) = self.others_came() else { return true };
         self.ledger.pushes.iter().any(|push| {
             push.broker == broker
                 && matches!(push.outcome, Pushed::Journaled | Pushed::Buffered)

@@ -7,7 +7,7 @@ use dwell::model::version::Version;
 use dwell::store::LateFate::{Done, InFlight, Over, Repeated};
 use dwell::store::{Charge, LateFate, LateSettlement, MessageState, Owner, Pushed, Retried, Returned};
 
-use crate::support::{TestTopic, World, acks, ids_of, new_call, retries, returns, up_to};
+use crate::support::{TestTopic, World, acks, buries, ids_of, new_call, retries, returns, up_to};
 
 const BACKOFF: Duration = Duration::from_secs(1);
 
@@ -86,6 +86,24 @@ pub(super) async fn late_ack_for_later_deliveries_removes_what_was_delivered_aga
     assert_eq!(settle(&orders, &[older(None)?]).await?, [Done]);
     assert_eq!(settle(&orders, &[older(None)?]).await?, [Repeated]);
     assert_eq!(orders.peek("a").await?, None);
+    Ok(())
+}
+
+pub(super) async fn late_ack_for_later_deliveries_counts_for_what_is_gone(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (mut owner, version) = failed(&world, &orders, "a").await?;
+    let any = |settlement| LateSettlement { redelivered: true, ..settlement };
+    orders.cancel("a").await?;
+    assert_eq!(settle(&orders, &[ack("a", version, 1)?]).await?, [Over]);
+    let nack = LateSettlement { next_at: Some(world.now()), ..any(ack("a", version, 1)?) };
+    assert_eq!(settle(&orders, &[nack, any(ack("a", version, 1)?)]).await?, [Over, Repeated]);
+    // One that is dead is not gone.
+    orders.push("b", 0).await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    let version = taken.messages[0].version;
+    owner.settle(&buries(taken.reservation, &["b"], &[])?).await?;
+    assert_eq!(settle(&orders, &[any(ack("b", version, 1)?)]).await?, [Over]);
+    assert_eq!(orders.stats().await?.dead, 1);
     Ok(())
 }
 

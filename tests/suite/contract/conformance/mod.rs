@@ -131,7 +131,8 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
     purge: purge_empties_one_group_only, every_call_of_an_owner_before_a_purge_is_refused,
         dead_letters_are_purged_only_if_asked, messages_pushed_after_a_purge_stay, a_purge_needs_the_current_descriptor;
     late_settlement: late_ack_removes_a_waiting_message, late_ack_is_not_repeated_by_that_of_a_later_message,
-        late_ack_for_later_deliveries_removes_what_was_delivered_again, a_late_ack_is_remembered_for_the_dedup_window,
+        late_ack_for_later_deliveries_removes_what_was_delivered_again,
+        late_ack_for_later_deliveries_counts_for_what_is_gone, a_late_ack_is_remembered_for_the_dedup_window,
         late_settlement_spares_a_redelivered_message, late_settlement_spares_a_rescheduled_message,
         late_settlement_needs_an_earlier_delivery, late_nack_sets_the_due_time_in_the_store,
         recovered_message_accepts_a_settlement_of_its_last_delivery, late_settlement_works_after_the_owner_released,

@@ -528,7 +528,7 @@ impl Calls {
                     words.push(if self.is(8) { b"5\n".to_vec() } else { Vec::new() });
                     words.push(self.random.u32(..2).to_string().into_bytes());
                 }
-                vec![t("gen"), memory, t("seen"), t("gone"), t("wake"), g("r"), g("z"), g("h"), g("a")]
+                vec![t("gen"), memory, t("seen"), t("gone"), t("wake"), g("r"), g("z"), g("h"), g("a"), g("dh")]
             }
             "start" => {
                 say_all(&mut words, &[&prev, &cur, &now]);
