@@ -25,7 +25,8 @@ public record GroupSettings(
         Double keyRate,
         Integer keyBurst) {
     /** Settings of which none is there: a new group gets what is pushed from now on. */
-    public static final GroupSettings NONE = new GroupSettings(null, null, null, null, null, null, null, null);
+    public static final GroupSettings NONE =
+            new GroupSettings(null, null, null, null, null, null, null, null);
 
     /** No number is negative, and the burst is not 0. */
     public GroupSettings {
@@ -41,45 +42,53 @@ public record GroupSettings(
 
     /** The group of which a new one gets a copy of the messages. */
     public GroupSettings copyOf(String group) {
-        return new GroupSettings(group, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
+        return new GroupSettings(
+                group, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
     }
 
     /** Messages that all brokers together deliver in a second, at most; 0 is without a limit. */
     public GroupSettings rate(double rate) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
+        return new GroupSettings(
+                copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
     }
 
     /** Deliveries in flight, at most; 0 is without a limit. */
     public GroupSettings maxInFlight(int maxInFlight) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
+        return new GroupSettings(
+                copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
     }
 
     /** When messages are delivered; outside of it the group is closed. */
     public GroupSettings window(DeliveryWindow window) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
+        return new GroupSettings(
+                copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
     }
 
     /** What takes turns. */
     public GroupSettings fair(Fairness fair) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
+        return new GroupSettings(
+                copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
     }
 
     /** Deliveries of one key in flight, at most; 0 is without a limit. Only in a fair group. */
     public GroupSettings keyMaxInFlight(int keyMaxInFlight) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
+        return new GroupSettings(
+                copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
     }
 
     /**
-     * Deliveries of one key in a second, at most; 0 is without a limit, and removes the burst. Only in
-     * a fair group.
+     * Deliveries of one key in a second, at most; 0 is without a limit, and removes the burst. Only
+     * in a fair group.
      */
     public GroupSettings keyRate(double keyRate) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
+        return new GroupSettings(
+                copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
     }
 
     /** Deliveries of one key that may come at once, at least 1. Only with a rate of a key. */
     public GroupSettings keyBurst(int keyBurst) {
-        return new GroupSettings(copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
+        return new GroupSettings(
+                copyOf, rate, maxInFlight, window, fair, keyMaxInFlight, keyRate, keyBurst);
     }
 
     Body body() {
