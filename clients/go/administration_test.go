@@ -80,16 +80,26 @@ func TestGroupsAreAdministered(t *testing.T) {
 		settings dwell.GroupSettings
 		fair     dwell.Fairness
 		keyLimit int
+		keyRate  float64
+		keyBurst int
 	}{
-		{dwell.GroupSettings{Fair: dwell.FairnessKey}, dwell.FairnessKey, 0},
-		{dwell.GroupSettings{Rate: dwell.Ptr(10.0)}, dwell.FairnessKey, 0},
-		{dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(5)}, dwell.FairnessKey, 5},
-		{dwell.GroupSettings{Rate: dwell.Ptr(20.0)}, dwell.FairnessKey, 5},
-		{dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(0)}, dwell.FairnessKey, 0},
-		{dwell.GroupSettings{Fair: dwell.FairnessNone}, "", 0},
+		{dwell.GroupSettings{Fair: dwell.FairnessKey}, dwell.FairnessKey, 0, 0, 0},
+		{dwell.GroupSettings{Rate: dwell.Ptr(10.0)}, dwell.FairnessKey, 0, 0, 0},
+		{dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(5)}, dwell.FairnessKey, 5, 0, 0},
+		{dwell.GroupSettings{Rate: dwell.Ptr(20.0)}, dwell.FairnessKey, 5, 0, 0},
+		{dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(0)}, dwell.FairnessKey, 0, 0, 0},
+		{dwell.GroupSettings{KeyRate: dwell.Ptr(0.5)}, dwell.FairnessKey, 0, 0.5, 0},
+		{dwell.GroupSettings{KeyBurst: dwell.Ptr(20)}, dwell.FairnessKey, 0, 0.5, 20},
+		{dwell.GroupSettings{Rate: dwell.Ptr(30.0)}, dwell.FairnessKey, 0, 0.5, 20},
+		{dwell.GroupSettings{KeyBurst: dwell.Ptr(1)}, dwell.FairnessKey, 0, 0.5, 0},
+		{dwell.GroupSettings{KeyRate: dwell.Ptr(10.0), KeyBurst: dwell.Ptr(20)}, dwell.FairnessKey, 0, 10, 20},
+		{dwell.GroupSettings{KeyRate: dwell.Ptr(0.0)}, dwell.FairnessKey, 0, 0, 0},
+		{dwell.GroupSettings{KeyRate: dwell.Ptr(10.0)}, dwell.FairnessKey, 0, 10, 0},
+		{dwell.GroupSettings{KeyRate: dwell.Ptr(0.0)}, dwell.FairnessKey, 0, 0, 0},
+		{dwell.GroupSettings{Fair: dwell.FairnessNone}, "", 0, 0, 0},
 	} {
 		changed := must(c.CreateGroup(ctx, "orders", "audit", change.settings))(t)
-		if changed.Fair != change.fair || changed.KeyMaxInFlight != change.keyLimit {
+		if changed.Fair != change.fair || changed.KeyMaxInFlight != change.keyLimit || changed.KeyRate != change.keyRate || changed.KeyBurst != change.keyBurst {
 			t.Errorf("%+v", changed)
 		}
 	}

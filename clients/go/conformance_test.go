@@ -114,12 +114,15 @@ func administerGroup(t testing.TB, c *dwell.Client, name string, args object, ta
 		return c.Group(ctx, topic, group)
 	case "create_group":
 		rate, _ := settings["rate"].(float64)
+		keyRate, _ := settings["key_rate"].(float64)
 		return c.CreateGroup(ctx, topic, group, dwell.GroupSettings{
 			CopyOf: text(settings, "copy_of"), Rate: pointer(settings, "rate", rate),
 			MaxInFlight:    pointer(settings, "max_in_flight", number(settings, "max_in_flight")),
 			Window:         windowOf(settings),
 			Fair:           dwell.Fairness(text(settings, "fair")),
 			KeyMaxInFlight: pointer(settings, "key_max_in_flight", number(settings, "key_max_in_flight")),
+			KeyRate:        pointer(settings, "key_rate", keyRate),
+			KeyBurst:       pointer(settings, "key_burst", number(settings, "key_burst")),
 		})
 	case "delete_group":
 		return nil, c.DeleteGroup(ctx, topic, group)

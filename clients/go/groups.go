@@ -24,6 +24,10 @@ type GroupSettings struct {
 	Fair Fairness `json:"fair,omitempty"`
 	// KeyMaxInFlight is how many deliveries of one key are in flight at most; 0 is without a limit. Only in a fair group.
 	KeyMaxInFlight *int `json:"key_max_in_flight,omitempty"`
+	// KeyRate is how many deliveries of one key a second there are at most; 0 is without a limit, and removes KeyBurst. Only in a fair group.
+	KeyRate *float64 `json:"key_rate,omitempty"`
+	// KeyBurst is how many deliveries of one key may come at once, at least 1. Default 1. Only with a KeyRate.
+	KeyBurst *int `json:"key_burst,omitempty"`
 }
 
 // DeliveryWindow is when a group hands messages out: days and a time of day. An empty one is always open.
@@ -57,6 +61,10 @@ type GroupInfo struct {
 	Fair Fairness `json:"fair,omitempty"`
 	// KeyMaxInFlight is how many deliveries of one key are in flight at most; 0 without a limit.
 	KeyMaxInFlight int `json:"key_max_in_flight,omitempty"`
+	// KeyRate is how many deliveries of one key a second there are at most; 0 without a limit.
+	KeyRate float64 `json:"key_rate,omitempty"`
+	// KeyBurst is how many deliveries of one key may come at once; 0 if it is not set, which means 1.
+	KeyBurst int `json:"key_burst,omitempty"`
 }
 
 // GroupDescription is a group and what is in it.
@@ -120,6 +128,12 @@ func (c *Client) CreateGroup(ctx context.Context, topic, group string, settings 
 	}
 	if value(settings.KeyMaxInFlight) < 0 {
 		return result, wrong("KeyMaxInFlight", "is negative; 0 is without a limit")
+	}
+	if value(settings.KeyRate) < 0 {
+		return result, wrong("KeyRate", "is negative; 0 is without a limit")
+	}
+	if settings.KeyBurst != nil && *settings.KeyBurst < 1 {
+		return result, wrong("KeyBurst", "is below 1")
 	}
 	err = c.group(ctx, call{method: http.MethodPut}, topic, group, "", settings, &result)
 	return result, err

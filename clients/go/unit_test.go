@@ -108,12 +108,16 @@ func TestWrongArgumentsAreRefusedBeforeARequest(t *testing.T) {
 	_, noSchedule := c.PutCron(ctx, "orders", "nightly", dwell.NewCronJob{Payload: "x"})
 	_, badTopic := c.CreateTopic(ctx, "orders", dwell.TopicSettings{TTL: dwell.Ptr(-time.Second)})
 	_, badKeyLimit := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyMaxInFlight: dwell.Ptr(-1)})
+	_, badKeyRate := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(-0.5)})
+	_, noKeyBurst := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(10.0), KeyBurst: dwell.Ptr(0)})
+	_, badKeyBurst := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(10.0), KeyBurst: dwell.Ptr(-1)})
 	_, badServer := dwell.New("127.0.0.1:7373")
 	_, badProducer := dwell.NewProducer(c, dwell.BatchSize(0)).Push(ctx, "orders", dwell.NewMessage{})
 	for what, err := range map[string]error{
 		"no topic": noTopic, "no id": noID, "no group": noGroup, "purge of nothing": notAll, "no selection": noneSelected,
 		"both due times": bothDue, "no due time": noDue, "one id is empty": noIDs, "no window": noWindow, "no schedule": noSchedule, "negative ttl of a topic": badTopic,
 		"server without a scheme": badServer, "empty batches": badProducer, "negative limit of a key": badKeyLimit,
+		"negative rate of a key": badKeyRate, "burst of 0": noKeyBurst, "negative burst": badKeyBurst,
 		"negative delay":             push(dwell.NewMessage{Delay: -1}),
 		"negative ttl":               push(dwell.NewMessage{TTL: -1}),
 		"delay together with due_at": push(dwell.NewMessage{Delay: 1, DueAt: time.Now()}),
@@ -148,13 +152,18 @@ func TestWhatTakesTurnsInAGroupMayBeAbsentOrNew(t *testing.T) {
 	}
 }
 
-func TestTheLimitOfAKeyMayBeAbsent(t *testing.T) {
-	for answer, limit := range map[string]int{
-		`{"group": "audit", "state": "active", "fair": "key"}`:                         0,
-		`{"group": "audit", "state": "active", "fair": "key", "key_max_in_flight": 5}`: 5,
+func TestTheLimitsOfAKeyMayBeAbsent(t *testing.T) {
+	for limits, expected := range map[string]dwell.GroupInfo{
+		``:                                      {},
+		`, "key_max_in_flight": 5`:              {KeyMaxInFlight: 5},
+		`, "key_rate": 0.5`:                     {KeyRate: 0.5},
+		`, "key_rate": 10.0, "key_burst": 20`:   {KeyRate: 10, KeyBurst: 20},
+		`, "key_rate": 10.0, "key_burst": null`: {KeyRate: 10},
 	} {
+		expected.Group, expected.State, expected.Fair = "audit", dwell.GroupActive, dwell.FairnessKey
+		answer := `{"group": "audit", "state": "active", "fair": "key"` + limits + `}`
 		var group dwell.GroupInfo
-		if err := json.Unmarshal([]byte(answer), &group); err != nil || group.KeyMaxInFlight != limit || group.Fair != dwell.FairnessKey {
+		if err := json.Unmarshal([]byte(answer), &group); err != nil || group != expected {
 			t.Errorf("%s: %+v, %v", answer, group, err)
 		}
 	}

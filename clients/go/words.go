@@ -228,6 +228,7 @@ const (
 	WaitRateLimited    WaitReason = "rate_limited"
 	WaitMaxInFlight    WaitReason = "at_max_in_flight"
 	WaitKeyMaxInFlight WaitReason = "key_at_max_in_flight"
+	WaitKeyRateLimited WaitReason = "key_rate_limited"
 	WaitBehindOthers   WaitReason = "behind_others"
 	WaitReady          WaitReason = "ready"
 	WaitPrefetched     WaitReason = "prefetched"

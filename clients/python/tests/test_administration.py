@@ -104,6 +104,21 @@ class Administration(unittest.TestCase):
             self.assertEqual((await client.create_group(topic, "audit", rate=10)).key_max_in_flight, 5)
             unlimited = await client.create_group(topic, "audit", key_max_in_flight=0)
             self.assertEqual((unlimited.fair, unlimited.key_max_in_flight), ("key", None))
+            for change, rate, burst in (
+                ({"key_rate": 0.5}, 0.5, None),
+                ({"key_burst": 20}, 0.5, 20),
+                ({"rate": 10}, 0.5, 20),
+                ({"key_burst": 1}, 0.5, None),
+                ({"key_rate": 10, "key_burst": 20}, 10, 20),
+                ({"key_rate": 0}, None, None),
+                ({"key_rate": 10}, 10, None),
+                ({"key_rate": 0}, None, None),
+            ):
+                group = await client.create_group(topic, "audit", **change)
+                self.assertEqual((group.fair, group.key_rate, group.key_burst), ("key", rate, burst), change)
+            with self.assertRaises(DwellError) as refused:
+                await client.create_group(topic, "audit", key_rate=10, key_burst=0)
+            self.assertEqual((refused.exception.status, refused.exception.type), (422, "invalid"))
             self.assertIsNone((await client.create_group(topic, "audit", fair="none")).fair)
             self.assertEqual({group.group for group in await client.groups(topic)}, {"audit", "default"})
             paused = await client.pause(topic, "audit", "10m")
@@ -251,10 +266,11 @@ class Answers(unittest.TestCase):
             group = from_answer(Group, {"group": "audit", "state": "active", **fair})
             self.assertEqual(group.fair, fair.get("fair"))
 
-    def test_the_limit_of_a_key_may_be_absent(self):
-        for limit in ({}, {"key_max_in_flight": 5}):
-            group = from_answer(Group, {"group": "audit", "state": "active", "fair": "key", **limit})
-            self.assertEqual(group.key_max_in_flight, limit.get("key_max_in_flight"))
+    def test_the_limits_of_a_key_may_be_absent(self):
+        for limits in ({}, {"key_max_in_flight": 5}, {"key_rate": 0.5}, {"key_rate": 10.0, "key_burst": 20}, {"key_rate": 10.0, "key_burst": None}):
+            group = from_answer(Group, {"group": "audit", "state": "active", "fair": "key", **limits})
+            for name in ("key_max_in_flight", "key_rate", "key_burst"):
+                self.assertEqual(getattr(group, name), limits.get(name), (name, limits))
 
 
 class Reasons(unittest.TestCase):

@@ -91,6 +91,10 @@ export interface GroupSettings {
   fair?: Fairness;
   /** Deliveries of one key in flight; only in a fair group. */
   keyMaxInFlight?: number;
+  /** Deliveries of one key a second; only in a fair group. 0 removes `keyBurst` too. */
+  keyRate?: number;
+  /** How many deliveries of one key may come at once, at least 1; only with a `keyRate`. Default 1. */
+  keyBurst?: number;
 }
 
 /**
@@ -131,6 +135,10 @@ export interface Group {
   fair?: Fairness;
   /** Deliveries of one key in flight, at most; absent without a limit. */
   keyMaxInFlight?: number;
+  /** Deliveries of one key a second, at most; absent without a limit. */
+  keyRate?: number;
+  /** How many deliveries of one key may come at once; absent means 1. */
+  keyBurst?: number;
 }
 
 /** A group and what is in it. */

@@ -54,6 +54,20 @@ test("groups are created, paused and purged", async () => {
   assert.equal((await dwell.createGroup("events", "audit", { rate: 10 })).keyMaxInFlight, 5);
   const unlimited = await dwell.createGroup("events", "audit", { keyMaxInFlight: 0 });
   assert.deepEqual([unlimited.fair, unlimited.keyMaxInFlight], ["key", undefined]);
+  for (const [settings, rate, burst] of [
+    [{ keyRate: 0.5 }, 0.5, undefined],
+    [{ keyBurst: 20 }, 0.5, 20],
+    [{ rate: 20 }, 0.5, 20],
+    [{ keyBurst: 1 }, 0.5, undefined],
+    [{ keyRate: 10, keyBurst: 20 }, 10, 20],
+    [{ keyRate: 0 }, undefined, undefined],
+    [{ keyRate: 10 }, 10, undefined],
+    [{ keyRate: 0 }, undefined, undefined],
+  ]) {
+    const changed = await dwell.createGroup("events", "audit", settings);
+    assert.deepEqual([changed.fair, changed.keyRate, changed.keyBurst], ["key", rate, burst]);
+  }
+  await assert.rejects(dwell.createGroup("events", "audit", { keyRate: 10, keyBurst: 0 }), { status: 422, type: "invalid" });
   assert.equal((await dwell.createGroup("events", "audit", { fair: "none" })).fair, undefined);
   await dwell.push("events", "x");
   const paused = await dwell.pause("events", "audit", { for: "10m" });

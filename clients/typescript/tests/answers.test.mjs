@@ -11,8 +11,10 @@ test("what takes turns in a group may be absent or new", () => {
   }
 });
 
-test("the limit of a key may be absent", () => {
+test("the limits of a key may be absent", () => {
   const group = { group: "audit", state: "active", fair: "key" };
   assert.deepEqual(fromAnswer(group), group);
   assert.deepEqual(fromAnswer({ ...group, key_max_in_flight: 5 }), { ...group, keyMaxInFlight: 5 });
+  assert.deepEqual(fromAnswer({ ...group, key_rate: 0.5 }), { ...group, keyRate: 0.5 });
+  assert.deepEqual(fromAnswer({ ...group, key_rate: 10, key_burst: 20 }), { ...group, keyRate: 10, keyBurst: 20 });
 });

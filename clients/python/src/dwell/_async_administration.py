@@ -85,12 +85,15 @@ class AsyncAdministration:
     async def create_group(
         self, topic: str, group: str, *, copy_of: str | None = None, rate: float | None = None, max_in_flight: int | None = None,
         window: DeliveryWindow | None = None, fair: Fairness | None = None, key_max_in_flight: int | None = None,
+        key_rate: float | None = None, key_burst: int | None = None,
     ) -> Group:
         """Creates a group, or changes its limits, its window and whether its keys take turns (`fair`). `key_max_in_flight` is how many
-        deliveries of one key are in flight at most; 0 is without a limit, and only a fair group may have one. A new group gets what is pushed
-        from then on, and a copy of `copy_of`."""
+        deliveries of one key are in flight at most, and `key_rate` how many of them there are in a second; 0 is without a limit, and only a fair
+        group may have one. `key_burst` is how many deliveries of one key may come at once, 1 unless it is given; a `key_rate` of 0 removes it. A
+        new group gets what is pushed from then on, and a copy of `copy_of`."""
         body = requests.given(
             copy_of=copy_of, rate=rate, max_in_flight=max_in_flight, window=window, fair=fair, key_max_in_flight=key_max_in_flight,
+            key_rate=key_rate, key_burst=key_burst,
         )
         return from_answer(Group, await self._call("PUT", requests.group_path(topic, group), body))
 

@@ -226,7 +226,8 @@ class TopicDescription(Topic):
 class Group:
     """A group. `state` is ``active``, ``paused``, ``closed`` (outside of its window) or ``copying``; the last three deliver nothing. `fair` is
     ``key`` if the keys take turns, and `None` if nothing does. `key_max_in_flight` is how many deliveries of one key are in flight at most, and
-    `None` without a limit."""
+    `key_rate` how many of them there are in a second; both are `None` without a limit. `key_burst` is how many deliveries of one key may come at
+    once, and `None` means 1."""
 
     group: str
     state: str
@@ -238,6 +239,8 @@ class Group:
     window: DeliveryWindow | None = None
     fair: str | None = None
     key_max_in_flight: int | None = None
+    key_rate: float | None = None
+    key_burst: int | None = None
 
 
 @dataclass(frozen=True)

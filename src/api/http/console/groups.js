@@ -36,10 +36,17 @@ export function groupTable(topic, groups, description, chosen, { state, changed 
     const cells = [name, state(group, behind), number(counts.scheduled), number(counts.ready), number(heldOf(counts)), number(counts.in_flight),
       number(counts.dead), counts.oldest_ready_age_ms !== undefined ? span(counts.oldest_ready_age_ms) : NOTHING,
       number(owners.size),
-      group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit", spelledWindow(group.window) || "always open", group.fair ? `by ${group.fair}${group.key_max_in_flight ? `, ${number(group.key_max_in_flight)} in flight` : ""}` : "no"];
+      group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit", spelledWindow(group.window) || "always open", spelledFairness(group)];
     return { key: group.group, cells: MAY_CHANGE ? [...cells, actions(topic, group, groups.length > 1, changed)] : cells };
   });
   return table("Groups", heads, rows, { hidden: true });
+}
+
+/** What takes turns, and the limits of each key: `by key, 5 in flight, 10/s, burst 20`. @param {any} group */
+function spelledFairness({ fair, key_max_in_flight, key_rate, key_burst }) {
+  if (!fair) return "no";
+  return [`by ${fair}`, key_max_in_flight && `${number(key_max_in_flight)} in flight`, key_rate && `${number(key_rate)}/s`, key_burst && `burst ${number(key_burst)}`]
+    .filter(Boolean).join(", ");
 }
 
 /**
@@ -102,7 +109,8 @@ function resume(topic, group) {
  */
 function limit(topic, group) {
   /** @param {Record<string, string>} values */
-  const wish = (values) => ({ rate: Number(values.rate ?? 0), max_in_flight: Number(values.max_in_flight ?? 0), window: windowOf(values.window), fair: values.fair, key_max_in_flight: Number(values.key_max_in_flight ?? 0) });
+  const wish = (values) => ({ rate: Number(values.rate ?? 0), max_in_flight: Number(values.max_in_flight ?? 0), window: windowOf(values.window), fair: values.fair, key_max_in_flight: Number(values.key_max_in_flight ?? 0),
+    key_rate: Number(values.key_rate ?? 0), key_burst: values.key_burst ? Number(values.key_burst) : Number(values.key_rate ?? 0) ? 1 : undefined });
   return ask({
     title: `Limits of ${group.group}`,
     body: element("p", {}, "By all brokers together. Empty or 0: without a limit; without a window the group is always open."),
@@ -112,11 +120,14 @@ function limit(topic, group) {
       { name: "window", label: "Window", hint: "mon-fri 09:00-17:30 Europe/Berlin", value: spelledWindow(group.window) },
       { name: "fair", label: "Fair", type: [["none", "no: the first due is first"], ["key", "by key: each key has its share"]], value: group.fair ?? "none" },
       { name: "key_max_in_flight", label: "Max in flight of a key", type: "number", hint: "Deliveries; only if it is fair", value: String(group.key_max_in_flight ?? "") },
+      { name: "key_rate", label: "Rate of a key", type: "number", hint: "Deliveries a second, 0.001 to 100,000; only if it is fair", value: String(group.key_rate ?? "") },
+      { name: "key_burst", label: "Burst of a key", type: "number", hint: "Deliveries at once, 1 to 10,000; only with a rate of a key; empty: 1", value: String(group.key_burst ?? "") },
     ],
     confirm: "Set limits",
     line: (values) => {
-      const { rate, max_in_flight, key_max_in_flight } = wish(values);
-      return command("group create", [topic, group.group], { rate, "max-in-flight": max_in_flight, window: values.window ?? "none", fair: values.fair ?? "none", "key-max-in-flight": key_max_in_flight });
+      const { rate, max_in_flight, key_max_in_flight, key_rate, key_burst } = wish(values);
+      return command("group create", [topic, group.group], { rate, "max-in-flight": max_in_flight, window: values.window ?? "none", fair: values.fair ?? "none", "key-max-in-flight": key_max_in_flight,
+        "key-rate": key_rate, "key-burst": key_burst });
     },
     run: async (values) => {
       await call("PUT", path`/v1/topics/${topic}/groups/${group.group}`, { json: wish(values) });

@@ -104,9 +104,9 @@ export function deleteTopic(topic) {
 
 /** @param {string} topic @param {string[]} groups Those that there are. */
 export function createGroup(topic, groups) {
-  const limits = (/** @type {Values} */ { rate, max_in_flight, copy_of, window, fair, key_max_in_flight }) =>
+  const limits = (/** @type {Values} */ { rate, max_in_flight, copy_of, window, fair, key_max_in_flight, key_rate, key_burst }) =>
     ({ copy_of, rate: rate ? Number(rate) : undefined, max_in_flight: max_in_flight ? Number(max_in_flight) : undefined, window: window ? windowOf(window) : undefined, fair: fair || undefined,
-      key_max_in_flight: key_max_in_flight ? Number(key_max_in_flight) : undefined });
+      key_max_in_flight: key_max_in_flight ? Number(key_max_in_flight) : undefined, key_rate: key_rate ? Number(key_rate) : undefined, key_burst: key_burst ? Number(key_burst) : undefined });
   return ask({
     title: `Create a group of ${topic}`,
     body: element("p", {}, "A new group gets every message that is pushed from now on."),
@@ -116,7 +116,9 @@ export function createGroup(topic, groups) {
       { name: "max_in_flight", label: "Max in flight", type: "number", hint: "Deliveries; empty: no limit" },
       { name: "window", label: "Window", hint: "mon-fri 09:00-17:30 Europe/Berlin; empty: always open" },
       { name: "fair", label: "Fair", type: [["", "no: the first due is first"], ["key", "by key: each key has its share"]] },
-      { name: "key_max_in_flight", label: "Max in flight of a key", type: "number", hint: "Deliveries, if it is fair; empty: no limit" }],
+      { name: "key_max_in_flight", label: "Max in flight of a key", type: "number", hint: "Deliveries, if it is fair; empty: no limit" },
+      { name: "key_rate", label: "Rate of a key", type: "number", hint: "Deliveries a second, if it is fair; empty: no limit" },
+      { name: "key_burst", label: "Burst of a key", type: "number", hint: "Deliveries at once, with a rate of a key; empty: 1" }],
     confirm: "Create group",
     line: ({ group = "", ...values }) => command("group create", [topic, group], flags(values)),
     run: async (values) => {

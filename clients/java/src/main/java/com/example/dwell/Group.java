@@ -16,6 +16,8 @@ import java.util.List;
  * @param window when messages are delivered, or null if always
  * @param fair what takes turns, or null if nothing does
  * @param keyMaxInFlight deliveries of one key in flight, at most, or null
+ * @param keyRate deliveries of one key in a second, at most, or null
+ * @param keyBurst deliveries of one key that may come at once, or null for 1
  * @param totals the messages in all partitions, or null
  * @param partitions the messages of each partition
  * @param members the brokers that consume for the group
@@ -31,6 +33,8 @@ public record Group(
         DeliveryWindow window,
         Fairness fair,
         Integer keyMaxInFlight,
+        Double keyRate,
+        Integer keyBurst,
         Counts totals,
         List<PartitionState> partitions,
         List<Member> members) {
@@ -46,6 +50,8 @@ public record Group(
                 fields.object("window", DeliveryWindow::of),
                 fields.word("fair", Fairness.class),
                 fields.countOrNull("key_max_in_flight"),
+                fields.decimalOrNull("key_rate"),
+                fields.countOrNull("key_burst"),
                 fields.object("totals", Counts::of),
                 fields.objects("partitions", PartitionState::of),
                 fields.objects("members", Member::of));

@@ -229,7 +229,9 @@ final class Calls {
                 fields.countOrNull("max_in_flight"),
                 fields.object("window", DeliveryWindow::of),
                 fields.word("fair", Fairness.class),
-                fields.countOrNull("key_max_in_flight"));
+                fields.countOrNull("key_max_in_flight"),
+                fields.decimalOrNull("key_rate"),
+                fields.countOrNull("key_burst"));
     }
 
     private static NewCronJob cronJob(Map<String, Object> args) {

@@ -61,7 +61,7 @@ final class Tests {
         test(
                 "what takes turns in a group may be absent or new",
                 Units::whatTakesTurnsInAGroupMayBeAbsentOrNew);
-        test("the limit of a key may be absent", Units::theLimitOfAKeyMayBeAbsent);
+        test("the limits of a key may be absent", Units::theLimitsOfAKeyMayBeAbsent);
         test("nothing is lost without faults", () -> Brokers.story("calm", 0));
         test("nothing is lost when the broker is killed", () -> Brokers.story("kills", 4));
         test("nothing is lost when the broker is restarted", () -> Brokers.story("restarts", 4));

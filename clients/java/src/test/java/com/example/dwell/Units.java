@@ -278,6 +278,9 @@ final class Units {
             GroupSettings unknown = GroupSettings.NONE.fair(Fairness.UNKNOWN);
             refused(() -> client.createGroup("orders", "audit", unknown));
             refused(() -> GroupSettings.NONE.keyMaxInFlight(-1));
+            refused(() -> GroupSettings.NONE.keyRate(-0.5));
+            refused(() -> GroupSettings.NONE.keyRate(10).keyBurst(0));
+            refused(() -> GroupSettings.NONE.keyRate(10).keyBurst(-1));
         }
     }
 
@@ -293,11 +296,19 @@ final class Units {
                         });
     }
 
-    static void theLimitOfAKeyMayBeAbsent() {
+    static void theLimitsOfAKeyMayBeAbsent() {
         Map<String, Object> answer =
                 new LinkedHashMap<>(Map.of("group", "audit", "state", "active", "fair", "key"));
-        same(null, Group.of(new Fields(answer)).keyMaxInFlight());
+        Group group = Group.of(new Fields(answer));
+        same(null, group.keyMaxInFlight());
+        same(null, group.keyRate());
+        same(null, group.keyBurst());
         answer.put("key_max_in_flight", 5L);
         same(5, Group.of(new Fields(answer)).keyMaxInFlight());
+        answer.put("key_rate", 0.5);
+        same(0.5, Group.of(new Fields(answer)).keyRate());
+        same(null, Group.of(new Fields(answer)).keyBurst());
+        answer.put("key_burst", 20L);
+        same(20, Group.of(new Fields(answer)).keyBurst());
     }
 }
