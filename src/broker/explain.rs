@@ -36,7 +36,7 @@ pub struct Explanation {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// `scheduled`, `retrying`, `paused`, `closed`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `key_at_max_in_flight`, `behind_others`, `ready`,
+    /// `scheduled`, `retrying`, `paused`, `closed`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `key_at_max_in_flight`, `key_rate_limited`, `behind_others`, `ready`,
     /// `in_flight`, `decided`, `prefetched`, `backoff`, `behind_its_key`, `moving`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
     /// A sentence without anything that a producer or a consumer said, but ids.
@@ -237,9 +237,15 @@ fn held_up_by(blocked_reason: BlockedReason, descriptor: &Descriptor, group: &Gr
             "due, and consumers have as many deliveries as the group may have in flight",
         ),
         BlockedReason::KeyAtMaxInFlight => {
-            let limit = descriptor.key_in_flight(group).map_or(String::new(), |limit| format!(": {limit}"));
+            let limits = descriptor.key_limits(group).unwrap_or_default();
+            let limit = limits.in_flight.map_or(String::new(), |limit| format!(": {limit}"));
             let why = format!("due, and consumers have as many deliveries of its key as it may have in flight{limit}");
             Reason::new("key_at_max_in_flight", why)
+        }
+        BlockedReason::KeyRateLimited => {
+            let limits = descriptor.key_limits(group).unwrap_or_default();
+            let rate = limits.rate.map_or(String::new(), |rate| format!(", {} a second", rate.per_second()));
+            Reason::new("key_rate_limited", format!("due, and waits for the rate of its key{rate}"))
         }
         BlockedReason::RateLimited => {
             let rate = descriptor

@@ -15,12 +15,12 @@ use crate::coordination::lease::LeaseKeeper;
 use crate::coordination::membership::Timing;
 use crate::delivery::{DeliveryOptions, GroupDelivery, Heartbeats, Membership, PrefetchBudget, ReceiptKeys};
 use crate::gate::Identity;
-use crate::model::error::{Error, Kind, Result};
+use crate::model::error::{Error, Fault, Kind, Result};
 use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, show_span};
-use crate::model::topic::{Descriptor, Fairness, Pause, Rate, Subscription};
+use crate::model::topic::{Descriptor, Fairness, KeyRate, Pause, Rate, Subscription};
 use crate::model::window::DeliveryWindow;
 use crate::platform::tasks::Tasks;
 use crate::store::Store;
@@ -349,9 +349,24 @@ pub struct GroupRequest {
     pub fair: Option<Fairness>,
     /// Deliveries of one key in flight, at most; 0 is without a limit. `None` leaves it as it is.
     pub key_max_in_flight: Option<u32>,
+    /// Deliveries of one key in a second, at most; 0 is without a limit. `None` leaves it as it is.
+    pub key_rate: Option<f64>,
+    /// Deliveries of one key that may be made at once, where it has a rate. `None` leaves it as it is, and is 1 for a new rate.
+    pub key_burst: Option<u32>,
 }
 
 impl GroupRequest {
+    fn key_rate(&self, before: Option<KeyRate>) -> Result<Option<KeyRate>> {
+        let per_second = self.key_rate.or(before.map(KeyRate::per_second)).filter(|rate| *rate != 0.0);
+        let Some(per_second) = per_second else {
+            let why = "is for a rate of each key; give `key_rate` with it";
+            let is_alone = self.key_burst.is_some();
+            return if is_alone { Err(Error::wrong(Fault::Missing, "key_burst", why)) } else { Ok(None) };
+        };
+        let burst = self.key_burst.or(before.map(KeyRate::burst)).unwrap_or(1);
+        KeyRate::new(per_second, burst).map(Some)
+    }
+
     fn apply(&self, subscription: &mut Subscription) -> Result<()> {
         if let Some(rate) = self.rate {
             subscription.rate = if rate == 0.0 { None } else { Some(Rate::new(rate)?) };
@@ -366,6 +381,7 @@ impl GroupRequest {
         if let Some(limit) = self.key_max_in_flight {
             subscription.key_max_in_flight = (limit > 0).then_some(limit);
         }
+        subscription.key_rate = self.key_rate(subscription.key_rate)?;
         Ok(())
     }
 }

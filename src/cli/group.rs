@@ -132,6 +132,12 @@ struct LimitArgs {
     /// Deliveries of one key in flight, at most, in a fair group; 0 removes the limit
     #[arg(long, value_name = "N")]
     key_max_in_flight: Option<u32>,
+    /// Deliveries of one key in a second, at most, in a fair group; 0 removes the limit
+    #[arg(long, value_name = "N", value_parser = parse::rate)]
+    key_rate: Option<f64>,
+    /// Deliveries of one key that may be made at once, where keys have a rate
+    #[arg(long, value_name = "N")]
+    key_burst: Option<u32>,
 }
 
 impl LimitArgs {
@@ -143,6 +149,8 @@ impl LimitArgs {
             window: self.window.clone().map(Object),
             fair: self.fair.map(|fair| fair.name().into()),
             key_max_in_flight: self.key_max_in_flight,
+            key_rate: self.key_rate,
+            key_burst: self.key_burst,
         }
     }
 }

@@ -334,6 +334,10 @@ pub(super) fn state(group: &Group) -> String {
     if let Some(limit) = group.key_max_in_flight {
         words.push_str(&format!(", at most {limit} in flight of a key"));
     }
+    if let Some(rate) = group.key_rate {
+        let burst = group.key_burst.map_or(String::new(), |burst| format!(" and {burst} at once"));
+        words.push_str(&format!(", at most {rate} a second of a key{burst}"));
+    }
     words
 }
 

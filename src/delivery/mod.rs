@@ -43,8 +43,8 @@ pub use self::receipt::{Decision, Delivery, GroupTag, Late, NoReceipt, Receipt, 
 pub use self::receipt_keys::ReceiptKeys;
 pub use self::session::Session;
 pub use self::settle::{LateVerdict, Read, check_receipt, is_of};
-use self::table::Gathered;
 pub use self::table::{Gather, HeldCounts, Now, Policy, Table, Want};
+use self::table::{Gathered, KeyLimit};
 use self::traces::Traces;
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;
@@ -112,6 +112,8 @@ pub enum BlockedReason {
     AtMaxInFlight,
     /// As much of its key is in flight as may be.
     KeyAtMaxInFlight,
+    /// Its key has had as many deliveries lately as its rate lets it have.
+    KeyRateLimited,
     RateLimited,
 }
 
@@ -189,14 +191,18 @@ impl GroupDelivery {
     /// not own it.
     pub fn blocked_reason(&self, partition: Partition, key: Option<&Key>) -> Option<BlockedReason> {
         let owned = self.owned(partition)?;
-        let (is_full, is_holding, is_key_full) = {
+        let (is_full, is_holding, key_limit) = {
             let table = owned.table();
-            (table.is_full(), table.is_holding(), table.is_key_full(key))
+            (table.is_full(), table.is_holding(), table.key_limit(key, self.now()))
         };
         let unasked = self.demand.unasked(self.store.backend.clock().local().instant());
+        let of_key = key_limit.map(|limit| match limit {
+            KeyLimit::InFlight => BlockedReason::KeyAtMaxInFlight,
+            KeyLimit::Rate => BlockedReason::KeyRateLimited,
+        });
         match self.demand.waiting() {
             _ if is_full => Some(BlockedReason::AtMaxInFlight),
-            _ if is_key_full => Some(BlockedReason::KeyAtMaxInFlight),
+            _ if of_key.is_some() => of_key,
             0 if unasked >= BETWEEN_REQUESTS => Some(BlockedReason::NoConsumer { unasked }),
             0 => None,
             _ => (is_holding && self.rate().is_some()).then_some(BlockedReason::RateLimited),

@@ -187,7 +187,8 @@ impl OwnerLoop {
 
     /// `Stale` is success: the topic was deleted, and with it the lease.
     async fn release(self) -> Result<()> {
-        match self.owner.release().await {
+        let last_delivery = self.owned.table().last_delivery();
+        match self.owner.release(last_delivery).await {
             Err(error) if error.kind() == Kind::Stale => Ok(()),
             released => released,
         }
@@ -293,6 +294,9 @@ impl OwnerLoop {
         if table.is_holding() {
             until = until.min(attended_until);
         }
+        if attended {
+            until = until.min(table.opens_at(now).map_or(Instant::FAR, |at| now.reaches(at)));
+        }
         let attempt = table.next_attempt().map_or(Instant::FAR, |at| store_clock.reaches(at));
         Plan::Wait(until.min(attempt).min(recall_until))
     }
@@ -300,7 +304,7 @@ impl OwnerLoop {
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {
         let mut losses = self.losses.clone();
         losses.mark_unchanged();
-        let sorted = self.owned.table().ask_for_sorted();
+        let sorted = self.owned.table().ask_for_sorted(self.delivery.now());
         let reserved = match sorted {
             Some(keys) => self.owner.reserve_by_key(limit, &keys).await?,
             None => self.owner.reserve(limit).await?,

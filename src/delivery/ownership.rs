@@ -65,6 +65,8 @@ impl Ownership {
                 let incarnation = delivery.descriptor().incarnation;
                 let receipts = ReceiptMaker::new(&claim, incarnation, keeper.member().clone(), key);
                 let mut table = Table::new(receipts, delivery.policy(partition));
+                let last_delivery = owner.last_delivery();
+                table.found_last_delivery(last_delivery, delivery.elapsed_at(last_delivery));
                 let lease = keeper.keep(claim, sent);
                 let recovered = recover(delivery, &group_partition, owner).await;
                 let (owner, sorted) = recovered.inspect_err(|_| keeper.forget(&lease))?;
@@ -189,7 +191,8 @@ pub(crate) async fn recover_unowned(
         owner.keep_positions();
     }
     while owner.recover().await?.more {}
-    owner.release().await?;
+    let last_delivery = owner.last_delivery();
+    owner.release(last_delivery).await?;
     Ok(true)
 }
 
@@ -391,9 +394,14 @@ impl GroupDelivery {
             ordered: descriptor.is_ordered(),
             on_expiry: descriptor.settings.on_expiry,
             in_flight: descriptor.in_flight_share(&self.group, partition),
-            fair: descriptor.is_fair(&self.group),
-            key_in_flight: descriptor.key_in_flight(&self.group),
+            fair: descriptor.key_limits(&self.group).map(Box::new),
         }
+    }
+
+    /// As [`Now::elapsed`], when the store's clock has surely reached a time.
+    fn elapsed_at(&self, at: Timestamp) -> Instant {
+        let (now, reached) = (self.now(), self.store.backend.clock().reaches(at));
+        now.elapsed.minus(now.instant.since(reached)).plus(reached.since(now.instant))
     }
 
     pub(super) fn rest(&self, now: Timestamp) -> Option<Rest> {

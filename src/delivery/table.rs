@@ -7,17 +7,18 @@ mod fair;
 mod gather;
 mod next_message;
 mod order;
+mod pace;
 mod settle;
 mod recall;
 #[cfg(test)]
 mod testing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::fair::Fair;
+pub(super) use self::fair::KeyLimit;
 use self::gather::BatchKey;
 pub use self::gather::Gather;
 pub(super) use self::gather::Gathered;
@@ -37,7 +38,7 @@ use crate::model::limits::{
 use crate::model::message::{Key, Message, MessageId};
 use crate::model::retry::{Backoff, OnFailure};
 use crate::model::time::Timestamp;
-use crate::model::topic::Expiry;
+use crate::model::topic::{Expiry, KeyLimits};
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
 use crate::store::{
@@ -97,10 +98,8 @@ pub struct Policy {
     pub ordered: bool,
     pub on_expiry: Expiry,
     pub in_flight: usize,
-    /// Whether the keys take turns. Not with an ordering.
-    pub fair: bool,
-    /// In a fair group, deliveries of a key in flight, at most.
-    pub key_in_flight: Option<NonZeroU32>,
+    /// If the keys take turns, the limits of each. Not with an ordering. Boxed, since it is rare.
+    pub fair: Option<Box<KeyLimits>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -223,7 +222,7 @@ impl Table {
         Table {
             receipts,
             order: policy.ordered.then(Box::default),
-            fair: (policy.fair && !policy.ordered).then(Box::default),
+            fair: policy.fair.as_ref().filter(|_| !policy.ordered).map(|_| Box::default()),
             policy,
             ready: VecDeque::new(),
             uncharged: VecDeque::new(),
@@ -443,7 +442,7 @@ impl Table {
         let ordered = self.order.as_mut().map(|order| Box::new(order.hand_out(&held, on_failure)));
         let key = held.message.envelope.key.clone();
         if let Some(fair) = &mut self.fair {
-            fair.handed_out(&key);
+            fair.handed_out(&key, now);
         }
         let out = Out { slot, id, key, version, attempt, max_attempts, handed_at, deadline, _guard, ordered };
         self.out.insert(serial, out);
@@ -496,7 +495,7 @@ impl Table {
             return Vec::new();
         }
         if self.fair.is_some() && !self.gathers {
-            self.charging = self.next_uncharged(wanted);
+            self.charging = self.next_uncharged(wanted, now);
             return self.charges_of_charging();
         }
         let count = match self.ready.front() {
@@ -581,6 +580,7 @@ impl Table {
         if want.gather.waits() {
             return self.batch_at(want, now);
         }
-        self.ready.iter().map(|held| held.message.envelope.pushed_at.plus(want.min_age)).min()
+        let open = self.ready.iter().filter(|held| self.is_open(&held.message.envelope, now));
+        open.map(|held| held.message.envelope.pushed_at.plus(want.min_age)).min()
     }
 }

@@ -150,6 +150,12 @@ pub const ANNOTATION_NAME_BYTES_MAX: usize = 128;
 pub const ANNOTATIONS_BYTES_MAX: usize = 16 * 1024;
 /// Messages that an owner holds ready in memory, for each partition of a group.
 pub const PREFETCH_MESSAGES_MAX: usize = 1_000;
+/// Deliveries of one key that may be made at once, where a key has a rate.
+pub const KEY_BURST_MAX: u32 = 10_000;
+/// Keys of which the owner of a partition remembers when their last deliveries were, where keys have a rate.
+pub const PACED_KEYS_MAX: usize = 100_000;
+/// By how much earlier than its rate lets it be delivered a message is in the memory of its owner.
+pub const PACE_AHEAD: Duration = Duration::from_millis(250);
 /// Messages of one key that the memory of a fair group holds although others wait.
 pub const KEY_AHEAD_MIN: usize = 2;
 /// Sorted messages that are reserved at a time, beside as many that are due.

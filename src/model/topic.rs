@@ -1,5 +1,6 @@
 //! A topic: its name, its groups, its settings and its annotations.
 
+mod key_limits;
 mod subscription;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use dwell_client::wire::items::Object;
 use dwell_client::wire::topics::{self, DeadLetter, TopicSettings};
 use serde::{Deserialize, Serialize};
 
+pub use self::key_limits::{KeyLimits, KeyRate};
 pub use self::subscription::{Fairness, Pause, Rest, Subscription};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{

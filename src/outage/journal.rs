@@ -14,6 +14,7 @@ use super::offer::Answer;
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, Version};
 use crate::platform::clock::{Clock, Instant};
@@ -483,8 +484,12 @@ impl Owner for JournaledOwner {
         self.inner.start(charges).await
     }
 
-    async fn release(self: Box<Self>) -> Result<()> {
-        self.inner.release().await
+    fn last_delivery(&self) -> Timestamp {
+        self.inner.last_delivery()
+    }
+
+    async fn release(self: Box<Self>, last_delivery: Timestamp) -> Result<()> {
+        self.inner.release(last_delivery).await
     }
 }
 

@@ -55,8 +55,13 @@ pub trait Owner: Send {
     /// Charges attempts before messages are handed out again.
     async fn start(&mut self, charges: &[Charge]) -> Result<()>;
 
-    /// Gives the lease up, so that another member may take it at once.
-    async fn release(self: Box<Self>) -> Result<()>;
+    /// When an earlier epoch may have made its last delivery: as its release said, or when this epoch began if the one before ended without
+    /// a release. 0 if none is known.
+    fn last_delivery(&self) -> Timestamp;
+
+    /// Gives the lease up, so that another member may take it at once, and says when the last delivery may have been made, which the
+    /// next owner learns.
+    async fn release(self: Box<Self>, last_delivery: Timestamp) -> Result<()>;
 }
 
 /// State of a partition, read at a renewal: the safety look that makes a lost wake harmless.

@@ -7,6 +7,7 @@ use crate::client::{CRON, Clients, SETS_UP};
 use crate::ledger::{BulkFact, CronFact, Limited, Moved, Paused, Removed, Span, Windowed};
 use crate::lock;
 use crate::operation::{Bulk, BulkAction, CronChange, Fair, Limit, Missed, WindowChange};
+use crate::plan::Topic;
 
 /// A day, ms: longer than any simulation.
 const DAY: u64 = 24 * 3_600_000;
@@ -64,10 +65,10 @@ impl Clients {
                 return false;
             }
         }
-        let key_max_in_flight = topic.key_max_in_flight;
-        for group in (0..topic.groups.len()).filter(|_| key_max_in_flight > 0) {
-            let limit = Limit { topic: number, group, rate: 0, max_in_flight: 0, key_max_in_flight };
-            if !self.limit(SETS_UP, limit).await {
+        let Topic { key_max_in_flight, key_rate, key_burst, .. } = *topic;
+        for group in 0..topic.groups.len() {
+            let limit = Limit { key_max_in_flight, key_rate, key_burst, ..Limit::none(number, group) };
+            if limit.is_any() && !self.limit(SETS_UP, limit).await {
                 return false;
             }
         }
@@ -132,8 +133,13 @@ impl Clients {
 
     pub(crate) async fn limit(&self, broker: usize, limit: Limit) -> bool {
         let (sent, place) = (self.now(), self.group_path(limit.topic, limit.group));
-        let Limit { rate, max_in_flight, key_max_in_flight, .. } = limit;
-        let body = json!({"rate": rate, "max_in_flight": max_in_flight, "key_max_in_flight": key_max_in_flight});
+        let Limit { rate, max_in_flight, key_max_in_flight, key_rate, key_burst, .. } = limit;
+        let mut body = json!({
+            "rate": rate, "max_in_flight": max_in_flight, "key_max_in_flight": key_max_in_flight, "key_rate": key_rate,
+        });
+        if key_rate > 0 {
+            body["key_burst"] = json!(key_burst);
+        }
         let answer = self.call(broker, "PUT", &place, Some(body)).await;
         let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
         self.note(&format!("{limit:?} at broker {broker}: {is_done}"));
@@ -179,7 +185,7 @@ impl Clients {
             }
             for group in 0..settings.groups.len() {
                 let place = self.group_path(topic, group);
-                let free = Limit { topic, group, rate: 0, max_in_flight: 0, key_max_in_flight: 0 };
+                let free = Limit::none(topic, group);
                 let open = WindowChange { topic, group, closed: None, is_elsewhere: false };
                 while !(matches!(self.call(SETS_UP, "GET", &place, None).await, Some((404, _)))
                     || self.limit(SETS_UP, free).await

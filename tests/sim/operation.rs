@@ -48,6 +48,21 @@ pub(crate) struct Limit {
     /// Of one key; only in a fair group.
     #[serde(default)]
     pub(crate) key_max_in_flight: u32,
+    /// Deliveries of one key in a second; only in a fair group.
+    #[serde(default)]
+    pub(crate) key_rate: u32,
+    #[serde(default)]
+    pub(crate) key_burst: u32,
+}
+
+impl Limit {
+    pub(crate) fn none(topic: usize, group: usize) -> Limit {
+        Limit { topic, group, rate: 0, max_in_flight: 0, key_max_in_flight: 0, key_rate: 0, key_burst: 0 }
+    }
+
+    pub(crate) fn is_any(self) -> bool {
+        self.rate + self.max_in_flight + self.key_max_in_flight + self.key_rate > 0
+    }
 }
 
 /// What takes turns in a group.
@@ -397,6 +412,8 @@ impl Plan {
                     true if random.u8(0..4) > 0 => random.u32(1..4),
                     _ => 0,
                 },
+                key_rate: if self.topics[topic].is_fair && random.bool() { random.u32(1..20) } else { 0 },
+                key_burst: random.u32(1..4),
             }),
             935..937 => Operation::Window(WindowChange {
                 topic,

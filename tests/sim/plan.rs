@@ -111,6 +111,11 @@ pub(crate) struct Topic {
     /// Of these; 0: none.
     #[serde(default)]
     pub(crate) key_max_in_flight: u32,
+    /// As in [`crate::operation::Limit`].
+    #[serde(default)]
+    pub(crate) key_rate: u32,
+    #[serde(default)]
+    pub(crate) key_burst: u32,
     /// Nobody pushes to it: it gets what is moved there from this topic.
     #[serde(default)]
     pub(crate) takes_from: Option<usize>,
@@ -536,6 +541,8 @@ impl Topic {
             buries_expired: random.bool(),
             is_fair,
             key_max_in_flight: if is_fair && random.bool() { random.u32(1..4) } else { 0 },
+            key_rate: if is_fair && random.u8(0..3) == 0 { random.u32(1..10) } else { 0 },
+            key_burst: random.u32(1..4),
             takes_from: None,
             forwards_to: None,
         }

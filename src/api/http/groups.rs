@@ -24,7 +24,7 @@ use crate::model::error::{Error, Fault};
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
-use crate::model::topic::{Descriptor, Fairness, Rest};
+use crate::model::topic::{Descriptor, Fairness, KeyRate, Rest};
 use crate::model::window::DeliveryWindow;
 use crate::store::{Finding, MemberReport, Purge};
 
@@ -32,8 +32,8 @@ fn request(new: NewGroup) -> Result<GroupRequest, Problem> {
     let copy_of = new.copy_of.map(GroupName::new).transpose().map_err(|error| error.about_field("copy_of"))?;
     let window = new.window.map(|Object(window)| DeliveryWindow::read(window)).transpose().map_err(about_window)?;
     let fair = new.fair.map(|word| Fairness::read(&word)).transpose()?;
-    let NewGroup { rate, max_in_flight, key_max_in_flight, .. } = new;
-    Ok(GroupRequest { copy_of, rate, max_in_flight, window, fair, key_max_in_flight })
+    let NewGroup { rate, max_in_flight, key_max_in_flight, key_rate, key_burst, .. } = new;
+    Ok(GroupRequest { copy_of, rate, max_in_flight, window, fair, key_max_in_flight, key_rate, key_burst })
 }
 
 fn about_window(error: Error) -> Problem {
@@ -56,6 +56,8 @@ fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Grou
         max_in_flight: subscription.max_in_flight,
         window: subscription.window.map(Into::into),
         key_max_in_flight: subscription.key_max_in_flight,
+        key_rate: subscription.key_rate.map(KeyRate::per_second),
+        key_burst: subscription.key_rate.map(KeyRate::burst).filter(|burst| *burst > 1),
         fair: (!subscription.fair.is_none()).then(|| subscription.fair.name().into()),
     }
 }

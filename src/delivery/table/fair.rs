@@ -4,16 +4,21 @@
 //! the message of its key before it, and not below the turn that is served now. The message of the lowest turn is next. So each
 //! key has its share however many messages another one has, and one that had none for a while saves nothing up.
 //!
-//! The memory holds a few messages of each key. The others are *sorted*: each goes back to the store, to the
-//! other due messages of its key, and comes back when the key has room again. So a key with a million due messages
-//! does not stand before those of another one for longer than it takes to sort them.
+//! The memory holds a few messages of each key, and of a key at its limit none that could not be delivered soon. The others are
+//! *sorted*: each goes back to the store, to the other due messages of its key, and comes back when the key has room again. So
+//! a key with a million due messages does not stand before those of another one for longer than it takes to sort them.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::num::NonZeroU32;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
+use super::pace::Pace;
 use super::{CHARGED_AHEAD_MAX, DeliveryEnd, Held, Now, Slot, Table};
-use crate::model::limits::{CALL_IDS_MAX, KEY_AHEAD_MIN, PREFETCH_MESSAGES_MAX, SORTED_KEYS_MAX, SORTED_MESSAGES_MAX};
+use crate::model::limits::{
+    CALL_IDS_MAX, KEY_AHEAD_MIN, PACE_AHEAD, PREFETCH_MESSAGES_MAX, SORTED_KEYS_MAX, SORTED_MESSAGES_MAX,
+};
 use crate::model::message::{Envelope, Key};
+use crate::model::time::Timestamp;
+use crate::model::topic::KeyLimits;
+use crate::platform::clock::Instant;
 use crate::store::{KeyCount, ReservedMessage, Sorted};
 
 /// The messages without a key are those of one key.
@@ -30,8 +35,15 @@ pub(super) struct Fair {
     sorted: HashMap<MessageKey, SortedCount>,
     /// The keys of which the store has sorted messages, in the order in which it is asked for them, but for those that are shut.
     line: VecDeque<MessageKey>,
-    /// Keys at their limit: they stand in line again once one of their messages is settled.
+    /// Keys with as much in flight as they may have: they stand in line again once one of their messages is settled.
     shut: HashSet<MessageKey>,
+    /// Keys that wait for their rate, each with when it may stand in line again, as [`Now::elapsed`].
+    paced: BTreeSet<(Instant, Key)>,
+    limits: KeyLimits,
+    /// If keys have a rate.
+    pace: Option<Pace>,
+    /// When the last delivery of the partition may have been made.
+    last_delivery: Timestamp,
     /// Deliveries in flight.
     out: HashMap<Key, usize>,
     /// The messages that the reservation which is out asks for.
@@ -40,6 +52,13 @@ pub(super) struct Fair {
     leaving: Vec<MessageKey>,
     /// No key in line had room while the memory held so many: nothing is asked for until it holds fewer, or another key stands in line.
     sated_at: Option<usize>,
+}
+
+/// A limit of a key that a message waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyLimit {
+    InFlight,
+    Rate,
 }
 
 /// Sorted messages of a key.
@@ -80,7 +99,15 @@ impl Fair {
         self.sorted.insert(key, SortedCount { stored: messages, coming: 0 });
     }
 
-    pub(super) fn handed_out(&mut self, key: &MessageKey) {
+    pub(super) fn handed_out(&mut self, key: &MessageKey, now: Now) {
+        self.last_delivery = self.last_delivery.max(now.store);
+        self.is_out(key);
+        if let (Some(key), Some(pace)) = (key, &mut self.pace) {
+            pace.delivered(key, now.elapsed);
+        }
+    }
+
+    fn is_out(&mut self, key: &MessageKey) {
         if let Some(key) = key {
             *self.out.entry(key.clone()).or_default() += 1;
         }
@@ -101,12 +128,59 @@ impl Fair {
         }
     }
 
-    /// How many more deliveries of a key there may be; messages without a key have no limit.
-    fn allowance(&self, key: &MessageKey, limit: Option<NonZeroU32>) -> usize {
-        let (Some(key), Some(limit)) = (key, limit) else { return usize::MAX };
-        usize::try_from(limit.get())
-            .unwrap_or(usize::MAX)
-            .saturating_sub(self.out.get(key).copied().unwrap_or_default())
+    /// How many more deliveries of a key there may be until then; messages without a key have no limit.
+    fn allowance(&self, key: &MessageKey, now: Now, by: Instant) -> usize {
+        let Some(key) = key else { return usize::MAX };
+        let paced = self.pace.as_ref().map_or(usize::MAX, |pace| pace.allowed(key, now.elapsed, by));
+        self.room_in_flight(key).min(paced)
+    }
+
+    fn room_in_flight(&self, key: &Key) -> usize {
+        let Some(limit) = self.limits.in_flight else { return usize::MAX };
+        let out = self.out.get(key).copied().unwrap_or_default();
+        usize::try_from(limit.get()).unwrap_or(usize::MAX).saturating_sub(out)
+    }
+
+    /// When a message of a key that waits for its rate may be delivered; nothing if one may be now.
+    fn opens_at(&self, key: &MessageKey, now: Now) -> Option<Instant> {
+        let opens_at = self.pace.as_ref()?.opens_at(key.as_ref()?);
+        (opens_at > now.elapsed).then_some(opens_at)
+    }
+
+    /// A key of which so many messages are held stands in line again when it may have one more.
+    fn wait(&mut self, key: MessageKey, held: usize, now: Now) {
+        match (&key, &self.pace) {
+            (Some(of_key), Some(pace)) if self.room_in_flight(of_key) > held => {
+                let at = pace.opens_after(of_key, held, now.elapsed).minus(PACE_AHEAD);
+                self.paced.insert((at, of_key.clone()));
+            }
+            _ => drop(self.shut.insert(key)),
+        }
+    }
+
+    /// When keys that wait for their rate stand in line again: a bit late, so that one call is for many keys.
+    fn resumes_at(&self) -> Option<Instant> {
+        self.paced.first().map(|(at, _)| at.plus(PACE_AHEAD / 2))
+    }
+
+    /// Keys that waited for their rate stand in line again.
+    pub(super) fn resume(&mut self, now: Now) {
+        if self.resumes_at().is_none_or(|at| at > now.elapsed) {
+            return;
+        }
+        while self.paced.first().is_some_and(|(at, _)| *at <= now.elapsed) {
+            let Some((_, key)) = self.paced.pop_first() else { break };
+            self.stand_in_line(Some(key));
+        }
+    }
+
+    /// Other limits count from now on.
+    fn limit(&mut self, limits: KeyLimits) {
+        let rate = |pace: &Pace| pace.rate();
+        if self.pace.as_ref().map(rate) != limits.rate {
+            self.pace = limits.rate.map(Pace::new);
+        }
+        self.limits = limits;
     }
 
     /// Messages went back that had no turn: no key has to wait for these.
@@ -119,6 +193,7 @@ impl Fair {
     pub(super) fn open_all(&mut self) {
         self.sated_at = None;
         self.line.extend(self.shut.drain());
+        self.line.extend(std::mem::take(&mut self.paced).into_iter().map(|(_, key)| Some(key)));
     }
 
     /// A message of this key is to be sorted.
@@ -181,16 +256,40 @@ impl Shares {
 impl Table {
     /// After a change of the policy, or of what is sorted: what is sorted is reserved by key also in a group that was fair.
     pub(super) fn follow_fairness(&mut self) {
-        if self.policy.fair && self.order.is_none() {
-            if self.fair.is_none() {
-                let fair = self.fair.insert(Box::default());
-                self.out.values().for_each(|out| fair.handed_out(&out.key));
-                let held = self.ready.iter_mut().chain(&mut self.uncharged).chain(&mut self.charging);
-                held.for_each(|held| held.turn = fair.turn(&held.message.envelope.key));
+        match &self.policy.fair {
+            Some(limits) if self.order.is_none() => {
+                let is_new = self.fair.is_none();
+                let fair = self.fair.get_or_insert_default();
+                fair.limit(**limits);
+                if is_new {
+                    self.out.values().for_each(|out| fair.is_out(&out.key));
+                    let held = self.ready.iter_mut().chain(&mut self.uncharged).chain(&mut self.charging);
+                    held.for_each(|held| held.turn = fair.turn(&held.message.envelope.key));
+                }
             }
-        } else if self.fair.as_ref().is_some_and(|fair| fair.sorted.is_empty()) {
-            self.fair = None;
+            _ if self.fair.as_ref().is_some_and(|fair| fair.sorted.is_empty()) => self.fair = None,
+            _ => self.fair.iter_mut().for_each(|fair| fair.limit(KeyLimits::default())),
         }
+    }
+
+    /// When the last delivery of the partition may have been made; 0 where that matters for no limit.
+    pub fn last_delivery(&self) -> Timestamp {
+        self.fair.as_ref().map_or(Timestamp::ZERO, |fair| fair.last_delivery)
+    }
+
+    /// Notes when the last delivery of earlier epochs may have been made: on the store's clock, and as [`Now::elapsed`].
+    pub fn found_last_delivery(&mut self, at: Timestamp, elapsed: Instant) {
+        self.follow_fairness();
+        let Some(fair) = &mut self.fair else { return };
+        fair.last_delivery = at;
+        fair.pace = fair.limits.rate.map(|rate| Pace::after(rate, elapsed));
+    }
+
+    /// When the first of the keys that wait for their rate may have a delivery, or its next message in memory, as [`Now::elapsed`].
+    pub fn opens_at(&self, now: Now) -> Option<Instant> {
+        let fair = self.fair.as_ref().filter(|fair| fair.pace.is_some())?;
+        let held = self.ready.iter().chain(&self.uncharged).map(|held| &held.message.envelope.key);
+        held.filter_map(|key| fair.opens_at(key, now)).chain(fair.resumes_at()).min()
     }
 
     /// Notes the messages that an earlier epoch sorted.
@@ -210,22 +309,23 @@ impl Table {
 
     /// The sorted messages to reserve now, by key, beside those that are due; `None` in a group without sorted ones that is not
     /// fair.
-    pub fn ask_for_sorted(&mut self) -> Option<Vec<KeyCount>> {
+    pub fn ask_for_sorted(&mut self, now: Now) -> Option<Vec<KeyCount>> {
         if !self.wants_sorted() {
             return self.fair.as_ref().map(|_| Vec::new());
         }
         let Shares { mut held, all, most } = self.shares();
         let mut room = self.appetite.saturating_sub(all).min(SORTED_MESSAGES_MAX);
-        let (fair, limit) = (self.fair.as_mut()?, self.policy.key_in_flight);
+        let fair = self.fair.as_mut()?;
         for _ in 0..fair.line.len() {
             if room == 0 || fair.asked.len() == SORTED_KEYS_MAX {
                 break;
             }
             let Some(key) = fair.line.pop_front() else { break };
             let stored = fair.sorted.get(&key).map_or(0, |count| usize::try_from(count.stored).unwrap_or(usize::MAX));
-            let (held, allowance) = (held.remove(&key).unwrap_or_default(), fair.allowance(&key, limit));
+            let held = held.remove(&key).unwrap_or_default();
+            let allowance = fair.allowance(&key, now, now.elapsed.plus(PACE_AHEAD));
             if held >= allowance {
-                fair.shut.insert(key);
+                fair.wait(key, held, now);
                 continue;
             }
             let messages = (most.min(allowance).saturating_sub(held)).min(room).min(stored);
@@ -260,9 +360,9 @@ impl Table {
         let mut shares = self.shares();
         for (slot, reserved) in messages {
             let key = reserved.message.as_ref().ok().map(|message| message.envelope.key.clone());
-            match key.filter(|_| self.policy.fair) {
+            match key.filter(|_| self.policy.fair.is_some()) {
                 Some(key) if was_sorted(&mut asked, &key) => shares.add(&key),
-                Some(key) if self.has_sorted(&key) || !shares.take(&key, self.allowance(&key)) => {
+                Some(key) if self.has_sorted(&key) || !shares.take(&key, self.allowance(&key, now)) => {
                     self.sort(slot, reserved, key);
                     continue;
                 }
@@ -273,13 +373,22 @@ impl Table {
         self.follow_fairness();
     }
 
-    fn allowance(&self, key: &MessageKey) -> usize {
-        self.fair.as_ref().map_or(usize::MAX, |fair| fair.allowance(key, self.policy.key_in_flight))
+    /// How many messages of a key the memory may hold, at most: those that may be delivered soon.
+    fn allowance(&self, key: &MessageKey, now: Now) -> usize {
+        let by = now.elapsed.plus(PACE_AHEAD);
+        self.fair.as_ref().map_or(usize::MAX, |fair| fair.allowance(key, now, by))
     }
 
-    /// Whether a key has as many deliveries in flight as it may.
-    pub fn is_key_full(&self, key: Option<&Key>) -> bool {
-        key.is_some_and(|key| self.allowance(&Some(key.clone())) == 0)
+    /// Whether the limits of its key let a message be delivered now.
+    pub(super) fn is_open(&self, envelope: &Envelope, now: Now) -> bool {
+        self.fair.as_ref().is_none_or(|fair| fair.allowance(&envelope.key, now, now.elapsed) > 0)
+    }
+
+    /// Which limit of its key a message waits for.
+    pub fn key_limit(&self, key: Option<&Key>, now: Now) -> Option<KeyLimit> {
+        let (fair, key) = (self.fair.as_ref()?, key?);
+        let waits = fair.opens_at(&Some(key.clone()), now).is_some();
+        (fair.room_in_flight(key) == 0).then_some(KeyLimit::InFlight).or(waits.then_some(KeyLimit::Rate))
     }
 
     fn has_sorted(&self, key: &MessageKey) -> bool {
@@ -300,8 +409,8 @@ impl Table {
     }
 
     /// The position of the next of the ready messages that `may` be handed out: of the key whose turn it is, the first by priority.
-    pub(super) fn choose_fairly(&mut self, may: impl Fn(&Envelope) -> bool) -> Option<usize> {
-        let is_open = |envelope: &Envelope| may(envelope) && self.allowance(&envelope.key) > 0;
+    pub(super) fn choose_fairly(&mut self, may: impl Fn(&Envelope) -> bool, now: Now) -> Option<usize> {
+        let is_open = |envelope: &Envelope| may(envelope) && self.is_open(envelope, now);
         let ready = self.ready.iter().enumerate().filter(|(_, held)| is_open(&held.message.envelope));
         let (first, turn) = ready.map(|(at, held)| (at, held.turn)).min_by_key(|(at, turn)| (*turn, *at))?;
         let key = &self.ready.get(first)?.message.envelope.key;
@@ -322,8 +431,8 @@ impl Table {
 
     /// Takes the messages whose attempt is to be charged now: those whose turn is not later than that of the next ready one, or
     /// `wanted` if none is ready. One of a key at its limit waits.
-    pub(super) fn next_uncharged(&mut self, wanted: usize) -> Vec<Held> {
-        let is_open = |held: &&Held| self.allowance(&held.message.envelope.key) > 0;
+    pub(super) fn next_uncharged(&mut self, wanted: usize, now: Now) -> Vec<Held> {
+        let is_open = |held: &&Held| self.is_open(&held.message.envelope, now);
         let next = self.ready.iter().filter(is_open).map(|held| held.turn).min();
         let most = if next.is_some() { CHARGED_AHEAD_MAX } else { wanted.min(CALL_IDS_MAX) };
         let may = |held: &Held| is_open(&held) && next.is_none_or(|next| held.turn <= next);

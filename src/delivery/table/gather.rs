@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{DeliveryEnd, Held, Now, Table, Want, lane_of};
 use crate::codec::DeadLetterReason;
 use crate::model::limits::PREFETCH_MESSAGES_MAX;
-use crate::model::message::Key;
+use crate::model::message::{Envelope, Key};
 use crate::model::time::Timestamp;
 use crate::model::topic::Expiry;
 
@@ -79,8 +79,9 @@ impl Table {
     }
 
     fn ripe(&self, want: Want, now: Now) -> impl Iterator<Item = (Option<&Key>, Timestamp)> {
-        let ready =
-            self.ready.iter().filter(move |held| held.message.envelope.pushed_at.plus(want.min_age) <= now.store);
+        let is_ripe = move |envelope: &Envelope| envelope.pushed_at.plus(want.min_age) <= now.store;
+        let may = move |held: &&Held| is_ripe(&held.message.envelope) && self.is_open(&held.message.envelope, now);
+        let ready = self.ready.iter().filter(may);
         ready.map(|held| (held.message.envelope.key.as_ref(), held.ready_at))
     }
 

@@ -52,7 +52,7 @@ impl Table {
             envelope.pushed_at.plus(min_age) <= now.store && key.is_none_or(|key| envelope.key == *key)
         };
         if self.fair.is_some() {
-            return self.choose_fairly(may);
+            return self.choose_fairly(may, now);
         }
         let ready = self.ready.iter().map(|held| &held.message.envelope);
         self.chooser.choose(ready.map(|envelope| may(envelope).then_some(envelope.priority)))

@@ -515,6 +515,7 @@ impl Table {
 
     /// Presents those whose next attempt is due. Not before their charge is drafted: the next one has to follow it.
     pub fn resume(&mut self, now: Now) {
+        self.fair.iter_mut().for_each(|fair| fair.resume(now));
         let Some(order) = &mut self.order else { return };
         let due = order.waiting.range(..=(now.store, u64::MAX));
         let due: Vec<_> = due.filter(|(_, held)| held.ticket <= self.drafted).map(|(key, _)| *key).collect();

@@ -20,8 +20,7 @@ pub(super) fn policy() -> Policy {
         ordered: false,
         on_expiry: Expiry::Drop,
         in_flight: 100,
-        fair: false,
-        key_in_flight: None,
+        fair: None,
     }
 }
 

@@ -1,11 +1,10 @@
 //! The state of a group that its topic keeps.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Descriptor, Rate, choice};
+use super::{Descriptor, KeyRate, Rate, choice};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::IN_FLIGHT_MAX;
 use crate::model::message::GroupName;
@@ -38,6 +37,9 @@ pub struct Subscription {
     /// Deliveries of one key in flight, at most; only in a fair group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_max_in_flight: Option<u32>,
+    /// Only in a fair group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_rate: Option<KeyRate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
 }
@@ -148,14 +150,6 @@ impl Descriptor {
         self.subscriptions.entry(group.clone()).or_default()
     }
 
-    pub fn is_fair(&self, group: &GroupName) -> bool {
-        self.subscriptions.get(group).is_some_and(|subscription| !subscription.fair.is_none())
-    }
-
-    pub fn key_in_flight(&self, group: &GroupName) -> Option<NonZeroU32> {
-        self.subscriptions.get(group)?.key_max_in_flight.and_then(NonZeroU32::new)
-    }
-
     /// How many deliveries of a group may be in flight in a partition: its share of what the group may have. Shares add up
     /// to the limit, and while it changes, with some owners knowing the old one and some the new one, to no more than the higher of the two.
     pub fn in_flight_share(&self, group: &GroupName, partition: Partition) -> usize {
@@ -172,10 +166,13 @@ impl Descriptor {
             let why = "is not for a topic with ordering, in which a key that waits holds up no other; leave `fair` out";
             return Err(Error::wrong(Fault::Exclusive, "fair", why));
         }
-        let is_alone = |group: &Subscription| group.fair.is_none() && group.key_max_in_flight.is_some();
-        if self.subscriptions.values().any(is_alone) {
-            let why = "is for a fair group; give `fair` = `key` with it, or 0 for no limit";
-            return Err(Error::wrong(Fault::Missing, "key_max_in_flight", why));
+        for group in self.subscriptions.values().filter(|group| group.fair.is_none()) {
+            let limits =
+                [("key_max_in_flight", group.key_max_in_flight.is_some()), ("key_rate", group.key_rate.is_some())];
+            if let Some((limit, _)) = limits.into_iter().find(|(_, is_set)| *is_set) {
+                let why = "is for a fair group; give `fair` = `key` with it, or 0 for no limit";
+                return Err(Error::wrong(Fault::Missing, limit, why));
+            }
         }
         let partitions = u32::from(self.settings.partitions.get());
         let too_few = |limit: &u32| *limit < partitions;

@@ -391,7 +391,7 @@ impl Inner {
         let mut state = locked(&state);
         let group_partition = state.groups.entry(place.group).or_default();
         let stored = Stored::new(&self.tree, place);
-        let epoch = Epoch::after(stored.last_epoch()?);
+        let epoch = Epoch::after(stored.last_epoch()?.number());
         let now = self.clock.local().instant();
         group_partition.lease = Some(Lease::new(MemberId::from_store(HOLDER), epoch, now, HELD_FOR));
         let (mut batch, mut counts) = (Batch::default(), group_partition.counts());

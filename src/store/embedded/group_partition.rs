@@ -247,15 +247,45 @@ impl<'a> Stored<'a> {
         self.last_errors().remove(batch, id.as_str().as_bytes()).map(drop)
     }
 
-    /// The number of the last epoch; 0 before the first.
-    pub(super) fn last_epoch(&self) -> Result<u64> {
-        let number = self.tree.get(self.place.of(Kind::Epoch)).map_err(broken)?;
-        let wrong = |_| Error::corrupt("the store holds an epoch of a wrong length");
-        number.map_or(Ok(0), |bytes| bytes.as_ref().try_into().map(u64::from_be_bytes).map_err(wrong))
+    pub(super) fn last_epoch(&self) -> Result<LastEpoch> {
+        let Some(bytes) = self.tree.get(self.place.of(Kind::Epoch)).map_err(broken)? else {
+            return Ok(LastEpoch::Never);
+        };
+        let (number, last_delivery) = bytes.split_at_checked(8).unwrap_or_default();
+        match (number.try_into().map(u64::from_be_bytes), last_delivery.try_into().map(u64::from_be_bytes)) {
+            (Ok(number), Ok(ms)) => Ok(LastEpoch::Released(number, Timestamp::from_ms(ms))),
+            (Ok(number), Err(_)) if last_delivery.is_empty() => Ok(LastEpoch::Begun(number)),
+            _ => Err(Error::corrupt("the store holds an epoch of a wrong length")),
+        }
     }
 
-    pub(super) fn set_last_epoch(&self, batch: &mut Batch, number: u64) {
+    pub(super) fn begin_epoch(&self, batch: &mut Batch, number: u64) {
         batch.insert(self.place.of(Kind::Epoch), &number.to_be_bytes());
+    }
+
+    pub(super) fn release_epoch(&self, batch: &mut Batch, number: u64, last_delivery: Timestamp) {
+        let value = [number.to_be_bytes(), last_delivery.as_ms().to_be_bytes()].concat();
+        batch.insert(self.place.of(Kind::Epoch), value);
+    }
+}
+
+/// What is known of the last epoch of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastEpoch {
+    Never,
+    /// It lapsed, or its owner is there.
+    Begun(u64),
+    /// With when its last delivery may have been made.
+    Released(u64, Timestamp),
+}
+
+impl LastEpoch {
+    /// 0 before the first.
+    pub(super) fn number(self) -> u64 {
+        match self {
+            LastEpoch::Never => 0,
+            LastEpoch::Begun(number) | LastEpoch::Released(number, _) => number,
+        }
     }
 }
 

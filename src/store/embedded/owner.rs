@@ -12,7 +12,7 @@ use sled::Batch;
 
 use super::collections::{Entry, reservation_entries, reservation_name, reservation_value};
 use super::dead_letters::bury;
-use super::group_partition::{Counts, GroupPartitionState, Lease, Stored};
+use super::group_partition::{Counts, GroupPartitionState, LastEpoch, Lease, Stored};
 use super::keys::Score;
 use super::topics::{PartitionState, locked};
 use super::{Embedded, Inner};
@@ -32,6 +32,7 @@ struct Handle {
     inner: Arc<Inner>,
     group_partition: GroupPartition,
     epoch: Epoch,
+    last_delivery: Timestamp,
     reservations: u64,
     ordered: bool,
     in_doubt: bool,
@@ -67,15 +68,22 @@ impl store::Leases for Embedded {
             return Ok(Acquired::Held { by: holder.clone(), expires_in: lease.left(now) });
         }
         let stored = Stored::new(&this.tree, place);
-        let epoch = Epoch::after(stored.last_epoch()?);
+        let last = stored.last_epoch()?;
+        let last_delivery = match last {
+            LastEpoch::Never => Timestamp::ZERO,
+            LastEpoch::Begun(_) => this.now(),
+            LastEpoch::Released(_, last_delivery) => last_delivery,
+        };
+        let epoch = Epoch::after(last.number());
         let mut batch = Batch::default();
-        stored.set_last_epoch(&mut batch, epoch.number());
+        stored.begin_epoch(&mut batch, epoch.number());
         this.apply(batch)?;
         state.lease = Some(Lease::new(member.clone(), epoch.clone(), now, ttl));
         Ok(Acquired::Owned(Box::new(Handle {
             inner: this.clone(),
             group_partition: group_partition.clone(),
             epoch,
+            last_delivery,
             reservations: 0,
             ordered: false,
             in_doubt: false,
@@ -262,8 +270,15 @@ impl Owner for Handle {
         })
     }
 
-    async fn release(self: Box<Self>) -> Result<()> {
-        self.owned(|_, partition, _| {
+    fn last_delivery(&self) -> Timestamp {
+        self.last_delivery
+    }
+
+    async fn release(self: Box<Self>, last_delivery: Timestamp) -> Result<()> {
+        self.owned(|stored, partition, _| {
+            let mut batch = Batch::default();
+            stored.release_epoch(&mut batch, self.epoch.number(), last_delivery);
+            self.inner.apply(batch)?;
             partition.lease = None;
             Ok(())
         })?;

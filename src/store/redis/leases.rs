@@ -10,6 +10,7 @@ use super::owner::RedisOwner;
 use super::scripts::{Reply, SCRIPTS, ScriptCall, text};
 use super::{Redis, Shared};
 use crate::model::error::{Error, Kind, Result};
+use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::{self, Acquired, Claim, Epoch, HeadState, MemberId, OwnerRecord, Renewal};
@@ -73,17 +74,15 @@ impl Redis {
         let keys = self.keys.group_partition(group_partition);
         let partition = self.keys.partition(&group_partition.topic, group_partition.partition);
         let line = self.connection.call(redis::cmd("HGET").arg(&keys.reservations).arg("@")).await?;
-        let expected = match line {
-            Value::Nil => String::new(),
-            line => text(line)?.split('/').next().unwrap_or_default().to_owned(),
-        };
-        let epoch = Epoch::after(Epoch::parse(&expected).map_or(0, |epoch| epoch.number()));
+        let before = if line == Value::Nil { String::new() } else { text(line)? };
+        let expected = before.split('/').next().unwrap_or_default();
+        let epoch = Epoch::after(Epoch::parse(expected).map_or(0, |epoch| epoch.number()));
         let make = |known: &str| {
             Ok(ScriptCall::new(&SCRIPTS.acquire, &[&partition.generation, &keys.lease, &keys.reservations])
                 .arg(known)
                 .arg(member.as_str())
                 .arg(ms(ttl))
-                .arg(&expected)
+                .arg(expected)
                 .arg(epoch.to_string())
                 .arg(self.time_override()))
         };
@@ -91,14 +90,17 @@ impl Redis {
             self.ask_known(&group_partition.topic, group_partition.partition, generation, make).await?;
         match status.as_str() {
             "OK" => {
-                let left = (reply.text()?, reply.number()?);
-                Ok(Some(Acquired::Owned(Box::new(RedisOwner::new(
+                let (line, reservations) = (reply.text()?, reply.number()?);
+                let last_delivery = last_delivery(&before, &line);
+                let owner = RedisOwner::new(
                     self.shared.clone(),
                     group_partition,
                     member.clone(),
                     epoch,
-                    left,
-                )))))
+                    last_delivery,
+                    (line, reservations),
+                );
+                Ok(Some(Acquired::Owned(Box::new(owner))))
             }
             "HELD" => {
                 let by = MemberId::from_store(&reply.text()?);
@@ -122,6 +124,18 @@ impl Shared {
         let holder = reply.text()?;
         Ok(Renewal::Lost { by: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) })
     }
+}
+
+/// What the release of the epoch before says, `<number>.-/<last delivery, ms>/`; if that epoch lapsed, when this one began.
+fn last_delivery(before: &str, line: &str) -> Timestamp {
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let mut parts = before.split('/');
+    let ms = match parts.next().and_then(Epoch::parse) {
+        None => 0,
+        Some(epoch) if epoch.is_nobodys() => number(parts.next()),
+        Some(_) => number(line.rsplit('/').next()).div_ceil(1_000),
+    };
+    Timestamp::from_ms(ms)
 }
 
 fn owner_record(mut reply: Reply) -> Result<Option<OwnerRecord>> {

@@ -38,6 +38,7 @@ pub(super) struct RedisOwner {
     group_partition: GroupPartition,
     member: MemberId,
     epoch: Epoch,
+    last_delivery: Timestamp,
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
     line: String,
     seq: u64,
@@ -57,6 +58,7 @@ impl RedisOwner {
         group_partition: &GroupPartition,
         member: MemberId,
         epoch: Epoch,
+        last_delivery: Timestamp,
         (line, reservations): (String, u64),
     ) -> RedisOwner {
         let (group_partition, left_behind, positions) =
@@ -67,6 +69,7 @@ impl RedisOwner {
             group_partition,
             member,
             epoch,
+            last_delivery,
             line,
             seq,
             left_behind,
@@ -306,13 +309,17 @@ impl Owner for RedisOwner {
         self.answer(call).await.map(drop)
     }
 
-    async fn release(self: Box<Self>) -> Result<()> {
+    fn last_delivery(&self) -> Timestamp {
+        self.last_delivery
+    }
+
+    async fn release(self: Box<Self>, last_delivery: Timestamp) -> Result<()> {
         let (keys, wake) =
             (self.keys(), self.shared.keys.wake(&self.group_partition.topic, self.group_partition.partition));
         let call = ScriptCall::new(&SCRIPTS.release, &[&keys.lease, &keys.reservations, &wake])
             .arg(self.member.as_str())
             .arg(self.epoch.to_string())
-            .arg(format!("{}.-/0/", self.epoch.number()))
+            .arg(format!("{}.-/{}/", self.epoch.number(), last_delivery.as_ms()))
             .arg(self.shared.time_override());
         match self.shared.ask(&call).await?.0.as_str() {
             "OK" => Ok(()),

@@ -96,6 +96,7 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
     breaches.extend(judge.strange());
     breaches.extend(judge.kept());
     breaches.extend(judge.rates());
+    breaches.extend(judge.key_rates());
     breaches.extend(judge.gaps());
     breaches.extend(judge.cron_jobs_kept());
     for push in &ledger.pushes {

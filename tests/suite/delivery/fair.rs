@@ -16,7 +16,8 @@ use crate::support::{Running, World, kind_of, stories};
 stories! {
     a_quiet_key_does_not_wait_for_a_busy_one, messages_without_a_key_are_one_key, a_retry_of_a_quiet_key_has_its_turn,
     the_next_owner_goes_on_with_what_was_sorted, a_group_that_is_fair_no_more_delivers_everything,
-    a_group_becomes_fair_for_what_waits, a_key_at_its_limit_waits_and_others_do_not, sorted_messages_are_found_by_their_ids, with_an_ordering_it_is_refused,
+    a_group_becomes_fair_for_what_waits, a_key_at_its_limit_waits_and_others_do_not, a_key_waits_for_its_rate_and_others_do_not,
+    the_rate_of_a_key_holds_across_owners, sorted_messages_are_found_by_their_ids, with_an_ordering_it_is_refused,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -52,6 +53,20 @@ impl Shop {
     async fn limit_keys(&self, key_max_in_flight: u32) -> Result<()> {
         let wish = GroupRequest { key_max_in_flight: Some(key_max_in_flight), ..GroupRequest::default() };
         self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
+    }
+
+    async fn pace_keys(&self, key_rate: f64, key_burst: u32) -> Result<()> {
+        let wish = GroupRequest { key_rate: Some(key_rate), key_burst: Some(key_burst), ..GroupRequest::default() };
+        self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
+    }
+
+    /// Nothing may be delivered now but a message that is pushed now, with another key.
+    async fn nothing_else_comes(&self, other: &str) -> Result<()> {
+        self.push(other, 1).await?;
+        let found = self.reserve(100).await?;
+        let keys: Vec<_> = found.iter().map(|delivery| key_of(delivery.message.id.as_str())).collect();
+        assert_eq!(keys, [other]);
+        Ok(())
     }
 
     async fn take_turns(&self, fair: Fairness) -> Result<()> {
@@ -229,6 +244,67 @@ async fn a_key_at_its_limit_waits_and_others_do_not(world: World) -> Result<()> 
     world.pass(40_000);
     let retried = shop.reserve(100).await?;
     assert!(retried.iter().filter(|delivery| key(delivery) == "busy").count() <= 2 && !retried.is_empty());
+    Ok(())
+}
+
+async fn a_key_waits_for_its_rate_and_others_do_not(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.pace_keys(2.0, 3).await?;
+    shop.push("busy", 500).await?;
+    shop.push("other", 1).await?;
+    let mut first = Vec::new();
+    while first.len() < 4 {
+        first.extend(shop.reserve(100).await?);
+    }
+    let key = |delivery: &Delivery| key_of(delivery.message.id.as_str()).to_owned();
+    let mut keys: Vec<_> = first.iter().map(key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["busy", "busy", "busy", "other"]);
+    let waiting = MessageId::new("busy-000499")?;
+    let explained = shop.broker.explain(&orders()?, &waiting, Some(&Key::new("busy")?)).await?;
+    assert_eq!(explained.groups.first().map(|(_, reason)| reason.name), Some("key_rate_limited"));
+    // To settle them changes nothing.
+    shop.decide(&first, Decision::Ack).await?;
+    shop.nothing_else_comes("another").await?;
+    world.pass(499);
+    shop.nothing_else_comes("third").await?;
+    world.pass(1);
+    for _ in 0..4 {
+        assert_eq!(shop.reserve(100).await?.iter().map(key).collect::<Vec<_>>(), ["busy"]);
+        world.pass(500);
+    }
+    // Another rate counts from now on, and none lets all of them go.
+    shop.pace_keys(1.0, 2).await?;
+    let mut taken = Vec::new();
+    while taken.len() < 2 {
+        taken.extend(shop.reserve(100).await?);
+    }
+    assert_eq!(taken.len(), 2);
+    let wish = GroupRequest { key_rate: Some(0.0), ..GroupRequest::default() };
+    shop.broker.create_group(&orders()?, &GroupName::standard(), wish).await?;
+    assert_eq!(shop.take(400).await?.len(), 400);
+    Ok(())
+}
+
+/// The next owner knows when the last delivery was, if the one before could say so; else it counts from its own beginning.
+async fn the_rate_of_a_key_holds_across_owners(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.pace_keys(0.1, 2).await?;
+    shop.push("busy", 500).await?;
+    let mut first = Vec::new();
+    while first.len() < 2 {
+        first.extend(shop.reserve(100).await?);
+    }
+    shop.decide(&first, Decision::Ack).await?;
+    world.pass(4_000);
+    shop.running.stop().await;
+    let next = Shop::start(&world)?;
+    // A key that nobody has had before waits too: the next owner knows no key.
+    world.pass(5_999);
+    next.push("", 1).await?;
+    assert_eq!(next.reserve(100).await?.iter().map(|of| &of.message.envelope.key).collect::<Vec<_>>(), [&None]);
+    world.pass(1);
+    assert_eq!(next.reserve(100).await?.len(), 1);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use dwell::delivery::{Decision, Delivery, StaleReason, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::retry::{Backoff, LadderStep};
+use dwell::model::time::Timestamp;
 use dwell::model::topic::{Ordering, Settings};
 use dwell::store::MessageState;
 
@@ -276,7 +277,7 @@ async fn late_ack_counts_without_an_owner(world: World) -> Result<()> {
     shop.push("b", 0).await?;
     let second = shop.one().await?;
     let partition = shop.broker.topic(&shop.topic).await?.group_partition(first.partition, &shop.group);
-    world.steal(&partition, shop.broker.member()).await?.release().await?;
+    world.steal(&partition, shop.broker.member()).await?.release(Timestamp::ZERO).await?;
     // One waits, and the other is in the reservation of an epoch that is over.
     assert_eq!(world.as_time_passes(shop.late_ack(&first)).await?, Verdict::Acked);
     assert_eq!(world.as_time_passes(shop.late_ack(&second)).await?, Verdict::Acked);

@@ -143,6 +143,18 @@ impl NewGroup {
         self
     }
 
+    /// Deliveries of one key in a second, at most; 0 is without a limit. Only in a fair group.
+    pub fn key_rate(mut self, rate: f64) -> NewGroup {
+        self.key_rate = Some(rate);
+        self
+    }
+
+    /// Deliveries of one key that may be made at once, where keys have a rate.
+    pub fn key_burst(mut self, deliveries: u32) -> NewGroup {
+        self.key_burst = Some(deliveries);
+        self
+    }
+
     /// Whether the keys that have due messages take turns, so that none delays another.
     pub fn fair(mut self, fair: bool) -> NewGroup {
         self.fair = Some(if fair { "key" } else { "none" }.into());

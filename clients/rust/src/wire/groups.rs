@@ -43,6 +43,16 @@ pub struct NewGroup {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64))]
     pub key_max_in_flight: Option<u32>,
+    /// Deliveries of one key in a second, at most, 0.001 to 100,000; 0 is without a limit. Only with `fair` = `key`. Messages without a
+    /// key have no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 100_000))]
+    pub key_rate: Option<f64>,
+    /// Deliveries of one key that may be made at once, where keys have a rate, 1 to 10,000: in any time `t` there are no more than
+    /// `key_burst` + `key_rate` × `t`. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 10_000, format = Int64))]
+    pub key_burst: Option<u32>,
 }
 
 /// Days and a time of day. `{}` is always.
@@ -162,6 +172,12 @@ pub struct Group {
     /// Deliveries of one key in flight, at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_max_in_flight: Option<u32>,
+    /// Deliveries of one key in a second, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_rate: Option<f64>,
+    /// Deliveries of one key that may be made at once; absent is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_burst: Option<u32>,
 }
 
 /// A group and what is in it.

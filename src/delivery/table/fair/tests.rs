@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::*;
@@ -8,14 +9,14 @@ use crate::delivery::table::{Gather, Policy, Want};
 use crate::model::error::Result;
 use crate::model::message::{MessageId, NewMessage};
 use crate::model::retry::OnFailure;
-use crate::model::time::Timestamp;
+use crate::model::topic::KeyRate;
 use crate::model::version::Version;
-use crate::platform::clock::Instant;
 use crate::store::{Reservation, Reserved};
 
 /// A store with one partition, and its owner's memory: what is due and not sorted, and what is sorted, by key and due time.
 struct World {
     table: Table,
+    now: Now,
     due: VecDeque<(u64, String)>,
     sorted: BTreeMap<String, VecDeque<u64>>,
     reservations: u64,
@@ -23,17 +24,34 @@ struct World {
     delivered: Vec<(u64, String)>,
 }
 
-fn now() -> Now {
+fn start() -> Now {
     let store = Timestamp::from_ms(1_000_000_000);
     Now { store, elapsed: Instant::default(), instant: Instant::default(), chance: 0.0 }
+}
+
+fn want(max: usize) -> Want {
+    let (min_age, on_failure, gather) = (Duration::ZERO, OnFailure::default(), Gather::default());
+    let visibility_timeout = Duration::from_secs(30);
+    Want { max, visibility_timeout, min_age, per_key: 1, on_failure, gather }
 }
 
 impl World {
     fn new(due: impl IntoIterator<Item = String>) -> Result<World> {
         let (ids, delivered, sorted) = (HashMap::new(), Vec::new(), BTreeMap::new());
         let due = (1..).zip(due).collect();
-        let table = table(Policy { fair: true, in_flight: 10_000, ..policy() })?;
-        Ok(World { table, due, sorted, reservations: 0, ids, delivered })
+        let table = table(Policy { fair: Some(Box::default()), in_flight: 10_000, ..policy() })?;
+        Ok(World { table, now: start(), due, sorted, reservations: 0, ids, delivered })
+    }
+
+    fn limit(&mut self, in_flight: Option<u32>, rate: Option<KeyRate>) {
+        let limits = KeyLimits { in_flight: in_flight.and_then(NonZeroU32::new), rate };
+        self.table.set_policy(Policy { fair: Some(Box::new(limits)), ..self.table.policy.clone() });
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let span = Duration::from_millis(ms);
+        let Now { store, instant, elapsed, chance } = self.now;
+        self.now = Now { store: store.plus(span), instant: instant.plus(span), elapsed: elapsed.plus(span), chance };
     }
 
     /// One turn of the loop of the owner: settles, and reserves if the memory wants anything.
@@ -44,13 +62,14 @@ impl World {
                 let line = self.sorted.entry(key).or_default();
                 line.insert(line.partition_point(|before| *before < due), due);
             }
-            self.table.settled(now());
+            self.table.settled(self.now);
         }
+        self.table.resume(self.now);
         if self.table.room().is_none() || self.due.is_empty() && !self.table.wants_sorted() {
             return Ok(());
         }
         let limit = self.table.room().map_or(0, |limit| limit.messages);
-        let asked = self.table.ask_for_sorted().unwrap_or_default();
+        let asked = self.table.ask_for_sorted(self.now).unwrap_or_default();
         let (mut messages, mut sorted_left) = (Vec::new(), Vec::new());
         for KeyCount { key, messages: wanted } in asked {
             let key = key.map(|key| key.to_string()).unwrap_or_default();
@@ -64,7 +83,7 @@ impl World {
         self.reservations += 1;
         let reservation = Reservation(self.reservations);
         let reserved = Reserved { reservation, messages, head: None, sorted_left, dropped: 0, unsettled: 0 };
-        self.table.reserved(reserved, now());
+        self.table.reserved(reserved, self.now);
         Ok(())
     }
 
@@ -80,11 +99,12 @@ impl World {
     }
 
     fn take(&mut self, max: usize) -> Vec<Delivery> {
-        let (min_age, on_failure, gather) = (Duration::ZERO, OnFailure::default(), Gather::default());
-        let visibility_timeout = Duration::from_secs(30);
-        let want = Want { max, visibility_timeout, min_age, per_key: 1, on_failure, gather };
+        self.take_as(want(max))
+    }
+
+    fn take_as(&mut self, want: Want) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
-        self.table.take(None, want, now(), &mut deliveries);
+        self.table.take(None, want, self.now, &mut deliveries);
         deliveries
     }
 
@@ -92,7 +112,7 @@ impl World {
     fn deliver(&mut self) -> Result<bool> {
         let Some(delivery) = self.take(1).pop() else { return Ok(false) };
         let serial = self.delivered.len() as u64;
-        assert!(self.table.decide(serial, Decision::Ack, now()).is_ok());
+        assert!(self.table.decide(serial, Decision::Ack, self.now).is_ok());
         self.delivered.extend(self.ids.remove(&delivery.message.id));
         Ok(true)
     }
@@ -184,7 +204,7 @@ fn no_key_has_more_in_flight_than_its_limit() -> Result<()> {
         let count = random.usize(1..2_000);
         let due: Vec<String> = (0..count).map(|_| format!("k{}", random.usize(0..keys))).collect();
         let mut world = World::new(due)?;
-        world.table.set_policy(Policy { key_in_flight: NonZeroU32::new(limit), ..world.table.policy.clone() });
+        world.limit(Some(limit), None);
         let (mut out, mut serial, mut delivered) = (Vec::<(u64, Delivery)>::new(), 0, 0);
         let mut idle = 0;
         while delivered < count && idle < 100 {
@@ -200,7 +220,7 @@ fn no_key_has_more_in_flight_than_its_limit() -> Result<()> {
             assert!(by_key.values().all(|out| *out <= limit as usize), "seed {seed}: {by_key:?}");
             while !out.is_empty() && random.u8(0..4) > 0 {
                 let (serial, _) = out.swap_remove(random.usize(0..out.len()));
-                assert!(world.table.decide(serial, Decision::Ack, now()).is_ok());
+                assert!(world.table.decide(serial, Decision::Ack, world.now).is_ok());
                 delivered += 1;
             }
         }
@@ -218,8 +238,9 @@ fn nothing_is_asked_for_again_and_again() -> Result<()> {
         let mut due: Vec<String> = (0..random.usize(1..500)).map(|_| format!("k{}", random.usize(0..keys))).collect();
         due.extend(std::iter::repeat_n("noisy".to_owned(), random.usize(0..300)));
         let mut world = World::new(due)?;
-        let key_in_flight = NonZeroU32::new(limit).filter(|_| random.bool());
-        world.table.set_policy(Policy { key_in_flight, ..world.table.policy.clone() });
+        let rate =
+            if random.bool() { Some(KeyRate::new(f64::from(random.u32(1..20)), random.u32(1..4))?) } else { None };
+        world.limit(Some(limit).filter(|_| random.bool()), rate);
         while !world.due.is_empty() {
             world.turn()?;
         }
@@ -240,7 +261,7 @@ fn nothing_is_asked_for_again_and_again() -> Result<()> {
 #[test]
 fn keys_at_their_limit_take_no_share_of_the_memory() -> Result<()> {
     let mut world = World::new((0..2_400).map(|n| format!("k{}", n % 600)))?;
-    world.table.set_policy(Policy { key_in_flight: NonZeroU32::new(3), ..world.table.policy.clone() });
+    world.limit(Some(3), None);
     let mut idle = 0;
     while idle < 10 {
         world.turn()?;
@@ -254,6 +275,113 @@ fn keys_at_their_limit_take_no_share_of_the_memory() -> Result<()> {
     world.turn()?;
     assert_eq!(world.reservations, before);
     assert_eq!(world.take(10).len(), 3);
+    Ok(())
+}
+
+/// At any order of settlements, and however time passes, no key is faster than its rate, and everything is delivered in time.
+#[test]
+fn no_key_is_delivered_faster_than_its_rate() -> Result<()> {
+    for seed in 0..40 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (keys, count) = (random.usize(1..30), random.usize(1..600));
+        let due: Vec<String> = (0..count).map(|_| format!("k{}", random.usize(0..keys))).collect();
+        let most_of_one = (0..keys).map(|key| due.iter().filter(|due| **due == format!("k{key}")).count()).max();
+        let (per_second, burst) = (f64::from(random.u32(1..40)) / 2.0, random.u32(1..5));
+        let mut world = World::new(due)?;
+        let limit = random.bool().then(|| random.u32(1..6));
+        world.limit(limit, Some(KeyRate::new(per_second, burst)?));
+        let (mut made, mut serial, mut ms) = (BTreeMap::<String, Vec<u64>>::new(), 0, 0);
+        let needed_ms = (most_of_one.unwrap_or(0) as f64 * 1_000.0 / per_second) as u64;
+        while serial < count as u64 {
+            for _ in 0..3 {
+                world.turn()?;
+                for delivery in world.take(random.usize(1..20)) {
+                    let key = delivery.message.envelope.key.map(|key| key.to_string()).unwrap_or_default();
+                    made.entry(key).or_default().push(ms);
+                    assert!(world.table.decide(serial, Decision::Ack, world.now).is_ok());
+                    serial += 1;
+                }
+            }
+            let passes = random.u64(1..30);
+            // What is left may be delivered now, or has a time at which the loop looks again.
+            let may = world.table.ripe_at(want(1), world.now).is_some()
+                || world.table.wants_sorted()
+                || !world.due.is_empty();
+            let is_left = serial < count as u64;
+            assert!(!is_left || may || world.table.opens_at(world.now).is_some(), "seed {seed} at {ms} ms");
+            world.pass(passes);
+            ms += passes;
+            assert!(ms < needed_ms + 2_000 + count as u64 * 30, "seed {seed}: {serial} of {count} after {ms} ms");
+        }
+        for (key, made) in &made {
+            for (first, from) in made.iter().enumerate() {
+                for (last, to) in made.iter().enumerate().skip(first) {
+                    let most = f64::from(burst) + per_second * (to - from) as f64 / 1_000.0;
+                    assert!((last - first + 1) as f64 <= most, "seed {seed}, {key}: {made:?}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A key that waits for its rate holds up no other one, and is in memory again when it may be delivered.
+#[test]
+fn keys_that_wait_for_their_rate_hold_up_no_other() -> Result<()> {
+    let mut world = World::new(std::iter::repeat_n("slow".to_owned(), 2_000))?;
+    world.limit(None, Some(KeyRate::new(10.0, 1)?));
+    for _ in 0..20 {
+        world.turn()?;
+    }
+    assert_eq!(world.take(10).len(), 1);
+    assert_eq!(world.table.ripe_at(want(10), world.now), None, "nothing may be delivered now");
+    world.due.extend((3_000..3_050).map(|at| (at, format!("other-{at}"))));
+    for _ in 0..3 {
+        world.turn()?;
+    }
+    assert_eq!(world.take(100).len(), 50);
+    // The loop sleeps until the key opens, and has the message already.
+    assert_eq!(world.table.opens_at(world.now), Some(world.now.elapsed.plus(Duration::from_millis(100))));
+    world.pass(99);
+    assert_eq!(world.take(10).len(), 0);
+    world.pass(1);
+    assert_eq!(world.take(10).len(), 1);
+    Ok(())
+}
+
+/// A batch is of a key that may have deliveries, though another one waits for longer.
+#[test]
+fn batches_are_of_keys_that_may_have_deliveries() -> Result<()> {
+    let mut world = World::new(["a", "a", "b", "b"].map(str::to_owned))?;
+    world.limit(Some(1), None);
+    world.turn()?;
+    assert_eq!(world.take(1).len(), 1);
+    world.turn()?;
+    let gather = Gather { min: 1, linger: Duration::ZERO, same_key: true };
+    let batch = world.take_as(Want { gather, ..want(10) });
+    let keys: Vec<_> = batch.iter().filter_map(|delivery| delivery.message.envelope.key.as_ref()).collect();
+    assert_eq!(keys, [&Key::new("b")?]);
+    Ok(())
+}
+
+/// The next owner knows when the last delivery was, and not of which key.
+#[test]
+fn another_owner_begins_without_a_burst() -> Result<()> {
+    let mut world = World::new(std::iter::repeat_n("a".to_owned(), 20))?;
+    let rate = KeyRate::new(10.0, 5)?;
+    world.limit(None, Some(rate));
+    world.pass(5_000);
+    let last = world.now.store.minus(Duration::from_millis(30));
+    world.table.found_last_delivery(last, world.now.elapsed.minus(Duration::from_millis(30)));
+    assert_eq!(world.table.last_delivery(), last);
+    let mut made = Vec::new();
+    for ms in 0..300 {
+        world.turn()?;
+        made.extend(world.take(10).iter().map(|_| ms));
+        world.pass(1);
+    }
+    assert_eq!(made, [70, 170, 270]);
+    assert_eq!(world.now.store.since(world.table.last_delivery()), Duration::from_millis(30));
     Ok(())
 }
 
@@ -276,7 +404,7 @@ fn sorted_messages_are_delivered_after_the_group_is_fair_no_more() -> Result<()>
     world.turn()?;
     world.turn()?;
     assert!(!world.sorted.is_empty());
-    let policy = Policy { fair: false, ..world.table.policy.clone() };
+    let policy = Policy { fair: None, ..world.table.policy.clone() };
     world.table.set_policy(policy);
     world.drain()?;
     assert_eq!((world.delivered.len(), world.table.fair.is_none()), (3_000, true));

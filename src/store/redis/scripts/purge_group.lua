@@ -8,7 +8,7 @@
 --   {'LATE', now us} {'GAP', now us} {'OK', now us, '0', '0', '0'}: messages or dead letters are
 --   on their way to another topic: call them back first.
 -- Repeats and late copies as in push: none deletes what was pushed since. The owner record names no owner, so that every call of
--- the last epoch is refused, and the next epoch has a higher number. The version is not below the time, so it is above every message
+-- the last epoch is refused, and the next epoch has a higher number; until now there may have been deliveries. The version is not below the time, so it is above every message
 -- that was answered before.
 local now_us, answer = time_us(ARGV[7])
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -30,7 +30,7 @@ if ARGV[4] == '1' then
   dead = redis.call('HLEN', KEYS[10])
   redis.call('UNLINK', KEYS[9], KEYS[10])
 end
-if line then redis.call('HSET', KEYS[7], '@', string.match(line, '^%d+') .. '.-/0/' .. answer) end
+if line then redis.call('HSET', KEYS[7], '@', string.format('%s.-/%.0f/%s', string.match(line, '^%d+'), math.ceil(now_us / 1000), answer)) end
 remember_purge(KEYS[3], ARGV[3], version, '')
 local counts = string.format('%.0f %d %d', version, messages, dead)
 end_call(KEYS[2], ARGV[6], counts)

@@ -15,6 +15,7 @@ const CLOSED: &str = "nothing is delivered to a group outside of its window";
 const IN_FLIGHT: &str = "no group has more in flight than its limit";
 const KEY_IN_FLIGHT: &str = "no key has more in flight than its limit";
 const RATE: &str = "no group gets more in a second than its rate";
+const KEY_RATE: &str = "no key is delivered faster than its rate";
 const NO_JOB: &str = "a cron job pushes from when it is made until it is deleted";
 const GAP: &str = "a cron job pushes at each of its times";
 const KEPT: &str = "a cron job that was made is there, and one that was deleted is not";
@@ -227,6 +228,39 @@ impl Judge<'_> {
             let ms = last.since(first) / 1_000;
             let detail = format!("{count} in {ms} ms, at {} a second", limited.limit.rate);
             is_certain.then(|| self.breach(RATE, topic, &self.topics[topic].groups[group], detail))
+        })
+    }
+
+    /// The rate of a key holds through everything that spares the data of Redis, however its owners change.
+    pub(super) fn key_rates(&self) -> Option<Breach> {
+        self.in_force().filter(|(limited, ..)| limited.limit.key_rate > 0).find_map(|(limited, from, until)| {
+            let Limit { topic, group, key_rate, key_burst, .. } = limited.limit;
+            let is_known = limited.is_first || !self.is_disturbed(limited.span.sent, from);
+            let mut by_key = BTreeMap::<&str, Vec<(Time, Time)>>::new();
+            let of_group = self.ledger.deliveries.iter().filter(|other| (other.place, other.group) == (topic, group));
+            // A stream has asked long before it gets something.
+            for delivery in of_group.filter(|other| other.visibility_ms > 0) {
+                let (sent, end) = (delivery.span.sent, delivery.span.end());
+                if let Some(key) = self.key_of(delivery).filter(|_| sent > from && end < until) {
+                    by_key.entry(key).or_default().push((sent, end));
+                }
+            }
+            let (key, (begin, end, count)) = by_key.into_iter().find_map(|(key, mut spans)| {
+                spans.sort_by_key(|(_, end)| *end);
+                let counts = (0..spans.len()).flat_map(|last| (0..=last).map(move |first| (first, last)));
+                let over = counts.filter_map(|(first, last)| {
+                    let begin = spans[first..=last].iter().map(|(sent, _)| *sent).min()?;
+                    let (end, count) = (spans[last].1, last - first + 1);
+                    let most = u64::from(key_burst) + end.since(begin) * u64::from(key_rate) / 1_000_000;
+                    (count as u64 > most).then_some((begin, end, count))
+                });
+                Some((key, over.min_by_key(|(_, end, _)| *end)?))
+            })?;
+            let is_certain =
+                is_known && !self.forgot(from, end) && !self.was_removed(topic, group, limited.span.sent, end);
+            let ms = end.since(begin) / 1_000;
+            let detail = format!("{count} of {key} in {ms} ms from {begin:?}, at {key_burst} and {key_rate} a second");
+            is_certain.then(|| self.breach(KEY_RATE, topic, &self.topics[topic].groups[group], detail))
         })
     }
 

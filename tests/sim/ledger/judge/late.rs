@@ -60,11 +60,10 @@ impl Judge<'_> {
         let pauses = self.ledger.pauses.iter().filter(|pause| of_group((pause.topic, pause.group)));
         let limits =
             || self.ledger.limits.iter().filter(|limited| of_group((limited.limit.topic, limited.limit.group)));
-        let is_limited =
-            limits().filter(|limited| limited.limit.rate + limited.limit.max_in_flight > 0).any(|limited| {
-                let mut later = limits().filter(|other| other.is_done && other.span.sent > limited.span.end());
-                limited.span.sent <= at && !later.any(|other| other.span.end() + PAUSE_SLACK < begin)
-            });
+        let is_limited = limits().filter(|limited| limited.limit.is_any()).any(|limited| {
+            let mut later = limits().filter(|other| other.is_done && other.span.sent > limited.span.end());
+            limited.span.sent <= at && !later.any(|other| other.span.end() + PAUSE_SLACK < begin)
+        });
         let mut pauses = pauses.filter(|pause| pause.span.sent <= at);
         self.deliveries.get(&(&*push.tag, group)).is_some_and(|all| all.first() == Some(&number))
             && delivery.place == topic

@@ -3,6 +3,7 @@ use std::time::Duration;
 use dwell::codec::Failure;
 use dwell::model::error::Result;
 use dwell::model::message::MessageId;
+use dwell::model::time::Timestamp;
 use dwell::model::version::Version;
 use dwell::store::LateFate::{Done, InFlight, Over, Repeated};
 use dwell::store::{Charge, LateFate, LateSettlement, MessageState, Owner, Pushed, Retried, Returned};
@@ -191,7 +192,7 @@ pub(super) async fn late_settlement_works_after_the_owner_released(world: World)
     orders.push("b", 0).await?;
     let mut owner = orders.owner().await?;
     let taken = owner.reserve(up_to(2)).await?.messages;
-    owner.release().await?;
+    owner.release(Timestamp::ZERO).await?;
     let hidden = world.now().plus(BACKOFF);
     let extend = LateSettlement { next_at: Some(hidden), ..ack("b", taken[1].version, 1)? };
     let settlements = [ack("a", taken[0].version, 2)?, ack("a", taken[0].version, 1)?, extend];

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::MessageId;
+use dwell::model::time::Timestamp;
 use dwell::store::{Acquired, Charge, Claim, Epoch, HeadState, Owner, Renewal};
 use futures_util::future::{join, join_all};
 
@@ -15,7 +16,7 @@ pub(super) async fn every_acquire_starts_a_new_epoch(world: World) -> Result<()>
     let first = orders.owner().await?;
     let second = orders.owner().await?;
     assert!(second.epoch().number() > first.epoch().number());
-    second.release().await?;
+    second.release(Timestamp::ZERO).await?;
     let third = orders.acquire(&orders.group_partition(), &member("other"), LEASE).await?;
     assert!(third.epoch().number() > first.epoch().number() + 1);
     Ok(())
@@ -40,11 +41,28 @@ pub(super) async fn a_held_lease_is_refused_and_names_its_holder(world: World) -
     Ok(())
 }
 
+pub(super) async fn next_owner_learns_when_the_last_delivery_was(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let owner = orders.owner().await?;
+    assert_eq!(owner.last_delivery(), Timestamp::ZERO, "there was none");
+    let last = world.now().minus(Duration::from_secs(9));
+    owner.release(last).await?;
+    let owner = orders.owner().await?;
+    assert_eq!(owner.last_delivery(), last);
+    owner.release(last).await?;
+    let before = world.now();
+    drop(orders.owner().await?);
+    // It was not released, so that nobody knows.
+    let owner = orders.owner().await?;
+    assert!(owner.last_delivery() >= before, "{} before {before}", owner.last_delivery());
+    Ok(())
+}
+
 pub(super) async fn released_partition_is_free_immediately(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let owner = orders.owner().await?;
     let claim = Claim { group_partition: orders.group_partition(), epoch: owner.epoch().clone() };
-    owner.release().await?;
+    owner.release(Timestamp::ZERO).await?;
     assert_eq!(orders.stats().await?.owner, None);
     let renewed = orders.store.leases.renew(&member("owner"), std::slice::from_ref(&claim), LEASE).await;
     assert_eq!(renewed, [Ok(Renewal::Lost { by: None })]);
@@ -62,7 +80,7 @@ pub(super) async fn racing_acquires_succeed_or_name_the_holder(world: World) -> 
     for _ in 0..20 {
         let owner = orders.owner().await?;
         let race = racers.iter().map(|racer| orders.store.leases.acquire(&partition, racer, LEASE, generation));
-        let (results, released) = join(join_all(race), owner.release()).await;
+        let (results, released) = join(join_all(race), owner.release(Timestamp::ZERO)).await;
         released?;
         let mut winners = Vec::new();
         for result in results {
@@ -73,7 +91,7 @@ pub(super) async fn racing_acquires_succeed_or_name_the_holder(world: World) -> 
         }
         assert!(winners.len() <= 1);
         for winner in winners {
-            winner.release().await?;
+            winner.release(Timestamp::ZERO).await?;
         }
     }
     Ok(())
@@ -90,7 +108,7 @@ pub(super) async fn every_call_of_an_older_epoch_is_refused(world: World) -> Res
     assert_eq!(kind_of(old.reserve(up_to(9)).await), Some(Kind::Stale));
     assert_eq!(kind_of(old.settle(&acks(&["a"])?).await), Some(Kind::Stale));
     assert_eq!(kind_of(old.start(&[Charge { id: MessageId::new("a")?, attempts: 9 }]).await), Some(Kind::Stale));
-    assert_eq!(kind_of(old.release().await), Some(Kind::Stale));
+    assert_eq!(kind_of(old.release(Timestamp::ZERO).await), Some(Kind::Stale));
     assert_eq!(orders.stats().await?, before);
     assert_eq!(orders.recover(&mut new).await?, 1);
     assert_eq!(orders.peek("a").await?.map(|a| a.attempts), Some(1));

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::model::error::Result;
+use dwell::model::time::Timestamp;
 use dwell::store::{Channel, PartitionStats, Wake};
 use futures_util::FutureExt;
 use tokio::sync::Notify;
@@ -92,7 +93,7 @@ pub(super) async fn release_and_head_notifications_are_distinct(world: World) ->
     orders.push("a", 2).await?;
     earlier.notified().await;
     assert!(released.notified().now_or_never().is_none());
-    orders.owner().await?.release().await?;
+    orders.owner().await?.release(Timestamp::ZERO).await?;
     released.notified().await;
     assert!(earlier.notified().now_or_never().is_none());
     orders.push("b", 1).await?;

@@ -49,8 +49,9 @@ pub(super) async fn every_call_of_an_owner_before_a_purge_is_refused(world: Worl
     assert_eq!(kind_of(old.settle(&acks(&["m000000"])?).await), Some(Kind::Stale));
     assert_eq!(kind_of(old.reserve(up_to(9)).await), Some(Kind::Stale));
     assert!(matches!(orders.renew(&member("owner"), &*old, LEASE).await?, dwell::store::Renewal::Lost { .. }));
-    // Any member may take it at once.
+    // Any member may take it at once, and there may have been deliveries until then.
     let mut next = orders.acquire(&orders.group_partition(), &member("other"), LEASE).await?;
+    assert!(next.last_delivery() >= world.now());
     assert_eq!(orders.recover(&mut next).await?, 0);
     let reserved = next.reserve(up_to(9)).await?;
     assert_eq!((ids_of(&reserved.messages), reserved.unsettled), (vec!["m000000"], 1));

@@ -158,6 +158,15 @@ async fn fairness_and_its_limit_are_set_kept_and_taken_away() -> Outcome {
     let limited = dwell.tell(group, json!({"rate": 10.0})).await?;
     assert_eq!((&limited["fair"], &limited["key_max_in_flight"]), (&json!("key"), &json!(5)));
     assert_eq!(dwell.ask("GET /v1/topics/orders/groups").await?.body["groups"][0], limited);
+    let paced = dwell.tell(group, json!({"key_rate": 2.5, "key_burst": 3})).await?;
+    assert_eq!((&paced["key_rate"], &paced["key_burst"], &paced["rate"]), (&json!(2.5), &json!(3), &json!(10.0)));
+    // The burst stays with another rate, and goes with the rate.
+    let faster = dwell.tell(group, json!({"key_rate": 5})).await?;
+    assert_eq!((&faster["key_rate"], &faster["key_burst"]), (&json!(5.0), &json!(3)));
+    let slower = dwell.tell(group, json!({"key_burst": 1})).await?;
+    assert_eq!((&slower["key_rate"], slower.get("key_burst")), (&json!(5.0), None));
+    let unpaced = dwell.tell(group, json!({"key_rate": 0})).await?;
+    assert_eq!(unpaced, limited);
     let plain = dwell.tell(group, json!({"rate": 0, "fair": "none", "key_max_in_flight": 0})).await?;
     assert_eq!(plain, json!({"group": "default", "state": "active"}));
     Ok(())
@@ -173,6 +182,13 @@ async fn wrong_fairness_is_refused_at_its_field() -> Outcome {
         ("orders", json!({"fair": "keys"}), "/fair", "choice"),
         ("orders", json!({"fair": "key", "key_max_in_flight": -1}), "/key_max_in_flight", "range"),
         ("orders", json!({"key_max_in_flight": 5}), "/key_max_in_flight", "missing"),
+        ("orders", json!({"key_rate": 5}), "/key_rate", "missing"),
+        ("orders", json!({"fair": "key", "key_rate": -1}), "/key_rate", "range"),
+        ("orders", json!({"fair": "key", "key_rate": 1e9}), "/key_rate", "range"),
+        ("orders", json!({"fair": "key", "key_rate": "5"}), "/key_rate", "type"),
+        ("orders", json!({"fair": "key", "key_rate": 5, "key_burst": 0}), "/key_burst", "range"),
+        ("orders", json!({"fair": "key", "key_rate": 5, "key_burst": 10_001}), "/key_burst", "range"),
+        ("orders", json!({"fair": "key", "key_burst": 5}), "/key_burst", "missing"),
         ("ledger", json!({"fair": "key"}), "/fair", "exclusive"),
     ];
     for (topic, body, pointer, code) in cases {

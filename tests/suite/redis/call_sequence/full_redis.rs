@@ -2,6 +2,7 @@
 
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::MessageId;
+use dwell::model::time::Timestamp;
 use dwell::store::{Charge, Pushed, Renewal, Retried, Settlement};
 
 use super::OrderedTopics;
@@ -30,7 +31,7 @@ async fn a_full_redis_refuses_pushes_and_can_be_drained() -> Result<()> {
     let second = owner.reserve(up_to(9)).await?;
     assert_eq!(ids_of(&second.messages), ["c"]);
     owner.settle(&Settlement { remaining: vec![(second.reservation, vec![])], ..acks(&["c"])? }).await?;
-    owner.release().await?;
+    owner.release(Timestamp::ZERO).await?;
     assert_eq!(behind.orders.stats().await?, Default::default());
 
     behind.server.ask::<()>("CONFIG SET maxmemory 0").await?;

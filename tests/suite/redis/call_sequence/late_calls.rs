@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dwell::model::error::Result;
 use dwell::model::message::MessageId;
+use dwell::model::time::Timestamp;
 use dwell::store::{Charge, Retried, Settlement};
 
 use super::OrderedTopics;
@@ -93,7 +94,7 @@ async fn late_lease_calls_change_nothing() -> Result<()> {
     behind.orders.renew(&member("owner"), &*owner, LEASE).await?;
     let renew = behind.proxy.struck()?;
     behind.proxy.next(Strike::Copy);
-    owner.release().await?;
+    owner.release(Timestamp::ZERO).await?;
     let release = behind.proxy.struck()?;
     // A partition that was given up stays free.
     assert!(behind.without_effect(&acquire).await?.contains("CHANGED"));
@@ -104,7 +105,7 @@ async fn late_lease_calls_change_nothing() -> Result<()> {
         assert!(behind.without_effect(&acquire).await?.contains(found));
         assert!(behind.without_effect(&renew).await?.contains("LOST"));
         assert!(behind.without_effect(&release).await?.contains("STALE"));
-        next.release().await?;
+        next.release(Timestamp::ZERO).await?;
     }
     Ok(())
 }
@@ -117,7 +118,7 @@ async fn delayed_acquire_loses_to_a_faster_one() -> Result<()> {
     let held_up = behind.proxy.struck()?;
     let other = behind.orders.acquire(&behind.orders.group_partition(), &member("other"), LEASE).await?;
     assert!(behind.without_effect(&held_up).await?.contains("HELD"));
-    other.release().await?;
+    other.release(Timestamp::ZERO).await?;
     assert!(behind.without_effect(&held_up).await?.contains("CHANGED"));
     Ok(())
 }

@@ -7,6 +7,7 @@ use dwell::broker::Options;
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::limits::RECOVER_IDS_MAX;
 use dwell::model::message::{MessageId, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
 use dwell::outage::OutageOptions;
 use dwell::store::{Acquired, Charge, PartitionStats, Pushed, Recovered, Retried, Settlement};
 
@@ -200,7 +201,7 @@ async fn release_with_a_lost_reply_frees_the_partition() -> Result<()> {
     let behind = OrderedTopics::start().await?;
     let owner = behind.orders.owner().await?;
     behind.proxy.next(Strike::Reply);
-    assert_eq!(kind_of(owner.release().await), Some(Kind::OutcomeUnknown));
+    assert_eq!(kind_of(owner.release(Timestamp::ZERO).await), Some(Kind::OutcomeUnknown));
     let release = behind.proxy.struck()?;
     assert!(behind.without_effect(&release).await?.contains("OK"));
     behind.orders.acquire(&behind.orders.group_partition(), &member("other"), LEASE).await?;

@@ -7,6 +7,7 @@ use std::num::NonZeroU16;
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::model::partition::Partition;
+use dwell::model::time::Timestamp;
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{Fate, MessageState, MovedPage, Purge, Pushed, Renewal, Window};
 
@@ -44,7 +45,7 @@ impl Moving {
         let mut owner = orders.owner().await?;
         let taken = owner.reserve(up_to(1)).await?;
         owner.settle(&buries(taken.reservation, &["dead"], &[])?).await?;
-        owner.release().await?;
+        owner.release(Timestamp::ZERO).await?;
         for id in &IDS[..3] {
             orders.push(id, 0).await?;
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dwell::delivery::{StaleReason, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::MessageId;
+use dwell::model::time::Timestamp;
 use dwell::store::{Charge, Owner, Renewal, Settlement};
 
 use futures_util::future::{BoxFuture, join};
@@ -131,7 +132,7 @@ async fn scripts_are_reloaded_after_a_script_flush() -> Result<()> {
     forget().await?;
     assert!(behind.orders.peek("b").await?.is_some());
     forget().await?;
-    owner.release().await
+    owner.release(Timestamp::ZERO).await
 }
 
 #[tokio::test]

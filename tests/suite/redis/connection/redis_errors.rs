@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dwell::model::error::{Error, Kind, Result};
+use dwell::model::time::Timestamp;
 use dwell::store::Renewal;
 
 use crate::support::{LEASE, RedisServer, TestTopic, World, acks, connect, eventually, failed, ids_of, member, up_to};
@@ -45,7 +46,7 @@ async fn full_redis_refuses_only_pushes() -> Result<()> {
     assert_eq!(taken.messages.len(), 5);
     owner.settle(&acks(&ids_of(&taken.messages))?).await?;
     assert!(matches!(orders.renew(&member("owner"), &*owner, LEASE).await?, Renewal::Kept(_)));
-    owner.release().await?;
+    owner.release(Timestamp::ZERO).await?;
     let mut owner = orders.owner().await?;
     assert_eq!(orders.recover(&mut owner).await?, 0);
     assert_eq!(owner.reserve(up_to(9)).await?.messages.len(), 5);

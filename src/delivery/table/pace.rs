@@ -1,0 +1,188 @@
+//! Rates by key: when the next delivery of a key may be made.
+//!
+//! The generic cell rate algorithm (ITU-T I.371, annex A). Each key has a time at which its next delivery is due at its rate, and a
+//! delivery may be made up to `burst - 1` intervals before. So any time `t` has at most `burst + rate × t` deliveries of a key.
+//!
+//! The memory forgets keys whose time is over, and the next owner of a partition has none of these times. It learns when the last delivery
+//! of the partition may have been made, and takes that for the last one of each key, without a burst. So the limit holds across owners,
+//! and no delivery has to be written down.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::model::limits::PACED_KEYS_MAX;
+use crate::model::message::Key;
+use crate::model::topic::KeyRate;
+use crate::platform::clock::Instant;
+
+/// Times are those of [`super::Now::elapsed`].
+#[derive(Debug)]
+pub(super) struct Pace {
+    rate: KeyRate,
+    /// For each key that had a delivery lately, when its next one is due at its rate.
+    due: HashMap<Key, Instant>,
+    /// The same for the keys that are not in `due`.
+    others_due: Instant,
+    /// How many keys are remembered before those whose time is over are forgotten.
+    remembered: usize,
+}
+
+const REMEMBERED_MIN: usize = 1_024;
+
+impl Pace {
+    /// No key has had a delivery.
+    pub(super) fn new(rate: KeyRate) -> Pace {
+        Pace { rate, due: HashMap::new(), others_due: Instant::START, remembered: REMEMBERED_MIN }
+    }
+
+    /// Any key may have had a burst of deliveries until `last`.
+    pub(super) fn after(rate: KeyRate, last: Instant) -> Pace {
+        Pace { others_due: last.plus(rate.interval().saturating_mul(rate.burst())), ..Pace::new(rate) }
+    }
+
+    pub(super) fn rate(&self) -> KeyRate {
+        self.rate
+    }
+
+    fn due(&self, key: &Key) -> Instant {
+        self.due.get(key).copied().unwrap_or(self.others_due)
+    }
+
+    /// How much earlier than at its rate a delivery may be made.
+    fn tolerance(&self) -> Duration {
+        self.rate.interval().saturating_mul(self.rate.burst().saturating_sub(1))
+    }
+
+    /// When the next delivery of a key may be made; in the past if it may be now.
+    pub(super) fn opens_at(&self, key: &Key) -> Instant {
+        self.due(key).minus(self.tolerance())
+    }
+
+    /// When the delivery after `more` deliveries may be made, if these are made as early as they may be from `now` on.
+    pub(super) fn opens_after(&self, key: &Key, more: usize, now: Instant) -> Instant {
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        self.due(key).max(now).plus(self.rate.interval().saturating_mul(more)).minus(self.tolerance())
+    }
+
+    /// How many deliveries of a key may be made from `now` to `by`.
+    pub(super) fn allowed(&self, key: &Key, now: Instant, by: Instant) -> usize {
+        // The clock may have begun later than the time of a burst ago.
+        let (next, last) = (self.due(key).max(now), by.plus(self.tolerance()));
+        if next > last {
+            return 0;
+        }
+        let intervals = last.since(next).as_nanos() / self.rate.interval().as_nanos().max(1);
+        usize::try_from(intervals).unwrap_or(usize::MAX).saturating_add(1)
+    }
+
+    /// A delivery of a key is made.
+    pub(super) fn delivered(&mut self, key: &Key, now: Instant) {
+        let due = self.due(key).max(now).plus(self.rate.interval());
+        if self.due.len() >= self.remembered && !self.due.contains_key(key) {
+            self.forget(now);
+        }
+        self.due.insert(key.clone(), due);
+    }
+
+    /// Forgets the keys whose time is over, and of too many the half that is due first: their time is that of all others then.
+    fn forget(&mut self, now: Instant) {
+        self.due.retain(|_, due| *due > now);
+        if self.due.len() >= PACED_KEYS_MAX {
+            let mut times: Vec<Instant> = self.due.values().copied().collect();
+            let (_, middle, _) = times.select_nth_unstable(PACED_KEYS_MAX / 2);
+            self.others_due = self.others_due.max(*middle);
+            let others_due = self.others_due;
+            self.due.retain(|_, due| *due > others_due);
+        }
+        self.remembered = (2 * self.due.len()).clamp(REMEMBERED_MIN, PACED_KEYS_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::Result;
+
+    fn at(ms: u64) -> Instant {
+        Instant::START.plus(Duration::from_millis(ms))
+    }
+
+    fn delivers(pace: &mut Pace, key: &Key, now: Instant) -> bool {
+        let may = pace.allowed(key, now, now) > 0;
+        assert_eq!(may, pace.opens_at(key) <= now);
+        if may {
+            pace.delivered(key, now);
+        }
+        may
+    }
+
+    #[test]
+    fn any_time_has_at_most_the_burst_and_the_rate() -> Result<()> {
+        for seed in 0..60 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (per_second, burst) = (f64::from(random.u32(1..40)) / 2.0, random.u32(1..6));
+            let rate = KeyRate::new(per_second, burst)?;
+            let mut pace = Pace::new(rate);
+            let (key, mut now, mut made) = (Key::new("a")?, 0, Vec::new());
+            for _ in 0..400 {
+                now += if random.u8(0..8) == 0 { random.u64(0..3_000) } else { random.u64(0..40) };
+                // Another owner has nothing but the time of the last delivery.
+                if random.u8(0..60) == 0 {
+                    pace = Pace::after(rate, at(made.last().copied().unwrap_or(0)));
+                }
+                if delivers(&mut pace, &key, at(now)) {
+                    made.push(now);
+                }
+            }
+            for (first, from) in made.iter().enumerate() {
+                for (last, to) in made.iter().enumerate().skip(first) {
+                    let most = f64::from(burst) + per_second * (to - from) as f64 / 1_000.0;
+                    assert!((last - first + 1) as f64 <= most, "seed {seed}: {first} to {last} of {made:?}");
+                }
+            }
+            let least = (per_second * 3.0) as usize;
+            assert!(made.len() > least.min(20), "seed {seed}: {made:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_burst_comes_at_once_and_the_rest_at_the_rate() -> Result<()> {
+        let (mut pace, key, other) = (Pace::new(KeyRate::new(10.0, 3)?), Key::new("a")?, Key::new("b")?);
+        let made: Vec<u64> = (0..500).filter(|ms| delivers(&mut pace, &key, at(*ms))).collect();
+        assert_eq!(made, [0, 1, 2, 100, 200, 300, 400]);
+        assert!(delivers(&mut pace, &other, at(500)), "each key has its own rate");
+        assert_eq!(pace.allowed(&key, at(499), at(1_500)), 11);
+        assert_eq!(pace.opens_after(&key, 2, at(499)), at(700));
+        let fresh = Pace::new(KeyRate::new(0.001, 5)?);
+        assert_eq!(fresh.allowed(&key, at(1), at(1)), 5, "though the clock has just begun");
+        Ok(())
+    }
+
+    #[test]
+    fn another_owner_begins_without_a_burst() -> Result<()> {
+        let (mut pace, key) = (Pace::after(KeyRate::new(10.0, 3)?, at(1_000)), Key::new("a")?);
+        let made: Vec<u64> = (1_000..1_450).filter(|ms| delivers(&mut pace, &key, at(*ms))).collect();
+        assert_eq!(made, [1_100, 1_200, 1_300, 1_400]);
+        Ok(())
+    }
+
+    #[test]
+    fn memory_of_many_keys_is_bounded_and_none_is_faster() -> Result<()> {
+        let mut pace = Pace::new(KeyRate::new(0.001, 1)?);
+        let keys = PACED_KEYS_MAX as u64 * 2;
+        for n in 0..keys {
+            let key = Key::new(format!("k{n}"))?;
+            if pace.opens_at(&key) <= at(n) {
+                pace.delivered(&key, at(n));
+                assert!(pace.opens_at(&key) >= at(n + 1_000_000), "{n}");
+            }
+            assert!(pace.due.len() <= PACED_KEYS_MAX);
+        }
+        assert!(pace.opens_at(&Key::new("k0")?) >= at(1_000_000));
+        // Once their time is over all are forgotten.
+        pace.forget(at(keys + 2_000_000));
+        assert_eq!(pace.due.len(), 0);
+        Ok(())
+    }
+}
