@@ -12,7 +12,7 @@ use tokio::sync::futures::Notified;
 use super::owner_loop::OwnerLoop;
 use super::prefetch::{LoopSignal, Part, PrefetchBudget};
 use super::receipt::ReceiptMaker;
-use super::table::Table;
+use super::table::{Now, Table};
 use super::verdict::{StaleReason, Verdict};
 use super::{GroupDelivery, Policy};
 use crate::coordination::lease::Lease;
@@ -66,7 +66,7 @@ impl Ownership {
                 let receipts = ReceiptMaker::new(&claim, incarnation, keeper.member().clone(), key);
                 let mut table = Table::new(receipts, delivery.policy(partition));
                 let last_delivery = owner.last_delivery();
-                table.found_last_delivery(last_delivery, delivery.elapsed_at(last_delivery));
+                table.found_last_delivery(last_delivery, delivery.surely_now());
                 let lease = keeper.keep(claim, sent);
                 let recovered = recover(delivery, &group_partition, owner).await;
                 let (owner, sorted) = recovered.inspect_err(|_| keeper.forget(&lease))?;
@@ -398,10 +398,10 @@ impl GroupDelivery {
         }
     }
 
-    /// As [`Now::elapsed`], when the store's clock has surely reached a time.
-    fn elapsed_at(&self, at: Timestamp) -> Instant {
-        let (now, reached) = (self.now(), self.store.backend.clock().reaches(at));
-        now.elapsed.minus(now.instant.since(reached)).plus(reached.since(now.instant))
+    /// The time of the store is never ahead of its clock.
+    fn surely_now(&self) -> Now {
+        let now = self.now();
+        Now { store: self.store.backend.clock().surely().unwrap_or(now.store), ..now }
     }
 
     pub(super) fn rest(&self, now: Timestamp) -> Option<Rest> {

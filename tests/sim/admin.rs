@@ -142,7 +142,7 @@ impl Clients {
         }
         let answer = self.call(broker, "PUT", &place, Some(body)).await;
         let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
-        self.note(&format!("{limit:?} at broker {broker}: {is_done}"));
+        self.note(&format!("{limit:?} at broker {broker}: {answer:?}"));
         lock(&self.ledger).limits.push(Limited { limit, is_first: false, span, is_done });
         is_done
     }

@@ -277,12 +277,12 @@ impl Table {
         self.fair.as_ref().map_or(Timestamp::ZERO, |fair| fair.last_delivery)
     }
 
-    /// Notes when the last delivery of earlier epochs may have been made: on the store's clock, and as [`Now::elapsed`].
-    pub fn found_last_delivery(&mut self, at: Timestamp, elapsed: Instant) {
+    /// Notes when the last delivery of earlier epochs may have been made, on the store's clock, which is not behind `now`.
+    pub fn found_last_delivery(&mut self, at: Timestamp, now: Now) {
         self.follow_fairness();
         let Some(fair) = &mut self.fair else { return };
         fair.last_delivery = at;
-        fair.pace = fair.limits.rate.map(|rate| Pace::after(rate, elapsed));
+        fair.pace = fair.limits.rate.map(|rate| Pace::after(rate, at, now));
     }
 
     /// When the first of the keys that wait for their rate may have a delivery, or its next message in memory, as [`Now::elapsed`].

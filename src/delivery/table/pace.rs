@@ -10,8 +10,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::Now;
 use crate::model::limits::PACED_KEYS_MAX;
 use crate::model::message::Key;
+use crate::model::time::Timestamp;
 use crate::model::topic::KeyRate;
 use crate::platform::clock::Instant;
 
@@ -36,8 +38,10 @@ impl Pace {
     }
 
     /// Any key may have had a burst of deliveries until `last`.
-    pub(super) fn after(rate: KeyRate, last: Instant) -> Pace {
-        Pace { others_due: last.plus(rate.interval().saturating_mul(rate.burst())), ..Pace::new(rate) }
+    pub(super) fn after(rate: KeyRate, last: Timestamp, now: Now) -> Pace {
+        let left = last.plus(rate.interval().saturating_mul(rate.burst())).since(now.store);
+        let others_due = if left.is_zero() { Instant::START } else { now.elapsed.plus(left) };
+        Pace { others_due, ..Pace::new(rate) }
     }
 
     pub(super) fn rate(&self) -> KeyRate {
@@ -107,6 +111,14 @@ mod tests {
         Instant::START.plus(Duration::from_millis(ms))
     }
 
+    fn store(ms: u64) -> Timestamp {
+        Timestamp::from_ms(1_000_000_000 + ms)
+    }
+
+    fn time(ms: u64) -> Now {
+        Now { store: store(ms), instant: at(ms), elapsed: at(ms), chance: 0.0 }
+    }
+
     fn delivers(pace: &mut Pace, key: &Key, now: Instant) -> bool {
         let may = pace.allowed(key, now, now) > 0;
         assert_eq!(may, pace.opens_at(key) <= now);
@@ -128,7 +140,8 @@ mod tests {
                 now += if random.u8(0..8) == 0 { random.u64(0..3_000) } else { random.u64(0..40) };
                 // Another owner has nothing but the time of the last delivery.
                 if random.u8(0..60) == 0 {
-                    pace = Pace::after(rate, at(made.last().copied().unwrap_or(0)));
+                    let last = made.last().map_or(Timestamp::ZERO, |ms| store(*ms));
+                    pace = Pace::after(rate, last, time(now));
                 }
                 if delivers(&mut pace, &key, at(now)) {
                     made.push(now);
@@ -161,9 +174,14 @@ mod tests {
 
     #[test]
     fn another_owner_begins_without_a_burst() -> Result<()> {
-        let (mut pace, key) = (Pace::after(KeyRate::new(10.0, 3)?, at(1_000)), Key::new("a")?);
+        let rate = KeyRate::new(10.0, 3)?;
+        let (mut pace, key) = (Pace::after(rate, store(1_000), time(1_000)), Key::new("a")?);
         let made: Vec<u64> = (1_000..1_450).filter(|ms| delivers(&mut pace, &key, at(*ms))).collect();
         assert_eq!(made, [1_100, 1_200, 1_300, 1_400]);
+        // The machine may have begun since, and there may have been no delivery.
+        for last in [store(0).minus(Duration::from_millis(300)), Timestamp::ZERO] {
+            assert_eq!(Pace::after(rate, last, time(0)).allowed(&key, at(0), at(0)), 3, "{last}");
+        }
         Ok(())
     }
 
