@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, Message, MessageId};
+use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, Message, MessageId, TopicName};
 use dwell::model::partition::Partition;
+use dwell::model::topic::{Descriptor, Settings};
 use dwell::model::version::{CallId, CallPart, Version};
 use dwell::store::Fate::{Absent, Done};
 use dwell::store::{
     Call, Change, LateFate, LateSettlement, LogTarget, Progress, Purge, Pushed, Refused, Replayed, Retried,
 };
 
-use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, retries, up_to};
+use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, kind_of, member, new_call, retries, up_to};
 
 const STORED: Result<Pushed, Refused> = Ok(Pushed::Stored);
 const DUPLICATE: Result<Pushed, Refused> = Ok(Pushed::Duplicate);
@@ -474,6 +475,36 @@ async fn restored_settlement_ends_only_its_own_version() -> Result<()> {
     assert!(orders.peek("a").await?.is_some());
     assert_eq!(orders.cancel("a").await?, [Done]);
     assert_eq!(orders.cancel("never").await?, [Absent]);
+    Ok(())
+}
+
+/// A broker that has only a promise of a topic meets a Redis that has nothing of it. If that call showed the promise, the topic would
+/// stay one for good.
+#[tokio::test]
+async fn no_call_but_a_creation_makes_a_promised_topic() -> Result<()> {
+    let world = World::redis().await?;
+    let store = &world.store;
+    let promised = Descriptor::new(TopicName::new("promised")?, Settings::default());
+    let (group, id) = (GroupName::standard(), MessageId::new("a")?);
+    let call = || new_call(&*store.backend, 1);
+    let late = LateSettlement {
+        id: id.clone(),
+        version: call().version,
+        attempt: 1,
+        redelivered: true,
+        next_at: None,
+        failure: None,
+    };
+    let refused = [
+        kind_of(store.messages.settle_late(&promised, FIRST, &group, &call(), &[late]).await),
+        kind_of(store.messages.cancel(&promised, FIRST, &call(), &id).await),
+    ];
+    assert_eq!(refused, [Some(Kind::Unavailable); 2]);
+    let partition = promised.group_partition(FIRST, &group);
+    store.leases.acquire(&partition, &member("owner"), LEASE, promised.generation).await?;
+    assert_eq!(store.topics.topic(&promised.topic).await?, None);
+    let created = store.topics.create(&promised).await?;
+    assert!(!created.is_promised());
     Ok(())
 }
 
