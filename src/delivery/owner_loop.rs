@@ -248,7 +248,7 @@ impl OwnerLoop {
             table.give_back();
         }
         table.resume(now);
-        let recall_until = table.held_until(now).unwrap_or(Instant::FAR);
+        let looks_at = table.held_until(now).unwrap_or(Instant::FAR).min(table.opens_at(now));
         let due_at = match self.head {
             Head::Unknown => Instant::default(),
             Head::Nothing => Instant::FAR,
@@ -294,11 +294,8 @@ impl OwnerLoop {
         if table.is_holding() {
             until = until.min(attended_until);
         }
-        if attended {
-            until = until.min(table.opens_at(now).map_or(Instant::FAR, |at| now.reaches(at)));
-        }
         let attempt = table.next_attempt().map_or(Instant::FAR, |at| store_clock.reaches(at));
-        Plan::Wait(until.min(attempt).min(recall_until))
+        Plan::Wait(until.min(attempt).min(looks_at))
     }
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {

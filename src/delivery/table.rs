@@ -3,11 +3,11 @@
 //! Pure: no I/O, no clock, no chance; they come in as values. Deliveries in flight are only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
 
+mod pace;
 mod fair;
 mod gather;
 mod next_message;
 mod order;
-mod pace;
 mod settle;
 mod recall;
 #[cfg(test)]

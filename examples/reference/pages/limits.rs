@@ -85,7 +85,11 @@ fn topics() -> Vec<Row> {
         ("Groups of a topic", number(l::GROUPS_MAX)),
         ("Partitions of all groups that a broker is a member of", number(l::MEMBER_PARTITIONS_MAX)),
         ("Messages of a group in a partition, without dead letters; in Redis", number(l::GROUP_PARTITION_MESSAGES_MAX)),
-        ("Rate of a group", format!("{} to {} messages a second", l::RATE_MIN, number(l::RATE_MAX as u64))),
+        (
+            "Rate of a group, or of each of its keys",
+            format!("{} to {} messages a second", l::RATE_MIN, number(l::RATE_MAX as u64)),
+        ),
+        ("Deliveries of a key that may be made at once, if keys have a rate", number(l::KEY_BURST_MAX)),
         ("Age of dead letters, if a topic limits it", span(l::DEAD_MAX_AGE_MAX)),
         ("Dead letters of a group in a partition, if a topic limits them", number(l::DEAD_MAX_COUNT_MAX)),
         ("Failed attempts kept in the history of a message", number(l::HISTORY_MAX)),

@@ -186,7 +186,7 @@ schemas! {
         .min_length(Some(1))
         .max_length(Some(DEAD_TEXT_BYTES_MAX))
         .examples(["smtp: 550"]);
-    /// Messages delivered per second by all brokers together: 0.001 to 100,000, or 0 for no limit.
+    /// Messages delivered in a second, at most: 0.001 to 100,000, or 0 for no limit.
     Rate = AnyOfBuilder::new()
         .item(number(RATE_MIN, RATE_MAX))
         .item(integer(0..=0))

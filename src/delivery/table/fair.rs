@@ -285,11 +285,13 @@ impl Table {
         fair.pace = fair.limits.rate.map(|rate| Pace::after(rate, at, now));
     }
 
-    /// When the first of the keys that wait for their rate may have a delivery, or its next message in memory, as [`Now::elapsed`].
-    pub fn opens_at(&self, now: Now) -> Option<Instant> {
-        let fair = self.fair.as_ref().filter(|fair| fair.pace.is_some())?;
+    /// Until when nothing changes for the keys that wait for their rate, as [`Now::instant`]: then one may have a delivery, or its next
+    /// message in memory.
+    pub fn opens_at(&self, now: Now) -> Instant {
+        let Some(fair) = self.fair.as_ref().filter(|fair| fair.pace.is_some()) else { return Instant::FAR };
         let held = self.ready.iter().chain(&self.uncharged).map(|held| &held.message.envelope.key);
-        held.filter_map(|key| fair.opens_at(key, now)).chain(fair.resumes_at()).min()
+        let opens_at = held.filter_map(|key| fair.opens_at(key, now)).chain(fair.resumes_at()).min();
+        opens_at.map_or(Instant::FAR, |at| now.reaches(at))
     }
 
     /// Notes the messages that an earlier epoch sorted.

@@ -1,7 +1,7 @@
 //! Rates by key: when the next delivery of a key may be made.
 //!
 //! The generic cell rate algorithm (ITU-T I.371, annex A). Each key has a time at which its next delivery is due at its rate, and a
-//! delivery may be made up to `burst - 1` intervals before. So any time `t` has at most `burst + rate × t` deliveries of a key.
+//! delivery may be made up to `burst - 1` times that spacing before. So any time `t` has at most `burst + rate × t` deliveries of a key.
 //!
 //! The memory forgets keys whose time is over, and the next owner of a partition has none of these times. It learns when the last delivery
 //! of the partition may have been made, and takes that for the last one of each key, without a burst. So the limit holds across owners,
@@ -39,7 +39,7 @@ impl Pace {
 
     /// Any key may have had a burst of deliveries until `last`.
     pub(super) fn after(rate: KeyRate, last: Timestamp, now: Now) -> Pace {
-        let left = last.plus(rate.interval().saturating_mul(rate.burst())).since(now.store);
+        let left = last.plus(rate.spacing().saturating_mul(rate.burst())).since(now.store);
         let others_due = if left.is_zero() { Instant::START } else { now.elapsed.plus(left) };
         Pace { others_due, ..Pace::new(rate) }
     }
@@ -54,7 +54,7 @@ impl Pace {
 
     /// How much earlier than at its rate a delivery may be made.
     fn tolerance(&self) -> Duration {
-        self.rate.interval().saturating_mul(self.rate.burst().saturating_sub(1))
+        self.rate.spacing().saturating_mul(self.rate.burst().saturating_sub(1))
     }
 
     /// When the next delivery of a key may be made; in the past if it may be now.
@@ -65,7 +65,7 @@ impl Pace {
     /// When the delivery after `more` deliveries may be made, if these are made as early as they may be from `now` on.
     pub(super) fn opens_after(&self, key: &Key, more: usize, now: Instant) -> Instant {
         let more = u32::try_from(more).unwrap_or(u32::MAX);
-        self.due(key).max(now).plus(self.rate.interval().saturating_mul(more)).minus(self.tolerance())
+        self.due(key).max(now).plus(self.rate.spacing().saturating_mul(more)).minus(self.tolerance())
     }
 
     /// How many deliveries of a key may be made from `now` to `by`.
@@ -75,13 +75,13 @@ impl Pace {
         if next > last {
             return 0;
         }
-        let intervals = last.since(next).as_nanos() / self.rate.interval().as_nanos().max(1);
+        let intervals = last.since(next).as_nanos() / self.rate.spacing().as_nanos().max(1);
         usize::try_from(intervals).unwrap_or(usize::MAX).saturating_add(1)
     }
 
     /// A delivery of a key is made.
     pub(super) fn delivered(&mut self, key: &Key, now: Instant) {
-        let due = self.due(key).max(now).plus(self.rate.interval());
+        let due = self.due(key).max(now).plus(self.rate.spacing());
         if self.due.len() >= self.remembered && !self.due.contains_key(key) {
             self.forget(now);
         }

@@ -36,7 +36,7 @@ impl KeyRate {
     }
 
     /// From one delivery to the next at this rate; rounded up to microseconds.
-    pub fn interval(self) -> Duration {
+    pub fn spacing(self) -> Duration {
         Duration::from_micros((1e6 / self.rate.0).ceil() as u64)
     }
 }

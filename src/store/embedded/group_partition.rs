@@ -269,7 +269,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// What is known of the last epoch of a partition.
+/// The last epoch of a partition, as far as the disk knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastEpoch {
     Never,

@@ -126,7 +126,7 @@ impl Shared {
     }
 }
 
-/// What the release of the epoch before says, `<number>.-/<last delivery, ms>/`; if that epoch lapsed, when this one began.
+/// As the release of the epoch before says, `<number>.-/<last delivery, ms>/`; if that epoch lapsed, when this one began.
 fn last_delivery(before: &str, line: &str) -> Timestamp {
     let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let mut parts = before.split('/');

@@ -21,7 +21,7 @@ const REDIS: &str = include_str!("../../../docs/operate/redis.md");
 const MONITOR: &str = include_str!("../../../docs/how-to/monitor.md");
 
 /// Pages for beginners. All that they tell to type is a session, and each page begins with a new broker.
-const TUTORIALS: [&str; 7] = [
+const TUTORIALS: [&str; 8] = [
     README,
     QUICKSTART,
     CLOSE_UNPAID_ORDERS,
@@ -29,6 +29,7 @@ const TUTORIALS: [&str; 7] = [
     include_str!("../../../docs/tutorials/debounced-reminders.md"),
     include_str!("../../../docs/tutorials/cron.md"),
     include_str!("../../../docs/how-to/fair-customers.md"),
+    include_str!("../../../docs/how-to/limit-calls.md"),
 ];
 
 /// What stands before a session, and is followed by its name.

@@ -17,7 +17,7 @@ use dwell::model::partition::{Partition, hash};
 use crate::support::failed;
 
 /// Constants of src/model/limits.rs that no client and no operator meets.
-const INTERNAL: [&str; 33] = [
+const INTERNAL: [&str; 35] = [
     "ACQUIRES_MAX",
     "ANSWER_UNCOUNTED_BYTES_MAX",
     "AUDIT_FINDINGS_MAX",
@@ -30,6 +30,8 @@ const INTERNAL: [&str; 33] = [
     "KEY_AHEAD_MIN",
     "MEMBER_BYTES_MAX",
     "NOTE_BYTES_MAX",
+    "PACED_KEYS_MAX",
+    "PACE_AHEAD",
     "POLICY_IDS_MAX",
     "PREFETCH_BYTES_MAX",
     "PREFETCH_LIMIT_BYTES",

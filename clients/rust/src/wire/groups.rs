@@ -45,8 +45,8 @@ pub struct NewGroup {
     pub key_max_in_flight: Option<u32>,
     /// Deliveries of one key in a second, at most, 0.001 to 100,000; 0 is without a limit. Only with `fair` = `key`. Messages without a
     /// key have no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 100_000))]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "rate")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Rate>))]
     pub key_rate: Option<f64>,
     /// Deliveries of one key that may be made at once, where keys have a rate, 1 to 10,000: in any time `t` there are no more than
     /// `key_burst` + `key_rate` × `t`. Default 1.
