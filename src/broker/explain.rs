@@ -166,10 +166,10 @@ impl Broker {
         partition: Partition,
         peeked: &Peeked,
     ) -> Result<Reason> {
-        let ids = std::slice::from_ref(&peeked.message.id);
-        let located = self.locate_held(descriptor, partition, group, ids, None).await?;
+        let (ids, key) = (std::slice::from_ref(&peeked.message.id), peeked.message.envelope.key.as_ref());
+        let (located, held_up) = self.locate_held(descriptor, partition, group, ids, key).await?.unwrap_or_default();
         let owner = peeked.owner.clone();
-        let reason = match located.and_then(|(located, _)| located.into_iter().next().flatten()) {
+        let reason = match located.into_iter().next().flatten() {
             Some(Located::InFlight { attempt, until }) => {
                 let why = format!("a consumer has it as attempt {attempt}, until {until}");
                 Reason { until: Some(until), ..Reason::new("in_flight", why) }
@@ -177,10 +177,10 @@ impl Broker {
             Some(Located::Decided) => {
                 Reason::new("decided", "its consumer has decided, and the store has not answered yet")
             }
-            Some(Located::Ready { held_up: Some(held_up) }) => held_up_by(held_up, descriptor, group),
-            Some(Located::Ready { held_up: None }) => {
-                Reason::new("prefetched", "due, and ready for the next consumer who asks its broker")
-            }
+            Some(Located::Ready) => match held_up {
+                Some(held_up) => held_up_by(held_up, descriptor, group),
+                None => Reason::new("prefetched", "due, and ready for the next consumer who asks its broker"),
+            },
             Some(Located::Backoff { next_at, attempts }) => {
                 let attempts = counted(attempts, "attempt");
                 let why = format!("{attempts} failed; the next is at {next_at}, and its key waits for it");

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::GroupDelivery;
 use super::ownership::Owned;
 use super::table::{Blocker, BlockerState, HeldCounts, MessageLocation, Recalled};
-use super::{BlockedReason, GroupDelivery};
 use crate::model::message::MessageId;
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -47,7 +47,7 @@ pub enum Located {
     /// A consumer has decided about it, and the store has not answered yet.
     Decided,
     /// The next consumer may have it, unless something holds up its partition.
-    Ready { held_up: Option<BlockedReason> },
+    Ready,
     /// The first of its key, until its next attempt.
     Backoff { next_at: Timestamp, attempts: u32 },
     /// Behind an earlier message of its key.
@@ -117,16 +117,16 @@ impl GroupDelivery {
     pub fn locate(&self, partition: Partition, ids: &[MessageId]) -> Option<Vec<Option<Located>>> {
         let owned = self.owned(partition)?;
         let locations = owned.table().locate(ids);
-        Some(locations.into_iter().map(|location| Some(self.located(partition, location?))).collect())
+        Some(locations.into_iter().map(|location| Some(self.located(location?))).collect())
     }
 
-    fn located(&self, partition: Partition, location: MessageLocation) -> Located {
+    fn located(&self, location: MessageLocation) -> Located {
         let clock = self.store.backend.clock();
         let time_of = |deadline: Instant| clock.now().plus(deadline.since(clock.local().elapsed()));
         match location {
             MessageLocation::Out { attempt, deadline } => Located::InFlight { attempt, until: time_of(deadline) },
             MessageLocation::Decided => Located::Decided,
-            MessageLocation::Held => Located::Ready { held_up: self.blocked_reason(partition, None) },
+            MessageLocation::Held => Located::Ready,
             MessageLocation::Backoff { next_at, attempts } => Located::Backoff { next_at, attempts },
             MessageLocation::Behind(Blocker { id, state }) => Located::Blocked {
                 blocker: id,

@@ -347,7 +347,7 @@ mod tests {
         let located = vec![
             None,
             Some(Located::InFlight { attempt: 2, until: at }),
-            Some(Located::Ready { held_up }),
+            Some(Located::Ready),
             Some(Located::Backoff { next_at: at, attempts: 1 }),
             Some(Located::Blocked { blocker: id, waits: Waits::Attempt { at } }),
         ];

@@ -8,6 +8,7 @@ mod store;
 mod latency;
 mod scale;
 mod speed;
+mod fair;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
@@ -123,6 +124,9 @@ impl Bench {
                 self.progress.step("fleet");
                 scale::fleet(self).await?;
             }
+            if self.plan.wants("fair") {
+                fair::fair(self).await?;
+            }
         }
         if self.plan.wants("pending") {
             latency::pending(self).await?;
@@ -163,6 +167,11 @@ impl Bench {
         let topic = TopicName::new(format!("{name}-{}", self.topics.get()))?;
         target.declare(&topic, partitions).await?;
         Ok(topic)
+    }
+
+    fn store_now(&self) -> Timestamp {
+        let ahead_ms = self.store_ahead_us / 1_000;
+        Timestamp::from_ms(Clock::System.now().as_ms().saturating_add_signed(ahead_ms))
     }
 
     fn local(&self, at: Timestamp) -> Timestamp {
@@ -210,6 +219,8 @@ Measures:
                       larger payloads; only when it is named
   fleet               two brokers share --pending messages that are due at the same instant: to the
                       first delivery and to the last ack, memory; with --redis, only when named
+  fair                --pending messages of one key beside 1,000 keys with one each: when these are
+                      delivered, in a group that is fair and in one that is not; only when named
 
 A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or
 GET /livez of the same broker, measured in the same round. Run it on a machine, and a Redis, that
@@ -233,7 +244,7 @@ pub(crate) struct BenchArgs {
     /// Messages of a throughput run, 100 to 1,000,000
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     messages: u32,
-    /// Messages of `pending` and `fleet`, 1,000 to 10,000,000; 50 times `--messages` if it is not given
+    /// Messages of `pending`, `fleet` and `fair`, 1,000 to 10,000,000; 50 times `--messages` if it is not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
     pending: Option<u32>,
     /// Bytes of a payload, 1 to 65,536
@@ -244,7 +255,7 @@ pub(crate) struct BenchArgs {
     partitions: u16,
     /// Only this measure; may be repeated
     #[arg(long, value_name = "MEASURE")]
-    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale", "fleet"])]
+    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale", "fleet", "fair"])]
     only: Vec<String>,
     #[command(flatten)]
     print: PrintArgs,
@@ -303,7 +314,13 @@ impl Plan {
         let of = |measure: &str, steps: usize| if self.wants(measure) { steps } else { 0 };
         let speed = if ["push", "drain", "life"].iter().any(|name| self.wants(name)) { 2 } else { 0 };
         let cost = if self.in_redis { of("cost", 1) } else { 0 };
-        let round = speed + cost + of("lateness", 2) + of("burst", 2) + of("scale", scale::AXES) + of("fleet", 1);
+        let round = speed
+            + cost
+            + of("lateness", 2)
+            + of("burst", 2)
+            + of("scale", scale::AXES)
+            + of("fleet", 1)
+            + of("fair", 2);
         round * self.rounds + of("pending", levels(self.pending))
     }
 }

@@ -60,6 +60,13 @@ impl Shop {
         self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
     }
 
+    /// What explain says of a message that waits.
+    async fn why(&self, id: &str) -> Result<&'static str> {
+        let (message, key) = (MessageId::new(id)?, Key::new(key_of(id))?);
+        let explained = self.broker.explain(&orders()?, &message, Some(&key)).await?;
+        Ok(explained.groups.first().map_or("", |(_, reason)| reason.name))
+    }
+
     /// Nothing may be delivered now but a message that is pushed now, with another key.
     async fn nothing_else_comes(&self, other: &str) -> Result<()> {
         self.push(other, 1).await?;
@@ -227,9 +234,7 @@ async fn a_key_at_its_limit_waits_and_others_do_not(world: World) -> Result<()> 
     let mut keys: Vec<_> = first.iter().map(key).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["busy", "busy", "other"]);
-    let waiting = MessageId::new("busy-000499")?;
-    let explained = shop.broker.explain(&orders()?, &waiting, Some(&Key::new("busy")?)).await?;
-    assert_eq!(explained.groups.first().map(|(_, reason)| reason.name), Some("key_at_max_in_flight"));
+    assert_eq!(shop.why("busy-000499").await?, "key_at_max_in_flight");
     shop.push("another", 1).await?;
     let next = shop.reserve(100).await?;
     assert_eq!(next.iter().map(key).collect::<Vec<_>>(), ["another"]);
@@ -260,14 +265,14 @@ async fn a_key_waits_for_its_rate_and_others_do_not(world: World) -> Result<()> 
     let mut keys: Vec<_> = first.iter().map(key).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["busy", "busy", "busy", "other"]);
-    let waiting = MessageId::new("busy-000499")?;
-    let explained = shop.broker.explain(&orders()?, &waiting, Some(&Key::new("busy")?)).await?;
-    assert_eq!(explained.groups.first().map(|(_, reason)| reason.name), Some("key_rate_limited"));
+    assert_eq!(shop.why("busy-000499").await?, "key_rate_limited");
     // To settle them changes nothing.
     shop.decide(&first, Decision::Ack).await?;
     shop.nothing_else_comes("another").await?;
     world.pass(499);
     shop.nothing_else_comes("third").await?;
+    // The one that is in memory by now, too.
+    assert_eq!(shop.why("busy-000003").await?, "key_rate_limited");
     world.pass(1);
     for _ in 0..4 {
         assert_eq!(shop.reserve(100).await?.iter().map(key).collect::<Vec<_>>(), ["busy"]);
