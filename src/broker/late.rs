@@ -167,7 +167,7 @@ impl Broker {
         };
         let mut fates = fates.into_iter();
         open.retain(|undecided| match fates.next() {
-            Some(fate @ (LateFate::Done | LateFate::Repeated)) => {
+            Some(fate @ (LateFate::Done | LateFate::Repeated | LateFate::Gone)) => {
                 made.push((undecided.at, undecided.verdict));
                 if fate == LateFate::Done {
                     self.count_late((topic, group), undecided.verdict);

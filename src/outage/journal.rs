@@ -269,10 +269,17 @@ impl<S: LogTarget> BufferedStore<S> {
     ) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         // The broker that did it may have ended before it kept it.
-        let is_done = |fate: &LateFate| matches!(fate, LateFate::Done | LateFate::Repeated);
-        let done = settled.filter(|(late, fate)| late.next_at.is_none() && is_done(fate));
+        let is_acked = |fate: &LateFate| match fate {
+            LateFate::Done | LateFate::Repeated => Some(true),
+            LateFate::Gone => Some(false),
+            LateFate::InFlight | LateFate::Over => None,
+        };
         let group_partition = descriptor.group_partition(partition, group);
-        let ends = done.map(|(late, _)| acked(&group_partition, late.id.clone(), late.version)).collect();
+        let end = |(late, fate): (&LateSettlement, &LateFate)| {
+            let is_acked = is_acked(fate).filter(|_| late.next_at.is_none())?;
+            Some(ended(&group_partition, late.id.clone(), late.version, is_acked))
+        };
+        let ends = settled.filter_map(end).collect();
         self.kept(journal, ends, losses).await.map(drop)
     }
 

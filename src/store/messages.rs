@@ -369,8 +369,10 @@ impl LateSettlement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LateFate {
     Done,
-    /// An ack that was done by an earlier call, or one with `redelivered` of a message that is gone.
+    /// An ack that was done by an earlier call.
     Repeated,
+    /// An ack with `redelivered` of a message that is not there, and does not come back there. It may be in another topic.
+    Gone,
     /// The owner of the partition has it, or a reservation that is not recovered yet.
     InFlight,
     /// Somebody has had it since, it was changed, or it is gone.

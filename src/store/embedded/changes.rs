@@ -202,8 +202,12 @@ impl Inner {
         let Some(body) = stored.hash().get(&late.id)? else {
             let is_acked = |(id, version): &(MessageId, Version)| *id == late.id && *version == late.version;
             let is_gone = late.redelivered && !stored.dead_hash().has(&late.id)?;
-            let is_done = late.next_at.is_none() && (is_gone || partition.acked_late.iter().any(is_acked));
-            return Ok((if is_done { LateFate::Repeated } else { LateFate::Over }, false));
+            let fate = match late.next_at {
+                None if partition.acked_late.iter().any(is_acked) => LateFate::Repeated,
+                None if is_gone => LateFate::Gone,
+                _ => LateFate::Over,
+            };
+            return Ok((fate, false));
         };
         if body_version(&body) != late.version {
             return Ok((LateFate::Over, false));

@@ -152,6 +152,7 @@ fn late_fate(letter: char) -> Result<LateFate> {
     match letter {
         'd' => Ok(LateFate::Done),
         'r' => Ok(LateFate::Repeated),
+        'g' => Ok(LateFate::Gone),
         'f' => Ok(LateFate::InFlight),
         'o' => Ok(LateFate::Over),
         other => Err(Error::corrupt(format!("a script answered {other:?} for a late settlement"))),

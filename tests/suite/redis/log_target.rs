@@ -525,7 +525,7 @@ async fn what_was_gone_when_it_was_acked_is_not_restored() -> Result<()> {
     let call = new_call(&*orders.store.backend, 1);
     let group = GroupName::standard();
     let fates = orders.store.messages.settle_late(&orders.descriptor, FIRST, &group, &call, &settlements).await?;
-    assert_eq!(fates, [LateFate::Repeated, LateFate::Over]);
+    assert_eq!(fates, [LateFate::Gone, LateFate::Over]);
     for (message, call) in messages.iter().zip([&first, &second]) {
         story.forget(&call.id).await?;
         story.restore(&[set(message, call.version, &call.id)]).await?;

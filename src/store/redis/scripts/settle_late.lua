@@ -6,12 +6,13 @@
 --   ARGV[5] dedup window, ms   ARGV[6] 1 with ordering, else 0   ARGV[7] group
 --   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '',
 --   1 if an ack counts after more attempts too, and for what is gone, else 0)
--- Returns {'OK', now us, a letter for each: d done, r done before or gone, f in flight, o over} or, with nothing changed,
+-- Returns {'OK', now us, a letter for each: d done, r done before, g gone, f in flight, o over} or, with nothing changed,
 --   a refusal of _history, {'LATE', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
 -- A message on its way to another topic is in flight. After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
--- T:gone has the version of the message that was acked last in a group, so a repeated ack finds that it was done, and no journal
--- brings back what was gone when it was acked. An earlier message of the id may be in another topic.
+-- T:gone has the version of the message that was acked last in a group, so a repeated ack finds that it was done. It also has the
+-- version of one that was gone when it was acked, so that no journal brings it back; but that one may be in another topic, as an earlier
+-- message of the id may be, so it is not acked.
 local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -35,8 +36,8 @@ local function settle(id, version, attempts, next_at, failure, redelivered)
     if next_at ~= '' then return 'o' end
     if acked_version(gone, id, group) == version then return 'r' end
     if not redelivered or redis.call('HEXISTS', KEYS[10], id) == 1 then return 'o' end
-    remember_version(gone, now_us, id .. ' ' .. group .. ' acked', version)
-    return 'r'
+    remember_version(gone, now_us, id .. ' ' .. group, version)
+    return 'g'
   end
   if version_of(body) ~= version then return 'o' end
   local score = redis.call('ZSCORE', z, id)
