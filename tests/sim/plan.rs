@@ -530,6 +530,7 @@ impl Topic {
         });
         let (is_ordered, is_queue) = (random.u8(0..3) == 0, random.bool());
         let is_fair = !is_ordered && random.bool();
+        let has_key_rate = is_fair && random.u8(0..3) == 0;
         Topic {
             name: if is_ordered && is_queue { format!("t{number}.fifo") } else { format!("t{number}") },
             partitions: random.u16(1..=4),
@@ -541,8 +542,8 @@ impl Topic {
             buries_expired: random.bool(),
             is_fair,
             key_max_in_flight: if is_fair && random.bool() { random.u32(1..4) } else { 0 },
-            key_rate: if is_fair && random.u8(0..3) == 0 { random.u32(1..10) } else { 0 },
-            key_burst: random.u32(1..4),
+            key_rate: if has_key_rate { random.u32(1..10) } else { 0 },
+            key_burst: if has_key_rate { random.u32(1..4) } else { 0 },
             takes_from: None,
             forwards_to: None,
         }
