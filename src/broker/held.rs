@@ -401,7 +401,7 @@ impl Broker {
 fn state_of(located: &Located) -> (MessageState, Option<Timestamp>) {
     match located {
         Located::InFlight { .. } | Located::Decided => (MessageState::InFlight, None),
-        Located::Ready { .. } => (MessageState::Ready, None),
+        Located::Ready => (MessageState::Ready, None),
         Located::Backoff { next_at, .. } => (MessageState::Backoff, Some(*next_at)),
         Located::Blocked { .. } => (MessageState::Blocked, None),
     }
