@@ -219,10 +219,10 @@ pub struct Table {
 
 impl Table {
     pub fn new(receipts: ReceiptMaker, policy: Policy) -> Table {
-        Table {
+        let mut table = Table {
             receipts,
             order: policy.ordered.then(Box::default),
-            fair: policy.fair.as_ref().filter(|_| !policy.ordered).map(|_| Box::default()),
+            fair: None,
             policy,
             ready: VecDeque::new(),
             uncharged: VecDeque::new(),
@@ -240,7 +240,9 @@ impl Table {
             gathers: false,
             recalls: Recalls::default(),
             chooser: NextMessage::default(),
-        }
+        };
+        table.follow_fairness();
+        table
     }
 
     pub fn epoch(&self) -> &Epoch {

@@ -101,13 +101,13 @@ impl Fair {
 
     pub(super) fn handed_out(&mut self, key: &MessageKey, now: Now) {
         self.last_delivery = self.last_delivery.max(now.store);
-        self.is_out(key);
+        self.count_out(key);
         if let (Some(key), Some(pace)) = (key, &mut self.pace) {
             pace.delivered(key, now.elapsed);
         }
     }
 
-    fn is_out(&mut self, key: &MessageKey) {
+    fn count_out(&mut self, key: &MessageKey) {
         if let Some(key) = key {
             *self.out.entry(key.clone()).or_default() += 1;
         }
@@ -262,7 +262,7 @@ impl Table {
                 let fair = self.fair.get_or_insert_default();
                 fair.limit(**limits);
                 if is_new {
-                    self.out.values().for_each(|out| fair.is_out(&out.key));
+                    self.out.values().for_each(|out| fair.count_out(&out.key));
                     let held = self.ready.iter_mut().chain(&mut self.uncharged).chain(&mut self.charging);
                     held.for_each(|held| held.turn = fair.turn(&held.message.envelope.key));
                 }
@@ -279,7 +279,6 @@ impl Table {
 
     /// Notes when the last delivery of earlier epochs may have been made, on the store's clock, which is not behind `now`.
     pub fn found_last_delivery(&mut self, at: Timestamp, now: Now) {
-        self.follow_fairness();
         let Some(fair) = &mut self.fair else { return };
         fair.last_delivery = at;
         fair.pace = fair.limits.rate.map(|rate| Pace::after(rate, at, now));

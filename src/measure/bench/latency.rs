@@ -118,7 +118,7 @@ pub(super) fn instant_of(bench: &Bench, due_at: Timestamp) -> Instant {
     instant.plus(bench.local(due_at).since(now))
 }
 
-fn start(messages: usize) -> Timestamp {
+pub(super) fn start(messages: usize) -> Timestamp {
     Clock::System.now().plus(LEAD + PUSH_TIME * u32::try_from(messages).unwrap_or(u32::MAX))
 }
 

@@ -169,11 +169,6 @@ impl Bench {
         Ok(topic)
     }
 
-    fn store_now(&self) -> Timestamp {
-        let ahead_ms = self.store_ahead_us / 1_000;
-        Timestamp::from_ms(Clock::System.now().as_ms().saturating_add_signed(ahead_ms))
-    }
-
     fn local(&self, at: Timestamp) -> Timestamp {
         let ahead_ms = self.store_ahead_us / 1_000;
         Timestamp::from_ms(at.as_ms().saturating_add_signed(-ahead_ms))

@@ -16,6 +16,7 @@ use crate::broker::GroupRequest;
 use crate::cli::failure::Failure;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::spelling::thousands;
+use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
 
 struct Axis<'a> {
@@ -214,6 +215,10 @@ const FLEET_BATCH: usize = 1_000;
 const PUSH_TIME: Duration = Duration::from_micros(25);
 const LEAD: Duration = Duration::from_secs(2);
 
+pub(super) fn start(messages: usize) -> Timestamp {
+    Clock::System.now().plus(LEAD + PUSH_TIME * u32::try_from(messages).unwrap_or(u32::MAX))
+}
+
 pub(super) async fn fleet(bench: &Bench) -> Result<(), Failure> {
     let (mut brokers, place) = (Vec::new(), bench.stores.place("fleet"));
     for n in 1..=BROKERS {
@@ -235,7 +240,7 @@ async fn at_once(bench: &Bench, brokers: &[Sidecar], targets: &[Target]) -> Resu
         .iter()
         .map(|target| Load { target, topic: topic.clone(), payload: &bench.payload, batch: FLEET_BATCH, lanes: LANES })
         .collect();
-    let due_at = Clock::System.now().plus(LEAD + PUSH_TIME * u32::try_from(messages).unwrap_or(u32::MAX));
+    let due_at = start(messages);
     for load in loads.iter().take(1) {
         load.push(messages, |_| Wanted { due_at: Some(due_at), key: None }).await?;
     }

@@ -32,12 +32,12 @@ pub(super) struct Taken {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Wanted {
+pub(super) struct Wanted<'a> {
     pub(super) due_at: Option<Timestamp>,
-    pub(super) key: Option<&'static str>,
+    pub(super) key: Option<&'a str>,
 }
 
-impl Wanted {
+impl Wanted<'_> {
     fn message(self, payload: &str) -> Result<NewMessage, Failure> {
         let mut message = NewMessage::new(payload.to_owned());
         message.key = self.key.map(Key::new).transpose()?;
@@ -83,7 +83,7 @@ impl Target {
     }
 
     /// Pushes one message by itself. # Errors: also when it was not stored.
-    pub(super) async fn push(&self, topic: &TopicName, payload: &str, wanted: Wanted) -> Result<(), Failure> {
+    pub(super) async fn push(&self, topic: &TopicName, payload: &str, wanted: Wanted<'_>) -> Result<(), Failure> {
         match self {
             Target::Library(broker) => {
                 broker.push(topic, wanted.message(payload)?).await.map(drop).map_err(Failure::from)
@@ -96,7 +96,12 @@ impl Target {
     }
 
     /// Pushes messages in one request. # Errors: also when one was not stored.
-    pub(super) async fn push_batch(&self, topic: &TopicName, payload: &str, wanted: &[Wanted]) -> Result<(), Failure> {
+    pub(super) async fn push_batch(
+        &self,
+        topic: &TopicName,
+        payload: &str,
+        wanted: &[Wanted<'_>],
+    ) -> Result<(), Failure> {
         match self {
             Target::Library(broker) => {
                 let messages = wanted.iter().map(|wanted| wanted.message(payload)).collect::<Result<_, _>>()?;
@@ -192,13 +197,13 @@ impl Tally {
 
 impl Load<'_> {
     /// Pushes so many messages; answers how many a second.
-    pub(super) async fn push(&self, messages: usize, wanted: impl Fn(usize) -> Wanted) -> Result<f64, Failure> {
+    pub(super) async fn push<'a>(&self, messages: usize, wanted: impl Fn(usize) -> Wanted<'a>) -> Result<f64, Failure> {
         let began = Clock::System.instant();
         self.pushing(messages, wanted).await?;
         Ok(per_second(messages, Clock::System.instant().since(began)))
     }
 
-    async fn pushing(&self, messages: usize, wanted: impl Fn(usize) -> Wanted) -> Result<(), Failure> {
+    async fn pushing<'a>(&self, messages: usize, wanted: impl Fn(usize) -> Wanted<'a>) -> Result<(), Failure> {
         let next = Cell::new(0);
         let lane = async || {
             loop {

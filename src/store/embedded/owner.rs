@@ -276,11 +276,11 @@ impl Owner for Handle {
 
     async fn release(self: Box<Self>, last_delivery: Timestamp) -> Result<()> {
         self.owned(|stored, partition, _| {
+            // Also if the disk takes nothing more: then the next epoch counts from its beginning.
+            partition.lease = None;
             let mut batch = Batch::default();
             stored.release_epoch(&mut batch, self.epoch.number(), last_delivery);
-            self.inner.apply(batch)?;
-            partition.lease = None;
-            Ok(())
+            self.inner.apply(batch)
         })?;
         self.inner.wakes.wake(&Channel::release(&self.group_partition));
         Ok(())

@@ -106,6 +106,10 @@ fn part(call: &Call, at: u32) -> CallPart {
     CallPart { call: call.id.clone(), at }
 }
 
+fn late_ack(id: &str, version: Version, redelivered: bool) -> Result<LateSettlement> {
+    Ok(LateSettlement { id: MessageId::new(id)?, version, attempt: 1, redelivered, next_at: None, failure: None })
+}
+
 fn end(id: &str, version: Version) -> Result<Change> {
     Ok(Change::End { id: MessageId::new(id)?, version, groups: Vec::new(), is_acked: false })
 }
@@ -487,14 +491,7 @@ async fn no_call_but_a_creation_makes_a_promised_topic() -> Result<()> {
     let promised = Descriptor::new(TopicName::new("promised")?, Settings::default());
     let (group, id) = (GroupName::standard(), MessageId::new("a")?);
     let call = || new_call(&*store.backend, 1);
-    let late = LateSettlement {
-        id: id.clone(),
-        version: call().version,
-        attempt: 1,
-        redelivered: true,
-        next_at: None,
-        failure: None,
-    };
+    let late = late_ack("a", call().version, true)?;
     let refused = [
         kind_of(store.messages.settle_late(&promised, FIRST, &group, &call(), &[late]).await),
         kind_of(store.messages.cancel(&promised, FIRST, &call(), &id).await),
@@ -518,10 +515,7 @@ async fn what_was_gone_when_it_was_acked_is_not_restored() -> Result<()> {
     story.push_as(&first, &messages[..1]).await?;
     story.push_as(&second, &messages[1..]).await?;
     story.empty().await?;
-    let ack = |id: &str, version, redelivered| -> Result<LateSettlement> {
-        Ok(LateSettlement { id: MessageId::new(id)?, version, attempt: 1, redelivered, next_at: None, failure: None })
-    };
-    let settlements = [ack("acked", first.version, true)?, ack("stale", second.version, false)?];
+    let settlements = [late_ack("acked", first.version, true)?, late_ack("stale", second.version, false)?];
     let call = new_call(&*orders.store.backend, 1);
     let group = GroupName::standard();
     let fates = orders.store.messages.settle_late(&orders.descriptor, FIRST, &group, &call, &settlements).await?;

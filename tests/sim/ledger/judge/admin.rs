@@ -25,6 +25,25 @@ const LIMIT_SLACK: u64 = 3_000_000;
 /// Brokers believe times of Redis that differ by less.
 pub(super) const CLOCK_SLACK: u64 = 1_000_000;
 
+/// Between which times a delivery was made.
+fn span_of(delivery: &Delivered) -> (Time, Time) {
+    (delivery.span.sent, delivery.span.end())
+}
+
+/// Of deliveries that were each made between two times, the first that are more than there may be in so many microseconds: from when
+/// to when, and how many.
+fn first_over(mut spans: Vec<(Time, Time)>, most: impl Fn(u64) -> u64) -> Option<(Time, Time, usize)> {
+    spans.sort_by_key(|(_, end)| *end);
+    (0..spans.len()).find_map(|last| {
+        let end = spans[last].1;
+        (0..=last).find_map(|first| {
+            let begin = spans[first..=last].iter().map(|(sent, _)| *sent).min()?;
+            let count = last - first + 1;
+            (count as u64 > most(end.since(begin))).then_some((begin, end, count))
+        })
+    })
+}
+
 /// The job of a cron message, and its time: its tag has both.
 pub(super) fn occurrence(tag: &str) -> Option<(usize, Time)> {
     let (_, id) = tag.split_once('/')?;
@@ -208,25 +227,13 @@ impl Judge<'_> {
 
     pub(super) fn rates(&self) -> Option<Breach> {
         self.in_force().filter(|(limited, ..)| limited.limit.rate > 0).find_map(|(limited, from, until)| {
-            let (topic, group) = (limited.limit.topic, limited.limit.group);
-            let of_group = self.ledger.deliveries.iter().filter(|other| (other.place, other.group) == (topic, group));
-            // A stream has asked long before it gets something.
-            let spans =
-                of_group.filter(|other| other.visibility_ms > 0).map(|other| (other.span.sent, other.span.end()));
-            let mut spans: Vec<_> = spans.filter(|(sent, end)| *sent > from && *end < until).collect();
-            spans.sort_by_key(|(_, end)| *end);
-            let (first, last, count) = (0..spans.len()).find_map(|last| {
-                let end = spans[last].1;
-                (0..=last).find_map(|first| {
-                    let begin = spans[first..=last].iter().map(|(sent, _)| *sent).min()?;
-                    let seconds = end.since(begin).div_ceil(1_000_000).max(1);
-                    let count = last - first + 1;
-                    (count as u64 > seconds * u64::from(limited.limit.rate)).then_some((begin, end, count))
-                })
-            })?;
+            let Limit { topic, group, rate, .. } = limited.limit;
+            let spans = self.asked_between((topic, group), from, until).map(span_of).collect();
+            let a_second = |micros: u64| micros.div_ceil(1_000_000).max(1) * u64::from(rate);
+            let (first, last, count) = first_over(spans, a_second)?;
             let is_certain = !self.is_disturbed(from, last) && !self.was_removed(topic, group, limited.span.sent, last);
             let ms = last.since(first) / 1_000;
-            let detail = format!("{count} in {ms} ms, at {} a second", limited.limit.rate);
+            let detail = format!("{count} in {ms} ms, at {rate} a second");
             is_certain.then(|| self.breach(RATE, topic, &self.topics[topic].groups[group], detail))
         })
     }
@@ -237,31 +244,27 @@ impl Judge<'_> {
             let Limit { topic, group, key_rate, key_burst, .. } = limited.limit;
             let is_known = limited.is_first || !self.is_disturbed(limited.span.sent, from);
             let mut by_key = BTreeMap::<&str, Vec<(Time, Time)>>::new();
-            let of_group = self.ledger.deliveries.iter().filter(|other| (other.place, other.group) == (topic, group));
-            // A stream has asked long before it gets something.
-            for delivery in of_group.filter(|other| other.visibility_ms > 0) {
-                let (sent, end) = (delivery.span.sent, delivery.span.end());
-                if let Some(key) = self.key_of(delivery).filter(|_| sent > from && end < until) {
-                    by_key.entry(key).or_default().push((sent, end));
+            for delivery in self.asked_between((topic, group), from, until) {
+                if let Some(key) = self.key_of(delivery) {
+                    by_key.entry(key).or_default().push(span_of(delivery));
                 }
             }
-            let (key, (begin, end, count)) = by_key.into_iter().find_map(|(key, mut spans)| {
-                spans.sort_by_key(|(_, end)| *end);
-                let counts = (0..spans.len()).flat_map(|last| (0..=last).map(move |first| (first, last)));
-                let over = counts.filter_map(|(first, last)| {
-                    let begin = spans[first..=last].iter().map(|(sent, _)| *sent).min()?;
-                    let (end, count) = (spans[last].1, last - first + 1);
-                    let most = u64::from(key_burst) + end.since(begin) * u64::from(key_rate) / 1_000_000;
-                    (count as u64 > most).then_some((begin, end, count))
-                });
-                Some((key, over.min_by_key(|(_, end, _)| *end)?))
-            })?;
+            let most = |micros: u64| u64::from(key_burst) + micros * u64::from(key_rate) / 1_000_000;
+            let over = by_key.into_iter().find_map(|(key, spans)| Some((key, first_over(spans, most)?)));
+            let (key, (begin, end, count)) = over?;
             let is_certain =
                 is_known && !self.forgot(from, end) && !self.was_removed(topic, group, limited.span.sent, end);
             let ms = end.since(begin) / 1_000;
             let detail = format!("{count} of {key} in {ms} ms from {begin:?}, at {key_burst} and {key_rate} a second");
             is_certain.then(|| self.breach(KEY_RATE, topic, &self.topics[topic].groups[group], detail))
         })
+    }
+
+    /// What a group got by requests of this time. A stream has asked long before it gets something.
+    fn asked_between(&self, place: (usize, usize), from: Time, until: Time) -> impl Iterator<Item = &Delivered> {
+        let of_group =
+            self.ledger.deliveries.iter().filter(move |of| (of.place, of.group) == place && of.visibility_ms > 0);
+        of_group.filter(move |of| of.span.sent > from && of.span.end() < until)
     }
 
     /// What cron jobs push.
