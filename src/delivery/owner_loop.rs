@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
 use super::dead_letter_keeper::DeadLetterKeeper;
+use super::table::ByKey;
 use super::{GroupDelivery, Owned};
 use crate::coordination::lease::STORE_CHANGED;
 use crate::model::error::{Error, Kind, Result};
@@ -301,9 +302,9 @@ impl OwnerLoop {
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {
         let mut losses = self.losses.clone();
         losses.mark_unchanged();
-        let sorted = self.owned.table().ask_for_sorted(self.delivery.now());
-        let reserved = match sorted {
-            Some(keys) => self.owner.reserve_by_key(limit, &keys).await?,
+        let by_key = self.owned.table().ask_by_key(limit, self.delivery.now());
+        let reserved = match by_key {
+            Some(ByKey { limit, keys, share }) => self.owner.reserve_by_key(limit, &keys, share).await?,
             None => self.owner.reserve(limit).await?,
         };
         // The store may have answered with what it had before it was restored: none of that is handed out.

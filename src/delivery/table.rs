@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::fair::Fair;
-pub(super) use self::fair::KeyLimit;
+pub(super) use self::fair::{ByKey, KeyLimit};
 use self::gather::BatchKey;
 pub use self::gather::Gather;
 pub(super) use self::gather::Gathered;
@@ -320,7 +320,7 @@ impl Table {
 
     /// Takes in what was reserved. Unreadable and exhausted messages die at once.
     pub fn reserved(&mut self, reserved: Reserved, now: Now) {
-        let Reserved { reservation, messages, sorted_left, .. } = reserved;
+        let Reserved { reservation, messages, sorted_left, sorted, .. } = reserved;
         let ids: Vec<_> = messages.iter().map(|message| Some(message.id.clone())).collect();
         let left = ids.len();
         if left > 0 {
@@ -329,7 +329,7 @@ impl Table {
         }
         let messages = messages.into_iter().enumerate().map(|(index, message)| (Slot { reservation, index }, message));
         if self.fair.is_some() {
-            return self.hold_fairly(messages.collect(), &sorted_left, now);
+            return self.hold_fairly(messages.collect(), (&sorted_left, sorted), now);
         }
         for (slot, message) in messages {
             self.hold(slot, message, now);

@@ -452,8 +452,13 @@ impl Owner for JournaledOwner {
         Ok(reserved)
     }
 
-    async fn reserve_by_key(&mut self, limit: ReserveLimit, keys: &[KeyCount]) -> Result<Reserved> {
-        let reserved = self.inner.reserve_by_key(limit, keys).await?;
+    async fn reserve_by_key(
+        &mut self,
+        limit: ReserveLimit,
+        keys: &[KeyCount],
+        share: Option<usize>,
+    ) -> Result<Reserved> {
+        let reserved = self.inner.reserve_by_key(limit, keys, share).await?;
         self.note(&reserved);
         Ok(reserved)
     }

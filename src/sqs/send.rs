@@ -14,7 +14,7 @@ use super::model::{
 use super::protocol::is_xml;
 use super::queue::{CONTENT_BASED, PURGED, Queue, SCOPE};
 use super::{Caller, Sqs, ids};
-use crate::broker::PushOutcome;
+use crate::broker::{GroupRequest, PushOutcome};
 use crate::model::attributes::{of_attachment, to_attachment};
 use crate::model::error::Error;
 use crate::model::limits::PAYLOAD_BYTES_MAX;
@@ -22,7 +22,9 @@ use crate::model::message::{
     Dedup, DedupKey, Due, Envelope, GATEWAY_DEDUP_PREFIX, GroupName, Key, MessageId, NewMessage,
 };
 use crate::model::time::{Timestamp, show_span};
+use crate::model::topic::Fairness;
 use crate::model::trace::TraceContext;
+use crate::store::Pushed;
 
 const ATTRIBUTES_MAX: usize = 10;
 const ATTRIBUTE_NAME_MAX: usize = 256;
@@ -89,14 +91,36 @@ impl Sqs {
         if messages.is_empty() {
             return Ok(outcomes);
         }
+        let has_groups = messages.iter().any(|message| message.key.is_some());
         let mut pushed = self.broker.push_batch(&queue.topic, messages).await?.into_iter();
+        let mut is_stored = false;
         for outcome in &mut outcomes {
             if let Ok(sent) = outcome {
                 let pushed = pushed.next().unwrap_or_else(|| Err(Error::bug("a push without an outcome")));
+                is_stored |= pushed.as_ref().is_ok_and(|pushed| pushed.pushed == Pushed::Stored);
                 *outcome = pushed.map(|pushed| completed(queue, sent.clone(), &pushed)).map_err(Failure::from);
             }
         }
+        if has_groups && is_stored {
+            self.be_fair(queue).await;
+        }
         Ok(outcomes)
+    }
+}
+
+impl Sqs {
+    /// Makes a standard queue fair, as at AWS, with its first message that has a group and is in the store. If that fails, one of the
+    /// next messages does it.
+    async fn be_fair(&self, queue: &Queue) {
+        let Queue { topic, group, descriptor, .. } = queue;
+        let may_be = !descriptor.is_ordered() && descriptor.groups.contains(group);
+        if !may_be || !descriptor.subscription(group).fair.is_none() {
+            return;
+        }
+        let request = GroupRequest { fair: Some(Fairness::Key), ..GroupRequest::default() };
+        if let Err(error) = self.broker.create_group(topic, group, request).await {
+            tracing::debug!(queue = %topic, %error, "the queue is not fair yet");
+        }
     }
 }
 

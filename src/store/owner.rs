@@ -8,6 +8,8 @@ use async_trait::async_trait;
 
 use crate::codec::{DeadLetterRecord, Failure};
 use crate::model::error::Result;
+#[cfg(doc)]
+use crate::model::limits::DUE_LOOKED_AT_MAX;
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::model::message::{Key, Message, MessageId};
 use crate::model::time::Timestamp;
@@ -40,9 +42,17 @@ pub trait Owner: Send {
     /// Takes messages that are due, oldest due time first.
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved>;
 
-    /// Takes messages of a fair group: those that are due and not sorted, as [`Owner::reserve`] does, and so many of the sorted ones
-    /// of each key, oldest first. The limit of messages is for the first, that of bytes for all. Not with an ordering.
-    async fn reserve_by_key(&mut self, limit: ReserveLimit, keys: &[KeyCount]) -> Result<Reserved>;
+    /// Takes messages of a group that is or was fair: so many of the sorted ones of each key, oldest first, and if some of a key are due
+    /// before all that is not sorted, only these; and those that are due and not sorted, as [`Owner::reserve`] does. With a share it
+    /// looks at up to [`DUE_LOOKED_AT_MAX`] of the due ones from the oldest on, and at as many of those that became due since the last
+    /// look: of each key without sorted messages it takes a share, and the others it sorts. The limit of messages is for those that
+    /// are due and taken, that of bytes for all that it looks at. Not with an ordering.
+    async fn reserve_by_key(
+        &mut self,
+        limit: ReserveLimit,
+        keys: &[KeyCount],
+        share: Option<usize>,
+    ) -> Result<Reserved>;
 
     /// A page of the keys of which messages are sorted, in their order, after a key: what an earlier epoch sorted. Every key with
     /// sorted messages is there; the counts are upper bounds, see [`KeyCount`]. It only reads: a store need not find out that
@@ -141,6 +151,9 @@ pub struct Reserved {
     /// For each key that was asked for, how many sorted messages are left at most, see [`KeyCount`]. A call does a bounded amount of
     /// work, so that fewer messages may come than were asked for, or none, while some are left: ask again. None are left at 0.
     pub sorted_left: Vec<u64>,
+    /// The other keys of which this call sorted messages, with how many are sorted now at most. A call that was repeated does not know
+    /// which these are, and answers all keys with sorted messages.
+    pub sorted: Vec<KeyCount>,
     /// Ids in the zset that had no body: dropped. Anything but 0 is a defect or a data loss.
     pub dropped: usize,
     /// Bodies in the hash that are not in the zset: what the owner must hold unsettled, or something is amiss.

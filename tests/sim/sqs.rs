@@ -16,6 +16,10 @@ struct Sending {
     due: Time,
 }
 
+fn key_of(number: usize) -> String {
+    format!("k{}", number % 7)
+}
+
 impl Clients {
     async fn act(&self, broker: usize, action: &str, body: &Value) -> Option<(u16, Value)> {
         let request = axum::http::Request::builder().method("POST").uri("/").header("host", "localhost");
@@ -36,7 +40,8 @@ impl Clients {
     /// The broker gives the message its id.
     pub(crate) async fn send_to_queue(&self, number: usize, broker: usize, topic: usize, delay_s: u64) {
         let sent = self.now();
-        let (mut body, sending) = self.sending(name_of_sent(number), format!("p{number}"), number, topic, delay_s);
+        let key = self.topics[topic].is_fifo().then(|| key_of(number));
+        let (mut body, sending) = self.sending(name_of_sent(number), format!("p{number}"), key, topic, delay_s);
         body["QueueUrl"] = json!(self.queue(topic, 0));
         let answer = self.act(broker, "SendMessage", &body).await;
         let span = self.span(sent, &answer);
@@ -48,7 +53,10 @@ impl Clients {
         let sent = self.now();
         let sending = |(place, delay_s): (usize, &u64)| {
             let (name, tag) = (format!("{}-{place}", name_of_sent(number)), format!("p{number}-{place}"));
-            let (mut entry, sending) = self.sending(name, tag, number + place, topic, *delay_s);
+            // A standard queue is fair with its first message that has a group.
+            let has_key = self.topics[topic].is_fifo() || place.is_multiple_of(3);
+            let key = has_key.then(|| key_of(number + place));
+            let (mut entry, sending) = self.sending(name, tag, key, topic, *delay_s);
             entry["Id"] = json!(place.to_string());
             (entry, sending)
         };
@@ -72,14 +80,16 @@ impl Clients {
     }
 
     /// What is sent of a message, and what is known of it before.
-    fn sending(&self, name: String, tag: String, number: usize, topic: usize, delay_s: u64) -> (Value, Sending) {
+    fn sending(&self, name: String, tag: String, key: Option<String>, topic: usize, delay_s: u64) -> (Value, Sending) {
         let mut body = json!({"MessageBody": tag});
         // A message of a FIFO queue has no delay of its own.
         let delay_s = if self.topics[topic].is_fifo() { 0 } else { delay_s };
-        let key = self.topics[topic].is_fifo().then(|| format!("k{}", number % 7));
-        match &key {
-            Some(key) => (body["MessageGroupId"], body["MessageDeduplicationId"]) = (json!(key), json!(tag)),
-            None => body["DelaySeconds"] = json!(delay_s),
+        match self.topics[topic].is_fifo() {
+            true => body["MessageDeduplicationId"] = json!(tag),
+            false => body["DelaySeconds"] = json!(delay_s),
+        }
+        if let Some(key) = &key {
+            body["MessageGroupId"] = json!(key);
         }
         let target = Target { topic, id: name, key };
         lock(&self.ledger).expect_id(&tag, &target, true);

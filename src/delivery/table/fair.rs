@@ -9,6 +9,7 @@
 //! a key with a million due messages does not stand before those of another one for longer than it takes to sort them.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::num::NonZeroU32;
 
 use super::pace::Pace;
 use super::{CHARGED_AHEAD_MAX, DeliveryEnd, Held, Now, Slot, Table};
@@ -19,7 +20,7 @@ use crate::model::message::{Envelope, Key};
 use crate::model::time::Timestamp;
 use crate::model::topic::KeyLimits;
 use crate::platform::clock::Instant;
-use crate::store::{KeyCount, ReservedMessage, Sorted};
+use crate::store::{KeyCount, ReserveLimit, ReservedMessage, Sorted};
 
 /// The messages without a key are those of one key.
 type MessageKey = Option<Key>;
@@ -59,6 +60,17 @@ pub(super) struct Fair {
 pub enum KeyLimit {
     InFlight,
     Rate,
+}
+
+/// What to reserve in a group that is or was fair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ByKey {
+    /// That of the messages is for those that are due.
+    pub limit: ReserveLimit,
+    /// Sorted messages.
+    pub keys: Vec<KeyCount>,
+    /// How many of the due messages of a key to take, if it has no sorted ones. In a fair group.
+    pub share: Option<usize>,
 }
 
 /// Sorted messages of a key.
@@ -133,6 +145,13 @@ impl Fair {
         let Some(key) = key else { return usize::MAX };
         let paced = self.pace.as_ref().map_or(usize::MAX, |pace| pace.allowed(key, now.elapsed, by));
         self.room_in_flight(key).min(paced)
+    }
+
+    /// How many deliveries there may soon be of a key that had none lately.
+    fn first_allowance(&self) -> usize {
+        let in_flight = self.limits.in_flight.map_or(u32::MAX, NonZeroU32::get);
+        let paced = self.limits.rate.map_or(u32::MAX, |rate| rate.most_in(PACE_AHEAD));
+        usize::try_from(in_flight.min(paced)).unwrap_or(usize::MAX)
     }
 
     fn room_in_flight(&self, key: &Key) -> usize {
@@ -213,8 +232,9 @@ impl Fair {
         }
     }
 
-    /// The store has answered how many are left of the keys that it was asked for. Gives what was asked for.
-    fn answered(&mut self, left: &[u64]) -> HashMap<MessageKey, u64> {
+    /// The store has answered how many are left of the keys that it was asked for, and how many there are of others. Gives what was asked
+    /// for.
+    fn answered(&mut self, left: &[u64], others: Vec<KeyCount>) -> HashMap<MessageKey, u64> {
         let asked = std::mem::take(&mut self.asked);
         for (KeyCount { key, .. }, left) in asked.iter().zip(left) {
             let Some(count) = self.sorted.get_mut(key) else { continue };
@@ -223,6 +243,12 @@ impl Fair {
                 self.stand_in_line(key.clone());
             } else if count.coming == 0 {
                 self.sorted.remove(key);
+            }
+        }
+        for KeyCount { key, messages } in others {
+            let before = std::mem::replace(&mut self.sorted.entry(key.clone()).or_default().stored, messages);
+            if before == 0 && messages > 0 {
+                self.stand_in_line(key);
             }
         }
         asked.into_iter().map(|KeyCount { key, messages }| (key, messages)).collect()
@@ -308,13 +334,19 @@ impl Table {
         held <= self.appetite / 2 && self.fair.as_deref().is_some_and(has_room)
     }
 
-    /// The sorted messages to reserve now, by key, beside those that are due; `None` in a group without sorted ones that is not
-    /// fair.
-    pub fn ask_for_sorted(&mut self, now: Now) -> Option<Vec<KeyCount>> {
-        if !self.wants_sorted() {
-            return self.fair.as_ref().map(|_| Vec::new());
-        }
-        let Shares { mut held, all, most } = self.shares();
+    /// What to reserve now within a limit; `None` in a group without sorted messages that is not fair.
+    pub fn ask_by_key(&mut self, limit: ReserveLimit, now: Now) -> Option<ByKey> {
+        let fair = self.fair.as_ref()?;
+        let shares = self.shares();
+        let share = self.policy.fair.as_ref().map(|_| shares.most.min(fair.first_allowance()));
+        let keys = if self.wants_sorted() { self.ask_for_sorted(shares, now)? } else { Vec::new() };
+        let asked = keys.iter().fold(self.prefetched(), |all, key| all + usize::try_from(key.messages).unwrap_or(0));
+        let room = share.map_or(limit.messages, |_| PREFETCH_MESSAGES_MAX.saturating_sub(asked));
+        Some(ByKey { limit: ReserveLimit { messages: limit.messages.min(room), ..limit }, keys, share })
+    }
+
+    /// The sorted messages to reserve now, by key.
+    fn ask_for_sorted(&mut self, Shares { mut held, all, most }: Shares, now: Now) -> Option<Vec<KeyCount>> {
         let mut room = self.appetite.saturating_sub(all).min(SORTED_MESSAGES_MAX);
         let fair = self.fair.as_mut()?;
         for _ in 0..fair.line.len() {
@@ -356,14 +388,19 @@ impl Table {
 
     /// Takes in a reservation: holds what the memory has room for, and sorts the rest. A message that is due waits behind the
     /// sorted ones of its key.
-    pub(super) fn hold_fairly(&mut self, messages: Vec<(Slot, ReservedMessage)>, sorted_left: &[u64], now: Now) {
-        let mut asked = self.fair.as_mut().map(|fair| fair.answered(sorted_left)).unwrap_or_default();
+    pub(super) fn hold_fairly(
+        &mut self,
+        messages: Vec<(Slot, ReservedMessage)>,
+        (sorted_left, sorted): (&[u64], Vec<KeyCount>),
+        now: Now,
+    ) {
+        let mut asked = self.fair.as_mut().map(|fair| fair.answered(sorted_left, sorted)).unwrap_or_default();
         let mut shares = self.shares();
         for (slot, reserved) in messages {
             let key = reserved.message.as_ref().ok().map(|message| message.envelope.key.clone());
             match key.filter(|_| self.policy.fair.is_some()) {
                 Some(key) if was_sorted(&mut asked, &key) => shares.add(&key),
-                Some(key) if self.has_sorted(&key) || !shares.take(&key, self.allowance(&key, now)) => {
+                Some(key) if self.is_sorting(&key) || !shares.take(&key, self.allowance(&key, now)) => {
                     self.sort(slot, reserved, key);
                     continue;
                 }
@@ -392,8 +429,9 @@ impl Table {
         (fair.room_in_flight(key) == 0).then_some(KeyLimit::InFlight).or(waits.then_some(KeyLimit::Rate))
     }
 
-    fn has_sorted(&self, key: &MessageKey) -> bool {
-        self.fair.as_ref().is_some_and(|fair| fair.sorted.contains_key(key))
+    /// Whether messages of a key are to be sorted that the store does not know of.
+    fn is_sorting(&self, key: &MessageKey) -> bool {
+        self.fair.as_ref().and_then(|fair| fair.sorted.get(key)).is_some_and(|count| count.coming > 0)
     }
 
     fn sort(&mut self, slot: Slot, reserved: ReservedMessage, key: MessageKey) {

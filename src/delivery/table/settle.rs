@@ -328,6 +328,7 @@ mod tests {
                 messages,
                 head: None,
                 sorted_left: Vec::new(),
+                sorted: Vec::new(),
                 dropped: 0,
                 unsettled,
             },

@@ -35,6 +35,12 @@ impl KeyRate {
         self.burst
     }
 
+    /// How many deliveries there may be in this time.
+    pub fn most_in(self, time: Duration) -> u32 {
+        let more = time.as_nanos() / self.spacing().as_nanos().max(1);
+        self.burst.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
+    }
+
     /// From one delivery to the next at this rate; rounded up to microseconds.
     pub fn spacing(self) -> Duration {
         Duration::from_micros((1e6 / self.rate.0).ceil() as u64)

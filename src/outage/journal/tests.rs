@@ -50,12 +50,18 @@ impl Owner for LosesAfterwards {
             messages,
             head: None,
             sorted_left: Vec::new(),
+            sorted: Vec::new(),
             dropped: 0,
             unsettled: 0,
         })
     }
 
-    async fn reserve_by_key(&mut self, _limit: ReserveLimit, _keys: &[KeyCount]) -> Result<Reserved> {
+    async fn reserve_by_key(
+        &mut self,
+        _limit: ReserveLimit,
+        _keys: &[KeyCount],
+        _share: Option<usize>,
+    ) -> Result<Reserved> {
         Err(Error::bug("not asked"))
     }
 

@@ -333,6 +333,13 @@ impl<'a> Zset<'a> {
         self.range((Bound::Included(self.place.of(self.by_score)), to))
     }
 
+    /// Those that are not sorted, from this time on by time.
+    pub(super) fn unsorted_from(&self, at: Timestamp) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        let place = |score: Score| self.place.scored(self.by_score, score, "");
+        let (from, to) = (place(at.into()), place(Score::sorted(Timestamp::ZERO)));
+        self.range((Bound::Included(from.min(to.clone())), Bound::Excluded(to)))
+    }
+
     /// Those from this time on by time, the sorted ones among the others.
     pub(super) fn from(&self, at: Timestamp) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
         self.merged(at.into(), None)

@@ -3,7 +3,7 @@
 //! Within one process no call is lost and no answer is, so the sequence of numbered calls is trivially kept: a call is
 //! applied under the partition's lock if its epoch is still the partition's, and refused otherwise.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use super::topics::{PartitionState, locked};
 use super::{Embedded, Inner};
 use crate::codec::{body_due_at, body_version, decode_body};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX, SORTED_KEYS_MAX};
-use crate::model::message::MessageId;
+use crate::model::limits::{CALL_IDS_MAX, DUE_LOOKED_AT_MAX, RECOVER_IDS_MAX, SORTED_KEYS_MAX};
+use crate::model::message::{Key, Message, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
@@ -33,6 +33,8 @@ struct Handle {
     group_partition: GroupPartition,
     epoch: Epoch,
     last_delivery: Timestamp,
+    /// When a reservation last left due messages that it did not look at.
+    left_at: Option<Timestamp>,
     reservations: u64,
     ordered: bool,
     in_doubt: bool,
@@ -84,6 +86,7 @@ impl store::Leases for Embedded {
             group_partition: group_partition.clone(),
             epoch,
             last_delivery,
+            left_at: None,
             reservations: 0,
             ordered: false,
             in_doubt: false,
@@ -229,17 +232,23 @@ impl Owner for Handle {
     }
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
-        self.reserve_by_key(limit, &[]).await
+        self.reserve_by_key(limit, &[], None).await
     }
 
-    async fn reserve_by_key(&mut self, limit: ReserveLimit, keys: &[KeyCount]) -> Result<Reserved> {
+    async fn reserve_by_key(
+        &mut self,
+        limit: ReserveLimit,
+        keys: &[KeyCount],
+        share: Option<usize>,
+    ) -> Result<Reserved> {
         let reservation = Reservation(self.reservations + 1);
         let name = reservation_name(&self.epoch, reservation);
-        let position = |score| self.ordered.then_some(score);
-        let reserved = self.owned(|stored, partition, _| {
-            reserve(&self.inner, stored, partition, (limit, keys), (reservation, &name), position)
-        })?;
+        let now = self.inner.now();
+        let wanted = Wanted { limit, keys, share, left_at: self.left_at, now, is_ordered: self.ordered };
+        let reserved =
+            self.owned(|stored, partition, _| reserve(&self.inner, stored, partition, &wanted, (reservation, &name)))?;
         self.reservations = reservation.0;
+        self.left_at = share.and(reserved.head).filter(|head| *head <= now).map(|_| now);
         Ok(reserved)
     }
 
@@ -287,7 +296,7 @@ impl Owner for Handle {
     }
 }
 
-/// A reservation in the making: its messages so far, and the limit of their bytes.
+/// A reservation that takes messages one by one.
 struct Taking<'a> {
     stored: &'a Stored<'a>,
     batch: Batch,
@@ -300,8 +309,15 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Takes an id that has this score, and drops it if it has no body. Answers false if its bytes are too many.
-    fn take(&mut self, id: MessageId, score: Score, position: Option<Score>) -> Result<bool> {
+    /// Looks at an id that has this score: takes it if it is wanted, sorts it if not, and drops it if it has no body. Answers false if its
+    /// bytes are too many.
+    fn look(
+        &mut self,
+        id: MessageId,
+        score: Score,
+        position: Option<Score>,
+        wants: impl FnOnce(&Message) -> bool,
+    ) -> Result<bool> {
         let stored = self.stored;
         let Some(body) = stored.hash().get(&id)? else {
             stored.unschedule(&mut self.batch, &mut self.counts, &id, score)?;
@@ -309,57 +325,105 @@ impl Taking<'_> {
             return Ok(true);
         };
         let bytes = body.len();
-        if !self.messages.is_empty() && self.bytes + bytes > self.bytes_max {
+        if self.bytes > 0 && self.bytes + bytes > self.bytes_max {
             return Ok(false);
         }
         self.bytes += bytes;
         stored.unschedule(&mut self.batch, &mut self.counts, &id, score)?;
+        let version = body_version(&body);
+        let message = decode_body(id.clone(), body);
+        if let Some(message) = message.as_ref().ok().filter(|message| !wants(message)) {
+            stored.sort(&mut self.batch, &mut self.counts, &id, score.at, message.envelope.key.as_ref());
+            return Ok(true);
+        }
         self.entries.push(Entry { id: id.clone(), position });
         self.messages.push(ReservedMessage {
             ready_at: stored.next_attempt(&id)?.unwrap_or(score.at),
             position: score.at,
             attempts: stored.attempts(&id)?.unwrap_or(0),
             bytes,
-            version: body_version(&body),
-            message: decode_body(id.clone(), body),
+            version,
+            message,
             id,
         });
         Ok(true)
     }
 
-    fn seen(&self) -> usize {
-        self.messages.len() + self.dropped
-    }
-
-    /// Takes so many sorted messages of each key. Answers false once the bytes are too many.
-    fn take_sorted(&mut self, keys: &[KeyCount]) -> Result<bool> {
-        let mut asked = HashSet::new();
+    /// Takes so many sorted messages of each key. If some of a key are due before the first message that is not sorted, only these, since
+    /// messages of the key may be among those that are not sorted. Answers how many of each.
+    fn take_sorted(&mut self, keys: &[KeyCount], first_due: Option<Timestamp>) -> Result<HashMap<Option<Key>, u64>> {
+        let mut taken = HashMap::new();
         for KeyCount { key, messages } in keys {
-            if !asked.insert(key) {
-                continue;
-            }
             let most = usize::try_from(*messages).unwrap_or(CALL_IDS_MAX).min(CALL_IDS_MAX);
+            let hash_map::Entry::Vacant(taken) = taken.entry(key.clone()) else { continue };
+            let (mut count, mut is_before) = (0, None);
             for entry in self.stored.zset().of_key(key.as_ref()).take(most) {
                 let (at, id) = entry?;
-                if !self.take(id, Score::sorted(at), None)? {
-                    return Ok(false);
+                let comes_before = first_due.is_some_and(|first_due| at < first_due);
+                if *is_before.get_or_insert(comes_before) && !comes_before {
+                    break;
                 }
+                if !self.look(id, Score::sorted(at), None, |_| true)? {
+                    break;
+                }
+                count += 1;
             }
+            taken.insert(count);
         }
-        Ok(true)
+        Ok(taken)
     }
 }
 
-/// Takes so many sorted messages of some keys and then what is due, into one reservation of this name.
+/// Which due messages of a fair group are taken.
+struct Sorting<'a> {
+    partition: &'a GroupPartitionState,
+    room: usize,
+    share: usize,
+    /// The sorted messages of each key that this call has taken.
+    unsorted: HashMap<Option<Key>, u64>,
+    /// How many due messages of each key were taken; the share once the next one has to wait behind a sorted one.
+    taken: HashMap<Option<Key>, usize>,
+    /// Keys of which messages were sorted.
+    sorted: BTreeSet<Option<Key>>,
+}
+
+impl Sorting<'_> {
+    fn takes(&mut self, key: &Option<Key>) -> bool {
+        let taken = self.taken.entry(key.clone()).or_insert_with(|| {
+            let unsorted = self.unsorted.get(key).copied().unwrap_or_default();
+            if self.partition.sorted_of(key.as_ref()) > unsorted { self.share } else { 0 }
+        });
+        if *taken < self.share && self.room > 0 {
+            *taken += 1;
+            self.room -= 1;
+            return true;
+        }
+        *taken = self.share;
+        self.sorted.insert(key.clone());
+        false
+    }
+}
+
+/// What a reservation is to take.
+struct Wanted<'a> {
+    limit: ReserveLimit,
+    keys: &'a [KeyCount],
+    share: Option<usize>,
+    left_at: Option<Timestamp>,
+    now: Timestamp,
+    is_ordered: bool,
+}
+
+/// Takes so many sorted messages of some keys and then what is due, into one reservation of this name. In a fair group it sorts what
+/// it looks at and does not take.
 fn reserve(
     inner: &Inner,
     stored: &Stored<'_>,
     partition: &mut GroupPartitionState,
-    (limit, keys): (ReserveLimit, &[KeyCount]),
+    wanted: &Wanted<'_>,
     (reservation, name): (Reservation, &[u8]),
-    position: impl Fn(Score) -> Option<Score>,
 ) -> Result<Reserved> {
-    let (now, most) = (inner.now(), limit.messages.clamp(1, CALL_IDS_MAX));
+    let Wanted { limit, keys, share, left_at, now, is_ordered } = *wanted;
     let mut taking = Taking {
         stored,
         batch: Batch::default(),
@@ -370,30 +434,52 @@ fn reserve(
         messages: Vec::new(),
         entries: Vec::new(),
     };
-    let (has_room, mut head) = (taking.take_sorted(keys)?, None);
-    let sorted = taking.seen();
-    for entry in stored.zset().iter() {
+    let first_due = stored.zset().head()?.filter(|head| *head <= now);
+    let unsorted = taking.take_sorted(keys, first_due)?;
+    let (taken, sorted) = (HashMap::new(), BTreeSet::new());
+    let sorting = |share| Sorting { partition, room: limit.messages, share, unsorted, taken, sorted };
+    let mut sorting = share.map(sorting);
+    let mut wants = |message: &Message| sorting.as_mut().is_none_or(|sorting| sorting.takes(&message.envelope.key));
+    let looks = match share {
+        Some(_) => DUE_LOOKED_AT_MAX,
+        None => limit.messages.clamp(1, CALL_IDS_MAX),
+    };
+    // Neither the backlog nor what has just become due takes all the bytes.
+    taking.bytes_max = if left_at.is_some() { limit.bytes.midpoint(taking.bytes) } else { limit.bytes };
+    let mut last = None;
+    for entry in stored.zset().unsorted_from(Timestamp::ZERO).take(looks) {
         let (score, id) = entry?;
-        if score.sorted {
+        if score.at > now || !taking.look(id.clone(), score, is_ordered.then_some(score), &mut wants)? {
             break;
         }
-        let fits = has_room && score.at <= now && taking.seen() - sorted < most;
-        if !fits || !taking.take(id, score, position(score))? {
-            head = Some(score.at);
-            break;
+        last = Some((score, id));
+    }
+    taking.bytes_max = limit.bytes;
+    if let Some(left_at) = left_at {
+        let is_new =
+            |entry: &Result<(Score, MessageId)>| entry.as_ref().ok().is_none_or(|entry| Some(entry) > last.as_ref());
+        for entry in stored.zset().unsorted_from(left_at).filter(is_new).take(looks) {
+            let (score, id) = entry?;
+            if score.at > now || !taking.look(id, score, None, &mut wants)? {
+                break;
+            }
         }
     }
+    let newly = sorting.map(|sorting| sorting.sorted).unwrap_or_default();
     let Taking { mut batch, counts, dropped, messages, entries, .. } = taking;
     let unsettled = counts.hash.saturating_sub(counts.zset);
     if !messages.is_empty() {
         stored.reservations().add(&mut batch, name, &reservation_value(&entries)?);
     }
-    if !messages.is_empty() || dropped > 0 {
+    if !messages.is_empty() || dropped > 0 || !newly.is_empty() {
         inner.apply(batch)?;
         partition.put(counts);
     }
     let sorted_left = keys.iter().map(|asked| partition.sorted_of(asked.key.as_ref())).collect();
-    Ok(Reserved { reservation, messages, head, sorted_left, dropped, unsettled })
+    let others = newly.into_iter().filter(|key| keys.iter().all(|asked| asked.key != *key));
+    let sorted = others.map(|key| KeyCount { messages: partition.sorted_of(key.as_ref()), key }).collect();
+    let head = stored.zset().head()?;
+    Ok(Reserved { reservation, messages, head, sorted_left, sorted, dropped, unsettled })
 }
 
 fn recover(

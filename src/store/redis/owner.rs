@@ -15,7 +15,7 @@ use super::keys::GroupPartitionKeys;
 use super::scripts::{Reply, SCRIPTS, Script, ScriptCall, time_of};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_attempt, encode_dead, encode_failure};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX, SORTED_KEYS_MAX};
+use crate::model::limits::{CALL_IDS_MAX, DUE_LOOKED_AT_MAX, RECOVER_IDS_MAX, SORTED_KEYS_MAX};
 use crate::model::message::{Key, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
@@ -39,6 +39,8 @@ pub(super) struct RedisOwner {
     member: MemberId,
     epoch: Epoch,
     last_delivery: Timestamp,
+    /// When a reservation last left due messages that it did not look at.
+    left_at: Option<Timestamp>,
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
     line: String,
     seq: u64,
@@ -63,13 +65,14 @@ impl RedisOwner {
     ) -> RedisOwner {
         let (group_partition, left_behind, positions) =
             (group_partition.clone(), reservations > 0, ReservationOrder::default());
-        let (seq, out, in_doubt, body_bytes) = (0, false, false, BODY_BYTES_GUESS);
+        let (left_at, seq, out, in_doubt, body_bytes) = (None, 0, false, false, BODY_BYTES_GUESS);
         RedisOwner {
             shared,
             group_partition,
             member,
             epoch,
             last_delivery,
+            left_at,
             line,
             seq,
             left_behind,
@@ -99,8 +102,8 @@ impl RedisOwner {
             .arg((limit.bytes / self.body_bytes.max(1)).clamp(1, BODIES_READ_MAX))
     }
 
-    /// Makes the call of a reservation, and reads what it took.
-    async fn taken(&mut self, call: ScriptCall) -> Result<Reserved> {
+    /// Makes the call of a reservation, and reads what it took. Answers also the rest of the answer.
+    async fn taken(&mut self, call: ScriptCall) -> Result<(Reserved, Reply)> {
         let reservation = Reservation(self.seq + 1);
         let mut reply = self.answer(call).await?;
         let head = reply.head()?;
@@ -110,12 +113,29 @@ impl RedisOwner {
         if self.positions.are_kept() {
             self.positions.note(&mut messages, &charged, reply.list()?)?;
         }
-        let sorted_left = if reply.left() > 0 { reply.list()?.each(Reply::number)? } else { Vec::new() };
         if !messages.is_empty() {
             let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
             self.body_bytes = (self.body_bytes * 3 + mean) / 4;
         }
-        Ok(Reserved { reservation, messages, head, sorted_left, dropped, unsettled })
+        let (sorted_left, sorted) = (Vec::new(), Vec::new());
+        Ok((Reserved { reservation, messages, head, sorted_left, sorted, dropped, unsettled }, reply))
+    }
+
+    /// Counts the sorted messages of these keys, and of all others that have some.
+    async fn count_sorted(&mut self, asked: &[KeyCount]) -> Result<(Vec<u64>, Vec<KeyCount>)> {
+        let mut sorted: Vec<KeyCount> = Vec::new();
+        loop {
+            let page = self.sorted_keys(sorted.last()).await?;
+            sorted.extend(page.keys);
+            if !page.more {
+                break;
+            }
+        }
+        let count =
+            |asked: &KeyCount| sorted.iter().find(|sorted| sorted.key == asked.key).map_or(0, |sorted| sorted.messages);
+        let left = asked.iter().map(count).collect();
+        sorted.retain(|sorted| asked.iter().all(|asked| asked.key != sorted.key));
+        Ok((left, sorted))
     }
 
     /// Makes a call of the sequence, again and again until it is answered.
@@ -248,10 +268,15 @@ impl Owner for RedisOwner {
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
         let script = if self.positions.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve };
         let call = self.reserve_call(script, &keys, limit);
-        self.taken(call).await
+        Ok(self.taken(call).await?.0)
     }
 
-    async fn reserve_by_key(&mut self, limit: ReserveLimit, asked: &[KeyCount]) -> Result<Reserved> {
+    async fn reserve_by_key(
+        &mut self,
+        limit: ReserveLimit,
+        asked: &[KeyCount],
+        share: Option<usize>,
+    ) -> Result<Reserved> {
         if self.positions.are_kept() {
             return Err(Error::bug("a topic with ordering has no sorted messages"));
         }
@@ -262,9 +287,23 @@ impl Owner for RedisOwner {
         let limit = ReserveLimit { messages: limit.messages.min(CALL_IDS_MAX - sorted), ..limit };
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.by_key].map(String::as_str);
-        let call = self.reserve_call(&SCRIPTS.reserve_by_key, &keys, limit);
+        let looks = share.map_or(limit.messages, |_| DUE_LOOKED_AT_MAX);
+        let call = self
+            .reserve_call(&SCRIPTS.reserve_by_key, &keys, limit)
+            .arg(share.map_or_else(String::new, |share| share.to_string()))
+            .arg(looks)
+            .arg(self.left_at.map_or_else(String::new, |at| at.as_ms().to_string()));
         let call = asked.iter().fold(call, |call, asked| call.arg(asked.messages).arg(key_text(asked.key.as_ref())));
-        self.taken(call).await
+        let (mut reserved, mut reply) = self.taken(call).await?;
+        let now = stamp(&self.line).map(|us| Timestamp::from_ms(us / 1_000));
+        self.left_at = now.filter(|now| share.is_some() && reserved.head.is_some_and(|head| head <= *now));
+        // A repeat does not say what its first copy has sorted.
+        (reserved.sorted_left, reserved.sorted) = if reply.left() == 0 {
+            self.count_sorted(asked).await?
+        } else {
+            (reply.list()?.each(Reply::number)?, reply.list()?.each(key_count)?)
+        };
+        Ok(reserved)
     }
 
     async fn sorted_keys(&mut self, after: Option<&KeyCount>) -> Result<SortedKeys> {
@@ -276,11 +315,7 @@ impl Owner for RedisOwner {
         let mut reply = self.repeat(&mut call).await?.reply;
         reply.text()?;
         let more = reply.number()? == 1;
-        let keys = reply.each(|reply| {
-            let key = reply.maybe_text()?.map(Key::new).transpose()?;
-            Ok(KeyCount { key, messages: reply.number()? })
-        })?;
-        Ok(SortedKeys { keys, more })
+        Ok(SortedKeys { keys: reply.each(key_count)?, more })
     }
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
@@ -422,6 +457,11 @@ fn settlement_args(
 /// The entry of a sorted message among those of its key. No key has a NUL.
 fn sorted_entry(Sorted { id, key, ready_at }: &Sorted) -> String {
     format!("{}\0{:013}{id}", key_text(key.as_ref()), ready_at.as_ms())
+}
+
+fn key_count(reply: &mut Reply) -> Result<KeyCount> {
+    let key = reply.maybe_text()?.map(Key::new).transpose()?;
+    Ok(KeyCount { key, messages: reply.number()? })
 }
 
 /// The messages without a key are those of an empty one, which none has.

@@ -85,7 +85,7 @@ scripts! {
     repair: "#!lua flags=allow-oom", "_time", "_moving";
     reserve: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence", "_attempts";
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence", "_attempts";
-    reserve_by_key: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence", "_attempts", "_sorted", "_by_key";
+    reserve_by_key: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence", "_attempts", "_body", "_sorted", "_by_key";
     sorted_keys: "#!lua flags=allow-oom,no-writes", "_by_key";
     settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_no_history", "_count";
     settle_late: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_body", "_charge", "_moving";

@@ -134,7 +134,7 @@ async fn sorted_messages_are_taken_by_key_oldest_first() -> Result<()> {
     assert_eq!(state.head, None);
     shop.push(&["c1", "c2"]).await?;
     let head = shop.world.now();
-    let taken = shop.owner.reserve_by_key(up_to(1), &[ask("a", 2)?, ask("-", 5)?, ask("x", 1)?]).await?;
+    let taken = shop.owner.reserve_by_key(up_to(1), &[ask("a", 2)?, ask("-", 5)?, ask("x", 1)?], None).await?;
     assert_eq!(ids_of(&taken.messages), ["a1", "a2", "-1", "c1"]);
     assert_eq!(
         (taken.sorted_left.clone(), taken.head, taken.unsettled, taken.dropped),
@@ -144,7 +144,7 @@ async fn sorted_messages_are_taken_by_key_oldest_first() -> Result<()> {
     shop.owner
         .settle(&Settlement { remaining: vec![(taken.reservation, vec![])], ..acks(&["a1", "a2", "-1", "c1"])? })
         .await?;
-    let rest = shop.owner.reserve_by_key(up_to(9), &[ask("b", 9)?, ask("a", 9)?]).await?;
+    let rest = shop.owner.reserve_by_key(up_to(9), &[ask("b", 9)?, ask("a", 9)?], None).await?;
     assert_eq!(ids_of(&rest.messages), ["b1", "a3", "ab", "c2"]);
     assert_eq!((rest.sorted_left, rest.head, rest.unsettled), (vec![0, 0], None, 4));
     assert_eq!(shop.entries().await?, "0");
@@ -157,15 +157,15 @@ async fn reservation_by_key_keeps_its_limits() -> Result<()> {
     shop.sort(&["a1", "a2", "b1"]).await?;
     shop.push(&["c1"]).await?;
     let asked = [ask("a", 2)?, ask("b", 1)?];
-    let one = shop.owner.reserve_by_key(ReserveLimit { messages: 9, bytes: 1 }, &asked).await?;
+    let one = shop.owner.reserve_by_key(ReserveLimit { messages: 9, bytes: 1 }, &asked, None).await?;
     assert_eq!((ids_of(&one.messages), one.sorted_left), (vec!["a1"], vec![1, 1]));
-    let counted = shop.owner.reserve_by_key(ReserveLimit { messages: 1, bytes: 1 }, &[ask("a", 0)?]).await?;
+    let counted = shop.owner.reserve_by_key(ReserveLimit { messages: 1, bytes: 1 }, &[ask("a", 0)?], None).await?;
     assert_eq!((ids_of(&counted.messages), counted.sorted_left), (vec!["c1"], vec![1]));
     let too_many = [ask("a", CALL_IDS_MAX as u64)?, ask("b", 1)?];
-    assert_eq!(kind_of(shop.owner.reserve_by_key(up_to(1), &too_many).await), Some(Kind::Bug));
+    assert_eq!(kind_of(shop.owner.reserve_by_key(up_to(1), &too_many, None).await), Some(Kind::Bug));
     let too_many = vec![ask("a", 0)?; SORTED_KEYS_MAX + 1];
-    assert_eq!(kind_of(shop.owner.reserve_by_key(up_to(1), &too_many).await), Some(Kind::Bug));
-    let rest = shop.owner.reserve_by_key(up_to(CALL_IDS_MAX), &asked).await?;
+    assert_eq!(kind_of(shop.owner.reserve_by_key(up_to(1), &too_many, None).await), Some(Kind::Bug));
+    let rest = shop.owner.reserve_by_key(up_to(CALL_IDS_MAX), &asked, None).await?;
     assert_eq!((ids_of(&rest.messages), rest.sorted_left), (vec!["a2", "b1"], vec![0, 0]));
     Ok(())
 }
@@ -181,13 +181,13 @@ async fn entries_of_messages_that_are_elsewhere_are_dropped_where_they_are_met()
     assert_eq!(shop.orders.reschedule("a61", 60_000).await?, [Fate::Done]);
     // A body is lost.
     shop.meddle(&["HDEL", "{dwell:orders:0}:default:h", "a62"]).await?;
-    let taken = shop.owner.reserve_by_key(up_to(9), &[ask("a", 2)?]).await?;
+    let taken = shop.owner.reserve_by_key(up_to(9), &[ask("a", 2)?], None).await?;
     assert_eq!((ids_of(&taken.messages), taken.sorted_left, taken.dropped), (vec!["a63", "a64"], vec![16], 1));
     assert_eq!(shop.entries().await?, "16");
     // The same id again, with another time: its old entry does not count.
     shop.orders.cancel("a65").await?;
     shop.sort(&["a65"]).await?;
-    let taken = shop.owner.reserve_by_key(up_to(9), &[ask("a", 99)?]).await?;
+    let taken = shop.owner.reserve_by_key(up_to(9), &[ask("a", 99)?], None).await?;
     assert_eq!((taken.messages.len(), taken.messages.last().map(|last| last.id.as_str())), (16, Some("a65")));
     assert_eq!((taken.sorted_left, shop.entries().await?), (vec![0], "0".to_owned()));
     Ok(())
@@ -206,15 +206,64 @@ async fn calls_about_sorted_messages_are_applied_once() -> Result<()> {
         proxy.struck()?;
         assert_eq!((shop.orders.stats().await?.ready, server.ask::<u64>(&format!("ZCARD {BY_KEY}")).await?), (3, 3));
         // Redis knows the script.
-        shop.owner.reserve_by_key(up_to(9), &[ask("x", 1)?]).await?;
+        shop.owner.reserve_by_key(up_to(9), &[ask("x", 1)?], None).await?;
         proxy.next(strike);
-        let taken = shop.owner.reserve_by_key(up_to(9), &[ask("b", 1)?, ask("a", 1)?]).await?;
+        let taken = shop.owner.reserve_by_key(up_to(9), &[ask("b", 1)?, ask("a", 1)?], None).await?;
         proxy.struck()?;
         assert_eq!((ids_of(&taken.messages), taken.sorted_left, taken.unsettled), (vec!["b1", "a1"], vec![0, 1], 2));
         let payload = taken.messages[0].message.as_ref().map(|message| message.envelope.payload.as_ref());
         assert_eq!(payload, Ok(b"b1".as_slice()));
-        let rest = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?]).await?;
+        let rest = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?], None).await?;
         assert_eq!((ids_of(&rest.messages), rest.unsettled), (vec!["a2"], 3));
+        // A repeat answers all keys with sorted messages, since it does not know which its first copy has sorted.
+        shop.push(&["c1", "c2", "c3", "d1", "d2", "e1"]).await?;
+        proxy.next(strike);
+        let taken = shop.owner.reserve_by_key(up_to(9), &[ask("e", 1)?], Some(1)).await?;
+        proxy.struck()?;
+        assert_eq!((ids_of(&taken.messages), taken.sorted_left), (vec!["c1", "d1", "e1"], vec![0]));
+        assert_eq!(taken.sorted, [ask("c", 2)?, ask("d", 1)?]);
+    }
+    Ok(())
+}
+
+/// The script reads the key in the body: a damaged one is for the owner to judge, whatever stands there.
+#[tokio::test]
+async fn keys_of_damaged_bodies_are_not_sorted_by() -> Result<()> {
+    let mut shop = Shop::open().await?;
+    let hash = "{dwell:orders:0}:default:h";
+    shop.push(&["a1", "a2", "a3", "a4", "a5"]).await?;
+    let damage = "local body = redis.call('HGET', KEYS[1], 'a1')
+            local with = function(key) return string.sub(body, 1, 26) .. key .. string.sub(body, 28) end
+            redis.call('HSET', KEYS[1], 'a2', with('\\1'), 'a3', with('\\200'), 'a4', string.sub(body, 1, 20), 'a5', '')
+            return 'OK'";
+    shop.meddle(&["EVAL", damage, "1", hash]).await?;
+    let taken = shop.owner.reserve_by_key(up_to(9), &[], Some(1)).await?;
+    assert_eq!(ids_of(&taken.messages), ["a1", "a2", "a3", "a4"]);
+    // Where the place of the key is lost, it is as if there were none.
+    let rest = shop.owner.reserve_by_key(up_to(0), &taken.sorted, Some(1)).await?;
+    assert_eq!((taken.sorted, ids_of(&rest.messages)), (vec![ask("-", 1)?], vec!["a5"]));
+    let readable = taken.messages.iter().chain(&rest.messages).filter(|taken| taken.message.is_ok()).count();
+    assert_eq!(readable, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn keys_in_any_script_are_sorted_by() -> Result<()> {
+    for world in worlds().await? {
+        let mut shop = Shop::of(world).await?;
+        let mut messages = Vec::new();
+        for (n, key) in ["é", "客户", "\u{ffff}", "\u{10ffff}", "👍", "\u{d7ff}", "a b"].into_iter().enumerate() {
+            for copy in 0..2 {
+                let mut message = shop.message(&format!("m{n}-{copy}"))?;
+                message.envelope.key = Some(Key::new(key)?);
+                messages.push(message);
+            }
+        }
+        shop.orders.push_all(&messages).await?;
+        let taken = shop.owner.reserve_by_key(up_to(99), &[], Some(1)).await?;
+        assert_eq!((taken.messages.len(), taken.sorted.len()), (7, 7));
+        let rest = shop.owner.reserve_by_key(up_to(0), &taken.sorted, Some(1)).await?;
+        assert_eq!((rest.messages.len(), rest.sorted_left), (7, vec![0; 7]));
     }
     Ok(())
 }
@@ -239,7 +288,7 @@ async fn next_epoch_finds_what_is_sorted(mut shop: Shop) -> Result<()> {
     }
     shop.orders.push_all(&messages).await?;
     shop.sort(&[]).await?;
-    let taken = shop.owner.reserve_by_key(up_to(9), &[ask("-", 1)?]).await?;
+    let taken = shop.owner.reserve_by_key(up_to(9), &[ask("-", 1)?], None).await?;
     assert_eq!(ids_of(&taken.messages), ["-1"]);
 
     let mut owner = shop.orders.owner().await?;
@@ -281,9 +330,11 @@ async fn sorted_message_is_found_by_the_verbs_of_clients() -> Result<()> {
     // It was never handed out.
     assert_eq!(late, [LateFate::Over]);
     assert_eq!(shop.orders.reschedule("a4", 60_000).await?, [Fate::Done]);
-    let left = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?]).await?;
-    // One that was rescheduled is not sorted any more, even to the same time.
-    assert_eq!((ids_of(&left.messages), left.sorted_left), (vec!["a3", "a2"], vec![0]));
+    let due = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?], None).await?;
+    // One that was rescheduled is not sorted any more, even to the same time. It comes before what is due later.
+    assert_eq!(ids_of(&due.messages), ["a2"]);
+    let left = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?], None).await?;
+    assert_eq!((ids_of(&left.messages), left.sorted_left), (vec!["a3"], vec![0]));
     Ok(())
 }
 
@@ -304,7 +355,7 @@ async fn late_settlement_ends_a_sorted_message_that_was_delivered() -> Result<()
     let (group, messages) = (GroupName::standard(), &shop.orders.store.messages);
     let late = messages.settle_late(&shop.orders.descriptor, Partition(0), &group, &call, &[ack]).await?;
     assert_eq!(late, [LateFate::Done]);
-    let none = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?]).await?;
+    let none = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?], None).await?;
     assert_eq!((none.messages.len(), none.dropped, none.unsettled, none.sorted_left), (0, 0, 0, vec![0]));
     Ok(())
 }

@@ -16,6 +16,7 @@ stories! {
     a_repeated_call_is_stored_once,
     each_entry_of_a_batch_is_answered,
     native_clients_and_sqs_clients_share_a_topic,
+    a_message_group_makes_a_standard_queue_fair,
     a_message_received_without_a_timeout_stays_visible,
     query_protocol_behaves_like_json,
 }
@@ -378,6 +379,36 @@ async fn native_clients_and_sqs_clients_share_a_topic(store: &Store) -> Outcome 
     let attributes =
         json!({"Tenant": {"type": "String", "value": "a"}, "b": {"type": "Binary.png", "value_base64": "AP8="}});
     assert_eq!(delivery["attributes"], attributes);
+    Ok(())
+}
+
+async fn a_message_group_makes_a_standard_queue_fair(store: &Store) -> Outcome {
+    let dwell = Broker::start(store).await?;
+    let url = dwell.queue("orders", json!({})).await?;
+    let group = async || {
+        let request = dwell.client.get(format!("{}/v1/topics/orders/groups/default", dwell.base));
+        Ok::<_, Box<dyn std::error::Error>>(request.send().await?.json::<Value>().await?)
+    };
+    let send = async |customer: Option<&str>, names: std::ops::Range<usize>| {
+        let entry = |n: usize| match customer {
+            Some(customer) => json!({"Id": n.to_string(), "MessageBody": customer, "MessageGroupId": customer}),
+            None => json!({"Id": n.to_string(), "MessageBody": "none"}),
+        };
+        let entries: Vec<Value> = names.map(entry).collect();
+        dwell.tell("SendMessageBatch", json!({"QueueUrl": url, "Entries": entries})).await
+    };
+    send(None, 0..2).await?;
+    assert_eq!(group().await?["fair"], Value::Null);
+    for page in 0..8 {
+        send(Some("busy"), 10 * page..10 * page + 10).await?;
+    }
+    assert_eq!(group().await?["fair"], "key");
+    send(Some("quiet"), 0..1).await?;
+    let mut before = 0;
+    while dwell.receive(&url, json!({})).await?["Body"] != "quiet" {
+        before += 1;
+    }
+    assert!(before < 40, "{before} messages of others came before it");
     Ok(())
 }
 

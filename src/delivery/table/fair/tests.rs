@@ -7,6 +7,7 @@ use crate::delivery::receipt::{Decision, Delivery};
 use crate::delivery::table::testing::{policy, table};
 use crate::delivery::table::{Gather, Policy, Want};
 use crate::model::error::Result;
+use crate::model::limits::DUE_LOOKED_AT_MAX;
 use crate::model::message::{MessageId, NewMessage};
 use crate::model::retry::OnFailure;
 use crate::model::topic::KeyRate;
@@ -33,6 +34,10 @@ fn want(max: usize) -> Want {
     let (min_age, on_failure, gather) = (Duration::ZERO, OnFailure::default(), Gather::default());
     let visibility_timeout = Duration::from_secs(30);
     Want { max, visibility_timeout, min_age, per_key: 1, on_failure, gather }
+}
+
+fn text_of(key: &MessageKey) -> String {
+    key.as_ref().map(Key::to_string).unwrap_or_default()
 }
 
 impl World {
@@ -68,23 +73,50 @@ impl World {
         if self.table.room().is_none() || self.due.is_empty() && !self.table.wants_sorted() {
             return Ok(());
         }
-        let limit = self.table.room().map_or(0, |limit| limit.messages);
-        let asked = self.table.ask_for_sorted(self.now).unwrap_or_default();
+        let limit = self.table.room().unwrap_or_default();
+        let by_key = self.table.ask_by_key(limit, self.now);
+        let ByKey { limit, keys, share } = by_key.unwrap_or(ByKey { limit, keys: Vec::new(), share: None });
         let (mut messages, mut sorted_left) = (Vec::new(), Vec::new());
-        for KeyCount { key, messages: wanted } in asked {
-            let key = key.map(|key| key.to_string()).unwrap_or_default();
+        for KeyCount { key, messages: wanted } in &keys {
+            let (key, wanted) = (text_of(key), *wanted);
             let line = self.sorted.entry(key.clone()).or_default();
             let count = line.len().min(usize::try_from(wanted).unwrap_or(usize::MAX));
             messages.extend(line.drain(..count).map(|due| (due, key.clone())));
             sorted_left.push(line.len() as u64);
         }
-        messages.extend(self.due.drain(..limit.min(self.due.len())));
+        let (taken, sorted) = self.look_at_due(limit.messages, share);
+        messages.extend(taken);
+        let is_other = |sorted: &KeyCount| keys.iter().all(|asked| asked.key != sorted.key);
+        let sorted = sorted.into_iter().filter(is_other).collect();
         let messages = messages.into_iter().map(|(due, key)| self.reserved(due, key)).collect::<Result<_>>()?;
         self.reservations += 1;
         let reservation = Reservation(self.reservations);
-        let reserved = Reserved { reservation, messages, head: None, sorted_left, dropped: 0, unsettled: 0 };
+        let reserved = Reserved { reservation, messages, head: None, sorted_left, sorted, dropped: 0, unsettled: 0 };
         self.table.reserved(reserved, self.now);
         Ok(())
+    }
+
+    /// Takes of the due messages those that the memory has room for, and sorts others: which, and how many of each key are sorted then.
+    fn look_at_due(&mut self, room: usize, share: Option<usize>) -> (Vec<(u64, String)>, Vec<KeyCount>) {
+        let looks = share.map_or(room, |_| DUE_LOOKED_AT_MAX).min(self.due.len());
+        let (mut taken, mut counts, mut sorted) = (Vec::new(), HashMap::<String, usize>::new(), BTreeSet::new());
+        for (due, key) in self.due.drain(..looks) {
+            let line = self.sorted.get(&key).map_or(0, VecDeque::len);
+            let count = counts.entry(key.clone()).or_default();
+            if share.is_none_or(|share| line == 0 && *count < share && taken.len() < room) {
+                *count += 1;
+                taken.push((due, key));
+            } else {
+                let line = self.sorted.entry(key.clone()).or_default();
+                line.insert(line.partition_point(|before| *before < due), due);
+                sorted.insert(key);
+            }
+        }
+        let count = |key: String| {
+            let messages = self.sorted[&key].len() as u64;
+            KeyCount { key: Key::new(key).ok(), messages }
+        };
+        (taken, sorted.into_iter().map(count).collect())
     }
 
     fn reserved(&mut self, due: u64, key: String) -> Result<ReservedMessage> {

@@ -1,23 +1,42 @@
--- reserve_by_key: takes sorted messages of some keys, and the due prefix of the zset behind them, into one reservation.
+-- reserve_by_key: takes sorted messages of some keys, and due messages of the zset behind them, into one reservation. In a fair group it
+-- sorts the due messages that it looks at and does not take.
 --   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a   KEYS[5] T:<group>:k
---   ARGV[1..3] the call sequence   ARGV[4] field of the reservation   ARGV[5] messages of the prefix at most
---   ARGV[6] bytes of all at most   ARGV[7] bodies to read at a time   then n times (messages of the key at most, key or '' for those
---   without a key)
+--   ARGV[1..3] the call sequence   ARGV[4] field of the reservation   ARGV[5] due messages to take at most
+--   ARGV[6] bytes to look at, at most   ARGV[7] bodies to read at a time   ARGV[8] due messages of a key to take at most, if it has no
+--   sorted ones; '' in a group that is not fair, where nothing is sorted   ARGV[9] due messages to look at, at most
+--   ARGV[10] when some were last left that were not looked at, ms, or ''
+--   then n times (messages of the key at most, key or '' for those without a key)
 -- Returns {'OK', owner line, score of the first in the zset or '', bodies not in the zset and in no page of a move, ids dropped, ids
---   with a blank between them, bodies, attempts, entries left of each key} or what the call sequence answers. `attempts` is empty when
---   none are charged.
+--   with a blank between them, bodies, attempts, entries left of each key, n times (another key of which messages were sorted, its
+--   entries)} or what the call sequence answers. `attempts` is empty when none are charged. A repeat answers all but the last two.
 -- A crash before or after changes nothing or leaves the ids in the reservation, where the next epoch's recovery finds them; they are
--- not sorted then. A repeat reads the bodies of that reservation again, and counts anew.
+-- not sorted then. A repeat reads the bodies of that reservation again.
 -- Entries whose message is elsewhere are dropped, some in each call: of a key that has more of them fewer messages come than it has.
 local ENTRIES_LOOKED_AT = 2000
 local z, h, k = KEYS[2], KEYS[3], KEYS[5]
 local ids, bodies, count, dropped = {}, {}, 0, 0
 local joined = ''
-local chunk, bytes, limit = tonumber(ARGV[7]), 0, tonumber(ARGV[6])
+local room, chunk, bytes, limit = tonumber(ARGV[5]), tonumber(ARGV[7]), 0, tonumber(ARGV[6])
+local share, looks_at = tonumber(ARGV[8]), ARGV[9]
+local now_ms = string.sub('000' .. now_text, 1, -4)
 
--- Takes of these ids, which are out of the zset or leave it, those with a body, until the bytes are too many. Returns how many were
--- looked at.
-local function take(some)
+local function entry_of(key, ms, id) return key .. '\0' .. string.format('%013.0f', ms) .. id end
+
+-- Whether a key can be one, or its body is damaged: UTF-8 without control characters.
+local function is_key(key)
+  if not string.find(key, '[^\32-\126]') then return true end
+  if string.find(key, '[%z\1-\31\127]') then return false end
+  for _, valid in ipairs({
+    '[\240][\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '[\244][\128-\143][\128-\191][\128-\191]', '[\224][\160-\191][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]', '[\237][\128-\159][\128-\191]', '[\194][\160-\191]',
+    '[\195-\223][\128-\191]'
+  }) do key = string.gsub(key, valid, ' ') end
+  return not string.find(key, '[\128-\255]')
+end
+
+-- Looks at these ids, until the bytes are too many. Takes those with a body that `takes(i, body)`. Returns how many were looked at.
+local function look(some, takes)
   local read = redis.call('HMGET', h, unpack(some))
   for i = 1, #some do
     local body = read[i]
@@ -25,8 +44,11 @@ local function take(some)
       bytes = limit
       return i - 1
     elseif body then
-      bytes, count = bytes + #body, count + 1
-      ids[count], bodies[count] = some[i], body
+      bytes = bytes + #body
+      if takes(i, body) then
+        count = count + 1
+        ids[count], bodies[count] = some[i], body
+      end
     else
       dropped = dropped + 1
     end
@@ -34,9 +56,19 @@ local function take(some)
   return #some
 end
 
--- Looks at the next entries of a key: how many messages were taken, and how many entries are done with.
-local function take_sorted(key, most)
+-- The range of the entries of a key that may be taken: if some are due before the first message that is not sorted, only these, since
+-- messages of the key may be among those that are not sorted.
+local function range_to_take(key, first_due)
   local low, high = range_of(key)
+  if first_due then
+    local before = '(' .. entry_of(key, first_due, '')
+    if redis.call('ZLEXCOUNT', k, low, before) > 0 then return low, before end
+  end
+  return low, high
+end
+
+-- Looks at the next entries of a key in a range: how many messages were taken, and how many entries are done with.
+local function take_sorted(key, most, low, high)
   local entries = redis.call('ZRANGE', k, low, high, 'BYLEX', 'LIMIT', 0, most)
   if #entries == 0 then return 0, 0 end
   local there, places = {}, {}
@@ -50,12 +82,59 @@ local function take_sorted(key, most)
   end
   local before, done = count, #entries
   if #sorted > 0 then
-    local taken = take(sorted)
+    local taken = look(sorted, function() return true end)
     if taken < #sorted then done = places[taken + 1] - 1 end
     if taken > 0 then redis.call('ZREM', z, unpack(sorted, 1, taken)) end
   end
   if done > 0 then redis.call('ZREM', k, unpack(entries, 1, done)) end
   return count - before, done
+end
+
+-- How many due messages of a key were taken; the share once the next one has to wait behind a sorted one.
+local taken_of, sorted_keys = {}, {}
+local has_entries = share and redis.call('EXISTS', k) == 1
+local function takes(key)
+  if not share or not is_key(key) then return true end
+  local taken = taken_of[key]
+  if not taken then
+    taken = has_entries and redis.call('ZLEXCOUNT', k, range_of(key)) > 0 and share or 0
+  end
+  if taken < share and room > 0 then
+    taken_of[key], room = taken + 1, room - 1
+    return true
+  end
+  if not sorted_keys[key] then
+    sorted_keys[key], sorted_keys[#sorted_keys + 1] = true, key
+  end
+  taken_of[key] = share
+  return false
+end
+
+-- Takes or sorts what is due from a time on.
+local function look_at_due(from)
+  local due = redis.call('ZRANGE', z, from, now_ms, 'BYSCORE', 'LIMIT', '0', looks_at, 'WITHSCORES')
+  local at = 1
+  while at < #due and bytes < limit do
+    local some, places, entries, gone = {}, {}, {}, {}
+    for i = at, math.min(at + 2 * chunk - 2, #due - 1), 2 do some[#some + 1] = due[i] end
+    local looked = look(some, function(i, body)
+      local key, ms = key_of(body) or '', due[at + 2 * i - 1]
+      if takes(key) then return true end
+      places[#places + 1], places[#places + 2] = string.format('%.0f', SORTED + ms), some[i]
+      entries[#entries + 1], entries[#entries + 2] = '0', entry_of(key, ms, some[i])
+      some[i] = false
+      return false
+    end)
+    for i = 1, looked do
+      if some[i] then gone[#gone + 1] = some[i] end
+    end
+    if #gone > 0 then redis.call('ZREM', z, unpack(gone)) end
+    if #places > 0 then
+      redis.call('ZADD', z, 'XX', unpack(places))
+      redis.call('ZADD', k, unpack(entries))
+    end
+    at = at + 2 * looked
+  end
 end
 
 if applied then
@@ -65,21 +144,28 @@ if applied then
     ids[count], bodies[count] = id, redis.call('HGET', h, id)
   end
 else
+  local first_due = redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')[2]
+  if first_due and tonumber(first_due) > tonumber(now_ms) then first_due = nil end
   local looks = ENTRIES_LOOKED_AT
-  for i = 8, #ARGV, 2 do
-    local wanted, done = tonumber(ARGV[i]), 1
+  for i = 11, #ARGV, 2 do
+    local wanted, done, key = tonumber(ARGV[i]), 1, ARGV[i + 1]
+    local low, high = range_to_take(key, first_due)
     while wanted > 0 and done > 0 and bytes < limit and looks > 0 do
       local taken
-      taken, done = take_sorted(ARGV[i + 1], math.min(wanted, chunk, looks))
+      taken, done = take_sorted(key, math.min(wanted, chunk, looks), low, high)
       wanted, looks = wanted - taken, looks - done
     end
   end
-  local due = redis.call('ZRANGE', z, '-inf', string.sub('000' .. now_text, 1, -4), 'BYSCORE', 'LIMIT', '0', ARGV[5])
-  local taken = 0
-  while taken < #due and bytes < limit do
-    taken = taken + take({unpack(due, taken + 1, math.min(taken + chunk, #due))})
+  if ARGV[10] == '' then
+    look_at_due('-inf')
+  else
+    -- Neither the backlog nor what has just become due takes all the bytes.
+    local all = limit
+    limit = math.floor((bytes + all) / 2)
+    look_at_due('-inf')
+    limit = all
+    look_at_due(ARGV[10])
   end
-  if taken > 0 then redis.call('ZREMRANGEBYRANK', z, '0', taken - 1) end
   if count > 0 then
     joined = table.concat(ids, ' ')
     redis.call('HSET', KEYS[1], '@', line, ARGV[4], joined)
@@ -88,9 +174,19 @@ else
   end
 end
 local attempts = attempts_of(KEYS[4], ids)
-local left = {}
-for i = 9, #ARGV, 2 do left[#left + 1] = redis.call('ZLEXCOUNT', k, range_of(ARGV[i])) end
 local head = redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')
 local on_its_way = redis.call('HEXISTS', KEYS[1], 'm') == 1 and moving(KEYS[1], z, h) or 0
 local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z) - on_its_way)
-return {'OK', line, head[2] or '', unsettled, dropped, joined, bodies, attempts, left}
+local answer = {'OK', line, head[2] or '', unsettled, dropped, joined, bodies, attempts}
+if applied then return answer end
+local left, sorted = {}, {}
+for i = 12, #ARGV, 2 do
+  left[#left + 1], sorted_keys[ARGV[i]] = redis.call('ZLEXCOUNT', k, range_of(ARGV[i])), false
+end
+for _, key in ipairs(sorted_keys) do
+  if sorted_keys[key] then
+    sorted[#sorted + 1], sorted[#sorted + 2] = key, redis.call('ZLEXCOUNT', k, range_of(key))
+  end
+end
+answer[9], answer[10] = left, sorted
+return answer

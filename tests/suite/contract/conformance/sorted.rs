@@ -88,7 +88,7 @@ async fn reserve_all_of(owner: &mut Box<dyn Owner>, key: &Option<Key>) -> Result
     let asked = [KeyCount { key: key.clone(), messages: 500 }];
     let mut all = Vec::new();
     for _ in 0..100 {
-        let reserved = owner.reserve_by_key(up_to(1), &asked).await?;
+        let reserved = owner.reserve_by_key(up_to(1), &asked, None).await?;
         let is_over = reserved.sorted_left == [0];
         all.push(reserved);
         if is_over {
@@ -146,7 +146,7 @@ pub(super) async fn sorted_messages_are_reserved_by_key(world: World) -> Result<
     assert_eq!((nothing.messages.len(), nothing.head, nothing.unsettled, nothing.dropped), (0, None, 0, 0));
     orders.push_all(&[keyed(&orders, "later", Some("a"), 50)?, keyed(&orders, "new", Some("a"), 0)?]).await?;
     let asked = [of(Some("b"), 5)?, of(Some("nobody"), 5)?, of(Some("a"), 1)?, of(None, 1)?];
-    let taken = owner.reserve_by_key(up_to(9), &asked).await?;
+    let taken = owner.reserve_by_key(up_to(9), &asked, None).await?;
     assert_eq!(ids_of(&taken.messages), ["b1", "a1", "none", "new"]);
     assert_eq!(taken.sorted_left, [0, 0, 1, 0]);
     let later = world.now().plus(Duration::from_millis(50));
@@ -161,7 +161,7 @@ pub(super) async fn sorted_messages_are_reserved_by_key(world: World) -> Result<
     let remaining = vec![(taken.reservation, ids(&["a1", "none"])?)];
     let returned = vec![Returned { id: MessageId::new("new")?, ready_at: at(10) }];
     owner.settle(&Settlement { returned, remaining, ..Settlement::default() }).await?;
-    let again = owner.reserve_by_key(up_to(9), &[of(Some("a"), 9)?]).await?;
+    let again = owner.reserve_by_key(up_to(9), &[of(Some("a"), 9)?], None).await?;
     assert_eq!((ids_of(&again.messages), again.sorted_left), (vec!["a2", "new"], vec![0]));
     assert_eq!(owner.sorted_keys(None).await?, SortedKeys { keys: vec![], more: false });
     Ok(())
@@ -177,13 +177,13 @@ pub(super) async fn a_reservation_by_key_is_bounded_by_count_and_bytes(world: Wo
     world.pass(5);
     orders.push_all(&(0..4).map(|n| orders.message(&format!("n{n}"), 0)).collect::<Result<Vec<_>>>()?).await?;
     // The count is of those that are not sorted.
-    let taken = owner.reserve_by_key(up_to(1), &[of(Some("odds"), 2)?]).await?;
+    let taken = owner.reserve_by_key(up_to(1), &[of(Some("odds"), 2)?], None).await?;
     assert_eq!((ids_of(&taken.messages), &*taken.sorted_left), (vec!["m1", "m3", "n0"], &[2][..]));
     assert_eq!(taken.head, Some(world.now()));
     let each = taken.messages[0].bytes;
     let mut within = async |bytes, keys: &[KeyCount]| {
         let limit = ReserveLimit { messages: 9, bytes };
-        let taken = owner.reserve_by_key(limit, keys).await?;
+        let taken = owner.reserve_by_key(limit, keys, None).await?;
         let ids: Vec<String> = taken.messages.iter().map(|message| message.id.to_string()).collect();
         Result::Ok((ids, taken.sorted_left, taken.head))
     };
@@ -215,9 +215,9 @@ pub(super) async fn sorted_messages_of_a_key_are_ordered_by_ready_time_and_id(wo
     assert_eq!(self::keys(&mut owner).await?, counts);
     for (n, key) in keys.iter().enumerate() {
         let expected = ["z", "a", "b", "~", "!"].map(|id| format!("{id}{n}"));
-        let first = owner.reserve_by_key(up_to(9), &[of(*key, 2)?]).await?;
+        let first = owner.reserve_by_key(up_to(9), &[of(*key, 2)?], None).await?;
         assert_eq!((ids_of(&first.messages), &*first.sorted_left), (vec![&*expected[0], &*expected[1]], &[3][..]));
-        let rest = owner.reserve_by_key(up_to(9), &[of(*key, 9)?]).await?;
+        let rest = owner.reserve_by_key(up_to(9), &[of(*key, 9)?], None).await?;
         assert_eq!(
             (ids_of(&rest.messages), &*rest.sorted_left),
             (vec![&*expected[2], &*expected[3], &*expected[4]], &[0][..])
@@ -270,16 +270,16 @@ pub(super) async fn next_owner_finds_what_was_sorted(world: World) -> Result<()>
     let mut fresh = orders.owner().await?;
     assert!(!fresh.recover().await?.has_sorted);
     let mut lost = few(&world, &orders).await?;
-    let taken = lost.reserve_by_key(up_to(9), &[of(Some("a"), 1)?]).await?;
+    let taken = lost.reserve_by_key(up_to(9), &[of(Some("a"), 1)?], None).await?;
     assert_eq!(ids_of(&taken.messages), ["a1"]);
     world.pass(5);
     let mut owner = orders.owner().await?;
-    assert_eq!(kind_of(lost.reserve_by_key(up_to(9), &[]).await), Some(Kind::Stale));
+    assert_eq!(kind_of(lost.reserve_by_key(up_to(9), &[], None).await), Some(Kind::Stale));
     let page = owner.recover().await?;
     assert_eq!((page.messages, page.left_behind, page.has_sorted, page.orphans), (1, true, true, 0));
     assert_eq!(keys(&mut owner).await?, [of(None, 1)?, of(Some("a"), 1)?, of(Some("b"), 1)?]);
     let asked = [of(Some("a"), 9)?, of(Some("b"), 9)?, of(None, 9)?];
-    let taken = owner.reserve_by_key(up_to(9), &asked).await?;
+    let taken = owner.reserve_by_key(up_to(9), &asked, None).await?;
     assert_eq!(ids_of(&taken.messages), ["a2", "b1", "none", "a1"]);
     let attempts: Vec<_> = taken.messages.iter().map(|message| message.attempts).collect();
     assert_eq!(attempts, [0, 0, 0, 1]);
@@ -353,7 +353,7 @@ pub(super) async fn many_sorted_messages_are_reserved_exactly_once(world: World)
     let mut seen = BTreeSet::new();
     let mut left = vec![];
     for _ in 0..MANY {
-        let taken = owner.reserve_by_key(up_to(RECOVER_IDS_MAX), &asked).await?;
+        let taken = owner.reserve_by_key(up_to(RECOVER_IDS_MAX), &asked, None).await?;
         for message in &taken.messages {
             assert!(seen.insert(message.id.clone()), "{} came twice", message.id);
         }
@@ -364,7 +364,7 @@ pub(super) async fn many_sorted_messages_are_reserved_exactly_once(world: World)
         }
     }
     assert_eq!((left.iter().sum::<u64>() as usize + seen.len(), orders.stats().await?.in_flight), (MANY, 0));
-    let rest = owner.reserve_by_key(up_to(1), &[of(Some("k2"), CALL_IDS_MAX as u64)?]).await?;
+    let rest = owner.reserve_by_key(up_to(1), &[of(Some("k2"), CALL_IDS_MAX as u64)?], None).await?;
     assert_eq!((rest.messages.len() + seen.len(), rest.sorted_left), (MANY, vec![0]));
     Ok(())
 }

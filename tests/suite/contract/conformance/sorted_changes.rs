@@ -25,7 +25,7 @@ pub(super) async fn sorted_message_is_cancelled(world: World) -> Result<()> {
     assert_eq!(orders.cancel("none").await?, [Fate::Done]);
     assert_eq!((orders.peek("a1").await?, orders.stats().await?.ready), (None, 2));
     counts_at_least(&mut owner, &[of(A, 1)?, of(Some("b"), 1)?]).await?;
-    let taken = owner.reserve_by_key(up_to(9), &[of(A, 1)?, of(None, 1)?]).await?;
+    let taken = owner.reserve_by_key(up_to(9), &[of(A, 1)?, of(None, 1)?], None).await?;
     assert_eq!((ids_of(&taken.messages), &*taken.sorted_left, taken.dropped), (vec!["a2"], &[0, 0][..], 0));
     assert_eq!(orders.cancel("a2").await?, [Fate::InFlight]);
     assert_eq!(orders.cancel("b1").await?, [Fate::Done]);
@@ -51,7 +51,7 @@ pub(super) async fn rescheduled_message_is_sorted_no_more(world: World) -> Resul
     assert_eq!(orders.reschedule("a1", 50).await?, [Fate::Done]);
     assert_eq!(peeked("a1").await?, Some(("scheduled", Some(world.now().plus(Duration::from_millis(50))))));
     counts_at_least(&mut owner, &[of(None, 1)?]).await?;
-    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?, of(Some("b"), 9)?]).await?;
+    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?, of(Some("b"), 9)?], None).await?;
     assert_eq!((ids_of(&taken.messages), &*taken.sorted_left), (vec!["b1", "a2"], &[0, 0][..]));
     assert_eq!(taken.head, Some(world.now().plus(Duration::from_millis(50))));
     assert_eq!(exactly_sorted(&mut owner).await?, [ids_sorted(None, &["none"])?]);
@@ -76,7 +76,7 @@ pub(super) async fn repeated_reschedule_of_a_sorted_message_is_done(world: World
 pub(super) async fn sorted_message_is_settled_late(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let mut lost = few(&world, &orders).await?;
-    let taken = lost.reserve_by_key(up_to(9), &[of(A, 2)?]).await?;
+    let taken = lost.reserve_by_key(up_to(9), &[of(A, 2)?], None).await?;
     let mut owner = orders.owner().await?;
     assert_eq!((orders.recover(&mut owner).await?, sort_due(&mut owner).await?), (2, 2));
     counts_at_least(&mut owner, &[of(None, 1)?, of(A, 2)?, of(Some("b"), 1)?]).await?;
@@ -91,7 +91,7 @@ pub(super) async fn sorted_message_is_settled_late(world: World) -> Result<()> {
     assert_eq!(fates, [LateFate::Done, LateFate::Done]);
     assert_eq!(orders.peek("a1").await?, None);
     counts_at_least(&mut owner, &[of(None, 1)?, of(Some("b"), 1)?]).await?;
-    let left = owner.reserve_by_key(up_to(9), &[of(A, 9)?]).await?;
+    let left = owner.reserve_by_key(up_to(9), &[of(A, 9)?], None).await?;
     assert_eq!((left.messages.len(), &*left.sorted_left, left.unsettled), (0, &[0][..], 0));
     let rest = [ids_sorted(None, &["none"])?, ids_sorted(Some("b"), &["b1"])?];
     assert_eq!(exactly_sorted(&mut owner).await?, rest);
@@ -152,7 +152,7 @@ pub(super) async fn push_over_a_sorted_message_takes_it_back(world: World) -> Re
     let debounced = keyed(&orders, "b1", Some("b"), 50)?;
     assert_eq!(orders.push_over(Conflict::Debounce, &[debounced]).await?, [Ok(Pushed::Debounced)]);
     counts_at_least(&mut owner, &[of(None, 1)?, of(A, 1)?]).await?;
-    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?, of(Some("b"), 9)?]).await?;
+    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?, of(Some("b"), 9)?], None).await?;
     assert_eq!((ids_of(&taken.messages), &*taken.sorted_left), (vec!["a2", "a1"], &[0, 0][..]));
     assert_eq!(taken.messages[1].message.as_ref(), Ok(&other));
     assert_eq!(taken.head, Some(world.now().plus(Duration::from_millis(50))));
@@ -278,12 +278,12 @@ pub(super) async fn sorted_messages_are_counted_as_ready(world: World) -> Result
     let forecast = orders.store.reads.forecast(&partition, spans).await?.remove(0);
     assert_eq!(forecast, Forecast { ready: 5, spans: vec![1, 0], later: 0, backoff: 0 });
     world.pass(3);
-    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?, of(Some("b"), 9)?]).await?;
+    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?, of(Some("b"), 9)?], None).await?;
     assert_eq!(ids_of(&taken.messages), ["a1", "a2", "b1", "due"]);
     let stats = orders.stats().await?;
     assert_eq!((stats.ready, stats.scheduled, stats.in_flight), (1, 1, 4));
     assert_eq!(stats.oldest_ready_age, Some(Duration::from_millis(10)));
-    owner.reserve_by_key(up_to(9), &[of(None, 9)?]).await?;
+    owner.reserve_by_key(up_to(9), &[of(None, 9)?], None).await?;
     let stats = orders.stats().await?;
     assert_eq!((stats.ready, stats.oldest_ready_age), (0, None));
     assert_eq!(stats.head, Some(world.now().plus(Duration::from_millis(7))));
@@ -315,7 +315,7 @@ pub(super) async fn sorted_messages_are_moved_with_their_ready_time(world: World
     }
     assert_eq!(moved.waiting, 5);
     assert_eq!(orders.stats().await?, PartitionStats { owner: Some(member("owner")), ..PartitionStats::default() });
-    let nothing = owner.reserve_by_key(up_to(9), &[of(A, 9)?]).await?;
+    let nothing = owner.reserve_by_key(up_to(9), &[of(A, 9)?], None).await?;
     assert_eq!((nothing.messages.len(), nothing.sorted_left, nothing.dropped), (0, vec![0], 0));
     assert_eq!(exactly_sorted(&mut owner).await?, []);
     let mut found = Vec::new();
@@ -357,8 +357,8 @@ pub(super) async fn copied_group_has_sorted_messages_unsorted(world: World) -> R
     // The source has what it had; what is sorted in one group is not in the other.
     assert_eq!(keys(&mut owner).await?, [of(None, 1)?, of(A, 2)?, of(Some("b"), 1)?]);
     auditor.settle(&sorts(&taken)?).await?;
-    assert_eq!(owner.reserve_by_key(up_to(9), &[of(A, 1)?]).await?.sorted_left, [1]);
-    assert_eq!(auditor.reserve_by_key(up_to(9), &[of(A, 1)?]).await?.sorted_left, [1]);
+    assert_eq!(owner.reserve_by_key(up_to(9), &[of(A, 1)?], None).await?.sorted_left, [1]);
+    assert_eq!(auditor.reserve_by_key(up_to(9), &[of(A, 1)?], None).await?.sorted_left, [1]);
     assert_eq!(copy.cancel("b1").await?, [Fate::Done, Fate::Done]);
     let rest = [ids_sorted(None, &["none"])?, ids_sorted(A, &["a2"])?];
     assert_eq!((&*exactly_sorted(&mut owner).await?, &*exactly_sorted(&mut auditor).await?), (&rest[..], &rest[..]));
@@ -376,7 +376,7 @@ pub(super) async fn purge_leaves_nothing_sorted(world: World) -> Result<()> {
     let mut owner = orders.owner().await?;
     assert!(!owner.recover().await?.has_sorted);
     assert_eq!(keys(&mut owner).await?, []);
-    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?]).await?;
+    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?], None).await?;
     assert_eq!((taken.messages.len(), taken.sorted_left, taken.dropped), (0, vec![0], 0));
     assert_eq!(orders.stats_of(&orders.partition_of("audit")?).await?.ready, 4);
     Ok(())
@@ -401,9 +401,9 @@ pub(super) async fn recreated_topic_or_group_has_nothing_sorted(world: World) ->
     let again = world.existing(world.store.topics.update(&wanted).await?);
     let mut auditor = again.acquire(&again.partition_of("audit")?, &member("auditor"), LEASE).await?;
     assert!(!auditor.recover().await?.has_sorted);
-    let taken = auditor.reserve_by_key(up_to(9), &[of(A, 9)?]).await?;
+    let taken = auditor.reserve_by_key(up_to(9), &[of(A, 9)?], None).await?;
     assert_eq!((taken.messages.len(), taken.sorted_left), (0, vec![0]));
-    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?]).await?;
+    let taken = owner.reserve_by_key(up_to(9), &[of(A, 9)?], None).await?;
     owner.settle(&acks(&ids_of(&taken.messages))?).await?;
     assert_eq!((taken.messages.len(), again.stats().await?.live()), (1, 0));
     Ok(())

@@ -14,7 +14,7 @@ use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
 use dwell::store::{
     Buried, Charge, Expected, KeyCount, LateFate, LateSettlement, MessageState, Owner, PartitionStats, Rescheduled,
-    Reservation, Retried, Returned, Settlement, Sorted, Window,
+    Reservation, Reserved, Retried, Returned, Settlement, Sorted, Window,
 };
 use fastrand::Rng;
 
@@ -330,7 +330,25 @@ impl Game {
 
     async fn reserve(&mut self, group: usize) -> Result<()> {
         let (most, keys) = (self.random.usize(1..5), self.keys()?);
+        if !self.model.ordered && self.random.u8(0..4) == 0 {
+            return self.reserve_fairly(group, most - 1).await;
+        }
         self.reserve_by_key(group, most, &keys).await.map(drop)
+    }
+
+    /// Takes of each key a share of what is due, and sorts the others.
+    async fn reserve_fairly(&mut self, group: usize, most: usize) -> Result<()> {
+        let (share, player) = (self.random.usize(1..3), &mut self.players[group]);
+        let entries = player.owner.sorted_keys(None).await?.keys;
+        let reserved = player.owner.reserve_by_key(up_to(most), &[], Some(share)).await?;
+        let name = (player.owner.epoch().number(), reserved.reservation.0);
+        let model = &mut self.model.groups[group];
+        let expected = model.reserve_fairly(name, most, share, &entries, self.world.now());
+        for KeyCount { key, messages } in &reserved.sorted {
+            let expected = count_of(&model.sorted_keys(), key.as_ref());
+            assert!(expected > 0 && *messages >= expected, "{key:?}: {messages} sorted of {expected}");
+        }
+        self.taken(group, reserved, expected).await
     }
 
     /// Reserves each key until no message is left sorted; then none is counted either, although counts are upper bounds.
@@ -357,11 +375,29 @@ impl Game {
         let player = &mut self.players[group];
         let reserved = match keys.is_empty() {
             true => player.owner.reserve(up_to(most)).await?,
-            false => player.owner.reserve_by_key(up_to(most), keys).await?,
+            false => player.owner.reserve_by_key(up_to(most), keys, None).await?,
         };
-        let model = &mut self.model.groups[group];
         let name = (player.owner.epoch().number(), reserved.reservation.0);
-        let expected = model.reserve(name, most, keys, self.world.now());
+        let expected = self.model.groups[group].reserve(name, most, keys, self.world.now());
+        let sorted = self.model.groups[group].sorted_keys();
+        assert_eq!((reserved.sorted_left.len(), &reserved.sorted), (keys.len(), &vec![]));
+        for (asked, left) in keys.iter().zip(&reserved.sorted_left) {
+            let expected = count_of(&sorted, asked.key.as_ref());
+            assert!(*left >= expected, "{asked:?}: {left} left of {expected}");
+        }
+        let left = reserved.sorted_left.clone();
+        self.taken(group, reserved, expected).await?;
+        Ok(left)
+    }
+
+    /// Compares what a player has reserved with what the model says.
+    async fn taken(
+        &mut self,
+        group: usize,
+        reserved: Reserved,
+        expected: Vec<(MessageId, Timestamp, u32)>,
+    ) -> Result<()> {
+        let (player, model) = (&mut self.players[group], &self.model.groups[group]);
         let taken: Vec<_> = reserved.messages.iter().map(|m| (m.id.clone(), m.ready_at, m.attempts)).collect();
         assert_eq!(taken, expected);
         for message in reserved.messages {
@@ -371,11 +407,6 @@ impl Game {
         let stats = model.stats(self.world.now());
         assert_eq!((reserved.head, reserved.unsettled, reserved.dropped), (model.head(), stats.in_flight, 0));
         let sorted = model.sorted_keys();
-        assert_eq!(reserved.sorted_left.len(), keys.len());
-        for (asked, left) in keys.iter().zip(&reserved.sorted_left) {
-            let expected = count_of(&sorted, asked.key.as_ref());
-            assert!(*left >= expected, "{asked:?}: {left} left of {expected}");
-        }
         if !self.model.ordered {
             let there = player.owner.sorted_keys(None).await?;
             assert!(!there.more);
@@ -383,7 +414,7 @@ impl Game {
                 assert!(count_of(&there.keys, key.as_ref()) >= *messages, "{sorted:?} in {there:?}");
             }
         }
-        Ok(reserved.sorted_left)
+        Ok(())
     }
 
     /// Some keys, with how many sorted messages of each are asked for; none with an ordering.

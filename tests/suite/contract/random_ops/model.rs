@@ -301,8 +301,45 @@ impl Group {
     ) -> Vec<(MessageId, Timestamp, u32)> {
         let due = self.waiting().into_iter().filter(|(at, _, id)| *at <= now && !self.is_sorted(id)).take(most);
         let count = |asked: &KeyCount| usize::try_from(asked.messages).unwrap_or(usize::MAX);
-        let sorted = keys.iter().flat_map(|asked| self.sorted_of(asked.key.as_ref()).into_iter().take(count(asked)));
+        let first_due = self.head().filter(|head| *head <= now);
+        let is_before = |(at, ..): &(Timestamp, u64, MessageId)| first_due.is_some_and(|first_due| *at < first_due);
+        let sorted = keys.iter().flat_map(|asked| {
+            let of_key = self.sorted_of(asked.key.as_ref());
+            let has_before = of_key.first().is_some_and(is_before);
+            of_key.into_iter().take(count(asked)).take_while(move |place| !has_before || is_before(place))
+        });
         let all: Vec<_> = sorted.chain(due).collect();
+        self.hold(name, all)
+    }
+
+    /// The same in a fair group, where these keys have entries of sorted messages. Sorts what it does not take.
+    pub(super) fn reserve_fairly(
+        &mut self,
+        name: (u64, u64),
+        most: usize,
+        share: usize,
+        entries: &[KeyCount],
+        now: Timestamp,
+    ) -> Vec<(MessageId, Timestamp, u32)> {
+        let due: Vec<_> = self.waiting().into_iter().filter(|(at, _, id)| *at <= now && !self.is_sorted(id)).collect();
+        let (mut all, mut counts) = (Vec::new(), BTreeMap::<Option<Key>, usize>::new());
+        for place in due {
+            let Some(known) = self.messages.get_mut(&place.2) else { continue };
+            let key = &known.message.envelope.key;
+            let is_behind = entries.iter().any(|entry| entry.key == *key);
+            let count = counts.entry(key.clone()).or_default();
+            if is_behind || *count >= share || all.len() >= most {
+                *count = share;
+                known.sorted = true;
+            } else {
+                *count += 1;
+                all.push(place);
+            }
+        }
+        self.hold(name, all)
+    }
+
+    fn hold(&mut self, name: (u64, u64), all: Vec<(Timestamp, u64, MessageId)>) -> Vec<(MessageId, Timestamp, u32)> {
         let mut taken = Vec::new();
         for (at, _, id) in all {
             if let Some(known) = self.messages.get_mut(&id) {
