@@ -160,8 +160,8 @@ pub const PACE_AHEAD: Duration = Duration::from_millis(250);
 pub const KEY_AHEAD_MIN: usize = 2;
 /// Sorted messages that are reserved at a time, beside as many that are due.
 pub const SORTED_MESSAGES_MAX: usize = CALL_IDS_MAX / 2;
-/// Due messages of a fair group that one call looks at from the oldest on, and at most as many from the last look on: those that the
-/// memory has no room for are sorted.
+/// The oldest due messages of a fair group that one call looks at, and at most as many of the newest: those that the memory has no room
+/// for are sorted.
 pub const DUE_LOOKED_AT_MAX: usize = 500;
 /// Bytes of bodies that an owner holds ready in memory, for each partition of a group.
 pub const PREFETCH_BYTES_MAX: usize = CALL_BYTES_MAX;

@@ -44,9 +44,9 @@ pub trait Owner: Send {
 
     /// Takes messages of a group that is or was fair: so many of the sorted ones of each key, oldest first, and if some of a key are due
     /// before all that is not sorted, only these; and those that are due and not sorted, as [`Owner::reserve`] does. With a share it
-    /// looks at up to [`DUE_LOOKED_AT_MAX`] of the due ones from the oldest on, and at as many of those that became due since the last
-    /// look: of each key without sorted messages it takes a share, and the others it sorts. The limit of messages is for those that
-    /// are due and taken, that of bytes for all that it looks at. Not with an ordering.
+    /// looks at up to [`DUE_LOOKED_AT_MAX`] of the oldest due ones, and if there are more, at as many of the newest: of each key without
+    /// sorted messages it takes a share, and the others it sorts. The limit of messages is for those that are due and taken, that
+    /// of bytes for all that it looks at. Not with an ordering.
     async fn reserve_by_key(
         &mut self,
         limit: ReserveLimit,

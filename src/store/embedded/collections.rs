@@ -333,11 +333,19 @@ impl<'a> Zset<'a> {
         self.range((Bound::Included(self.place.of(self.by_score)), to))
     }
 
-    /// Those that are not sorted, from this time on by time.
-    pub(super) fn unsorted_from(&self, at: Timestamp) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
-        let place = |score: Score| self.place.scored(self.by_score, score, "");
-        let (from, to) = (place(at.into()), place(Score::sorted(Timestamp::ZERO)));
-        self.range((Bound::Included(from.min(to.clone())), Bound::Excluded(to)))
+    /// Those that are not sorted, by time.
+    pub(super) fn unsorted(&self) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        let to = Bound::Excluded(self.place.scored(self.by_score, Score::sorted(Timestamp::ZERO), ""));
+        self.range((Bound::Included(self.place.of(self.by_score)), to))
+    }
+
+    /// Those that are not sorted and due by this time, the last first.
+    pub(super) fn newest(&self, now: Timestamp) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        let behind = Timestamp::from_ms(now.as_ms().saturating_add(1));
+        let sorted = self.place.scored(self.by_score, Score::sorted(Timestamp::ZERO), "");
+        let to = self.place.scored(self.by_score, behind, "").min(sorted);
+        let range = self.place.of(self.by_score)..to;
+        self.tree.range(range).keys().rev().map(|key| scored_of(&key.map_err(broken)?))
     }
 
     /// Those from this time on by time, the sorted ones among the others.

@@ -33,8 +33,6 @@ struct Handle {
     group_partition: GroupPartition,
     epoch: Epoch,
     last_delivery: Timestamp,
-    /// When a reservation last left due messages that it did not look at.
-    left_at: Option<Timestamp>,
     reservations: u64,
     ordered: bool,
     in_doubt: bool,
@@ -86,7 +84,6 @@ impl store::Leases for Embedded {
             group_partition: group_partition.clone(),
             epoch,
             last_delivery,
-            left_at: None,
             reservations: 0,
             ordered: false,
             in_doubt: false,
@@ -243,12 +240,10 @@ impl Owner for Handle {
     ) -> Result<Reserved> {
         let reservation = Reservation(self.reservations + 1);
         let name = reservation_name(&self.epoch, reservation);
-        let now = self.inner.now();
-        let wanted = Wanted { limit, keys, share, left_at: self.left_at, now, is_ordered: self.ordered };
+        let wanted = Wanted { limit, keys, share, is_ordered: self.ordered };
         let reserved =
             self.owned(|stored, partition, _| reserve(&self.inner, stored, partition, &wanted, (reservation, &name)))?;
         self.reservations = reservation.0;
-        self.left_at = share.and(reserved.head).filter(|head| *head <= now).map(|_| now);
         Ok(reserved)
     }
 
@@ -349,6 +344,19 @@ impl Taking<'_> {
         Ok(true)
     }
 
+    /// The first of these, as many as the bytes are for.
+    fn fitting(&self, mut places: Vec<(Score, MessageId)>) -> Result<Vec<(Score, MessageId)>> {
+        let mut bytes = self.bytes;
+        for at in 0..places.len() {
+            bytes += self.stored.hash().get(&places[at].1)?.map_or(0, |body| body.len());
+            if bytes > self.bytes_max {
+                places.truncate(at);
+                break;
+            }
+        }
+        Ok(places)
+    }
+
     /// Takes so many sorted messages of each key. If some of a key are due before the first message that is not sorted, only these, since
     /// messages of the key may be among those that are not sorted. Answers how many of each.
     fn take_sorted(&mut self, keys: &[KeyCount], first_due: Option<Timestamp>) -> Result<HashMap<Option<Key>, u64>> {
@@ -409,8 +417,6 @@ struct Wanted<'a> {
     limit: ReserveLimit,
     keys: &'a [KeyCount],
     share: Option<usize>,
-    left_at: Option<Timestamp>,
-    now: Timestamp,
     is_ordered: bool,
 }
 
@@ -423,7 +429,8 @@ fn reserve(
     wanted: &Wanted<'_>,
     (reservation, name): (Reservation, &[u8]),
 ) -> Result<Reserved> {
-    let Wanted { limit, keys, share, left_at, now, is_ordered } = *wanted;
+    let Wanted { limit, keys, share, is_ordered } = *wanted;
+    let now = inner.now();
     let mut taking = Taking {
         stored,
         batch: Batch::default(),
@@ -444,25 +451,25 @@ fn reserve(
         Some(_) => DUE_LOOKED_AT_MAX,
         None => limit.messages.clamp(1, CALL_IDS_MAX),
     };
-    // Neither the backlog nor what has just become due takes all the bytes.
-    taking.bytes_max = if left_at.is_some() { limit.bytes.midpoint(taking.bytes) } else { limit.bytes };
+    let is_due = |entry: &Result<(Score, MessageId)>| entry.as_ref().map_or(true, |(score, _)| score.at <= now);
+    let oldest = stored.zset().unsorted().take(looks).take_while(is_due).collect::<Result<Vec<_>>>()?;
+    let is_backlog = share.is_some() && oldest.len() == looks;
+    // The backlog does not take all the bytes.
+    taking.bytes_max = if is_backlog { limit.bytes.midpoint(taking.bytes) } else { limit.bytes };
     let mut last = None;
-    for entry in stored.zset().unsorted_from(Timestamp::ZERO).take(looks) {
-        let (score, id) = entry?;
-        if score.at > now || !taking.look(id.clone(), score, is_ordered.then_some(score), &mut wants)? {
+    for (score, id) in oldest {
+        if !taking.look(id.clone(), score, is_ordered.then_some(score), &mut wants)? {
             break;
         }
         last = Some((score, id));
     }
     taking.bytes_max = limit.bytes;
-    if let Some(left_at) = left_at {
-        let is_new =
-            |entry: &Result<(Score, MessageId)>| entry.as_ref().ok().is_none_or(|entry| Some(entry) > last.as_ref());
-        for entry in stored.zset().unsorted_from(left_at).filter(is_new).take(looks) {
-            let (score, id) = entry?;
-            if score.at > now || !taking.look(id, score, None, &mut wants)? {
-                break;
-            }
+    if is_backlog {
+        let is_left =
+            |entry: &Result<(Score, MessageId)>| entry.as_ref().map_or(true, |entry| Some(entry) > last.as_ref());
+        let newest = stored.zset().newest(now).take(looks).take_while(is_left).collect::<Result<Vec<_>>>()?;
+        for (score, id) in taking.fitting(newest)?.into_iter().rev() {
+            taking.look(id, score, None, &mut wants)?;
         }
     }
     let newly = sorting.map(|sorting| sorting.sorted).unwrap_or_default();

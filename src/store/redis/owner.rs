@@ -39,8 +39,6 @@ pub(super) struct RedisOwner {
     member: MemberId,
     epoch: Epoch,
     last_delivery: Timestamp,
-    /// When a reservation last left due messages that it did not look at.
-    left_at: Option<Timestamp>,
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
     line: String,
     seq: u64,
@@ -65,14 +63,13 @@ impl RedisOwner {
     ) -> RedisOwner {
         let (group_partition, left_behind, positions) =
             (group_partition.clone(), reservations > 0, ReservationOrder::default());
-        let (left_at, seq, out, in_doubt, body_bytes) = (None, 0, false, false, BODY_BYTES_GUESS);
+        let (seq, out, in_doubt, body_bytes) = (0, false, false, BODY_BYTES_GUESS);
         RedisOwner {
             shared,
             group_partition,
             member,
             epoch,
             last_delivery,
-            left_at,
             line,
             seq,
             left_behind,
@@ -291,12 +288,9 @@ impl Owner for RedisOwner {
         let call = self
             .reserve_call(&SCRIPTS.reserve_by_key, &keys, limit)
             .arg(share.map_or_else(String::new, |share| share.to_string()))
-            .arg(looks)
-            .arg(self.left_at.map_or_else(String::new, |at| at.as_ms().to_string()));
+            .arg(looks);
         let call = asked.iter().fold(call, |call, asked| call.arg(asked.messages).arg(key_text(asked.key.as_ref())));
         let (mut reserved, mut reply) = self.taken(call).await?;
-        let now = stamp(&self.line).map(|us| Timestamp::from_ms(us / 1_000));
-        self.left_at = now.filter(|now| share.is_some() && reserved.head.is_some_and(|head| head <= *now));
         // A repeat does not say what its first copy has sorted.
         (reserved.sorted_left, reserved.sorted) = if reply.left() == 0 {
             self.count_sorted(asked).await?

@@ -330,11 +330,9 @@ async fn sorted_message_is_found_by_the_verbs_of_clients() -> Result<()> {
     // It was never handed out.
     assert_eq!(late, [LateFate::Over]);
     assert_eq!(shop.orders.reschedule("a4", 60_000).await?, [Fate::Done]);
-    let due = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?], None).await?;
-    // One that was rescheduled is not sorted any more, even to the same time. It comes before what is due later.
-    assert_eq!(ids_of(&due.messages), ["a2"]);
     let left = shop.owner.reserve_by_key(up_to(9), &[ask("a", 9)?], None).await?;
-    assert_eq!((ids_of(&left.messages), left.sorted_left), (vec!["a3"], vec![0]));
+    // One that was rescheduled is not sorted any more, even to the same time.
+    assert_eq!((ids_of(&left.messages), left.sorted_left), (vec!["a3", "a2"], vec![0]));
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 --   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a   KEYS[5] T:<group>:k
 --   ARGV[1..3] the call sequence   ARGV[4] field of the reservation   ARGV[5] due messages to take at most
 --   ARGV[6] bytes to look at, at most   ARGV[7] bodies to read at a time   ARGV[8] due messages of a key to take at most, if it has no
---   sorted ones; '' in a group that is not fair, where nothing is sorted   ARGV[9] due messages to look at, at most
---   ARGV[10] when some were last left that were not looked at, ms, or ''
+--   sorted ones; '' in a group that is not fair, where nothing is sorted   ARGV[9] due messages to look at, at most: so many of the
+--   oldest, and in a fair group as many of the newest
 --   then n times (messages of the key at most, key or '' for those without a key)
 -- Returns {'OK', owner line, score of the first in the zset or '', bodies not in the zset and in no page of a move, ids dropped, ids
 --   with a blank between them, bodies, attempts, entries left of each key, n times (another key of which messages were sorted, its
@@ -16,7 +16,8 @@ local ENTRIES_LOOKED_AT = 2000
 local z, h, k = KEYS[2], KEYS[3], KEYS[5]
 local ids, bodies, count, dropped = {}, {}, 0, 0
 local joined = ''
-local room, chunk, bytes, limit = tonumber(ARGV[5]), tonumber(ARGV[7]), 0, tonumber(ARGV[6])
+local room, chunk = tonumber(ARGV[5]), tonumber(ARGV[7])
+local bytes, limit, is_full = 0, tonumber(ARGV[6]), false
 local share, looks_at = tonumber(ARGV[8]), ARGV[9]
 local now_ms = string.sub('000' .. now_text, 1, -4)
 
@@ -35,36 +36,21 @@ local function is_key(key)
   return not string.find(key, '[\128-\255]')
 end
 
--- Looks at these ids, until the bytes are too many. Takes those with a body that `takes(i, body)`. Returns how many were looked at.
-local function look(some, takes)
-  local read = redis.call('HMGET', h, unpack(some))
+-- Reads the bodies of these ids, until the bytes are too many. Returns them, false for one that is missing, and how many were read.
+local function read(some)
+  local found = redis.call('HMGET', h, unpack(some))
   for i = 1, #some do
-    local body = read[i]
-    if body and bytes > 0 and bytes + #body > limit then
-      bytes = limit
-      return i - 1
-    elseif body then
-      bytes = bytes + #body
-      if takes(i, body) then
-        count = count + 1
-        ids[count], bodies[count] = some[i], body
-      end
-    else
-      dropped = dropped + 1
-    end
+    local body = found[i]
+    is_full = body and bytes > 0 and bytes + #body > limit
+    if is_full then return found, i - 1 end
+    bytes = bytes + (body and #body or 0)
   end
-  return #some
+  return found, #some
 end
 
--- The range of the entries of a key that may be taken: if some are due before the first message that is not sorted, only these, since
--- messages of the key may be among those that are not sorted.
-local function range_to_take(key, first_due)
-  local low, high = range_of(key)
-  if first_due then
-    local before = '(' .. entry_of(key, first_due, '')
-    if redis.call('ZLEXCOUNT', k, low, before) > 0 then return low, before end
-  end
-  return low, high
+local function take(id, body)
+  count = count + 1
+  ids[count], bodies[count] = id, body
 end
 
 -- Looks at the next entries of a key in a range: how many messages were taken, and how many entries are done with.
@@ -82,9 +68,12 @@ local function take_sorted(key, most, low, high)
   end
   local before, done = count, #entries
   if #sorted > 0 then
-    local taken = look(sorted, function() return true end)
-    if taken < #sorted then done = places[taken + 1] - 1 end
-    if taken > 0 then redis.call('ZREM', z, unpack(sorted, 1, taken)) end
+    local found, looked = read(sorted)
+    for i = 1, looked do
+      if found[i] then take(sorted[i], found[i]) else dropped = dropped + 1 end
+    end
+    if looked < #sorted then done = places[looked + 1] - 1 end
+    if looked > 0 then redis.call('ZREM', z, unpack(sorted, 1, looked)) end
   end
   if done > 0 then redis.call('ZREM', k, unpack(entries, 1, done)) end
   return count - before, done
@@ -110,30 +99,37 @@ local function takes(key)
   return false
 end
 
--- Takes or sorts what is due from a time on.
-local function look_at_due(from)
-  local due = redis.call('ZRANGE', z, from, now_ms, 'BYSCORE', 'LIMIT', '0', looks_at, 'WITHSCORES')
+-- Takes or sorts due messages, which are given as id, score, id, score. It looks at them in this order, and decides oldest first.
+local function look_at_due(due, is_newest_first)
+  local looked, places, entries, gone = {}, {}, {}, {}
   local at = 1
-  while at < #due and bytes < limit do
-    local some, places, entries, gone = {}, {}, {}, {}
+  is_full = false
+  while at < #due and not is_full do
+    local some = {}
     for i = at, math.min(at + 2 * chunk - 2, #due - 1), 2 do some[#some + 1] = due[i] end
-    local looked = look(some, function(i, body)
-      local key, ms = key_of(body) or '', due[at + 2 * i - 1]
-      if takes(key) then return true end
-      places[#places + 1], places[#places + 2] = string.format('%.0f', SORTED + ms), some[i]
-      entries[#entries + 1], entries[#entries + 2] = '0', entry_of(key, ms, some[i])
-      some[i] = false
-      return false
-    end)
-    for i = 1, looked do
-      if some[i] then gone[#gone + 1] = some[i] end
+    local found, n = read(some)
+    for i = 1, n do looked[#looked + 1] = {some[i], found[i], due[at + 2 * i - 1]} end
+    at = at + 2 * #some
+  end
+  local first, last, step = 1, #looked, 1
+  if is_newest_first then first, last, step = #looked, 1, -1 end
+  for i = first, last, step do
+    local id, body, ms = unpack(looked[i])
+    local key = body and (key_of(body) or '')
+    if not body then
+      dropped, gone[#gone + 1] = dropped + 1, id
+    elseif takes(key) then
+      take(id, body)
+      gone[#gone + 1] = id
+    else
+      places[#places + 1], places[#places + 2] = string.format('%.0f', SORTED + ms), id
+      entries[#entries + 1], entries[#entries + 2] = '0', entry_of(key, ms, id)
     end
-    if #gone > 0 then redis.call('ZREM', z, unpack(gone)) end
-    if #places > 0 then
-      redis.call('ZADD', z, 'XX', unpack(places))
-      redis.call('ZADD', k, unpack(entries))
-    end
-    at = at + 2 * looked
+  end
+  if #gone > 0 then redis.call('ZREM', z, unpack(gone)) end
+  if #places > 0 then
+    redis.call('ZADD', z, 'XX', unpack(places))
+    redis.call('ZADD', k, unpack(entries))
   end
 end
 
@@ -147,24 +143,29 @@ else
   local first_due = redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')[2]
   if first_due and tonumber(first_due) > tonumber(now_ms) then first_due = nil end
   local looks = ENTRIES_LOOKED_AT
-  for i = 11, #ARGV, 2 do
-    local wanted, done, key = tonumber(ARGV[i]), 1, ARGV[i + 1]
-    local low, high = range_to_take(key, first_due)
-    while wanted > 0 and done > 0 and bytes < limit and looks > 0 do
+  for i = 10, #ARGV, 2 do
+    local wanted, done, key, any = tonumber(ARGV[i]), 1, ARGV[i + 1], false
+    local low, last = range_of(key)
+    -- First those that are due before all that is not sorted. If there are some, no others: messages of the key may be among those
+    -- that are not sorted.
+    local high = first_due and '(' .. entry_of(key, first_due, '') or last
+    while wanted > 0 and done > 0 and not is_full and looks > 0 do
       local taken
       taken, done = take_sorted(key, math.min(wanted, chunk, looks), low, high)
-      wanted, looks = wanted - taken, looks - done
+      wanted, looks, any = wanted - taken, looks - done, any or taken > 0
+      if done == 0 and high ~= last and not any then high, done = last, 1 end
     end
   end
-  if ARGV[10] == '' then
-    look_at_due('-inf')
-  else
-    -- Neither the backlog nor what has just become due takes all the bytes.
+  local oldest = redis.call('ZRANGE', z, '-inf', now_ms, 'BYSCORE', 'LIMIT', '0', looks_at, 'WITHSCORES')
+  if share and #oldest == 2 * tonumber(looks_at) then
+    -- The backlog does not take all the bytes.
     local all = limit
     limit = math.floor((bytes + all) / 2)
-    look_at_due('-inf')
+    look_at_due(oldest)
     limit = all
-    look_at_due(ARGV[10])
+    look_at_due(redis.call('ZRANGE', z, now_ms, '-inf', 'BYSCORE', 'REV', 'LIMIT', '0', looks_at, 'WITHSCORES'), true)
+  else
+    look_at_due(oldest)
   end
   if count > 0 then
     joined = table.concat(ids, ' ')
@@ -180,7 +181,7 @@ local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z) - o
 local answer = {'OK', line, head[2] or '', unsettled, dropped, joined, bodies, attempts}
 if applied then return answer end
 local left, sorted = {}, {}
-for i = 12, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   left[#left + 1], sorted_keys[ARGV[i]] = redis.call('ZLEXCOUNT', k, range_of(ARGV[i])), false
 end
 for _, key in ipairs(sorted_keys) do

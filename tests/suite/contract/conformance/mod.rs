@@ -79,7 +79,7 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         sorted_messages_are_moved_with_their_ready_time, copied_group_has_sorted_messages_unsorted,
         purge_leaves_nothing_sorted, recreated_topic_or_group_has_nothing_sorted;
     sorting: what_is_beyond_the_share_of_a_key_is_sorted, what_the_memory_has_no_room_for_is_sorted,
-        what_became_due_behind_a_backlog_is_looked_at_in_each_call, a_look_is_bounded_by_bytes,
+        what_became_due_last_is_looked_at_in_each_call, a_look_is_bounded_by_bytes,
         what_was_sorted_in_a_call_is_kept;
     leases: every_acquire_starts_a_new_epoch, next_owner_learns_when_the_last_delivery_was, a_held_lease_is_refused_and_names_its_holder,
         released_partition_is_free_immediately, racing_acquires_succeed_or_name_the_holder,

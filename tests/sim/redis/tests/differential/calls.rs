@@ -451,9 +451,8 @@ impl Calls {
                 let bytes = self.random.u32(1..400).to_string();
                 let field = format!("{epoch}.{}", self.random.u32(..4));
                 let share = ["", "1", "2"][self.random.usize(..3)];
-                let left_at = if self.is(2) { self.due().to_string() } else { String::new() };
                 let looks = self.random.u32(1..6).to_string();
-                say_all(&mut words, &[&prev, &cur, &now, &field, "3", &bytes, "3", share, &looks, &left_at]);
+                say_all(&mut words, &[&prev, &cur, &now, &field, "3", &bytes, "3", share, &looks]);
                 for key in KEYS.iter().take(self.random.usize(..=KEYS.len())) {
                     say_all(&mut words, &[&self.random.u32(1..4).to_string(), key]);
                 }
