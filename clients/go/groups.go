@@ -74,6 +74,30 @@ type GroupDescription struct {
 	Partitions []PartitionState `json:"partitions"`
 	// Members are the brokers that consume for the group.
 	Members []Member `json:"members"`
+	// Keys are the keys that have messages due or in flight; nil if the group is not fair.
+	Keys *GroupKeys `json:"keys,omitempty"`
+}
+
+// GroupKeys are the keys of a fair group that have messages due or in flight.
+type GroupKeys struct {
+	// Count is how many there are. Messages without a key are one.
+	Count int `json:"count"`
+	// Complete: all partitions that have such messages have an owner, which answered in time.
+	Complete bool `json:"complete"`
+	// Busiest are those with the most messages, 100 at most.
+	Busiest []KeyState `json:"busiest"`
+}
+
+// KeyState is a key of a fair group.
+type KeyState struct {
+	// Key is empty for the messages without one.
+	Key      string `json:"key"`
+	Ready    int    `json:"ready"`
+	InFlight int    `json:"in_flight"`
+	// Reason is the limit that its next message waits for, such as "key_at_max_in_flight"; empty if it waits for none.
+	Reason string `json:"reason"`
+	// Until is when the key may have its next delivery, if it waits for its rate.
+	Until time.Time `json:"until"`
 }
 
 // Member is a broker that consumes for a group.

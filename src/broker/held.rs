@@ -13,7 +13,7 @@ use futures_util::future::{BoxFuture, join_all};
 
 use super::Broker;
 use crate::delivery::remote::{Inquiry, InquiryRequest, NoReport, Report, RequestName};
-use crate::delivery::{BlockedReason, GroupDelivery, HeldCounts, Located, RecallGuard, recover_unowned};
+use crate::delivery::{BlockedReason, GroupDelivery, HeldCounts, HeldKeys, Located, RecallGuard, recover_unowned};
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, Key, MessageId};
 use crate::model::partition::Partition;
@@ -34,6 +34,14 @@ const COUNT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Messages of a partition that the store found reserved, by group.
 pub(super) type Reserved = BTreeMap<GroupName, Vec<MessageId>>;
+
+/// The keys of a fair group that have messages due or in flight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupKeys {
+    pub keys: HeldKeys,
+    /// Whether the owners of all partitions with such messages have answered.
+    pub is_complete: bool,
+}
 
 /// An owner reserves nothing until this ends.
 pub(super) enum Recall {
@@ -364,6 +372,51 @@ impl Broker {
         }
     }
 
+    /// The keys of a fair group that have messages due or in flight, as the owners of its partitions know them. `None` if the group
+    /// is not fair.
+    pub async fn keys(
+        &self,
+        descriptor: &Descriptor,
+        group: &GroupName,
+        stats: &[(GroupPartition, PartitionStats)],
+    ) -> Result<Option<GroupKeys>> {
+        if descriptor.subscription(group).fair.is_none() {
+            return Ok(None);
+        }
+        let until = self.clock().instant().plus(COUNT_PATIENCE);
+        let owners: BTreeSet<_> =
+            stats.iter().filter_map(|(_, stats)| stats.owner.clone().filter(MemberId::is_plausible)).collect();
+        let asked = owners.iter().map(|owner| self.keys_of(descriptor, group, owner, until));
+        let (mut keys, mut heard) = (HeldKeys::default(), BTreeSet::new());
+        for answer in join_all(asked).await {
+            let (more, partitions) = answer?;
+            keys.add(more);
+            heard.extend(partitions);
+        }
+        let is_known = |(partition, stats): &(GroupPartition, PartitionStats)| {
+            stats.ready + stats.in_flight == 0 || heard.contains(&partition.partition)
+        };
+        Ok(Some(GroupKeys { keys, is_complete: stats.iter().all(is_known) }))
+    }
+
+    /// Those of one owner; none if it does not answer.
+    async fn keys_of(
+        &self,
+        descriptor: &Descriptor,
+        group: &GroupName,
+        owner: &MemberId,
+        until: Instant,
+    ) -> Result<(HeldKeys, Vec<Partition>)> {
+        if owner == self.member() {
+            let delivery = self.groups.find(descriptor, group)?;
+            return Ok(delivery.map(|delivery| delivery.held_keys()).unwrap_or_default());
+        }
+        Ok(match self.remote.inquire(owner, (&descriptor.topic, group), Inquiry::Keys, until).await.1 {
+            Ok(Report::Keys { keys, partitions }) => (keys, partitions),
+            _ => Default::default(),
+        })
+    }
+
     /// Answers the question of another broker. Nothing is answered if the store does not take a message back in time.
     pub(super) async fn answer_inquiry(&self, request: InquiryRequest) {
         let (topic, group) = &request.place;
@@ -392,6 +445,10 @@ impl Broker {
                 None => (Report::NotOwner, None),
             },
             Inquiry::Counts => (Report::Counts { partitions: delivery.held_counts().into_iter().collect() }, None),
+            Inquiry::Keys => {
+                let (keys, partitions) = delivery.held_keys();
+                (Report::Keys { keys, partitions }, None)
+            }
             Inquiry::Release { .. } => return,
         };
         self.remote.report(request, report, guard).await;

@@ -43,6 +43,7 @@ pub use self::explain::{Audit, Explanation, Reason};
 pub use self::fleet::FleetBroker;
 use self::groups::{Filling, Groups};
 pub use self::groups::{GroupRequest, PauseFor, STOPPING, Subscribed};
+pub use self::held::GroupKeys;
 use self::list::Location;
 pub use self::list::{ListEntry, ListedState, MessageList};
 use self::overview::TrafficLog;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dwell_client::wire::groups::{DeliveryWindow, Group, GroupDescription, Member, NewGroup, PurgeOf};
+use dwell_client::wire::groups::{
+    DeliveryWindow, Group, GroupDescription, GroupKeys, KeyState, Member, NewGroup, PurgeOf,
+};
 use dwell_client::wire::items::Object;
 use serde_json::json;
 
@@ -13,7 +15,7 @@ use super::remote::{At as _, Remote};
 use super::topic::{Row, messages, state, table};
 use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
-use crate::model::spelling::counted;
+use crate::model::spelling::{counted, thousands};
 use crate::model::time::{Timestamp, parse_span};
 use crate::model::topic::Fairness;
 
@@ -247,10 +249,28 @@ pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
 }
 
 fn described(described: &GroupDescription) -> String {
-    let GroupDescription { group, partitions, members: all, .. } = described;
+    let GroupDescription { group, partitions, members: all, keys: of_keys, .. } = described;
     let partitions = table(partitions.iter().map(Row::from));
     let members = if all.is_empty() { String::new() } else { format!("\n\n{}", members(all)) };
-    format!("{}: {}\n\n{partitions}{members}", group.group, state(group))
+    let keys = of_keys
+        .as_ref()
+        .filter(|keys| keys.count > 0)
+        .map_or(String::new(), |of_keys| format!("\n\n{}", keys(of_keys)));
+    format!("{}: {}\n\n{partitions}{members}{keys}", group.group, state(group))
+}
+
+fn keys(keys: &GroupKeys) -> String {
+    let row = |of: &KeyState| {
+        let until = of.until.map_or(String::new(), |until| format!(" until {until}"));
+        let waits = of.reason.as_ref().map_or("-".to_owned(), |reason| format!("{}{until}", reason.replace('_', " ")));
+        let key = of.key.clone().unwrap_or_else(|| "(none)".to_owned());
+        [key, thousands(of.ready), thousands(of.in_flight), waits]
+    };
+    let known = if keys.complete { "" } else { "; not all partitions have an owner that answered" };
+    let shown = keys.busiest.len() as u64;
+    let more = if keys.count > shown { format!(", the busiest {shown}") } else { String::new() };
+    let busiest = output::table(["key", "ready", "in flight", "waits for"], keys.busiest.iter().map(row), &[1, 2]);
+    format!("{} with messages due or in flight{more}{known}\n{busiest}", counted(keys.count, "key"))
 }
 
 fn members(members: &[Member]) -> String {
@@ -273,7 +293,10 @@ mod tests {
                 "totals": {"scheduled": 12, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1},
                 "partitions": [{"partition": 0, "group": "audit", "scheduled": 12, "ready": 3, "blocked": 0, "backoff": 0, "in_flight": 2, "dead": 1}],
                 "members": [{"member": "web-1", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8},
-                            {"member": "web-22", "version": "0.1.0", "demand": false, "waiting": 0, "owned": 0}]}"#,
+                            {"member": "web-22", "version": "0.1.0", "demand": false, "waiting": 0, "owned": 0}],
+                "keys": {"count": 1001, "complete": false, "busiest": [
+                            {"key": "customer-7", "ready": 12000, "in_flight": 5, "reason": "key_at_max_in_flight"},
+                            {"ready": 2, "in_flight": 0}]}}"#,
         )?;
         let expected = "\
 audit: paused until 2026-01-02T03:04:05.000Z
@@ -283,7 +306,12 @@ partition  group  scheduled  ready  blocked  in flight  dead  next due  oldest r
 
 member  version  demand  waiting  owned
 web-1   0.1.0    yes           2      8
-web-22  0.1.0    no            0      0";
+web-22  0.1.0    no            0      0
+
+1001 keys with messages due or in flight, the busiest 2; not all partitions have an owner that answered
+key          ready  in flight  waits for
+customer-7  12,000          5  key at max in flight
+(none)           2          0  -";
         assert_eq!(described(&group), expected);
         Ok(())
     }

@@ -43,8 +43,8 @@ pub use self::receipt::{Decision, Delivery, GroupTag, Late, NoReceipt, Receipt, 
 pub use self::receipt_keys::ReceiptKeys;
 pub use self::session::Session;
 pub use self::settle::{LateVerdict, Read, check_receipt, is_of};
-pub use self::table::{Gather, HeldCounts, Now, Policy, Table, Want};
-use self::table::{Gathered, KeyLimit};
+use self::table::Gathered;
+pub use self::table::{Gather, HeldCounts, HeldKey, HeldKeys, KeyLimit, Now, Policy, Table, Want};
 use self::traces::Traces;
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::GroupDelivery;
 use super::ownership::Owned;
-use super::table::{Blocker, BlockerState, HeldCounts, MessageLocation, Recalled};
+use super::table::{Blocker, BlockerState, HeldCounts, HeldKeys, MessageLocation, Recalled};
 use crate::model::message::MessageId;
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -137,6 +137,16 @@ impl GroupDelivery {
                 },
             },
         }
+    }
+
+    /// The keys that have messages due or in flight in the partitions that this process owns, and which these are.
+    pub fn held_keys(&self) -> (HeldKeys, Vec<Partition>) {
+        let (mut keys, mut partitions, now) = (HeldKeys::default(), Vec::new(), self.now());
+        for (partition, owned) in self.owned_partitions() {
+            keys.add(owned.table().keys(now));
+            partitions.push(partition);
+        }
+        (keys, partitions)
     }
 
     /// Counts the messages that this process holds, for each partition that it owns.

@@ -6,6 +6,7 @@
 mod pace;
 mod fair;
 mod gather;
+mod keys;
 mod next_message;
 mod order;
 mod settle;
@@ -17,11 +18,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use self::fair::ByKey;
 use self::fair::Fair;
-pub(super) use self::fair::{ByKey, KeyLimit};
+pub use self::fair::KeyLimit;
 use self::gather::BatchKey;
 pub use self::gather::Gather;
 pub(super) use self::gather::Gathered;
+pub use self::keys::{HeldKey, HeldKeys};
 use self::next_message::NextMessage;
 use self::order::{Batch, Lane, Order, OrderedDelivery, lane_of};
 pub use self::recall::HeldCounts;

@@ -412,6 +412,7 @@ impl Clients {
             Look::Forecast => format!("{place}/forecast?step=1s&spans=20"),
             Look::Verify => format!("{place}/verify"),
             Look::Topic => topic,
+            Look::Group => place,
         };
         let answer = self.call(broker, "GET", &path, None).await;
         let (status, body) = answer.unwrap_or((0, Value::Null));

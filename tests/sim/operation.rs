@@ -150,6 +150,7 @@ pub(crate) enum Look {
     Forecast,
     Verify,
     Topic,
+    Group,
 }
 
 impl Operation {
@@ -437,6 +438,7 @@ impl Plan {
                     Look::Forecast,
                     Look::Verify,
                     Look::Topic,
+                    Look::Group,
                 ];
                 Operation::Look(looks[random.usize(0..looks.len())], self.target(random, topic, ids), group)
             }

@@ -146,6 +146,30 @@ export interface GroupDescription extends Group {
   totals: Counts;
   partitions: PartitionState[];
   members: Member[];
+  /** The keys that have messages due or in flight; absent if the group is not fair. */
+  keys?: GroupKeys;
+}
+
+/** The keys of a fair group that have messages due or in flight. */
+export interface GroupKeys {
+  /** How many there are. Messages without a key are one. */
+  count: number;
+  /** Whether all partitions that have such messages have an owner, which answered in time. */
+  complete: boolean;
+  /** Those with the most messages, 100 at most. */
+  busiest: KeyState[];
+}
+
+/** A key of a fair group. */
+export interface KeyState {
+  /** Absent for the messages without a key. */
+  key?: string;
+  ready: number;
+  inFlight: number;
+  /** The limit that its next message waits for, such as `key_at_max_in_flight`; absent if it waits for none. */
+  reason?: string;
+  /** When the key may have its next delivery, if it waits for its rate. */
+  until?: Date;
 }
 
 /** A broker that is a member of a group. */

@@ -6,7 +6,8 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use dwell_client::wire::dead_letters::Purged;
 use dwell_client::wire::groups::{
-    Findings, Found, Group, GroupDescription, GroupList, Member, NewGroup, PauseOf, PurgeOf,
+    Findings, Found, Group, GroupDescription, GroupKeys as Keys, GroupList, KeyState, Member, NewGroup, PauseOf,
+    PurgeOf,
 };
 use dwell_client::wire::items::Object;
 use utoipa::IntoParams;
@@ -19,9 +20,10 @@ use super::reply::{self, Reply, ResourcePath};
 use super::strict_json::JsonOrDefault;
 use super::topics::{counts, partition_state, state_name};
 use super::{Admitted, schema};
-use crate::broker::{Audit, GroupRequest, PauseFor};
+use crate::broker::{Audit, GroupKeys, GroupRequest, PauseFor};
+use crate::delivery::{HeldKey, KeyLimit};
 use crate::model::error::{Error, Fault};
-use crate::model::message::GroupName;
+use crate::model::message::{GroupName, Key};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
 use crate::model::topic::{Descriptor, Fairness, KeyRate, Rest};
@@ -66,6 +68,17 @@ fn member(report: MemberReport) -> Member {
     let MemberReport { id, state, version, heard_at } = report;
     let (waiting, owned) = (state.waiting as u64, state.owned as u64);
     Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned, heard_at: Some(heard_at) }
+}
+
+fn keys(GroupKeys { keys, is_complete }: GroupKeys) -> Keys {
+    let state = |HeldKey { key, ready, in_flight, limit, opens_at }| KeyState {
+        key: key.map(|key: Key| key.to_string()),
+        ready,
+        in_flight,
+        reason: limit.map(|limit: KeyLimit| limit.reason().into()),
+        until: opens_at,
+    };
+    Keys { count: keys.count, complete: is_complete, busiest: keys.busiest.into_iter().map(state).collect() }
 }
 
 fn length(pause: PauseOf) -> Result<PauseFor, Problem> {
@@ -127,10 +140,11 @@ pub(crate) async fn get(
 ) -> Result<Reply<GroupDescription>, Problem> {
     let (descriptor, stats) = app.broker().group(&topic, &group).await?;
     let members = app.broker().members(&topic, &group).await?.into_iter().map(member).collect();
+    let keys = app.broker().keys(&descriptor, &group, &stats).await?.map(keys);
     let totals = counts(stats.iter().map(|(_, stats)| stats));
     let group = described(&descriptor, &group, app.broker().now());
     let partitions = stats.into_iter().map(partition_state).collect();
-    Ok(Reply(GroupDescription { group, totals, partitions, members }))
+    Ok(Reply(GroupDescription { group, totals, partitions, members, keys }))
 }
 
 /// Delete a group with all its messages.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::name::RequestName;
-use crate::delivery::{BlockedReason, HeldCounts, Located};
+use crate::delivery::{BlockedReason, HeldCounts, HeldKeys, Located};
 use crate::model::limits::BATCH_MESSAGES_MAX;
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -21,6 +21,8 @@ pub(crate) enum Inquiry {
     Locate { partition: Partition, ids: Vec<MessageId>, key: Option<Key> },
     /// How many messages the owner holds, of each partition.
     Counts,
+    /// Which keys have messages, in a fair group.
+    Keys,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,11 @@ pub(crate) enum Report {
     Counts {
         partitions: Vec<(Partition, HeldCounts)>,
     },
+    /// With the partitions that they are of.
+    Keys {
+        keys: HeldKeys,
+        partitions: Vec<Partition>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +62,7 @@ impl Inquiry {
     pub(super) fn is_valid(&self) -> bool {
         match self {
             Inquiry::Recall { ids, .. } | Inquiry::Locate { ids, .. } => ids.len() <= BATCH_MESSAGES_MAX,
-            Inquiry::Release { .. } | Inquiry::Counts => true,
+            Inquiry::Release { .. } | Inquiry::Counts | Inquiry::Keys => true,
         }
     }
 }

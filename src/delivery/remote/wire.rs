@@ -294,7 +294,7 @@ fn ms(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::{BlockedReason, HeldCounts, Located, Waits};
+    use crate::delivery::{BlockedReason, HeldCounts, HeldKey, HeldKeys, KeyLimit, Located, Waits};
     use crate::model::limits::RECEIPT_BYTES_MAX;
     use crate::model::message::{Key, MessageId};
     use crate::model::partition::Partition;
@@ -352,15 +352,20 @@ mod tests {
             Some(Located::Blocked { blocker: id, waits: Waits::Attempt { at } }),
         ];
         let counts = HeldCounts { out: 1, ready: 2, blocked: 3, backoff: 4, oldest: Some(at) };
+        let limit = Some(KeyLimit::Rate);
+        let busiest = vec![HeldKey { key: Some(Key::new("k")?), ready: 1, in_flight: 2, limit, opens_at: Some(at) }];
+        let keys = HeldKeys { count: 7, busiest };
         for message in [
             question(Inquiry::Recall { partition, ids: ids.clone() })?,
             question(Inquiry::Locate { partition, ids: ids.clone(), key: Some(Key::new("k")?) })?,
             question(Inquiry::Release { recall: name.clone() })?,
             question(Inquiry::Counts)?,
+            question(Inquiry::Keys)?,
             RemoteMessage::Report(name.clone(), Report::NotOwner),
             RemoteMessage::Report(name.clone(), Report::Recalled { out: ids.clone() }),
             RemoteMessage::Report(name.clone(), Report::Located { located, held_up }),
             RemoteMessage::Report(name.clone(), Report::Counts { partitions: vec![(partition, counts)] }),
+            RemoteMessage::Report(name.clone(), Report::Keys { keys, partitions: vec![partition] }),
         ] {
             assert_eq!(RemoteMessage::decode(&message.clone().encode()), Some(message));
         }

@@ -11,6 +11,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use super::pace::Pace;
 use super::{CHARGED_AHEAD_MAX, DeliveryEnd, Held, Now, Slot, Table};
 use crate::model::limits::{
@@ -56,10 +58,21 @@ pub(super) struct Fair {
 }
 
 /// A limit of a key that a message waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum KeyLimit {
     InFlight,
     Rate,
+}
+
+impl KeyLimit {
+    /// Its name as the reason why a message waits.
+    pub fn reason(self) -> &'static str {
+        match self {
+            KeyLimit::InFlight => "key_at_max_in_flight",
+            KeyLimit::Rate => "key_rate_limited",
+        }
+    }
 }
 
 /// What to reserve in a group that is or was fair.
@@ -160,9 +173,14 @@ impl Fair {
         usize::try_from(limit.get()).unwrap_or(usize::MAX).saturating_sub(out)
     }
 
+    /// How many sorted messages there are of each key, with those that are to be sorted.
+    pub(super) fn sorted_counts(&self) -> impl Iterator<Item = (Option<&Key>, u64)> {
+        self.sorted.iter().map(|(key, count)| (key.as_ref(), count.stored + count.coming))
+    }
+
     /// When a message of a key that waits for its rate may be delivered; nothing if one may be now.
-    fn opens_at(&self, key: &MessageKey, now: Now) -> Option<Instant> {
-        let opens_at = self.pace.as_ref()?.opens_at(key.as_ref()?);
+    pub(super) fn opens_at(&self, key: Option<&Key>, now: Now) -> Option<Instant> {
+        let opens_at = self.pace.as_ref()?.opens_at(key?);
         (opens_at > now.elapsed).then_some(opens_at)
     }
 
@@ -315,7 +333,7 @@ impl Table {
     pub fn opens_at(&self, now: Now) -> Instant {
         let Some(fair) = self.fair.as_ref().filter(|fair| fair.pace.is_some()) else { return Instant::FAR };
         let held = self.ready.iter().chain(&self.uncharged).map(|held| &held.message.envelope.key);
-        let opens_at = held.filter_map(|key| fair.opens_at(key, now)).chain(fair.resumes_at()).min();
+        let opens_at = held.filter_map(|key| fair.opens_at(key.as_ref(), now)).chain(fair.resumes_at()).min();
         opens_at.map_or(Instant::FAR, |at| now.reaches(at))
     }
 
@@ -425,7 +443,7 @@ impl Table {
     /// Which limit of its key a message waits for.
     pub fn key_limit(&self, key: Option<&Key>, now: Now) -> Option<KeyLimit> {
         let (fair, key) = (self.fair.as_ref()?, key?);
-        let waits = fair.opens_at(&Some(key.clone()), now).is_some();
+        let waits = fair.opens_at(Some(key), now).is_some();
         (fair.room_in_flight(key) == 0).then_some(KeyLimit::InFlight).or(waits.then_some(KeyLimit::Rate))
     }
 

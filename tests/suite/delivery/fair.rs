@@ -5,19 +5,20 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, GroupRequest, Options, ReserveRequest};
-use dwell::delivery::{Decision, Delivery};
-use dwell::model::error::{Kind, Result};
+use dwell::delivery::{Decision, Delivery, HeldKey, HeldKeys, KeyLimit};
+use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::topic::{Fairness, Ordering, Settings};
 use dwell::store::Fate;
 
-use crate::support::{Running, World, kind_of, stories};
+use crate::support::{Running, World, eventually, kind_of, stories};
 
 stories! {
     a_quiet_key_does_not_wait_for_a_busy_one, messages_without_a_key_are_one_key, a_retry_of_a_quiet_key_has_its_turn,
     the_next_owner_goes_on_with_what_was_sorted, a_group_that_is_fair_no_more_delivers_everything,
     a_group_becomes_fair_for_what_waits, a_key_at_its_limit_waits_and_others_do_not, a_key_waits_for_its_rate_and_others_do_not,
-    the_rate_of_a_key_holds_across_owners, sorted_messages_are_found_by_their_ids, with_an_ordering_it_is_refused,
+    the_rate_of_a_key_holds_across_owners, sorted_messages_are_found_by_their_ids,
+    the_busiest_keys_are_known, with_an_ordering_it_is_refused,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -327,6 +328,54 @@ async fn sorted_messages_are_found_by_their_ids(world: World) -> Result<()> {
     assert_eq!(shop.ready().await?, 1_970);
     ids.extend(shop.take(1_970).await?);
     assert!(in_order(&ids, "busy"));
+    Ok(())
+}
+
+/// What the owner knows of its keys: how many messages each has, and what the next one waits for.
+async fn the_busiest_keys_are_known(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::None).await?;
+    let keys = async || {
+        let (descriptor, stats) = shop.broker.group(&orders()?, &GroupName::standard()).await?;
+        shop.broker.keys(&descriptor, &GroupName::standard(), &stats).await
+    };
+    let shown = async || -> Result<Vec<String>> {
+        let found = keys().await?.map(|found| found.keys.busiest).unwrap_or_default();
+        let line = |held: HeldKey| {
+            let key = held.key.map(|key| key.to_string()).unwrap_or_default();
+            let waits = held.limit.map_or("", KeyLimit::reason);
+            format!("{key} {} {} {waits} {}", held.ready, held.in_flight, held.opens_at.is_some())
+        };
+        Ok(found.into_iter().map(line).collect())
+    };
+    shop.push("busy", 1_200).await?;
+    assert_eq!(keys().await?, None, "it is not fair");
+    shop.take_turns(Fairness::Key).await?;
+    let found = keys().await?.ok_or_else(|| Error::bug("it is fair"))?;
+    assert_eq!((found.keys, found.is_complete), (HeldKeys::default(), false), "nobody owns the partition");
+    shop.limit_keys(1).await?;
+    shop.push("quiet", 2).await?;
+    shop.push("", 3).await?;
+    let mut out = Vec::new();
+    while out.len() < 5 {
+        out.extend(shop.reserve(10).await?);
+    }
+    eventually("the owner has looked at all of them", async || {
+        Ok((shown().await?
+            == ["busy 1199 1 key_at_max_in_flight false", " 0 3  false", "quiet 1 1 key_at_max_in_flight false"])
+        .then_some(()))
+    })
+    .await?;
+    let found = keys().await?.ok_or_else(|| Error::bug("it is fair"))?;
+    assert_eq!((found.keys.count, found.is_complete), (3, true));
+    shop.decide(&out, Decision::Ack).await?;
+    shop.limit_keys(0).await?;
+    shop.pace_keys(0.5, 1).await?;
+    let mut out = Vec::new();
+    while out.len() < 2 {
+        out.extend(shop.reserve(10).await?);
+    }
+    shop.decide(&out, Decision::Ack).await?;
+    assert_eq!(shown().await?, ["busy 1198 0 key_rate_limited true"]);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ from ._async_producer import AsyncProducer
 from ._client import Client
 from .answers import (
     AttentionItem, AttentionList, BulkChanged, Contents, Control, Counts, CronJob, DeadLetter, DeadLetterSource, Due, Explained,
-    FailedAttempt, Findings, Found, Group, GroupDescription, GroupFate, GroupForecast, GroupReason, GroupTotals, LastError,
+    FailedAttempt, Findings, Found, Group, GroupDescription, GroupFate, GroupForecast, GroupKeys, GroupReason, GroupTotals, KeyState, LastError,
     ListedBroker, ListedMessage, Member, Message, Moved, PartitionState, Purged, PushResult, Redriven, Topic, TopicDescription,
 )
 from .delivery import Bury, Delivery, Retry, Stats
@@ -21,7 +21,7 @@ __all__ = [
     "AsyncClient", "AsyncProducer", "AttentionItem", "AttentionList", "BulkChanged", "Bury", "Client", "Contents", "Control", "Counts",
     "CronJob", "DeadLetter", "DeadLetterSource", "DeadLetterTopic", "Delivery", "DeliveryWindow", "Due", "Duration", "DwellError",
     "Explained", "ExponentialBackoff", "FailedAttempt", "Findings", "Found", "Group", "GroupDescription", "GroupFate", "GroupForecast",
-    "GroupReason", "GroupTotals", "Identified", "LadderBackoff", "LastError", "ListedBroker", "ListedMessage", "Member",
+    "GroupKeys", "GroupReason", "GroupTotals", "Identified", "KeyState", "LadderBackoff", "LastError", "ListedBroker", "ListedMessage", "Member",
     "Message", "Moved", "NewMessage", "PartitionState", "Producer", "Purged", "PushManyError", "PushOptions", "PushResult", "Redriven",
     "Retry", "Stats", "Time", "Topic", "TopicDescription", "TopicSettings", "Unavailable", "Worker",
 ]

@@ -255,13 +255,37 @@ class Member:
     heard_at: datetime | None = None
 
 
+@dataclass(frozen=True)
+class KeyState:
+    """A key of a fair group; `None` for the messages without one. `reason` is the limit that its next message waits for."""
+
+    ready: int
+    in_flight: int
+    key: str | None = None
+    reason: str | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class GroupKeys:
+    """How many keys of a fair group have messages due or in flight, and the busiest.
+
+    `complete`: all partitions that have such messages have an owner, which answered in time.
+    """
+
+    count: int
+    complete: bool
+    busiest: list[KeyState]
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupDescription(Group):
-    """A group, how many messages are in it, and the brokers that are its members."""
+    """A group, how many messages are in it, the brokers that are its members, and if it is fair, the keys that have messages."""
 
     totals: Counts
     partitions: list[PartitionState]
     members: list[Member]
+    keys: GroupKeys | None = None
 
 
 # Operations on many messages

@@ -196,6 +196,45 @@ pub struct GroupDescription {
     pub partitions: Vec<PartitionState>,
     /// The brokers that are members of the group now.
     pub members: Vec<Member>,
+    /// The keys that have messages due or in flight; only of a fair group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<GroupKeys>,
+}
+
+/// The keys of a fair group that have messages due or in flight, as the owners of its partitions know them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"count": 1001, "complete": true, "busiest": [{"key": "customer-7", "ready": 12000, "in_flight": 5, "reason": "key_at_max_in_flight"}]}
+))))]
+pub struct GroupKeys {
+    /// How many keys there are. Messages without a key are one.
+    pub count: u64,
+    /// Whether all partitions that have messages due or in flight are in it: each has an owner, which answered in time.
+    pub complete: bool,
+    /// Those with the most messages, 100 at most, the most first.
+    pub busiest: Vec<KeyState>,
+}
+
+/// A key of a fair group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct KeyState {
+    /// The key; absent for the messages without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Key>))]
+    pub key: Option<String>,
+    /// Messages that are due and that the owner has looked at.
+    pub ready: u64,
+    /// Messages that are with consumers.
+    pub in_flight: u64,
+    /// The limit that its next message waits for, if it waits for one: `key_at_max_in_flight` or `key_rate_limited`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::ExplainReason>))]
+    pub reason: Option<Word>,
+    /// When the key may have its next delivery, if it waits for its rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
+    pub until: Option<Timestamp>,
 }
 
 /// A broker that is a member of a group.

@@ -116,6 +116,36 @@ async fn another_member_reaches_what_the_owner_holds() -> Result<()> {
     Ok(())
 }
 
+/// A member knows the keys of the partitions of both.
+#[tokio::test]
+async fn keys_of_a_fair_group_are_known_at_each_member() -> Result<()> {
+    let fleet = Fleet::of(RedisServer::start().await?).await?;
+    let (a, b) = (fleet.start("a").await?, fleet.start("b").await?);
+    a.tell(&format!("PUT /v1/topics/{ORDERS}"), &json!({"partitions": 8})).await?;
+    a.tell(&format!("PUT {GROUP}"), &json!({"fair": "key", "key_max_in_flight": 1})).await?;
+    a.shared_by(&[&a, &b], ORDERS, &[4, 4]).await?;
+    for key in 0..16 {
+        let message = |n| json!({"id": format!("k{key}-{n}"), "key": format!("k{key}"), "payload": "x"});
+        a.push(ORDERS, &(0..4).map(message).collect::<Vec<_>>()).await?;
+    }
+    let mut taken = 0;
+    eventually("one message of each key is taken", async || {
+        for member in [&a, &b] {
+            taken += member.reserve(ORDERS, 100, "0s").await?.len();
+        }
+        Ok((taken == 16).then_some(()))
+    })
+    .await?;
+    for at in [&a, &b] {
+        let keys = at.ask(&format!("GET {GROUP}")).await?["keys"].clone();
+        assert_eq!((&keys["count"], &keys["complete"]), (&json!(16), &json!(true)), "{keys}");
+        let reason = "key_at_max_in_flight";
+        let waits = json!({"key": "k0", "ready": 3, "in_flight": 1, "reason": reason});
+        assert_eq!(keys["busiest"][0], waits, "{keys}");
+    }
+    Ok(())
+}
+
 /// Whatever happens to the owner: the verdict is that nothing was done, or it is done for good.
 async fn owner_fails(with: Signal) -> Result<()> {
     let (_fleet, [a, b], held) = held_at_a().await?;

@@ -4,7 +4,7 @@ import java.time.Instant;
 import java.util.List;
 
 /**
- * A group. Only {@link Client#group} gives its totals, partitions and members.
+ * A group. Only {@link Client#group} gives its totals, partitions, members and keys.
  *
  * @param group its name
  * @param state whether it delivers
@@ -21,6 +21,7 @@ import java.util.List;
  * @param totals the messages in all partitions, or null
  * @param partitions the messages of each partition
  * @param members the brokers that consume for the group
+ * @param keys the keys that have messages due or in flight, or null if the group is not fair
  */
 public record Group(
         String group,
@@ -37,7 +38,8 @@ public record Group(
         Integer keyBurst,
         Counts totals,
         List<PartitionState> partitions,
-        List<Member> members) {
+        List<Member> members,
+        Keys keys) {
     static Group of(Fields fields) {
         return new Group(
                 fields.text("group"),
@@ -54,7 +56,8 @@ public record Group(
                 fields.countOrNull("key_burst"),
                 fields.object("totals", Counts::of),
                 fields.objects("partitions", PartitionState::of),
-                fields.objects("members", Member::of));
+                fields.objects("members", Member::of),
+                fields.object("keys", Keys::of));
     }
 
     /**
@@ -82,6 +85,44 @@ public record Group(
                     fields.number("waiting"),
                     fields.number("owned"),
                     fields.time("heard_at"));
+        }
+    }
+
+    /**
+     * The keys of a fair group that have messages due or in flight.
+     *
+     * @param count how many there are; messages without a key are one
+     * @param complete whether all partitions that have such messages have an owner, which answered
+     *     in time
+     * @param busiest those with the most messages, 100 at most
+     */
+    public record Keys(long count, boolean complete, List<KeyState> busiest) {
+        static Keys of(Fields fields) {
+            return new Keys(
+                    fields.number("count"),
+                    fields.is("complete"),
+                    fields.objects("busiest", KeyState::of));
+        }
+    }
+
+    /**
+     * A key of a fair group.
+     *
+     * @param key null for the messages without one
+     * @param ready messages that are due
+     * @param inFlight messages that are with consumers
+     * @param reason the limit that its next message waits for, such as "key_at_max_in_flight", or
+     *     null
+     * @param until when the key may have its next delivery, if it waits for its rate, or null
+     */
+    public record KeyState(String key, long ready, long inFlight, String reason, Instant until) {
+        static KeyState of(Fields fields) {
+            return new KeyState(
+                    fields.text("key"),
+                    fields.number("ready"),
+                    fields.number("in_flight"),
+                    fields.text("reason"),
+                    fields.time("until"));
         }
     }
 }

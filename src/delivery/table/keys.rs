@@ -1,0 +1,92 @@
+//! The keys of a fair group, as the owner of a partition knows them.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::fair::KeyLimit;
+use super::{Now, Table};
+use crate::model::limits::KEYS_SHOWN_MAX;
+use crate::model::message::Key;
+use crate::model::time::Timestamp;
+
+/// A key that has messages due or in flight. Times are on the store's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldKey {
+    /// None for the messages without a key.
+    pub key: Option<Key>,
+    /// Messages in memory and sorted ones, at most.
+    pub ready: u64,
+    /// With consumers.
+    pub in_flight: u64,
+    /// The limit that its next message waits for.
+    pub limit: Option<KeyLimit>,
+    /// When it may have its next delivery, if it waits for its rate.
+    pub opens_at: Option<Timestamp>,
+}
+
+/// How many keys there are, and those with the most messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldKeys {
+    pub count: u64,
+    /// The most messages first; at most [`KEYS_SHOWN_MAX`].
+    pub busiest: Vec<HeldKey>,
+}
+
+impl HeldKeys {
+    fn of(mut keys: Vec<HeldKey>) -> HeldKeys {
+        let count = keys.len() as u64;
+        let order = |held: &HeldKey| (Reverse(held.ready + held.in_flight), held.key.clone());
+        if keys.len() > KEYS_SHOWN_MAX {
+            keys.select_nth_unstable_by_key(KEYS_SHOWN_MAX, order);
+            keys.truncate(KEYS_SHOWN_MAX);
+        }
+        keys.sort_by_cached_key(order);
+        HeldKeys { count, busiest: keys }
+    }
+
+    /// Adds those of other partitions, which have other keys; messages without a key are in all of them.
+    pub fn add(&mut self, other: HeldKeys) {
+        let mut count = self.count + other.count;
+        let mut all = std::mem::take(&mut self.busiest);
+        for held in other.busiest {
+            match all.iter_mut().find(|known| known.key == held.key) {
+                Some(known) => {
+                    known.ready += held.ready;
+                    known.in_flight += held.in_flight;
+                    count -= 1;
+                }
+                None => all.push(held),
+            }
+        }
+        *self = HeldKeys { count, ..HeldKeys::of(all) };
+    }
+}
+
+impl Table {
+    /// The keys that have messages due or in flight, in a fair group.
+    pub fn keys(&self, now: Now) -> HeldKeys {
+        let Some(fair) = &self.fair else { return HeldKeys::default() };
+        let mut counts: HashMap<Option<&Key>, (u64, u64)> = HashMap::new();
+        for (key, sorted) in fair.sorted_counts() {
+            counts.entry(key).or_default().0 += sorted;
+        }
+        for held in self.offered() {
+            counts.entry(held.message.envelope.key.as_ref()).or_default().0 += 1;
+        }
+        for out in self.out.values() {
+            counts.entry(out.key.as_ref()).or_default().1 += 1;
+        }
+        let counts = counts.into_iter().filter(|(_, (ready, in_flight))| ready + in_flight > 0);
+        let held = counts.map(|(key, (ready, in_flight))| {
+            let limit = self.key_limit(key, now).filter(|_| ready > 0);
+            let opens_at = fair.opens_at(key, now).filter(|_| limit == Some(KeyLimit::Rate));
+            let opens_at = opens_at.map(|at| now.store.plus(at.since(now.elapsed)));
+            HeldKey { key: key.cloned(), ready, in_flight, limit, opens_at }
+        });
+        HeldKeys::of(held.collect())
+    }
+}
