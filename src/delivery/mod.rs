@@ -43,7 +43,7 @@ pub use self::receipt::{Decision, Delivery, GroupTag, Late, NoReceipt, Receipt, 
 pub use self::receipt_keys::ReceiptKeys;
 pub use self::session::Session;
 pub use self::settle::{LateVerdict, Read, check_receipt, is_of};
-use self::table::Gathered;
+use self::table::{ByKey, Gathered};
 pub use self::table::{Gather, HeldCounts, HeldKey, HeldKeys, KeyLimit, Now, Policy, Table, Want};
 use self::traces::Traces;
 pub use self::verdict::{StaleReason, UnknownReason, Verdict};

@@ -8,8 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
 use super::dead_letter_keeper::DeadLetterKeeper;
-use super::table::ByKey;
-use super::{GroupDelivery, Owned};
+use super::{ByKey, GroupDelivery, Owned};
 use crate::coordination::lease::STORE_CHANGED;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;

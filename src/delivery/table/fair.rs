@@ -75,7 +75,7 @@ impl KeyLimit {
     }
 }
 
-/// What to reserve in a group that is or was fair.
+/// A reservation in a group that is or was fair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByKey {
     /// That of the messages is for those that are due.
@@ -352,7 +352,7 @@ impl Table {
         held <= self.appetite / 2 && self.fair.as_deref().is_some_and(has_room)
     }
 
-    /// What to reserve now within a limit; `None` in a group without sorted messages that is not fair.
+    /// The reservation to make now within a limit; `None` in a group without sorted messages that is not fair.
     pub fn ask_by_key(&mut self, limit: ReserveLimit, now: Now) -> Option<ByKey> {
         let fair = self.fair.as_ref()?;
         let shares = self.shares();

@@ -20,6 +20,7 @@ mod group_partition;
 mod topics;
 mod dead_letters;
 mod maintenance;
+mod reserve;
 mod owner;
 mod changes;
 mod messages;
