@@ -5,8 +5,9 @@
 //! key has its share however many messages another one has, and one that had none for a while saves nothing up.
 //!
 //! The memory holds a few messages of each key, and of a key at its limit none that could not be delivered soon. The others are
-//! *sorted*: each goes back to the store, to the other due messages of its key, and comes back when the key has room again. So
-//! a key with a million due messages does not stand before those of another one for longer than it takes to sort them.
+//! *sorted*: they wait in the store, beside the other due messages of their key, and come when the key has room again. The store sorts
+//! in the call that reserves, and looks at the oldest and at the newest due messages. So a key with a million due messages
+//! does not stand before those of another one.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
