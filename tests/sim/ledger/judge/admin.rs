@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_simulated_redis::Time;
 
-use super::super::{BulkFact, Delivered, Limited, PushFact, Pushed, Windowed};
+use super::super::{BulkFact, Delivered, Limited, PushFact, Pushed, Verdict, Windowed};
 use super::{Breach, EARLY, Judge};
 use crate::client::CRON;
 use crate::operation::{BulkAction, Limit};
@@ -63,6 +63,7 @@ impl Judge<'_> {
                 && push.span.end() < removal.span.sent
                 && removal.span.end() < delivery.span.sent
                 && !(removal.group.is_some() && self.may_be_copied(delivery, removal.span.sent))
+                && !self.is_with_others(removal.span.sent, removal.span.end())
         })?;
         let ms = delivery.span.sent.since(removal.span.end()) / 1_000;
         let detail = format!("payload {}: asked for {ms} ms after the deletion", delivery.tag);
@@ -75,7 +76,7 @@ impl Judge<'_> {
         self.ledger.removals.iter().any(|removal| {
             removal.is_copy
                 && (removal.topic, removal.group) == (delivery.topic, Some(delivery.group))
-                && removal.span.sent >= from
+                && removal.back >= from
                 && removal.span.sent < delivery.span.end()
         })
     }
@@ -203,7 +204,11 @@ impl Judge<'_> {
         })?;
         let is_held = |other: usize| {
             let first = &self.ledger.deliveries[other];
-            let settled = self.settlements.get(&other).into_iter().flatten().map(|settled| settled.span.sent).min();
+            // An SQS client may delete a message by the handle of an earlier delivery.
+            let others = self.deliveries.get(&(&*first.tag, first.group)).into_iter().flatten();
+            let of_others = others.flat_map(|other| self.settlements.get(other)).flatten();
+            let ends = of_others.filter(|settled| settled.delivery == other || settled.verdict == Verdict::Counts);
+            let settled = ends.map(|settled| settled.span.sent).filter(|sent| *sent >= first.span.sent).min();
             (first.place, first.group) == (delivery.place, delivery.group)
                 && first.span.answered.is_some_and(|had| had < delivery.span.sent)
                 && (first.span.sent + first.visibility_ms * 1_000).min(settled.unwrap_or(Time(u64::MAX))) > at
@@ -213,15 +218,15 @@ impl Judge<'_> {
                 && counts(first)
         };
         let held = (0..self.ledger.deliveries.len()).filter(|other| *other != number && is_held(*other));
-        let held: Vec<Time> = held.map(|other| self.ledger.deliveries[other].span.sent).collect();
-        let (first, limit) = (held.iter().copied().min()?, limit_of(&limited.limit));
+        let held: Vec<&Delivered> = held.map(|other| &self.ledger.deliveries[other]).collect();
+        let (first, limit) = (held.iter().map(|held| held.span.sent).min()?, limit_of(&limited.limit));
         // A fault from before them has an effect for as long as a change of limits.
         let since = Time(first.0.saturating_sub(LIMIT_SLACK));
-        let held = held.len();
-        let is_over = held >= limit as usize
+        let is_over = held.len() >= limit as usize
             && !self.is_disturbed(since.max(limited.span.sent), at)
             && !self.was_removed(delivery.place, delivery.group, limited.span.sent, at);
-        let detail = format!("payload {} beside {held} of {limit}", delivery.tag);
+        let held: Vec<&str> = held.iter().map(|held| &*held.tag).collect();
+        let detail = format!("payload {} beside {}, of {limit}", delivery.tag, held.join(" "));
         is_over.then(|| self.breach(sentence, delivery.topic, &delivery.id, detail))
     }
 

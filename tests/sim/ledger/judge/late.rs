@@ -73,7 +73,9 @@ impl Judge<'_> {
             && self.controls_of(topic, &push.target.id).next().is_none()
             && !self.is_changed_with_others(topic, Time(0), at)
             && !is_limited
-            && !pauses.any(|pause| pause.span.end().0.saturating_add(pause.for_ms * 1_000) + PAUSE_SLACK >= begin.0)
+            && !pauses.any(|pause| {
+                pause.span.end().0.saturating_add(pause.for_ms * 1_000).saturating_add(PAUSE_SLACK) >= begin.0
+            })
             && !self.is_disturbed(begin, at)
             && !self.was_removed(topic, group, push.span.sent, at)
     }

@@ -36,6 +36,12 @@ impl Judge<'_> {
         strangers.map(|fault| fault.at).min()
     }
 
+    /// Whether brokers may have asked a Redis of others at any of these times.
+    pub(super) fn is_with_others(&self, from: Time, to: Time) -> bool {
+        let mut strangers = self.ledger.faults.iter().filter(|fault| matches!(fault.fault, Fault::Stranger { .. }));
+        strangers.any(|fault| fault.at <= to && fault.until >= from)
+    }
+
     /// Whether a Redis of others had come by then.
     pub(super) fn met_others(&self, by: Time) -> bool {
         self.others_came().is_some_and(|came| came <= by)
