@@ -308,7 +308,7 @@ member  version  demand  waiting  owned
 web-1   0.1.0    yes           2      8
 web-22  0.1.0    no            0      0
 
-1001 keys with messages due or in flight, the busiest 2; not all partitions have an owner that answered
+1,001 keys with messages due or in flight, the busiest 2; not all partitions have an owner that answered
 key          ready  in flight  waits for
 customer-7  12,000          5  key at max in flight
 (none)           2          0  -";
