@@ -131,7 +131,7 @@ impl Directory {
             firsts.extend(Segment::first_of(name));
             if path.extension().is_some_and(|ending| ending == TRIMMED) {
                 // The next start tries again to delete the rest.
-                let _ = std::fs::remove_dir_all(&path);
+                let _ = sync_file(&self.dir).and_then(|()| std::fs::remove_dir_all(&path));
             }
         }
         firsts.sort_unstable();
@@ -143,12 +143,14 @@ impl Directory {
     }
 
     /// Deletes a closed segment. The number of the last record that is done is durable before, so a missing segment was lost, not deleted.
+    /// Its new name is durable before its files go: a power cut that left it without its seal would let records behind that count. If it
+    /// cannot be made durable, the next start removes it.
     pub(super) fn delete(&self, segment: &Path) -> Result<()> {
         let delete = || {
             self.done.sync()?;
             let trimmed = segment.with_extension(TRIMMED);
             std::fs::rename(segment, &trimmed)?;
-            std::fs::remove_dir_all(&trimmed)
+            sync_file(&self.dir).map_or(Ok(()), |()| std::fs::remove_dir_all(&trimmed))
         };
         delete().map_err(|error| failed(segment, &error))
     }
