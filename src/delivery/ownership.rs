@@ -148,21 +148,8 @@ async fn recover(
         tracing::debug!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
         delivery.changes.recovered(messages);
     }
-    // Boxed, since it is rare, and the future of an owner has to be small.
-    let sorted = if has_sorted { Box::pin(sorted_keys(&mut owner)).await? } else { Vec::new() };
+    let sorted = if has_sorted { owner.all_sorted_keys().await? } else { Vec::new() };
     Ok((owner, sorted))
-}
-
-/// The keys of which earlier epochs sorted messages.
-async fn sorted_keys(owner: &mut Box<dyn Owner>) -> Result<Vec<KeyCount>> {
-    let mut keys: Vec<KeyCount> = Vec::new();
-    loop {
-        let page = owner.sorted_keys(keys.last()).await?;
-        keys.extend(page.keys);
-        if !page.more {
-            return Ok(keys);
-        }
-    }
 }
 
 /// Schedules again what is reserved in a partition that nobody owns, in a new epoch. False if somebody owns it by now.

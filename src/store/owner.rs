@@ -59,6 +59,18 @@ pub trait Owner: Send {
     /// another epoch owns the partition, and the next call that changes something does.
     async fn sorted_keys(&mut self, after: Option<&KeyCount>) -> Result<SortedKeys>;
 
+    /// All of them, page by page.
+    async fn all_sorted_keys(&mut self) -> Result<Vec<KeyCount>> {
+        let mut keys: Vec<KeyCount> = Vec::new();
+        loop {
+            let page = self.sorted_keys(keys.last()).await?;
+            keys.extend(page.keys);
+            if !page.more {
+                return Ok(keys);
+            }
+        }
+    }
+
     /// Applies decisions about reserved messages, all or none.
     async fn settle(&mut self, settlement: &Settlement) -> Result<()>;
 

@@ -120,14 +120,7 @@ impl RedisOwner {
 
     /// Counts the sorted messages of these keys, and of all others that have some.
     async fn count_sorted(&mut self, asked: &[KeyCount]) -> Result<(Vec<u64>, Vec<KeyCount>)> {
-        let mut sorted: Vec<KeyCount> = Vec::new();
-        loop {
-            let page = self.sorted_keys(sorted.last()).await?;
-            sorted.extend(page.keys);
-            if !page.more {
-                break;
-            }
-        }
+        let mut sorted = self.all_sorted_keys().await?;
         let count =
             |asked: &KeyCount| sorted.iter().find(|sorted| sorted.key == asked.key).map_or(0, |sorted| sorted.messages);
         let left = asked.iter().map(count).collect();

@@ -62,15 +62,7 @@ pub(super) async fn few(world: &World, orders: &TestTopic) -> Result<Box<dyn Own
 
 /// All keys that may have sorted messages, with how many there are of each at most.
 pub(super) async fn keys(owner: &mut Box<dyn Owner>) -> Result<Vec<KeyCount>> {
-    let (mut keys, mut after) = (Vec::new(), None);
-    loop {
-        let page = owner.sorted_keys(after.as_ref()).await?;
-        keys.extend(page.keys);
-        after = keys.last().cloned();
-        if !page.more {
-            return Ok(keys);
-        }
-    }
+    owner.all_sorted_keys().await
 }
 
 /// Fails unless each of these keys is counted with so many sorted messages or more.
