@@ -22,6 +22,11 @@ pub(crate) fn may_see_payloads(scopes: Scopes) -> bool {
     Needs::EITHER.are_met_by(scopes)
 }
 
+/// Whether keys of any messages are shown: they are in lists of messages, too.
+pub(crate) fn may_see_keys(scopes: Scopes) -> bool {
+    Needs::CONSUME.are_met_by(scopes)
+}
+
 pub(crate) fn document(document: &mut OpenApi) {
     for action in &ACTIONS {
         let Some(item) = document.paths.paths.get_mut(action.name) else { continue };

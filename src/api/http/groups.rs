@@ -12,6 +12,7 @@ use dwell_client::wire::groups::{
 use dwell_client::wire::items::Object;
 use utoipa::IntoParams;
 
+use super::authorization::may_see_keys;
 use super::document::{BodyProblem, TopicProblem};
 use super::field_errors::{FieldError, FieldErrors};
 use super::path_params::{GroupPath, NoParams, Params, TopicPath};
@@ -140,7 +141,10 @@ pub(crate) async fn get(
 ) -> Result<Reply<GroupDescription>, Problem> {
     let (descriptor, stats) = app.broker().group(&topic, &group).await?;
     let members = app.broker().members(&topic, &group).await?.into_iter().map(member).collect();
-    let keys = app.broker().keys(&descriptor, &group, &stats).await?.map(keys);
+    let keys = match app.pass().actor().is_some_and(|actor| may_see_keys(actor.scopes)) {
+        true => app.broker().keys(&descriptor, &group, &stats).await?.map(keys),
+        false => None,
+    };
     let totals = counts(stats.iter().map(|(_, stats)| stats));
     let group = described(&descriptor, &group, app.broker().now());
     let partitions = stats.into_iter().map(partition_state).collect();

@@ -196,7 +196,7 @@ pub struct GroupDescription {
     pub partitions: Vec<PartitionState>,
     /// The brokers that are members of the group now.
     pub members: Vec<Member>,
-    /// The keys that have messages due or in flight; only of a fair group.
+    /// The keys that have messages due or in flight; only of a fair group, and for a token that consumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<GroupKeys>,
 }

@@ -39,3 +39,25 @@ async fn explain_without_read_scope_hides_error_texts() -> Outcome {
     }
     Ok(())
 }
+
+/// They name what only lists of messages do.
+#[tokio::test]
+async fn keys_of_a_fair_group_are_for_those_who_may_list_messages() -> Outcome {
+    let (dwell, _dir) = asking().await?;
+    let send =
+        async |line: String, of: &str, body| dwell.send(dwell.request(&line)?.bearer_auth(token(of)).json(&body)).await;
+    let group = format!("{TOPIC}/groups/default");
+    send(format!("PUT {TOPIC}"), "admin", json!({})).await?;
+    send(format!("PUT {group}"), "admin", json!({"fair": "key"})).await?;
+    send(format!("POST {TOPIC}/messages"), "producer", json!({"payload": "x", "key": "customer-7"})).await?;
+    send(format!("POST {group}/reserve"), "consumer", json!({"wait": "5s"})).await?;
+    for (of, sees) in [("viewer", false), ("producer", false), ("consumer", true), ("both", true), ("admin", true)] {
+        let described = send(format!("GET {group}"), of, json!({})).await?.body;
+        assert_eq!(described["totals"]["in_flight"], 1, "{of}: {described}");
+        assert_eq!(described["keys"]["busiest"][0]["key"] == "customer-7", sees, "{of}: {described}");
+        assert_eq!(described["keys"].is_object(), sees, "{of}: {described}");
+        let listed = send(format!("GET {TOPIC}/messages"), of, json!({})).await?.status;
+        assert_eq!(listed == 200, sees, "{of}: {listed}");
+    }
+    Ok(())
+}
