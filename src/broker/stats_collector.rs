@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
+use crate::delivery::HeldKeys;
 use crate::gate::PARTITIONS_AT_ONCE;
 use crate::model::error::Result;
 use crate::model::message::{GroupName, TopicName};
@@ -19,7 +20,7 @@ use crate::model::topic::Rest;
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{MemberId, PartitionStats, StatsClaim};
-use crate::telemetry::metrics::{Depth, MemoryUse, Tally, WITHIN};
+use crate::telemetry::metrics::{Depth, KeyDepth, MemoryUse, Tally, WITHIN};
 
 /// The stats are collected until this time after the last scrape.
 pub(super) const SCRAPED_LATELY: Duration = Duration::from_secs(120);
@@ -181,7 +182,7 @@ impl StatsCollector {
         let asked = self.now();
         let descriptor = store.topics.topic_uncached(topic).await?;
         self.rest(asked).await;
-        let mut groups = BTreeMap::<GroupName, Depth>::new();
+        let (mut groups, mut fair) = (BTreeMap::<GroupName, Depth>::new(), BTreeMap::<GroupName, Vec<_>>::new());
         let Some(descriptor) = descriptor else { return Ok(groups) };
         for group in descriptor.groups.iter() {
             let rest = descriptor.subscription(group).rest(self.broker.now());
@@ -196,11 +197,26 @@ impl StatsCollector {
             let mut stats: Vec<_> = partitions.iter().cloned().zip(stats).collect();
             self.broker.count_held(&descriptor, &mut stats, &mut self.unheard).await?;
             for ((partition, stats), due) in stats.into_iter().zip(due) {
-                groups.entry(partition.group).or_default().add(&depth_of(&stats, due));
+                groups.entry(partition.group.clone()).or_default().add(&depth_of(&stats, due));
+                if !descriptor.subscription(&partition.group).fair.is_none() && self.is_heard(&stats) {
+                    fair.entry(partition.group.clone()).or_default().push((partition, stats));
+                }
             }
             self.rest(asked).await;
         }
+        // An owner answers for all of its partitions together.
+        for (group, stats) in fair {
+            let asked = self.now();
+            let keys = self.broker.keys(&descriptor, &group, &stats).await?;
+            groups.entry(group).or_default().keys = keys.map(|known| key_depth_of(&known.keys));
+            self.rest(asked).await;
+        }
         Ok(groups)
+    }
+
+    /// Whether the owner, if there is one, has answered until now.
+    fn is_heard(&self, stats: &PartitionStats) -> bool {
+        stats.owner.as_ref().is_none_or(|owner| !self.unheard.contains(owner))
     }
 
     /// Leaves the store to others for as long as the last calls took together.
@@ -241,6 +257,10 @@ fn depth_of(stats: &PartitionStats, due: Vec<u64>) -> Depth {
     };
     depth.due.iter_mut().zip(due).for_each(|(sum, due)| *sum = due);
     depth
+}
+
+fn key_depth_of(keys: &HeldKeys) -> KeyDepth {
+    KeyDepth { count: keys.count, busiest: keys.busiest.first().map_or(0, |key| key.ready + key.in_flight) }
 }
 
 #[derive(Debug)]

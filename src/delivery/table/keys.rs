@@ -1,7 +1,7 @@
 //! The keys of a fair group, as the owner of a partition knows them.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -66,27 +66,68 @@ impl HeldKeys {
     }
 }
 
+/// How many messages a key has: sorted by all of them, then by the name of the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Busy<'a> {
+    messages: u64,
+    key: Reverse<Option<&'a Key>>,
+    ready: u64,
+    in_flight: u64,
+}
+
+/// The keys with the most messages. There may be a million keys, of which most have only sorted messages.
+#[derive(Debug, Default)]
+struct Busiest<'a> {
+    count: u64,
+    /// The one with the fewest messages comes first.
+    kept: BinaryHeap<Reverse<Busy<'a>>>,
+}
+
+impl<'a> Busiest<'a> {
+    fn add(&mut self, key: Option<&'a Key>, ready: u64, in_flight: u64) {
+        if ready + in_flight == 0 {
+            return;
+        }
+        self.count += 1;
+        let busy = Busy { messages: ready + in_flight, key: Reverse(key), ready, in_flight };
+        let is_full = self.kept.len() == KEYS_SHOWN_MAX;
+        if is_full && self.kept.peek().is_some_and(|Reverse(least)| busy < *least) {
+            return;
+        }
+        if is_full {
+            self.kept.pop();
+        }
+        self.kept.push(Reverse(busy));
+    }
+}
+
 impl Table {
     /// The keys that have messages due or in flight, in a fair group.
     pub fn keys(&self, now: Now) -> HeldKeys {
         let Some(fair) = &self.fair else { return HeldKeys::default() };
-        let mut counts: HashMap<Option<&Key>, (u64, u64)> = HashMap::new();
-        for (key, sorted) in fair.sorted_counts() {
-            counts.entry(key).or_default().0 += sorted;
-        }
-        for held in self.offered() {
-            counts.entry(held.message.envelope.key.as_ref()).or_default().0 += 1;
+        // Of the messages that are not in the store alone.
+        let mut held: HashMap<Option<&Key>, (u64, u64)> = HashMap::new();
+        for message in self.offered() {
+            held.entry(message.message.envelope.key.as_ref()).or_default().0 += 1;
         }
         for out in self.out.values() {
-            counts.entry(out.key.as_ref()).or_default().1 += 1;
+            held.entry(out.key.as_ref()).or_default().1 += 1;
         }
-        let counts = counts.into_iter().filter(|(_, (ready, in_flight))| ready + in_flight > 0);
-        let held = counts.map(|(key, (ready, in_flight))| {
+        let mut busiest = Busiest::default();
+        for (key, sorted) in fair.sorted_counts() {
+            match held.get_mut(&key) {
+                Some((ready, _)) => *ready += sorted,
+                None => busiest.add(key, sorted, 0),
+            }
+        }
+        held.into_iter().for_each(|(key, (ready, in_flight))| busiest.add(key, ready, in_flight));
+        let shown = busiest.kept.into_sorted_vec().into_iter().map(|Reverse(busy)| {
+            let Busy { key: Reverse(key), ready, in_flight, .. } = busy;
             let limit = self.key_limit(key, now).filter(|_| ready > 0);
             let opens_at = fair.opens_at(key, now).filter(|_| limit == Some(KeyLimit::Rate));
             let opens_at = opens_at.map(|at| now.store.plus(at.since(now.elapsed)));
             HeldKey { key: key.cloned(), ready, in_flight, limit, opens_at }
         });
-        HeldKeys::of(held.collect())
+        HeldKeys { count: busiest.count, busiest: shown.collect() }
     }
 }

@@ -1,4 +1,5 @@
-//! A burst of one key beside many keys that have one message each: how long these wait, in a group that is fair and in one that is not.
+//! A burst of one key beside many keys that have one message each: how long these wait, in a group that is fair and in one that is not. And
+//! what a fair group costs with few and with many keys.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
@@ -20,15 +21,82 @@ const QUIET_BY: Duration = Duration::from_millis(1);
 /// One more key, which becomes due while the burst is being delivered.
 const LATER_BY: Duration = Duration::from_secs(1);
 
+/// Over how many keys the messages of `keys` are spread.
+const SPREADS: [usize; 4] = [1, 100, 10_000, 1_000_000];
+const SAMPLED_EVERY: Duration = Duration::from_millis(50);
+
+const WAYS: [(Fairness, &str); 2] = [(Fairness::None, "plain"), (Fairness::Key, "fair")];
+
 pub(super) async fn fair(bench: &Bench) -> Result<(), Failure> {
     let target = Target::Library(Box::new(bench.library.broker().clone()));
-    for (fairness, way) in [(Fairness::None, "plain"), (Fairness::Key, "fair")] {
+    for (fairness, way) in WAYS {
         bench.progress.step(&format!("{way} group"));
-        let topic = bench.topic_of(&target, way, NonZeroU16::MIN).await?;
-        let wish = GroupRequest { fair: Some(fairness), ..GroupRequest::default() };
-        bench.library.broker().create_group(&topic, &GroupName::standard(), wish).await?;
+        let topic = partition(bench, &target, fairness, way).await?;
         burst(bench, &target, topic.clone(), way).await?;
         target.delete(&topic).await?;
+    }
+    Ok(())
+}
+
+/// A topic of one partition whose group is fair, or not.
+async fn partition(bench: &Bench, target: &Target, fairness: Fairness, way: &str) -> Result<TopicName, Failure> {
+    let topic = bench.topic_of(target, way, NonZeroU16::MIN).await?;
+    let wish = GroupRequest { fair: Some(fairness), ..GroupRequest::default() };
+    bench.library.broker().create_group(&topic, &GroupName::standard(), wish).await?;
+    Ok(topic)
+}
+
+/// How many keys a bench of so many messages is measured with.
+pub(super) fn spreads(messages: usize) -> impl Iterator<Item = usize> {
+    SPREADS.into_iter().filter(move |keys| *keys <= messages)
+}
+
+/// The same number of messages of few and of many keys, all due at the same instant.
+pub(super) async fn keys(bench: &Bench) -> Result<(), Failure> {
+    let target = Target::Library(Box::new(bench.library.broker().clone()));
+    for keys in spreads(bench.plan.pending) {
+        bench.progress.step(&format!("{keys} keys"));
+        for (fairness, way) in WAYS {
+            let topic = partition(bench, &target, fairness, way).await?;
+            spread(bench, &target, topic.clone(), keys, way).await?;
+            target.delete(&topic).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn spread(bench: &Bench, target: &Target, topic: TopicName, keys: usize, way: &str) -> Result<(), Failure> {
+    let messages = bench.plan.pending;
+    let empty = usage(bench).await?;
+    let due_at = if bench.plan.in_redis { scale::start(messages) } else { latency::start(messages) };
+    let load = Load { target, topic, payload: &bench.payload, batch: BATCH, lanes: LANES };
+    let names: Vec<String> = (0..keys).map(|n| format!("key-{n}")).collect();
+    load.push(messages, |n| Wanted { due_at: Some(due_at), key: Some(&names[n % keys]) }).await?;
+    in_time(due_at)?;
+
+    let due = instant_of(bench, due_at);
+    let (before, seen, most) = (usage(bench).await?, RefCell::new(Seen::default()), Cell::new(0));
+    let sampling = async {
+        loop {
+            let bytes = usage(bench).await?.map_or(0, |usage| usage.memory_bytes);
+            most.set(most.get().max(bytes));
+            Clock::System.sleep(SAMPLED_EVERY).await;
+        }
+    };
+    let consuming = load.consume(messages, |taken| seen.borrow_mut().note(taken, bench.store_ahead_us));
+    let ended = tokio::select! {
+        ended = consuming => ended?,
+        sampled = sampling => return sampled,
+    };
+    seen.borrow().check()?;
+    let name = |way: &str, what: &str| ("keys", format!("{way}, {keys} keys, {what}"));
+    let plain = |what: &str| Some(name("plain", what));
+    bench.note(name(way, "all"), "messages/s", per_second(messages, ended.since(due)), plain("all"));
+    if let (Some(after), Some(before), Some(empty)) = (usage(bench).await?, before, empty) {
+        let (_, micros) = after.of(&["evalsha"], &before);
+        bench.note(name(way, "Redis"), "µs/message", ratio(micros, messages), plain("Redis"));
+        let bytes = most.get().saturating_sub(empty.memory_bytes);
+        bench.note(name(way, "Redis at most"), "bytes/message", ratio(bytes, messages), plain("Redis at most"));
     }
     Ok(())
 }

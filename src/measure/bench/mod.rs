@@ -127,6 +127,9 @@ impl Bench {
             if self.plan.wants("fair") {
                 fair::fair(self).await?;
             }
+            if self.plan.wants("keys") {
+                fair::keys(self).await?;
+            }
         }
         if self.plan.wants("pending") {
             latency::pending(self).await?;
@@ -216,6 +219,9 @@ Measures:
                       first delivery and to the last ack, memory; with --redis, only when named
   fair                --pending messages of one key beside 1,000 keys with one each: when these are
                       delivered, in a group that is fair and in one that is not; only when named
+  keys                --pending messages of 1, 100, 10,000 and 1,000,000 keys, due at the same
+                      instant, in the two kinds of groups: messages a second, and the time and
+                      memory of Redis; only when named
 
 A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or
 GET /livez of the same broker, measured in the same round. Run it on a machine, and a Redis, that
@@ -239,7 +245,7 @@ pub(crate) struct BenchArgs {
     /// Messages of a throughput run, 100 to 1,000,000
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     messages: u32,
-    /// Messages of `pending`, `fleet` and `fair`, 1,000 to 10,000,000; 50 times `--messages` if it is not given
+    /// Messages of `pending`, `fleet`, `fair` and `keys`, 1,000 to 10,000,000; 50 times `--messages` if it is not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
     pending: Option<u32>,
     /// Bytes of a payload, 1 to 65,536
@@ -250,7 +256,7 @@ pub(crate) struct BenchArgs {
     partitions: u16,
     /// Only this measure; may be repeated
     #[arg(long, value_name = "MEASURE")]
-    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale", "fleet", "fair"])]
+    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale", "fleet", "fair", "keys"])]
     only: Vec<String>,
     #[command(flatten)]
     print: PrintArgs,
@@ -315,7 +321,8 @@ impl Plan {
             + of("burst", 2)
             + of("scale", scale::AXES)
             + of("fleet", 1)
-            + of("fair", 2);
+            + of("fair", 2)
+            + of("keys", fair::spreads(self.pending).count());
         round * self.rounds + of("pending", levels(self.pending))
     }
 }

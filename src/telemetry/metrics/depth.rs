@@ -23,7 +23,7 @@ pub const WITHIN: [(&str, Duration); 4] = [
 ];
 
 /// Shown together or not at all.
-const FAMILIES: [Family; 7] = [
+const FAMILIES: [Family; 9] = [
     Family {
         name: "dwell_messages",
         kind: "gauge",
@@ -59,6 +59,20 @@ const FAMILIES: [Family; 7] = [
         help: "1 while the window of the group is closed, else 0. Exported with `dwell_messages`",
     },
     Family {
+        name: "dwell_group_keys",
+        kind: "gauge",
+        labels: &["topic", "group"],
+        help: "keys of a fair group that have messages due or in flight, as the owners of its partitions know them. \
+               Exported with `dwell_messages`",
+    },
+    Family {
+        name: "dwell_group_busiest_key_ratio",
+        kind: "gauge",
+        labels: &["topic", "group"],
+        help: "share of the messages of a fair group that are due or in flight, 0 to 1, which its busiest key has. \
+               Exported with `dwell_messages`",
+    },
+    Family {
         name: "dwell_stats_collection_seconds",
         kind: "gauge",
         labels: &[],
@@ -84,9 +98,32 @@ pub struct Depth {
     pub due: [u64; WITHIN.len()],
     pub paused: bool,
     pub closed: bool,
+    /// Of a fair group.
+    pub keys: Option<KeyDepth>,
+}
+
+/// The keys that have messages due or in flight.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeyDepth {
+    pub count: u64,
+    /// Messages of the key that has the most.
+    pub busiest: u64,
+}
+
+impl KeyDepth {
+    fn plus(self, other: KeyDepth) -> KeyDepth {
+        KeyDepth { count: self.count + other.count, busiest: self.busiest.max(other.busiest) }
+    }
 }
 
 impl Depth {
+    /// The share of the messages that are due or in flight which one key has.
+    fn share_of(&self, messages: u64) -> f64 {
+        // The owners were asked at another moment than the store.
+        let all = (self.ready + self.blocked + self.in_flight).max(messages).max(1);
+        messages as f64 / all as f64
+    }
+
     pub fn messages(&self) -> u64 {
         self.scheduled + self.ready + self.blocked + self.backoff + self.in_flight + self.dead
     }
@@ -101,6 +138,10 @@ impl Depth {
         self.oldest_ready_age = self.oldest_ready_age.max(part.oldest_ready_age);
         self.paused |= part.paused;
         self.closed |= part.closed;
+        self.keys = match (self.keys, part.keys) {
+            (Some(keys), Some(others)) => Some(keys.plus(others)),
+            (keys, others) => keys.or(others),
+        };
         self.due.iter_mut().zip(part.due).for_each(|(sum, part)| *sum += part);
     }
 }
@@ -152,6 +193,8 @@ struct Families {
     due: IntGaugeVec,
     paused: IntGaugeVec,
     closed: IntGaugeVec,
+    keys: IntGaugeVec,
+    busiest_key: GaugeVec,
     seconds: Gauge,
     age: Gauge,
 }
@@ -226,7 +269,7 @@ impl Collector for Shown {
 
 impl Families {
     fn new() -> prometheus::Result<Families> {
-        let [messages, oldest_ready_age, due, paused, closed, seconds, age] = FAMILIES;
+        let [messages, oldest_ready_age, due, paused, closed, keys, busiest_key, seconds, age] = FAMILIES;
         let opts = |family: Family| Opts::new(family.name, family.help);
         Ok(Families {
             messages: IntGaugeVec::new(opts(messages), messages.labels)?,
@@ -234,13 +277,25 @@ impl Families {
             due: IntGaugeVec::new(opts(due), due.labels)?,
             paused: IntGaugeVec::new(opts(paused), paused.labels)?,
             closed: IntGaugeVec::new(opts(closed), closed.labels)?,
+            keys: IntGaugeVec::new(opts(keys), keys.labels)?,
+            busiest_key: GaugeVec::new(opts(busiest_key), busiest_key.labels)?,
             seconds: Gauge::with_opts(opts(seconds))?,
             age: Gauge::with_opts(opts(age))?,
         })
     }
 
     fn all(&self) -> [&dyn Collector; FAMILIES.len()] {
-        [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.closed, &self.seconds, &self.age]
+        [
+            &self.messages,
+            &self.oldest_ready_age,
+            &self.due,
+            &self.paused,
+            &self.closed,
+            &self.keys,
+            &self.busiest_key,
+            &self.seconds,
+            &self.age,
+        ]
     }
 
     fn filled(&self, took: Duration, tally: &Tally) -> Vec<MetricFamily> {
@@ -263,10 +318,14 @@ impl Families {
             self.paused.with_label_values(&[topic, group]).set(i64::from(depth.paused));
             self.closed.with_label_values(&[topic, group]).set(i64::from(depth.closed));
             self.oldest_ready_age.with_label_values(&[topic, group]).set(depth.oldest_ready_age.as_secs_f64());
+            if let Some(keys) = depth.keys {
+                self.keys.with_label_values(&[topic, group]).set(whole(keys.count));
+                self.busiest_key.with_label_values(&[topic, group]).set(depth.share_of(keys.busiest));
+            }
         }
         self.seconds.set(took.as_secs_f64());
-        let with_series: [&dyn Collector; 6] =
-            [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.closed, &self.seconds];
+        // The age is that at a scrape.
+        let [with_series @ .., _] = self.all();
         with_series.into_iter().flat_map(Collector::collect).collect()
     }
 }

@@ -21,7 +21,7 @@ use self::deliveries::{GroupFamilies, TopicFamilies};
 pub use self::deliveries::{
     GroupMetrics, OwnershipMetrics, Quantile, RemoteDrop, RemoteMetrics, TopicMetrics, Traffic,
 };
-pub use self::depth::{Depth, StatsMetrics, Tally, WITHIN};
+pub use self::depth::{Depth, KeyDepth, StatsMetrics, Tally, WITHIN};
 use self::labels::Labelled;
 pub use self::labels::{GROUP_LABELS_MAX, OTHER, TOPIC_LABELS_MAX};
 pub use self::process::{HttpMetrics, ProcessMetrics, SpanMetrics, WebhookMetrics};

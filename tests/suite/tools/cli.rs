@@ -551,6 +551,26 @@ async fn bench_scale_covers_every_dimension() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn bench_of_fair_groups_compares_with_a_group_that_is_not_fair() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let only = ["--only", "fair", "--only", "keys", "--redis", &redis.url()];
+    let rows = benched(&Shell::without_broker()?, &only)?;
+    let measured = [
+        ("fair", "fair, last quiet key"),
+        ("fair", "fair, Redis"),
+        ("keys", "fair, 1 keys, all"),
+        ("keys", "fair, 100 keys, Redis"),
+        ("keys", "fair, 100 keys, Redis at most"),
+    ];
+    for (measure, way) in measured {
+        let compared = rows.iter().find(|row| (row.0.as_str(), row.1.as_str()) == (measure, way));
+        assert!(compared.is_some_and(|row| row.3.is_some()), "{measure}, {way}: {rows:?}");
+    }
+    assert_eq!(redis.keys().await?, [""; 0]);
+    Ok(())
+}
+
 #[test]
 fn exit_codes_tell_usage_errors_from_failures() -> Result<()> {
     let shell = Shell::without_broker()?;

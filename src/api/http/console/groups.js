@@ -7,7 +7,7 @@ import { ask } from "./dialog.js";
 import { element } from "./dom.js";
 import { NOTHING, counted, heldOf, number, relative, span } from "./format.js";
 import { deleteGroup } from "./manage.js";
-import { button, chip, link, shell, table, time } from "./parts.js";
+import { button, chip, foreign, link, shell, table, time } from "./parts.js";
 import { MAY_CHANGE, to } from "./place.js";
 import { explained } from "./tip.js";
 import { spelledWindow, windowOf } from "./window.js";
@@ -194,6 +194,27 @@ export function memberTable(topic, description) {
     table(`Members of ${description.group}`, heads.map((head, at) => ({ head, number: at === 3 || at === 4 })), rows, { hidden: true }),
     rows.length ? null : element("p", { class: "quiet" }, "No broker consumes for this group."),
     shell(command("group get", [topic, description.group])),
+  ];
+}
+
+/** What the next message of a key waits for. @type {Record<string, string>} */
+const WAITS = { key_at_max_in_flight: "a delivery of it to end", key_rate_limited: "its rate" };
+
+/**
+ * The keys of a fair group that have the most messages due or in flight.
+ * @param {any} description Of the group.
+ */
+export function keyTable({ group, keys }) {
+  const { busiest, complete, count } = keys;
+  const heads = ["Key", "Ready", "In flight", "Waits for", "Until"].map((head, at) => ({ head, number: at === 1 || at === 2 }));
+  const rows = busiest.map((/** @type {any} */ each) => ({ key: `key ${each.key ?? ""}`, cells: [
+    each.key === undefined ? element("span", { class: "quiet" }, "messages without a key") : foreign(each.key, 60), number(each.ready), number(each.in_flight),
+    each.reason ? WAITS[each.reason] ?? each.reason.replaceAll("_", " ") : element("span", { class: "quiet" }, NOTHING), time(each.until)] }));
+  const all = `${counted(count, "key")} ${count === 1 ? "has" : "have"} messages due or in flight`;
+  return [
+    rows.length ? table(`Keys of ${group}`, heads, rows, { hidden: true }) : null,
+    element("p", { class: "quiet" }, count > busiest.length ? `${all}; these are the ${number(busiest.length)} with the most.` : `${all}.`),
+    complete ? null : element("p", { class: "quiet" }, "Partitions are missing in it: nobody consumes from them, or their owner did not answer."),
   ];
 }
 

@@ -9,7 +9,7 @@ import { draw, element } from "./dom.js";
 import { forecastOf } from "./forecast.js";
 import { span } from "./format.js";
 import { headingOf, tabs } from "./frame.js";
-import { groupTable, memberTable, partitionTable } from "./groups.js";
+import { groupTable, keyTable, memberTable, partitionTable } from "./groups.js";
 import { changeTopic, createGroup, deleteTopic } from "./manage.js";
 import { complain } from "./notice.js";
 import { button, chip, empty, facts, foreign, link, section } from "./parts.js";
@@ -25,7 +25,7 @@ import { traffic } from "./traffic.js";
  */
 export function topic(topic, place, page) {
   const group = place.given.group ?? "default";
-  const groups = element("div", {}), members = element("div", {}), partitions = element("div", {}), settings = element("div", {});
+  const groups = element("div", {}), members = element("div", {}), keys = element("div", {}), partitions = element("div", {}), settings = element("div", {});
   const attention = element("div", { "aria-live": "polite" }), charts = element("div", {});
   const pick = (/** @type {Date} */ from, /** @type {Date} */ until) => void pickSpan(topic, group, from, until).then(page.again, complain);
   const forecast = forecastOf(() => [{ topic, group }], page.signal, MAY_CHANGE ? pick : undefined);
@@ -33,7 +33,7 @@ export function topic(topic, place, page) {
   page.body.append(
     tabs(topic, "Summary", group), attention,
     section("Groups", groups), section("Traffic at this broker, last 30 minutes", charts), forecast.part, section([`Members of ${group}`, explained("Members")], members),
-    section([`Partitions of ${group}`, explained("Owners")], partitions), section("Settings", settings));
+    keys, section([`Partitions of ${group}`, explained("Owners")], partitions), section("Settings", settings));
   page.follow(async () => {
     const [described, list, answer] = await Promise.all([
       call("GET", path`/v1/topics/${topic}`, page),
@@ -57,6 +57,8 @@ export function topic(topic, place, page) {
       button("Delete topic…", () => void deleteTopic(topic), { class: "danger" })) : null);
     draw(partitions, partitionTable(counts, group, detail.members));
     draw(members, known ? memberTable(topic, detail) : empty(`${topic} has no group ${group}.`, element("p", {}, "The groups above are all that there are.")));
+    // Only the keys of a fair group are told apart.
+    draw(keys, detail.keys ? section(`Keys of ${group}`, keyTable(detail)) : null);
     if (!known) return;
     await forecast.reading();
   });

@@ -66,6 +66,36 @@ async fn a_message_is_pushed_moved_and_cancelled() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_busiest_keys_of_a_fair_group_are_shown() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.tell("PUT /v1/topics/orders", json!({"partitions": 2})).await?;
+    console.open("#/topics/orders").await?;
+    browser.reads("Partitions of default").await?;
+    browser.reads_no("Keys of default").await?;
+    let fair = json!({"fair": "key", "key_max_in_flight": 1, "key_rate": 0.01});
+    console.tell("PUT /v1/topics/orders/groups/default", fair).await?;
+    browser.reads("Keys of default").await?;
+    browser.reads("0 keys have messages due or in flight.").await?;
+
+    let of = |key: &str, n: u64| json!({"payload": "x", "id": format!("{key}-{n}"), "key": key});
+    console.push("orders", (0..30).map(|n| of("<b>busy</b>", n)).chain([of("quiet", 0)]).collect()).await?;
+    console.push("orders", vec![json!({"payload": "x", "id": "without"})]).await?;
+    browser.reads("Partitions are missing in it: nobody consumes from them").await?;
+    let reserve = json!({"max": 10, "wait": "10s", "min": 3, "linger": "10s"});
+    let taken = console.tell("POST /v1/topics/orders/groups/default/reserve", reserve).await?;
+    assert_eq!(taken["deliveries"].as_array().map(Vec::len), Some(3), "one of each key, and the one without: {taken}");
+    browser.reads("<b>busy</b> 29 1 a delivery of it to end").await?;
+    browser.reads("messages without a key 0 1").await?;
+    browser.reads("3 keys have messages due or in flight.").await?;
+    let receipts: Vec<&Value> = taken["deliveries"].as_array().into_iter().flatten().map(|each| &each["receipt"]).collect();
+    console.tell("POST /v1/topics/orders/groups/default/ack", json!({"receipts": receipts})).await?;
+    browser.reads("<b>busy</b> 29 0 its rate").await?;
+    browser.reads("1 key has messages due or in flight.").await?;
+    console.end().await
+}
+
+#[tokio::test]
 async fn groups_are_paused_and_limited_and_forecast_is_shown() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;

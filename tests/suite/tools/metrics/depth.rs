@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dwell::broker::{Options, ReserveRequest};
+use dwell::broker::{GroupRequest, Options, ReserveRequest};
 use dwell::delivery::Decision;
 use dwell::model::error::Result;
-use dwell::model::message::{GroupName, NewMessage, TopicName};
-use dwell::model::topic::Settings;
+use dwell::model::message::{GroupName, Key, NewMessage, TopicName};
+use dwell::model::topic::{Fairness, Settings};
 use dwell::telemetry::metrics::TOPIC_LABELS_MAX;
 
 use super::page::Page;
@@ -72,6 +72,34 @@ async fn every_state_is_counted(world: World) -> Result<()> {
         |count: fn(&dwell::store::PartitionStats) -> u64| described.iter().map(|(_, stats)| count(stats)).sum::<u64>();
     assert_eq!([sum(|s| s.scheduled), sum(|s| s.ready), sum(|s| s.in_flight), sum(|s| s.dead)], [2, 2, 2, 1]);
     assert_eq!(page.value("dwell_stats_collector"), Some(1.0));
+    Ok(())
+}
+
+/// Four messages of one key and one of another, of which the first three are out or wait for their limit.
+async fn keys_of_a_fair_group_are_counted(world: World) -> Result<()> {
+    let seen = Seen::on(world).await?;
+    let (topic, group, broker) = (TopicName::new("orders")?, GroupName::standard(), &seen.running.broker);
+    let of = |what: &str| format!("{what}{{group=\"default\",topic=\"orders\"}}");
+    let (keys, ratio) = (of("dwell_group_keys"), of("dwell_group_busiest_key_ratio"));
+    for key in ["busy", "busy", "busy", "busy", "quiet"] {
+        let message = NewMessage { key: Some(Key::new(key)?), ..NewMessage::new("x") };
+        broker.push(&topic, message).await?;
+    }
+    let page = seen
+        .until("it is counted", |page| messages(page, "orders", "default") == Some([0.0, 5.0, 0.0, 0.0]))
+        .await?;
+    assert_eq!((page.value(&keys), page.value(&ratio)), (None, None), "it is not fair");
+    let wish = GroupRequest { fair: Some(Fairness::Key), key_max_in_flight: Some(1), ..GroupRequest::default() };
+    broker.create_group(&topic, &group, wish).await?;
+    let request =
+        ReserveRequest { max: 5, wait: Duration::from_secs(5), visibility_timeout: Some(Duration::from_secs(3_600)) };
+    let mut taken = 0;
+    while taken < 2 {
+        taken += seen.world.as_time_passes(broker.reserve(&topic, &group, request)).await?.len();
+    }
+    let page = seen.until("the keys are known", |page| page.value(&keys) == Some(2.0)).await?;
+    assert_eq!(page.value(&ratio), Some(0.8));
+    assert_eq!(messages(&page, "orders", "default"), Some([0.0, 3.0, 2.0, 0.0]));
     Ok(())
 }
 
@@ -148,6 +176,7 @@ async fn nothing_is_counted_without_a_scrape(world: World) -> Result<()> {
 
 stories!(
     every_state_is_counted,
+    keys_of_a_fair_group_are_counted,
     small_topics_do_not_hide_a_backlog,
     deleted_topic_is_gone_from_the_next_collection,
     ages_and_due_counts_advance_with_time,

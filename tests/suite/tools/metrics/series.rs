@@ -11,8 +11,13 @@ use super::page::Page;
 use crate::support::{Process, RedisServer, eventually, scratch};
 
 /// What has no series on any store without more being done; docs/how-to/monitor.md says so.
-const CONFIGURED: [&str; 3] =
-    ["dwell_certificate_end_timestamp_seconds", "dwell_webhook_requests_total", "dwell_webhook_request_seconds"];
+const CONFIGURED: [&str; 5] = [
+    "dwell_certificate_end_timestamp_seconds",
+    "dwell_webhook_requests_total",
+    "dwell_webhook_request_seconds",
+    "dwell_group_keys",
+    "dwell_group_busiest_key_ratio",
+];
 
 /// What is there once somebody has looked for a moment.
 const OF_THE_STATS: [&str; 7] = [

@@ -23,6 +23,7 @@ impl Load<'_> {
         let orders = json!({"partitions": 8, "max_attempts": 3, "dead_max_count": 1,
                             "backoff": {"kind": "ladder", "steps": ["50ms"]}});
         self.one.tell("PUT /v1/topics/orders", &orders).await?;
+        self.one.tell("PUT /v1/topics/orders/groups/default", &json!({"fair": "key"})).await?;
         self.one.tell("PUT /v1/topics/mail", &json!({"partitions": 2})).await?;
         let every_second = json!({"every": "1s", "payload": "look"});
         self.one.tell("PUT /v1/topics/orders/cron/look", &every_second).await?;

@@ -110,11 +110,13 @@ async fn every_panel_shows_something(api: &Api, from: Timestamp, port: u16) -> R
 
 /// What nothing is known of while Redis is away: the counts of its messages, and the times of deliveries, of which there
 /// are none.
-const UNKNOWN: [&str; 11] = [
+const UNKNOWN: [&str; 13] = [
     "dwell_messages",
     "dwell_oldest_ready_age_seconds",
     "dwell_group_paused",
     "dwell_group_closed",
+    "dwell_group_keys",
+    "dwell_group_busiest_key_ratio",
     "dwell_stats_collection_seconds",
     "dwell_stats_age_seconds",
     "dwell_lateness_seconds",
