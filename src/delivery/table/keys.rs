@@ -131,3 +131,32 @@ impl Table {
         HeldKeys { count: busiest.count, busiest: shown.collect() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::Result;
+
+    /// A key of each number of messages, in any order, and some without a message.
+    #[test]
+    fn those_with_the_most_messages_are_kept() -> Result<()> {
+        for (keys, seed) in [(1, 1), (KEYS_SHOWN_MAX, 2), (KEYS_SHOWN_MAX + 1, 3), (5 * KEYS_SHOWN_MAX, 4)] {
+            let names = (0..keys).map(|n| Key::new(format!("k{n:04}"))).collect::<Result<Vec<_>>>()?;
+            // Pairs have the same number.
+            let mut all: Vec<(u64, &Key)> = names.iter().enumerate().map(|(n, key)| (1 + n as u64 / 2, key)).collect();
+            let mut expected = all.clone();
+            expected.sort_by_key(|(messages, key)| (Reverse(*messages), *key));
+            expected.truncate(KEYS_SHOWN_MAX);
+            fastrand::Rng::with_seed(seed).shuffle(&mut all);
+            let mut busiest = Busiest::default();
+            for (messages, key) in &all {
+                busiest.add(Some(key), messages - messages / 3, messages / 3);
+            }
+            busiest.add(None, 0, 0);
+            let kept = busiest.kept.into_sorted_vec();
+            let kept: Vec<_> = kept.iter().filter_map(|Reverse(busy)| Some((busy.messages, busy.key.0?))).collect();
+            assert_eq!((busiest.count, kept), (keys as u64, expected));
+        }
+        Ok(())
+    }
+}
