@@ -20,7 +20,7 @@ use tower::ServiceExt;
 use crate::errors;
 use crate::host::Clocks;
 use crate::ledger::{
-    BatchFact, Control, Controlled, Decision, Delivered, Effect, ErrorSeen, Ledger, PushFact, Pushed, Settled, Span,
+    BatchFact, Control, Controlled, Decision, Delivered, Effect, ErrorSeen, KeySeen, Ledger, PushFact, Pushed, Settled, Span,
     Streamed, Sweep, Swept, Verdict,
 };
 use crate::lock;
@@ -414,9 +414,17 @@ impl Clients {
             Look::Topic => topic,
             Look::Group => place,
         };
+        let sent = self.now();
         let answer = self.call(broker, "GET", &path, None).await;
+        let span = self.span(sent, &answer);
         let (status, body) = answer.unwrap_or((0, Value::Null));
-        self.note(&format!("{look:?} at broker {broker}: {status}"));
+        self.note(&format!("{look:?} at broker {broker}: {status} {}", body["keys"]));
+        for shown in body["keys"]["busiest"].as_array().into_iter().flatten() {
+            let Some(key) = shown["key"].as_str().map(str::to_owned) else { continue };
+            let count = |field: &str| shown[field].as_u64().unwrap_or(u64::MAX);
+            let (topic, messages) = (target.topic, count("ready").saturating_add(count("in_flight")));
+            lock(&self.ledger).keys.push(KeySeen { topic, group, key, messages, span });
+        }
         for listed in body["messages"].as_array().into_iter().flatten() {
             let text = |field: &str| listed[field].as_str().unwrap_or_default();
             self.learn(text("payload"), text("id"));

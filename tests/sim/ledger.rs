@@ -182,6 +182,17 @@ pub(crate) struct ErrorSeen {
     pub(crate) span: Span,
 }
 
+/// A key of a fair group, as its description showed it.
+#[derive(Debug, Clone)]
+pub(crate) struct KeySeen {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) key: String,
+    /// Due or in flight.
+    pub(crate) messages: u64,
+    pub(crate) span: Span,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control {
     Cancel,
@@ -356,6 +367,7 @@ pub(crate) struct Ledger {
     pub(crate) streams: Vec<Streamed>,
     pub(crate) batches: Vec<BatchFact>,
     pub(crate) errors: Vec<ErrorSeen>,
+    pub(crate) keys: Vec<KeySeen>,
     pub(crate) controls: Vec<Controlled>,
     pub(crate) sweeps: Vec<Swept>,
     pub(crate) pauses: Vec<Paused>,

@@ -6,6 +6,7 @@ mod bounded;
 mod copied;
 mod errors;
 mod kept;
+mod keys;
 mod late;
 mod made;
 mod met;
@@ -92,6 +93,7 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.batch(batch));
     }
     breaches.extend(ledger.errors.iter().filter_map(|seen| judge.error(seen)));
+    breaches.extend(ledger.keys.iter().filter_map(|seen| judge.key(seen)));
     breaches.extend(judge.made());
     breaches.extend(judge.strange());
     breaches.extend(judge.kept());

@@ -28,7 +28,10 @@ impl Judge<'_> {
         let is_swept = sweeps.any(|sweep| {
             (sweep.topic, sweep.group, sweep.sweep) == (topic, group, Sweep::Redrive) && sweep.span.end() >= from
         });
+        // SQS adds the attempts in the topic where it died, and says no partition.
+        let counts_alike = delivery.place == topic || delivery.partition.is_some() == next.partition.is_some();
         let is_plain = delivery.place == next.place
+            && counts_alike
             && released.span.end() <= to
             && !may_be_unseen
             && !is_swept
