@@ -20,8 +20,8 @@ use tower::ServiceExt;
 use crate::errors;
 use crate::host::Clocks;
 use crate::ledger::{
-    BatchFact, Control, Controlled, Decision, Delivered, Effect, ErrorSeen, KeySeen, Ledger, PushFact, Pushed, Settled, Span,
-    Streamed, Sweep, Swept, Verdict,
+    BatchFact, Control, Controlled, Decision, Delivered, Effect, ErrorSeen, KeySeen, Ledger, PushFact, Pushed, Settled,
+    Span, Streamed, Sweep, Swept, Verdict,
 };
 use crate::lock;
 use crate::operation::{Consume, Gather, Look, Operation, Policy, Push, Target};

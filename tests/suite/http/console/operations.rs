@@ -88,7 +88,8 @@ async fn the_busiest_keys_of_a_fair_group_are_shown() -> Result<()> {
     browser.reads("<b>busy</b> 29 1 a delivery of it to end").await?;
     browser.reads("messages without a key 0 1").await?;
     browser.reads("3 keys have messages due or in flight.").await?;
-    let receipts: Vec<&Value> = taken["deliveries"].as_array().into_iter().flatten().map(|each| &each["receipt"]).collect();
+    let receipts: Vec<&Value> =
+        taken["deliveries"].as_array().into_iter().flatten().map(|each| &each["receipt"]).collect();
     console.tell("POST /v1/topics/orders/groups/default/ack", json!({"receipts": receipts})).await?;
     browser.reads("<b>busy</b> 29 0 its rate").await?;
     browser.reads("1 key has messages due or in flight.").await?;

@@ -85,9 +85,8 @@ async fn keys_of_a_fair_group_are_counted(world: World) -> Result<()> {
         let message = NewMessage { key: Some(Key::new(key)?), ..NewMessage::new("x") };
         broker.push(&topic, message).await?;
     }
-    let page = seen
-        .until("it is counted", |page| messages(page, "orders", "default") == Some([0.0, 5.0, 0.0, 0.0]))
-        .await?;
+    let page =
+        seen.until("it is counted", |page| messages(page, "orders", "default") == Some([0.0, 5.0, 0.0, 0.0])).await?;
     assert_eq!((page.value(&keys), page.value(&ratio)), (None, None), "it is not fair");
     let wish = GroupRequest { fair: Some(Fairness::Key), key_max_in_flight: Some(1), ..GroupRequest::default() };
     broker.create_group(&topic, &group, wish).await?;
