@@ -306,8 +306,11 @@ impl Judge<'_> {
             let is_lost = self.forgot_without(last.broker, last.span.sent)
                 || self.ledger.unjournaled(last.broker, last.span)
                 || self.ledger.wiped(last.broker, last.span.sent);
+            // A broker that had nothing for its Redis stays with one of others, and the job is there.
+            let is_theirs = !self.is_bound(last.broker) && self.is_with_others(last.span.sent, last.span.end());
             let was_there = end.was_there_at_the_end == Some(true);
-            let is_broken = is_known && !is_lost && !self.forgot_topics() && was_there != last.every_ms.is_some();
+            let is_broken =
+                is_known && !is_lost && !is_theirs && !self.forgot_topics() && was_there != last.every_ms.is_some();
             is_broken.then(|| self.breach(KEPT, topic, &format!("c{job}"), format!("was there: {was_there}, {last:?}")))
         })
     }
