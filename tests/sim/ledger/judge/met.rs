@@ -8,7 +8,7 @@ use super::{Breach, Judge};
 const MET: &str = "a push meets only a message that is there";
 
 impl Judge<'_> {
-    /// For topics that remember no ids, and out of which nothing is moved.
+    /// For topics that remember no ids, and out of which nothing is moved. A Redis of others has messages of the same ids.
     pub(super) fn met(&self, push: &PushFact) -> Option<Breach> {
         let (topic, id) = (push.target.topic, &*push.target.id);
         let settings = &self.topics[topic];
@@ -16,8 +16,10 @@ impl Judge<'_> {
         let is_plain = settings.dedup_window_ms == 0
             && settings.forwards_to.is_none()
             && !self.ledger.moves.iter().any(|of| of.topic == topic);
+        let is_theirs = !self.is_bound(push.broker) && self.met_others(push.span.end());
         if !has_met
             || !is_plain
+            || is_theirs
             || (0..settings.groups.len()).any(|of| self.was_removed(topic, of, Time(0), push.span.end()))
         {
             return None;
