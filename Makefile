@@ -56,7 +56,7 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: new-user test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards incidents grafana screenshots races sim mutants differential cron static package-tools python-venv crate package package-clients sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-build fuzz-lock servers deny bench-build ci
+.PHONY: new-user test quick repeat tools demo fixtures docs contract clients broker-of-clients sqs languages applications dashboards incidents grafana screenshots races sim mutants differential cron static package-tools python-venv crate package package-clients sums chart chart-test play-image workflows scripts tag-check publish-image publish-image-index publish-chart publish-release publish-crate publish-clients lint fuzz fuzz-lock servers deny bench-build ci
 
 # The longest tests wait for most of their time, such as for a lease that ends, so more than one for each processor run at a time.
 THREADS ?= $(shell expr 7 \* $$(nproc))
@@ -357,12 +357,9 @@ publish-clients: tag-check
 SECONDS ?= 60
 PROFILE ?= dev
 
-fuzz fuzz-build: TOOLS += g++:g++
+fuzz: TOOLS += g++:g++
 fuzz: tools
 	SECONDS_EACH=$(SECONDS) PROFILE=$(PROFILE) fuzz/run $(TARGETS)
-
-fuzz-build: tools
-	PROFILE=$(PROFILE) fuzz/run --build
 
 # After a change of Cargo.lock: the fuzzer is built of the same crates.
 fuzz-lock:
