@@ -380,16 +380,31 @@ impl Broker {
         group: &GroupName,
         stats: &[(GroupPartition, PartitionStats)],
     ) -> Result<Option<GroupKeys>> {
+        self.count_keys(descriptor, group, stats, &mut BTreeSet::new()).await
+    }
+
+    /// The same, but owners that are `unheard` are not asked, and one that does not answer in time becomes so.
+    pub(super) async fn count_keys(
+        &self,
+        descriptor: &Descriptor,
+        group: &GroupName,
+        stats: &[(GroupPartition, PartitionStats)],
+        unheard: &mut BTreeSet<MemberId>,
+    ) -> Result<Option<GroupKeys>> {
         if descriptor.subscription(group).fair.is_none() {
             return Ok(None);
         }
         let until = self.clock().instant().plus(COUNT_PATIENCE);
-        let owners: BTreeSet<_> =
+        let mut owners: BTreeSet<_> =
             stats.iter().filter_map(|(_, stats)| stats.owner.clone().filter(MemberId::is_plausible)).collect();
+        owners.retain(|owner| !unheard.contains(owner));
         let asked = owners.iter().map(|owner| self.keys_of(descriptor, group, owner, until));
         let (mut keys, mut heard) = (HeldKeys::default(), BTreeSet::new());
-        for answer in join_all(asked).await {
-            let (more, partitions) = answer?;
+        for (owner, answer) in owners.iter().zip(join_all(asked).await) {
+            let Some((more, partitions)) = answer? else {
+                unheard.insert(owner.clone());
+                continue;
+            };
             keys.add(more);
             heard.extend(partitions);
         }
@@ -399,21 +414,22 @@ impl Broker {
         Ok(Some(GroupKeys { keys, is_complete: stats.iter().all(is_known) }))
     }
 
-    /// Those of one owner; none if it does not answer.
+    /// Those of one owner. `None` if it does not answer.
     async fn keys_of(
         &self,
         descriptor: &Descriptor,
         group: &GroupName,
         owner: &MemberId,
         until: Instant,
-    ) -> Result<(HeldKeys, Vec<Partition>)> {
+    ) -> Result<Option<(HeldKeys, Vec<Partition>)>> {
         if owner == self.member() {
             let delivery = self.groups.find(descriptor, group)?;
-            return Ok(delivery.map(|delivery| delivery.held_keys()).unwrap_or_default());
+            return Ok(Some(delivery.map(|delivery| delivery.held_keys()).unwrap_or_default()));
         }
         Ok(match self.remote.inquire(owner, (&descriptor.topic, group), Inquiry::Keys, until).await.1 {
-            Ok(Report::Keys { keys, partitions }) => (keys, partitions),
-            _ => Default::default(),
+            Ok(Report::Keys { keys, partitions }) => Some((keys, partitions)),
+            Ok(_) => Some(Default::default()),
+            Err(_) => None,
         })
     }
 

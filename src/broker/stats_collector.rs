@@ -198,7 +198,7 @@ impl StatsCollector {
             self.broker.count_held(&descriptor, &mut stats, &mut self.unheard).await?;
             for ((partition, stats), due) in stats.into_iter().zip(due) {
                 groups.entry(partition.group.clone()).or_default().add(&depth_of(&stats, due));
-                if !descriptor.subscription(&partition.group).fair.is_none() && self.is_heard(&stats) {
+                if !descriptor.subscription(&partition.group).fair.is_none() {
                     fair.entry(partition.group.clone()).or_default().push((partition, stats));
                 }
             }
@@ -207,16 +207,11 @@ impl StatsCollector {
         // An owner answers for all of its partitions together.
         for (group, stats) in fair {
             let asked = self.now();
-            let keys = self.broker.keys(&descriptor, &group, &stats).await?;
+            let keys = self.broker.count_keys(&descriptor, &group, &stats, &mut self.unheard).await?;
             groups.entry(group).or_default().keys = keys.map(|known| key_depth_of(&known.keys));
             self.rest(asked).await;
         }
         Ok(groups)
-    }
-
-    /// Whether the owner, if there is one, has answered until now.
-    fn is_heard(&self, stats: &PartitionStats) -> bool {
-        stats.owner.as_ref().is_none_or(|owner| !self.unheard.contains(owner))
     }
 
     /// Leaves the store to others for as long as the last calls took together.

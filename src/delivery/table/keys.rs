@@ -36,51 +36,44 @@ pub struct HeldKeys {
     pub busiest: Vec<HeldKey>,
 }
 
-impl HeldKeys {
-    fn of(mut keys: Vec<HeldKey>) -> HeldKeys {
-        let count = keys.len() as u64;
-        let order = |held: &HeldKey| (Reverse(held.ready + held.in_flight), held.key.clone());
-        if keys.len() > KEYS_SHOWN_MAX {
-            keys.select_nth_unstable_by_key(KEYS_SHOWN_MAX, order);
-            keys.truncate(KEYS_SHOWN_MAX);
-        }
-        keys.sort_by_cached_key(order);
-        HeldKeys { count, busiest: keys }
-    }
+/// The key with the most messages comes first; of equals, the first name.
+type Rank<'a> = (Reverse<u64>, Option<&'a Key>);
 
+fn rank(key: Option<&Key>, ready: u64, in_flight: u64) -> Rank<'_> {
+    (Reverse(ready + in_flight), key)
+}
+
+impl HeldKey {
+    fn rank(&self) -> Rank<'_> {
+        rank(self.key.as_ref(), self.ready, self.in_flight)
+    }
+}
+
+impl HeldKeys {
     /// Adds those of other partitions, which have other keys; messages without a key are in all of them.
     pub fn add(&mut self, other: HeldKeys) {
-        let mut count = self.count + other.count;
-        let mut all = std::mem::take(&mut self.busiest);
+        self.count += other.count;
         for held in other.busiest {
-            match all.iter_mut().find(|known| known.key == held.key) {
+            match self.busiest.iter_mut().find(|known| known.key == held.key) {
                 Some(known) => {
                     known.ready += held.ready;
                     known.in_flight += held.in_flight;
-                    count -= 1;
+                    self.count -= 1;
                 }
-                None => all.push(held),
+                None => self.busiest.push(held),
             }
         }
-        *self = HeldKeys { count, ..HeldKeys::of(all) };
+        self.busiest.sort_by(|one, other| one.rank().cmp(&other.rank()));
+        self.busiest.truncate(KEYS_SHOWN_MAX);
     }
 }
 
-/// How many messages a key has: sorted by all of them, then by the name of the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Busy<'a> {
-    messages: u64,
-    key: Reverse<Option<&'a Key>>,
-    ready: u64,
-    in_flight: u64,
-}
-
-/// The keys with the most messages. There may be a million keys, of which most have only sorted messages.
+/// The keys with the most messages, in a heap: there may be a million keys, of which most have only sorted messages.
 #[derive(Debug, Default)]
 struct Busiest<'a> {
     count: u64,
-    /// The one with the fewest messages comes first.
-    kept: BinaryHeap<Reverse<Busy<'a>>>,
+    /// With the messages that are ready and in flight. The last by its rank comes first.
+    kept: BinaryHeap<(Rank<'a>, u64, u64)>,
 }
 
 impl<'a> Busiest<'a> {
@@ -89,15 +82,14 @@ impl<'a> Busiest<'a> {
             return;
         }
         self.count += 1;
-        let busy = Busy { messages: ready + in_flight, key: Reverse(key), ready, in_flight };
-        let is_full = self.kept.len() == KEYS_SHOWN_MAX;
-        if is_full && self.kept.peek().is_some_and(|Reverse(least)| busy < *least) {
-            return;
+        let busy = (rank(key, ready, in_flight), ready, in_flight);
+        if self.kept.len() < KEYS_SHOWN_MAX {
+            self.kept.push(busy);
+        } else if let Some(mut last) = self.kept.peek_mut()
+            && busy < *last
+        {
+            *last = busy;
         }
-        if is_full {
-            self.kept.pop();
-        }
-        self.kept.push(Reverse(busy));
     }
 }
 
@@ -121,8 +113,7 @@ impl Table {
             }
         }
         held.into_iter().for_each(|(key, (ready, in_flight))| busiest.add(key, ready, in_flight));
-        let shown = busiest.kept.into_sorted_vec().into_iter().map(|Reverse(busy)| {
-            let Busy { key: Reverse(key), ready, in_flight, .. } = busy;
+        let shown = busiest.kept.into_sorted_vec().into_iter().map(|((_, key), ready, in_flight)| {
             let limit = self.key_limit(key, now).filter(|_| ready > 0);
             let opens_at = fair.opens_at(key, now).filter(|_| limit == Some(KeyLimit::Rate));
             let opens_at = opens_at.map(|at| now.store.plus(at.since(now.elapsed)));
@@ -154,7 +145,7 @@ mod tests {
             }
             busiest.add(None, 0, 0);
             let kept = busiest.kept.into_sorted_vec();
-            let kept: Vec<_> = kept.iter().filter_map(|Reverse(busy)| Some((busy.messages, busy.key.0?))).collect();
+            let kept: Vec<_> = kept.iter().filter_map(|((messages, key), ..)| Some((messages.0, (*key)?))).collect();
             assert_eq!((busiest.count, kept), (keys as u64, expected));
         }
         Ok(())

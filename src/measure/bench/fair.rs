@@ -6,11 +6,14 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::latency::{Seen, in_time, instant_of, ratio, usage};
+use super::results::Name;
 use super::target::{Load, Target, Wanted, per_second};
 use super::{BATCH, Bench, LANES, latency, scale};
 use crate::broker::GroupRequest;
 use crate::cli::failure::Failure;
+use crate::measure::baseline::RedisUsage;
 use crate::model::message::{GroupName, TopicName};
+use crate::model::time::Timestamp;
 use crate::model::topic::Fairness;
 use crate::platform::clock::{Clock, Instant};
 
@@ -68,7 +71,7 @@ pub(super) async fn keys(bench: &Bench) -> Result<(), Failure> {
 async fn spread(bench: &Bench, target: &Target, topic: TopicName, keys: usize, way: &str) -> Result<(), Failure> {
     let messages = bench.plan.pending;
     let empty = usage(bench).await?;
-    let due_at = if bench.plan.in_redis { scale::start(messages) } else { latency::start(messages) };
+    let due_at = start(bench, messages);
     let load = Load { target, topic, payload: &bench.payload, batch: BATCH, lanes: LANES };
     let names: Vec<String> = (0..keys).map(|n| format!("key-{n}")).collect();
     load.push(messages, |n| Wanted { due_at: Some(due_at), key: Some(&names[n % keys]) }).await?;
@@ -89,14 +92,39 @@ async fn spread(bench: &Bench, target: &Target, topic: TopicName, keys: usize, w
         sampled = sampling => return sampled,
     };
     seen.borrow().check()?;
-    let name = |way: &str, what: &str| ("keys", format!("{way}, {keys} keys, {what}"));
-    let plain = |what: &str| Some(name("plain", what));
-    bench.note(name(way, "all"), "messages/s", per_second(messages, ended.since(due)), plain("all"));
-    if let (Some(after), Some(before), Some(empty)) = (usage(bench).await?, before, empty) {
-        let (_, micros) = after.of(&["evalsha"], &before);
-        bench.note(name(way, "Redis"), "µs/message", ratio(micros, messages), plain("Redis"));
+    let name = |what: &str| named("keys", way, &format!("{keys} keys, {what}"));
+    note_cost(bench, messages, ended.since(due), before, name).await?;
+    if let Some(empty) = empty {
+        let (name, plain) = name("Redis at most");
         let bytes = most.get().saturating_sub(empty.memory_bytes);
-        bench.note(name(way, "Redis at most"), "bytes/message", ratio(bytes, messages), plain("Redis at most"));
+        bench.note(name, "bytes/message", ratio(bytes, messages), plain);
+    }
+    Ok(())
+}
+
+/// When so many messages are due: there is time to push them before.
+fn start(bench: &Bench, messages: usize) -> Timestamp {
+    if bench.plan.in_redis { scale::start(messages) } else { latency::start(messages) }
+}
+
+/// The name of a figure, and of that which it is compared with: the same in a group that is not fair.
+fn named(measure: &'static str, way: &str, what: &str) -> (Name, Option<Name>) {
+    ((measure, format!("{way}, {what}")), Some((measure, format!("plain, {what}"))))
+}
+
+/// How fast all messages were consumed, and the time of Redis for each.
+async fn note_cost(
+    bench: &Bench,
+    messages: usize,
+    took: Duration,
+    before: Option<RedisUsage>,
+    named: impl Fn(&str) -> (Name, Option<Name>),
+) -> Result<(), Failure> {
+    let (name, plain) = named("all");
+    bench.note(name, "messages/s", per_second(messages, took), plain);
+    if let (Some(after), Some(before)) = (usage(bench).await?, before) {
+        let ((_, micros), (name, plain)) = (after.of(&["evalsha"], &before), named("Redis"));
+        bench.note(name, "µs/message", ratio(micros, messages), plain);
     }
     Ok(())
 }
@@ -104,7 +132,7 @@ async fn spread(bench: &Bench, target: &Target, topic: TopicName, keys: usize, w
 async fn burst(bench: &Bench, target: &Target, topic: TopicName, way: &str) -> Result<(), Failure> {
     let busy = bench.plan.pending;
     let messages = busy + QUIET_KEYS + 1;
-    let due_at = if bench.plan.in_redis { scale::start(messages) } else { latency::start(messages) };
+    let due_at = start(bench, messages);
     let (quiet_at, later_at) = (due_at.plus(QUIET_BY), due_at.plus(LATER_BY));
     let load = Load { target, topic, payload: &bench.payload, batch: BATCH, lanes: LANES };
     let keys: Vec<String> = (0..=QUIET_KEYS).map(|n| format!("quiet-{n}")).collect();
@@ -137,8 +165,7 @@ async fn burst(bench: &Bench, target: &Target, topic: TopicName, way: &str) -> R
     };
     let ended = load.consume(messages, seen).await?;
     all.borrow().check()?;
-    let name = |what: &str| ("fair", format!("{way}, {what}"));
-    let plain = |what: &str| Some(("fair", format!("plain, {what}")));
+    let name = |what: &str| named("fair", way, what);
     let ms = |at: Instant, after: Duration| at.since(due.plus(after)).as_secs_f64() * 1e3;
     let waits = [
         ("first quiet key", ms(first.get().unwrap_or(due), QUIET_BY)),
@@ -146,12 +173,8 @@ async fn burst(bench: &Bench, target: &Target, topic: TopicName, way: &str) -> R
         ("a key due 1 s later", ms(later.get(), LATER_BY)),
     ];
     for (what, ms) in waits {
-        bench.note(name(what), "ms", ms, plain(what));
+        let (name, plain) = name(what);
+        bench.note(name, "ms", ms, plain);
     }
-    bench.note(name("all"), "messages/s", per_second(messages, ended.since(due)), plain("all"));
-    if let (Some(after), Some(before)) = (usage(bench).await?, before) {
-        let (_, micros) = after.of(&["evalsha"], &before);
-        bench.note(name("Redis"), "µs/message", ratio(micros, messages), plain("Redis"));
-    }
-    Ok(())
+    note_cost(bench, messages, ended.since(due), before, name).await
 }

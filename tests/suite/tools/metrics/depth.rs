@@ -75,7 +75,7 @@ async fn every_state_is_counted(world: World) -> Result<()> {
     Ok(())
 }
 
-/// Four messages of one key and one of another, of which the first three are out or wait for their limit.
+/// Four messages of one key and one of another. One of each key is out, and the other three wait for the limit of theirs.
 async fn keys_of_a_fair_group_are_counted(world: World) -> Result<()> {
     let seen = Seen::on(world).await?;
     let (topic, group, broker) = (TopicName::new("orders")?, GroupName::standard(), &seen.running.broker);
